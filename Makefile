@@ -1,0 +1,84 @@
+# FlowQL's commands. `make quickstart` and `make test` are the two a new user needs; both set everything up first.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+VENV := .venv
+PY := $(VENV)/bin/python
+READY := $(VENV)/.ready
+# The interpreter the environment is made with; any CPython from 3.11 on.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
+  command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+  && echo $$p && break; done)
+# Quiet unless something is wrong: errors and warnings still show.
+PIP := $(PY) -m pip --disable-pip-version-check --no-input install --quiet --no-compile --require-hashes --no-build-isolation
+LOCK := $(VENV)/bin/pip-compile --generate-hashes --allow-unsafe --strip-extras \
+  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-header --no-annotate \
+  --extra dev --extra quickstart --extra plots --extra spark
+
+.PHONY: help setup quickstart test check format clean distclean lock
+
+help: ## show the commands
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
+
+setup: $(READY) ## create .venv and install everything (quick when it is already there)
+	@:
+
+# Build tools first: the source distributions of the lock are built with them, without a second download. PySpark, the large
+# one, comes last and alone, so that it is clear what takes the time; pip keeps what it built for the next environment.
+$(READY): requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "FlowQL needs Python 3.11 or newer with venv; none was found (set PYTHON=...)" >&2; exit 1; }
+	@echo "== setup: Python environment in $(VENV)"
+	@test -x $(PY) && $(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
+	@awk '/^[^ ]/ {take = /^(pip|setuptools|wheel|packaging)==/} take' requirements.lock > $(VENV)/build-tools.lock
+	@$(PIP) -r $(VENV)/build-tools.lock
+	@awk '/^[^ ]/ {take = /^pyspark==/} take' requirements.lock > $(VENV)/pyspark.lock
+	@awk '/^[^ ]/ {take = !/^pyspark==/} take' requirements.lock > $(VENV)/others.lock
+	@echo "== setup: $$(grep -c == requirements.lock) packages of requirements.lock, hashes checked; about a minute the first time"
+	@$(PIP) -r $(VENV)/others.lock
+	@echo "== setup: PySpark, a download of 450 MB that is built here; a minute or two the first time"
+	@$(PIP) --no-deps -r $(VENV)/pyspark.lock
+	@PYTHONWARNINGS=ignore $(PY) -m pip --disable-pip-version-check --no-input install --quiet --no-deps --no-build-isolation --editable .
+	@touch $(READY)
+	@echo "== setup: done, $(VENV)/bin/flowql is ready"
+
+quickstart: setup ## run the main example on real flights, from import to checked results
+	@bash pipelines/quickstart/run.sh
+
+test: setup ## run the tests
+	@echo "== tests (a skip says what it needs)"
+	@$(PY) -m pytest -v -rs --durations=5 $(TESTS)
+
+check: setup ## formatting, lint, types, import contracts, house rules
+	@echo "== ruff format"
+	@$(VENV)/bin/ruff format --check .
+	@echo "== ruff check"
+	@$(VENV)/bin/ruff check .
+	@echo "== mypy"
+	@$(VENV)/bin/mypy
+	@echo "== import contracts"
+	@$(VENV)/bin/lint-imports
+	@echo "== house rules"
+	@$(PY) -m pytest tests/tidy
+
+format: setup ## rewrite the code as `make check` wants it
+	@$(VENV)/bin/ruff check --fix .
+	@$(VENV)/bin/ruff format .
+
+clean: ## remove caches, builds and the data of examples (keeps .venv)
+	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .flowql
+	@find . -name .flowql -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+	@echo "clean"
+
+distclean: clean ## clean, and remove .venv
+	@rm -rf $(VENV)
+
+# Text about where packages came from is left out, so that the lock says the same on every machine.
+lock: setup ## resolve requirements.lock again from pyproject.toml
+	@echo "== lock: asking the package index for every release and hash; takes some minutes"
+	@$(LOCK) --upgrade --output-file requirements.lock pyproject.toml
+	@sed -i.old '/^#/d' requirements.lock && rm requirements.lock.old
+	@! grep -nE '://|--index|--find-links|^ *(-e|/)' requirements.lock
+	@echo "== lock: $$(grep -c == requirements.lock) packages"

@@ -1,0 +1,30 @@
+"""Golden files: `golden(name, text)` compares with tests/golden/<name>; `pytest --update-golden` rewrites them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.kafka_broker import kafka, kafka_broker
+
+__all__ = ["kafka", "kafka_broker"]  # fixtures of all tests
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write what the tests see into tests/golden")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    def check(name: str, text: str) -> None:
+        file = GOLDEN / name
+        if request.config.getoption("--update-golden"):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        assert file.exists(), f"no golden file {name}: run with --update-golden and look at the difference"
+        assert text == file.read_text(encoding="utf-8")
+
+    return check

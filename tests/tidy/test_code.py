@@ -1,0 +1,152 @@
+"""House rules about code that no linter knows."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.tidy.tree import PACKAGES, ROOT, modules, text_of
+
+MAX_LINES = 600
+
+# Modules that bring a clock, chance, a thread, a process or the network: replay breaks if they are used in passing.
+OUTSIDE_WORLD = {
+    "_thread", "asyncio", "multiprocessing", "random", "sched", "secrets", "select", "selectors", "signal", "socket",
+    "subprocess", "threading", "time", "uuid",
+}  # fmt: skip
+LOCKS = {"Condition", "Lock", "RLock", "get_ident"}  # get_ident: owner assertions
+SEEDED = {"random.Random"}  # a generator of one's own, made from a seed
+THREAD_POOLS = {"ThreadPoolExecutor", "ProcessPoolExecutor"}
+
+# The drivers: what runs the loops, and the ports they see the world through. Path -> modules it may use.
+DRIVERS = {
+    "runtime/app/threads.py": {"threading"},
+    "runtime/clock.py": {"time"},
+    "runtime/log/files.py": {"threading"},  # a pool that waits for the disk: several files are made durable at once
+    "runtime/spark/engine/thread.py": {"threading"},
+    "runtime/spark/java.py": {"subprocess"},  # asks a Java for its version
+    "runtime/operators/kernels.py": {"threading"},  # threading.local: a DuckDB connection belongs to one thread
+}
+# Shared structures that are guarded by a named lock (LOCKS and nothing else of threading).
+LOCK_HOLDERS = {
+    "runtime/app/alignment.py",
+    "runtime/app/restoration.py",
+    "runtime/build/scans.py",
+    "runtime/client/fetch_buffer.py",
+    "runtime/log/embedded/ledger.py",
+    "runtime/log/embedded/segment.py",
+    "runtime/log/kafka/reading.py",
+    "runtime/log/memory.py",
+    "runtime/metrics.py",
+    "runtime/scheduler/manager.py",
+    "runtime/state/locks.py",
+    "runtime/state/physical.py",
+    "runtime/task/input_buffer.py",
+}
+
+
+def uses(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
+    """(line, module, name) of what a module uses of OUTSIDE_WORLD; `name` is empty where only the module is imported."""
+    aliases: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                top = alias.name.split(".")[0]
+                if top in OUTSIDE_WORLD:
+                    aliases[alias.asname or top] = top
+                    if top not in ("random", "threading"):  # of these it depends on what is used
+                        yield node.lineno, top, ""
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            for alias in node.names:
+                if node.module.split(".")[0] in OUTSIDE_WORLD:
+                    yield node.lineno, node.module.split(".")[0], alias.name
+                elif node.module == "concurrent.futures" and alias.name in THREAD_POOLS:
+                    yield node.lineno, "threading", alias.name
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            module = aliases.get(node.value.id) if isinstance(node.value, ast.Name) else None
+            if module in ("random", "threading"):
+                yield node.lineno, module, node.attr
+            elif node.attr in ("now", "utcnow", "today") and ast.unparse(node.value) in (
+                "datetime",
+                "date",
+                "datetime.datetime",
+            ):
+                yield node.lineno, "time", f"datetime.{node.attr}"
+            elif node.attr in THREAD_POOLS:
+                yield node.lineno, "threading", node.attr
+
+
+def breaches(path: str, source: str) -> list[str]:
+    """Uses of the outside world that the lists above do not allow in the file."""
+    allowed = DRIVERS.get(path, set())
+    return [
+        f"{path}:{line}: {module}{'.' + name if name else ''}"
+        for line, module, name in uses(ast.parse(source))
+        if module not in allowed
+        and f"{module}.{name}" not in SEEDED
+        and not (module == "threading" and name in LOCKS and path in LOCK_HOLDERS)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "expected"),
+    [
+        ("runtime/task/x.py", "import time", 1),
+        ("runtime/task/x.py", "from random import random", 1),
+        ("runtime/task/x.py", "import random\nrandom.random()", 1),
+        ("runtime/log/x.py", "import random\nrandom.Random(7).random()", 0),
+        ("runtime/task/x.py", "import datetime\ndatetime.datetime.now()", 1),
+        ("runtime/task/x.py", "import threading\nlock = threading.Lock()", 1),
+        ("runtime/metrics.py", "import threading\nlock = threading.Lock()", 0),
+        ("runtime/metrics.py", "import threading as t\nt.Thread(target=f)", 1),
+        ("runtime/clock.py", "import time\ntime.time()", 0),
+        ("runtime/task/x.py", "from concurrent.futures import Future", 0),
+        ("runtime/task/x.py", "from concurrent.futures import ThreadPoolExecutor", 1),
+    ],
+)
+def test_the_rule_finds_what_it_should(path: str, source: str, expected: int) -> None:
+    assert len(breaches(path, source)) == expected
+
+
+def test_the_runtime_sees_the_world_through_its_drivers_only() -> None:
+    wrong = [b for path in modules("runtime") for b in breaches(str(path), text_of(path) or "")]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_files_have_one_subject() -> None:
+    long = {str(p): n for p in modules(*PACKAGES) if (n := len((text_of(p) or "").splitlines())) > MAX_LINES}
+    assert not long, f"more than {MAX_LINES} lines: {long}"
+
+
+def test_no_module_is_a_drawer() -> None:
+    drawers = [str(p) for p in modules(*PACKAGES) if p.stem in ("utils", "util", "helpers", "misc", "common")]
+    assert not drawers, drawers
+
+
+def packages() -> list[Path]:
+    """Every folder of the packages that holds Python files, and their parents."""
+    return sorted({parent for p in modules(*PACKAGES) for parent in p.parents if parent != Path(".")})
+
+
+def test_every_package_says_its_job() -> None:
+    silent = []
+    for package in packages():
+        init = ROOT / package / "__init__.py"
+        if not init.exists() or not ast.get_docstring(ast.parse(init.read_text(encoding="utf-8"))):
+            silent.append(str(package))
+    assert not silent, f"no docstring in __init__.py of {silent}"
+
+
+def test_packages_of_compiler_and_runtime_import_nothing() -> None:
+    """So that importing compiler.plan never loads the parser."""
+    busy = [
+        str(package)
+        for package in packages()
+        if package.parts[0] in ("compiler", "runtime")
+        and len(ast.parse(text_of(package / "__init__.py") or "").body) > 1
+    ]
+    assert not busy, f"more than a docstring in __init__.py of {busy}"
