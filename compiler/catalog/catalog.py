@@ -1,0 +1,138 @@
+"""The catalogue and the operations that give a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from compiler.catalog.names import did_you_mean, listing
+from compiler.diagnostics.diagnostic import CompileError, Diagnostic
+from compiler.diagnostics.source import NOWHERE, Span
+from compiler.plan.topology import SourceDef
+from compiler.plan.types import SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """Streams, tables and types that exist, in order of creation. The mappings are never changed in place.
+
+    readers: source name -> ids of the queries that read it. writers: source name -> ids of those that write it.
+    """
+
+    sources: Mapping[str, SourceDef] = field(default_factory=dict)
+    types: Mapping[str, SqlType] = field(default_factory=dict)
+    readers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    writers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def topics(self) -> tuple[str, ...]:
+        """Topics that sources name, each once, in order of creation."""
+        return tuple(dict.fromkeys(s.topic for s in self.sources.values()))
+
+
+EMPTY = Catalog()
+
+
+def find_source(catalog: Catalog, name: str, span: Span = NOWHERE) -> SourceDef:
+    """The source of that name; a CompileError with a suggestion when there is none."""
+    source = catalog.sources.get(name)
+    if source is None:
+        raise _error(
+            "FQ2001", f"{name} is not a stream or table", span, "unknown source", did_you_mean(name, catalog.sources)
+        )
+    return source
+
+
+def add_source(catalog: Catalog, source: SourceDef, *, or_replace: bool = False, span: Span = NOWHERE) -> Catalog:
+    """A catalogue with `source`, in the place of the one it replaces if there is one."""
+    old = catalog.sources.get(source.name)
+    if or_replace and (source.read_only or (old is not None and old.read_only)):
+        kind = old.kind if old is not None else source.kind
+        title = f"cannot add {kind} '{source.name}': CREATE OR REPLACE is not supported on source {kind}s"
+        raise _error("FQ2052", title, span, "read-only source", "drop it first, or create it without SOURCE")
+    if old is not None and not or_replace:
+        title = f"cannot add {source.kind} '{source.name}': a {old.kind} of that name exists"
+        raise _error("FQ2050", title, span, "name is taken", "choose another name, or write CREATE OR REPLACE")
+    if old is not None:
+        _check_replaceable(old, source, span)
+    return replace(catalog, sources={**catalog.sources, source.name: source})
+
+
+def _check_replaceable(old: SourceDef, new: SourceDef, span: Span) -> None:
+    """A source that is replaced keeps its kind and key, and its columns except for added ones, as its readers rely on them."""
+    if old.kind != new.kind:
+        title = f"cannot replace {old.kind} '{old.name}' by a {new.kind}"
+        raise _error("FQ2052", title, span, "another kind", f"DROP {old.kind.upper()} {old.name} first")
+    if [(f.name, f.type) for f in old.schema.key] != [(f.name, f.type) for f in new.schema.key]:
+        raise _error("FQ2052", f"cannot replace {old.kind} '{old.name}': its key columns differ", span, "another key")
+    kept = {f.name: f.type for f in new.schema}
+    for f in old.schema.value:
+        if kept.get(f.name) != f.type:
+            was = "was dropped" if f.name not in kept else f"changed from {f.type} to {kept[f.name]}"
+            title = f"cannot replace {old.kind} '{old.name}': column {f.name} {was}"
+            raise _error("FQ2052", title, span, "only adding columns is allowed", "keep the columns that exist")
+
+
+def drop_source(catalog: Catalog, name: str, kind: str, *, if_exists: bool = False, span: Span = NOWHERE) -> Catalog:
+    """A catalogue without the source. It must be of `kind` and nothing may read it."""
+    source = catalog.sources.get(name)
+    if source is None:
+        if if_exists:
+            return catalog
+        title = f"{kind.capitalize()} {name} does not exist"
+        raise _error("FQ2001", title, span, "unknown source", did_you_mean(name, catalog.sources))
+    if source.kind != kind:
+        title = f"cannot drop {kind} {name}: it is a {source.kind}"
+        raise _error("FQ2053", title, span, f"a {source.kind}", f"write DROP {source.kind.upper()} {name}")
+    readers = catalog.readers.get(name, ())
+    if readers:
+        title = f"cannot drop {name}: {listing(readers)} read{'s' if len(readers) == 1 else ''} it"
+        raise _error("FQ2051", title, span, "in use", f"end {listing(readers)} first")
+    own = set(catalog.writers.get(name, ()))
+    others = {k: v for k, v in catalog.sources.items() if k != name}
+    left = replace(
+        catalog,
+        sources=others,
+        readers={k: tuple(q for q in v if q not in own) for k, v in catalog.readers.items() if k != name},
+        writers={k: v for k, v in catalog.writers.items() if k != name},
+    )
+    return left
+
+
+def record_query(catalog: Catalog, query: str, reads: tuple[str, ...], writes: str) -> Catalog:
+    """A catalogue that knows `query` reads and writes these sources; an older version of the query is forgotten."""
+    without = forget_query(catalog, query)
+    readers = dict(without.readers)
+    for name in dict.fromkeys(reads):
+        readers[name] = (*readers.get(name, ()), query)
+    writers = {**without.writers, writes: (*without.writers.get(writes, ()), query)}
+    return replace(without, readers=readers, writers=writers)
+
+
+def forget_query(catalog: Catalog, query: str) -> Catalog:
+    return replace(
+        catalog,
+        readers={k: tuple(q for q in v if q != query) for k, v in catalog.readers.items()},
+        writers={k: tuple(q for q in v if q != query) for k, v in catalog.writers.items()},
+    )
+
+
+def add_type(
+    catalog: Catalog, name: str, type_: SqlType, *, if_not_exists: bool = False, span: Span = NOWHERE
+) -> Catalog:
+    if name in catalog.types:
+        if if_not_exists:
+            return catalog
+        raise _error("FQ2050", f"type {name} exists already as {catalog.types[name]}", span, "name is taken")
+    return replace(catalog, types={**catalog.types, name: type_})
+
+
+def drop_type(catalog: Catalog, name: str, *, if_exists: bool = False, span: Span = NOWHERE) -> Catalog:
+    if name not in catalog.types:
+        if if_exists:
+            return catalog
+        raise _error("FQ2001", f"type {name} does not exist", span, "unknown type", did_you_mean(name, catalog.types))
+    return replace(catalog, types={k: v for k, v in catalog.types.items() if k != name})
+
+
+def _error(code: str, title: str, span: Span, label: str, help_: str = "") -> CompileError:
+    return CompileError(Diagnostic(code, title, span, label, help=help_))

@@ -1,0 +1,225 @@
+"""The registry of diagnostic codes: what `flowql explain FQ####` shows.
+
+FQ1xxx syntax, FQ2xxx names, types and meaning of SQL, FQ3xxx project files, FQ4xxx runtime, log and state
+(FQ41xx Spark), FQ5xxx commands.
+A code never changes its meaning and is never given again; a range's numbers need not be dense.
+"""
+
+from __future__ import annotations
+
+from compiler.diagnostics.engine_codes import ENGINE_CODES
+from compiler.diagnostics.page import CodePage as CodePage
+from compiler.diagnostics.project_codes import PROJECT_CODES
+from compiler.diagnostics.spark_codes import SPARK_CODES
+
+CODES: dict[str, CodePage] = {
+    "FQ1001": CodePage(
+        "Something else was expected here",
+        "The text does not follow the grammar at this place. The message names what may stand here and what was found. "
+        "Reading goes on behind the next semicolon, so one message is about one statement.",
+        "SELECT id FORM orders;",
+        "SELECT id FROM orders;",
+    ),
+    "FQ1002": CodePage(
+        "A quote or comment is never closed",
+        "A text in single quotes, a name in back-ticks or double quotes, or a /* comment */ has no end. "
+        "A single quote inside a text is doubled; a backslash is an ordinary character.",
+        "SELECT 'it's' FROM s;",
+        "SELECT 'it''s' FROM s;",
+    ),
+    "FQ1003": CodePage(
+        "A clause stands where it cannot",
+        "The clauses of a query have one order: SELECT, FROM, JOIN ... WITHIN ... ON, WINDOW, WHERE, GROUP BY, "
+        "PARTITION BY, HAVING, EMIT, LIMIT. Each is given at most once.",
+        "SELECT id FROM orders EMIT CHANGES WHERE id > 1;",
+        "SELECT id FROM orders WHERE id > 1 EMIT CHANGES;",
+    ),
+    "FQ1004": CodePage(
+        "A number is out of range or malformed",
+        "Whole numbers are INT up to 32 bits and BIGINT up to 64; with a point they are DECIMAL; with an exponent they "
+        "are DOUBLE. A literal that does not fit is refused rather than rounded.",
+        "SELECT 9223372036854775808 FROM s;",
+        "SELECT 9223372036854775808.0 FROM s;",
+    ),
+    "FQ1005": CodePage(
+        "A reserved word is used as a name",
+        "Words such as SELECT, FROM or GROUP cannot be names unless quoted. A quoted name keeps its case.",
+        "SELECT group FROM orders;",
+        "SELECT `GROUP` FROM orders;",
+    ),
+    "FQ1006": CodePage(
+        "A variable is not defined",
+        "${name} is replaced by the value given by DEFINE, by `vars` in flowql.yaml, or by --var. "
+        "Names of variables ignore case.",
+        "CREATE STREAM s WITH (kafka_topic='t', partitions=${parts}, value_format='JSON');",
+        "DEFINE parts = '3';\nCREATE STREAM s WITH (kafka_topic='t', partitions=${parts}, value_format='JSON');",
+    ),
+    "FQ1007": CodePage(
+        "This is not a type",
+        "Types are BOOLEAN, INT, BIGINT, DOUBLE, DECIMAL(precision, scale), STRING, BYTES, DATE, TIME, TIMESTAMP, "
+        "ARRAY<...>, MAP<..., ...>, STRUCT<name ..., ...>, and those made with CREATE TYPE.",
+        "CREATE STREAM s (price DECIMAL) WITH (...);",
+        "CREATE STREAM s (price DECIMAL(10, 2)) WITH (...);",
+    ),
+    "FQ1008": CodePage(
+        "A semicolon is missing",
+        "A new statement begins although the one before it was not closed by a semicolon.",
+        "DROP STREAM a\nDROP STREAM b;",
+        "DROP STREAM a;\nDROP STREAM b;",
+    ),
+    "FQ1009": CodePage(
+        "A duration is malformed",
+        "A window, WITHIN, GRACE PERIOD or RETENTION takes a whole number and a unit of fixed length: MILLISECONDS, "
+        "SECONDS, MINUTES, HOURS or DAYS. Sizes must be positive.",
+        "WINDOW TUMBLING (SIZE 0 SECONDS)",
+        "WINDOW TUMBLING (SIZE 10 SECONDS)",
+    ),
+    "FQ1010": CodePage(
+        "A function call stands in FROM",
+        "FROM and JOIN take the names of streams and tables. A table function such as EXPLODE is called in the select "
+        "list, where it makes several rows of one.",
+        "SELECT * FROM EXPLODE(items);",
+        "SELECT EXPLODE(items) FROM orders;",
+    ),
+    "FQ1011": CodePage(
+        "KEY and PRIMARY KEY are mixed up",
+        "The key of a table identifies one row that later records replace: it is a PRIMARY KEY. The key of a stream "
+        "only says where a record belongs: it is a KEY.",
+        "CREATE TABLE users (id INT KEY, name STRING) WITH (...);",
+        "CREATE TABLE users (id INT PRIMARY KEY, name STRING) WITH (...);",
+    ),
+    "FQ1012": CodePage(
+        "The window properties of a source contradict each other",
+        "A topic with windowed keys is declared with WINDOW_TYPE. TUMBLING and HOPPING need WINDOW_SIZE; "
+        "a SESSION has no fixed size.",
+        "WITH (window_type='SESSION', window_size='30 SECONDS', ...)",
+        "WITH (window_type='SESSION', ...)",
+    ),
+    "FQ1013": CodePage(
+        "The expression is nested too deeply",
+        "Parentheses, calls and types may be nested 50 deep. Split the expression over two streams, or flatten it.",
+    ),
+    "FQ1901": CodePage(
+        "Understood, and not supported yet",
+        "The construct is part of the language and FlowQL does not build it yet. This is not a mistake of yours; "
+        "the message names another way where there is one.",
+    ),
+    "FQ2001": CodePage(
+        "A stream, table, type or alias of that name does not exist",
+        "Names fold to upper case unless quoted. A source must be created before it is read, anywhere in the project; "
+        "inside a query a source with an alias is named by the alias only.",
+        "SELECT * FROM oders;",
+        "SELECT * FROM orders;",
+    ),
+    "FQ2002": CodePage(
+        "A column or struct field of that name does not exist",
+        "The message names the clause and what is there. WINDOWSTART and WINDOWEND exist in the SELECT list of windowed "
+        "aggregations and for sources with a windowed key.",
+    ),
+    "FQ2003": CodePage(
+        "A column is in several sources of the join",
+        "Put the alias of the source in front of the column.",
+        "SELECT id FROM a JOIN b WITHIN 1 HOUR ON a.id = b.id;",
+        "SELECT a.id FROM a JOIN b WITHIN 1 HOUR ON a.id = b.id;",
+    ),
+    "FQ2004": CodePage(
+        "A name is used twice",
+        "Columns of one schema, fields of one struct, aliases of one query and expressions of one GROUP BY differ.",
+    ),
+    "FQ2005": CodePage(
+        "The types do not fit",
+        "Numbers widen by themselves (INT to BIGINT to DECIMAL to DOUBLE) and literals adapt to what they are compared "
+        "with; everything else needs an explicit CAST.",
+        "WHERE name > 3",
+        "WHERE CAST(name AS INT) > 3",
+    ),
+    "FQ2006": CodePage("There is no function of that name", "The message names functions that are spelt alike."),
+    "FQ2007": CodePage(
+        "A condition is not BOOLEAN",
+        "WHERE, HAVING and WHEN take conditions.",
+        "WHERE amount",
+        "WHERE amount > 0",
+    ),
+    "FQ2008": CodePage(
+        "A reserved column name",
+        "ROWTIME, ROWPARTITION, ROWOFFSET, WINDOWSTART and WINDOWEND are given by the system and cannot name columns; "
+        "to put one into a result give it an alias.",
+        "SELECT id, ROWTIME FROM s;",
+        "SELECT id, ROWTIME AS ts FROM s;",
+    ),
+    "FQ2010": CodePage("An unknown or repeated property in WITH", "The message lists the properties known here."),
+    "FQ2011": CodePage("The value of a property cannot be used", "The message says what the property takes."),
+    "FQ2012": CodePage("There is no format of that name", "Formats are JSON, DELIMITED, KAFKA and NONE."),
+    "FQ2013": CodePage(
+        "The format cannot hold these columns",
+        "KAFKA holds one INT, BIGINT, DOUBLE, STRING or BYTES; DELIMITED no arrays, maps or structs; JSON only maps with "
+        "STRING keys; NONE nothing. No key may hold a map, as equal maps can be written differently.",
+    ),
+    "FQ2014": CodePage(
+        "Something a source needs is missing",
+        "A source needs columns, KAFKA_TOPIC and VALUE_FORMAT (or a default in the session).",
+    ),
+    "FQ2020": CodePage(
+        "An aggregate, table function or window in the wrong place",
+        "Aggregates stand in SELECT and HAVING of a query with GROUP BY and are not nested; table functions stand in "
+        "SELECT without GROUP BY; window bounds stand in SELECT of windowed aggregations.",
+    ),
+    "FQ2021": CodePage(
+        "A column is neither grouped nor aggregated",
+        "Rows of one group may have different values of it.",
+        "SELECT a, b, COUNT(*) FROM s GROUP BY a;",
+        "SELECT a, MAX(b), COUNT(*) FROM s GROUP BY a;",
+    ),
+    "FQ2022": CodePage(
+        "The key is missing",
+        "A result keeps its key: the key column, the grouping or partitioning expression or the join column must be in "
+        "the SELECT list. A table has a PRIMARY KEY.",
+        "SELECT COUNT(*) FROM s GROUP BY a;",
+        "SELECT a, COUNT(*) FROM s GROUP BY a;",
+    ),
+    "FQ2023": CodePage(
+        "The key is selected twice",
+        "One of the columns becomes the key of the result. Copy it into the value with AS_VALUE.",
+        "SELECT id, id AS id2, v FROM s;",
+        "SELECT id, AS_VALUE(id) AS id2, v FROM s;",
+    ),
+    "FQ2024": CodePage("The result has no value columns", "Only key columns are selected; add a column."),
+    "FQ2025": CodePage(
+        "A stream stands where a table belongs, or the reverse",
+        "Aggregations and queries over tables give tables, everything else gives streams. PARTITION BY and table functions "
+        "take streams. EMIT FINAL needs a window.",
+    ),
+    "FQ2030": CodePage(
+        "The join condition cannot be used",
+        "A join is on equality of one expression of each side, of one type; a table on the right is joined on its primary "
+        "key; windowed sources are joined on their keys.",
+    ),
+    "FQ2031": CodePage(
+        "This kind of join does not exist",
+        "Stream-table joins are INNER or LEFT with the stream first; WITHIN is for two streams.",
+    ),
+    "FQ2040": CodePage("This cannot be inserted", "The message names the target and the columns that differ."),
+    "FQ2050": CodePage("The name is taken", "A name is defined once in a project, unless with OR REPLACE."),
+    "FQ2051": CodePage("The source is in use", "Queries read it; end them first."),
+    "FQ2052": CodePage(
+        "It cannot be replaced by this",
+        "A replacement keeps kind, key and columns and may add columns, because others rely on them.",
+    ),
+    "FQ2053": CodePage("A stream is no table", "DROP STREAM drops streams, DROP TABLE drops tables."),
+    "FQ2060": CodePage(
+        "Joined sources have different numbers of partitions",
+        "Rows of one key would be in different tasks. Copy one of the sources with another PARTITIONS first.",
+    ),
+    "FQ2070": CodePage("Definitions form a cycle", "Each needs the next; none could be started first."),
+    "FQ2090": CodePage(
+        "Understood, and not built yet",
+        "The construct is part of the language and FlowQL does not build it yet. This is not a mistake of yours.",
+    ),
+    "FQ2103": CodePage(
+        "A join of two streams has no time bound",
+        "Both sides are unbounded, so every row would have to be kept forever.",
+        "FROM a JOIN b ON a.id = b.id",
+        "FROM a JOIN b WITHIN 1 HOUR ON a.id = b.id",
+    ),
+}
+CODES |= PROJECT_CODES | ENGINE_CODES | SPARK_CODES

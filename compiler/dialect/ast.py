@@ -1,0 +1,287 @@
+"""The syntax tree the analyzer reads: few node kinds, every one with its span, names already folded.
+
+Both the SQL text and the structured YAML form produce these. Operators are `Func` nodes with reserved
+lower-case names, ordinary functions have upper-case names:
+
+    add sub mul div mod neg  eq ne lt le gt ge  and or not  like not_like (2 or 3 args: escape)
+    in not_in (first arg, then the list)  between not_between  is_null is_not_null
+    is_distinct is_not_distinct  subscript (base, index)  field (base, Lit name)  case (when, then, ..., else)
+    array (elements)  map (k1, v1, k2, v2, ...)  struct (Lit name, value, ...)
+
+`COUNT(*)` is COUNT without arguments; `a || b` is CONCAT; `CASE x WHEN v` is a case of `x = v`; `DATE '...'` is a
+CastTo; the bare unit of `TIMESTAMPADD(DAYS, 3, t)` is a string Lit, upper case as written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Literal
+
+from compiler.diagnostics.source import NOWHERE, Span
+from compiler.plan.types import SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A column reference: (`col`,) or (`source`, `col`), parts folded unless they were quoted."""
+
+    parts: tuple[str, ...]
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Lit:
+    """A literal. kind: int, bigint, decimal, double, string, bool, null, interval (value: ms)."""
+
+    kind: Literal["int", "bigint", "decimal", "double", "string", "bool", "null", "interval"]
+    value: int | float | str | bool | Decimal | None
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Func:
+    """A function call or operator (see the module docstring)."""
+
+    name: str
+    args: tuple[Ast, ...]
+    span: Span = field(default=NOWHERE, compare=False)
+    distinct: bool = False
+    filter: Ast | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CastTo:
+    """CAST(operand AS type). `type_name` is set instead of `type` for a custom type (CREATE TYPE)."""
+
+    operand: Ast
+    type: TypeRef
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LambdaFn:
+    """`x => body` or `(x, y) => body`."""
+
+    params: tuple[str, ...]
+    body: Ast
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Star:
+    """`*` or `source.*` in a select list; `struct_of` for `expr->*`."""
+
+    source: str | None = None
+    struct_of: Ast | None = None
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+Ast = Name | Lit | Func | CastTo | LambdaFn | Star
+
+
+@dataclass(frozen=True, slots=True)
+class TypeRef:
+    """A type as written: either known, or the name of a custom type to look up in the catalog.
+
+    A container of custom types keeps its shape in `text` parts: args/fields mirror SqlType's.
+    """
+
+    known: SqlType | None = None
+    custom: str = ""
+    kind: str = ""  # ARRAY, MAP or STRUCT when it holds a custom type somewhere inside
+    args: tuple[TypeRef, ...] = ()
+    fields: tuple[tuple[str, TypeRef], ...] = ()
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SelectItem:
+    """One item of a select list. `alias` is None when none was written."""
+
+    expr: Ast
+    alias: str | None = None
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TableRef:
+    """A source in FROM or JOIN: a named source, or a nested query (standard SQL)."""
+
+    name: str
+    alias: str | None = None
+    query: Query | None = None
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class WithinClause:
+    """WITHIN of a stream-stream join, in ms; `grace_ms` None when not written."""
+
+    before_ms: int
+    after_ms: int
+    grace_ms: int | None = None
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinClause:
+    """One JOIN: kind as written, the right side, its ON expression, WITHIN."""
+
+    kind: Literal["inner", "left", "right", "full"]
+    right: TableRef
+    on: Ast
+    within: WithinClause | None = None
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowClause:
+    """WINDOW of a grouped query, in ms. For sessions `size_ms` is the gap."""
+
+    kind: Literal["tumbling", "hopping", "session"]
+    size_ms: int
+    advance_ms: int | None = None
+    grace_ms: int | None = None
+    retention_ms: int | None = None
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A SELECT. `emit` None when neither CHANGES nor FINAL was written."""
+
+    select: tuple[SelectItem, ...]
+    source: TableRef
+    joins: tuple[JoinClause, ...] = ()
+    where: Ast | None = None
+    group_by: tuple[Ast, ...] = ()
+    partition_by: tuple[Ast, ...] = ()
+    window: WindowClause | None = None
+    having: Ast | None = None
+    emit: Literal["changes", "final"] | None = None
+    limit: int | None = None
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """One entry of WITH (...): upper-case name, constant value, spans of both."""
+
+    name: str
+    value: int | float | str | bool | Decimal | None
+    span: Span = field(default=NOWHERE, compare=False)
+    value_span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDef:
+    """A column of CREATE STREAM/TABLE. role: value, key, primary_key, header (header_key: `HEADER('x')`)."""
+
+    name: str
+    type: TypeRef
+    role: Literal["value", "key", "primary_key", "header"] = "value"
+    header_key: str = ""
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """Base of all statements. `text` is the statement as written, without the semicolon."""
+
+    text: str
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSource(Statement):
+    """CREATE [OR REPLACE] [SOURCE] STREAM|TABLE [IF NOT EXISTS] name (columns) WITH (...)."""
+
+    name: str = ""
+    kind: Literal["stream", "table"] = "stream"
+    columns: tuple[ColumnDef, ...] = ()
+    properties: tuple[Property, ...] = ()
+    or_replace: bool = False
+    if_not_exists: bool = False
+    read_only: bool = False
+    name_span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateAs(Statement):
+    """CREATE [OR REPLACE] STREAM|TABLE [IF NOT EXISTS] name WITH (...) AS query."""
+
+    name: str = ""
+    kind: Literal["stream", "table"] = "stream"
+    query: Query | None = None
+    properties: tuple[Property, ...] = ()
+    or_replace: bool = False
+    if_not_exists: bool = False
+    name_span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class InsertInto(Statement):
+    """INSERT INTO target [WITH (QUERY_ID=...)] query."""
+
+    target: str = ""
+    query: Query | None = None
+    properties: tuple[Property, ...] = ()
+    name_span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class InsertRow(Statement):
+    """INSERT INTO target [(columns)] VALUES (...). `columns` empty: all, in order."""
+
+    target: str = ""
+    columns: tuple[str, ...] = ()
+    values: tuple[Ast, ...] = ()
+    name_span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AssertRow(Statement):
+    """ASSERT [NULL] VALUES target [(columns)] VALUES (...): in a test, the next record of a result. deleted: NULL."""
+
+    target: str = ""
+    columns: tuple[str, ...] = ()
+    values: tuple[Ast, ...] = ()
+    deleted: bool = False
+    name_span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Drop(Statement):
+    """DROP STREAM|TABLE|TYPE [IF EXISTS] name [DELETE TOPIC]."""
+
+    name: str = ""
+    kind: Literal["stream", "table", "type"] = "stream"
+    if_exists: bool = False
+    delete_topic: bool = False
+    name_span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateType(Statement):
+    """CREATE TYPE [IF NOT EXISTS] name AS type."""
+
+    name: str = ""
+    type: TypeRef | None = None
+    if_not_exists: bool = False
+    name_span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SetProperty(Statement):
+    """SET 'name' = 'value'; UNSET has value None."""
+
+    name: str = ""
+    value: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OtherStatement(Statement):
+    """A statement FlowQL knows by name and does not build yet (ASSERT, PAUSE, LIST, ...): `verb` names it."""
+
+    verb: str = ""

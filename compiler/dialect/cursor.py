@@ -1,0 +1,191 @@
+"""A position in the tokens of one statement, with the questions and complaints every grammar rule needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal, NoReturn
+
+from compiler.diagnostics.diagnostic import Diagnostic, ParseError, UnsupportedError
+from compiler.diagnostics.source import SourceText, Span
+from compiler.diagnostics.suggest import closest
+from compiler.dialect.tokens import Positions, Tok
+from compiler.dialect.words import RESERVED, SYSTEM_COLUMNS, VERBS
+
+DialectName = Literal["ksql", "standard"]
+
+
+CHAIN_MAX = 200  # operators in a row that each nest the tree one deeper: a + b + c ...
+_DEPTH_MAX = 50  # a level of parentheses takes about 14 Python frames of the 1,000 there are
+
+
+class Cursor:
+    """Reads tokens from left to right; `pos` may be set back to try another reading."""
+
+    def __init__(self, source: SourceText, tokens: Sequence[Tok], positions: Positions, dialect: DialectName) -> None:
+        self.source = source
+        self.dialect = dialect
+        self.pos = 0
+        self._tokens = tokens
+        self._positions = positions
+        self._last = len(tokens) - 1
+        self._depth = 0
+
+    # Looking.
+
+    def peek(self, ahead: int = 0) -> Tok:
+        """The token `ahead` of the next one; past the end, the `end` token."""
+        return self._tokens[min(self.pos + ahead, self._last)]
+
+    def at_word(self, *words: str, ahead: int = 0) -> bool:
+        tok = self.peek(ahead)
+        return tok.kind == "word" and tok.upper in words
+
+    def at_words(self, *words: str) -> bool:
+        """Whether exactly these words follow one another here."""
+        return all(self.at_word(word, ahead=i) for i, word in enumerate(words))
+
+    def at_op(self, *ops: str, ahead: int = 0) -> bool:
+        tok = self.peek(ahead)
+        return tok.kind == "op" and tok.text in ops
+
+    def at_end(self) -> bool:
+        return self.peek().kind == "end"
+
+    def at_name(self, ahead: int = 0) -> bool:
+        """Whether the token can be a name here: quoted, or a word that is not reserved."""
+        tok = self.peek(ahead)
+        return tok.kind == "quoted" or (tok.kind == "word" and tok.upper not in RESERVED)
+
+    # Moving.
+
+    def next(self) -> Tok:
+        tok = self._tokens[self.pos]
+        if self.pos < self._last:
+            self.pos += 1
+        return tok
+
+    def accept_words(self, *words: str) -> bool:
+        """Step over all of these words, or over none of them."""
+        if not self.at_words(*words):
+            return False
+        self.pos += len(words)
+        return True
+
+    def accept_op(self, op: str) -> bool:
+        if not self.at_op(op):
+            return False
+        self.pos += 1
+        return True
+
+    def expect_word(self, word: str, *, label: str = "", help: str = "") -> Tok:
+        if not self.at_word(word):
+            self.expected(f"`{word}`", label=label, help=help, words=(word,))
+        return self.next()
+
+    def expect_op(self, op: str, *, label: str = "", help: str = "") -> Tok:
+        if not self.at_op(op):
+            self.expected(f"`{op}`", label=label, help=help)
+        return self.next()
+
+    def expect_string(self, what: str) -> str:
+        if self.peek().kind != "string":
+            self.expected(what, help="write it in single quotes: 'text'")
+        return self.next().text
+
+    def expect_name(self, what: str) -> str:
+        """A name, folded unless quoted."""
+        if not self.at_name():
+            self._not_a_name(what)
+        return self.fold(self.next())
+
+    def expect_end(self) -> None:
+        if self.at_end():
+            return
+        tok = self.peek()
+        if tok.kind == "word" and tok.upper in VERBS:
+            self.fail(
+                "FQ1008",
+                f"a new statement begins at `{tok.text}` before the last one was closed",
+                help=f"end the statement before `{tok.text}` with a semicolon",
+            )
+        self.expected("the end of the statement", label="not expected here")
+
+    def enter(self) -> None:
+        """Called where a rule may contain itself, with `leave` after it, so that no text exhausts the stack."""
+        self._depth += 1
+        if self._depth > _DEPTH_MAX:
+            self.fail("FQ1013", "this is nested too deeply", label=f"more than {_DEPTH_MAX} levels")
+
+    def check_chain(self, length: int) -> None:
+        """Called per operator of a row of them."""
+        if length > CHAIN_MAX:
+            self.fail("FQ1013", f"more than {CHAIN_MAX} operators in a row", help="group some of them in parentheses")
+
+    def leave(self) -> None:
+        self._depth -= 1
+
+    def fold(self, tok: Tok) -> str:
+        """The name a token stands for: quoted as written, else upper case (ksql) or lower case (standard).
+
+        System columns have one name in both.
+        """
+        if tok.kind == "quoted":
+            return tok.text
+        return tok.upper if self.dialect == "ksql" or tok.upper in SYSTEM_COLUMNS else tok.text.lower()
+
+    # Spans.
+
+    def span_since(self, start: Tok) -> Span:
+        """From `start` to the token before the cursor."""
+        last = self._tokens[self.pos - 1] if self.pos else start
+        return self._positions.span(start.start, max(last.end, start.end))
+
+    def span_between(self, first: Span, last: Span) -> Span:
+        """From the start of `first` to the end of `last`, both spans of this text."""
+        start, end = self._positions.offset(first), self._positions.offset(last) + last.length
+        return self._positions.span(start, end)
+
+    def span_of(self, tok: Tok) -> Span:
+        return self._positions.span(tok.start, tok.end)
+
+    def text_since(self, start: Tok) -> str:
+        """The source text from `start` to the token before the cursor, as written."""
+        return self.source.text[start.start : self._tokens[max(self.pos - 1, 0)].end]
+
+    # Complaining.
+
+    def expected(self, what: str, *, label: str = "", help: str = "", words: Iterable[str] = ()) -> NoReturn:
+        """Fail at the next token: `what` was expected. `words` are spellings it may have been meant to be."""
+        tok = self.peek()
+        near = closest(tok.text, words) if tok.kind == "word" else []
+        if near:
+            help = f"did you mean `{near[0]}`?"
+        self.fail("FQ1001", f"expected {what}, found {tok.shown()}", label=label, help=help)
+
+    def fail(
+        self, code: str, title: str, *, at: Span | None = None, label: str = "", help: str = "", why: str = ""
+    ) -> NoReturn:
+        """Fail with a mistake of the user, at the next token unless `at` is given."""
+        span = at if at is not None else self.span_of(self.peek())
+        raise ParseError(Diagnostic(code, title, span, label=label, help=help, why=why))
+
+    def unsupported(self, what: str, *, at: Span | None = None, help: str = "") -> NoReturn:
+        """Fail with something that is understood and not built yet."""
+        span = at if at is not None else self.span_of(self.peek())
+        raise UnsupportedError(
+            Diagnostic(
+                "FQ1901", f"{what} is not supported yet", span, label="not built yet", help=help, unsupported=True
+            )
+        )
+
+    def _not_a_name(self, what: str) -> NoReturn:
+        tok = self.peek()
+        if tok.kind == "word":
+            self.fail(
+                "FQ1005",
+                f"expected {what}, found the reserved word `{tok.text}`",
+                label="reserved",
+                help=f"quote it to use it as a name: `{tok.text}`",
+            )
+        hint = "a name is not written in single quotes; use back-ticks or none" if tok.kind == "string" else ""
+        self.expected(what, help=hint)

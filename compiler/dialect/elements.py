@@ -1,0 +1,135 @@
+"""The parts of a CREATE: the column list and the WITH properties."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Literal
+
+from compiler.dialect.ast import ColumnDef, Property
+from compiler.dialect.cursor import Cursor
+from compiler.dialect.numbers import at_number, parse_number
+from compiler.dialect.tokens import Tok
+from compiler.dialect.type_refs import parse_type_ref
+
+Role = Literal["value", "key", "primary_key", "header"]
+_CONSTANTS = {"TRUE": True, "FALSE": False, "NULL": None}
+
+
+def parse_columns(cur: Cursor, kind: Literal["stream", "table"]) -> tuple[ColumnDef, ...]:
+    """`(id INT KEY, name STRING, h BYTES HEADER('trace'))`."""
+    cur.expect_op("(")
+    columns = [_column(cur, kind)]
+    while cur.accept_op(","):
+        if cur.at_op(")"):
+            cur.expected("another column after the comma", help="remove the comma before `)`")
+        columns.append(_column(cur, kind))
+    cur.expect_op(")", label="a comma or `)` goes here")
+    return tuple(columns)
+
+
+def _column(cur: Cursor, kind: Literal["stream", "table"]) -> ColumnDef:
+    start = cur.peek()
+    name = cur.expect_name("the name of a column")
+    if cur.at_op(",", ")"):
+        cur.fail("FQ1007", f"column `{name}` has no type", at=cur.span_of(start), help=f"write  {start.text} STRING")
+    ref = parse_type_ref(cur)
+    role: Role = "value"
+    header_key = ""
+    at = cur.peek()
+    if cur.accept_words("PRIMARY", "KEY"):
+        role = "primary_key"
+    elif cur.accept_words("KEY"):
+        role = "key"
+    elif cur.accept_words("HEADERS"):
+        role = "header"
+    elif cur.at_word("HEADER") and cur.at_op("(", ahead=1):
+        role = "header"
+        cur.next()
+        cur.next()
+        header_key = cur.expect_string("the name of a header in quotes")
+        cur.expect_op(")")
+    _check_role(cur, kind, name, role, at)
+    return ColumnDef(name, ref, role, header_key, cur.span_since(start))
+
+
+def _check_role(cur: Cursor, kind: str, name: str, role: Role, at: Tok) -> None:
+    if kind == "table" and role == "key":
+        cur.fail(
+            "FQ1011",
+            f"column `{name}` of a table is marked KEY",
+            at=cur.span_of(at),
+            why="the key of a table names one row, the key of a stream does not",
+            help="write  PRIMARY KEY  for a table",
+        )
+    if kind == "stream" and role == "primary_key":
+        cur.fail(
+            "FQ1011",
+            f"column `{name}` of a stream is marked PRIMARY KEY",
+            at=cur.span_since(at),
+            why="the key of a table names one row, the key of a stream does not",
+            help="write  KEY  for a stream",
+        )
+
+
+def parse_properties(cur: Cursor) -> tuple[Property, ...]:
+    """`WITH (kafka_topic='t', partitions=3)`; names are folded to upper case."""
+    cur.expect_word("WITH")
+    cur.expect_op("(", help="write  WITH (KAFKA_TOPIC='orders', VALUE_FORMAT='JSON')")
+    properties: list[Property] = []
+    while not cur.at_op(")"):
+        if properties:
+            cur.expect_op(",", label="a comma or `)` goes here")
+        properties.append(_property(cur))
+    cur.expect_op(")")
+    return tuple(properties)
+
+
+def _property(cur: Cursor) -> Property:
+    start = cur.peek()
+    if start.kind not in ("word", "quoted", "string"):
+        cur.expected("the name of a property")
+    cur.next()
+    span = cur.span_of(start)
+    cur.expect_op("=", help=f"write  {start.text}='value'")
+    at = cur.peek()
+    value = _constant(cur, at)
+    return Property(start.text.upper(), value, span, cur.span_since(at))
+
+
+def _constant(cur: Cursor, start: Tok) -> int | float | str | bool | Decimal | None:
+    if start.kind == "string":
+        return cur.next().text
+    if cur.at_word(*_CONSTANTS):
+        return _CONSTANTS[cur.next().upper]
+    negative = cur.at_op("-") and cur.peek(1).kind == "number"
+    if negative:
+        cur.next()
+    if at_number(cur):
+        return parse_number(cur, start, negative=negative).value
+    if start.kind in ("word", "quoted"):
+        cur.expected("a constant", help=f"write it in quotes: '{start.text}'")
+    cur.expected("a constant", help="a property is a text in quotes, a number, TRUE or FALSE")
+
+
+def check_window_properties(cur: Cursor, properties: tuple[Property, ...], at: Tok) -> None:
+    """Refuse window properties that contradict each other, as ksqlDB's parser does."""
+    by_name = {p.name: p for p in properties}
+    kind, size = by_name.get("WINDOW_TYPE"), by_name.get("WINDOW_SIZE")
+    if kind is None:
+        return
+    name = str(kind.value).upper()
+    if name == "SESSION" and size is not None:
+        cur.fail(
+            "FQ1012",
+            "WINDOW_SIZE is not for SESSION windows",
+            at=size.span,
+            label="a session is as long as its rows make it",
+            help="remove WINDOW_SIZE",
+        )
+    if name in ("TUMBLING", "HOPPING") and size is None:
+        cur.fail(
+            "FQ1012",
+            f"WINDOW_SIZE is missing for {name} windows",
+            at=kind.span,
+            help="add  WINDOW_SIZE='10 SECONDS'",
+        )

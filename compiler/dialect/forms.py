@@ -1,0 +1,155 @@
+"""Primaries that begin with a word of their own: literals by name, CASE, CAST, the constructors, typed texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
+
+from compiler.dialect.ast import Ast, CastTo, Func, Lit, TypeRef
+from compiler.dialect.cursor import Cursor
+from compiler.dialect.numbers import parse_interval
+from compiler.dialect.tokens import Tok
+from compiler.dialect.type_refs import parse_type_ref
+from compiler.plan import types as t
+
+Rule = Callable[[Cursor], Ast]
+_TYPED_LITERALS = {"DATE": t.DATE, "TIME": t.TIME, "TIMESTAMP": t.TIMESTAMP}
+
+
+def parse_form(cur: Cursor, start: Tok, expr: Rule) -> Ast | None:
+    """The form that the word `start` begins; None, unmoved, when it is a plain name here. `expr` reads a whole expression."""
+    form = _FORMS.get(start.upper)
+    parsed = form(cur, start, expr) if form else None
+    if parsed is None and cur.peek(1).kind == "string":
+        return _typed_literal(cur, start)
+    return parsed
+
+
+def _constant(cur: Cursor, start: Tok, expr: Rule) -> Ast | None:
+    cur.next()
+    span = cur.span_of(start)
+    return Lit("null", None, span) if start.upper == "NULL" else Lit("bool", start.upper == "TRUE", span)
+
+
+def _case(cur: Cursor, start: Tok, expr: Rule) -> Ast | None:
+    """Both forms; `CASE x WHEN v` becomes `CASE WHEN x = v`."""
+    cur.next()
+    subject = None if cur.at_word("WHEN") else expr(cur)
+    parts: list[Ast] = []
+    if not cur.at_word("WHEN"):
+        cur.expect_word("WHEN", help="write  CASE WHEN condition THEN value ELSE value END")
+    while cur.accept_words("WHEN"):
+        at = cur.peek()
+        when = expr(cur)
+        parts.append(when if subject is None else Func("eq", (subject, when), cur.span_since(at)))
+        cur.expect_word("THEN")
+        parts.append(expr(cur))
+    if cur.accept_words("ELSE"):
+        parts.append(expr(cur))
+    cur.expect_word("END", help="a CASE is closed by END")
+    return Func("case", tuple(parts), cur.span_since(start))
+
+
+def _cast(cur: Cursor, start: Tok, expr: Rule) -> Ast | None:
+    cur.next()
+    cur.expect_op("(")
+    operand = expr(cur)
+    cur.expect_word("AS", help="write  CAST(value AS type)")
+    target = parse_type_ref(cur)
+    cur.expect_op(")")
+    return CastTo(operand, target, cur.span_since(start))
+
+
+def _array(cur: Cursor, start: Tok, expr: Rule) -> Ast | None:
+    if not cur.at_op("[", ahead=1):
+        return None
+    cur.next()
+    cur.next()
+    items = [] if cur.at_op("]") else _elements(cur, expr)
+    cur.expect_op("]", label="a comma or `]` goes here")
+    return Func("array", tuple(items), cur.span_since(start))
+
+
+def _map(cur: Cursor, start: Tok, expr: Rule) -> Ast | None:
+    if not cur.at_op("(", ahead=1):
+        return None
+    cur.next()
+    cur.next()
+    parts: list[Ast] = []
+    while not cur.at_op(")"):
+        if parts:
+            cur.expect_op(",", label="a comma or `)` goes here")
+        parts.append(expr(cur))
+        cur.expect_op(":=", help="write  MAP('key' := value)")
+        parts.append(expr(cur))
+    cur.expect_op(")")
+    return Func("map", tuple(parts), cur.span_since(start))
+
+
+def _struct(cur: Cursor, start: Tok, expr: Rule) -> Ast | None:
+    if not cur.at_op("(", ahead=1):
+        return None
+    cur.next()
+    cur.next()
+    parts: list[Ast] = []
+    while not cur.at_op(")"):
+        if parts:
+            cur.expect_op(",", label="a comma or `)` goes here")
+        at = cur.peek()
+        parts.append(Lit("string", cur.expect_name("the name of a field"), cur.span_of(at)))
+        cur.expect_op(":=", help="write  STRUCT(name := value)")
+        parts.append(expr(cur))
+    cur.expect_op(")")
+    return Func("struct", tuple(parts), cur.span_since(start))
+
+
+def _interval(cur: Cursor, start: Tok, expr: Rule) -> Ast | None:
+    return parse_interval(cur) if cur.peek(1).kind in ("string", "number") else None
+
+
+def _distinct(cur: Cursor, start: Tok, expr: Rule) -> Ast | None:
+    cur.unsupported("DISTINCT here", help="COLLECT_SET or COUNT_DISTINCT may do what you need")
+
+
+def _exists(cur: Cursor, start: Tok, expr: Rule) -> Ast | None:
+    cur.unsupported("EXISTS")
+
+
+def _elements(cur: Cursor, expr: Rule) -> list[Ast]:
+    items = [expr(cur)]
+    while cur.accept_op(","):
+        items.append(expr(cur))
+    return items
+
+
+def _typed_literal(cur: Cursor, start: Tok) -> Ast | None:
+    """`DATE '2024-05-01'`: a text cast to the type in front of it; `DECIMAL '1.50'` is a decimal literal."""
+    if start.upper in ("DECIMAL", "DEC"):
+        cur.next()
+        text = cur.next().text
+        try:
+            return Lit("decimal", Decimal(text), cur.span_since(start))
+        except InvalidOperation:
+            cur.fail("FQ1004", f"'{text}' is not a decimal number", at=cur.span_since(start))
+    if start.upper not in _TYPED_LITERALS:
+        return None
+    cur.next()
+    at = cur.next()
+    literal = Lit("string", at.text, cur.span_of(at))
+    target = TypeRef(known=_TYPED_LITERALS[start.upper], span=cur.span_of(start))
+    return CastTo(literal, target, cur.span_since(start))
+
+
+_FORMS: dict[str, Callable[[Cursor, Tok, Rule], Ast | None]] = {
+    "NULL": _constant,
+    "TRUE": _constant,
+    "FALSE": _constant,
+    "CASE": _case,
+    "CAST": _cast,
+    "ARRAY": _array,
+    "MAP": _map,
+    "STRUCT": _struct,
+    "INTERVAL": _interval,
+    "DISTINCT": _distinct,
+    "EXISTS": _exists,
+}

@@ -1,0 +1,185 @@
+"""Tokens with their place in the source, and `${variable}` substitution on them."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from sqlglot.errors import TokenError
+from sqlglot.tokens import TokenType
+
+from compiler.diagnostics.diagnostic import Diagnostic, ParseError
+from compiler.diagnostics.source import SourceText, Span
+from compiler.diagnostics.suggest import did_you_mean
+from compiler.dialect.dialect import FlowQL
+
+TokKind = Literal["word", "quoted", "string", "number", "op", "end"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tok:
+    """One token. `text`: a quoted token's content, otherwise as written; `upper`: of a word, its upper case.
+
+    `start` and `end` are offsets in the source text; a substituted token has those of its variable.
+    """
+
+    kind: TokKind
+    text: str
+    start: int
+    end: int
+    upper: str = ""
+
+    def shown(self) -> str:
+        """How an error message names this token."""
+        if self.kind == "end":
+            return "the end of the statement"
+        return f"'{self.text}'" if self.kind == "string" else f"`{self.text}`"
+
+
+class Positions:
+    """Turns offsets of one source text into spans."""
+
+    def __init__(self, source: SourceText) -> None:
+        self._source = source
+        self._starts = [0, *(m.end() for m in re.finditer("\n", source.text))]
+
+    def span(self, start: int, end: int) -> Span:
+        """The characters [start, end); an empty range is shown one character wide."""
+        source = self._source
+        row = bisect_right(self._starts, start) - 1
+        begin = self._starts[row]
+        stop = self._starts[row + 1] - 1 if row + 1 < len(self._starts) else len(source.text)
+        return Span(
+            path=source.path,
+            line=row + 1 + source.line_offset,
+            column=start - begin + 1 + source.column_offset,
+            length=max(1, end - start),
+            line_text=" " * source.column_offset + source.text[begin:stop].rstrip("\r"),
+        )
+
+    def offset(self, span: Span) -> int:
+        """Where a span of this text begins."""
+        row = span.line - 1 - self._source.line_offset
+        return self._starts[row] + span.column - 1 - self._source.column_offset
+
+
+def tokenize(source: SourceText, positions: Positions) -> tuple[list[Tok], Diagnostic | None]:
+    """All tokens, or those before an unterminated quote or comment together with the finding about it."""
+    tokenizer = FlowQL().tokenizer_class(dialect=FlowQL)
+    bad = _unterminated(source.text) if "/*" in source.text else None
+    if bad is None:
+        try:
+            return _tokens(tokenizer.tokenize(source.text), source.text), None
+        except TokenError:
+            bad = _unterminated(source.text)
+            if bad is None:
+                raise
+    start, opener = bad
+    what = {"'": "string", "/*": "comment"}.get(opener, "quoted name")
+    closer = "*/" if opener == "/*" else opener
+    finding = Diagnostic(
+        "FQ1002",
+        f"this {what} is never closed",
+        positions.span(start, start + len(opener)),
+        label="opened here",
+        help=f"close it with {closer}",
+    )
+    return _tokens(tokenizer.tokenize(source.text[:start]), source.text), finding
+
+
+def split_statements(tokens: Sequence[Tok]) -> list[list[Tok]]:
+    """The tokens of each statement, without its semicolon, closed by an `end` token; empty statements are left out."""
+    statements: list[list[Tok]] = []
+    current: list[Tok] = []
+    for tok in tokens:
+        if tok.kind == "op" and tok.text == ";":
+            if current:
+                statements.append([*current, _end_after(current)])
+            current = []
+        else:
+            current.append(tok)
+    if current:
+        statements.append([*current, _end_after(current)])
+    return statements
+
+
+def substitute(tokens: Sequence[Tok], variables: Mapping[str, str], positions: Positions) -> list[Tok]:
+    """Tokens with `${name}` replaced: a bare one by the tokens of its value, one in a string by its text.
+
+    Names are matched ignoring case. An unknown name in a string stays as written; a bare one is an error.
+    """
+    if not any(t.text == "$" or (t.kind == "string" and "${" in t.text) for t in tokens):
+        return list(tokens)
+    known = {name.upper(): value for name, value in variables.items()}
+    out: list[Tok] = []
+    i = 0
+    while i < len(tokens):
+        tok = tokens[i]
+        if tok.kind == "string" and "${" in tok.text:
+            out.append(replace(tok, text=_VARIABLE.sub(lambda m: known.get(m[1].upper(), m[0]), tok.text)))
+        elif tok.text == "$" and [t.text for t in tokens[i + 1 : i + 4 : 2]] == ["{", "}"]:
+            name, end = tokens[i + 2].text, tokens[i + 3].end
+            if name.upper() not in known:
+                raise ParseError(_undefined(name, sorted(variables), positions.span(tok.start, end)))
+            value = SourceText("", known[name.upper()])
+            inner, problem = tokenize(value, Positions(value))
+            if problem is not None:
+                raise ParseError(replace(problem, span=positions.span(tok.start, end)))
+            out.extend(replace(t, start=tok.start, end=end) for t in inner)
+            i += 3
+        else:
+            out.append(tok)
+        i += 1
+    return out
+
+
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+_SKIPPED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/|'|"|`|/\*""", re.DOTALL)
+
+
+def _unterminated(text: str) -> tuple[int, str] | None:
+    """Offset and text of the first quote or comment opener that has no end."""
+    for match in _SKIPPED.finditer(text):
+        if match[0] in ("'", '"', "`", "/*"):
+            return match.start(), match[0]
+    return None
+
+
+def _tokens(raw: Iterable[object], text: str) -> list[Tok]:
+    """Our tokens. A number with letters right behind it is one word, a name that begins with a digit (`0x1F`)."""
+    out: list[Tok] = []
+    for token in raw:
+        tok = _convert(token, text)
+        if tok.kind == "word" and out and out[-1].kind == "number" and out[-1].end == tok.start:
+            start = out.pop().start
+            tok = Tok("word", text[start : tok.end], start, tok.end, text[start : tok.end].upper())
+        if tok.kind == "word" and "." in tok.text:  # sqlglot reads `1.5x` as one word
+            tok = replace(tok, kind="number", upper="")
+        out.append(tok)
+    return out
+
+
+def _convert(token: object, text: str) -> Tok:
+    kind = token.token_type  # type: ignore[attr-defined]  # sqlglot is untyped here
+    start, end, value = token.start, token.end + 1, token.text  # type: ignore[attr-defined]
+    if kind in (TokenType.STRING, TokenType.NATIONAL_STRING):
+        return Tok("string", value, start, end)
+    if kind is TokenType.IDENTIFIER:
+        return Tok("quoted", value, start, end)
+    if kind is TokenType.NUMBER:
+        return Tok("number", value, start, end)
+    if kind is TokenType.VAR:
+        return Tok("word", value, start, end, value.upper())
+    return Tok("op", text[start:end], start, end)
+
+
+def _end_after(tokens: Sequence[Tok]) -> Tok:
+    return Tok("end", "", tokens[-1].end, tokens[-1].end)
+
+
+def _undefined(name: str, known: Sequence[str], span: Span) -> Diagnostic:
+    hint = did_you_mean(name, known) or f"write  DEFINE {name} = 'value';  before this statement"
+    return Diagnostic("FQ1006", f"variable `{name}` is not defined", span, label="no value is known for it", help=hint)
