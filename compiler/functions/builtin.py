@@ -1,0 +1,51 @@
+"""Importing this module fills the catalogue with everything FlowQL has built in."""
+
+from __future__ import annotations
+
+from compiler.functions import (
+    aggregates,
+    arithmetic,
+    bytes_functions,
+    casts,
+    collecting_aggregates,
+    collections_functions,
+    comparison,
+    conditional,
+    constructors,
+    dates,
+    json_functions,
+    lambdas,
+    logic,
+    masking,
+    numbers,
+    offset_aggregates,
+    regex,
+    statistics_aggregates,
+    strings,
+    table_functions,
+    urls,
+)
+
+FAMILIES = (
+    arithmetic,
+    comparison,
+    logic,
+    casts,
+    constructors,
+    conditional,
+    strings,
+    masking,
+    regex,
+    numbers,
+    dates,
+    json_functions,
+    collections_functions,
+    lambdas,
+    bytes_functions,
+    urls,
+    table_functions,
+    aggregates,
+    collecting_aggregates,
+    offset_aggregates,
+    statistics_aggregates,
+)

@@ -1,0 +1,263 @@
+"""Functions of arrays and maps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from compiler.functions.define import scalar, takes
+from compiler.functions.registry import Reference, Resolution
+from compiler.functions.signatures import ArrayOf, K, MapOf, T, V, Var
+from compiler.functions.values import identity, same, sort_key, text_of
+from compiler.plan.types import BIGINT, BOOLEAN, INT, STRING, Kind, SqlType, array, struct
+
+_LIST = ArrayOf(T)
+_CONTAINERS = frozenset({Kind.ARRAY, Kind.MAP, Kind.STRUCT, Kind.NULL, Kind.LAMBDA})
+_SORTABLE = ArrayOf(Var("T", frozenset(Kind) - _CONTAINERS))
+
+
+def distinct(items: Iterable[Any]) -> list[Any]:
+    """The first of each value, in order."""
+    seen: dict[Any, Any] = {}
+    for v in items:
+        seen.setdefault(identity(v), v)
+    return list(seen.values())
+
+
+def _except(items: list[Any], excluded: list[Any]) -> list[Any]:
+    gone = {identity(v) for v in excluded}
+    return [v for v in distinct(items) if identity(v) not in gone]
+
+
+def _intersect(items: list[Any], others: list[Any]) -> list[Any]:
+    kept = {identity(v) for v in others}
+    return [v for v in distinct(items) if identity(v) in kept]
+
+
+def _concat(a: list[Any] | None, b: list[Any] | None) -> list[Any] | None:
+    return None if a is None and b is None else [*(a or ()), *(b or ())]
+
+
+def _contains(items: list[Any] | None, wanted: Any) -> bool:
+    if items is None:
+        return False
+    return any(v is wanted if v is None or wanted is None else same(v, wanted) for v in items)
+
+
+def _remove(items: list[Any] | None, unwanted: Any) -> list[Any] | None:
+    return None if items is None else [v for v in items if not _contains([v], unwanted)]
+
+
+def _extreme(pick: Callable[..., Any]) -> Reference:
+    def run(items: list[Any]) -> Any:
+        known = [v for v in items if v is not None]
+        return pick(known, key=sort_key) if known else None
+
+    return run
+
+
+def sort(items: list[Any], direction: str = "ASC") -> list[Any] | None:
+    """Ascending or descending, NULLs last; NULL for another direction."""
+    word = direction.upper()
+    if word not in ("ASC", "ASCENDING", "DESC", "DESCENDING"):
+        return None
+    known = sorted((v for v in items if v is not None), key=sort_key, reverse=word.startswith("DESC"))
+    return known + [None] * (len(items) - len(known))
+
+
+def _join(r: Resolution) -> Reference:
+    text = text_of(r.args[0].element)
+
+    def run(items: list[Any] | None, delimiter: str | None = ",") -> str | None:
+        if items is None:
+            return None
+        return (delimiter or "").join("null" if v is None else text(v) for v in items)
+
+    return run
+
+
+def slice_(items: list[Any] | None, first: int | None, last: int | None) -> list[Any] | None:
+    """Elements from `first` to `last`, both counted from 1 and included; NULL when they are not there."""
+    if items is None:
+        return None
+    start, end = (0 if first is None else first - 1), (len(items) if last is None else last)
+    return items[start:end] if 0 <= start <= end <= len(items) else None
+
+
+SERIES_MAX = 10**6  # elements; one row must not be able to exhaust the memory of all queries
+
+
+def series(first: int, last: int, step: int | None = None) -> list[int]:
+    """From first to last, downwards when last is below. Raises ValueError for a step of the wrong sign."""
+    step = (1 if last >= first else -1) if step is None else step
+    if step == 0 or ((last > first) == (step < 0) and last != first):
+        raise ValueError(f"GENERATE_SERIES cannot go from {first} to {last} in steps of {step}")
+    numbers = range(first, last + (1 if step > 0 else -1), step)
+    if len(numbers) > SERIES_MAX:
+        raise ValueError(f"GENERATE_SERIES would give {len(numbers)} numbers, more than {SERIES_MAX}")
+    return list(numbers)
+
+
+def _map_union(a: dict[Any, Any] | None, b: dict[Any, Any] | None) -> dict[Any, Any] | None:
+    return None if a is None and b is None else {**(a or {}), **(b or {})}
+
+
+def _as_map(keys: list[Any], values: list[Any]) -> dict[Any, Any]:
+    return dict(zip(keys, values, strict=False))
+
+
+def _entry_type(args: tuple[SqlType, ...]) -> SqlType:
+    return array(struct(("K", args[0].args[0]), ("V", args[0].args[1])))
+
+
+def _entries(m: dict[Any, Any], ordered: bool) -> list[dict[str, Any]]:
+    return [{"K": k, "V": m[k]} for k in (sorted(m) if ordered else m)]
+
+
+scalar(
+    "ARRAY_LENGTH",
+    takes(_LIST, gives=INT),
+    by=len,
+    aliases=("CARDINALITY",),
+    duckdb=lambda a, _r: f"CAST(len({a[0]}) AS INTEGER)",
+    summary="The number of elements.",
+    example="ARRAY_LENGTH(ARRAY[1, 2]) -> 2",
+)
+scalar(
+    "ARRAY_CONTAINS",
+    takes(_LIST, T, gives=BOOLEAN),
+    by=_contains,
+    null_propagating=False,
+    summary="Whether a value is an element.",
+    example="ARRAY_CONTAINS(ARRAY[1, 2], 2) -> True",
+)
+scalar(
+    "ARRAY_CONCAT",
+    takes(_LIST, _LIST, gives=_LIST),
+    by=_concat,
+    null_propagating=False,
+    summary="The elements of both arrays.",
+    example="ARRAY_CONCAT(ARRAY[1], ARRAY[1, 2]) -> [1, 1, 2]",
+)
+scalar(
+    "ARRAY_DISTINCT",
+    takes(_LIST, gives=_LIST),
+    by=distinct,
+    summary="The different elements, each where it stands first.",
+    example="ARRAY_DISTINCT(ARRAY[2, 1, 2]) -> [2, 1]",
+)
+scalar(
+    "ARRAY_EXCEPT",
+    takes(_LIST, _LIST, gives=_LIST),
+    by=_except,
+    summary="The different elements of the first array that the second lacks.",
+    example="ARRAY_EXCEPT(ARRAY[1, 2, 1], ARRAY[2]) -> [1]",
+)
+scalar(
+    "ARRAY_INTERSECT",
+    takes(_LIST, _LIST, gives=_LIST),
+    by=_intersect,
+    summary="The different elements of the first array that the second has.",
+    example="ARRAY_INTERSECT(ARRAY[1, 2, 1], ARRAY[1]) -> [1]",
+)
+scalar(
+    "ARRAY_UNION",
+    takes(_LIST, _LIST, gives=_LIST),
+    by=lambda a, b: distinct([*a, *b]),
+    summary="The different elements of both arrays.",
+    example="ARRAY_UNION(ARRAY[1, 2], ARRAY[2, 3]) -> [1, 2, 3]",
+)
+scalar(
+    "ARRAY_REMOVE",
+    takes(_LIST, T, gives=_LIST),
+    by=_remove,
+    null_propagating=False,
+    summary="The elements other than a value.",
+    example="ARRAY_REMOVE(ARRAY[1, 2, 1], 1) -> [2]",
+)
+scalar(
+    "ARRAY_MAX",
+    takes(_SORTABLE, gives=T),
+    by=_extreme(max),
+    summary="The greatest element, NULLs left out.",
+    example="ARRAY_MAX(ARRAY[1, NULL, 3]) -> 3",
+)
+scalar(
+    "ARRAY_MIN",
+    takes(_SORTABLE, gives=T),
+    by=_extreme(min),
+    summary="The least element, NULLs left out.",
+    example="ARRAY_MIN(ARRAY[1, NULL, 3]) -> 1",
+)
+scalar(
+    "ARRAY_SORT",
+    takes(_SORTABLE, gives=_LIST),
+    takes(_SORTABLE, STRING, gives=_LIST),
+    by=sort,
+    summary="The elements in order, ASC or DESC, NULLs last.",
+    example="ARRAY_SORT(ARRAY[2, 3, 1], 'DESC') -> [3, 2, 1]",
+)
+scalar(
+    "ARRAY_JOIN",
+    takes(_LIST, gives=STRING),
+    takes(_LIST, STRING, gives=STRING),
+    by_types=_join,
+    null_propagating=False,
+    summary="The texts of the elements with a delimiter (a comma) between them.",
+    example="ARRAY_JOIN(ARRAY[1, NULL], '-') -> '1-null'",
+)
+scalar(
+    "SLICE",
+    takes(_LIST, INT, INT, gives=_LIST),
+    by=slice_,
+    null_propagating=False,
+    summary="A part of an array, first and last element counted from 1.",
+    example="SLICE(ARRAY[1, 2, 3, 4], 2, 3) -> [2, 3]",
+)
+scalar(
+    "GENERATE_SERIES",
+    takes(INT, INT, gives=array(INT)),
+    takes(INT, INT, INT, gives=array(INT)),
+    takes(BIGINT, BIGINT, gives=array(BIGINT)),
+    takes(BIGINT, BIGINT, INT, gives=array(BIGINT)),
+    by=series,
+    aliases=("SERIES",),
+    summary="The numbers from one to another, in steps.",
+    example="GENERATE_SERIES(4, 1, -2) -> [4, 2]",
+)
+scalar(
+    "AS_MAP",
+    takes(ArrayOf(K), ArrayOf(V), gives=MapOf(K, V)),
+    by=_as_map,
+    summary="A map from an array of keys and an array of values.",
+    example="AS_MAP(ARRAY['a', 'b'], ARRAY[1, 2]) -> {'a': 1, 'b': 2}",
+)
+scalar(
+    "MAP_KEYS",
+    takes(MapOf(K, V), gives=ArrayOf(K)),
+    by=list,
+    summary="The keys of a map.",
+    example="MAP_KEYS(AS_MAP(ARRAY['a'], ARRAY[1])) -> ['a']",
+)
+scalar(
+    "MAP_VALUES",
+    takes(MapOf(K, V), gives=ArrayOf(V)),
+    by=lambda m: list(m.values()),
+    summary="The values of a map.",
+    example="MAP_VALUES(AS_MAP(ARRAY['a'], ARRAY[1])) -> [1]",
+)
+scalar(
+    "MAP_UNION",
+    takes(MapOf(K, V), MapOf(K, V), gives=MapOf(K, V)),
+    by=_map_union,
+    null_propagating=False,
+    summary="The entries of both maps; the second wins.",
+    example="MAP_UNION(AS_MAP(ARRAY['a'], ARRAY[1]), AS_MAP(ARRAY['a'], ARRAY[2])) -> {'a': 2}",
+)
+scalar(
+    "ENTRIES",
+    takes(MapOf(STRING, V), BOOLEAN, gives=_entry_type),
+    by=_entries,
+    summary="The entries of a map as structs of K and V, sorted by key if the flag is TRUE.",
+    example="ENTRIES(AS_MAP(ARRAY['a'], ARRAY[1]), TRUE) -> [{'K': 'a', 'V': 1}]",
+)

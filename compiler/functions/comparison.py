@@ -1,0 +1,323 @@
+"""Comparisons, membership and ranges: eq ne lt le gt ge, is_distinct, between, in, is_null, like.
+
+As in ksqlDB a comparison with NULL is FALSE, not NULL, so `NOT (a = NULL)` is TRUE. Texts beside a date, time or
+timestamp are read as one; a DATE beside a TIMESTAMP is its midnight. NaN equals itself and is above all numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+from compiler.functions.registry import Function, FunctionTypeError, Lowering, Reference, Resolution, register
+from compiler.functions.signatures import as_decimal, common_numeric
+from compiler.functions.values import is_ordered, less, same
+from compiler.plan.types import BOOLEAN, STRING, TIMESTAMP, Kind, SqlType
+
+SYMBOLS = {"eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+NAMES = {
+    "eq": "EQUAL",
+    "ne": "NOT_EQUAL",
+    "lt": "LESS_THAN",
+    "le": "LESS_THAN_OR_EQUAL",
+    "gt": "GREATER_THAN",
+    "ge": "GREATER_THAN_OR_EQUAL",
+    "is_distinct": "IS_DISTINCT_FROM",
+    "is_not_distinct": "IS_NOT_DISTINCT_FROM",
+}
+_TEMPORAL = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP)
+# Kinds that DuckDB orders and equates as the reference does.
+EXACT_IN_DUCKDB = frozenset(
+    {Kind.INT, Kind.BIGINT, Kind.DOUBLE, Kind.STRING, Kind.BOOLEAN, Kind.DATE, Kind.TIMESTAMP, Kind.TIME, Kind.BYTES}
+    | {Kind.DECIMAL}
+)
+
+
+def comparable(a: SqlType, b: SqlType) -> tuple[SqlType, SqlType] | None:
+    """The types both sides are converted to before a comparison, or None when they cannot be compared."""
+    if a == b:
+        return a, b
+    if a.kind is Kind.NULL or b.kind is Kind.NULL:
+        other = b if a.kind is Kind.NULL else a
+        return other, other
+    if a.kind is Kind.STRING and b.kind in _TEMPORAL:
+        return b, b
+    if b.kind is Kind.STRING and a.kind in _TEMPORAL:
+        return a, a
+    if {a.kind, b.kind} == {Kind.DATE, Kind.TIMESTAMP}:
+        return TIMESTAMP, TIMESTAMP
+    common = common_numeric(a, b)
+    if common is not None and common.kind is Kind.DECIMAL:
+        return as_decimal(a), as_decimal(b)  # decimals of any scale compare exactly as they are
+    return None if common is None else (common, common)
+
+
+def _resolver(op: str) -> Callable[[tuple[SqlType, ...]], Resolution]:
+    nulls_allowed = op.startswith("is_")
+
+    def resolve(types: tuple[SqlType, ...]) -> Resolution:
+        a, b = types
+        if not nulls_allowed and Kind.NULL in (a.kind, b.kind):
+            raise FunctionTypeError(f"comparison with NULL is not supported: {a} {SYMBOLS[op]} {b}", "use IS NULL")
+        pair = comparable(a, b)
+        if pair is None or (op in ("lt", "le", "gt", "ge") and not all(map(is_ordered, pair))):
+            raise FunctionTypeError(f"cannot compare {a} to {b} with {NAMES[op]}", "add an explicit CAST")
+        return Resolution(pair, BOOLEAN)
+
+    return resolve
+
+
+_TESTS: dict[str, Callable[[Any, Any], bool]] = {
+    "eq": same,
+    "ne": lambda a, b: not same(a, b),
+    "lt": less,
+    "le": lambda a, b: not less(b, a),
+    "gt": lambda a, b: less(b, a),
+    "ge": lambda a, b: not less(a, b),
+}
+
+
+def _false_on_null(test: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    return lambda a, b: a is not None and b is not None and test(a, b)
+
+
+def distinct(a: Any, b: Any) -> bool:
+    """IS DISTINCT FROM: NULL is a value equal to itself."""
+    return (a is not b) if a is None or b is None else not same(a, b)
+
+
+def exact(template: Callable[[Sequence[str]], str]) -> Lowering:
+    """A lowering for the types that DuckDB (and Spark) order and equate as the reference does."""
+
+    def lowering(args: Sequence[str], r: Resolution) -> str:
+        alike = all(t.kind in EXACT_IN_DUCKDB and t == r.args[0] for t in r.args)
+        return template(args) if alike or _decimals_fit(r.args) else ""
+
+    return lowering
+
+
+def _decimals_fit(types: Sequence[SqlType]) -> bool:
+    """Whether DuckDB can bring these decimals to one scale within 38 digits."""
+    if any(t.kind is not Kind.DECIMAL for t in types):
+        return False
+    return max(t.precision - t.scale for t in types) + max(t.scale for t in types) <= 38
+
+
+def _constant(f: Reference) -> Callable[[Resolution], Reference]:
+    return lambda _r: f
+
+
+def _duckdb(op: str) -> Lowering:
+    return exact(lambda a: f"coalesce({a[0]} {SYMBOLS[op]} {a[1]}, FALSE)")
+
+
+for _op, _symbol in SYMBOLS.items():
+    register(
+        Function(
+            _op,
+            _resolver(_op),
+            _constant(_false_on_null(_TESTS[_op])),
+            null_propagating=False,
+            duckdb=_duckdb(_op),
+            summary=f"The comparison {_symbol}; FALSE when a side is NULL.",
+            example=f"{_op}(1, 2) -> {_op in ('ne', 'lt', 'le')}",
+        )
+    )
+register(
+    Function(
+        "is_distinct",
+        _resolver("is_distinct"),
+        _constant(distinct),
+        null_propagating=False,
+        duckdb=exact(lambda a: f"({a[0]} IS DISTINCT FROM {a[1]})"),
+        summary="Whether two values differ, NULL being a value.",
+        example="is_distinct(1, NULL) -> True",
+    )
+)
+register(
+    Function(
+        "is_not_distinct",
+        _resolver("is_not_distinct"),
+        _constant(lambda a, b: not distinct(a, b)),
+        null_propagating=False,
+        duckdb=exact(lambda a: f"({a[0]} IS NOT DISTINCT FROM {a[1]})"),
+        summary="Whether two values are the same, NULL being a value.",
+        example="is_not_distinct(1, 1) -> True",
+    )
+)
+
+
+def _between_types(types: tuple[SqlType, ...]) -> Resolution:
+    v, low, high = types
+    pairs = comparable(v, low), comparable(v, high)
+    if pairs[0] is None or pairs[1] is None or not is_ordered(pairs[0][0]):
+        raise FunctionTypeError(f"cannot compare {v} with BETWEEN {low} AND {high}", "add an explicit CAST")
+    if pairs[0][0] != pairs[1][0]:
+        return _between_widest(pairs[0], pairs[1], types)
+    return Resolution((pairs[0][0], pairs[0][1], pairs[1][1]), BOOLEAN)
+
+
+def _between_widest(
+    low: tuple[SqlType, SqlType], high: tuple[SqlType, SqlType], types: tuple[SqlType, ...]
+) -> Resolution:
+    widest = comparable(low[0], high[0])
+    if widest is None:
+        raise FunctionTypeError(f"cannot compare {types[0]} with BETWEEN {types[1]} AND {types[2]}")
+    common = widest[0] if widest[0] == widest[1] else common_numeric(*widest)
+    assert common is not None
+    return Resolution((common, common, common), BOOLEAN)
+
+
+def _between(v: Any, low: Any, high: Any) -> bool:
+    return v is not None and low is not None and high is not None and not less(v, low) and not less(high, v)
+
+
+def _range_sql(args: Sequence[str]) -> str:
+    return f"coalesce({args[0]} BETWEEN {args[1]} AND {args[2]}, FALSE)"
+
+
+for _op, _negated in (("between", False), ("not_between", True)):
+    _lowering = exact((lambda a: f"(NOT {_range_sql(a)})") if _negated else _range_sql)
+    register(
+        Function(
+            _op,
+            _between_types,
+            _constant((lambda v, low, high: not _between(v, low, high)) if _negated else _between),
+            null_propagating=False,
+            duckdb=_lowering,
+            summary="Whether a value lies in a closed range.",
+            example=f"{_op}(2, 1, 3) -> {not _negated}",
+        )
+    )
+
+
+def _in_types(types: tuple[SqlType, ...]) -> Resolution:
+    """All of one type; `coercion.unify` brings mixed lists there first."""
+    common = types[0]
+    for t in types[1:]:
+        pair = comparable(common, t)
+        if pair is None:
+            raise FunctionTypeError(f"operator does not exist: {types[0]} = {t}", "add an explicit CAST")
+        common = pair[0] if pair[0] == pair[1] else (common_numeric(*pair) or pair[0])
+    return Resolution(tuple(common for _ in types), BOOLEAN)
+
+
+def _is_in(v: Any, *items: Any) -> bool:
+    return v is not None and any(x is not None and same(v, x) for x in items)
+
+
+def _list_sql(args: Sequence[str]) -> str:
+    return f"coalesce({args[0]} IN ({', '.join(args[1:])}), FALSE)"
+
+
+for _op, _negated in (("in", False), ("not_in", True)):
+    _lowering = exact((lambda a: f"(NOT {_list_sql(a)})") if _negated else _list_sql)
+    register(
+        Function(
+            _op,
+            _in_types,
+            _constant((lambda v, *items: not _is_in(v, *items)) if _negated else _is_in),
+            null_propagating=False,
+            duckdb=_lowering,
+            summary="Whether a value is one of a list; NULL is in no list.",
+            example=f"{_op}(1, 2, 1) -> {not _negated}",
+        )
+    )
+
+
+def _one_of_any(types: tuple[SqlType, ...]) -> Resolution:
+    (t,) = types
+    return Resolution((t,), BOOLEAN)
+
+
+def _null_sql(test: str) -> Lowering:
+    return lambda a, _r: f"({a[0]} {test})"
+
+
+for _op, _symbol in (("is_null", "IS NULL"), ("is_not_null", "IS NOT NULL")):
+    register(
+        Function(
+            _op,
+            _one_of_any,
+            _constant((lambda v: v is None) if _op == "is_null" else (lambda v: v is not None)),
+            null_propagating=False,
+            duckdb=_null_sql(_symbol),
+            summary=f"The test {_symbol}.",
+            example=f"{_op}(1) -> {_op == 'is_not_null'}",
+        )
+    )
+
+
+def _like_types(types: tuple[SqlType, ...]) -> Resolution:
+    if any(t.kind not in (Kind.STRING, Kind.NULL) for t in types):
+        raise FunctionTypeError(f"LIKE needs STRING operands, not ({', '.join(map(str, types))})", "add a CAST")
+    return Resolution(tuple(STRING for _ in types), BOOLEAN)
+
+
+@lru_cache(maxsize=512)
+def like_pattern(pattern: str, escape: str = "\\") -> re.Pattern[str]:
+    """The regular expression of a LIKE pattern. Raises ValueError for a bad escape."""
+    if len(escape) != 1:
+        raise ValueError(f"the escape of LIKE must be one character, not {escape!r}")
+    out, chars = [], iter(pattern)
+    for c in chars:
+        if c == escape:
+            escaped = next(chars, None)
+            if escaped is None:
+                raise ValueError(f"the LIKE pattern {pattern!r} ends with its escape character")
+            out.append(re.escape(escaped))
+        else:
+            out.append({"%": ".*", "_": "."}.get(c, re.escape(c)))
+    return re.compile("".join(out), re.DOTALL)
+
+
+def like(v: str, pattern: str, escape: str = "\\") -> bool:
+    """LIKE: % any text, _ one character, backslash escapes unless ESCAPE names another."""
+    return like_pattern(pattern, escape).fullmatch(v) is not None
+
+
+def _not_like(v: str, pattern: str, escape: str = "\\") -> bool:
+    return not like(v, pattern, escape)
+
+
+def _like_sql(args: Sequence[str], _r: Resolution) -> str:
+    if _is_plain(args):
+        return f"({args[0]} LIKE {args[1]})"
+    return f"(CASE WHEN {_bad_pattern(args)} THEN NULL ELSE {args[0]} LIKE {args[1]} ESCAPE {_escape(args)} END)"
+
+
+def _escape(args: Sequence[str]) -> str:
+    return args[2] if len(args) > 2 else "'\\'"
+
+
+def _bad_pattern(args: Sequence[str]) -> str:
+    """Patterns on which DuckDB fails the statement (TRY does not catch it); some are fine and only decline."""
+    escape = _escape(args)
+    return f"(strlen({escape}) <> 1 OR ends_with({args[1]}, {escape}))"
+
+
+def _is_plain(args: Sequence[str]) -> bool:
+    """A constant pattern without escapes, the common and quick case."""
+    return len(args) == 2 and args[1].startswith("'") and "\\" not in args[1]
+
+
+def _like_declines(args: Sequence[str], _r: Resolution) -> str:
+    if _is_plain(args):
+        return ""
+    return _bad_pattern(args)
+
+
+for _op in ("like", "not_like"):
+    register(
+        Function(
+            _op,
+            _like_types,
+            _constant(like if _op == "like" else _not_like),
+            duckdb=_like_sql if _op == "like" else (lambda a, r: f"(NOT {_like_sql(a, r)})"),
+            declines=_like_declines,
+            summary="Whether a text matches a pattern with % and _.",
+            example=f"{_op}('flow', 'f%w') -> {_op == 'like'}",
+        )
+    )

@@ -1,0 +1,163 @@
+"""Functions that choose among their arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from compiler.functions.comparison import EXACT_IN_DUCKDB
+from compiler.functions.define import named, same_for_all, scalar, takes, takes_many
+from compiler.functions.registry import Function, FunctionTypeError, Lowering, Resolution, register
+from compiler.functions.signatures import T, not_accepted, widen_decimals
+from compiler.functions.values import less, same
+from compiler.plan.types import DOUBLE, INT, STRING, Kind, SqlType
+
+Thunk = Callable[[], Any]
+
+
+def _coalesce(*operands: Thunk) -> Any:
+    for operand in operands:
+        if (v := operand()) is not None:
+            return v
+    return None
+
+
+def _coalesce_sql(args: Sequence[str], _r: Resolution) -> str:
+    return f"coalesce({', '.join(args)})"
+
+
+scalar(
+    "COALESCE",
+    takes_many(T, gives=T),
+    by=_coalesce,
+    null_propagating=False,
+    lazy=True,
+    duckdb=_coalesce_sql,
+    summary="The first argument that is not NULL.",
+    example="COALESCE(NULL, 2, 3) -> 2",
+)
+scalar(
+    "IFNULL",
+    takes(T, T, gives=T),
+    by=_coalesce,
+    null_propagating=False,
+    lazy=True,
+    duckdb=_coalesce_sql,
+    summary="The first argument, or the second where the first is NULL.",
+    example="IFNULL(NULL, 5) -> 5",
+)
+scalar(
+    "NULLIF",
+    takes(T, T, gives=T),
+    by=lambda a, b: None if a is None or (b is not None and same(a, b)) else a,
+    null_propagating=False,
+    duckdb=lambda a, r: f"nullif({a[0]}, {a[1]})" if r.args[0].kind in EXACT_IN_DUCKDB else "",
+    summary="NULL where both arguments are equal, else the first.",
+    example="NULLIF(1, 1) -> NULL",
+)
+scalar(
+    "AS_VALUE",
+    takes(T, gives=T),
+    by=lambda v: v,
+    null_propagating=False,
+    duckdb=lambda a, _r: a[0],
+    summary="Its argument: copies a key column into the value.",
+    example="AS_VALUE(1) -> 1",
+)
+
+_TEMPORAL = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP)
+_COMPARED = frozenset({Kind.INT, Kind.BIGINT, Kind.DECIMAL, Kind.DOUBLE, Kind.STRING, Kind.BYTES, *_TEMPORAL})
+
+
+def _extreme_types(name: str) -> Callable[[tuple[SqlType, ...]], Resolution]:
+    """One type for all arguments; NULL fits any, text fits dates, a DOUBLE takes all numbers."""
+
+    def resolve(types: tuple[SqlType, ...]) -> Resolution:
+        known = [t for t in types if t.kind is not Kind.NULL]
+        common = _common_extreme(name, types, known)
+        return Resolution(tuple(common for _ in types), common)
+
+    return resolve
+
+
+def _common_extreme(name: str, types: tuple[SqlType, ...], known: list[SqlType]) -> SqlType:
+    kinds = {t.kind for t in known}
+    if not known or not kinds <= _COMPARED:
+        raise not_accepted(name, types)
+    if len(kinds) == 1:
+        common = known[0]
+        for t in known[1:]:
+            common = widen_decimals(common, t) if t.kind is Kind.DECIMAL else common
+        return common
+    if all(t.is_numeric for t in known):
+        if Kind.DOUBLE in kinds:
+            return DOUBLE
+        listed = ", ".join(map(str, types))
+        raise FunctionTypeError(
+            f"Function '{name}' cannot be resolved due to ambiguous parameters ({listed})", "cast them to one type"
+        )
+    temporal = kinds - {Kind.STRING}
+    if len(temporal) == 1 and temporal <= set(_TEMPORAL):
+        return next(t for t in known if t.kind is not Kind.STRING)
+    raise not_accepted(name, types)
+
+
+def _greatest(*values: Any) -> Any:
+    best = None
+    for v in values:
+        if v is not None and (best is None or less(best, v)):
+            best = v
+    return best
+
+
+def _least(*values: Any) -> Any:
+    best = None
+    for v in values:
+        if v is not None and (best is None or less(v, best)):
+            best = v
+    return best
+
+
+def _if_exact(function: str) -> Lowering:
+    lowering = named(function)
+    return lambda args, r: lowering(args, r) if r.result.kind in EXACT_IN_DUCKDB else ""
+
+
+for _name, _f in (("GREATEST", _greatest), ("LEAST", _least)):
+    register(
+        Function(
+            _name,
+            _extreme_types(_name),
+            same_for_all(_f),
+            null_propagating=False,
+            duckdb=_if_exact(_name.lower()),
+            summary=f"The {_name.lower()} of its arguments; NULLs are left out.",
+            example=f"{_name}(2, NULL, 7) -> {7 if _name == 'GREATEST' else 2}",
+        )
+    )
+
+
+def _elt(n: int | None, *texts: str | None) -> str | None:
+    return texts[n - 1] if n is not None and 1 <= n <= len(texts) else None
+
+
+def _field(wanted: str | None, *texts: str | None) -> int:
+    return 0 if wanted is None else next((i for i, t in enumerate(texts, 1) if t == wanted), 0)
+
+
+scalar(
+    "ELT",
+    takes_many(INT, STRING, gives=STRING),
+    by=_elt,
+    null_propagating=False,
+    summary="The n-th of the texts that follow, NULL outside.",
+    example="ELT(2, 'a', 'b') -> 'b'",
+)
+scalar(
+    "FIELD",
+    takes_many(STRING, STRING, gives=INT),
+    by=_field,
+    null_propagating=False,
+    summary="The position of the first argument among the others, 0 when it is not there.",
+    example="FIELD('b', 'a', 'b') -> 2",
+)

@@ -1,0 +1,146 @@
+"""struct, array, map, field and subscript: building containers and reaching into them.
+
+Elements must already have one type: the analyzer passes the operands of ARRAY and MAP through `coercion.unify`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from compiler.functions.registry import Function, FunctionTypeError, Reference, Resolution, register
+from compiler.functions.signatures import common_numeric
+from compiler.plan.types import BIGINT, INT, NULL, Kind, SqlType, array, map_of, struct
+
+
+def _common(types: Sequence[SqlType], what: str) -> SqlType:
+    common = NULL
+    for t in types:
+        wider = t if common in (NULL, t) else common if t == NULL else common_numeric(common, t)
+        if wider is None:
+            raise FunctionTypeError(f"{what} must have one type, not {common} and {t}", "add an explicit CAST")
+        common = wider
+    return common
+
+
+def _array_types(types: tuple[SqlType, ...]) -> Resolution:
+    element = _common(types, "the elements of ARRAY")
+    if element.kind is Kind.NULL:
+        raise FunctionTypeError("array cannot be empty or all NULL: its element type is unknown", "add a CAST")
+    return Resolution(tuple(element for _ in types), array(element))
+
+
+def _map_types(types: tuple[SqlType, ...]) -> Resolution:
+    key, value = _common(types[::2], "the keys of MAP"), _common(types[1::2], "the values of MAP")
+    if Kind.NULL in (key.kind, value.kind):
+        raise FunctionTypeError("map cannot be empty or all NULL: its types are unknown", "add a CAST")
+    return Resolution(tuple((key, value)[i % 2] for i in range(len(types))), map_of(key, value))
+
+
+def _struct_types(types: tuple[SqlType, ...]) -> Resolution:
+    """Field names are in the type of the call; the names given here are placeholders."""
+    return Resolution(types, struct(*((f"F{i}", t) for i, t in enumerate(types))))
+
+
+def _make_struct(r: Resolution) -> Reference:
+    names = [n for n, _ in r.result.fields]
+    return lambda *values: dict(zip(names, values, strict=True))
+
+
+def _make_map(*items: Any) -> dict[Any, Any]:
+    return dict(zip(items[::2], items[1::2], strict=True))
+
+
+def _struct_sql(args: Sequence[str], r: Resolution) -> str:
+    fields = zip(r.result.fields, args, strict=True)
+    return "struct_pack(" + ", ".join(f'"{_quoted(n)}" := {a}' for (n, _), a in fields) + ")"
+
+
+def _quoted(name: str) -> str:
+    return name.replace('"', '""')
+
+
+register(
+    Function(
+        "array",
+        _array_types,
+        lambda _r: lambda *v: list(v),
+        null_propagating=False,
+        duckdb=lambda a, _r: f"[{', '.join(a)}]",
+        summary="An array of its operands.",
+        example="ARRAY[1, 2] -> [1, 2]",
+    )
+)
+register(
+    Function(
+        "map",
+        _map_types,
+        lambda _r: _make_map,
+        null_propagating=False,
+        summary="A map of keys and values in turn.",
+        example="map('a', 1) -> {'a': 1}",
+    )
+)
+register(
+    Function(
+        "struct",
+        _struct_types,
+        _make_struct,
+        null_propagating=False,
+        duckdb=_struct_sql,
+        summary="A struct; the type of the call names its fields.",
+        example="struct(1, 'x') -> {'F0': 1, 'F1': 'x'}",
+    )
+)
+
+
+def _field_types(types: tuple[SqlType, ...]) -> Resolution:
+    """The type of the field depends on its name, so the analyzer sets the type of the call."""
+    if types[0].kind is not Kind.STRUCT:
+        raise FunctionTypeError(f"-> needs a STRUCT, not {types[0]}")
+    return Resolution(types, NULL)
+
+
+register(
+    Function(
+        "field",
+        _field_types,
+        lambda _r: lambda s, name: s[name],
+        duckdb=lambda a, _r: f"struct_extract({a[0]}, {a[1]})",
+        summary="A field of a struct; NULL of a NULL struct.",
+        example="field(struct(1, 'x'), 'F1') -> 'x'",
+    )
+)
+
+
+def _subscript_types(types: tuple[SqlType, ...]) -> Resolution:
+    base, index = types
+    if base.kind is Kind.ARRAY and index.kind in (Kind.INT, Kind.BIGINT, Kind.NULL):
+        return Resolution((base, BIGINT if index.kind is Kind.BIGINT else INT), base.element)
+    if base.kind is Kind.MAP and index.kind in (base.args[0].kind, Kind.NULL):
+        return Resolution((base, base.args[0]), base.element)
+    raise FunctionTypeError(f"[] does not accept {base} and {index}", "an ARRAY takes a number, a MAP a key")
+
+
+def element_at(items: list[Any], index: int) -> Any:
+    """Element `index` counted from 1, or from the end when negative; NULL outside."""
+    n = len(items)
+    if 0 < index <= n:
+        return items[index - 1]
+    return items[index] if -n <= index < 0 else None
+
+
+def _subscript(r: Resolution) -> Callable[[Any, Any], Any]:
+    return element_at if r.args[0].kind is Kind.ARRAY else (lambda m, k: m.get(k))
+
+
+register(
+    Function(
+        "subscript",
+        _subscript_types,
+        _subscript,
+        duckdb=lambda a, _r: f"({a[0]})[{a[1]}]",
+        summary="An element of an array (from 1, negative from the end) or the value of a map's key; else NULL.",
+        example="subscript(ARRAY[5, 6], -1) -> 6",
+    )
+)

@@ -1,0 +1,190 @@
+"""Functions of dates, times of day and timestamps."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from functools import lru_cache
+
+from compiler.functions import java_time
+from compiler.functions.define import scalar, takes, text
+from compiler.functions.registry import Function, Resolution, register
+from compiler.functions.signatures import not_accepted
+from compiler.functions.temporal import DAY_MS, datetime_of, zone_of
+from compiler.plan.types import BIGINT, DATE, INT, STRING, TIME, TIMESTAMP, Kind, SqlType
+
+# The unit of DATEADD and its kin stands unquoted in SQL and arrives here as a STRING literal.
+UNIT_MS = {
+    "MILLISECONDS": 1,
+    "SECONDS": 1000,
+    "MINUTES": 60_000,
+    "HOURS": 3_600_000,
+    "DAYS": DAY_MS,
+}
+INTERVAL_UNITS = frozenset(UNIT_MS) | {u[:-1] for u in UNIT_MS}
+INTERVAL_FUNCTIONS = frozenset({"DATEADD", "DATESUB", "TIMEADD", "TIMESUB", "TIMESTAMPADD", "TIMESTAMPSUB"})
+
+
+def _system_clock() -> int:
+    return int(dt.datetime.now(dt.UTC).timestamp() * 1000)
+
+
+class Clock:
+    """The wall clock of UNIX_TIMESTAMP() and UNIX_DATE(); simulations put their own in `now_ms`."""
+
+    now_ms: Callable[[], int] = staticmethod(_system_clock)
+
+
+@lru_cache(maxsize=64)
+def unit_ms(unit: str) -> int:
+    """Milliseconds of a unit, singular or plural. Raises ValueError."""
+    word = unit.upper()
+    ms = UNIT_MS.get(word) or UNIT_MS.get(word + "S")
+    if ms is None:
+        raise ValueError(f"{unit!r} is not a time unit; use one of {', '.join(UNIT_MS)}")
+    return ms
+
+
+def convert_tz(ms: int, source: str, target: str) -> int:
+    """The instant that shows in the source zone what this instant shows in the target zone."""
+    there = datetime_of(ms, zone_of(target)).utcoffset() or dt.timedelta()
+    here = datetime_of(ms, zone_of(source)).utcoffset() or dt.timedelta()
+    return ms + (there - here) // dt.timedelta(milliseconds=1)
+
+
+_IN_RANGE = 8_000_000_000_000_000  # ms that DuckDB's microsecond timestamps hold safely
+
+
+def _adder(name: str, t: SqlType, sign: int, example: str) -> None:
+    """DATEADD and its kin: (unit, number, value)."""
+
+    def resolve(types: tuple[SqlType, ...]) -> Resolution:
+        wanted = (Kind.STRING, Kind.INT, t.kind)
+        if len(types) != 3 or any(x.kind not in (w, Kind.NULL) for x, w in zip(types, wanted, strict=True)):
+            raise not_accepted(name, types, f"it takes {name}(unit, INT, {t})")
+        return Resolution((STRING, INT, t), t)
+
+    def moved(unit: str, n: int, value: int) -> int:
+        if t.kind is Kind.TIMESTAMP:
+            return value + sign * n * unit_ms(unit)
+        if t.kind is Kind.TIME:
+            return (value + sign * n * unit_ms(unit)) % DAY_MS
+        return value + sign * n * unit_ms(unit) // DAY_MS
+
+    register(
+        Function(
+            name,
+            resolve,
+            lambda _r: moved,
+            summary=f"The {t.kind.value.lower()} moved by a number of units ({', '.join(UNIT_MS)}).",
+            example=example,
+        )
+    )
+
+
+_adder("DATEADD", DATE, 1, "UNIX_DATE(DATEADD('DAYS', 3, FROM_DAYS(10))) -> 13")
+_adder("DATESUB", DATE, -1, "UNIX_DATE(DATESUB('DAYS', 3, FROM_DAYS(10))) -> 7")
+_adder("TIMEADD", TIME, 1, "FORMAT_TIME(TIMEADD('HOURS', 1, PARSE_TIME('23:30', 'HH:mm')), 'HH:mm') -> '00:30'")
+_adder("TIMESUB", TIME, -1, "FORMAT_TIME(TIMESUB('HOURS', 1, PARSE_TIME('00:30', 'HH:mm')), 'HH:mm') -> '23:30'")
+_adder("TIMESTAMPADD", TIMESTAMP, 1, "UNIX_TIMESTAMP(TIMESTAMPADD('SECONDS', 2, FROM_UNIXTIME(5))) -> 2005")
+_adder("TIMESTAMPSUB", TIMESTAMP, -1, "UNIX_TIMESTAMP(TIMESTAMPSUB('SECONDS', 2, FROM_UNIXTIME(5))) -> -1995")
+
+scalar(
+    "UNIX_TIMESTAMP",
+    takes(gives=BIGINT),
+    takes(TIMESTAMP, gives=BIGINT),
+    by=lambda *ts: ts[0] if ts else Clock.now_ms(),
+    deterministic=False,
+    duckdb=lambda a, _r: f"epoch_ms({a[0]})" if a else "",
+    summary="Milliseconds since 1970 of a timestamp, or of now.",
+    example="UNIX_TIMESTAMP(FROM_UNIXTIME(5)) -> 5",
+)
+scalar(
+    "FROM_UNIXTIME",
+    takes(BIGINT, gives=TIMESTAMP),
+    by=lambda ms: ms,
+    duckdb=text(lambda a: f"CAST(TRY(epoch_ms({a})) AS TIMESTAMP_MS)"),
+    declines=lambda a, _r: f"({a[0]} NOT BETWEEN -{_IN_RANGE} AND {_IN_RANGE})",
+    summary="The timestamp of milliseconds since 1970.",
+    example="UNIX_TIMESTAMP(FROM_UNIXTIME(5)) -> 5",
+)
+scalar(
+    "UNIX_DATE",
+    takes(gives=INT),
+    takes(DATE, gives=INT),
+    by=lambda *d: d[0] if d else Clock.now_ms() // DAY_MS,
+    deterministic=False,
+    duckdb=lambda a, _r: f"CAST(({a[0]} - DATE '1970-01-01') AS INTEGER)" if a else "",
+    summary="Days since 1970 of a date, or of today.",
+    example="UNIX_DATE(FROM_DAYS(7)) -> 7",
+)
+scalar(
+    "FROM_DAYS",
+    takes(INT, gives=DATE),
+    by=lambda n: n,
+    duckdb=text(lambda a: f"TRY(DATE '1970-01-01' + {a})"),
+    declines=lambda a, _r: f"({a[0]} NOT BETWEEN -700000 AND 2900000)",
+    summary="The date of a number of days since 1970.",
+    example="UNIX_DATE(FROM_DAYS(7)) -> 7",
+)
+scalar(
+    "CONVERT_TZ",
+    takes(TIMESTAMP, STRING, STRING, gives=TIMESTAMP),
+    by=convert_tz,
+    summary="A timestamp of one time zone as it reads in another.",
+    example="UNIX_TIMESTAMP(CONVERT_TZ(FROM_UNIXTIME(100), '+0200', '+0500')) -> 10800100",
+)
+for _name, _type, _shown in (
+    ("FORMAT_TIMESTAMP", TIMESTAMP, "FROM_UNIXTIME(0)"),
+    ("TIMESTAMPTOSTRING", BIGINT, "0"),
+):
+    scalar(
+        _name,
+        takes(_type, STRING, gives=STRING),
+        takes(_type, STRING, STRING, gives=STRING),
+        by=java_time.format_timestamp,
+        summary="The text of a timestamp by a java.time pattern, in UTC or a zone.",
+        example=f"{_name}({_shown}, 'yyyy-MM-dd HH:mm') -> '1970-01-01 00:00'",
+    )
+for _name, _type, _wrap in (
+    ("PARSE_TIMESTAMP", TIMESTAMP, "UNIX_TIMESTAMP({})"),
+    ("STRINGTOTIMESTAMP", BIGINT, "{}"),
+):
+    scalar(
+        _name,
+        takes(STRING, STRING, gives=_type),
+        takes(STRING, STRING, STRING, gives=_type),
+        by=java_time.parse_timestamp,
+        summary="The timestamp a text gives by a java.time pattern, in UTC or a zone.",
+        example=_wrap.format(f"{_name}('1970-01-02 00:00', 'yyyy-MM-dd HH:mm')") + " -> 86400000",
+    )
+for _name, _type, _shown in (("FORMAT_DATE", DATE, "FROM_DAYS(0)"), ("DATETOSTRING", INT, "0")):
+    scalar(
+        _name,
+        takes(_type, STRING, gives=STRING),
+        by=java_time.format_date,
+        summary="The text of a date by a java.time pattern.",
+        example=f"{_name}({_shown}, 'dd/MM/yyyy') -> '01/01/1970'",
+    )
+for _name, _type, _wrap in (("PARSE_DATE", DATE, "UNIX_DATE({})"), ("STRINGTODATE", INT, "{}")):
+    scalar(
+        _name,
+        takes(STRING, STRING, gives=_type),
+        by=java_time.parse_date,
+        summary="The date a text gives by a java.time pattern.",
+        example=_wrap.format(f"{_name}('02/01/1970', 'dd/MM/yyyy')") + " -> 1",
+    )
+scalar(
+    "FORMAT_TIME",
+    takes(TIME, STRING, gives=STRING),
+    by=java_time.format_time,
+    summary="The text of a time of day by a java.time pattern.",
+    example="FORMAT_TIME(PARSE_TIME('01:02', 'HH:mm'), 'HHmm') -> '0102'",
+)
+scalar(
+    "PARSE_TIME",
+    takes(STRING, STRING, gives=TIME),
+    by=java_time.parse_time,
+    summary="The time of day a text gives by a java.time pattern.",
+    example="FORMAT_TIME(PARSE_TIME('01:02 PM', 'hh:mm a'), 'HH:mm') -> '13:02'",
+)

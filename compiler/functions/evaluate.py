@@ -1,0 +1,92 @@
+"""Row kernels: expressions compiled to one generated Python function.
+
+`compile_row` and `compile_predicate` are the entry points. Common operators become plain Python in the generated
+source (`compiler.functions.inline`), all others a call of their reference. A failing expression gives NULL and is
+reported; the other expressions of the row are computed all the same. A `QueryFailure` passes through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from types import CodeType
+from typing import Any
+
+from compiler.functions import builtin
+from compiler.functions.inline import Emitter
+from compiler.functions.registry import QueryFailure
+from compiler.plan.expr import Column, Expr, Literal
+
+OnError = Callable[[int, Exception], None]
+RowFunction = Callable[[Sequence[Any]], tuple[Any, ...]]
+Predicate = Callable[[Sequence[Any]], bool]
+
+assert builtin.FAMILIES
+
+
+def compile_row(exprs: Sequence[Expr], columns: Sequence[str], *, on_error: OnError | None = None) -> RowFunction:
+    """A function from a row (values in the order of `columns`) to the values of `exprs`.
+
+    on_error: told (index of the expression, exception) of each value that failed; with None they only become NULL.
+
+    >>> from compiler.plan.expr import Call
+    >>> from compiler.plan.types import INT
+    >>> price = Column(INT, "price")
+    >>> double = compile_row([Call(INT, "add", (price, price))], ["price"])
+    >>> double((21,)), double((None,))
+    ((42,), (None,))
+    """
+    emitter = Emitter(columns)
+    lines: list[str] = []
+    results: list[str] = []
+    for i, e in enumerate(exprs):
+        piece = emitter.emit(e)
+        if isinstance(e, (Column, Literal)):
+            results.append(piece.src)
+            continue
+        results.append(f"v{i}")
+        lines += _guarded(f"v{i} = {piece.src}", f"v{i} = None", i)
+    body = [*emitter.prologue(), *lines, f"return ({', '.join(results)}{',' if results else ''})"]
+    function: RowFunction = _build(body, emitter.names, on_error)
+    return function
+
+
+def compile_predicate(expr: Expr, columns: Sequence[str], *, on_error: OnError | None = None) -> Predicate:
+    """A function that tells whether `expr` is TRUE for a row; NULL and failures are False.
+
+    on_error: as of `compile_row`, with index 0.
+    """
+    emitter = Emitter(columns)
+    piece = emitter.emit(expr)
+    test = f"{piece.src} is True" if piece.nullable else piece.src
+    body = [*emitter.prologue(), *_guarded(f"return {test}", "return False", 0)]
+    function: Predicate = _build(body, emitter.names, on_error)
+    return function
+
+
+def _guarded(statement: str, otherwise: str, index: int) -> list[str]:
+    return [
+        "try:",
+        f" {statement}",
+        "except QueryFailure: raise",
+        "except Exception as e:",
+        f" {otherwise}" if not otherwise.startswith("return") else f" report({index}, e)",
+        f" report({index}, e)" if not otherwise.startswith("return") else f" {otherwise}",
+    ]
+
+
+def _ignore(_index: int, _error: Exception) -> None:
+    """The report of a caller that wants NULLs only."""
+
+
+def _build(body: Sequence[str], names: dict[str, Any], on_error: OnError | None) -> Any:
+    source = "def kernel(row):\n" + "\n".join(f" {line}" for line in body)
+    scope = {**names, "QueryFailure": QueryFailure, "report": on_error or _ignore}
+    exec(_code(source), scope)
+    return scope["kernel"]
+
+
+@lru_cache(maxsize=1024)
+def _code(source: str) -> CodeType:
+    """The same source compiles once: constants that differ in value only by `==` (0.0 and -0.0) differ in text."""
+    return compile(source, "<row kernel>", "exec")

@@ -1,0 +1,296 @@
+"""Expressions as Python source text.
+
+A `Piece` is the text of one expression. Temporaries are bound by `:=`, so NULL checks need no statements and CASE,
+AND, OR and COALESCE stay lazy. What has no text of its own here becomes a call of the function's reference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from compiler.functions import arithmetic
+from compiler.functions.comparison import SYMBOLS as COMPARISONS
+from compiler.functions.numeric import BIGINT_MAX, BIGINT_MIN, INT_MAX, INT_MIN, wrap32, wrap64
+from compiler.functions.registry import Function, Resolution, lookup
+from compiler.plan.expr import Call, Column, Expr, Lambda, LambdaVar, Literal
+from compiler.plan.types import Kind
+
+_PLAIN = frozenset(
+    {Kind.INT, Kind.BIGINT, Kind.STRING, Kind.BOOLEAN, Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.DECIMAL, Kind.BYTES}
+)
+_RANGES = {Kind.INT: (INT_MIN, INT_MAX, "wrap32"), Kind.BIGINT: (BIGINT_MIN, BIGINT_MAX, "wrap64")}
+_PYTHON = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+# With doubles a < b needs care: NaN is above every number and equal to itself.
+_DOUBLES = {
+    "eq": "({a} == {b} or ({a} != {a} and {b} != {b}))",
+    "ne": "({a} != {b} and ({a} == {a} or {b} == {b}))",
+    "lt": "({a} < {b} or ({b} != {b} and {a} == {a}))",
+    "gt": "({b} < {a} or ({a} != {a} and {b} == {b}))",
+    "le": "not ({b} < {a} or ({a} != {a} and {b} == {b}))",
+    "ge": "not ({a} < {b} or ({b} != {b} and {a} == {a}))",
+}
+_ARITHMETIC = frozenset(arithmetic.SYMBOLS) | {"neg"}
+_DEPTH_MAX = 16  # Python's parser refuses about 200 nested brackets; deeper expressions become local functions
+
+
+class NullInLambda(ValueError):
+    """Arithmetic on NULL inside a lambda, which fails the whole call as in ksqlDB."""
+
+
+def _null_in_lambda() -> Any:
+    raise NullInLambda("arithmetic on NULL inside a lambda")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Source text. nullable: the value may be None. simple: a name or constant, free to repeat."""
+
+    src: str
+    nullable: bool = True
+    simple: bool = False
+
+
+class Emitter:
+    """Turns expressions over one row into pieces; collects the names the source needs."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self._index = {c: i for i, c in enumerate(columns)}
+        self._used: set[int] = set()
+        self._hoisted: list[str] = []
+        self.scopes: list[dict[str, str]] = []
+        self._nested = 0  # depth of lambdas and thunks, whose names a hoisted function could not see
+        self._count = 0
+        self._depth = 0
+        self.names: dict[str, Any] = {"wrap32": wrap32, "wrap64": wrap64, "null_in_lambda": _null_in_lambda}
+
+    def prologue(self) -> list[str]:
+        """Statements that load the columns and define hoisted parts."""
+        return [f"c{i} = row[{i}]" for i in sorted(self._used)] + self._hoisted
+
+    def emit(self, e: Expr) -> Piece:
+        if isinstance(e, Column):
+            i = self._index[e.name]
+            self._used.add(i)
+            return Piece(f"c{i}", simple=True)
+        if isinstance(e, Literal):
+            return self._literal(e)
+        if isinstance(e, LambdaVar):
+            return Piece(next(s[e.name] for s in reversed(self.scopes) if e.name in s), simple=True)
+        if isinstance(e, Lambda):
+            return self._lambda(e)
+        assert isinstance(e, Call)
+        return self._nest(e)
+
+    def _nest(self, e: Call) -> Piece:
+        self._depth += 1
+        piece = self._call(e)
+        self._depth -= 1
+        if self._depth and self._depth % _DEPTH_MAX == 0 and not self._nested:
+            name = self.fresh("h")
+            self._hoisted.append(f"def {name}(): return {piece.src}")
+            return Piece(f"{name}()", piece.nullable)
+        return piece
+
+    def fresh(self, prefix: str) -> str:
+        self._count += 1
+        return f"{prefix}_{self._count}"
+
+    def constant(self, value: Any, prefix: str = "k") -> str:
+        name = self.fresh(prefix)
+        self.names[name] = value
+        return name
+
+    def _literal(self, e: Literal) -> Piece:
+        v = e.value
+        if v is None or isinstance(v, (bool, int, str)):
+            return Piece(f"({v!r})" if isinstance(v, int) else repr(v), v is None, simple=True)
+        if isinstance(v, float) and math.isfinite(v):
+            return Piece(f"({v!r})", nullable=False, simple=True)
+        return Piece(self.constant(v), nullable=False, simple=True)
+
+    def _lambda(self, e: Lambda) -> Piece:
+        params = {p: self.fresh("p") for p in e.params}
+        self.scopes.append(params)
+        body = self._inside(e.body)
+        self.scopes.pop()
+        return Piece(f"(lambda {', '.join(params.values())}: {body.src})", nullable=False)
+
+    def _inside(self, e: Expr) -> Piece:
+        """An expression whose text stands inside a lambda or thunk."""
+        self._nested += 1
+        piece = self.emit(e)
+        self._nested -= 1
+        return piece
+
+    def guard(self, args: Sequence[Expr], build: Callable[..., str], otherwise: str = "None") -> Piece:
+        """`build(names of the values)`, or `otherwise` when one is NULL."""
+        tests: list[str] = []
+        refs: list[str] = []
+        nullable = False
+        for p in map(self.emit, args):
+            nullable = nullable or p.nullable
+            ref = p.src if p.simple else self.fresh("t")
+            refs.append(ref)
+            if not p.simple:
+                tests.append(f"({ref} := {p.src}) is None")
+            elif p.nullable:
+                tests.append(f"{ref} is None")
+        if not tests:
+            return Piece(build(*refs), nullable=False)
+        return Piece(f"({otherwise} if {' or '.join(tests)} else {build(*refs)})", nullable)
+
+    def _call(self, e: Call) -> Piece:
+        special = _SPECIAL.get(e.name)
+        piece = special(self, e) if special else None
+        return piece if piece is not None else self._by_reference(e)
+
+    def _by_reference(self, e: Call) -> Piece:
+        function = lookup(e.name)
+        if function is None:
+            raise LookupError(f"the plan calls {e.name}, which is not in this catalogue of functions")
+        reference = function.reference(Resolution(tuple(a.type for a in e.args), e.type))
+        f = self.constant(reference, "f")
+        if function.lazy:
+            thunks = (f"(lambda: {self._inside(a).src})" for a in e.args)
+            return Piece(f"{f}({', '.join(thunks)})")
+        if not function.null_propagating:
+            return Piece(
+                f"{f}({', '.join(self.emit(a).src for a in e.args)})", nullable=e.type.kind is not Kind.BOOLEAN
+            )
+        return self._propagating(e, f, function)
+
+    def _propagating(self, e: Call, f: str, _function: Function) -> Piece:
+        otherwise = "null_in_lambda()" if self.scopes and e.name in _ARITHMETIC else "None"
+        piece = self.guard(e.args, lambda *refs: f"{f}({', '.join(refs)})", otherwise)
+        return Piece(piece.src, nullable=True)
+
+
+def _arithmetic(g: Emitter, e: Call) -> Piece | None:
+    kind = e.type.kind
+    if e.name in ("div", "mod") or kind not in (Kind.INT, Kind.BIGINT, Kind.DOUBLE, Kind.STRING):
+        return None
+    symbol = arithmetic.SYMBOLS[e.name]
+    otherwise = "null_in_lambda()" if g.scopes else "None"
+    if kind in (Kind.DOUBLE, Kind.STRING):
+        return g.guard(e.args, lambda a, b: f"({a} {symbol} {b})", otherwise)
+    low, high, wrap = _RANGES[kind]
+    t = g.fresh("t")
+    return g.guard(
+        e.args, lambda a, b: f"({t} if {low} <= ({t} := {a} {symbol} {b}) <= {high} else {wrap}({t}))", otherwise
+    )
+
+
+def _comparison(g: Emitter, e: Call) -> Piece | None:
+    left, right = (a.type.kind for a in e.args)
+    if left is Kind.DOUBLE and right is Kind.DOUBLE:
+        piece = g.guard(e.args, lambda a, b: _DOUBLES[e.name].format(a=a, b=b), "False")
+    elif left in _PLAIN and right in _PLAIN:
+        piece = g.guard(e.args, lambda a, b: f"{a} {_PYTHON[e.name]} {b}", "False")
+    else:
+        return None
+    return Piece(f"({piece.src})", nullable=False)
+
+
+def _logical(g: Emitter, e: Call) -> Piece | None:
+    first = g.emit(e.args[0])
+    rest = [g.emit(a) for a in e.args[1:]]
+    if first.nullable or any(p.nullable for p in rest):
+        return _three_valued(g, e.name, [first, *rest])
+    return Piece("(" + f" {e.name} ".join(p.src for p in (first, *rest)) + ")", nullable=False)
+
+
+def _three_valued(g: Emitter, name: str, pieces: list[Piece]) -> Piece:
+    """`and` is FALSE at the first FALSE, else NULL if an operand was; `or` likewise with TRUE."""
+    decisive, other = ("False", "True") if name == "and" else ("True", "False")
+    refs = [g.fresh("t") for _ in pieces]
+    decided = " or ".join(f"({r} := {p.src}) is {decisive}" for r, p in zip(refs, pieces, strict=True))
+    unknown = " or ".join(f"{r} is None" for r, p in zip(refs, pieces, strict=True) if p.nullable)
+    return Piece(f"({decisive} if {decided} else None if {unknown} else {other})")
+
+
+def _not(g: Emitter, e: Call) -> Piece:
+    piece = g.guard(e.args, lambda a: f"(not {a})")
+    return Piece(piece.src, piece.nullable)
+
+
+def _case(g: Emitter, e: Call) -> Piece:
+    parts: list[str] = []
+    nullable = False
+    for when, then in zip(e.args[:-1:2], e.args[1::2], strict=True):
+        w, t = g.emit(when), g.emit(then)
+        nullable = nullable or t.nullable
+        parts.append(f"{t.src} if {w.src}{' is True' if w.nullable else ''} else ")
+    default = g.emit(e.args[-1])
+    return Piece(f"({''.join(parts)}{default.src})", nullable or default.nullable)
+
+
+def _coalesce(g: Emitter, e: Call) -> Piece:
+    """The first value that is not None; what stands behind a value that cannot be NULL is dead."""
+    parts: list[str] = []
+    last = Piece("None", simple=True)
+    for p in map(g.emit, e.args):
+        last = p
+        if not p.nullable:
+            break
+        ref = p.src if p.simple else g.fresh("t")
+        parts.append(f"{ref} if {ref if p.simple else f'({ref} := {p.src})'} is not None else ")
+    return Piece(f"({''.join(parts)}{last.src if not last.nullable else 'None'})", last.nullable)
+
+
+def _null_test(g: Emitter, e: Call) -> Piece:
+    p = g.emit(e.args[0])
+    if not p.nullable and p.simple:
+        return Piece("False" if e.name == "is_null" else "True", nullable=False)
+    test = "is None" if e.name == "is_null" else "is not None"
+    return Piece(f"({p.src} {test})", nullable=False)
+
+
+def _cast(g: Emitter, e: Call) -> Piece | None:
+    source, target = e.args[0].type, e.type
+    if source == target or source.kind is Kind.NULL or (source.kind, target.kind) == (Kind.INT, Kind.BIGINT):
+        return g.emit(e.args[0])
+    if source.kind in (Kind.INT, Kind.BIGINT, Kind.DECIMAL) and target.kind is Kind.DOUBLE:
+        return g.guard(e.args, lambda a: f"float({a})")
+    return None
+
+
+def _field(g: Emitter, e: Call) -> Piece | None:
+    name = e.args[1]
+    if not isinstance(name, Literal):
+        return None
+    piece = g.guard(e.args[:1], lambda s: f"{s}[{name.value!r}]")
+    return Piece(piece.src)
+
+
+def _subscript(g: Emitter, e: Call) -> Piece | None:
+    if e.args[0].type.kind is not Kind.MAP:
+        return None
+    return Piece(g.guard(e.args, lambda m, k: f"{m}.get({k})").src)
+
+
+def _in(g: Emitter, e: Call) -> Piece | None:
+    items = e.args[1:]
+    if e.args[0].type.kind not in _PLAIN or not all(isinstance(i, Literal) and i.type == e.args[0].type for i in items):
+        return None
+    values = g.constant(frozenset(i.value for i in items if isinstance(i, Literal)) - {None})
+    value = g.emit(e.args[0])
+    word = "not in" if e.name == "not_in" else "in"
+    return Piece(f"({value.src} {word} {values})", nullable=False)
+
+
+_SPECIAL: dict[str, Callable[[Emitter, Call], Piece | None]] = {
+    **dict.fromkeys(("add", "sub", "mul"), _arithmetic),
+    **dict.fromkeys(COMPARISONS, _comparison),
+    **dict.fromkeys(("and", "or"), _logical),
+    **dict.fromkeys(("COALESCE", "IFNULL"), _coalesce),
+    **dict.fromkeys(("is_null", "is_not_null"), _null_test),
+    **dict.fromkeys(("in", "not_in"), _in),
+    "not": _not,
+    "case": _case,
+    "cast": _cast,
+    "field": _field,
+    "subscript": _subscript,
+}

@@ -1,0 +1,94 @@
+"""TRANSFORM, FILTER and REDUCE: functions that take lambdas, over arrays and maps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from compiler.functions.define import scalar, takes
+from compiler.functions.registry import FunctionTypeError, Reference, Resolution
+from compiler.functions.signatures import ArrayOf, K, LambdaOf, MapOf, T, U, V, Var
+from compiler.plan.types import BOOLEAN, Kind, SqlType
+
+_S = Var("S")
+
+
+def _elements(name: str, t: SqlType) -> tuple[SqlType, ...]:
+    if t.kind not in (Kind.ARRAY, Kind.MAP):
+        raise FunctionTypeError(f"Function '{name}' does not accept a {t}: it takes an ARRAY or a MAP and lambdas")
+    return t.args
+
+
+def _params_of_elements(name: str) -> Callable[[tuple[SqlType, ...], int], tuple[SqlType, ...]]:
+    return lambda before, _index: _elements(name, before[0])
+
+
+def _params_of_reduce(before: tuple[SqlType, ...], _index: int) -> tuple[SqlType, ...]:
+    return (before[1], *_elements("REDUCE", before[0]))
+
+
+def _transform(r: Resolution) -> Reference:
+    if r.args[0].kind is Kind.ARRAY:
+        return lambda items, f: [f(v) for v in items]
+    return _transform_map
+
+
+def _transform_map(m: dict[Any, Any], key: Callable[..., Any], value: Callable[..., Any]) -> dict[Any, Any]:
+    """Raises ValueError for two equal keys or a NULL value, which ksqlDB refuses too."""
+    out: dict[Any, Any] = {}
+    for k, v in m.items():
+        new_key, new_value = key(k, v), value(k, v)
+        if new_key in out or new_value is None:
+            raise ValueError(f"TRANSFORM gives {'a NULL value' if new_value is None else f'the key {new_key!r} twice'}")
+        out[new_key] = new_value
+    return out
+
+
+def _filter(r: Resolution) -> Reference:
+    if r.args[0].kind is Kind.ARRAY:
+        return lambda items, f: [v for v in items if f(v) is True]
+    return lambda m, f: {k: v for k, v in m.items() if f(k, v) is True}
+
+
+def _reduce(r: Resolution) -> Reference:
+    """A NULL collection gives the state it started with; a NULL state gives NULL."""
+    of_map = r.args[0].kind is Kind.MAP
+
+    def run(items: Any, state: Any, f: Callable[..., Any]) -> Any:
+        if items is None or state is None:
+            return state
+        for entry in items.items() if of_map else items:
+            state = f(state, *entry) if of_map else f(state, entry)
+        return state
+
+    return run
+
+
+scalar(
+    "TRANSFORM",
+    takes(ArrayOf(T), LambdaOf(U), gives=ArrayOf(U)),
+    takes(MapOf(K, V), LambdaOf(U), LambdaOf(_S), gives=MapOf(U, _S)),
+    by_types=_transform,
+    lambda_params=_params_of_elements("TRANSFORM"),
+    summary="Each element of an array, or each key and value of a map, through a lambda.",
+    example="TRANSFORM(ARRAY[1, 2], x => x + 5) -> [6, 7]",
+)
+scalar(
+    "FILTER",
+    takes(ArrayOf(T), LambdaOf(BOOLEAN), gives=ArrayOf(T)),
+    takes(MapOf(K, V), LambdaOf(BOOLEAN), gives=MapOf(K, V)),
+    by_types=_filter,
+    lambda_params=_params_of_elements("FILTER"),
+    summary="The elements of an array, or entries of a map, for which a lambda is TRUE.",
+    example="FILTER(ARRAY[3, 6, 10], x => x > 5) -> [6, 10]",
+)
+scalar(
+    "REDUCE",
+    takes(ArrayOf(T), _S, LambdaOf(_S), gives=_S),
+    takes(MapOf(K, V), _S, LambdaOf(_S), gives=_S),
+    by_types=_reduce,
+    null_propagating=False,
+    lambda_params=_params_of_reduce,
+    summary="The state after a lambda has seen every element (or key and value) in turn.",
+    example="REDUCE(ARRAY[3, 6], 2, (s, x) => s + x) -> 11",
+)

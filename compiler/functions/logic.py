@@ -1,0 +1,130 @@
+"""and, or, not in three-valued logic, and CASE: all lazy, as a later operand may fail where an earlier one decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from compiler.functions.registry import Function, FunctionTypeError, Resolution, register
+from compiler.functions.signatures import common_numeric
+from compiler.plan.types import BOOLEAN, Kind, SqlType
+
+Thunk = Callable[[], Any]
+
+
+def _booleans(name: str) -> Callable[[tuple[SqlType, ...]], Resolution]:
+    def resolve(types: tuple[SqlType, ...]) -> Resolution:
+        for t in types:
+            if t.kind not in (Kind.BOOLEAN, Kind.NULL):
+                raise FunctionTypeError(f"{name.upper()} needs BOOLEAN operands, not {t}")
+        return Resolution(tuple(BOOLEAN for _ in types), BOOLEAN)
+
+    return resolve
+
+
+def _and(*operands: Thunk) -> bool | None:
+    unknown = False
+    for operand in operands:
+        v = operand()
+        if v is False:
+            return False
+        unknown = unknown or v is None
+    return None if unknown else True
+
+
+def _or(*operands: Thunk) -> bool | None:
+    unknown = False
+    for operand in operands:
+        v = operand()
+        if v is True:
+            return True
+        unknown = unknown or v is None
+    return None if unknown else False
+
+
+register(
+    Function(
+        "and",
+        _booleans("and"),
+        lambda _r: _and,
+        null_propagating=False,
+        lazy=True,
+        duckdb=lambda a, _r: "(" + " AND ".join(a) + ")",
+        summary="TRUE when all operands are; a FALSE operand ends the evaluation.",
+        example="and_(True, False) -> False",
+    )
+)
+register(
+    Function(
+        "or",
+        _booleans("or"),
+        lambda _r: _or,
+        null_propagating=False,
+        lazy=True,
+        duckdb=lambda a, _r: "(" + " OR ".join(a) + ")",
+        summary="TRUE when an operand is; a TRUE operand ends the evaluation.",
+        example="or_(True, False) -> True",
+    )
+)
+
+
+def _one_boolean(types: tuple[SqlType, ...]) -> Resolution:
+    (t,) = types
+    return _booleans("not")((t,))
+
+
+register(
+    Function(
+        "not",
+        _one_boolean,
+        lambda _r: lambda v: not v,
+        duckdb=lambda a, _r: f"(NOT {a[0]})",
+        summary="The other truth value; NULL stays NULL.",
+        example="not_(True) -> False",
+    )
+)
+
+
+def _case_types(types: tuple[SqlType, ...]) -> Resolution:
+    """when1, then1, ..., else. All results have one type (numbers widen); NULL fits any."""
+    results = [*types[1:-1:2], types[-1]]
+    known = [t for t in results if t.kind is not Kind.NULL]
+    if not known:
+        raise FunctionTypeError("invalid CASE: all branches have NULL type", "cast one: CAST(NULL AS STRING)")
+    common = known[0]
+    for t in known[1:]:
+        wider = common if t == common else common_numeric(common, t)
+        if wider is None:
+            raise FunctionTypeError(f"invalid CASE: its branches have different types, {common} and {t}")
+        common = wider
+    for t in types[:-1:2]:
+        if t.kind not in (Kind.BOOLEAN, Kind.NULL):
+            raise FunctionTypeError(f"invalid CASE: WHEN needs a BOOLEAN, not {t}")
+    args = [common if i % 2 or i == len(types) - 1 else BOOLEAN for i in range(len(types))]
+    return Resolution(tuple(args), common)
+
+
+def _case(*operands: Thunk) -> Any:
+    for i in range(0, len(operands) - 1, 2):
+        if operands[i]() is True:
+            return operands[i + 1]()
+    return operands[-1]()
+
+
+def _case_sql(args: list[str] | tuple[str, ...]) -> str:
+    whens = " ".join(f"WHEN {args[i]} THEN {args[i + 1]}" for i in range(0, len(args) - 1, 2))
+    return f"(CASE {whens} ELSE {args[-1]} END)"
+
+
+register(
+    Function(
+        "case",
+        _case_types,
+        lambda _r: _case,
+        null_propagating=False,
+        lazy=True,
+        duckdb=lambda a, _r: _case_sql(tuple(a)),
+        summary="The result of the first WHEN that is TRUE; only that result is computed.",
+        example="case(False, 1, True, 2, 3) -> 2",
+    )
+)

@@ -1,0 +1,326 @@
+"""Functions of numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_UP, Context, Decimal
+from random import random
+from typing import Any
+
+from compiler.functions.define import scalar, takes, text
+from compiler.functions.numeric import WIDE, fit_decimal, wrap32, wrap64
+from compiler.functions.registry import Lowering, Reference, Resolution
+from compiler.functions.signatures import DEC
+from compiler.plan.types import BIGINT, DOUBLE, INT, STRING, Kind, SqlType, decimal
+
+_SAME = (takes(INT, gives=INT), takes(BIGINT, gives=BIGINT), takes(DEC, gives=DEC), takes(DOUBLE, gives=DOUBLE))
+
+
+def _ieee(f: Callable[..., float]) -> Callable[..., float]:
+    """Python raises where IEEE gives NaN or an infinity; a domain error is NaN as in java.lang.Math."""
+
+    def run(*args: float) -> float:
+        if any(a != a for a in args):
+            return math.nan
+        try:
+            return f(*args)
+        except ValueError:
+            return math.nan
+        except OverflowError:
+            return math.inf
+
+    return run
+
+
+def _ln(x: float) -> float:
+    return -math.inf if x == 0 else math.log(x)
+
+
+def _power(x: float, y: float) -> float:
+    if y == 0:
+        return 1.0
+    if x != x or y != y or (abs(x) == 1.0 and math.isinf(y)):
+        return math.nan
+    odd = y == math.floor(y) and math.fmod(y, 2) != 0 if math.isfinite(y) else False
+    try:
+        return math.pow(x, y)
+    except OverflowError:
+        return -math.inf if x < 0 and odd else math.inf
+    except ValueError:
+        if x == 0:
+            return math.copysign(math.inf, x) if odd else math.inf
+        return math.nan
+
+
+def _cot(x: float) -> float:
+    return math.inf if x == 0 else 1.0 / math.tan(x)
+
+
+def _sinh(x: float) -> float:
+    try:
+        return math.sinh(x)
+    except OverflowError:
+        return math.copysign(math.inf, x)
+
+
+def _log(base_or_x: float, x: float | None = None) -> float:
+    """LOG(x) is natural, LOG(base, x) to a base."""
+    if x is None:
+        return _ieee(_ln)(base_or_x)
+    if base_or_x <= 0 or base_or_x == 1 or x < 0 or x != x:
+        return math.nan
+    return -math.inf if x == 0 else math.log(x) / math.log(base_or_x)
+
+
+def _absolute(r: Resolution) -> Reference:
+    wraps: dict[Kind, Callable[[int], int]] = {Kind.INT: wrap32, Kind.BIGINT: wrap64}
+    wrap = wraps.get(r.result.kind)
+    return (lambda v: wrap(abs(v))) if wrap else abs
+
+
+def java_round(v: float) -> int:
+    """Math.round: half up (towards +infinity), clamped to 64 bits, NaN is 0."""
+    if v != v:
+        return 0
+    if abs(v) >= 2.0**63:
+        return 2**63 - 1 if v > 0 else -(2**63)
+    low = math.floor(v)
+    return low + 1 if v - low >= 0.5 else low
+
+
+def _round_double(v: float, digits: int, mode: str = ROUND_HALF_UP) -> float:
+    """To decimal digits of the shortest text of the double; halves go towards positive infinity."""
+    if not math.isfinite(v):
+        return v
+    exact = Decimal(repr(v))
+    if -exact.as_tuple().exponent <= digits:  # type: ignore[operator]  # the exponent of a finite number
+        return v
+    rounding = _towards_positive(exact, mode)
+    return float(exact.quantize(Decimal(1).scaleb(-digits), rounding=rounding, context=ROUNDING)) + 0.0  # not -0.0
+
+
+# 1e308 to a whole number has 309 digits.
+ROUNDING = Context(prec=400)
+
+
+def _round_decimal(v: Decimal, digits: int, scale: int, mode: str = ROUND_HALF_UP) -> Decimal:
+    """Rounded to digits but shown at the scale of the argument, as ksqlDB does."""
+    rounded = v.quantize(Decimal(1).scaleb(-digits), rounding=_towards_positive(v, mode), context=WIDE)
+    return fit_decimal(rounded, 38, scale)
+
+
+def _towards_positive(v: Decimal, mode: str) -> str:
+    return "ROUND_HALF_DOWN" if mode == ROUND_HALF_UP and v < 0 else mode
+
+
+def _rounding(mode: str, whole: Callable[[float], int]) -> Callable[[Resolution], Reference]:
+    def reference(r: Resolution) -> Reference:
+        kind = r.args[0].kind
+        if len(r.args) == 1:
+            if kind is Kind.DOUBLE:
+                return whole
+            if kind is Kind.DECIMAL:
+                return lambda v: _round_decimal(v, 0, 0, mode)
+            return lambda v: v
+        if kind is Kind.DOUBLE:
+            return lambda v, n: _round_double(v, n, mode)
+        if kind is Kind.DECIMAL:
+            scale = r.result.scale
+            return lambda v, n: _round_decimal(v, n, scale, mode)
+        return lambda v, n: v if n >= 0 else int(_round_decimal(Decimal(v), n, 0, mode))
+
+    return reference
+
+
+def _whole_decimal(args: tuple[SqlType, ...]) -> SqlType:
+    d = args[0]
+    return decimal(max(1, min(38, d.precision - d.scale + 1)), 0)
+
+
+def _truncated(v: float) -> int:
+    if v != v:
+        return 0
+    return max(-(2**63), min(2**63 - 1, int(v) if math.isfinite(v) else (2**63 if v > 0 else -(2**63))))
+
+
+_ROUNDED = (
+    takes(INT, gives=INT),
+    takes(BIGINT, gives=BIGINT),
+    takes(DOUBLE, gives=BIGINT),
+    takes(DEC, gives=_whole_decimal),
+    takes(INT, INT, gives=INT),
+    takes(BIGINT, INT, gives=BIGINT),
+    takes(DOUBLE, INT, gives=DOUBLE),
+    takes(DEC, INT, gives=lambda a: a[0]),
+)
+scalar(
+    "ROUND",
+    *_ROUNDED,
+    by_types=_rounding(ROUND_HALF_UP, java_round),
+    duckdb=lambda a, r: a[0] if len(a) == 1 and r.args[0].kind in (Kind.INT, Kind.BIGINT) else "",
+    summary="The nearest number, half up; to a whole number or to a number of digits.",
+    example="ROUND(2.25e0, 1) -> 2.3",
+)
+scalar(
+    "TRUNC",
+    *_ROUNDED,
+    by_types=_rounding(ROUND_DOWN, _truncated),
+    summary="The number cut towards zero, to a whole number or to a number of digits.",
+    example="TRUNC(1.79e0, 1) -> 1.7",
+)
+scalar(
+    "ABS",
+    *_SAME,
+    by_types=_absolute,
+    duckdb=lambda a, r: f"TRY(abs({a[0]}))" if r.args[0].kind is not Kind.DECIMAL else f"abs({a[0]})",
+    declines=lambda a, r: (
+        f"(TRY(abs({a[0]})) IS NULL AND {a[0]} IS NOT NULL)" if r.args[0].kind in (Kind.INT, Kind.BIGINT) else ""
+    ),
+    summary="The number without its sign.",
+    example="ABS(-3) -> 3",
+)
+
+
+def _step(f: Callable[[float], int], mode: str) -> Callable[[Resolution], Reference]:
+    def whole(v: float) -> float:
+        return math.copysign(float(f(v)), v) if math.isfinite(v) else v
+
+    kinds: dict[Kind, Callable[[Any], Any]] = {
+        Kind.DOUBLE: whole,
+        Kind.DECIMAL: lambda v: v.quantize(Decimal(1), rounding=mode, context=WIDE),
+    }
+    return lambda r: _at_scale(kinds[r.args[0].kind], r) if r.args[0].kind in kinds else (lambda v: v)
+
+
+def _at_scale(f: Callable[[Any], Any], r: Resolution) -> Reference:
+    scale = r.result.scale
+    return (lambda v: fit_decimal(f(v), 38, scale)) if r.result.kind is Kind.DECIMAL else f
+
+
+def _step_sql(function: str) -> Lowering:
+    """Whole numbers are their own floor; decimals keep their scale, which DuckDB drops."""
+
+    def lowering(args: Sequence[str], r: Resolution) -> str:
+        if r.result.kind is Kind.DOUBLE:
+            return f"{function}({args[0]})"
+        return "" if r.result.kind is Kind.DECIMAL else args[0]
+
+    return lowering
+
+
+for _name, _f, _mode, _aliases, _shown in (
+    ("FLOOR", math.floor, ROUND_FLOOR, (), "-2.0"),
+    ("CEIL", math.ceil, ROUND_CEILING, ("CEILING",), "-1.0"),
+):
+    scalar(
+        _name,
+        *_SAME,
+        by_types=_step(_f, _mode),
+        aliases=_aliases,
+        duckdb=_step_sql(_name.lower()),
+        summary="The nearest whole number below (FLOOR) or above (CEIL), in the type of the argument.",
+        example=f"{_name}(-1.5e0) -> {_shown}",
+    )
+scalar(
+    "SIGN",
+    takes(INT, gives=INT),
+    takes(BIGINT, gives=INT),
+    takes(DOUBLE, gives=INT),
+    by=lambda v: (v > 0) - (v < 0),
+    duckdb=text(lambda a: f"CAST(sign({a}) AS INTEGER)"),
+    summary="-1, 0 or 1 for negative, zero and positive.",
+    example="SIGN(-7) -> -1",
+)
+
+
+def _on_double(name: str, f: Callable[..., float], summary: str, example: str, **more: Any) -> None:
+    scalar(name, takes(DOUBLE, gives=DOUBLE), by=f, summary=summary, example=example, **more)
+
+
+_on_double(
+    "SQRT",
+    _ieee(math.sqrt),
+    "The square root; NaN of a negative number.",
+    "SQRT(9) -> 3.0",
+    duckdb=text(lambda a: f"sqrt({a})"),
+)
+# The other functions of analysis have no lowering: C libraries differ in the last digit.
+_on_double("EXP", _ieee(math.exp), "e to a power.", "EXP(0) -> 1.0")
+_on_double("LN", _ieee(_ln), "The natural logarithm.", "LN(1) -> 0.0")
+_on_double("CBRT", lambda v: math.cbrt(v), "The cube root.", "CBRT(-8) -> -2.0")
+_on_double("ACOS", _ieee(math.acos), "The inverse cosine, in radians.", "ACOS(1) -> 0.0")
+_on_double("ASIN", _ieee(math.asin), "The inverse sine, in radians.", "ASIN(0) -> 0.0")
+_on_double("ATAN", _ieee(math.atan), "The inverse tangent, in radians.", "ATAN(0) -> 0.0")
+_on_double("COS", _ieee(math.cos), "The cosine of radians.", "COS(0) -> 1.0")
+_on_double("SIN", _ieee(math.sin), "The sine of radians.", "SIN(0) -> 0.0")
+_on_double("TAN", _ieee(math.tan), "The tangent of radians.", "TAN(0) -> 0.0")
+_on_double("COT", _ieee(_cot), "The cotangent of radians.", "COT(0) -> 'Infinity'")
+_on_double("COSH", _ieee(math.cosh), "The hyperbolic cosine.", "COSH(0) -> 1.0")
+_on_double("SINH", _sinh, "The hyperbolic sine.", "SINH(0) -> 0.0")
+_on_double("TANH", _ieee(math.tanh), "The hyperbolic tangent.", "TANH(0) -> 0.0")
+_on_double("RADIANS", lambda v: v / 180.0 * math.pi, "Degrees in radians.", "RADIANS(0) -> 0.0")
+_on_double("DEGREES", lambda v: v * 180.0 / math.pi, "Radians in degrees.", "DEGREES(0) -> 0.0")
+scalar(
+    "ATAN2",
+    takes(DOUBLE, DOUBLE, gives=DOUBLE),
+    by=math.atan2,
+    summary="The angle of the point (x, y), given as y, x.",
+    example="ATAN2(0, 1) -> 0.0",
+)
+scalar("PI", takes(gives=DOUBLE), by=lambda: math.pi, summary="Pi.", example="PI() -> 3.141592653589793")
+scalar(
+    "LOG",
+    takes(DOUBLE, gives=DOUBLE),
+    takes(DOUBLE, DOUBLE, gives=DOUBLE),
+    by=_log,
+    summary="The natural logarithm, or LOG(base, x) to a base.",
+    example="LOG(2, 8) -> 3.0",
+)
+scalar(
+    "POWER",
+    takes(DOUBLE, DOUBLE, gives=DOUBLE),
+    by=_power,
+    aliases=("POW",),
+    summary="A number to a power.",
+    example="POWER(2, 10) -> 1024.0",
+)
+scalar(
+    "RANDOM",
+    takes(gives=DOUBLE),
+    by=random,
+    deterministic=False,
+    summary="A random number from 0 up to 1.",
+    example="RANDOM() < 1 -> True",
+)
+_EARTH_RADIUS = {"km": 6371.0, "mi": 3959.0}
+
+
+def geo_distance(lat1: float, lon1: float, lat2: float, lon2: float, unit: str = "KM") -> float:
+    """Great-circle (haversine) distance in km or miles (6371 km, 3959 mi)."""
+    if not (abs(lat1) <= 90 and abs(lat2) <= 90 and abs(lon1) <= 180 and abs(lon2) <= 180):
+        raise ValueError("latitudes must be within -90 to 90 and longitudes within -180 to 180")
+    word = unit.lower()
+    radius = _EARTH_RADIUS["mi" if word.startswith("mi") else "km"]
+    if not word.startswith(("mi", "km", "kilometer")):
+        raise ValueError(f"the unit must be KM or MI, not {unit!r}")
+    d_lat, d_lon = math.radians(lat2 - lat1), math.radians(lon2 - lon1)
+    a = math.sin(d_lat / 2) ** 2 + math.sin(d_lon / 2) ** 2 * math.cos(math.radians(lat1)) * math.cos(
+        math.radians(lat2)
+    )
+    return radius * 2 * math.asin(math.sqrt(a))
+
+
+def _geo_overloads() -> Any:
+
+    four = (DOUBLE, DOUBLE, DOUBLE, DOUBLE)
+    return takes(*four, gives=DOUBLE), takes(*four, STRING, gives=DOUBLE)
+
+
+scalar(
+    "GEO_DISTANCE",
+    *_geo_overloads(),
+    by=geo_distance,
+    summary="The great-circle distance between two points given as latitude and longitude, in KM or MI.",
+    example="ROUND(GEO_DISTANCE(0, 0, 0, 90)) -> 10008",
+)

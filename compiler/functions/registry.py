@@ -1,0 +1,161 @@
+"""The catalogue of scalar and table functions, operators included.
+
+Each entry has one reference meaning in Python. DuckDB and Spark lowerings are optional and are proven equal to
+it by property tests; where a lowering differs on some inputs it must say so through `declines`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from compiler.plan.types import SqlType
+
+
+class FunctionTypeError(Exception):
+    """No overload fits the argument types. The text names the function and the types; `hint` may suggest a cast."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class QueryFailure(Exception):
+    """Raised by a user function to fail the whole query (restart with backoff), not just the value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """How a call binds: the types its arguments are coerced to, and the type of its result."""
+
+    args: tuple[SqlType, ...]
+    result: SqlType
+
+
+Reference = Callable[..., Any]
+Lowering = Callable[[Sequence[str], Resolution], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One function.
+
+    resolve:   argument types -> Resolution; raises FunctionTypeError. A lambda argument is given as the LAMBDA type
+               with the type of its body as `args[0]` (`signatures.lambda_type`); see `lambda_params` for how its parameters are typed.
+    reference: Resolution -> Python callable over reference values (see `compiler.plan.types`). An exception it raises
+               makes the value NULL and is recorded as a dead letter, except QueryFailure.
+    null_propagating: any NULL argument gives NULL without a call of the reference.
+    lazy:      arguments are passed as zero-argument callables (CASE, COALESCE, AND, OR).
+    duckdb / spark: SQL text of the arguments -> SQL text; None when there is no lowering, "" when there is none for
+               these types. Text that gives NULL or nonsense for declined rows is fine, text that fails is not.
+               Spark's are given in `spark_*.py`, for Spark without ANSI mode and in UTC; they decline no rows.
+    spark_fails: Spark SQL predicate that is TRUE for rows where the reference raises (the lowering gives NULL there).
+    declines:  DuckDB SQL predicate that is true for rows the DuckDB lowering must not compute; None or "" if never.
+    lambda_params: (types of the arguments before the lambda, index of lambda) -> types of the lambda's parameters.
+    table:     a table function: the reference returns a list of elements, one output row each.
+    deterministic: False for NOW, UUID, RANDOM (never folded, evaluated once per row).
+    """
+
+    name: str
+    resolve: Callable[[tuple[SqlType, ...]], Resolution]
+    reference: Callable[[Resolution], Reference]
+    null_propagating: bool = True
+    lazy: bool = False
+    duckdb: Lowering | None = None
+    spark: Lowering | None = None
+    declines: Lowering | None = None
+    spark_fails: Lowering | None = None
+    lambda_params: Callable[[tuple[SqlType, ...], int], tuple[SqlType, ...]] | None = None
+    table: bool = False
+    deterministic: bool = True
+    summary: str = ""
+    example: str = ""
+
+
+_FUNCTIONS: dict[str, Function] = {}
+
+
+def register(function: Function, *, replace: bool = False) -> Function:
+    """Add a function (built-in at import, user-defined at start). Names are unique unless `replace`."""
+    if function.name in _FUNCTIONS and not replace:
+        raise ValueError(f"function {function.name} is registered twice")
+    _FUNCTIONS[function.name] = function
+    return function
+
+
+def unregister(name: str) -> None:
+    """Remove a user-defined function (tests)."""
+    _FUNCTIONS.pop(name, None)
+
+
+def lower_on_spark(names: str, lowering: Lowering, fails: Lowering | None = None) -> None:
+    """Give functions (names between blanks) their Spark lowering; once each."""
+    for name in names.split():
+        function = _FUNCTIONS[name]
+        if function.spark is not None:
+            raise ValueError(f"function {name} has two Spark lowerings")
+        _FUNCTIONS[name] = replace(function, spark=lowering, spark_fails=fails)
+
+
+def lookup(name: str) -> Function | None:
+    """The function of that name (operators lower case, functions upper case), or None."""
+    return _FUNCTIONS.get(name)
+
+
+def all_functions() -> Mapping[str, Function]:
+    return dict(sorted(_FUNCTIONS.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateFunction:
+    """One aggregate.
+
+    resolve:  (argument types, constant init arguments) -> Resolution; `constants` tells how many trailing SQL arguments
+              are init constants (TOPK's k).
+    initial:  (Resolution, init) -> the empty accumulator. Accumulators are immutable reference values: None, bool, int,
+              float, str, bytes, Decimal, and tuples or lists or dicts of them that are never changed in place, so that
+              state can be shared between layers and encoded.
+    add:      (Resolution, init) -> function (acc, *args) -> acc.
+    undo:     the inverse of add for table aggregation, or None if the aggregate cannot be undone.
+    merge:    (Resolution, init) -> function (acc, acc) -> acc, for sessions and partial aggregation; None if impossible.
+    result:   (Resolution, init) -> function acc -> value.
+    duckdb_partial: SQL of the arguments -> list of (SQL aggregate expression, DuckDB type) computing a partial over rows of
+              one group in row order (`seq` column available for ordering); None when it has no vector form.
+    from_partial: (Resolution, init) -> function (*partials) -> acc, to be combined with `merge`.
+    """
+
+    name: str
+    resolve: Callable[[tuple[SqlType, ...], tuple[Any, ...]], Resolution]
+    initial: Callable[[Resolution, tuple[Any, ...]], Any]
+    add: Callable[[Resolution, tuple[Any, ...]], Callable[..., Any]]
+    result: Callable[[Resolution, tuple[Any, ...]], Callable[[Any], Any]]
+    undo: Callable[[Resolution, tuple[Any, ...]], Callable[..., Any]] | None = None
+    merge: Callable[[Resolution, tuple[Any, ...]], Callable[[Any, Any], Any]] | None = None
+    duckdb_partial: Callable[[Sequence[str], Resolution], list[str]] | None = None
+    from_partial: Callable[[Resolution, tuple[Any, ...]], Callable[..., Any]] | None = None
+    constants: Callable[[int], int] = field(default=lambda n: 0)
+    summary: str = ""
+    example: str = ""
+
+
+_AGGREGATES: dict[str, AggregateFunction] = {}
+
+
+def register_aggregate(function: AggregateFunction, *, replace: bool = False) -> AggregateFunction:
+    if function.name in _AGGREGATES and not replace:
+        raise ValueError(f"aggregate {function.name} is registered twice")
+    _AGGREGATES[function.name] = function
+    return function
+
+
+def unregister_aggregate(name: str) -> None:
+    _AGGREGATES.pop(name, None)
+
+
+def lookup_aggregate(name: str) -> AggregateFunction | None:
+    return _AGGREGATES.get(name)
+
+
+def all_aggregates() -> Mapping[str, AggregateFunction]:
+    return dict(sorted(_AGGREGATES.items()))

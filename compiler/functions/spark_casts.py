@@ -1,0 +1,152 @@
+"""CAST in Spark SQL, for the pairs of types where it can be made to mean what `casts.caster` means.
+
+Not here: DOUBLE to STRING and to DECIMAL (Java before 19 does not write the shortest digits), texts to dates, times and
+decimals (forms that Java's parsers refuse), containers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from compiler.functions.registry import Resolution
+from compiler.functions.spark_text import SPACE, millis, null_where, trimmed
+from compiler.functions.spark_text import text as constant_text
+from compiler.plan.types import Kind, SqlType, spark_type
+
+_DAYS_MAX = 100_000_000  # within Spark's microsecond timestamps
+_DAY_MS = 86_400_000
+_PLAIN_SCALE = 6  # BigDecimal writes smaller digits with an exponent
+_DIGITS = rf"^{SPACE}*[+-]?[0-9]+{SPACE}*\z"
+_NUMBER = rf"^{SPACE}*[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?[fFdD]?{SPACE}*\z"
+_NAMED = rf"^{SPACE}*(NaN|[+-]?Infinity){SPACE}*\z"
+# Years 1 to 9999, which dates have a text for.
+FIRST_DAY, LAST_DAY = -719162, 2932896
+Cast = Callable[[str, SqlType, SqlType], str]
+
+
+def spark_cast(sql: str, source: SqlType, target: SqlType) -> str:
+    """Text of the cast, NULL where it fails; "" where there is none."""
+    if source == target:
+        return sql
+    if source.kind is Kind.NULL:
+        return f"CAST(NULL AS {spark_type(target)})"
+    cast = _CASTS.get((source.kind, target.kind))
+    return cast(sql, source, target) if cast else ""
+
+
+def spark_cast_fails(sql: str, source: SqlType, target: SqlType) -> str:
+    """TRUE where the reference raises; "" when it never does."""
+    if source == target or (source.kind, target.kind) in _TOTAL or source.kind is Kind.NULL:
+        return ""
+    if target.kind is Kind.DECIMAL and _always_fits(source, target):
+        return ""
+    return f"({sql} IS NOT NULL AND {spark_cast(sql, source, target)} IS NULL)"
+
+
+def _plain(sql: str, _source: SqlType, target: SqlType) -> str:
+    return f"CAST({sql} AS {spark_type(target)})"
+
+
+def _decimal_text(sql: str, source: SqlType, _target: SqlType) -> str:
+    return f"CAST({sql} AS STRING)" if source.scale <= _PLAIN_SCALE else ""
+
+
+def _integer(sql: str, _source: SqlType, target: SqlType) -> str:
+    return f"(CASE WHEN {_matches(sql, _DIGITS)} THEN CAST({trimmed(sql)} AS {spark_type(target)}) END)"
+
+
+def _double(sql: str, _source: SqlType, _target: SqlType) -> str:
+    digits = f"CAST(rtrim('fFdD', {trimmed(sql)}) AS DOUBLE)"
+    named = f"CAST(ltrim('+', {trimmed(sql)}) AS DOUBLE)"
+    return f"(CASE WHEN {_matches(sql, _NUMBER)} THEN {digits} WHEN {_matches(sql, _NAMED)} THEN {named} END)"
+
+
+def _boolean(sql: str, _source: SqlType, _target: SqlType) -> str:
+    return f"(lower({trimmed(sql)}) IN ('true', 't', 'yes', 'y'))"
+
+
+def _matches(sql: str, pattern: str) -> str:
+    return f"{sql} RLIKE {constant_text(pattern)}"
+
+
+def date_has_text(days: str) -> str:
+    return f"unix_date({days}) BETWEEN {FIRST_DAY} AND {LAST_DAY}"
+
+
+def instant_has_text(ms: str) -> str:
+    return f"{ms} BETWEEN {FIRST_DAY * _DAY_MS}L AND {(LAST_DAY + 1) * _DAY_MS - 1}L"
+
+
+def _date_text(sql: str, _source: SqlType, _target: SqlType) -> str:
+    return f"(CASE WHEN {date_has_text(sql)} THEN CAST({sql} AS STRING) END)"
+
+
+def _instant_text(sql: str, _source: SqlType, _target: SqlType) -> str:
+    written = f"date_format({sql}, 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSS')"
+    return f"(CASE WHEN {instant_has_text(millis(sql))} THEN {written} END)"
+
+
+def _midnight(sql: str, _source: SqlType, _target: SqlType) -> str:
+    return null_where(f"abs(CAST(unix_date({sql}) AS BIGINT)) > {_DAYS_MAX}", f"CAST({sql} AS TIMESTAMP_NTZ)")
+
+
+def _time_of_day(sql: str, _source: SqlType, _target: SqlType) -> str:
+    return f"CAST(pmod({millis(sql)}, {_DAY_MS}L) AS INT)"
+
+
+def _always_fits(source: SqlType, target: SqlType) -> bool:
+    digits, scale = {Kind.INT: (10, 0), Kind.BIGINT: (19, 0)}.get(source.kind, (source.precision, source.scale))
+    return scale <= target.scale and digits - scale <= target.precision - target.scale
+
+
+_CASTS: dict[tuple[Kind, Kind], Cast] = {
+    **dict.fromkeys(
+        [
+            (Kind.INT, Kind.BIGINT),
+            (Kind.BIGINT, Kind.INT),
+            (Kind.INT, Kind.DOUBLE),
+            (Kind.BIGINT, Kind.DOUBLE),
+            (Kind.DECIMAL, Kind.DOUBLE),
+            (Kind.DOUBLE, Kind.INT),
+            (Kind.DOUBLE, Kind.BIGINT),
+            (Kind.DECIMAL, Kind.INT),
+            (Kind.DECIMAL, Kind.BIGINT),
+            (Kind.INT, Kind.STRING),
+            (Kind.BIGINT, Kind.STRING),
+            (Kind.BOOLEAN, Kind.STRING),
+            (Kind.INT, Kind.DECIMAL),
+            (Kind.BIGINT, Kind.DECIMAL),
+            (Kind.DECIMAL, Kind.DECIMAL),
+            (Kind.TIMESTAMP, Kind.DATE),
+        ],
+        _plain,
+    ),
+    (Kind.DECIMAL, Kind.STRING): _decimal_text,
+    (Kind.STRING, Kind.INT): _integer,
+    (Kind.STRING, Kind.BIGINT): _integer,
+    (Kind.STRING, Kind.DOUBLE): _double,
+    (Kind.STRING, Kind.BOOLEAN): _boolean,
+    (Kind.DATE, Kind.STRING): _date_text,
+    (Kind.TIMESTAMP, Kind.STRING): _instant_text,
+    (Kind.TIMESTAMP, Kind.TIME): _time_of_day,
+    (Kind.DATE, Kind.TIMESTAMP): _midnight,
+}
+_CAN_FAIL = {
+    (Kind.INT, Kind.DECIMAL),
+    (Kind.BIGINT, Kind.DECIMAL),
+    (Kind.DECIMAL, Kind.DECIMAL),
+    (Kind.STRING, Kind.INT),
+    (Kind.STRING, Kind.BIGINT),
+    (Kind.STRING, Kind.DOUBLE),
+    (Kind.DATE, Kind.STRING),
+    (Kind.TIMESTAMP, Kind.STRING),
+}
+_TOTAL = frozenset(_CASTS) - _CAN_FAIL
+
+
+def has_spark_cast(source: SqlType, target: SqlType) -> bool:
+    return spark_cast("x", source, target) != ""
+
+
+def lowering(args: tuple[str, ...] | list[str], r: Resolution) -> str:
+    return spark_cast(args[0], r.args[0], r.result)

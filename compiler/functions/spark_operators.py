@@ -1,0 +1,152 @@
+"""Spark lowerings of operators, logic and comparisons.
+
+Texts are for Spark without ANSI mode: its integers wrap as Java's and FlowQL's, a zero divisor gives NULL. Where the
+reference raises, the text gives NULL and `fails` is TRUE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from compiler.functions.arithmetic import SYMBOLS
+from compiler.functions.comparison import SYMBOLS as COMPARISONS
+from compiler.functions.comparison import exact
+from compiler.functions.numeric import MAX_PRECISION
+from compiler.functions.registry import Lowering, Resolution, lower_on_spark
+from compiler.functions.spark_text import is_plain_text, null_where
+from compiler.plan.types import Kind, spark_type
+
+_NAN = "CAST('NaN' AS DOUBLE)"
+_DIVISOR_DIGITS = 18  # a quotient then has too short a period for two roundings to differ from one
+
+
+def _arithmetic(op: str) -> Lowering:
+    symbol = SYMBOLS[op]
+
+    def lowering(args: Sequence[str], r: Resolution) -> str:
+        a, b = args
+        kind = r.result.kind
+        if kind is Kind.STRING:
+            return f"concat({a}, {b})"
+        if kind is Kind.DECIMAL:
+            return _decimal(op, a, b, r)
+        if kind is Kind.DOUBLE and op in ("div", "mod"):
+            return _double_quotient(op, a, b)
+        if op == "div":
+            return f"CAST({a} DIV {b} AS {spark_type(r.result)})"
+        return f"({a} {symbol} {b})"
+
+    return lowering
+
+
+def _double_quotient(op: str, a: str, b: str) -> str:
+    """IEEE where Spark gives NULL: a zero divisor."""
+    if op == "mod":
+        return f"(CASE WHEN {b} = 0D AND {a} IS NOT NULL THEN {_NAN} ELSE {a} % {b} END)"
+    positive = f"(({a} > 0D) = (CAST({b} AS STRING) <> '-0.0'))"
+    infinite = f"CASE WHEN {positive} THEN CAST('Infinity' AS DOUBLE) ELSE CAST('-Infinity' AS DOUBLE) END"
+    nothing = f"CASE WHEN isnan({a}) OR {a} = 0D THEN {_NAN} ELSE {infinite} END"
+    return f"(CASE WHEN {b} = 0D AND {a} IS NOT NULL THEN {nothing} ELSE {a} / {b} END)"
+
+
+def _decimal(op: str, a: str, b: str, r: Resolution) -> str:
+    """Exact where Spark cuts no intermediate type to 38 digits: its rules are the same (both come from Hive)."""
+    (p1, s1), (p2, s2) = ((t.precision, t.scale) for t in r.args)
+    if op == "div":
+        scale = max(6, s1 + p2 + 1)
+        digits = p1 - s1 + s2 + scale
+        if p2 > _DIVISOR_DIGITS:
+            return ""
+    elif op == "mod":
+        digits = max(p1 - s1, p2 - s2) + max(s1, s2)
+    else:
+        digits = p1 + p2 + 1 if op == "mul" else max(p1 - s1, p2 - s2) + max(s1, s2) + 1
+    if digits > MAX_PRECISION:
+        return ""
+    return f"CAST({a} {SYMBOLS[op]} {b} AS {spark_type(r.result)})"
+
+
+def _zero_divisor(args: Sequence[str], r: Resolution) -> str:
+    if r.result.kind is Kind.DOUBLE:
+        return ""
+    return f"({args[0]} IS NOT NULL AND coalesce({args[1]} = 0, FALSE))"
+
+
+for _op in SYMBOLS:
+    lower_on_spark(_op, _arithmetic(_op), _zero_divisor if _op in ("div", "mod") else None)
+lower_on_spark("neg", lambda a, _r: f"(-{a[0]})")
+
+
+def _compare(op: str) -> Lowering:
+    return exact(lambda a: f"coalesce({a[0]} {COMPARISONS[op]} {a[1]}, FALSE)")
+
+
+for _op in COMPARISONS:
+    lower_on_spark(_op, _compare(_op))
+lower_on_spark("is_distinct", exact(lambda a: f"(NOT ({a[0]} <=> {a[1]}))"))
+lower_on_spark("is_not_distinct", exact(lambda a: f"({a[0]} <=> {a[1]})"))
+
+
+def _range(a: Sequence[str]) -> str:
+    return f"coalesce({a[0]} BETWEEN {a[1]} AND {a[2]}, FALSE)"
+
+
+def _member(a: Sequence[str]) -> str:
+    return f"coalesce({a[0]} IN ({', '.join(a[1:])}), FALSE)"
+
+
+def _negated(sql: Callable[[Sequence[str]], str]) -> Callable[[Sequence[str]], str]:
+    return lambda a: f"(NOT {sql(a)})"
+
+
+lower_on_spark("between", exact(_range))
+lower_on_spark("not_between", exact(_negated(_range)))
+lower_on_spark("in", exact(lambda a: _member(a) if len(a) > 1 else ""))
+lower_on_spark("not_in", exact(lambda a: f"(NOT {_member(a)})" if len(a) > 1 else ""))
+lower_on_spark("is_null", lambda a, _r: f"({a[0]} IS NULL)")
+lower_on_spark("is_not_null", lambda a, _r: f"({a[0]} IS NOT NULL)")
+
+
+def _like(args: Sequence[str], _r: Resolution) -> str:
+    """Constant patterns without escapes: Spark ends the job at a bad one."""
+    if len(args) != 2 or not is_plain_text(args[1]):
+        return ""
+    return f"({args[0]} LIKE {args[1]})"
+
+
+def _not_like(args: Sequence[str], r: Resolution) -> str:
+    sql = _like(args, r)
+    return f"(NOT {sql})" if sql else ""
+
+
+lower_on_spark("like", _like)
+lower_on_spark("not_like", _not_like)
+lower_on_spark("and", lambda a, _r: "(" + " AND ".join(a) + ")")
+lower_on_spark("or", lambda a, _r: "(" + " OR ".join(a) + ")")
+lower_on_spark("not", lambda a, _r: f"(NOT {a[0]})")
+
+
+def _case(args: Sequence[str], _r: Resolution) -> str:
+    whens = " ".join(f"WHEN {args[i]} THEN {args[i + 1]}" for i in range(0, len(args) - 1, 2))
+    return f"(CASE {whens} ELSE {args[-1]} END)"
+
+
+def _coalesce(args: Sequence[str], _r: Resolution) -> str:
+    return f"coalesce({', '.join(args)})"
+
+
+lower_on_spark("case", _case)
+lower_on_spark("COALESCE IFNULL", _coalesce)
+lower_on_spark("NULLIF", exact(lambda a: f"nullif({a[0]}, {a[1]})"))
+lower_on_spark("AS_VALUE", lambda a, _r: a[0])
+lower_on_spark("GREATEST", exact(lambda a: f"greatest({', '.join(a)})" if len(a) > 1 else a[0]))
+lower_on_spark("LEAST", exact(lambda a: f"least({', '.join(a)})" if len(a) > 1 else a[0]))
+
+
+def _field(args: Sequence[str], _r: Resolution) -> str:
+    whens = " ".join(f"WHEN {args[0]} = {a} THEN {i}" for i, a in enumerate(args[1:], 1))
+    return f"(CASE {whens} ELSE 0 END)"
+
+
+lower_on_spark("ELT", lambda a, _r: null_where(f"{a[0]} < 1", f"elt({', '.join(a)})"))
+lower_on_spark("FIELD", _field)

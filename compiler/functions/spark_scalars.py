@@ -1,0 +1,212 @@
+"""Spark lowerings of functions of texts, numbers, bytes, dates and times.
+
+Case mapping is equal for all characters of Unicode 14; for the few that came later Spark's tables are newer than Python's.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+
+from compiler.functions.dates import unit_ms
+from compiler.functions.registry import Lowering, Resolution, lower_on_spark
+from compiler.functions.spark_casts import date_has_text, instant_has_text
+from compiler.functions.spark_text import INSTANT_MAX, from_millis, is_plain_text, millis, null_where, text, whole
+from compiler.functions.strings import PAD_MAX
+from compiler.functions.temporal import DAY_MS
+from compiler.plan.types import Kind
+
+_CONTROLS = "".join(map(chr, range(33)))
+
+
+def _texts(sql: Callable[[Sequence[str]], str]) -> Lowering:
+    """For STRING, not for BYTES."""
+    return lambda a, r: sql(a) if r.args[0].kind is Kind.STRING else ""
+
+
+def _same(sql: str) -> Lowering:
+    """A template of the arguments, `{0}` the first."""
+    return lambda a, _r: sql.format(*a)
+
+
+def _substring(args: Sequence[str]) -> str:
+    s, position = args[0], args[1]
+    known = whole(position)
+    if known is None or known < 1:
+        from_end = f"greatest(char_length({s}) + {position}, 0) + 1"
+        position = f"(CASE WHEN {position} < 0 THEN {from_end} WHEN {position} = 0 THEN 1 ELSE {position} END)"
+    return f"substring({', '.join([s, position, *args[2:]])})"
+
+
+def _padded(function: str) -> Lowering:
+    def sql(a: Sequence[str]) -> str:
+        return null_where(f"{a[1]} < 0 OR {a[1]} > {PAD_MAX} OR {a[2]} = ''", f"{function}({', '.join(a)})")
+
+    return _texts(sql)
+
+
+def _too_long(args: Sequence[str], _r: Resolution) -> str:
+    return f"({args[0]} IS NOT NULL AND {args[1]} > {PAD_MAX} AND {args[2]} <> '')"
+
+
+def _split(args: Sequence[str]) -> str:
+    """By a constant delimiter; Spark's is a regular expression."""
+    delimiter = args[1]
+    if not is_plain_text(delimiter) or delimiter == "''":
+        return ""
+    return f"split({args[0]}, {text(chr(92) + 'Q')[:-1]}{delimiter[1:-1]}{text(chr(92) + 'E')[1:]}, -1)"
+
+
+def _replaced(args: Sequence[str]) -> str:
+    return f"replace({', '.join(args)})" if args[1].startswith("'") and args[1] != "''" else ""
+
+
+lower_on_spark("LEN LENGTH", lambda a, r: f"{'char' if r.args[0].kind is Kind.STRING else 'octet'}_length({a[0]})")
+lower_on_spark("UCASE UPPER", _same("upper({0})"))
+lower_on_spark("LCASE LOWER", _same("lower({0})"))
+lower_on_spark("TRIM", lambda a, _r: f"trim(BOTH {text(_CONTROLS)} FROM {a[0]})")
+lower_on_spark("CONCAT", _texts(lambda a: f"concat({', '.join(f'coalesce({x}, {chr(39) * 2})' for x in a)})"))
+lower_on_spark("CONCAT_WS", _texts(lambda a: f"concat_ws({', '.join(a)})"))
+lower_on_spark("SUBSTRING SUBSTR", _texts(_substring))
+lower_on_spark("LPAD", _padded("lpad"), _too_long)
+lower_on_spark("RPAD", _padded("rpad"), _too_long)
+lower_on_spark("REPLACE", _texts(_replaced))
+lower_on_spark("INSTR", lambda a, _r: f"instr({a[0]}, {a[1]})" if len(a) == 2 else "")
+lower_on_spark("SPLIT", _texts(_split))
+lower_on_spark("STARTS_WITH", _same("startswith({0}, {1})"))
+lower_on_spark("ENDS_WITH", _same("endswith({0}, {1})"))
+lower_on_spark("ABS", _same("abs({0})"))
+
+
+def _round(args: Sequence[str], r: Resolution) -> str:
+    """To a whole number; halves go towards positive infinity."""
+    v, kind = args[0], r.args[0].kind
+    if len(args) > 1:
+        return ""
+    if kind is Kind.DOUBLE:
+        up = f"CASE WHEN {v} - CAST(floor({v}) AS DOUBLE) >= 0.5D THEN 1L ELSE 0L END"
+        return f"(CASE WHEN abs({v}) < 4503599627370496D THEN floor({v}) + {up} ELSE CAST({v} AS BIGINT) END)"
+    if kind is Kind.DECIMAL:
+        return f"floor({v} + 0.5)" if r.args[0].precision < 38 and r.args[0].scale > 0 else ""
+    return v
+
+
+def _floor(v: str) -> str:
+    """Floor of a double as a double; `rint` keeps infinities, NaN and the sign of zero."""
+    return f"(CASE WHEN rint({v}) > {v} THEN rint({v}) - 1D ELSE rint({v}) END)"
+
+
+def _step(double: Callable[[str], str]) -> Lowering:
+    def lowering(args: Sequence[str], r: Resolution) -> str:
+        if r.result.kind is Kind.DOUBLE:
+            return double(args[0])
+        return "" if r.result.kind is Kind.DECIMAL else args[0]
+
+    return lowering
+
+
+def _truncated(args: Sequence[str], r: Resolution) -> str:
+    kind = r.args[0].kind
+    if len(args) > 1 or kind is Kind.DECIMAL:
+        return ""
+    return f"CAST({args[0]} AS BIGINT)" if kind is Kind.DOUBLE else args[0]
+
+
+lower_on_spark("ROUND", _round)
+lower_on_spark("TRUNC", _truncated)
+lower_on_spark("FLOOR", _step(_floor))
+lower_on_spark("CEIL CEILING", _step(lambda v: f"(-{_floor(f'(-{v})')})"))
+lower_on_spark("SIGN", _same("CAST(signum({0}) AS INT)"))
+lower_on_spark("SQRT", _same("sqrt({0})"))
+lower_on_spark("PI", _same(f"CAST('{math.pi!r}' AS DOUBLE)"))
+# Java multiplies by a rounded quotient: the last digit would differ from the reference.
+lower_on_spark("RADIANS", _same(f"({{0}} / 180D * CAST('{math.pi!r}' AS DOUBLE))"))
+lower_on_spark("DEGREES", _same(f"({{0}} * 180D / CAST('{math.pi!r}' AS DOUBLE))"))
+
+
+def _encoding(args: Sequence[str], wanted: str) -> bool:
+    return args[1].lower().replace("-", "") == f"'{wanted}'"
+
+
+lower_on_spark("TO_BYTES", lambda a, _r: f"CAST({a[0]} AS BINARY)" if _encoding(a, "utf8") else "")
+lower_on_spark("FROM_BYTES", lambda a, _r: f"hex({a[0]})" if _encoding(a, "hex") else "")
+
+
+def _instant(ms: str) -> str:
+    return f"(CASE WHEN {ms} BETWEEN -{INSTANT_MAX}L AND {INSTANT_MAX}L THEN {from_millis(ms)} END)"
+
+
+lower_on_spark("UNIX_TIMESTAMP", lambda a, _r: millis(a[0]) if a else "")
+lower_on_spark("FROM_UNIXTIME", lambda a, _r: _instant(a[0]))
+lower_on_spark("UNIX_DATE", lambda a, _r: f"unix_date({a[0]})" if a else "")
+lower_on_spark("FROM_DAYS", _same("date_from_unix_date({0})"))
+
+
+def _unit(sql: str) -> int | None:
+    """Milliseconds of a constant unit."""
+    try:
+        return unit_ms(sql.strip("'")) if is_plain_text(sql) else None
+    except ValueError:
+        return None
+
+
+def _moved(sign: int) -> Lowering:
+    """Times move by whole units; dates by the whole days in them, downwards."""
+
+    def lowering(args: Sequence[str], r: Resolution) -> str:
+        unit = _unit(args[0])
+        if unit is None:
+            return ""
+        by = f"CAST({args[1]} AS BIGINT) * {sign * unit}L"
+        if r.result.kind is Kind.TIMESTAMP:
+            return _instant(f"({millis(args[2])} + {by})")
+        if r.result.kind is Kind.TIME:
+            return f"CAST(pmod({args[2]} + {by}, {DAY_MS}L) AS INT)"
+        days = f"(({by} - pmod({by}, {DAY_MS}L)) DIV {DAY_MS}L)"
+        return f"date_from_unix_date(CAST(unix_date({args[2]}) + {days} AS INT))"
+
+    return lowering
+
+
+lower_on_spark("DATEADD TIMEADD TIMESTAMPADD", _moved(1))
+lower_on_spark("DATESUB TIMESUB TIMESTAMPSUB", _moved(-1))
+
+# Letters that java.time and Spark write alike, each at its usual length.
+_PATTERN = re.compile(r"(?:yyyy|MM|dd|HH|mm|ss|SSS|[ \-/:.,_]|\\'[A-Za-z ]+\\')+")
+
+
+def _pattern(args: Sequence[str]) -> bool:
+    return len(args) == 2 and args[1].startswith("'") and _PATTERN.fullmatch(args[1][1:-1]) is not None
+
+
+def _format_timestamp(args: Sequence[str], r: Resolution) -> str:
+    if not _pattern(args):
+        return ""
+    ms, value = _instant_of(args, r)
+    return f"(CASE WHEN {instant_has_text(ms)} THEN date_format({value}, {args[1]}) END)"
+
+
+def _instant_of(args: Sequence[str], r: Resolution) -> tuple[str, str]:
+    if r.args[0].kind is Kind.TIMESTAMP:
+        return millis(args[0]), args[0]
+    return args[0], from_millis(args[0])
+
+
+def _format_date(args: Sequence[str], r: Resolution) -> str:
+    if not _pattern(args):
+        return ""
+    value = _date_of(args, r)
+    return f"(CASE WHEN {date_has_text(value)} THEN date_format({value}, {args[1]}) END)"
+
+
+def _date_of(args: Sequence[str], r: Resolution) -> str:
+    return args[0] if r.args[0].kind is Kind.DATE else f"date_from_unix_date({args[0]})"
+
+
+lower_on_spark(
+    "FORMAT_TIMESTAMP TIMESTAMPTOSTRING",
+    _format_timestamp,
+    lambda a, r: f"NOT ({instant_has_text(_instant_of(a, r)[0])})",
+)
+lower_on_spark("FORMAT_DATE DATETOSTRING", _format_date, lambda a, r: f"NOT ({date_has_text(_date_of(a, r))})")

@@ -1,0 +1,307 @@
+"""Functions of texts. Lengths and positions count Unicode characters, from 1."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from compiler.functions.define import ascii_only, named, scalar, takes, takes_many, text
+from compiler.functions.registry import Lowering, Reference, Resolution
+from compiler.plan.types import BOOLEAN, BYTES, INT, STRING, Kind, array, map_of
+
+PAD_MAX = 2**24  # characters; one row must not be able to exhaust the memory of all queries
+
+
+def substring(s: Any, position: int, length: int | None = None) -> Any:
+    """From `position`, counted from 1 or from the end when negative; 0 is the start. For texts and bytes."""
+    n = len(s)
+    start = position - 1 if position > 0 else (max(n + position, 0) if position < 0 else 0)
+    start = min(start, n)
+    if length is None:
+        return s[start:]
+    return s[start : start + max(length, 0)]
+
+
+def legacy_substring(s: str, start: int, end: int | None = None) -> str:
+    """SUBSTRING under `ksql.functions.substring.legacy.args`: 0-based start and end, failing outside the text."""
+    end = len(s) if end is None else end
+    if not 0 <= start <= end <= len(s):
+        raise IndexError(f"begin {start}, end {end}, length {len(s)}")
+    return s[start:end]
+
+
+def pad_left(s: Any, length: int, padding: Any) -> Any:
+    """Exactly `length` characters; NULL for a negative length or an empty padding."""
+    if length < 0 or not padding:
+        return None
+    missing = _missing(s, length)
+    return s[:length] if missing <= 0 else _fill(padding, missing) + s
+
+
+def pad_right(s: Any, length: int, padding: Any) -> Any:
+    if length < 0 or not padding:
+        return None
+    missing = _missing(s, length)
+    return s[:length] if missing <= 0 else s + _fill(padding, missing)
+
+
+def _missing(s: Any, length: int) -> int:
+    if length > PAD_MAX:
+        raise ValueError(f"a text of {length} characters is longer than {PAD_MAX}")
+    return length - len(s)
+
+
+def _fill(padding: Any, n: int) -> Any:
+    return (padding * (n // len(padding) + 1))[:n]
+
+
+def instr(s: str, wanted: str, position: int = 1, occurrence: int = 1) -> int:
+    """Where `wanted` occurs for the n-th time; searched backwards from the end for a negative position. 0: nowhere."""
+    found = _from_end(s, wanted, position, occurrence) if position < 0 else _from_start(s, wanted, position, occurrence)
+    return found + 1
+
+
+def _from_start(s: str, wanted: str, position: int, occurrence: int) -> int:
+    at = max(position - 1, 0) - 1
+    for _ in range(occurrence):
+        at = s.find(wanted, at + 1)
+        if at < 0:
+            return -1
+    return at if occurrence > 0 else -1
+
+
+def _from_end(s: str, wanted: str, position: int, occurrence: int) -> int:
+    last = len(s) + position
+    at = last + 1
+    for _ in range(occurrence):
+        at = s.rfind(wanted, 0, max(at - 1, -1) + len(wanted)) if at > 0 else -1
+        if at < 0:
+            return -1
+    return at if occurrence > 0 else -1
+
+
+def initcap(s: str) -> str:
+    """Every word (between white space) with its first letter upper and the rest lower case."""
+    out, boundary = [], True
+    for c in s:
+        out.append(c.upper() if boundary else c.lower())
+        boundary = c.isspace()
+    return "".join(out)
+
+
+def java_trim(s: str) -> str:
+    """`String.trim`: characters up to U+0020 go, at both ends."""
+    return s.strip("".join(map(chr, range(33))))
+
+
+def split(s: Any, delimiter: Any) -> list[Any]:
+    """The parts between delimiters; single characters for an empty one."""
+    if len(delimiter):
+        return list(s.split(delimiter))
+    return [s[i : i + 1] for i in range(len(s))] or [s]
+
+
+def split_to_map(s: str, entry: str, pair: str) -> dict[str, str] | None:
+    """`a:1/b:2` -> {a: 1, b: 2}; entries without the second delimiter are left out."""
+    if not entry or not pair:
+        return None
+    parts = (e.split(pair) for e in s.split(entry) if e)
+    return {p[0]: p[1] for p in parts if len(p) > 1}
+
+
+def code_point(code: int) -> str | None:
+    return chr(code) if 0 <= code <= 0x10FFFF else None
+
+
+def escaped_code_point(code: str) -> str | None:
+    r"""The characters of `\uXXXX` escapes; NULL for anything else."""
+    units = code.split("\\u")
+    if len(units) < 2 or units[0] or any(len(u) != 4 for u in units[1:]):
+        return None
+    try:
+        raw = b"".join(int(u, 16).to_bytes(2, "big") for u in units[1:])
+        return raw.decode("utf-16-be")
+    except (ValueError, UnicodeDecodeError):
+        return None
+
+
+def _concat(r: Resolution) -> Reference:
+    empty: Any = b"" if r.result.kind is Kind.BYTES else ""
+    return lambda *parts: empty.join(p for p in parts if p is not None)
+
+
+def _concat_ws(_r: Resolution) -> Reference:
+    return lambda sep, *parts: None if sep is None else sep.join(p for p in parts if p is not None)
+
+
+def _texts_only(sql: Callable[[Sequence[str]], str]) -> Lowering:
+    """A lowering for STRING, not for BYTES."""
+    return lambda a, r: sql(a) if r.args[0].kind is Kind.STRING else ""
+
+
+scalar(
+    "LEN",
+    takes(STRING, gives=INT),
+    takes(BYTES, gives=INT),
+    by=len,
+    aliases=("LENGTH",),
+    duckdb=_texts_only(lambda a: f"CAST(length({a[0]}) AS INTEGER)"),
+    summary="The number of characters of a text, or of bytes.",
+    example="LEN('flow') -> 4",
+)
+scalar(
+    "UCASE",
+    takes(STRING, gives=STRING),
+    by=str.upper,
+    aliases=("UPPER",),
+    duckdb=text(lambda a: f"upper({a})"),
+    declines=ascii_only,
+    summary="The text in upper case.",
+    example="UCASE('Flow') -> 'FLOW'",
+)
+scalar(
+    "LCASE",
+    takes(STRING, gives=STRING),
+    by=str.lower,
+    aliases=("LOWER",),
+    duckdb=text(lambda a: f"lower({a})"),
+    declines=ascii_only,
+    summary="The text in lower case.",
+    example="LCASE('Flow') -> 'flow'",
+)
+scalar(
+    "TRIM",
+    takes(STRING, gives=STRING),
+    by=java_trim,
+    duckdb=text(lambda a: f"trim({a})"),
+    declines=lambda a, _r: rf"regexp_matches({a[0]}, '[\x00-\x1f]')",
+    summary="The text without white space and control characters at its ends.",
+    example="TRIM('  a b ') -> 'a b'",
+)
+scalar(
+    "CONCAT",
+    takes_many(STRING, gives=STRING),
+    takes_many(BYTES, gives=BYTES),
+    by_types=_concat,
+    null_propagating=False,
+    duckdb=_texts_only(lambda a: f"concat({', '.join(a)})"),
+    summary="The texts (or bytes) one after the other; NULLs are left out.",
+    example="CONCAT('a', NULL, 'b') -> 'ab'",
+)
+scalar(
+    "CONCAT_WS",
+    takes_many(STRING, STRING, gives=STRING),
+    takes_many(BYTES, BYTES, gives=BYTES),
+    by_types=_concat_ws,
+    null_propagating=False,
+    duckdb=_texts_only(lambda a: f"concat_ws({', '.join(a)})"),
+    summary="The texts with a separator between them; NULLs are left out, a NULL separator gives NULL.",
+    example="CONCAT_WS('-', 'a', NULL, 'b') -> 'a-b'",
+)
+scalar(
+    "SUBSTRING",
+    takes(STRING, INT, gives=STRING),
+    takes(STRING, INT, INT, gives=STRING),
+    takes(BYTES, INT, gives=BYTES),
+    takes(BYTES, INT, INT, gives=BYTES),
+    by=substring,
+    aliases=("SUBSTR",),
+    duckdb=_texts_only(lambda a: f"substring({', '.join(a)})"),
+    declines=lambda a, _r: (
+        f"({a[1]} < 1 OR {a[1]} > 1000000000"
+        + (f" OR {a[2]} NOT BETWEEN 0 AND 1000000000" if len(a) > 2 else "")
+        + f" OR strlen({a[0]}) <> length({a[0]}))"
+    ),
+    summary="A part of a text (or bytes) from a position, counted from 1 or from the end when negative.",
+    example="SUBSTRING('stream', 2, 3) -> 'tre'",
+)
+scalar(
+    "LEGACY_SUBSTRING",
+    takes(STRING, INT, gives=STRING),
+    takes(STRING, INT, INT, gives=STRING),
+    by=legacy_substring,
+    summary="SUBSTRING as under the property ksql.functions.substring.legacy.args: 0-based start and end.",
+    example="LEGACY_SUBSTRING('stream', 1, 3) -> 'tr'",
+)
+
+
+def _padding(function: str) -> Lowering:
+    """Guarded by CASE: DuckDB would build the huge text of a declined row all the same."""
+    return _texts_only(
+        lambda a: f"(CASE WHEN {a[1]} BETWEEN 0 AND 100000 THEN TRY({function}({', '.join(a)})) ELSE NULL END)"
+    )
+
+
+for _name, _pad, _shown in (("LPAD", pad_left, "'xxxab'"), ("RPAD", pad_right, "'abxxx'")):
+    scalar(
+        _name,
+        takes(STRING, INT, STRING, gives=STRING),
+        takes(BYTES, INT, BYTES, gives=BYTES),
+        by=_pad,
+        duckdb=_padding(_name.lower()),
+        declines=lambda a, _r: f"({a[1]} NOT BETWEEN 0 AND 100000 OR {a[2]} = '')",
+        summary="The text cut or padded to a length.",
+        example=f"{_name}('ab', 5, 'x') -> {_shown}",
+    )
+scalar(
+    "REPLACE",
+    takes(STRING, STRING, STRING, gives=STRING),
+    by=str.replace,
+    duckdb=text(lambda s, a, b: f"replace({s}, {a}, {b})"),
+    declines=lambda a, _r: f"({a[1]} = '')",
+    summary="The text with every occurrence of a part replaced.",
+    example="REPLACE('banana', 'an', '-') -> 'b--a'",
+)
+scalar(
+    "INSTR",
+    takes(STRING, STRING, gives=INT),
+    takes(STRING, STRING, INT, gives=INT),
+    takes(STRING, STRING, INT, INT, gives=INT),
+    by=instr,
+    duckdb=lambda a, _r: f"CAST(instr({a[0]}, {a[1]}) AS INTEGER)" if len(a) == 2 else "",
+    summary="The position of a part in a text, 0 when it is not there; backwards from a negative position.",
+    example="INSTR('corporate floor', 'or', -4, 2) -> 2",
+)
+scalar(
+    "INITCAP",
+    takes(STRING, gives=STRING),
+    by=initcap,
+    summary="The text with each word capitalised.",
+    example="INITCAP('the fOx') -> 'The Fox'",
+)
+scalar(
+    "SPLIT",
+    takes(STRING, STRING, gives=array(STRING)),
+    takes(BYTES, BYTES, gives=array(BYTES)),
+    by=split,
+    duckdb=_texts_only(lambda a: f"string_split({a[0]}, {a[1]})"),
+    declines=_texts_only(lambda a: f"({a[1]} IS NULL OR {a[1]} = '')"),
+    summary="The parts of a text between delimiters.",
+    example="SPLIT('a.b', '.') -> ['a', 'b']",
+)
+scalar(
+    "SPLIT_TO_MAP",
+    takes(STRING, STRING, STRING, gives=map_of(STRING, STRING)),
+    by=split_to_map,
+    summary="A map from a text of entries and key-value pairs.",
+    example="SPLIT_TO_MAP('a:1/b:2', '/', ':') -> {'a': '1', 'b': '2'}",
+)
+scalar(
+    "CHR",
+    takes(INT, gives=STRING),
+    takes(STRING, gives=STRING),
+    by_types=lambda r: code_point if r.args[0].kind is Kind.INT else escaped_code_point,
+    summary="The character of a code point, or of \\\\uXXXX escapes.",
+    example="CHR(75) -> 'K'",
+)
+
+
+for _name, _test in (("STARTS_WITH", str.startswith), ("ENDS_WITH", str.endswith)):
+    scalar(
+        _name,
+        takes(STRING, STRING, gives=BOOLEAN),
+        by=_test,
+        duckdb=named(_name.lower()),
+        summary="Whether the text has this beginning or end.",
+        example=f"{_name}('aa', 'a') -> True",
+    )

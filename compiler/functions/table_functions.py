@@ -1,0 +1,33 @@
+"""Table functions: one row in, a list of values out, one output row each. NULL gives no row."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+from compiler.functions.define import scalar, takes
+from compiler.functions.signatures import ArrayOf, T
+
+
+def cube(columns: list[Any]) -> list[list[Any]]:
+    """Every combination of keeping and blanking the columns; a NULL column has only one form."""
+    forms = [[None] if v is None else [None, v] for v in columns]
+    return [list(row) for row in product(*forms)]
+
+
+scalar(
+    "EXPLODE",
+    takes(ArrayOf(T), gives=T),
+    by=list,
+    table=True,
+    summary="One row for each element of an array.",
+    example="EXPLODE(ARRAY[1, 2]) -> [1, 2]",
+)
+scalar(
+    "CUBE_EXPLODE",
+    takes(ArrayOf(T), gives=ArrayOf(T)),
+    by=cube,
+    table=True,
+    summary="One row for each combination of the elements of an array and NULL.",
+    example="CUBE_EXPLODE(ARRAY[1, 2]) -> [[None, None], [None, 2], [1, None], [1, 2]]",
+)

@@ -1,0 +1,165 @@
+"""Plans as text for people: the logical tree with schemas, the sub-topologies with stores and topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from compiler.plan.expr import Call, Column, Expr, Lambda, LambdaVar, Literal
+from compiler.plan.logical import (
+    Aggregate,
+    Explode,
+    Filter,
+    Format,
+    Join,
+    Materialise,
+    NamedExpr,
+    Node,
+    Project,
+    Rekey,
+    Scan,
+    Sink,
+    Spec,
+    Union,
+    Window,
+)
+from compiler.plan.schema import Schema
+from compiler.plan.topology import ExchangeSink, ExchangeSource, Operator, Plan, QueryPlan, StoreSpec
+
+_SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "mod": "%", "eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "and": "AND", "or": "OR", "like": "LIKE"}  # fmt: skip
+
+
+def expr_text(e: Expr) -> str:
+    """An expression as SQL-like text."""
+    match e:
+        case Column():
+            return e.name
+        case Literal():
+            return "NULL" if e.value is None else repr(e.value) if isinstance(e.value, str) else str(e.value)
+        case LambdaVar():
+            return e.name
+        case Lambda():
+            return f"({', '.join(e.params)}) => {expr_text(e.body)}"
+        case Call():
+            return _call_text(e)
+    raise AssertionError(f"unknown expression {e!r}")
+
+
+def _call_text(e: Call) -> str:
+    args = [expr_text(a) for a in e.args]
+    if e.name in _SIGNS and len(args) == 2:
+        return f"({args[0]} {_SIGNS[e.name]} {args[1]})"
+    if e.name == "cast":
+        return f"CAST({args[0]} AS {e.type})"
+    if e.name == "field":
+        return f"{args[0]}->{args[1].strip(chr(39))}"
+    if e.name == "subscript":
+        return f"{args[0]}[{args[1]}]"
+    return f"{e.name}({', '.join(args)})"
+
+
+def schema_text(schema: Schema) -> str:
+    """`(ID INT KEY, NAME STRING)`."""
+    marks = {"key": " KEY", "window": " WINDOW", "header": " HEADER", "pseudo": " PSEUDO", "value": ""}
+    return "(" + ", ".join(f"{f.name} {f.type}{marks[f.role]}" for f in schema) + ")"
+
+
+def spec_text(spec: Spec | ExchangeSink | ExchangeSource) -> str:
+    """One operator in a line."""
+    match spec:
+        case Scan():
+            time = f", time from {spec.timestamp.column}" if spec.timestamp else ""
+            formats = f"{_format(spec.key_format)}/{_format(spec.value_format)}"
+            return f"Scan {spec.kind} {spec.source} (topic {spec.topic}, {formats}{time})"
+        case Project(columns):
+            return f"Project {_named(columns)}"
+        case Filter(predicate):
+            return f"Filter {expr_text(predicate)}"
+        case Explode(functions):
+            return f"Explode {_named(functions)}"
+        case Rekey(keys, drop_null):
+            return f"Rekey {_named(keys)}{', null keys dropped' if drop_null else ''}"
+        case Aggregate():
+            calls = ", ".join(f"{a.name} := {a.function}({', '.join(map(expr_text, a.args))})" for a in spec.aggregates)
+            window = f" {_window(spec.window)}" if spec.window else ""
+            return f"Aggregate{window} {calls}{', emit final' if spec.emit_final else ''}"
+        case Join():
+            return f"Join {spec.kind} {spec.shape} on key {spec.key_name}{_within(spec)}"
+        case Materialise():
+            return "Materialise"
+        case Union():
+            return "Union"
+        case Sink():
+            return f"Sink {spec.kind} {spec.name} (topic {spec.topic}, {_format(spec.key_format)}/{_format(spec.value_format)})"
+        case ExchangeSink():
+            return f"Repartition to {spec.topic} ({_format(spec.key_format)})"
+        case ExchangeSource():
+            return f"Repartition from {spec.topic}"
+    raise AssertionError(f"unknown operator {spec!r}")
+
+
+def _format(f: Format) -> str:
+    return f.name if f.name != "DELIMITED" or f.delimiter == "," else f"{f.name}({f.delimiter!r})"
+
+
+def _named(columns: tuple[NamedExpr, ...]) -> str:
+    same = (c.name if expr_text(c.expr) == c.name else f"{c.name} := {expr_text(c.expr)}" for c in columns)
+    return ", ".join(same)
+
+
+def _window(w: Window) -> str:
+    size = f"{w.size_ms} ms" if w.kind != "hopping" else f"{w.size_ms} ms every {w.advance_ms} ms"
+    return f"{w.kind} {size}{'' if w.grace_ms is None else f' grace {w.grace_ms} ms'}"
+
+
+def _within(spec: Join) -> str:
+    if spec.shape != "stream-stream":
+        return ""
+    grace = "" if spec.grace_ms is None else f" grace {spec.grace_ms} ms"
+    return f" within -{spec.before_ms} ms +{spec.after_ms} ms{grace}"
+
+
+def tree_text(node: Node) -> str:
+    """The logical plan as a tree, the sink on top, each node with what it gives."""
+    return "\n".join(_tree(node, "", ""))
+
+
+def _tree(node: Node, first: str, rest: str) -> Iterator[str]:
+    yield f"{first}{spec_text(node.spec)}"
+    bar = "   " if not node.inputs else "│  " if len(node.inputs) > 1 else "   "
+    yield f"{rest}{bar}{node.change} {schema_text(node.schema)}"
+    for i, child in enumerate(node.inputs):
+        last = i == len(node.inputs) - 1
+        yield from _tree(child, f"{rest}{'└─ ' if last else '├─ '}", f"{rest}{'   ' if last else '│  '}")
+
+
+def topology_text(query: QueryPlan) -> str:
+    """The sub-topologies of a query with operators, stores and topics."""
+    lines: list[str] = []
+    for sub in query.subtopologies:
+        lines.append(f"sub-topology {sub.number}: reads {', '.join(sub.topics)}")
+        for o in sub.operators:
+            lines += _operator_lines(o)
+    return "\n".join(lines)
+
+
+def _operator_lines(o: Operator) -> list[str]:
+    source = f" <- {', '.join(o.inputs)}" if o.inputs else ""
+    return [f"  {o.id}{source}: {spec_text(o.spec)}", *(f"      store {_store(s)}" for s in o.stores)]
+
+
+def _store(s: StoreSpec) -> str:
+    kept = f", kept {s.retention_ms} ms" if s.retention_ms is not None else ""
+    return f"{s.name} ({s.kind}: {schema_text(s.key)} -> {schema_text(s.value)}{kept})"
+
+
+def query_text(query: QueryPlan) -> str:
+    """Everything about one query."""
+    latency = f", latency target {query.latency_target_ms} ms" if query.latency_target_ms is not None else ""
+    head = f"query {query.id} -> {query.sink} (priority {query.priority}, weight {query.weight}{latency})"
+    return "\n".join([head, "", tree_text(query.logical), "", topology_text(query)])
+
+
+def plan_text(plan: Plan) -> str:
+    """The whole plan: sources, then queries."""
+    sources = [f"{s.kind} {s.name} {schema_text(s.schema)} topic {s.topic}" for s in plan.sources]
+    return "\n\n".join(["\n".join(sources), *(query_text(q) for q in plan.queries)]) + "\n"

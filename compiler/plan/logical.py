@@ -1,0 +1,217 @@
+"""Operators as immutable descriptions, and the logical plan as a tree of them.
+
+One vocabulary serves three readers: the optimiser rewrites trees of `Node`, the runtime runs the same
+specs inside a `compiler.plan.topology.Topology`, Spark lowers the tree. A spec holds what an operator
+*is*; what changes while it runs lives in the runtime.
+
+Change kinds of a node's output: `append` (a stream: each row is an event; op DELETE marks a record whose
+value is null), `upsert` (a table: rows are INSERT / UPDATE_AFTER / DELETE per key), `retract` (a table whose
+updates travel as adjacent UPDATE_BEFORE, UPDATE_AFTER rows and whose DELETE rows carry the old values).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from compiler.plan.expr import Expr
+from compiler.plan.schema import NO_COLUMNS, Schema
+from compiler.plan.types import SqlType
+
+ChangeKind = Literal["append", "upsert", "retract"]
+JoinKind = Literal["inner", "left", "right", "full"]
+JoinShape = Literal["stream-stream", "stream-table", "table-table", "foreign-key"]
+
+
+@dataclass(frozen=True, slots=True)
+class NamedExpr:
+    """An output column and the expression that computes it."""
+
+    name: str
+    expr: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How one side (key or value) of a topic's records is written.
+
+    name: JSON, DELIMITED, KAFKA, NONE. wrap: a single column is written as an object (JSON).
+    delimiter: DELIMITED only. A key is never wrapped unless it has several columns.
+    """
+
+    name: str
+    wrap: bool = True
+    delimiter: str = ","
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampSpec:
+    """The column that gives a record's time. `pattern` (java.time style) for STRING columns, else empty."""
+
+    column: str
+    pattern: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Read a source: decode the records of one topic.
+
+    schema of the node: the columns wanted (pruned), key columns first; roles tell where each is read from.
+    kind: `stream` or `table`. A table source keeps its rows in a store when someone needs them or their old values.
+    """
+
+    source: str
+    topic: str
+    kind: Literal["stream", "table"]
+    key_format: Format
+    value_format: Format
+    timestamp: TimestampSpec | None = None
+    throw_on_invalid_timestamp: bool = False
+    # All value columns the source declares, in order: DELIMITED and single-column formats are positional.
+    declared: Schema = NO_COLUMNS
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """Compute columns. Reads one input; changes neither key nor row order."""
+
+    columns: tuple[NamedExpr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Keep rows whose predicate is true. Over a table a row that stops passing becomes a DELETE."""
+
+    predicate: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Explode:
+    """Table functions in the select list: one output row per element, the shorter columns padded with NULL.
+
+    `functions` are calls of table functions; `columns` may refer to their results by name (`__explode_0`, ...).
+    """
+
+    functions: tuple[NamedExpr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rekey:
+    """Give rows a new key; the planner cuts a repartition here where the new key needs one.
+
+    `keys` name the new key columns; the node's schema lists them first, other columns follow.
+    drop_null: rows whose key is null (any part) are dropped, as GROUP BY and joins do; PARTITION BY keeps them.
+    """
+
+    keys: tuple[NamedExpr, ...]
+    drop_null: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A window of a grouped aggregation. `grace_ms` None means the dialect's default (24 h minus size, at least 0)."""
+
+    kind: Literal["tumbling", "hopping", "session"]
+    size_ms: int  # of a session: the gap
+    advance_ms: int
+    grace_ms: int | None = None
+    retention_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateCall:
+    """One aggregate of a grouped aggregation.
+
+    function: name in `compiler.functions.aggregates`. args: expressions over the input row.
+    init: constant arguments that configure the function (K of TOPK, limits, IGNORE NULLS flags).
+    """
+
+    name: str
+    function: str
+    args: tuple[Expr, ...]
+    type: SqlType
+    init: tuple[bool | int | float | str | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """Group by the key of the input (a `Rekey` has put it there) and fold.
+
+    Output: key columns, WINDOWSTART and WINDOWEND when windowed, then one column per aggregate.
+    carried: input columns that are part of the group key expression and stay visible (none usually).
+    Input of change kind `retract` is folded with undo.
+    """
+
+    aggregates: tuple[AggregateCall, ...]
+    window: Window | None = None
+    emit_final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Join two inputs on their keys (each was rekeyed before if needed).
+
+    Output columns: those of the node's schema, found by name in the left or right input (names are unique;
+    `key_name` is the output key column, taken from whichever side is present).
+    before_ms/after_ms: a right row matches if left.time - before_ms <= right.time <= left.time + after_ms.
+    grace_ms: None means the legacy behaviour (outer rows are emitted eagerly, 24 h retention).
+    foreign_key: for shape foreign-key, the expression over the left row that gives the right key.
+    """
+
+    shape: JoinShape
+    kind: JoinKind
+    key_name: str
+    before_ms: int = 0
+    after_ms: int = 0
+    grace_ms: int | None = None
+    foreign_key: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Materialise:
+    """Keep the latest row per key of a table, and turn `upsert` into `retract` (old values become known)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """Rows of all inputs, in arrival order. All inputs have the node's schema."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """Write rows to a topic. Key columns of the input schema become the record key, value columns the value.
+
+    timestamp: a column that gives the record's time instead of the row time.
+    null_key_parts: a key of several columns that are all NULL is written with its NULLs (after PARTITION BY), not as a
+    null key (a record that came without a key).
+    """
+
+    name: str
+    topic: str
+    kind: Literal["stream", "table"]
+    key_format: Format
+    value_format: Format
+    timestamp: TimestampSpec | None = None
+    partitions: int | None = None
+    null_key_parts: bool = False
+
+
+Spec = Scan | Project | Filter | Explode | Rekey | Aggregate | Join | Materialise | Union | Sink
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A logical node: a spec, its inputs, the schema and change kind of what it gives out."""
+
+    spec: Spec
+    inputs: tuple[Node, ...]
+    schema: Schema
+    change: ChangeKind = "append"
+
+
+def walk_nodes(node: Node) -> Iterator[Node]:
+    """`node` and all nodes below, inputs first (so a list of them is a topological order)."""
+    for i in node.inputs:
+        yield from walk_nodes(i)
+    yield node

@@ -1,0 +1,150 @@
+"""The physical plan: queries as sub-topologies of operators with pinned names; what `plan.json` holds.
+
+A sub-topology is a set of operators that run in one task per partition. Sub-topologies are joined by
+repartition topics (`ExchangeSink` -> `ExchangeSource`). Names of operators, stores and internal topics
+are given at first deploy and never derived from a hash (DESIGN section 4, Identity).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from compiler.plan.expr import Expr
+from compiler.plan.logical import ChangeKind, Format, Node, Scan, Spec, TimestampSpec
+from compiler.plan.schema import Schema
+
+PLAN_FORMAT = 1
+PRIORITY_WEIGHTS = {"critical": 64, "high": 16, "normal": 4, "batch": 1}
+Priority = Literal["critical", "high", "normal", "batch"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeSink:
+    """The writing end of a repartition: rows go to partition murmur2(encoded key columns) of `topic`."""
+
+    topic: str
+    key_format: Format
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeSource:
+    """The reading end of a repartition; its schema equals that of the `ExchangeSink`."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSpec:
+    """A logical store of one operator.
+
+    kind: `table` (key -> row), `window` (key, window start -> row), `session` (key -> live sessions),
+    `join` (key, time bucket -> rows). key/value: the columns it shows when queried (window bounds included in key).
+    retention_ms: for window, session and join stores, how long after its end a segment is kept.
+    """
+
+    name: str
+    kind: Literal["table", "window", "session", "join"]
+    key: Schema
+    value: Schema
+    retention_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One operator in a sub-topology. `inputs` are ids of operators of the same sub-topology."""
+
+    id: str
+    spec: Spec | ExchangeSink | ExchangeSource
+    inputs: tuple[str, ...]
+    schema: Schema
+    change: ChangeKind
+    stores: tuple[StoreSpec, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SubTopology:
+    """Operators in topological order (inputs first). `topics`: the topics its sources read, co-partitioned."""
+
+    number: int
+    operators: tuple[Operator, ...]
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceDef:
+    """A stream or table in the catalogue: over a topic, written by a query or by others."""
+
+    name: str
+    kind: Literal["stream", "table"]
+    topic: str
+    schema: Schema
+    key_format: Format
+    value_format: Format
+    timestamp: TimestampSpec | None = None
+    partitions: int | None = None
+    read_only: bool = False  # CREATE SOURCE ...
+    query: str | None = None  # id of the query that writes it, if one does
+    statement: str = ""  # text of the statement that made it
+
+
+def scan_of(source: SourceDef) -> Scan:
+    """The source operator that reads all a source declares."""
+    return Scan(
+        source.name,
+        source.topic,
+        source.kind,
+        source.key_format,
+        source.value_format,
+        source.timestamp,
+        declared=source.schema,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class QueryPlan:
+    """A persistent query.
+
+    id: stable (`CSAS_NAME`, `CTAS_NAME`, `INSERT_NAME_n`, or what the user named it).
+    definition: hash of the bound, unoptimised logical plan: the compatibility check, never a name.
+    sink: name of the stream or table it writes. logical: optimised tree (Spark lowers it).
+    repartitions: internal topic -> partitions (None: as many as its sub-topology's sources).
+    """
+
+    id: str
+    sink: str
+    sql: str
+    definition: str
+    logical: Node
+    subtopologies: tuple[SubTopology, ...]
+    priority: Priority = "normal"
+    weight: int = 4
+    latency_target_ms: int | None = None
+    repartitions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class InsertValues:
+    """Rows written once at deploy: key and value expressions are constants by column name."""
+
+    target: str
+    columns: tuple[str, ...]
+    values: tuple[Expr, ...]
+    rowtime: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The whole project: what `plan.json` holds and both engines run."""
+
+    sources: tuple[SourceDef, ...] = ()
+    queries: tuple[QueryPlan, ...] = ()
+    inserts: tuple[InsertValues, ...] = ()
+    properties: tuple[tuple[str, str], ...] = ()
+    format: int = PLAN_FORMAT
+
+    def source(self, name: str) -> SourceDef | None:
+        return next((s for s in self.sources if s.name == name), None)
+
+    def query(self, query_id: str) -> QueryPlan | None:
+        return next((q for q in self.queries if q.id == query_id), None)

@@ -1,0 +1,111 @@
+"""Invariants of plans, checked after compiling and before a plan is run. A breach is a bug of FlowQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compiler.plan.expr import ROWTIME, Lambda, LambdaVar, columns_of
+from compiler.plan.logical import Aggregate, Filter, Join, Project, Rekey, Scan, Sink, Spec, walk_nodes
+from compiler.plan.schema import Schema
+from compiler.plan.topology import ExchangeSink, ExchangeSource, Operator, Plan, QueryPlan
+from compiler.plan.types import Kind
+from compiler.plan.visit import exprs_of
+
+
+class PlanInvariantError(AssertionError):
+    """A plan that cannot be right. Names the query and the operator."""
+
+
+def verify_plan(plan: Plan) -> None:
+    """Names are unique over the plan and every query is sound."""
+    _unique([s.name for s in plan.sources], "source")
+    _unique([q.id for q in plan.queries], "query")
+    _unique([s.name for q in plan.queries for t in q.subtopologies for o in t.operators for s in o.stores], "store")
+    _unique([t for q in plan.queries for t in q.repartitions], "repartition topic")
+    for query in plan.queries:
+        _holds(plan.source(query.sink) is not None, f"query {query.id} writes {query.sink}, which is not in the plan")
+        verify_query(query)
+
+
+def verify_query(query: QueryPlan) -> None:
+    """Operators are unique and in order, exchanges have two ends, expressions read columns that exist."""
+    for node in walk_nodes(query.logical):
+        verify_spec(node.spec, [i.schema for i in node.inputs], node.schema, f"{query.id}: {type(node.spec).__name__}")
+    _unique([o.id for t in query.subtopologies for o in t.operators], f"operator of {query.id}")
+    ends: dict[str, list[str]] = {}
+    for sub in query.subtopologies:
+        by_id: dict[str, Operator] = {}
+        for o in sub.operators:
+            _holds(
+                all(i in by_id for i in o.inputs), f"{query.id}: {o.id} reads an operator that does not come before it"
+            )
+            inputs = [by_id[i].schema for i in o.inputs]
+            if isinstance(o.spec, (ExchangeSink, ExchangeSource)):
+                ends.setdefault(o.spec.topic, []).append(type(o.spec).__name__)
+            else:
+                verify_spec(o.spec, inputs, o.schema, f"{query.id}: {o.id}")
+            by_id[o.id] = o
+        _holds(bool(sub.topics), f"{query.id}: sub-topology {sub.number} reads no topic")
+    for topic, kinds in ends.items():
+        _holds(sorted(kinds) == ["ExchangeSink", "ExchangeSource"], f"{query.id}: repartition {topic} has ends {kinds}")
+        _holds(topic in query.repartitions, f"{query.id}: repartition {topic} is not listed")
+    _holds(
+        sum(isinstance(o.spec, Sink) for t in query.subtopologies for o in t.operators) == 1,
+        f"{query.id} needs one sink",
+    )
+
+
+def verify_spec(spec: Spec, inputs: Sequence[Schema], schema: Schema, where: str) -> None:
+    """One operator against its inputs."""
+    _unique(list(schema.names), f"column of {where}")
+    for f in schema:
+        _holds(f.type.kind not in (Kind.NULL, Kind.LAMBDA), f"{where}: column {f.name} has type {f.type}")
+    expected = 0 if isinstance(spec, Scan) else 2 if isinstance(spec, Join) else 1
+    _holds(len(inputs) == expected, f"{where} has {len(inputs)} inputs, not {expected}")
+    known = {n for i in inputs for n in i.names} | {ROWTIME}
+    for e in exprs_of(spec):
+        missing = columns_of(e) - known
+        _holds(not missing, f"{where} reads {sorted(missing)}, which its input does not have")
+        _holds(_lambdas_closed(e), f"{where} uses a lambda parameter outside its lambda")
+    _verify_output(spec, inputs, schema, where)
+
+
+def _verify_output(spec: Spec, inputs: Sequence[Schema], schema: Schema, where: str) -> None:
+    match spec:
+        case Project(columns):
+            same = [(c.name, c.expr.type) for c in columns] == [(f.name, f.type) for f in schema]
+            _holds(same, f"{where}: schema and columns differ")
+        case Filter():
+            _holds(schema == inputs[0], f"{where}: schema and that of its input differ")
+            _holds(spec.predicate.type.kind is Kind.BOOLEAN, f"{where}: predicate is {spec.predicate.type}")
+        case Rekey(keys):
+            _holds([k.name for k in keys] == [f.name for f in schema.key], f"{where}: keys and schema differ")
+        case Aggregate():
+            _holds(bool(inputs[0].key), f"{where}: the input has no key")
+        case Join():
+            found = {n for i in inputs for n in i.names} | {spec.key_name}
+            bounds = {f.name for f in schema if f.role == "window"}
+            _holds(set(schema.names) <= found | bounds, f"{where}: columns come from no input")
+            _holds([i.key != () for i in inputs] == [True, True], f"{where}: an input has no key")
+
+
+def _lambdas_closed(e: object, bound: frozenset[str] = frozenset()) -> bool:
+    if isinstance(e, LambdaVar):
+        return e.name in bound
+    if isinstance(e, Lambda):
+        return _lambdas_closed(e.body, bound | frozenset(e.params))
+    return all(_lambdas_closed(c, bound) for c in _children(e))
+
+
+def _children(e: object) -> list[object]:
+    return list(getattr(e, "args", ()))
+
+
+def _unique(names: Sequence[str], what: str) -> None:
+    twice = sorted({n for n in names if names.count(n) > 1}) if len(set(names)) < len(names) else []
+    _holds(not twice, f"{what} {', '.join(twice)} is there twice")
+
+
+def _holds(condition: bool, message: str) -> None:
+    if not condition:
+        raise PlanInvariantError(message)

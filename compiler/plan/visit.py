@@ -1,0 +1,70 @@
+"""Rewriting of expressions and of plans. Nodes are immutable: a rewrite shares what it does not change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from compiler.plan.expr import Call, Column, Expr, Lambda
+from compiler.plan.logical import Aggregate, Explode, Filter, Join, NamedExpr, Node, Project, Rekey, Spec
+
+ExprRule = Callable[[Expr], Expr]
+NodeRule = Callable[[Node], Node]
+
+
+def map_expr(e: Expr, rule: ExprRule) -> Expr:
+    """`e` with `rule` applied to every expression in it, innermost first."""
+    if isinstance(e, Call):
+        args = tuple(map_expr(a, rule) for a in e.args)
+        return rule(e if all(a is b for a, b in zip(args, e.args, strict=True)) else replace(e, args=args))
+    if isinstance(e, Lambda):
+        body = map_expr(e.body, rule)
+        return rule(e if body is e.body else replace(e, body=body))
+    return rule(e)
+
+
+def substitute(e: Expr, columns: Mapping[str, Expr]) -> Expr:
+    """`e` with columns replaced by expressions; names that are not in the mapping stay."""
+    return map_expr(e, lambda x: columns.get(x.name, x) if isinstance(x, Column) else x)
+
+
+def map_nodes(node: Node, rule: NodeRule) -> Node:
+    """`node` with `rule` applied to every node of the tree, inputs first."""
+    inputs = tuple(map_nodes(i, rule) for i in node.inputs)
+    if any(a is not b for a, b in zip(inputs, node.inputs, strict=True)):
+        node = replace(node, inputs=inputs)
+    return rule(node)
+
+
+def map_spec(spec: Spec, rule: ExprRule) -> Spec:
+    """A spec with `rule` applied to each of its expressions (not inside them)."""
+    match spec:
+        case Project(columns):
+            return Project(_named(columns, rule))
+        case Filter(predicate):
+            return Filter(rule(predicate))
+        case Explode(functions):
+            return Explode(_named(functions, rule))
+        case Rekey(keys):
+            return replace(spec, keys=_named(keys, rule))
+        case Aggregate(aggregates):
+            return replace(spec, aggregates=tuple(replace(a, args=tuple(rule(x) for x in a.args)) for a in aggregates))
+        case Join() if spec.foreign_key is not None:
+            return replace(spec, foreign_key=rule(spec.foreign_key))
+    return spec
+
+
+def _named(columns: tuple[NamedExpr, ...], rule: ExprRule) -> tuple[NamedExpr, ...]:
+    return tuple(NamedExpr(c.name, rule(c.expr)) for c in columns)
+
+
+def exprs_of(spec: Spec) -> tuple[Expr, ...]:
+    """All expressions of a spec, in order."""
+    found: list[Expr] = []
+
+    def keep(e: Expr) -> Expr:
+        found.append(e)
+        return e
+
+    map_spec(spec, keep)
+    return tuple(found)

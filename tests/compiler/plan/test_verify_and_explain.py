@@ -1,0 +1,100 @@
+"""Broken plans are caught; plans read well."""
+
+from dataclasses import replace
+
+import pytest
+
+from compiler.plan.explain import plan_text, query_text
+from compiler.plan.expr import Column, walk
+from compiler.plan.types import INT
+from compiler.plan.verify import PlanInvariantError, verify_plan, verify_query
+from compiler.plan.visit import map_expr, map_nodes, substitute
+from tests.compiler.sql import compiled, query
+
+SQL = "CREATE TABLE t AS SELECT customer, COUNT(*) AS n FROM orders WHERE amount > 1 GROUP BY customer;"
+
+
+def broken(plan, *, operators=None, **change):
+    sub = plan.subtopologies[0]
+    if operators is not None:
+        change["subtopologies"] = (replace(sub, operators=operators(sub.operators)), *plan.subtopologies[1:])
+    return replace(plan, **change)
+
+
+@pytest.mark.parametrize(
+    ("operators", "message"),
+    [
+        (lambda ops: (*ops[:-1], replace(ops[-1], id=ops[0].id)), "there twice"),
+        (lambda ops: ops[1:], "does not come before"),
+        (lambda ops: ops[:-1], "has ends"),
+        (lambda ops: (ops[0], replace(ops[1], inputs=()), *ops[2:]), "inputs"),
+    ],
+)
+def test_broken_topologies(operators, message):
+    with pytest.raises(PlanInvariantError, match=message):
+        verify_query(broken(query(SQL), operators=operators))
+
+
+def test_a_column_that_is_not_there():
+    plan = query(SQL)
+    logical = map_nodes(plan.logical, lambda n: n)
+    assert logical is plan.logical, "an unchanged tree is shared"
+    wrong = replace(plan, logical=replace(plan.logical, inputs=(_reading_nothing(plan.logical.inputs[0]),)))
+    with pytest.raises(PlanInvariantError, match="NOWHERE"):
+        verify_query(wrong)
+
+
+def _reading_nothing(node):
+    first = node.spec.columns[0]
+    return replace(
+        node,
+        spec=replace(
+            node.spec, columns=(replace(first, expr=Column(first.expr.type, "NOWHERE")), *node.spec.columns[1:])
+        ),
+    )
+
+
+def test_a_query_without_its_sink_in_the_catalogue():
+    plan = compiled(SQL).plan
+    with pytest.raises(PlanInvariantError, match="not in the plan"):
+        verify_plan(replace(plan, sources=plan.sources[:-1]))
+
+
+def test_substitution_reaches_every_column():
+    (predicate,) = [n.spec.predicate for n in _nodes(query(SQL).logical) if hasattr(n.spec, "predicate")]
+    moved = substitute(predicate, {"AMOUNT": Column(INT, "OTHER")})
+    assert [e.name for e in walk(moved) if isinstance(e, Column)] == ["OTHER"]
+    assert map_expr(predicate, lambda e: e) is predicate
+
+
+def _nodes(node):
+    return [node, *(x for i in node.inputs for x in _nodes(i))]
+
+
+def test_explain_reads_top_down_and_names_stores():
+    text = query_text(query(SQL))
+    assert text.splitlines()[0] == "query CTAS_T -> T (priority normal, weight 4)"
+    order = [
+        text.index(w)
+        for w in ("Sink table T", "Project", "Aggregate", "Rekey", "Filter (AMOUNT > 1.0)", "Scan stream ORDERS")
+    ]
+    assert order == sorted(order)
+    assert "store CTAS_T-aggregate-1 (table: (CUSTOMER STRING KEY) -> (N BIGINT))" in text
+    assert "sub-topology 1: reads CTAS_T-aggregate-1-repartition" in text
+
+
+def test_every_operator_has_a_line():
+    text = plan_text(
+        compiled(
+            "CREATE STREAM a AS SELECT id, EXPLODE(items) AS i FROM orders;"
+            "CREATE TABLE b AS SELECT c.name, country FROM customers c JOIN cities t ON c.city = t.name;"
+            "CREATE STREAM d AS SELECT o.id, page FROM orders o JOIN clicks c WITHIN (1 HOUR, 2 HOURS) GRACE PERIOD 1 DAY ON o.id = c.id;"
+        ).plan
+    )
+    for word in (
+        "Explode",
+        "Join inner foreign-key",
+        "Materialise",
+        "within -3600000 ms +7200000 ms grace 86400000 ms",
+    ):
+        assert word in text
