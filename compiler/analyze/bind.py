@@ -1,0 +1,339 @@
+"""Syntax trees of expressions to typed expressions of the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from compiler.analyze.literals import bind_literal, time_literal
+from compiler.analyze.mistakes import mistake, unsupported
+from compiler.analyze.operators import OPERATORS
+from compiler.analyze.scope import Scope, resolve
+from compiler.analyze.sources import resolve_type
+from compiler.analyze.texts import text_of
+from compiler.catalog.catalog import Catalog
+from compiler.catalog.names import did_you_mean
+from compiler.diagnostics.source import Span
+from compiler.dialect.ast import Ast, CastTo, Func, LambdaFn, Lit, Name, Star
+from compiler.functions.casts import can_cast
+from compiler.functions.coercion import convert
+from compiler.functions.registry import (
+    AggregateFunction,
+    Function,
+    FunctionTypeError,
+    Resolution,
+    all_aggregates,
+    all_functions,
+    lookup,
+    lookup_aggregate,
+)
+from compiler.plan.expr import Call, Column, Expr, Lambda, LambdaVar, Literal
+from compiler.plan.logical import AggregateCall, NamedExpr
+from compiler.plan.schema import WINDOW_END, WINDOW_START
+from compiler.plan.types import BOOLEAN, Kind, SqlType
+
+_COMPARISONS = {"eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "is_distinct": "IS DISTINCT FROM", "is_not_distinct": "IS NOT DISTINCT FROM"}  # fmt: skip
+_TEMPORAL = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP)
+
+
+@dataclass(slots=True)
+class Collected:
+    """What a select list takes out of its expressions, in order of appearance."""
+
+    aggregates: list[AggregateCall] = field(default_factory=list)
+    aggregate_texts: list[str] = field(default_factory=list)
+    table_functions: list[NamedExpr] = field(default_factory=list)
+
+
+AGGREGATE_PREFIX, EXPLODE_PREFIX = "__agg_", "__explode_"
+
+
+class Binder:
+    """Binds the expressions of one clause.
+
+    clause: for messages. collected: where aggregates and table functions go; None where neither is allowed.
+    bounds: WINDOWSTART and WINDOWEND of the query's own window may be named.
+    """
+
+    def __init__(
+        self,
+        scope: Scope,
+        catalog: Catalog,
+        clause: str,
+        *,
+        collected: Collected | None = None,
+        bounds: Scope | None = None,
+    ) -> None:
+        self._scope, self._catalog, self._clause = scope, catalog, clause
+        self._collected, self._bounds = collected, bounds
+        self._lambda: list[dict[str, SqlType]] = []
+        self._inside: str = ""  # the aggregate whose arguments are being bound
+
+    def bind(self, node: Ast) -> Expr:
+        """The typed expression of `node`. Raises CompileError."""
+        if isinstance(node, Name):
+            return self._name(node)
+        if isinstance(node, Lit):
+            return bind_literal(node)
+        if isinstance(node, CastTo):
+            return self._cast(node)
+        if isinstance(node, Func):
+            return self._function(node)
+        if isinstance(node, LambdaFn):
+            raise mistake(
+                "FQ2005", f"the lambda {text_of(node)} is not an argument of a function", node.span, "stands alone"
+            )
+        raise mistake("FQ2005", f"{text_of(node)} cannot stand inside an expression", node.span, "not a value")
+
+    def condition(self, node: Ast) -> Expr:
+        """`node` as the condition of the clause; it must be BOOLEAN."""
+        e = self.bind(node)
+        if e.type.kind is not Kind.BOOLEAN:
+            title = f"type error in {self._clause} expression: should evaluate to boolean but is {text_of(node)} ({e.type}) instead"
+            raise mistake("FQ2007", title, node.span, f"this is {e.type}", help="compare it with something")
+        return e
+
+    def _name(self, node: Name) -> Expr:
+        if len(node.parts) == 1:
+            for frame in reversed(self._lambda):
+                if node.parts[0] in frame:
+                    return LambdaVar(frame[node.parts[0]], node.parts[0], node.span)
+        if self._bounds is not None and node.parts[-1] in {c.name for c in self._bounds.columns}:
+            return self._bounds_column(node)
+        found = resolve(self._scope, node, self._clause)
+        e = found.expr()
+        return type(e)(e.type, e.name, node.span)
+
+    def _bounds_column(self, node: Name) -> Expr:
+        assert self._bounds is not None
+        column = next(c for c in self._bounds.columns if c.name == node.parts[-1])
+        if self._inside:
+            title = f"window bounds column {column.name} cannot be used inside {self._inside}"
+            raise mistake("FQ2020", title, node.span, "not known before the window is")
+        return column.expr()
+
+    # --- functions and operators ---
+
+    def _function(self, node: Func) -> Expr:
+        if node.distinct or node.filter is not None:
+            what = "DISTINCT" if node.distinct else "FILTER"
+            raise unsupported(
+                f"{what} in {node.name.upper()}(...) is not built yet", node.span, f"{what} is not built yet"
+            )
+        operator = OPERATORS.get(node.name)
+        if operator is not None:
+            return operator(self.bind, node)
+        if node.name == "neg":
+            return self._negation(node)
+        if node.name in _COMPARISONS:
+            return self._comparison(node)
+        aggregate = lookup_aggregate(node.name.upper())
+        if aggregate is not None:
+            return self._aggregate(node, aggregate)
+        function = lookup(node.name)
+        if function is None:
+            hint = did_you_mean(node.name, [*(n for n in all_functions() if n.isupper()), *all_aggregates()])
+            raise mistake("FQ2006", f"unknown function {node.name}", node.span, "not a function", help=hint)
+        return self._table_call(node, function) if function.table else self._call(node, function)
+
+    def _call(self, node: Func, function: Function) -> Expr:
+        args, types = self._arguments(node, function)
+        found = self._resolve(node, lambda: function.resolve(types), types)
+        return Call(found.result, function.name, self._coerced(args, found), node.span)
+
+    def _coerced(self, args: Sequence[Expr], found: Resolution) -> tuple[Expr, ...]:
+        return tuple(a if isinstance(a, Lambda) else convert(a, t) for a, t in zip(args, found.args, strict=True))
+
+    def _resolve(self, node: Func, attempt: Callable[[], Resolution], types: Sequence[SqlType]) -> Resolution:
+        try:
+            return attempt()
+        except FunctionTypeError as problem:
+            text = text_of(node)
+            given = ", ".join(str(t) for t in types)
+            title = f"error processing expression {text}: {problem}"
+            raise mistake("FQ2005", title, node.span, f"got ({given})", help=problem.hint) from None
+
+    def _arguments(self, node: Func, function: Function) -> tuple[list[Expr], tuple[SqlType, ...]]:
+        """Bound arguments; lambdas after the arguments that type their parameters."""
+        args: list[Expr] = []
+        types: list[SqlType] = []
+        given = [] if len(node.args) == 1 and isinstance(node.args[0], Star) else node.args
+        for i, a in enumerate(given):
+            if isinstance(a, LambdaFn):
+                bound = self._bind_lambda(a, node, function, tuple(types), i)
+                args.append(bound)
+                types.append(SqlType(Kind.LAMBDA, args=(bound.type,)))
+            else:
+                args.append(self.bind(a))
+                types.append(args[-1].type)
+        return args, tuple(types)
+
+    def _bind_lambda(
+        self, node: LambdaFn, call: Func, function: Function, before: tuple[SqlType, ...], index: int
+    ) -> Lambda:
+        if function.lambda_params is None:
+            raise mistake("FQ2005", f"{call.name} does not take a lambda", node.span, "a lambda")
+        try:
+            params = function.lambda_params(before, index)
+        except FunctionTypeError as problem:
+            raise mistake("FQ2005", f"{call.name}: {problem}", call.span, help=problem.hint) from None
+        if len(params) != len(node.params):
+            title = f"the lambda {text_of(node)} of {call.name} takes {len(params)} parameters, not {len(node.params)}"
+            raise mistake("FQ2005", title, node.span, f"{len(params)} expected")
+        self._lambda.append(dict(zip(node.params, params, strict=True)))
+        try:
+            body = self.bind(node.body)
+        finally:
+            self._lambda.pop()
+        return Lambda(body.type, node.params, body, node.span)
+
+    def _table_call(self, node: Func, function: Function) -> Expr:
+        if self._collected is None or self._inside:
+            raise mistake(
+                "FQ2020",
+                f"table function {node.name} is not allowed in {self._inside or self._clause}",
+                node.span,
+                "gives several rows",
+                help="use it in the SELECT list",
+            )
+        outer, self._inside = self._inside, node.name
+        call = self._call(node, function)
+        self._inside = outer
+        name = f"{EXPLODE_PREFIX}{len(self._collected.table_functions)}"
+        self._collected.table_functions.append(NamedExpr(name, call))
+        return _column(call.type, name, node.span)
+
+    # --- aggregates ---
+
+    def _aggregate(self, node: Func, function: AggregateFunction) -> Expr:
+        if self._inside:
+            raise mistake(
+                "FQ2020",
+                f"aggregate functions can not be nested: {function.name} inside {self._inside}, {text_of(node)}",
+                node.span,
+                "nested",
+            )
+        if self._collected is None:
+            title = f"{self._clause} does not support aggregate functions: {function.name} is an aggregate function"
+            raise mistake(
+                "FQ2020",
+                title,
+                node.span,
+                "an aggregate",
+                help="use HAVING for conditions on aggregates" if self._clause == "WHERE" else "",
+            )
+        plain = [] if len(node.args) == 1 and isinstance(node.args[0], Star) else list(node.args)
+        self._inside = function.name
+        bound = [self.bind(a) for a in plain]
+        self._inside = ""
+        call = self._aggregate_call(node, function, bound)
+        for known in self._collected.aggregates:
+            if (known.function, known.args, known.init) == (call.function, call.args, call.init):
+                return _column(known.type, known.name, node.span)
+        self._collected.aggregates.append(call)
+        self._collected.aggregate_texts.append(text_of(node))
+        return _column(call.type, call.name, node.span)
+
+    def _aggregate_call(self, node: Func, function: AggregateFunction, bound: list[Expr]) -> AggregateCall:
+        assert self._collected is not None
+        count = function.constants(len(bound))
+        split = len(bound) - count
+        init = tuple(self._constant(e, node, function) for e in bound[split:])
+        args = bound[:split]
+        types = tuple(a.type for a in args)
+        found = self._resolve(node, lambda: function.resolve(types, init), tuple(b.type for b in bound))
+        name = f"{AGGREGATE_PREFIX}{len(self._collected.aggregates)}"
+        return AggregateCall(name, function.name, self._coerced(args, found), found.result, init)
+
+    def _constant(self, e: Expr, node: Func, function: AggregateFunction) -> bool | int | float | str | None:
+        if not isinstance(e, Literal) or isinstance(e.value, (bytes, Decimal)):
+            raise mistake(
+                "FQ2005",
+                f"parameters that configure {function.name} must be constants in {text_of(node)}",
+                node.span,
+                "not a constant",
+            )
+        return e.value
+
+    # --- operators with rules of their own ---
+
+    def _comparison(self, node: Func) -> Expr:
+        left, right = (self.bind(a) for a in node.args)
+        sign = _COMPARISONS[node.name]
+        if Kind.NULL in (left.type.kind, right.type.kind) and not node.name.startswith("is_"):
+            title = f"comparison with NULL not supported: {text_of(node.args[0])} {sign} {text_of(node.args[1])}"
+            raise mistake("FQ2005", title, node.span, "is never true", help="write IS NULL or IS NOT NULL")
+        left, right = self._comparable(node, left, right)
+        function = lookup(node.name)
+        if function is None:
+            return Call(BOOLEAN, node.name, (left, right), node.span)
+        types = (left.type, right.type)
+        found = self._resolve(node, lambda: function.resolve(types), types)
+        return Call(found.result, function.name, self._coerced((left, right), found), node.span)
+
+    def _comparable(self, node: Func, left: Expr, right: Expr) -> tuple[Expr, Expr]:
+        a, b = left.type, right.type
+        if self._is_time(left) and _is_text(right):
+            return left, time_literal(right)
+        if self._is_time(right) and _is_text(left):
+            return time_literal(left), right
+        if a.kind in _TEMPORAL and b.kind is Kind.STRING:
+            return left, convert(right, a)
+        if b.kind in _TEMPORAL and a.kind is Kind.STRING:
+            return convert(left, b), right
+        if {a.kind, b.kind} == {Kind.DATE, Kind.TIMESTAMP}:
+            to = a if a.kind is Kind.TIMESTAMP else b
+            return convert(left, to), convert(right, to)
+        ordered = node.name in ("lt", "le", "gt", "ge")
+        simple = (a.is_numeric and b.is_numeric) or (a == b and not (ordered and _unordered(a)))
+        nested = not ordered and a.kind is b.kind and a.kind in (Kind.ARRAY, Kind.MAP, Kind.STRUCT)
+        if not simple and not nested and Kind.NULL not in (a.kind, b.kind):
+            title = f"error in {self._clause} expression: cannot compare {text_of(node.args[0])} ({a}) to {text_of(node.args[1])} ({b}) with {_COMPARISONS[node.name]}"
+            raise mistake("FQ2005", title, node.span, f"{a} and {b}", help="you might need an explicit CAST")
+        return left, right
+
+    def _is_time(self, e: Expr) -> bool:
+        """A row time or window bound: a BIGINT that texts may be compared with."""
+        if not isinstance(e, Column):
+            return False
+        scopes = [self._scope, *([self._bounds] if self._bounds is not None else [])]
+        found = [c.name for s in scopes for c in s.columns if c.column == e.name]
+        return any(n in ("ROWTIME", WINDOW_START, WINDOW_END) for n in found)
+
+    def _negation(self, node: Func) -> Expr:
+        operand = self.bind(node.args[0])
+        if (
+            isinstance(operand, Literal)
+            and isinstance(operand.value, (int, float, Decimal))
+            and not isinstance(operand.value, bool)
+        ):
+            return Literal(operand.type, -operand.value, node.span)
+        function = lookup("neg")
+        if function is None or not operand.type.is_numeric:
+            raise mistake(
+                "FQ2005", f"cannot negate {text_of(node.args[0])}, which is {operand.type}", node.span, "not a number"
+            )
+        return self._call(node, function)
+
+    def _cast(self, node: CastTo) -> Expr:
+        to = resolve_type(node.type, self._catalog, node.span)
+        operand = self.bind(node.operand)
+        if not can_cast(operand.type, to):
+            title = f"CAST of {operand.type} to {to} is not supported: {text_of(node.operand)}"
+            raise mistake("FQ2005", title, node.span, f"this is {operand.type}")
+        if isinstance(operand, Literal) and operand.value is None:
+            return Literal(to, None, node.span)
+        return Call(to, "cast", (operand,), node.span)
+
+
+def _column(t: SqlType, name: str, span: Span) -> Expr:
+    return Column(t, name, span)
+
+
+def _is_text(e: Expr) -> bool:
+    return isinstance(e, Literal) and isinstance(e.value, str)
+
+
+def _unordered(t: SqlType) -> bool:
+    return t.kind in (Kind.ARRAY, Kind.MAP, Kind.STRUCT, Kind.BOOLEAN)

@@ -1,0 +1,22 @@
+"""The values of a VALUES clause that belongs to no column: constants, computed at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from compiler.analyze.bind import Binder
+from compiler.analyze.scope import Scope
+from compiler.catalog.catalog import EMPTY
+from compiler.dialect.ast import Ast
+from compiler.functions.evaluate import compile_row
+
+
+def constants(values: Sequence[Ast]) -> tuple[Any, ...]:
+    """Reference values of expressions without columns. Raises CompileError; an expression that fails gives its exception."""
+    binder = Binder(Scope((), ()), EMPTY, "VALUES")
+    return compile_row([binder.bind(v) for v in values], [], on_error=_refuse)(())
+
+
+def _refuse(index: int, error: Exception) -> None:
+    raise error

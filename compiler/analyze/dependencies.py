@@ -1,0 +1,188 @@
+"""Which statements need which names, and an order in which every name exists before it is used.
+
+A project's files may refer to each other, so statements wait for the names they need. Where a project drops or replaces
+things, order has a meaning of its own and stays as written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from compiler.analyze.mistakes import mistake
+from compiler.analyze.properties import NO_OPTIONS, QueryOptions
+from compiler.diagnostics.diagnostic import Diagnostic
+from compiler.diagnostics.source import NOWHERE, Span
+from compiler.dialect.ast import (
+    Ast,
+    CastTo,
+    CreateAs,
+    CreateSource,
+    CreateType,
+    Drop,
+    Func,
+    InsertInto,
+    InsertRow,
+    Query,
+    Statement,
+    TableRef,
+    TypeRef,
+)
+
+_TYPE = "type "  # types have names of their own
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pending:
+    """A statement that waits to be applied.
+
+    properties: session properties where it stands. infer_kind: a CreateAs whose result decides between stream and table.
+    """
+
+    statement: Statement
+    properties: Mapping[str, str]
+    options: QueryOptions = NO_OPTIONS
+    infer_kind: bool = False
+    defines: frozenset[str] = field(default_factory=frozenset)
+    needs: frozenset[str] = field(default_factory=frozenset)
+
+    @staticmethod
+    def of(
+        statement: Statement, properties: Mapping[str, str], options: QueryOptions, *, infer_kind: bool = False
+    ) -> Pending:
+        return Pending(
+            statement, properties, options, infer_kind, frozenset(_defined(statement)), frozenset(_needed(statement))
+        )
+
+    @property
+    def span(self) -> Span:
+        at: Span = getattr(self.statement, "name_span", NOWHERE)
+        return at if at != NOWHERE else self.statement.span
+
+
+def in_order(pending: Sequence[Pending]) -> tuple[list[Pending], list[Diagnostic]]:
+    """The statements that can be applied, in order, and an error for each name defined twice and each cycle."""
+    if any(isinstance(p.statement, Drop) or getattr(p.statement, "or_replace", False) for p in pending):
+        return list(pending), []
+    unique, diagnostics = _without_duplicates(pending)
+    producers = {n: p for p in unique for n in p.defines}
+    order: list[Pending] = []
+    done: set[str] = set()
+    waiting = list(unique)
+    while waiting:
+        # The first that can go, so that the order written is kept where nothing speaks against it.
+        ready = next(
+            (p for p in waiting if all(n in done or n not in producers or n in p.defines for n in p.needs)), None
+        )
+        if ready is None:
+            return order, [*diagnostics, _cycle(waiting, producers)]
+        waiting.remove(ready)
+        order.append(ready)
+        done |= ready.defines
+    return order, diagnostics
+
+
+def _without_duplicates(pending: Sequence[Pending]) -> tuple[list[Pending], list[Diagnostic]]:
+    first: dict[str, Pending] = {}
+    kept: list[Pending] = []
+    diagnostics: list[Diagnostic] = []
+    for p in pending:
+        twice = next((n for n in p.defines if n in first), None)
+        if twice is not None and not getattr(p.statement, "if_not_exists", False):
+            other = first[twice].span
+            where = f"{other.path}:{other.line}" if other != NOWHERE else "above"
+            error = mistake(
+                "FQ2050",
+                f"{twice} is defined twice",
+                p.span,
+                f"defined at {where} too",
+                help="give one of them another name",
+            )
+            diagnostics += error.diagnostics
+            continue
+        kept.append(p)
+        for n in p.defines:
+            first.setdefault(n, p)
+    return kept, diagnostics
+
+
+def _cycle(waiting: Sequence[Pending], producers: Mapping[str, Pending]) -> Diagnostic:
+    """An error that names the cycle among statements that all wait for each other."""
+    here = waiting[0]
+    path: list[str] = []
+    while True:
+        name = next(
+            n for n in sorted(here.needs) if n in producers and producers[n] in waiting and n not in here.defines
+        )
+        if name in path:
+            break
+        path.append(name)
+        here = producers[name]
+    ring = [*path[path.index(name) :], name]
+    error = mistake(
+        "FQ2070",
+        f"definitions form a cycle: {' reads '.join(reversed(ring))}",
+        producers[name].span,
+        "needs itself",
+        why="none of them could be started first",
+    )
+    return error.diagnostics[0]
+
+
+def _defined(statement: Statement) -> Iterator[str]:
+    if isinstance(statement, (CreateSource, CreateAs)):
+        yield statement.name
+    elif isinstance(statement, CreateType):
+        yield _TYPE + statement.name
+
+
+def _needed(statement: Statement) -> Iterator[str]:
+    match statement:
+        case CreateSource():
+            for c in statement.columns:
+                yield from _types(c.type)
+        case CreateAs():
+            yield from _query_names(statement.query)
+        case InsertInto():
+            yield statement.target
+            yield from _query_names(statement.query)
+        case InsertRow():
+            yield statement.target
+        case CreateType() if statement.type is not None:
+            yield from _types(statement.type)
+
+
+def _types(ref: TypeRef) -> Iterator[str]:
+    if ref.custom:
+        yield _TYPE + ref.custom
+    for a in ref.args:
+        yield from _types(a)
+    for _, t in ref.fields:
+        yield from _types(t)
+
+
+def _query_names(query: Query | None) -> Iterator[str]:
+    if query is None:
+        return
+    for ref in (query.source, *(j.right for j in query.joins)):
+        yield from _table_names(ref)
+    nodes = [*(s.expr for s in query.select), query.where, query.having, *query.group_by, *query.partition_by]
+    for n in nodes:
+        if n is not None:
+            yield from _cast_types(n)
+
+
+def _table_names(ref: TableRef) -> Iterator[str]:
+    if ref.query is not None:
+        yield from _query_names(ref.query)
+    else:
+        yield ref.name
+
+
+def _cast_types(node: Ast) -> Iterator[str]:
+    if isinstance(node, CastTo):
+        yield from _types(node.type)
+        yield from _cast_types(node.operand)
+    elif isinstance(node, Func):
+        for a in node.args:
+            yield from _cast_types(a)

@@ -1,0 +1,378 @@
+"""FROM and JOIN: sources, their order, kinds and conditions, and the relation they make.
+
+The rules are ksqlDB's: a join is on equality of one expression of each side; the right side of a stream-table or
+table-table join is joined on its primary key; the output key is the join column that the projection selects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from compiler.analyze.bind import Binder
+from compiler.analyze.mistakes import mistake, unsupported
+from compiler.analyze.relation import KeyColumn, Relation, project, rekey, retracting, scan
+from compiler.analyze.scope import Scope, ScopeColumn, join_scopes, scope_of
+from compiler.analyze.texts import text_of
+from compiler.catalog.catalog import Catalog, find_source
+from compiler.catalog.names import listing
+from compiler.dialect.ast import Ast, CastTo, Func, JoinClause, Name, Query, TableRef, WithinClause
+from compiler.plan.expr import ROWTIME, Column, Expr, columns_of
+from compiler.plan.logical import ChangeKind, Join, JoinShape, NamedExpr, Node
+from compiler.plan.schema import WINDOW_FIELDS, Field, Schema
+from compiler.plan.topology import SourceDef
+from compiler.plan.types import BIGINT
+
+_HIDDEN = "__join_"
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One side of an ON comparison: as written and bound."""
+
+    node: Ast
+    expr: Expr
+    sources: frozenset[str]
+    text: str
+
+
+def from_clause(
+    query: Query, catalog: Catalog, session: Mapping[str, str]
+) -> tuple[Relation, Callable[[str], Relation]]:
+    """The relation of FROM and its joins, and a function that names its key (joins: chosen by the projection)."""
+    refs = [query.source, *(j.right for j in query.joins)]
+    definitions = [_definition(r, catalog) for r in refs]
+    _check_aliases(refs)
+    if not query.joins:
+        relation = _single(refs[0], definitions[0], session)
+        return relation, lambda _: relation
+    _check_formats(definitions, query)
+    left = _prefixed(refs[0], definitions[0], session)
+    for clause, definition in zip(query.joins, definitions[1:], strict=True):
+        right = _prefixed(clause.right, definition, session)
+        build = _Joiner(left, right, clause, catalog, first=clause is query.joins[0])
+        left = build.relation(build.default_key)
+    return left, build.relation
+
+
+def _definition(ref: TableRef, catalog: Catalog) -> SourceDef:
+    if ref.query is not None:
+        raise unsupported(
+            "a nested query in FROM is not built yet",
+            ref.span,
+            "nested query",
+            help="give it a name with CREATE STREAM ... AS",
+        )
+    return find_source(catalog, ref.name, ref.span)
+
+
+def _alias(ref: TableRef) -> str:
+    return ref.alias or ref.name
+
+
+def _check_aliases(refs: Sequence[TableRef]) -> None:
+    seen: set[str] = set()
+    for r in refs:
+        if _alias(r) in seen:
+            raise mistake(
+                "FQ2004",
+                f"two sources are called {_alias(r)}",
+                r.span,
+                "called like another",
+                help="give it an alias with AS",
+            )
+        seen.add(_alias(r))
+
+
+def _check_formats(definitions: Sequence[SourceDef], query: Query) -> None:
+    kafka = [d.name for d in definitions if d.value_format.name == "KAFKA"]
+    if kafka:
+        title = f"source(s) {', '.join(kafka)} use the 'KAFKA' value format, which does not support JOIN"
+        raise mistake(
+            "FQ2013", title, query.source.span, "KAFKA values have no column names", help="use another VALUE_FORMAT"
+        )
+
+
+def _single(ref: TableRef, definition: SourceDef, session: Mapping[str, str]) -> Relation:
+    node = scan(definition, session)
+    keys = tuple(KeyColumn((f.name,), (f.name,)) for f in definition.schema.key)
+    return Relation(node, scope_of(_alias(ref), node.schema), keys, (definition,))
+
+
+def _prefixed(ref: TableRef, definition: SourceDef, session: Mapping[str, str]) -> Relation:
+    """A side of a join: every column renamed to ALIAS_COLUMN, the row time a column of its own."""
+    alias = _alias(ref)
+    prefix = f"{alias}_"
+    node = scan(definition, session)
+    columns = [NamedExpr(prefix + f.name, Column(f.type, f.name)) for f in node.schema]
+    columns.append(NamedExpr(f"{prefix}ROWTIME", Column(BIGINT, ROWTIME)))
+    if definition.schema.window is not None:
+        columns += [NamedExpr(f.name, Column(f.type, f.name)) for f in WINDOW_FIELDS]
+    scope = scope_of(alias, node.schema, prefix)
+    keys = tuple(KeyColumn((prefix + f.name,), (f"{alias}.{f.name}",)) for f in definition.schema.key)
+    return Relation(project(node, columns), scope, keys, (definition,))
+
+
+class _Joiner:
+    """One join step: checks everything at once, then builds the node for a chosen key name."""
+
+    def __init__(self, left: Relation, right: Relation, clause: JoinClause, catalog: Catalog, *, first: bool) -> None:
+        self._left, self._right, self._clause, self._first = left, right, clause, first
+        _check_plan_names(left.scope, right.scope, clause)
+        self._scope = join_scopes(left.scope, right.scope)
+        self._sides = self._bind_on(catalog)
+        self._written = " = ".join(s.text for s in self._sides)
+        self._l, self._r = self._oriented()
+        self._shape = self._join_shape()
+        self._check_types()
+        self._check_windows()
+        self._keys = left.keys if self._shape == "foreign-key" else (self._join_key(),)
+        self.default_key = self._keys[0].viable[0]
+
+    # --- the condition ---
+
+    def _bind_on(self, catalog: Catalog) -> tuple[_Side, _Side]:
+        on = self._clause.on
+        if isinstance(on, Func) and on.name == "and":
+            raise unsupported(
+                "a join on several conditions is not built yet",
+                on.span,
+                "more than one equality",
+                help="join on one expression and move the rest to WHERE",
+            )
+        if not isinstance(on, Func) or on.name != "eq":
+            span = getattr(on, "span", self._clause.span)
+            raise mistake(
+                "FQ2030",
+                f"unsupported join expression {text_of(on)}: a join needs an equality",
+                span,
+                "not an equality",
+                help="write ON a.x = b.y",
+            )
+        binder = Binder(self._scope, catalog, "JOIN ON")
+        a, b = (self._side(binder, n, on) for n in on.args)
+        return a, b
+
+    def _side(self, binder: Binder, node: Ast, on: Func) -> _Side:
+        expr = binder.bind(node)
+        owners = frozenset(c.source for name in columns_of(expr) if (c := self._scope.by_plan_name(name)) is not None)
+        if len(owners) != 1:
+            title = f"invalid comparison expression '{text_of(node)}' in join '{_qualified(on, self._scope)}': each side of the join comparison must contain references from exactly one source"
+            raise mistake(
+                "FQ2030",
+                title,
+                getattr(node, "span", on.span),
+                f"of {listing(sorted(owners))}" if owners else "of no source",
+            )
+        return _Side(node, expr, owners, _qualified(node, self._scope))
+
+    def _oriented(self) -> tuple[_Side, _Side]:
+        a, b = self._sides
+        left = set(self._left.scope.aliases)
+        if a.sources <= left and not b.sources <= left:
+            return a, b
+        if b.sources <= left and not a.sources <= left:
+            return b, a
+        right = self._right.scope.aliases[0]
+        title = f"invalid join condition: {self._written} does not compare {right} with {listing(sorted(left), 'or')}"
+        raise mistake("FQ2030", title, self._clause.on.span, "both sides are of the same source")
+
+    # --- the rules ---
+
+    def _join_shape(self) -> JoinShape:
+        names = (self._left.scope.aliases[0], self._right.scope.aliases[0])
+        kind, within = self._clause.kind, self._clause.within
+        words = {
+            "inner": "[INNER] JOIN",
+            "left": "LEFT [OUTER] JOIN",
+            "right": "RIGHT [OUTER] JOIN",
+            "full": "FULL [OUTER] JOIN",
+        }[kind]
+        got = f"{names[0]} {words} {names[1]}"
+        if not self._left.is_table and not self._right.is_table:
+            if within is None:
+                raise mistake(
+                    "FQ2103",
+                    f"this stream-stream join has no time bound: {got}",
+                    self._clause.span,
+                    "both inputs are unbounded",
+                    why="every row would have to be kept forever",
+                    help="add WITHIN 1 HOUR before ON",
+                )
+            return "stream-stream"
+        if within is not None:
+            raise mistake(
+                "FQ2031",
+                f"WITHIN is for stream-stream joins; got {got}",
+                within.span,
+                "not between two streams",
+                help="remove WITHIN",
+            )
+        if self._left.is_table and not self._right.is_table:
+            title = f"invalid join order: table-stream joins are not supported; only stream-table joins. Got {got}"
+            raise mistake("FQ2031", title, self._clause.span, "the table is on the left", help="put the stream first")
+        if not self._left.is_table:
+            if kind in ("right", "full"):
+                raise mistake(
+                    "FQ2031",
+                    f"invalid join type: {words} is not supported for stream-table joins. Got {got}",
+                    self._clause.span,
+                    "inner or left only",
+                    why="a table alone has no events to emit",
+                )
+            self._check_right_key("stream-table joins require to join on the table's primary key")
+            return "stream-table"
+        self._check_right_key("table-table joins require to join on the primary key of the right input table")
+        if self._on_key(self._left, self._l):
+            return "table-table"
+        return self._foreign_key(words)
+
+    def _foreign_key(self, words: str) -> JoinShape:
+        span = self._clause.span
+        if not self._first:
+            title = f"invalid join condition: foreign-key table-table joins are not supported as part of n-way joins. Got {self._written}"
+            raise mistake("FQ2030", title, self._clause.on.span, "not the primary key of the left side")
+        if self._clause.kind in ("right", "full"):
+            raise mistake(
+                "FQ2031", f"{words} on a foreign key is not supported. Got {self._written}", span, "inner or left only"
+            )
+        return "foreign-key"
+
+    def _check_right_key(self, rule: str) -> None:
+        if len(self._right.keys) != 1 or not self._on_key(self._right, self._r):
+            raise mistake(
+                "FQ2030",
+                f"invalid join condition: {rule}. Got {self._written}",
+                self._clause.on.span,
+                "not the primary key",
+                help=f"the key of {self._right.scope.aliases[0]} is {listing([t for k in self._right.keys for t in k.texts])}",
+            )
+
+    def _on_key(self, relation: Relation, side: _Side) -> bool:
+        return len(relation.keys) == 1 and isinstance(side.expr, Column) and side.expr.name in relation.keys[0].viable
+
+    def _check_types(self) -> None:
+        if self._l.expr.type != self._r.expr.type:
+            (a, b) = self._sides
+            title = (
+                f"invalid join condition: types don't match. Got {a.text}{{{a.expr.type}}} = {b.text}{{{b.expr.type}}}"
+            )
+            raise mistake("FQ2030", title, self._clause.on.span, "different types", help="CAST one side")
+
+    def _check_windows(self) -> None:
+        windows = [self._left.node.schema.window, self._right.node.schema.window]
+        names = (self._left.scope.aliases[0], self._right.scope.aliases[0])
+        if (windows[0] is None) != (windows[1] is None):
+            told = "; ".join(
+                f"`{n}` is {'not' if w is None else w.kind.upper()} windowed"
+                for n, w in zip(names, windows, strict=True)
+            )
+            raise mistake(
+                "FQ2030",
+                f"can not join windowed source to non-windowed source: {told}",
+                self._clause.span,
+                "one side is windowed",
+            )
+        if windows[0] is None:
+            return
+        if not (self._on_key(self._left, self._l) and self._on_key(self._right, self._r)):
+            raise mistake(
+                "FQ2030",
+                f"implicit repartitioning of windowed sources is not supported: {self._written}",
+                self._clause.on.span,
+                "not the key of a windowed source",
+            )
+
+    # --- the result ---
+
+    def _join_key(self) -> KeyColumn:
+        viable: list[str] = []
+        texts: list[str] = []
+        if self._clause.kind != "full":
+            if isinstance(self._l.expr, Column):
+                known = self._left.keys[0] if self._on_key(self._left, self._l) else None
+                viable += known.viable if known else [self._l.expr.name]
+                texts += known.texts if known else [self._l.text]
+            if isinstance(self._r.expr, Column):
+                viable.append(self._r.expr.name)
+                texts.append(self._r.text)
+        if viable:
+            return KeyColumn(tuple(viable), tuple(texts))
+        name = _synthetic_name(self._scope)
+        return KeyColumn((name,), (name,), synthetic=True)
+
+    def relation(self, key_name: str) -> Relation:
+        """The joined relation with its key column called `key_name`, one of the viable names."""
+        if self._shape == "foreign-key":
+            return self._foreign_relation()
+        left, right = self._keyed(self._left, self._l, "left"), self._keyed(self._right, self._r, "right")
+        key = Field(key_name, self._l.expr.type, "key")
+        window = left.schema.window
+        bounds = WINDOW_FIELDS if window is not None else ()
+        others = [
+            Field(f.name, f.type)
+            for n in (left, right)
+            for f in n.schema
+            if f.name != key_name and f.role != "window" and not f.name.startswith(_HIDDEN)
+        ]
+        schema = Schema((key, *bounds, *others), window)
+        change: ChangeKind = "append" if self._shape in ("stream-stream", "stream-table") else "upsert"
+        node = Node(self._spec(key_name), (left, right), schema, change)
+        # A synthetic key of an earlier step is not a column of the result any more.
+        scope = Scope(tuple(c for c in self._scope.columns if c.source), self._scope.aliases)
+        if self._keys[0].synthetic:
+            scope = Scope((ScopeColumn("", key_name, key.type, key_name, "key"), *scope.columns), scope.aliases)
+        return Relation(node, scope, self._keys, self._left.sources + self._right.sources)
+
+    def _foreign_relation(self) -> Relation:
+        """The left table with columns of the right row that its foreign key names; its key stays."""
+        left, right = retracting(self._left.node), self._right.node
+        others = [Field(f.name, f.type) for f in (*left.schema, *right.schema) if f not in left.schema.key]
+        spec = Join("foreign-key", self._clause.kind, self.default_key, foreign_key=self._l.expr)
+        node = Node(spec, (left, right), Schema((*left.schema.key, *others)), "upsert")
+        return Relation(node, self._scope, self._keys, self._left.sources + self._right.sources)
+
+    def _spec(self, key_name: str) -> Join:
+        within = self._clause.within or WithinClause(0, 0)
+        return Join(self._shape, self._clause.kind, key_name, within.before_ms, within.after_ms, within.grace_ms)
+
+    def _keyed(self, relation: Relation, side: _Side, name: str) -> Node:
+        if self._on_key(relation, side):
+            return relation.node
+        key = side.expr.name if isinstance(side.expr, Column) else f"{_HIDDEN}{name}"
+        return rekey(relation.node, [NamedExpr(key, side.expr)], drop_null=True)
+
+
+def _check_plan_names(left: Scope, right: Scope, clause: JoinClause) -> None:
+    taken = {c.column for c in left.columns}
+    clash = next((c for c in right.columns if c.column in taken), None)
+    if clash is not None:
+        title = f"column {clash.source}.{clash.name} and a column of {listing(left.aliases)} are both called {clash.column} in the join"
+        raise mistake("FQ2004", title, clause.right.span, "names clash", help="give the source another alias")
+
+
+def _synthetic_name(scope: Scope) -> str:
+    """ROWKEY, or the next ROWKEY_n that no source has a column of."""
+    taken = {c.name for c in scope.columns if c.source}
+    if "ROWKEY" not in taken:
+        return "ROWKEY"
+    n = 1
+    while f"ROWKEY_{n}" in taken:
+        n += 1
+    return f"ROWKEY_{n}"
+
+
+def _qualified(node: Ast, scope: Scope) -> str:
+    """The text of `node` with every column qualified by its source."""
+    return text_of(_qualify(node, scope))
+
+
+def _qualify(node: Ast, scope: Scope) -> Ast:
+    if isinstance(node, Name) and len(node.parts) == 1:
+        owner = next((c.source for c in scope.columns if c.name == node.parts[0] and c.source), None)
+        return Name((owner, *node.parts), node.span) if owner else node
+    if isinstance(node, Func):
+        return replace(node, args=tuple(_qualify(a, scope) for a in node.args))
+    if isinstance(node, CastTo):
+        return replace(node, operand=_qualify(node.operand, scope))
+    return node

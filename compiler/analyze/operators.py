@@ -1,0 +1,168 @@
+"""Operators and constructors whose types follow rules of their own, not overloads of a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from compiler.analyze.mistakes import mistake
+from compiler.analyze.texts import text_of
+from compiler.catalog.names import did_you_mean, listing
+from compiler.dialect.ast import Ast, Func, Lit
+from compiler.functions.coercion import convert, unify
+from compiler.functions.registry import FunctionTypeError
+from compiler.plan.expr import Call, Expr, Literal
+from compiler.plan.types import BOOLEAN, STRING, Kind, SqlType, array, map_of, struct
+
+Bind = Callable[[Ast], Expr]  # binds a part of the expression in the same scope
+
+
+def _unified(bind: Bind, node: Func, nodes: Sequence[Ast]) -> tuple[SqlType, tuple[Expr, ...]]:
+    bound = [bind(a) for a in nodes]
+    try:
+        return unify(bound)
+    except FunctionTypeError as problem:
+        culprit = next((n for n, b in zip(nodes, bound, strict=True) if str(b.type) in str(problem)), nodes[-1])
+        given = listing([f"{text_of(n)} ({b.type})" for n, b in zip(nodes, bound, strict=True)])
+        raise mistake(
+            "FQ2005",
+            f"{problem}; the values are {given}",
+            culprit.span,
+            "does not fit",
+            help=problem.hint or "you might need to add explicit casts",
+        ) from None
+
+
+def _case(bind: Bind, node: Func) -> Expr:
+    pairs = len(node.args) // 2
+    whens = [bind(a) for a in node.args[0 : pairs * 2 : 2]]
+    for a, e in zip(node.args[0 : pairs * 2 : 2], whens, strict=True):
+        if e.type.kind is not Kind.BOOLEAN:
+            raise mistake("FQ2007", f"WHEN operand {text_of(a)} is {e.type}, not boolean", a.span, f"this is {e.type}")
+    results = list(node.args[1 : pairs * 2 : 2])
+    if len(node.args) % 2:
+        results.append(node.args[-1])
+    else:
+        results.append(Lit("null", None, node.span))
+    result, thens = _unified(bind, node, results)
+    if result.kind is Kind.NULL:
+        raise mistake(
+            "FQ2005",
+            "invalid CASE expression: all case branches have NULL type",
+            node.span,
+            "always NULL",
+            help="CAST one branch to a type",
+        )
+    args = [e for pair in zip(whens, thens, strict=False) for e in pair]
+    return Call(result, "case", (*args, thens[-1]), node.span)
+
+
+def _in(bind: Bind, node: Func) -> Expr:
+    _, args = _unified(bind, node, node.args)
+    call = Call(BOOLEAN, "in", args, node.span)
+    return Call(BOOLEAN, "not", (call,), node.span) if node.name == "not_in" else call
+
+
+def _between(bind: Bind, node: Func) -> Expr:
+    value, low, high = node.args
+    both = Func("and", (Func("ge", (value, low), node.span), Func("le", (value, high), node.span)), node.span)
+    return bind(Func("not", (both,), node.span) if node.name == "not_between" else both)
+
+
+def _not_like(bind: Bind, node: Func) -> Expr:
+    return bind(Func("not", (Func("like", node.args, node.span),), node.span))
+
+
+def _as_value(bind: Bind, node: Func) -> Expr:
+    """AS_VALUE marks a copy of a key column as a value; to the plan it is the column itself."""
+    if len(node.args) != 1:
+        raise mistake("FQ2005", f"AS_VALUE takes one argument, not {len(node.args)}", node.span)
+    return bind(node.args[0])
+
+
+def _field(bind: Bind, node: Func) -> Expr:
+    base = bind(node.args[0])
+    label = node.args[1]
+    name = str(label.value) if isinstance(label, Lit) else text_of(label)
+    if base.type.kind is not Kind.STRUCT:
+        title = f"{text_of(node.args[0])} is {base.type}, not a STRUCT: it has no field {name}"
+        raise mistake("FQ2005", title, node.span, f"this is {base.type}")
+    found = base.type.field(name)
+    if found is None:
+        names = [n for n, _ in base.type.fields]
+        hint = did_you_mean(name, names) or f"fields are {listing(names)}"
+        raise mistake("FQ2002", f"{text_of(node.args[0])} has no field {name}", node.span, "unknown field", help=hint)
+    return Call(found, "field", (base, Literal(STRING, name)), node.span)
+
+
+def _subscript(bind: Bind, node: Func) -> Expr:
+    base, index = (bind(a) for a in node.args)
+    if base.type.kind is Kind.ARRAY and index.type.kind in (Kind.INT, Kind.BIGINT):
+        return Call(base.type.element, "subscript", (base, index), node.span)
+    if base.type.kind is Kind.MAP:
+        try:
+            return Call(base.type.element, "subscript", (base, convert(index, base.type.args[0])), node.span)
+        except FunctionTypeError as problem:
+            raise mistake("FQ2005", f"{text_of(node)}: {problem}", node.span, f"the key is {index.type}") from None
+    title = f"cannot take {text_of(node.args[1])} ({index.type}) of {text_of(node.args[0])}, which is {base.type}"
+    raise mistake("FQ2005", title, node.span, "not an array or map with such an index")
+
+
+def _array(bind: Bind, node: Func) -> Expr:
+    element, args = _unified(bind, node, node.args)
+    if element.kind is Kind.NULL:
+        raise mistake(
+            "FQ2005",
+            "cannot construct an array with all NULL elements",
+            node.span,
+            "of which type?",
+            help="CAST one element, for example CAST(NULL AS STRING)",
+        )
+    return Call(array(element), "array", args, node.span)
+
+
+def _map(bind: Bind, node: Func) -> Expr:
+    key, keys = _unified(bind, node, node.args[::2])
+    value, values = _unified(bind, node, node.args[1::2])
+    if Kind.NULL in (key.kind, value.kind):
+        raise mistake(
+            "FQ2005",
+            "cannot construct a map with all NULL keys or values",
+            node.span,
+            "of which type?",
+            help="CAST one of them",
+        )
+    args = tuple(e for pair in zip(keys, values, strict=True) for e in pair)
+    return Call(map_of(key, value), "map", args, node.span)
+
+
+def _struct(bind: Bind, node: Func) -> Expr:
+    names = [str(a.value) if isinstance(a, Lit) else text_of(a) for a in node.args[::2]]
+    values = tuple(bind(a) for a in node.args[1::2])
+    if len(set(names)) < len(names):
+        raise mistake("FQ2004", f"duplicate field names in {text_of(node)}", node.span, "a name twice")
+    empty = next((n for n, v in zip(names, values, strict=True) if v.type.kind is Kind.NULL), None)
+    if empty is not None:
+        raise mistake(
+            "FQ2005",
+            f"field {empty} of {text_of(node)} is NULL and has no type",
+            node.span,
+            "of which type?",
+            help="CAST(NULL AS ...)",
+        )
+    return Call(struct(*zip(names, (v.type for v in values), strict=True)), "struct", values, node.span)
+
+
+OPERATORS: dict[str, Callable[[Bind, Func], Expr]] = {
+    "case": _case,
+    "in": _in,
+    "not_in": _in,
+    "between": _between,
+    "not_between": _between,
+    "not_like": _not_like,
+    "field": _field,
+    "subscript": _subscript,
+    "array": _array,
+    "map": _map,
+    "struct": _struct,
+    "AS_VALUE": _as_value,
+}

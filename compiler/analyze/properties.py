@@ -1,0 +1,296 @@
+"""The WITH clause: known names, value types, units."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from compiler.analyze.mistakes import mistake, unsupported
+from compiler.catalog.names import did_you_mean, listing
+from compiler.diagnostics.source import NOWHERE, Span
+from compiler.dialect.ast import Property
+from compiler.plan.schema import KeyWindow
+from compiler.plan.topology import PRIORITY_WEIGHTS, Priority
+
+FORMATS = ("JSON", "DELIMITED", "KAFKA", "NONE")
+REGISTRY_FORMATS = ("AVRO", "PROTOBUF", "PROTOBUF_NOSR", "JSON_SR")
+_SCHEMA_PROPERTIES = {
+    "KEY_SCHEMA_ID": "schemaId",
+    "VALUE_SCHEMA_ID": "schemaId",
+    "KEY_SCHEMA_FULL_NAME": "fullSchemaName",
+    "VALUE_SCHEMA_FULL_NAME": "fullSchemaName",
+    "VALUE_AVRO_SCHEMA_FULL_NAME": "fullSchemaName",
+    "KEY_PROTOBUF_NULLABLE_REPRESENTATION": "nullableRepresentation",
+    "VALUE_PROTOBUF_NULLABLE_REPRESENTATION": "nullableRepresentation",
+}
+_TOPIC = {
+    "KAFKA_TOPIC",
+    "FORMAT",
+    "KEY_FORMAT",
+    "VALUE_FORMAT",
+    "PARTITIONS",
+    "REPLICAS",
+    "RETENTION_MS",
+    "CLEANUP_POLICY",
+}
+_RECORD = {"TIMESTAMP", "TIMESTAMP_FORMAT", "WRAP_SINGLE_VALUE", "VALUE_DELIMITER", "KEY_DELIMITER"}
+_QUERY = {"PRIORITY", "WEIGHT", "LATENCY_TARGET", "QUERY_ID"}
+_SOURCE_ONLY = {"WINDOW_TYPE", "WINDOW_SIZE", "SOURCED_BY_CONNECTOR"}
+FOR_SOURCE = frozenset(_TOPIC | _RECORD | _SOURCE_ONLY | set(_SCHEMA_PROPERTIES))
+FOR_SINK = frozenset(_TOPIC | _RECORD | _QUERY | set(_SCHEMA_PROPERTIES))
+FOR_INSERT = frozenset(_QUERY)
+
+_UNITS = {
+    "MS": 1, "MILLISECOND": 1, "SECOND": 1000, "S": 1000, "SEC": 1000, "MINUTE": 60_000, "MIN": 60_000, "HOUR": 3_600_000,
+    "DAY": 86_400_000, "WEEK": 7 * 86_400_000,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class QueryOptions:
+    """How a query is scheduled and named. None means not given."""
+
+    priority: Priority | None = None
+    weight: int | None = None
+    latency_target_ms: int | None = None
+    query_id: str | None = None
+
+
+NO_OPTIONS = QueryOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class Properties:
+    """A WITH clause, checked. None means not given; names of formats are upper case."""
+
+    topic: str | None = None
+    key_format: str | None = None
+    value_format: str | None = None
+    partitions: int | None = None
+    timestamp: str | None = None
+    timestamp_format: str | None = None
+    wrap: bool | None = None
+    key_delimiter: str | None = None
+    value_delimiter: str | None = None
+    window: KeyWindow | None = None
+    options: QueryOptions = NO_OPTIONS
+    spans: Mapping[str, Span] = field(default_factory=dict)
+
+    def span(self, name: str) -> Span:
+        return self.spans.get(name, NOWHERE)
+
+
+def duration_ms(text: object) -> int | None:
+    """Milliseconds of `500`, `'500'`, `'500 ms'`, `'2 minutes'`; None when it is none of these."""
+    if isinstance(text, int) and not isinstance(text, bool):
+        return text
+    match = re.fullmatch(r"\s*(\d+)\s*([A-Za-z]*)\s*", str(text))
+    if match is None:
+        return None
+    unit = match[2].upper()
+    factor = 1 if not unit else _UNITS.get(unit) or _UNITS.get(unit.removesuffix("S"))
+    return None if factor is None else int(match[1]) * factor
+
+
+def read_properties(items: Sequence[Property], allowed: frozenset[str], fold: str = "upper") -> Properties:
+    """Check every property and give them as one value. `fold`: how an unquoted column name in a property folds."""
+    given: dict[str, Property] = {}
+    for p in items:
+        if p.name not in allowed:
+            known = did_you_mean(p.name, allowed) or f"known are {listing(sorted(allowed - set(_SCHEMA_PROPERTIES)))}"
+            raise mistake(
+                "FQ2010", f"unknown property {p.name} in the WITH clause", p.span, "not a property", help=known
+            )
+        if p.name in given:
+            raise mistake("FQ2010", f"property {p.name} is given twice", p.span, "given before")
+        given[p.name] = p
+    key_format, value_format = _formats(given)
+    _refuse_schema_properties(given, key_format, value_format)
+    return Properties(
+        topic=_text(given, "KAFKA_TOPIC"),
+        key_format=key_format,
+        value_format=value_format,
+        partitions=_positive(given, "PARTITIONS"),
+        timestamp=_column(given, fold),
+        timestamp_format=_text(given, "TIMESTAMP_FORMAT"),
+        wrap=_flag(given, "WRAP_SINGLE_VALUE"),
+        key_delimiter=_delimiter(given, "KEY_DELIMITER"),
+        value_delimiter=_delimiter(given, "VALUE_DELIMITER"),
+        window=_window(given),
+        options=_options(given),
+        spans={p.name: p.value_span if p.value_span != NOWHERE else p.span for p in items},
+    )
+
+
+def check_format_name(name: str, span: Span) -> str:
+    """The name, upper case; errors for unknown formats, UnsupportedError for those that need a schema registry."""
+    upper = name.upper()
+    if upper in REGISTRY_FORMATS:
+        raise unsupported(
+            f"format {upper} needs a schema registry, which is not built yet", span, "not built yet", help="use JSON"
+        )
+    if upper not in FORMATS:
+        hint = did_you_mean(upper, FORMATS + REGISTRY_FORMATS) or f"known are {listing(FORMATS)}"
+        raise mistake("FQ2012", f"unknown format: {upper}", span, "not a format", help=hint)
+    return upper
+
+
+def _formats(given: Mapping[str, Property]) -> tuple[str | None, str | None]:
+    names = {
+        p: check_format_name(str(given[p].value), given[p].value_span)
+        for p in ("FORMAT", "KEY_FORMAT", "VALUE_FORMAT")
+        if p in given
+    }
+    for side in ("KEY_FORMAT", "VALUE_FORMAT"):
+        if "FORMAT" in names and side in names:
+            title = f"cannot give both '{side}' and 'FORMAT', as 'FORMAT' sets both key and value formats"
+            raise mistake(
+                "FQ2011",
+                title,
+                given[side].span,
+                "FORMAT sets it too",
+                help="use FORMAT alone, or KEY_FORMAT and VALUE_FORMAT",
+            )
+    both = names.get("FORMAT")
+    return names.get("KEY_FORMAT", both), names.get("VALUE_FORMAT", both)
+
+
+def _refuse_schema_properties(given: Mapping[str, Property], key_format: str | None, value_format: str | None) -> None:
+    for name, config in _SCHEMA_PROPERTIES.items():
+        if name in given:
+            used = (key_format if name.startswith("KEY") else value_format) or "the default format"
+            title = f"{used} does not support {name} ({config})"
+            raise mistake("FQ2011", title, given[name].span, "only for formats with a schema registry")
+
+
+def _text(given: Mapping[str, Property], name: str) -> str | None:
+    if name not in given or given[name].value is None:
+        return None
+    text = str(given[name].value)
+    if not text:
+        raise mistake("FQ2011", f"{name} is empty", given[name].value_span, "needs a text")
+    return text
+
+
+def _column(given: Mapping[str, Property], fold: str) -> str | None:
+    text = _text(given, "TIMESTAMP")
+    if text is None:
+        return None
+    if len(text) > 2 and text[0] == text[-1] and text[0] in '`"':
+        return text[1:-1]
+    return text.upper() if fold == "upper" else text.lower()
+
+
+def _positive(given: Mapping[str, Property], name: str) -> int | None:
+    if name not in given:
+        return None
+    value = given[name].value
+    text = str(value).strip()
+    if isinstance(value, bool) or not text.isdigit() or int(text) < 1:
+        raise mistake(
+            "FQ2011",
+            f"{name} must be a whole number of at least 1, not {value!r}",
+            given[name].value_span,
+            "not a count",
+        )
+    return int(text)
+
+
+def _flag(given: Mapping[str, Property], name: str) -> bool | None:
+    if name not in given:
+        return None
+    text = str(given[name].value).lower()
+    if text not in ("true", "false"):
+        raise mistake(
+            "FQ2011",
+            f"{name} must be true or false, not {given[name].value!r}",
+            given[name].value_span,
+            "not a truth value",
+        )
+    return text == "true"
+
+
+def _delimiter(given: Mapping[str, Property], name: str) -> str | None:
+    if name not in given:
+        return None
+    text = str(given[name].value)
+    special = {"TAB": "\t", "SPACE": " "}.get(text.upper())
+    if special is not None:
+        return special
+    if not text.strip() or len(text) != 1:
+        why = "a delimiter is one character, or the word TAB or SPACE"
+        raise mistake(
+            "FQ2011",
+            f"{name} is invalid: {text!r} is not a delimiter",
+            given[name].value_span,
+            "not one character",
+            why=why,
+            help="for example ';'",
+        )
+    return text
+
+
+def _window(given: Mapping[str, Property]) -> KeyWindow | None:
+    if "WINDOW_TYPE" not in given:
+        if "WINDOW_SIZE" in given:
+            raise mistake("FQ2011", "WINDOW_SIZE needs WINDOW_TYPE", given["WINDOW_SIZE"].span, "of which window?")
+        return None
+    item = given["WINDOW_TYPE"]
+    kind = str(item.value).upper()
+    if kind not in ("SESSION", "TUMBLING", "HOPPING"):
+        hint = did_you_mean(kind, ("SESSION", "TUMBLING", "HOPPING")) or "TUMBLING, HOPPING or SESSION"
+        raise mistake("FQ2011", f"unknown WINDOW_TYPE {kind}", item.value_span, "not a window", help=hint)
+    if kind == "SESSION":
+        if "WINDOW_SIZE" in given:
+            raise mistake(
+                "FQ2011",
+                "WINDOW_SIZE must not be set for SESSION windows",
+                given["WINDOW_SIZE"].span,
+                "sessions have no size",
+            )
+        return KeyWindow("session")
+    if "WINDOW_SIZE" not in given:
+        raise mistake(
+            "FQ2014",
+            f"WINDOW_TYPE {kind} needs WINDOW_SIZE",
+            item.span,
+            "of which size?",
+            help="add WINDOW_SIZE='1 MINUTE'",
+        )
+    size = duration_ms(given["WINDOW_SIZE"].value)
+    if not size:
+        raise mistake(
+            "FQ2011",
+            f"WINDOW_SIZE {given['WINDOW_SIZE'].value!r} is not a duration",
+            given["WINDOW_SIZE"].value_span,
+            "not a duration",
+            help="write '30 SECONDS'",
+        )
+    return KeyWindow("time", size)
+
+
+def _options(given: Mapping[str, Property]) -> QueryOptions:
+    priority: Priority | None = None
+    if "PRIORITY" in given:
+        item = given["PRIORITY"]
+        name = str(item.value).lower()
+        if name not in PRIORITY_WEIGHTS:
+            hint = did_you_mean(name, PRIORITY_WEIGHTS) or f"one of {listing(PRIORITY_WEIGHTS, 'or')}"
+            raise mistake("FQ2011", f"unknown PRIORITY {item.value!r}", item.value_span, "not a priority", help=hint)
+        priority = cast(Priority, name)
+    latency = None
+    if "LATENCY_TARGET" in given:
+        item = given["LATENCY_TARGET"]
+        latency = duration_ms(item.value)
+        if not latency:
+            raise mistake(
+                "FQ2011",
+                f"LATENCY_TARGET {item.value!r} is not a duration",
+                item.value_span,
+                "not a duration",
+                help="write '500 ms'",
+            )
+    query_id = _text(given, "QUERY_ID")
+    return QueryOptions(priority, _positive(given, "WEIGHT"), latency, query_id)

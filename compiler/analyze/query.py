@@ -1,0 +1,212 @@
+"""A SELECT as a logical plan without its sink."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from compiler.analyze.aggregate import aggregate_query, has_aggregates
+from compiler.analyze.bind import Binder, Collected
+from compiler.analyze.joins import from_clause
+from compiler.analyze.mistakes import mistake
+from compiler.analyze.projection import choose_keys, final_projection
+from compiler.analyze.relation import KeyColumn, Relation, filtered, rekey
+from compiler.analyze.scope import ScopeColumn
+from compiler.analyze.select import Item, bind_items, item_of
+from compiler.analyze.texts import text_of
+from compiler.catalog.catalog import Catalog
+from compiler.catalog.names import listing
+from compiler.dialect.ast import Ast, Func, Lit, Name, Query, Star
+from compiler.plan.expr import Column, Expr, Literal
+from compiler.plan.logical import Explode, NamedExpr, Node
+from compiler.plan.schema import Field, Schema
+from compiler.plan.topology import SourceDef
+
+_KEY = "__key_"
+
+
+@dataclass(frozen=True, slots=True)
+class BoundSelect:
+    """A query's plan up to the sink. `inherited`: the source whose formats the sink takes when none are given."""
+
+    node: Node
+    sources: tuple[SourceDef, ...]
+    aggregated: bool
+
+    @property
+    def inherited(self) -> SourceDef:
+        return self.sources[0]
+
+
+def bind_query(query: Query, catalog: Catalog, session: Mapping[str, str], sink: str) -> BoundSelect:
+    """Bind a query that is to write `sink` (its name is used in messages only)."""
+    if query.limit is not None:
+        raise mistake(
+            "FQ2025", "LIMIT is not supported in a persistent query", query.span, "a running query has no end"
+        )
+    relation, keyed = from_clause(query, catalog, session)
+    aggregated = bool(query.group_by)
+    _check_shape(query, relation, catalog)
+    where = None
+    if query.where is not None:
+        where = Binder(relation.scope, catalog, "WHERE").condition(query.where)
+
+    def prepared(r: Relation) -> Relation:
+        return r if where is None else Relation(filtered(r.node, where), r.scope, r.keys, r.sources)
+
+    if aggregated:
+        if query.partition_by:
+            raise mistake(
+                "FQ2025", "PARTITION BY cannot be used together with GROUP BY", query.span, "the group is the key"
+            )
+        node = aggregate_query(query, prepared(relation), catalog, sink)
+    elif query.partition_by:
+        node = _partitioned(query, prepared(relation), catalog, sink)
+    else:
+        node = _plain(query, lambda name: prepared(keyed(name)), relation, catalog, sink)
+    return BoundSelect(node, relation.sources, aggregated)
+
+
+def _check_shape(query: Query, relation: Relation, catalog: Catalog) -> None:
+    if query.group_by:
+        return
+    aggregates = [i for i in query.select if not isinstance(i.expr, Star) and has_aggregates(i.expr)]
+    if aggregates or (query.having is not None and has_aggregates(query.having)):
+        others = [text_of(i.expr) for i in query.select if i not in aggregates and not isinstance(i.expr, Lit)]
+        calls = [text_of(i.expr) for i in aggregates]
+        loose = f"; non-aggregate SELECT expression(s) not part of GROUP BY: {', '.join(others)}" if others else ""
+        title = f"aggregate function {listing(calls) or 'in HAVING'} without a GROUP BY clause{loose}"
+        raise mistake(
+            "FQ2020", title, aggregates[0].span if aggregates else query.span, "no GROUP BY", help="add GROUP BY"
+        )
+    if query.having is not None:
+        raise mistake("FQ2020", "HAVING requires a GROUP BY clause", query.span, "no GROUP BY", help="use WHERE")
+    if query.window is not None:
+        raise mistake("FQ2020", "the WINDOW clause requires a GROUP BY clause", query.window.span, "no GROUP BY")
+    if query.emit == "final":
+        raise mistake(
+            "FQ2025", "EMIT FINAL is only supported for windowed aggregations", query.span, "no window ever closes"
+        )
+
+
+# --- without a change of key ---
+
+
+def _plain(query: Query, keyed: Callable[[str], Relation], relation: Relation, catalog: Catalog, sink: str) -> Node:
+    collected = Collected()
+    items = bind_items(query.select, relation.scope, Binder(relation.scope, catalog, "SELECT", collected=collected))
+    noun = "join expression" if query.joins else "key column"
+    chosen = choose_keys(items, relation.keys, sink, noun, query.span)
+    relation = keyed(chosen[0][1] if query.joins else "")
+    node = _exploded(relation, collected, query)
+    taken = [i for i, _ in chosen]
+    keys: list[tuple[str, Expr]] = [(i.name, i.expr) for i in taken]
+    return final_projection(node, keys, [i for i in items if i not in taken], query.span)
+
+
+def _exploded(relation: Relation, collected: Collected, query: Query) -> Node:
+    if not collected.table_functions:
+        return relation.node
+    if relation.is_table:
+        raise mistake(
+            "FQ2025",
+            f"table functions cannot be used on a table: {relation.sources[0].name}",
+            query.span,
+            "several rows would share a key",
+        )
+    functions = tuple(collected.table_functions)
+    schema = relation.node.schema
+    made = tuple(Field(f.name, f.expr.type) for f in functions)
+    return Node(Explode(functions), (relation.node,), Schema((*schema.fields, *made), schema.window), "append")
+
+
+# --- PARTITION BY ---
+
+
+def _partitioned(query: Query, relation: Relation, catalog: Catalog, sink: str) -> Node:
+    if relation.is_table:
+        title = f"PARTITION BY is only supported on streams; {relation.sources[0].name} is a table"
+        raise mistake(
+            "FQ2025", title, getattr(query.partition_by[0], "span", query.span), "not a stream", help="use GROUP BY"
+        )
+    nodes = query.partition_by
+    binder = Binder(relation.scope, catalog, "PARTITION BY")
+    exprs = [binder.bind(n) for n in nodes]
+    pairs = [(n, e) for n, e in zip(nodes, exprs, strict=True) if not (isinstance(e, Literal) and e.value is None)]
+    collected = Collected()
+    select = Binder(relation.scope, catalog, "SELECT", collected=collected)
+    items = bind_items(query.select, relation.scope, select, _star(query, relation, [e for _, e in pairs]))
+    chosen = [_item_for(e, items) for _, e in pairs]
+    if None in chosen:
+        keys = [KeyColumn((), (_qualified_text(n, relation),)) for n, _ in pairs]
+        choose_keys(items, keys, sink, "partitioning expression", query.span)
+    taken = [i for i in chosen if i is not None]
+    if len({i.name for i in taken}) < len(taken):
+        raise mistake("FQ2004", "duplicate PARTITION BY expression", query.span, "given before")
+    names = [
+        e.name if isinstance(e, Column) and not e.name.startswith("__") else f"{_KEY}{i}"
+        for i, (_, e) in enumerate(pairs)
+    ]
+    node = _exploded(relation, collected, query)
+    node = rekey(node, [NamedExpr(n, e) for n, (_, e) in zip(names, pairs, strict=True)], drop_null=False)
+    values = [i for i in items if i not in taken]
+    return final_projection(
+        node, [(i.name, Column(i.expr.type, n)) for i, n in zip(taken, names, strict=True)], values, query.span
+    )
+
+
+def _item_for(expr: Expr, items: Sequence[Item]) -> Item | None:
+    found = [i for i in items if not i.copy and i.expr == expr]
+    if len(found) > 1:
+        names = listing([f"`{i.name}`" for i in found])
+        raise mistake(
+            "FQ2023",
+            f"the projection contains a key column more than once: {names}",
+            found[1].span,
+            "the key again",
+            help="copy it with AS_VALUE(...)",
+        )
+    return found[0] if found else None
+
+
+def _qualified_text(node: Ast, relation: Relation) -> str:
+    def qualify(n: Ast) -> Ast:
+        if isinstance(n, Name) and len(n.parts) == 1:
+            return Name((relation.scope.aliases[0], *n.parts), n.span)
+        if isinstance(n, Func):
+            return Func(n.name, tuple(qualify(a) for a in n.args), n.span)
+        return n
+
+    return text_of(qualify(node))
+
+
+def _star(query: Query, relation: Relation, keys: Sequence[Expr]) -> list[Item]:
+    """What `*` means after a change of key: new key columns, then per source values, (in joins) pseudo columns, old keys."""
+    scope = relation.scope
+    items: list[Item] = []
+    generated = 0
+    for node, expr in zip(query.partition_by, keys, strict=False):
+        column = scope.by_plan_name(expr.name) if isinstance(expr, Column) else None
+        if column is not None:
+            items.append(item_of(column, scope, query.span))
+            continue
+        name = (
+            str(node.args[1].value)
+            if isinstance(node, Func) and node.name == "field" and isinstance(node.args[1], Lit)
+            else f"KSQL_COL_{generated}"
+        )
+        generated += name.startswith("KSQL_COL_")
+        items.append(Item(name, expr, node))
+    used = {i.expr.name for i in items if isinstance(i.expr, Column)}
+    for alias in scope.aliases:
+        ordered = _after_rekey(scope.of(alias), joined=scope.joined)
+        items += [item_of(c, scope, query.span) for c in ordered if c.column not in used]
+    return items
+
+
+def _after_rekey(columns: Sequence[ScopeColumn], *, joined: bool) -> list[ScopeColumn]:
+    keys = [c for c in columns if c.role == "key"]
+    values = [c for c in columns if c.role in ("value", "header")]
+    by_name = {c.name: c for c in columns}
+    pseudo = [by_name[n] for n in ("ROWTIME", "ROWPARTITION", "ROWOFFSET")] if joined else []
+    return [*values, *pseudo, *keys]

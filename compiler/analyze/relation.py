@@ -1,0 +1,120 @@
+"""Building blocks of logical plans: scans, projections that keep roles, and what a relation's key is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from compiler.analyze.scope import Scope
+from compiler.plan.expr import Column, Expr
+from compiler.plan.logical import Aggregate, Filter, Join, Materialise, NamedExpr, Node, Project, Rekey, Scan
+from compiler.plan.schema import WINDOW_FIELDS, Field, Role, Schema
+from compiler.plan.topology import SourceDef
+from compiler.plan.types import BIGINT, INT
+
+_POSITION = (Field("ROWPARTITION", INT, "pseudo"), Field("ROWOFFSET", BIGINT, "pseudo"))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumn:
+    """One column of a relation's key: plan names under which it can be selected, best first.
+
+    synthetic: the key is no column of any source (a join on expressions); it is selected by this name.
+    texts: the same as a user would write them, for messages.
+    """
+
+    viable: tuple[str, ...]
+    texts: tuple[str, ...]
+    synthetic: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """What the FROM clause gives: a node, the names it offers, its key.
+
+    sources: all definitions read, left to right. The first decides formats that are not given.
+    """
+
+    node: Node
+    scope: Scope
+    keys: tuple[KeyColumn, ...]
+    sources: tuple[SourceDef, ...]
+
+    @property
+    def is_table(self) -> bool:
+        return self.node.change != "append"
+
+
+def scan(source: SourceDef, session: Mapping[str, str]) -> Node:
+    """A scan of everything a source offers; the optimiser prunes what nobody reads."""
+    window = WINDOW_FIELDS if source.schema.window is not None else ()
+    rest = tuple(f for f in source.schema if f.role != "key")
+    schema = Schema((*source.schema.key, *window, *rest, *_POSITION), source.schema.window)
+    spec = Scan(
+        source.name,
+        source.topic,
+        source.kind,
+        source.key_format,
+        source.value_format,
+        source.timestamp,
+        session.get("ksql.timestamp.throw.on.invalid", "false").lower() == "true",
+        Schema(source.schema.value),
+    )
+    return Node(spec, (), schema, "append" if source.kind == "stream" else "upsert")
+
+
+def project(node: Node, columns: Sequence[NamedExpr]) -> Node:
+    """A projection. A column that passes a key or window column on keeps its role; all others are values."""
+    schema = Schema(tuple(Field(c.name, c.expr.type, _role(node.schema, c)) for c in columns), node.schema.window)
+    return Node(Project(tuple(columns)), (node,), schema, node.change)
+
+
+def _role(schema: Schema, c: NamedExpr) -> Role:
+    found = schema.get(c.expr.name) if isinstance(c.expr, Column) else None
+    if found is None or found.role not in ("key", "window"):
+        return "value"
+    return found.role if found.role == "key" or found.name == c.name else "value"
+
+
+def with_key_roles(node: Node, keys: Sequence[str]) -> Node:
+    """The projection `node` with exactly these columns as key, in front."""
+    fields = {f.name: f for f in node.schema}
+    first = [replace(fields[k], role="key") for k in keys]
+    rest = [replace(f, role="value") if f.role == "key" else f for n, f in fields.items() if n not in keys]
+    rest.sort(key=lambda f: f.role != "window")
+    schema = Schema((*first, *rest), node.schema.window)
+    spec = node.spec
+    if isinstance(spec, Project):
+        by_name = {c.name: c for c in spec.columns}
+        spec = Project(tuple(by_name[n] for n in schema.names))
+    return Node(spec, node.inputs, schema, node.change)
+
+
+def rekey(node: Node, keys: Sequence[NamedExpr], *, drop_null: bool) -> Node:
+    """New key columns in front; all others become values."""
+    names = {k.name for k in keys}
+    first = [Field(k.name, k.expr.type, "key") for k in keys]
+    rest = [Field(f.name, f.type, "value") for f in node.schema if f.name not in names]
+    return Node(Rekey(tuple(keys), drop_null), (node,), Schema((*first, *rest)), node.change)
+
+
+def pass_through(schema: Schema, names: Sequence[str]) -> list[NamedExpr]:
+    fields = {f.name: f for f in schema}
+    return [NamedExpr(n, Column(fields[n].type, n)) for n in names]
+
+
+def retracting(node: Node) -> Node:
+    """The same table with old values known. State is added where the values are first lost: above scans."""
+    if node.change != "upsert":
+        return node
+    if isinstance(node.spec, (Project, Filter, Rekey)):
+        return replace(node, inputs=tuple(retracting(i) for i in node.inputs), change="retract")
+    if isinstance(node.spec, (Aggregate, Join)):
+        return replace(node, change="retract")
+    return Node(Materialise(), (node,), node.schema, "retract")
+
+
+def filtered(node: Node, predicate: Expr) -> Node:
+    """Rows that pass. Over a table the old values must be known, to retract only what was given out."""
+    below = retracting(node)
+    return Node(Filter(predicate), (below,), below.schema, below.change)

@@ -1,0 +1,87 @@
+"""Which columns an expression may name, and what each is called in the plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compiler.analyze.mistakes import mistake
+from compiler.catalog.names import did_you_mean, listing
+from compiler.dialect.ast import Name
+from compiler.plan.expr import ROWTIME, Column
+from compiler.plan.schema import WINDOW_END, WINDOW_START, Role, Schema
+from compiler.plan.types import BIGINT, SqlType
+
+PSEUDO = ("ROWTIME", "ROWPARTITION", "ROWOFFSET")
+BOUNDS = (WINDOW_START, WINDOW_END)
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeColumn:
+    """A column as the user names it (`source`.`name`) and as the plan does (`column`)."""
+
+    source: str
+    name: str
+    type: SqlType
+    column: str
+    role: Role
+
+    def expr(self) -> Column:
+        return Column(self.type, self.column)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The columns of all sources of a query, in order. `joined`: there is more than one source."""
+
+    columns: tuple[ScopeColumn, ...]
+    aliases: tuple[str, ...]
+
+    @property
+    def joined(self) -> bool:
+        return len(self.aliases) > 1
+
+    def of(self, alias: str) -> tuple[ScopeColumn, ...]:
+        return tuple(c for c in self.columns if c.source == alias)
+
+    def by_plan_name(self, column: str) -> ScopeColumn | None:
+        return next((c for c in self.columns if c.column == column), None)
+
+    def is_ambiguous(self, name: str) -> bool:
+        """Several sources have a column of that name (their own columns, not only ROWTIME and its like)."""
+        return len({c.source for c in self.columns if c.name == name}) > 1
+
+
+def scope_of(alias: str, schema: Schema, prefix: str = "") -> Scope:
+    """The scope of one source. With `prefix` plan names are `PREFIX_NAME`, and the row time is a column too."""
+    columns = [ScopeColumn(alias, f.name, f.type, prefix + f.name, f.role) for f in schema]
+    columns.append(ScopeColumn(alias, "ROWTIME", BIGINT, prefix + "ROWTIME" if prefix else ROWTIME, "pseudo"))
+    return Scope(tuple(columns), (alias,))
+
+
+def join_scopes(left: Scope, right: Scope) -> Scope:
+    return Scope(left.columns + right.columns, left.aliases + right.aliases)
+
+
+def resolve(scope: Scope, name: Name, clause: str) -> ScopeColumn:
+    """The column a name means. Errors name the clause, the column and what is near."""
+    *qualifier, column = name.parts
+    if qualifier and qualifier[0] not in scope.aliases:
+        hint = did_you_mean(qualifier[0], scope.aliases) or f"sources here are {listing(scope.aliases)}"
+        title = f"'{qualifier[0]}' is not a valid stream/table name or alias"
+        raise mistake("FQ2001", title, name.span, "unknown source", help=hint)
+    found = [c for c in scope.columns if c.name == column and (not qualifier or c.source == qualifier[0])]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        could = listing([f"{c.source}.{c.name}" for c in found], "or")
+        raise mistake(
+            "FQ2003",
+            f"column '{column}' is ambiguous: could be {could}",
+            name.span,
+            "in several sources",
+            help=f"write {could}",
+        )
+    names = [c.name for c in scope.columns if (not qualifier or c.source == qualifier[0]) and c.name not in PSEUDO]
+    hint = did_you_mean(column, names) or (f"columns are {listing(dict.fromkeys(names))}" if names else "")
+    title = f"{clause} column '{'.'.join(name.parts)}' cannot be resolved"
+    raise mistake("FQ2002", title, name.span, "unknown column", help=hint)

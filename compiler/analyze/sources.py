@@ -1,0 +1,180 @@
+"""CREATE STREAM and CREATE TABLE over a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from compiler.analyze.formats import key_format, value_format
+from compiler.analyze.mistakes import mistake
+from compiler.analyze.properties import FOR_SOURCE, Properties, read_properties
+from compiler.catalog.catalog import Catalog
+from compiler.catalog.names import did_you_mean, listing
+from compiler.diagnostics.source import NOWHERE, Span
+from compiler.dialect.ast import ColumnDef, CreateSource, TypeRef
+from compiler.dialect.words import SYSTEM_COLUMNS
+from compiler.plan.logical import TimestampSpec
+from compiler.plan.schema import Field, Role, Schema
+from compiler.plan.topology import SourceDef
+from compiler.plan.types import BYTES, STRING, Kind, SqlType, array, map_of, struct
+
+RESERVED = SYSTEM_COLUMNS
+_ROLES: dict[str, Role] = {"value": "value", "key": "key", "primary_key": "key", "header": "header"}
+_HEADERS = array(struct(("KEY", STRING), ("VALUE", BYTES)))
+
+
+def resolve_type(ref: TypeRef, catalog: Catalog, span: Span = NOWHERE) -> SqlType:
+    """The type a reference means, custom types looked up."""
+    at = ref.span if ref.span != NOWHERE else span
+    if ref.known is not None:
+        return ref.known
+    if ref.custom:
+        found = catalog.types.get(ref.custom)
+        if found is None:
+            hint = did_you_mean(ref.custom, [*catalog.types, *(k.value for k in Kind)])
+            raise mistake("FQ2001", f"unknown type {ref.custom}", at, "not a type", help=hint)
+        return found
+    if ref.kind == "ARRAY":
+        return array(resolve_type(ref.args[0], catalog, at))
+    if ref.kind == "MAP":
+        return map_of(resolve_type(ref.args[0], catalog, at), resolve_type(ref.args[1], catalog, at))
+    return struct(*((n, resolve_type(t, catalog, at)) for n, t in ref.fields))
+
+
+def bind_source(statement: CreateSource, catalog: Catalog, session: Mapping[str, str]) -> SourceDef:
+    """The source a CREATE statement defines."""
+    at = statement.name_span if statement.name_span != NOWHERE else statement.span
+    properties = read_properties(statement.properties, FOR_SOURCE)
+    fields = _columns(statement, catalog)
+    schema = Schema(tuple(fields), properties.window)
+    if properties.topic is None:
+        raise mistake(
+            "FQ2014",
+            f"{statement.name} is missing the 'KAFKA_TOPIC' property",
+            at,
+            "over which topic?",
+            help="add KAFKA_TOPIC='...'",
+        )
+    keys = key_format(properties, session, schema.key, None, at)
+    values = value_format(properties, session, schema.value, None, at)
+    if not statement.columns:
+        title = f"{statement.name} has no columns, and {values.name} has no schema to take them from"
+        raise mistake("FQ2014", title, at, "which columns?", help="write (id INT KEY, name STRING, ...) after the name")
+    _check_keys(statement, schema, at)
+    return SourceDef(
+        name=statement.name,
+        kind=statement.kind,
+        topic=properties.topic,
+        schema=schema,
+        key_format=keys,
+        value_format=values,
+        timestamp=timestamp_of(properties, schema, at),
+        partitions=properties.partitions,
+        read_only=statement.read_only,
+        statement=statement.text,
+    )
+
+
+def _columns(statement: CreateSource, catalog: Catalog) -> Sequence[Field]:
+    fields: dict[str, Field] = {}
+    for column in statement.columns:
+        if column.name in RESERVED:
+            title = f"'{column.name}' is a reserved column name and cannot name a column"
+            raise mistake("FQ2008", title, column.span, "reserved", help="choose another name")
+        if column.name in fields:
+            raise mistake(
+                "FQ2004", f"column {column.name} of {statement.name} is defined twice", column.span, "defined before"
+            )
+        type_ = resolve_type(column.type, catalog, column.span)
+        _check_role(statement, column, type_)
+        fields[column.name] = Field(column.name, type_, _ROLES[column.role], column.header_key)
+    # Key columns come first in a schema, as they do in every output.
+    return [*(f for f in fields.values() if f.role == "key"), *(f for f in fields.values() if f.role != "key")]
+
+
+def _check_role(statement: CreateSource, column: ColumnDef, type_: SqlType) -> None:
+    if column.role == "key" and statement.kind == "table":
+        raise mistake(
+            "FQ2025",
+            f"column {column.name} of table {statement.name} is a KEY column",
+            column.span,
+            "tables have a PRIMARY KEY",
+            help="write PRIMARY KEY",
+        )
+    if column.role == "primary_key" and statement.kind == "stream":
+        raise mistake(
+            "FQ2025",
+            f"column {column.name} of stream {statement.name} is a PRIMARY KEY column",
+            column.span,
+            "streams have a KEY",
+            help="write KEY",
+        )
+    if column.role != "header":
+        return
+    if statement.kind == "table":
+        raise mistake(
+            "FQ2025",
+            f"table {statement.name} has header column {column.name}",
+            column.span,
+            "only streams can have header columns",
+        )
+    wanted = BYTES if column.header_key else _HEADERS
+    if type_ != wanted:
+        clause = f"HEADER('{column.header_key}')" if column.header_key else "HEADERS"
+        raise mistake(
+            "FQ2005",
+            f"invalid type for {clause} column {column.name}: expected {wanted}, got {type_}",
+            column.span,
+            f"must be {wanted}",
+        )
+    same = [c for c in statement.columns if c.role == "header" and c.header_key == column.header_key]
+    if len(same) > 1 and same[0] is not column:
+        raise mistake(
+            "FQ2004",
+            f"two columns of {statement.name} read the same header",
+            column.span,
+            f"{same[0].name} reads it already",
+        )
+
+
+def _check_keys(statement: CreateSource, schema: Schema, span: Span) -> None:
+    if statement.kind == "table" and not schema.key:
+        title = f"tables require a PRIMARY KEY; {statement.name} has none"
+        raise mistake("FQ2022", title, span, "no PRIMARY KEY", help="write PRIMARY KEY after the key column")
+    if schema.window is not None and not schema.key:
+        raise mistake("FQ2022", f"windowed sources require a key column; {statement.name} has none", span, "no KEY")
+
+
+def timestamp_of(properties: Properties, schema: Schema, span: Span) -> TimestampSpec | None:
+    """The TIMESTAMP property against a schema."""
+    if properties.timestamp is None:
+        if properties.timestamp_format is not None:
+            raise mistake(
+                "FQ2011", "TIMESTAMP_FORMAT needs TIMESTAMP", properties.span("TIMESTAMP_FORMAT"), "of which column?"
+            )
+        return None
+    at = properties.span("TIMESTAMP")
+    at = at if at != NOWHERE else span
+    found = schema.get(properties.timestamp)
+    if found is None or found.role not in ("key", "value"):
+        names = [f.name for f in schema if f.role in ("key", "value")]
+        hint = did_you_mean(properties.timestamp, names) or f"columns are {listing(names)}"
+        raise mistake(
+            "FQ2002",
+            f"the TIMESTAMP column {properties.timestamp} is not in the schema",
+            at,
+            "unknown column",
+            help=hint,
+        )
+    pattern = properties.timestamp_format or ""
+    kind = found.type.kind
+    if kind in (Kind.BIGINT, Kind.TIMESTAMP) and pattern:
+        raise mistake(
+            "FQ2011",
+            f"TIMESTAMP_FORMAT is for STRING columns; {found.name} is {found.type}",
+            properties.span("TIMESTAMP_FORMAT"),
+            "not needed",
+        )
+    if kind in (Kind.BIGINT, Kind.TIMESTAMP) or (kind is Kind.STRING and pattern):
+        return TimestampSpec(found.name, pattern)
+    title = f"timestamp column {found.name} should be BIGINT, TIMESTAMP, or a STRING with TIMESTAMP_FORMAT; it is {found.type}"
+    raise mistake("FQ2005", title, at, "cannot give a time")

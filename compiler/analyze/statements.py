@@ -1,0 +1,370 @@
+"""One statement against a catalogue: what it means, ready to be applied."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from compiler.analyze.bind import Binder
+from compiler.analyze.formats import describe, key_format, value_format
+from compiler.analyze.mistakes import mistake, unsupported
+from compiler.analyze.properties import FOR_INSERT, FOR_SINK, Properties, QueryOptions, read_properties
+from compiler.analyze.query import BoundSelect, bind_query
+from compiler.analyze.relation import project, with_key_roles
+from compiler.analyze.scope import Scope
+from compiler.analyze.sources import bind_source, resolve_type, timestamp_of
+from compiler.analyze.texts import statement_text
+from compiler.catalog.catalog import Catalog, find_source
+from compiler.catalog.names import did_you_mean, listing
+from compiler.diagnostics.source import NOWHERE, Span
+from compiler.dialect.ast import (
+    AssertRow,
+    Ast,
+    CreateAs,
+    CreateSource,
+    CreateType,
+    Drop,
+    InsertInto,
+    InsertRow,
+    OtherStatement,
+    SetProperty,
+    Statement,
+)
+from compiler.functions.casts import can_cast
+from compiler.functions.coercion import convert
+from compiler.functions.registry import FunctionTypeError
+from compiler.plan.expr import Call, Column, Expr, Literal
+from compiler.plan.logical import ChangeKind, NamedExpr, Node, Rekey, Sink, walk_nodes
+from compiler.plan.schema import Field, Schema
+from compiler.plan.topology import InsertValues, SourceDef
+from compiler.plan.types import Kind, SqlType
+
+PREFIX = "ksql.output.topic.name.prefix"
+
+
+@dataclass(frozen=True, slots=True)
+class BoundSource:
+    """CREATE STREAM or TABLE over a topic."""
+
+    source: SourceDef
+    or_replace: bool
+    if_not_exists: bool
+    span: Span = NOWHERE
+
+
+@dataclass(frozen=True, slots=True)
+class BoundQuery:
+    """A persistent query. node: its logical plan, a Sink at the root. creates: the sink is new, not inserted into."""
+
+    node: Node
+    sink: SourceDef
+    reads: tuple[str, ...]
+    options: QueryOptions
+    creates: bool
+    or_replace: bool = False
+    if_not_exists: bool = False
+    sql: str = ""
+    span: Span = NOWHERE
+
+
+@dataclass(frozen=True, slots=True)
+class BoundDrop:
+    """DROP."""
+
+    name: str
+    kind: str
+    if_exists: bool
+    span: Span = NOWHERE
+
+
+@dataclass(frozen=True, slots=True)
+class BoundType:
+    """CREATE TYPE."""
+
+    name: str
+    type: SqlType
+    if_not_exists: bool
+    span: Span = NOWHERE
+
+
+@dataclass(frozen=True, slots=True)
+class BoundSetting:
+    """SET and UNSET (value None)."""
+
+    name: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class BoundRow:
+    """INSERT INTO ... VALUES."""
+
+    insert: InsertValues
+    span: Span = NOWHERE
+
+
+Bound = BoundSource | BoundQuery | BoundDrop | BoundType | BoundSetting | BoundRow
+_EMPTY: dict[str, str] = {}
+
+
+def analyze(statement: Statement, catalog: Catalog, session: Mapping[str, str] = _EMPTY) -> Bound:
+    """Bind one statement. Raises CompileError (UnsupportedError for what is not built yet)."""
+    at = getattr(statement, "name_span", NOWHERE)
+    at = at if at != NOWHERE else statement.span
+    match statement:
+        case CreateSource():
+            return BoundSource(
+                bind_source(statement, catalog, session), statement.or_replace, statement.if_not_exists, at
+            )
+        case CreateAs():
+            return _create_as(statement, catalog, session, at)
+        case InsertInto():
+            return _insert_query(statement, catalog, session, at)
+        case InsertRow():
+            return BoundRow(_insert_row(statement, catalog, at), at)
+        case Drop():
+            return BoundDrop(statement.name, statement.kind, statement.if_exists, at)
+        case CreateType() if statement.type is not None:
+            return BoundType(statement.name, resolve_type(statement.type, catalog, at), statement.if_not_exists, at)
+        case SetProperty():
+            return BoundSetting(statement.name, statement.value)
+        case AssertRow():
+            raise unsupported("ASSERT VALUES is for tests", at, "run by `flowql test`, from a file of tests")
+        case OtherStatement():
+            raise unsupported(f"{statement.verb} is not built yet", at, "not built yet")
+    raise unsupported(f"{type(statement).__name__} is not built yet", at, "not built yet")
+
+
+# --- CREATE ... AS SELECT ---
+
+
+def _create_as(statement: CreateAs, catalog: Catalog, session: Mapping[str, str], at: Span) -> BoundQuery:
+    assert statement.query is not None
+    properties = read_properties(statement.properties, FOR_SINK)
+    bound = bind_query(statement.query, catalog, session, statement.name)
+    _check_kind(statement, bound, at)
+    schema = _sink_schema(bound.node.schema)
+    source = bound.inherited
+    text = statement_text(statement.name, statement.kind, statement.query)
+    topic = properties.topic or session.get(PREFIX, "") + statement.name
+    sink = SourceDef(
+        name=statement.name,
+        kind=statement.kind,
+        topic=topic,
+        schema=schema,
+        key_format=key_format(properties, session, schema.key, source.key_format, at),
+        value_format=value_format(properties, session, schema.value, source.value_format, at),
+        timestamp=timestamp_of(properties, schema, at),
+        partitions=properties.partitions,
+        statement=text,
+    )
+    node = _with_sink(bound.node, sink, properties)
+    reads = tuple(dict.fromkeys(s.name for s in bound.sources))
+    # The sink keeps its TIMESTAMP column for what it writes; readers take the record's own time.
+    visible = replace(sink, timestamp=None)
+    return BoundQuery(
+        node,
+        visible,
+        reads,
+        properties.options,
+        True,
+        statement.or_replace,
+        statement.if_not_exists,
+        text,
+        at,
+    )
+
+
+def _check_kind(statement: CreateAs, bound: BoundSelect, at: Span) -> None:
+    is_table = bound.node.change != "append"
+    if statement.kind == "stream" and is_table:
+        what = "an aggregation" if bound.aggregated else "a table"
+        title = f"invalid result type: the SELECT of {statement.name} gives a TABLE ({what}), not a STREAM"
+        raise mistake("FQ2025", title, at, "the result is a table", help=f"write CREATE TABLE {statement.name} AS")
+    if statement.kind == "table" and not is_table:
+        title = f"invalid result type: the SELECT of {statement.name} gives a STREAM, not a TABLE"
+        raise mistake(
+            "FQ2025",
+            title,
+            at,
+            "the result is a stream",
+            help=f"write CREATE STREAM {statement.name} AS, or add GROUP BY",
+        )
+
+
+def _sink_schema(schema: Schema) -> Schema:
+    """What the catalogue says of a result: keys and values; window bounds are part of the key, not columns."""
+    return Schema(tuple(f for f in schema if f.role in ("key", "value")), schema.window)
+
+
+def _with_sink(node: Node, sink: SourceDef, properties: Properties) -> Node:
+    parts = len(node.schema.key) > 1 and node.change == "append" and any(_keeps_null(n) for n in walk_nodes(node))
+    spec = Sink(
+        sink.name,
+        sink.topic,
+        sink.kind,
+        sink.key_format,
+        sink.value_format,
+        sink.timestamp,
+        properties.partitions,
+        null_key_parts=parts,
+    )
+    change: ChangeKind = "append" if node.change == "append" else "upsert"
+    return Node(spec, (node,), node.schema, change)
+
+
+def _keeps_null(node: Node) -> bool:
+    """Whether the node gives rows a new key that may be NULL, as PARTITION BY does."""
+    if not isinstance(node.spec, Rekey) or node.spec.drop_null:
+        return False
+    return [k.name for k in node.spec.keys] != [f.name for f in node.inputs[0].schema.key]
+
+
+# --- INSERT INTO ... SELECT ---
+
+
+def _insert_query(statement: InsertInto, catalog: Catalog, session: Mapping[str, str], at: Span) -> BoundQuery:
+    assert statement.query is not None
+    properties = read_properties(statement.properties, FOR_INSERT)
+    target = find_source(catalog, statement.target, at)
+    if target.kind == "table":
+        raise mistake(
+            "FQ2040", f"INSERT INTO can only be used to insert into a stream. {target.name} is a table.", at, "a table"
+        )
+    _check_writable(target, at, "insert into")
+    headers = [f.name for f in target.schema if f.role == "header"]
+    if headers:
+        raise mistake(
+            "FQ2040",
+            f"cannot insert into {target.name} because it has header columns: {listing(headers)}",
+            at,
+            "has header columns",
+        )
+    bound = bind_query(statement.query, catalog, session, target.name)
+    if bound.node.change != "append":
+        title = f"INSERT INTO {target.name}: the SELECT gives a TABLE, not a STREAM"
+        raise mistake("FQ2040", title, statement.query.span, "the result is a table")
+    node = _fitted(bound.node, target, at)
+    node = _with_sink(node, target, properties)
+    reads = tuple(dict.fromkeys(s.name for s in bound.sources))
+    text = statement_text(target.name, "", statement.query, insert=True)
+    return BoundQuery(node, target, reads, properties.options, False, sql=text, span=at)
+
+
+def _fitted(node: Node, target: SourceDef, at: Span) -> Node:
+    """The result in the target's columns: same names, types equal or widened."""
+    result = _sink_schema(node.schema)
+    wanted = [f for f in target.schema if f.role in ("key", "value")]
+    fields = [(f.name, f.role) for f in result]
+    pairs = list(zip(result.fields, wanted, strict=False))
+    same = fields == [(f.name, f.role) for f in wanted] and all(_widens(a.type, b.type) for a, b in pairs)
+    if not same or result.window != target.schema.window:
+        title = f"incompatible schema between results and sink {target.name}: result schema is {describe(result.fields)}; sink schema is {describe(wanted)}"
+        raise mistake(
+            "FQ2040", title, at, "other columns", help="select the columns of the sink, in its order and by its names"
+        )
+    if all(a.type == b.type for a, b in pairs):
+        return node
+    types = {f.name: f.type for f in wanted}
+    columns = [NamedExpr(f.name, convert(Column(f.type, f.name), types.get(f.name, f.type))) for f in node.schema]
+    return with_key_roles(project(node, columns), [f.name for f in wanted if f.role == "key"])
+
+
+def _widens(a: SqlType, b: SqlType) -> bool:
+    order = (Kind.INT, Kind.BIGINT, Kind.DECIMAL, Kind.DOUBLE)
+    if a == b:
+        return True
+    return a.kind in order and b.kind in order and a.kind is not b.kind and order.index(a.kind) < order.index(b.kind)
+
+
+def _check_writable(target: SourceDef, at: Span, verb: str) -> None:
+    if target.read_only:
+        raise mistake("FQ2040", f"cannot {verb} read-only {target.kind}: {target.name}", at, "created with SOURCE")
+
+
+# --- INSERT INTO ... VALUES ---
+
+
+def _insert_row(statement: InsertRow, catalog: Catalog, at: Span) -> InsertValues:
+    target = catalog.sources.get(statement.target)
+    if target is None:
+        hint = did_you_mean(statement.target, catalog.sources)
+        raise mistake(
+            "FQ2001",
+            f"cannot insert values into an unknown stream/table: `{statement.target}`",
+            at,
+            "unknown source",
+            help=hint,
+        )
+    _check_writable(target, at, "insert values into")
+    if target.schema.window is not None:
+        raise mistake(
+            "FQ2040", f"cannot insert values into windowed {target.kind} {target.name}", at, "its key has a window"
+        )
+    writable = [f for f in target.schema if f.role in ("key", "value")]
+    names = statement.columns or tuple(f.name for f in writable)
+    _check_columns(statement, target, names, writable, at)
+    binder = Binder(Scope((), ()), catalog, "VALUES")
+    known = {f.name: f for f in writable}
+    rowtime: int | None = None
+    columns: list[str] = []
+    values: list[Expr] = []
+    for name, node in zip(names, statement.values, strict=True):
+        bound = binder.bind(node)
+        if name == "ROWTIME":
+            rowtime = _rowtime(bound, node)
+            continue
+        columns.append(name)
+        values.append(_as_column(bound, known[name], node, at))
+    missing = [f.name for f in target.schema.key if f.name not in columns]
+    if target.kind == "table" and missing:
+        raise mistake(
+            "FQ2040",
+            f"failed to insert values into {target.name}: value for primary key column(s) {listing(missing)} is required",
+            at,
+            "no key",
+        )
+    return InsertValues(target.name, tuple(columns), tuple(values), rowtime)
+
+
+def _check_columns(
+    statement: InsertRow, target: SourceDef, names: Sequence[str], writable: Sequence[Field], at: Span
+) -> None:
+    known = {f.name for f in writable}
+    for name in names:
+        found = target.schema.get(name)
+        if found is not None and found.role == "header":
+            raise mistake("FQ2040", f"cannot insert into HEADER columns: {name}", at, "a header column")
+        if name not in known and name != "ROWTIME":
+            hint = did_you_mean(name, known) or f"columns are {listing(sorted(known))}"
+            raise mistake("FQ2002", f"column {name} does not exist in {target.name}", at, "unknown column", help=hint)
+    if len(set(names)) < len(names):
+        raise mistake("FQ2004", f"a column of {target.name} is given twice", at, "given twice")
+    if len(names) != len(statement.values):
+        title = f"expected {len(names)} values for {target.name} ({', '.join(names)}), got {len(statement.values)}"
+        raise mistake("FQ2040", title, at, "another number of values")
+
+
+def _rowtime(e: Expr, node: Ast) -> int:
+    if isinstance(e, Literal) and isinstance(e.value, int) and not isinstance(e.value, bool):
+        return e.value
+    raise mistake(
+        "FQ2005", "ROWTIME needs a whole number of milliseconds", getattr(node, "span", NOWHERE), "not milliseconds"
+    )
+
+
+def _as_column(e: Expr, field_: Field, node: Ast, at: Span) -> Expr:
+    span = getattr(node, "span", at)
+    wrong = mistake(
+        "FQ2005", f"expected type {field_.type} for column {field_.name}, got {e.type}", span, f"this is {e.type}"
+    )
+    if isinstance(e, Call) and e.name == "cast" and e.type == field_.type:
+        return e
+    if not can_cast(e.type, field_.type) or (
+        e.type.kind is not Kind.STRING and field_.type.kind is Kind.STRING and not isinstance(e, Literal)
+    ):
+        raise wrong
+    try:
+        return convert(e, field_.type)
+    except FunctionTypeError as problem:
+        raise mistake("FQ2005", f"column {field_.name}: {problem}", span, f"not a {field_.type}") from None

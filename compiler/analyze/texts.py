@@ -1,0 +1,155 @@
+"""Expressions as text, for messages: canonical, upper-case function names, fully parenthesised operators."""
+
+from __future__ import annotations
+
+from compiler.dialect.ast import (
+    Ast,
+    CastTo,
+    Func,
+    JoinClause,
+    LambdaFn,
+    Lit,
+    Name,
+    Query,
+    SelectItem,
+    Star,
+    TableRef,
+    TypeRef,
+    WindowClause,
+)
+
+_BINARY = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "mod": "%", "and": "AND", "or": "OR",
+    "eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+    "is_distinct": "IS DISTINCT FROM", "is_not_distinct": "IS NOT DISTINCT FROM", "like": "LIKE", "not_like": "NOT LIKE",
+}  # fmt: skip
+
+
+def text_of(node: Ast) -> str:
+    """`node` as a person would write it."""
+    if isinstance(node, Name):
+        return ".".join(node.parts)
+    if isinstance(node, Lit):
+        return _literal(node)
+    if isinstance(node, CastTo):
+        return f"CAST({text_of(node.operand)} AS {type_text(node.type)})"
+    if isinstance(node, LambdaFn):
+        params = node.params[0] if len(node.params) == 1 else f"({', '.join(node.params)})"
+        return f"{params} => {text_of(node.body)}"
+    if isinstance(node, Star):
+        if node.struct_of is not None:
+            return f"{text_of(node.struct_of)}->*"
+        return f"{node.source}.*" if node.source else "*"
+    return _function(node)
+
+
+def _literal(node: Lit) -> str:
+    if node.value is None:
+        return "NULL"
+    if node.kind == "string":
+        return "'" + str(node.value).replace("'", "''") + "'"
+    return str(node.value).lower() if node.kind == "bool" else str(node.value)
+
+
+def _function(node: Func) -> str:
+    args = [text_of(a) for a in node.args]
+    match node.name:
+        case name if name in _BINARY and len(args) >= 2:
+            escape = f" ESCAPE {args[2]}" if len(args) > 2 else ""
+            return f"({args[0]} {_BINARY[name]} {args[1]}{escape})"
+        case "neg":
+            return f"-{args[0]}"
+        case "not":
+            return f"(NOT {args[0]})"
+        case "is_null":
+            return f"({args[0]} IS NULL)"
+        case "is_not_null":
+            return f"({args[0]} IS NOT NULL)"
+        case "in" | "not_in":
+            return f"({args[0]} {'NOT IN' if node.name == 'not_in' else 'IN'} ({', '.join(args[1:])}))"
+        case "between" | "not_between":
+            return f"({args[0]} {'NOT BETWEEN' if node.name == 'not_between' else 'BETWEEN'} {args[1]} AND {args[2]})"
+        case "subscript":
+            return f"{args[0]}[{args[1]}]"
+        case "field":
+            return f"{args[0]}->{_bare(node.args[1])}"
+        case "case":
+            pairs = " ".join(f"WHEN {w} THEN {t}" for w, t in zip(args[0:-1:2], args[1::2], strict=False))
+            return f"(CASE {pairs} ELSE {args[-1]} END)"
+        case "array":
+            return f"ARRAY[{', '.join(args)}]"
+        case "map":
+            return f"MAP({', '.join(f'{k}:={v}' for k, v in zip(args[::2], args[1::2], strict=False))})"
+        case "struct":
+            names = [_bare(a) for a in node.args[::2]]
+            return f"STRUCT({', '.join(f'{k}:={v}' for k, v in zip(names, args[1::2], strict=False))})"
+    return f"{node.name.upper()}({', '.join(args)})"
+
+
+def _bare(node: Ast) -> str:
+    return str(node.value) if isinstance(node, Lit) else text_of(node)
+
+
+def type_text(ref: TypeRef) -> str:
+    if ref.known is not None:
+        return str(ref.known)
+    if ref.custom:
+        return ref.custom
+    if ref.fields:
+        return "STRUCT<" + ", ".join(f"{n} {type_text(t)}" for n, t in ref.fields) + ">"
+    return f"{ref.kind}<{', '.join(type_text(a) for a in ref.args)}>"
+
+
+def statement_text(name: str, kind: str, query: Query, *, insert: bool = False) -> str:
+    """A persistent query as canonical text: the same for SQL and for a structured definition, without properties."""
+    head = f"INSERT INTO {name}" if insert else f"CREATE {kind.upper()} {name} AS"
+    return f"{head} {query_text(query)}"
+
+
+def query_text(query: Query) -> str:
+    """A SELECT on one line."""
+    parts = ["SELECT " + ", ".join(_item(s) for s in query.select), "FROM " + _source(query.source)]
+    parts += [_join(j) for j in query.joins]
+    if query.window is not None:
+        parts.append(_window(query.window))
+    if query.where is not None:
+        parts.append(f"WHERE {text_of(query.where)}")
+    if query.group_by:
+        parts.append("GROUP BY " + ", ".join(map(text_of, query.group_by)))
+    if query.partition_by:
+        parts.append("PARTITION BY " + ", ".join(map(text_of, query.partition_by)))
+    if query.having is not None:
+        parts.append(f"HAVING {text_of(query.having)}")
+    parts.append(f"EMIT {(query.emit or 'changes').upper()}")
+    return " ".join(parts)
+
+
+def _item(item: SelectItem) -> str:
+    return text_of(item.expr) + (f" AS {item.alias}" if item.alias else "")
+
+
+def _source(ref: TableRef) -> str:
+    name = f"({query_text(ref.query)})" if ref.query is not None else ref.name
+    return name + (f" {ref.alias}" if ref.alias else "")
+
+
+def _join(join: JoinClause) -> str:
+    kind = {"inner": "JOIN", "left": "LEFT JOIN", "right": "RIGHT JOIN", "full": "FULL JOIN"}[join.kind]
+    within = ""
+    if join.within is not None:
+        w = join.within
+        grace = f" GRACE PERIOD {w.grace_ms} MILLISECONDS" if w.grace_ms is not None else ""
+        within = f" WITHIN ({w.before_ms} MILLISECONDS, {w.after_ms} MILLISECONDS){grace}"
+    return f"{kind} {_source(join.right)}{within} ON {text_of(join.on)}"
+
+
+def _window(window: WindowClause) -> str:
+    size = f"{window.size_ms} MILLISECONDS"
+    parts = [size if window.kind == "session" else f"SIZE {size}"]
+    if window.kind == "hopping" and window.advance_ms is not None:
+        parts.append(f"ADVANCE BY {window.advance_ms} MILLISECONDS")
+    if window.retention_ms is not None:
+        parts.append(f"RETENTION {window.retention_ms} MILLISECONDS")
+    if window.grace_ms is not None:
+        parts.append(f"GRACE PERIOD {window.grace_ms} MILLISECONDS")
+    return f"WINDOW {window.kind.upper()} ({', '.join(parts)})"

@@ -1,0 +1,190 @@
+"""The one door to the compiler: sources in, a plan and diagnostics out. No I/O, no clock, no thread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from compiler.analyze.dependencies import Pending, in_order
+from compiler.analyze.properties import NO_OPTIONS, QueryOptions
+from compiler.analyze.statements import analyze
+from compiler.catalog.catalog import EMPTY, Catalog
+from compiler.diagnostics.diagnostic import CompileError, Diagnostic, ParseError, UnsupportedError
+from compiler.diagnostics.source import NOWHERE, SourceText, Span
+from compiler.dialect.ast import CreateAs, Property, Query, SetProperty, Statement
+from compiler.dialect.parser import parse_statements
+from compiler.functions import builtin as _builtin  # noqa: F401 - fills the function catalogue
+from compiler.physical.world import RuleTrace, StatementResult, World
+from compiler.plan.topology import Plan
+from compiler.plan.verify import verify_plan
+
+DialectName = Literal["ksql", "standard"]
+_NO_PROPERTIES: Mapping[str, str] = {}
+_NO_OVERRIDES: Mapping[str, QueryOptions] = {}
+_NO_PARTITIONS: Mapping[str, int] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class QueryDefinition:
+    """A query given as data (structured YAML) instead of a statement.
+
+    name: the stream or table it makes. kind: None means what the query gives. options beat properties of the same name.
+    """
+
+    name: str
+    query: Query
+    kind: Literal["stream", "table"] | None = None
+    options: QueryOptions = NO_OPTIONS
+    properties: tuple[Property, ...] = ()
+    span: Span = NOWHERE
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What a project compiles to. With errors the plan holds what could be compiled and must not be run.
+
+    trace: query id -> the unoptimised plan and what each optimiser rule did.
+    """
+
+    plan: Plan
+    catalog: Catalog
+    diagnostics: tuple[Diagnostic, ...] = ()
+    trace: Mapping[str, RuleTrace] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        return not any(d.severity == "error" for d in self.diagnostics)
+
+
+def compile_project(
+    sources: Sequence[SourceText | QueryDefinition],
+    *,
+    dialect: DialectName = "ksql",
+    properties: Mapping[str, str] = _NO_PROPERTIES,
+    overrides: Mapping[str, QueryOptions] = _NO_OVERRIDES,
+    previous: Plan | None = None,
+    topic_partitions: Mapping[str, int] = _NO_PARTITIONS,
+    variables: Mapping[str, str] = _NO_PROPERTIES,
+) -> Compiled:
+    """Compile all statements of a project. Reports every mistake at once instead of raising.
+
+    Statements apply in the order given, except that one that needs a name defined later waits for it. properties: session
+    properties at the start. overrides: options by query id or by name of its sink. previous: the plan that runs now;
+    queries with an unchanged definition keep its operators and names. topic_partitions: topic -> partitions, where known.
+    """
+    pending, diagnostics = _pending(sources, dialect, properties, variables)
+    order, mistakes = in_order(pending)
+    diagnostics += mistakes
+    world = World(EMPTY, overrides=overrides, previous=previous, topic_partitions=topic_partitions)
+    failed: set[str] = {n for p in pending if p not in order for n in p.defines}
+    for p in order:
+        if p.needs & failed:
+            failed |= p.defines  # its cause is reported already
+            continue
+        try:
+            statement = _with_kind(p.statement, world.catalog) if p.infer_kind else p.statement
+            world.apply(analyze(statement, world.catalog, p.properties), p.options)
+        except CompileError as error:
+            diagnostics += error.diagnostics
+            failed |= p.defines
+    final = {**properties, **(pending[-1].properties if pending else {})}
+    plan = world.plan(final)
+    verify_plan(plan)
+    return Compiled(plan, world.catalog, tuple(diagnostics), world.trace)
+
+
+def _pending(
+    sources: Sequence[SourceText | QueryDefinition],
+    dialect: DialectName,
+    properties: Mapping[str, str],
+    variables: Mapping[str, str],
+) -> tuple[list[Pending], list[Diagnostic]]:
+    """All statements with the properties that hold where they stand."""
+    session = dict(properties)
+    defined = dict(variables)
+    found: list[Pending] = []
+    diagnostics: list[Diagnostic] = []
+    for source in sources:
+        if isinstance(source, QueryDefinition):
+            statement = _statement(source)
+            found.append(Pending.of(statement, dict(session), source.options, infer_kind=source.kind is None))
+            continue
+        statements, mistakes = parse_statements(source, dialect, defined)
+        diagnostics += mistakes
+        for s in statements:
+            if isinstance(s, SetProperty):
+                _set(session, s)
+            else:
+                found.append(Pending.of(s, dict(session), NO_OPTIONS))
+    return found, diagnostics
+
+
+def _statement(definition: QueryDefinition) -> CreateAs:
+    return CreateAs(
+        text="",
+        span=definition.span,
+        name=definition.name,
+        kind=definition.kind or "stream",
+        query=definition.query,
+        properties=definition.properties,
+        name_span=definition.span,
+    )
+
+
+def _with_kind(statement: Statement, catalog: Catalog) -> Statement:
+    """A query that groups, or that reads a table first, gives a table."""
+    if not isinstance(statement, CreateAs) or statement.query is None:
+        return statement
+    first = catalog.sources.get(statement.query.source.name)
+    is_table = bool(statement.query.group_by) or (first is not None and first.kind == "table")
+    return replace(statement, kind="table" if is_table else "stream")
+
+
+def _set(session: MutableMapping[str, str], statement: SetProperty) -> None:
+    if statement.value is None:
+        session.pop(statement.name, None)
+    else:
+        session[statement.name] = statement.value
+
+
+class Session:
+    """Statements one after the other, each accepted or refused at once (shell, conformance)."""
+
+    def __init__(
+        self,
+        *,
+        dialect: DialectName = "ksql",
+        properties: Mapping[str, str] = _NO_PROPERTIES,
+        overrides: Mapping[str, QueryOptions] = _NO_OVERRIDES,
+        topic_partitions: Mapping[str, int] = _NO_PARTITIONS,
+    ) -> None:
+        self._dialect: DialectName = dialect
+        self._world = World(EMPTY, overrides=overrides, previous=None, topic_partitions=topic_partitions)
+        self._variables: dict[str, str] = {}
+        self.properties: dict[str, str] = dict(properties)
+
+    @property
+    def catalog(self) -> Catalog:
+        return self._world.catalog
+
+    @property
+    def plan(self) -> Plan:
+        """Everything accepted so far."""
+        return self._world.plan(self.properties)
+
+    def execute(self, source: SourceText) -> list[StatementResult]:
+        """Run the statements of a text in order. Raises CompileError at the first that is refused; those before it stay.
+
+        Nothing of a text that cannot be parsed is run.
+        """
+        statements, mistakes = parse_statements(source, self._dialect, self._variables)
+        if mistakes:
+            raise (UnsupportedError if all(m.unsupported for m in mistakes) else ParseError)(*mistakes)
+        return [self.execute_statement(s) for s in statements]
+
+    def execute_statement(self, statement: Statement) -> StatementResult:
+        if isinstance(statement, SetProperty):
+            _set(self.properties, statement)
+            return StatementResult("set", statement.name)
+        return self._world.apply(analyze(statement, self._world.catalog, self.properties), NO_OPTIONS)

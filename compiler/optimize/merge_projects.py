@@ -1,0 +1,33 @@
+"""One projection instead of two in a row.
+
+before: Project(B := A + 1, Project(A := X, Scan))     after: Project(B := X + 1, Scan)
+
+Only when no computed column is used twice, so that nothing is computed more often than before.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from compiler.optimize.push_filter import is_deterministic
+from compiler.plan.expr import Column, Literal, walk
+from compiler.plan.logical import NamedExpr, Node, Project
+from compiler.plan.visit import map_nodes, substitute
+
+
+def merge_projects(node: Node) -> Node:
+    """Rule: see the module."""
+    return map_nodes(node, _merge)
+
+
+def _merge(node: Node) -> Node:
+    below = node.inputs[0] if node.inputs else None
+    if below is None or not isinstance(node.spec, Project) or not isinstance(below.spec, Project):
+        return node
+    inner = {c.name: c.expr for c in below.spec.columns}
+    uses = Counter(x.name for c in node.spec.columns for x in walk(c.expr) if isinstance(x, Column))
+    for name, e in inner.items():
+        if not isinstance(e, (Column, Literal)) and (uses[name] > 1 or not is_deterministic(e)):
+            return node
+    merged = Project(tuple(NamedExpr(c.name, substitute(c.expr, inner)) for c in node.spec.columns))
+    return Node(merged, below.inputs, node.schema, node.change)

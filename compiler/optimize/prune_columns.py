@@ -1,0 +1,78 @@
+"""Read and carry only the columns that something above uses.
+
+before: Project(A, Scan(A, B, C))      after: Project(A, Scan(A))
+
+Keys of tables and of join inputs stay, and window bounds. Values are decoded, stored and shuffled less.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from compiler.plan.expr import columns_of
+from compiler.plan.logical import Aggregate, Explode, Filter, Join, Materialise, Node, Project, Rekey, Scan
+from compiler.plan.schema import Schema
+from compiler.plan.visit import exprs_of
+
+Names = frozenset[str]
+
+
+def prune_columns(node: Node) -> Node:
+    """Rule: see the module."""
+    return _prune(node, frozenset(node.schema.names))
+
+
+def _prune(node: Node, needed: Names) -> Node:
+    match node.spec:
+        case Scan():
+            return replace(node, schema=_scan_schema(node, needed))
+        case Project(columns):
+            kept = tuple(c for c in columns if c.name in needed or _bound_to_key(node, c.name))
+            below = _prune(node.inputs[0], columns_of(*(c.expr for c in kept)))
+            return Node(Project(kept), (below,), _only(node.schema, frozenset(c.name for c in kept)), node.change)
+        case Filter() | Materialise():
+            keys = _keys(node.inputs[0]) if node.change != "append" else frozenset()
+            below = _prune(node.inputs[0], needed | columns_of(*exprs_of(node.spec)) | keys)
+            return replace(node, inputs=(below,), schema=below.schema)
+        case Explode(functions):
+            made = frozenset(f.name for f in functions)
+            below = _prune(node.inputs[0], (needed - made) | columns_of(*exprs_of(node.spec)))
+            return replace(node, inputs=(below,), schema=_only(node.schema, frozenset(below.schema.names) | made))
+        case Rekey(keys):
+            names = frozenset(k.name for k in keys)
+            below = _prune(node.inputs[0], (needed - names) | columns_of(*(k.expr for k in keys)))
+            return replace(node, inputs=(below,), schema=_only(node.schema, needed | names))
+        case Aggregate():
+            below = _prune(node.inputs[0], columns_of(*exprs_of(node.spec)) | _keys(node.inputs[0]))
+            return replace(node, inputs=(below,))
+        case Join():
+            return _prune_join(node, needed)
+    return replace(node, inputs=tuple(_prune(i, frozenset(i.schema.names)) for i in node.inputs))
+
+
+def _prune_join(node: Node, needed: Names) -> Node:
+    inputs = []
+    for i in node.inputs:
+        wanted = (needed & frozenset(i.schema.names)) | _keys(i) | columns_of(*exprs_of(node.spec))
+        inputs.append(_prune(i, wanted & frozenset(i.schema.names)))
+    return replace(node, inputs=tuple(inputs), schema=_only(node.schema, needed | _keys(node)))
+
+
+def _keys(node: Node) -> Names:
+    return frozenset(f.name for f in node.schema if f.role in ("key", "window"))
+
+
+def _bound_to_key(node: Node, name: str) -> bool:
+    """A key or window column of a table must stay; of a stream only window bounds must (they belong to the key)."""
+    found = node.schema.get(name)
+    return found is not None and (found.role == "window" or (found.role == "key" and node.change != "append"))
+
+
+def _scan_schema(node: Node, needed: Names) -> Schema:
+    kept = tuple(f for f in node.schema if f.name in needed or _bound_to_key(node, f.name))
+    # A batch without columns would say nothing of its rows to some formats: keep one.
+    return Schema(kept or node.schema.fields[:1], node.schema.window)
+
+
+def _only(schema: Schema, names: Names) -> Schema:
+    return Schema(tuple(f for f in schema if f.name in names), schema.window)

@@ -1,0 +1,89 @@
+"""Filter earlier: below projections and changes of key, and on the stream side of a stream-table join.
+
+before: Filter(L_A > 1, Project(L_A := A, Scan))     after: Project(L_A := A, Filter(A > 1, Scan))
+before: Filter(L_A > 1 AND R_B = 2, Join(L, R))      after: Filter(R_B = 2, Join(Filter(L_A > 1, L), R))
+
+Never past an operator that looks at time (stream-stream joins, aggregations): rows that are dropped below it would
+no longer move its stream time (rule R4). Only deterministic predicates move.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from compiler.functions.registry import lookup
+from compiler.plan.expr import Call, Expr, columns_of, walk
+from compiler.plan.logical import Filter, Join, Node, Project, Rekey
+from compiler.plan.types import BOOLEAN
+from compiler.plan.visit import map_nodes, substitute
+
+
+def push_filter(node: Node) -> Node:
+    """Rule: see the module."""
+    return map_nodes(node, _push)
+
+
+def _push(node: Node) -> Node:
+    if not isinstance(node.spec, Filter) or not is_deterministic(node.spec.predicate):
+        return node
+    below = node.inputs[0]
+    if isinstance(below.spec, Project):
+        return _below_project(node, below, below.spec)
+    if isinstance(below.spec, Rekey):
+        return _below_rekey(node, below, below.spec)
+    if isinstance(below.spec, Join) and below.spec.shape == "stream-table":
+        return _below_join(node, below)
+    return node
+
+
+def _below_project(node: Node, below: Node, spec: Project) -> Node:
+    assert isinstance(node.spec, Filter)
+    columns = {c.name: c.expr for c in spec.columns}
+    used = [columns[n] for n in columns_of(node.spec.predicate) if n in columns]
+    if not all(is_deterministic(e) for e in used):
+        return node
+    source = below.inputs[0]
+    filtered = Node(Filter(substitute(node.spec.predicate, columns)), (source,), source.schema, source.change)
+    return replace(below, inputs=(_push(filtered),))
+
+
+def _below_rekey(node: Node, below: Node, spec: Rekey) -> Node:
+    assert isinstance(node.spec, Filter)
+    keys = {k.name: k.expr for k in spec.keys}
+    if not all(is_deterministic(e) for e in keys.values()):
+        return node
+    source = below.inputs[0]
+    filtered = Node(Filter(substitute(node.spec.predicate, keys)), (source,), source.schema, source.change)
+    return replace(below, inputs=(_push(filtered),))
+
+
+def _below_join(node: Node, join: Node) -> Node:
+    assert isinstance(node.spec, Filter)
+    left, right = join.inputs
+    own = {f.name for f in left.schema} - {f.name for f in join.schema if f.role == "key"}
+    moved = [c for c in conjuncts(node.spec.predicate) if columns_of(c) and columns_of(c) <= own]
+    kept = [c for c in conjuncts(node.spec.predicate) if c not in moved]
+    if not moved:
+        return node
+    lower = Node(Filter(conjunction(moved)), (left,), left.schema, left.change)
+    joined = replace(join, inputs=(_push(lower), right))
+    return replace(node, spec=Filter(conjunction(kept)), inputs=(joined,)) if kept else joined
+
+
+def is_deterministic(e: Expr) -> bool:
+    calls = [c for c in walk(e) if isinstance(c, Call)]
+    return all((f := lookup(c.name)) is None or f.deterministic for c in calls)
+
+
+def conjuncts(e: Expr) -> list[Expr]:
+    """The parts of a conjunction, left to right."""
+    if isinstance(e, Call) and e.name == "and":
+        return [c for a in e.args for c in conjuncts(a)]
+    return [e]
+
+
+def conjunction(parts: list[Expr]) -> Expr:
+    whole = parts[0]
+    for p in parts[1:]:
+        whole = Call(BOOLEAN, "and", (whole, p))
+    return whole

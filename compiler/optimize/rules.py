@@ -1,0 +1,32 @@
+"""The rules in their order, and the driver that applies them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from compiler.optimize.drop_rekey import drop_rekey
+from compiler.optimize.fold_constants import fold_constants
+from compiler.optimize.merge_projects import merge_projects
+from compiler.optimize.prune_columns import prune_columns
+from compiler.optimize.push_filter import push_filter
+from compiler.plan.logical import Node
+from compiler.plan.verify import PlanInvariantError
+
+Rule = Callable[[Node], Node]
+RULES: tuple[Rule, ...] = (fold_constants, push_filter, merge_projects, drop_rekey, prune_columns)
+Observer = Callable[[str, Node, Node], None]
+
+
+def optimise(node: Node, *, rules: tuple[Rule, ...] = RULES, observer: Observer | None = None) -> Node:
+    """`node` after every rule, once each. `observer(rule, before, after)` is told of rules that changed something.
+
+    Raises PlanInvariantError when a rule changed the output schema: a bug of the rule, never of the user.
+    """
+    for rule in rules:
+        after = rule(node)
+        if after.schema != node.schema or after.change != node.change:
+            raise PlanInvariantError(f"rule {rule.__name__} changed the output from {node.schema} to {after.schema}")
+        if observer is not None and after != node:
+            observer(rule.__name__, node, after)
+        node = after
+    return node

@@ -1,0 +1,72 @@
+"""How the rows of a node are spread over partitions, and which spreads can meet in a join."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from compiler.diagnostics.diagnostic import CompileError, Diagnostic
+from compiler.plan.expr import Column
+from compiler.plan.logical import Format, Node, Project, Rekey, Scan
+from compiler.plan.schema import Field
+from compiler.plan.types import Kind
+
+_KAFKA = (Kind.INT, Kind.BIGINT, Kind.DOUBLE, Kind.STRING, Kind.BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Rows lie on the partition of these columns, written in this format.
+
+    columns: None when they follow no column of the node any more. moved: the key has changed since the rows were last
+    written, so that a keyed operator needs a repartition first. origin: the source whose topic decides, None behind an
+    exchange.
+    """
+
+    columns: tuple[str, ...] | None
+    format: Format
+    moved: bool = False
+    origin: str | None = None
+
+
+def exchange_format(fields: Sequence[Field]) -> Format:
+    """How internal topics write keys: KAFKA where it can hold them, else JSON."""
+    plain = len(fields) == 1 and fields[0].type.kind in _KAFKA
+    return Format("KAFKA" if plain else "JSON", wrap=False)
+
+
+def spread_of_scan(node: Node, spec: Scan) -> Spread:
+    return Spread(tuple(f.name for f in node.schema.key) or None, spec.key_format, origin=spec.source)
+
+
+def spread_through(node: Node, below: Spread) -> Spread:
+    """The spread after an operator with one input that moves no rows."""
+    if isinstance(node.spec, Project):
+        names = {c.expr.name: c.name for c in reversed(node.spec.columns) if isinstance(c.expr, Column)}
+        return replace(below, columns=_renamed(below.columns, names))
+    if isinstance(node.spec, Rekey):
+        names = {k.expr.name: k.name for k in node.spec.keys if isinstance(k.expr, Column)}
+        kept = _renamed(below.columns, names)
+        same = kept is not None and kept == tuple(k.name for k in node.spec.keys)
+        # Whoever wrote a windowed key may have placed it by key and window together.
+        windowed = node.inputs[0].schema.window is not None
+        return replace(below, columns=kept, moved=below.moved or not same or windowed)
+    return below
+
+
+def _renamed(columns: tuple[str, ...] | None, names: Mapping[str, str]) -> tuple[str, ...] | None:
+    if columns is None or not all(c in names for c in columns):
+        return None
+    return tuple(names[c] for c in columns)
+
+
+def check_copartitioned(left: Spread, right: Spread, partitions: Mapping[str, int]) -> None:
+    """Two sources that are joined as they lie must have the same number of partitions, where both numbers are known."""
+    if left.moved or right.moved or left.origin is None or right.origin is None:
+        return
+    a, b = partitions.get(left.origin), partitions.get(right.origin)
+    if a is None or b is None or a == b:
+        return
+    title = f"can't join {left.origin} with {right.origin} since the number of partitions don't match: {left.origin} has {a}, {right.origin} has {b}"
+    help_ = f"repartition one of them, for example CREATE STREAM {left.origin}_REPARTITIONED WITH (PARTITIONS={b}) AS SELECT * FROM {left.origin}"
+    raise CompileError(Diagnostic("FQ2060", title, why="rows of one key would be in different tasks", help=help_))

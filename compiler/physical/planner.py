@@ -1,0 +1,196 @@
+"""A logical plan as sub-topologies, cut where rows must move to the partition of a new key.
+
+The cut is made late: a changed key alone (PARTITION BY) needs none, the sink places the rows. Only an operator that
+keeps state by key (aggregation, join, materialisation) needs its input on the right partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from compiler.physical.naming import OperatorNames
+from compiler.physical.partitioning import (
+    Spread,
+    check_copartitioned,
+    exchange_format,
+    spread_of_scan,
+    spread_through,
+)
+from compiler.physical.stores import stores_of
+from compiler.plan.expr import Column, Literal
+from compiler.plan.logical import (
+    Aggregate,
+    ChangeKind,
+    Format,
+    Join,
+    Materialise,
+    NamedExpr,
+    Node,
+    Rekey,
+    Scan,
+    Sink,
+)
+from compiler.plan.schema import Field, Schema
+from compiler.plan.topology import ExchangeSink, ExchangeSource, Operator, SubTopology
+from compiler.plan.types import INT
+
+
+@dataclass(slots=True)
+class _Fragment:
+    """A sub-topology in the making."""
+
+    operators: list[Operator] = field(default_factory=list)
+    topics: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lowered:
+    """A node as operators: where they are, which gives its rows, how these lie."""
+
+    fragment: _Fragment
+    last: Operator
+    spread: Spread
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """The physical plan of one query."""
+
+    subtopologies: tuple[SubTopology, ...]
+    repartitions: tuple[str, ...]
+
+
+def plan_query(node: Node, query: str, partitions: Mapping[str, int]) -> Topology:
+    """Sub-topologies of a plan with a Sink at its root. `partitions`: of sources, where known.
+
+    Raises CompileError when joined sources are known to be partitioned differently.
+    """
+    return _Planner(query, partitions).run(node)
+
+
+class _Planner:
+    def __init__(self, query: str, partitions: Mapping[str, int]) -> None:
+        self._names = OperatorNames(query)
+        self._partitions = partitions
+        self._done: list[_Fragment] = []
+        self._repartitions: list[str] = []
+
+    def run(self, node: Node) -> Topology:
+        self._done.append(self._lower(node).fragment)
+        subs = tuple(
+            SubTopology(n, tuple(f.operators), tuple(dict.fromkeys(f.topics))) for n, f in enumerate(self._done)
+        )
+        return Topology(subs, tuple(self._repartitions))
+
+    def _lower(self, node: Node) -> _Lowered:
+        inputs = [self._lower(i) for i in node.inputs]
+        match node.spec:
+            case Scan():
+                return self._add(_Fragment(topics=[node.spec.topic]), node, (), spread_of_scan(node, node.spec))
+            case Join():
+                return self._join(node, node.spec, inputs[0], inputs[1])
+            case Aggregate() | Materialise():
+                (below,) = inputs
+                if below.spread.moved or (below.spread.columns is None and isinstance(node.spec, Aggregate)):
+                    below = self._exchange(
+                        below, exchange_format(below.last.schema.key), self._names.upcoming(_role(node))
+                    )
+                keys = tuple(f.name for f in node.schema.key)
+                spread = Spread(keys, below.spread.format, origin=below.spread.origin)
+                return self._add(below.fragment, node, (below,), spread)
+            case Sink():
+                return self._add(inputs[0].fragment, node, inputs, inputs[0].spread)
+        return self._add(inputs[0].fragment, node, inputs, spread_through(node, inputs[0].spread))
+
+    def _add(self, fragment: _Fragment, node: Node, inputs: Sequence[_Lowered], spread: Spread) -> _Lowered:
+        name = self._names.operator(_role(node))
+        schemas = [i.last.schema for i in inputs]
+        stores = stores_of(node.spec, self._names.store(name), schemas, node.schema)
+        operator = Operator(name, node.spec, tuple(i.last.id for i in inputs), node.schema, node.change, stores)
+        fragment.operators.append(operator)
+        return _Lowered(fragment, operator, spread)
+
+    def _join(self, node: Node, spec: Join, left: _Lowered, right: _Lowered) -> _Lowered:
+        if spec.shape == "foreign-key":
+            return self._foreign_join(node, left, right)
+        check_copartitioned(left.spread, right.spread, self._partitions)
+        format_ = self._meeting_format(left, right)
+        name = self._names.upcoming("join")
+        left = self._exchange(left, format_, f"{name}-left") if self._must_move(left, format_) else left
+        right = self._exchange(right, format_, f"{name}-right") if self._must_move(right, format_) else right
+        merged = self._together(left, right)
+        keys = tuple(f.name for f in node.schema.key)
+        return self._add(left.fragment, node, merged, Spread(keys, format_, origin=left.spread.origin))
+
+    def _foreign_join(self, node: Node, left: _Lowered, right: _Lowered) -> _Lowered:
+        """Both tables in one task: as they lie when each has one partition, else gathered on one.
+
+        Moving left rows to the partition of their foreign key and results back would be parallel, but results of one left
+        row would come by several ways and need an order among them (rule R6).
+        """
+        name = self._names.upcoming("join")
+        if not (self._is_single(left) and self._is_single(right)):
+            left, right = self._gather(left, f"{name}-left"), self._gather(right, f"{name}-right")
+        merged = self._together(left, right)
+        keys = tuple(f.name for f in node.schema.key)
+        return self._add(left.fragment, node, merged, Spread(keys, exchange_format(node.schema.key), moved=True))
+
+    def _is_single(self, side: _Lowered) -> bool:
+        origin = side.spread.origin
+        return not side.spread.moved and origin is not None and self._partitions.get(origin) == 1
+
+    def _gather(self, below: _Lowered, reader: str) -> _Lowered:
+        """All rows on one partition: by a constant key through a repartition, then by their own key again."""
+        schema, change = below.last.schema, below.last.change
+        constant = NamedExpr("__all", Literal(INT, 0))
+        moved = Schema((Field("__all", INT, "key"), *(Field(f.name, f.type) for f in schema)))
+        there = self._append(below, Rekey((constant,), drop_null=False), moved, change)
+        there = self._exchange(there, exchange_format(moved.key), reader)
+        keys = tuple(NamedExpr(f.name, Column(f.type, f.name)) for f in schema.key)
+        return self._append(there, Rekey(keys, drop_null=False), schema, change)
+
+    def _append(self, below: _Lowered, spec: Rekey, schema: Schema, change: ChangeKind) -> _Lowered:
+        operator = Operator(self._names.operator("rekey"), spec, (below.last.id,), schema, change)
+        below.fragment.operators.append(operator)
+        return _Lowered(below.fragment, operator, below.spread)
+
+    def _together(self, left: _Lowered, right: _Lowered) -> tuple[_Lowered, _Lowered]:
+        """Both sides in the left side's fragment."""
+        left.fragment.operators.extend(right.fragment.operators)
+        left.fragment.topics.extend(right.fragment.topics)
+        return left, _Lowered(left.fragment, right.last, right.spread)
+
+    def _meeting_format(self, left: _Lowered, right: _Lowered) -> Format:
+        """The key format both sides lie by: that of a side that stays (a table before a stream), else our own."""
+        for side in (right, left):
+            if not side.spread.moved and side.spread.columns is not None:
+                return side.spread.format
+        return exchange_format(left.last.schema.key)
+
+    def _must_move(self, side: _Lowered, format_: Format) -> bool:
+        return side.spread.moved or side.spread.columns is None or not _same_bytes(side, format_)
+
+    def _exchange(self, below: _Lowered, format_: Format, reader: str) -> _Lowered:
+        """Write the rows to a repartition topic by their key; a new sub-topology reads them."""
+        schema, change = below.last.schema, below.last.change
+        sink = self._names.operator("repartition-sink")
+        topic = self._names.repartition(reader)
+        below.fragment.operators.append(Operator(sink, ExchangeSink(topic, format_), (below.last.id,), schema, change))
+        self._done.append(below.fragment)
+        self._repartitions.append(topic)
+        source = Operator(self._names.operator("repartition-source"), ExchangeSource(topic), (), schema, change)
+        fragment = _Fragment([source], [topic])
+        return _Lowered(fragment, source, Spread(tuple(f.name for f in schema.key), format_))
+
+
+def _role(node: Node) -> str:
+    return type(node.spec).__name__.lower()
+
+
+def _same_bytes(side: _Lowered, format_: Format) -> bool:
+    """Whether a side's keys are written as `format_` writes them: then equal keys are on equal partitions."""
+    own = side.spread.format
+    if own.name != format_.name:
+        return False
+    return own.name != "DELIMITED" or len(side.last.schema.key) == 1 or own.delimiter == format_.delimiter

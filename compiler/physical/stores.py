@@ -1,0 +1,77 @@
+"""The stores of each operator. Only these operators keep state:
+
+- Materialise: the latest row per key.
+- Aggregate: one accumulator row per key (and window); it shows the aggregates' results.
+- Join stream-table: the right rows. Join table-table: the rows of both sides.
+- Join foreign-key: the left rows by foreign key and own key, the right rows by theirs.
+- Join stream-stream: the rows of both sides, by key and time; outer with a grace period also those nothing matched yet.
+- Sink of a table: its rows under the table's own name, for people to ask; a windowed table keeps all its windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+from compiler.plan.logical import Aggregate, Join, Materialise, Sink, Spec, Window
+from compiler.plan.schema import Field, Schema
+from compiler.plan.topology import StoreSpec
+from compiler.plan.types import BIGINT, INT
+
+DAY_MS = 86_400_000
+
+
+def stores_of(spec: Spec, name: str, inputs: Sequence[Schema], schema: Schema) -> tuple[StoreSpec, ...]:
+    """The stores of an operator. `name`: `{query}-{operator}`, the stem of their names."""
+    if isinstance(spec, Materialise):
+        return (_store(name, "table", schema),)
+    if isinstance(spec, Aggregate):
+        if spec.window is None:
+            return (_store(name, "table", schema),)
+        kind: Literal["window", "session"] = "session" if spec.window.kind == "session" else "window"
+        return (_store(name, kind, schema, window_retention_ms(spec.window)),)
+    if isinstance(spec, Join):
+        return _join_stores(spec, name, inputs)
+    if isinstance(spec, Sink) and spec.kind == "table":
+        return (_store(spec.name, "table", schema),)
+    return ()
+
+
+def _join_stores(spec: Join, name: str, inputs: Sequence[Schema]) -> tuple[StoreSpec, ...]:
+    left, right = inputs
+    if spec.shape == "stream-table":
+        return (_store(f"{name}-right", "table", right),)
+    if spec.shape == "stream-stream":
+        kept = spec.before_ms + spec.after_ms + (DAY_MS if spec.grace_ms is None else spec.grace_ms)
+        sides = (_store(f"{name}-left", "join", left, kept), _store(f"{name}-right", "join", right, kept))
+        waits = spec.kind != "inner" and spec.grace_ms is not None
+        return (*sides, _unmatched(f"{name}-unmatched", left)) if waits else sides
+    if spec.foreign_key is not None:
+        foreign = Field("__foreign_key", spec.foreign_key.type, "key")
+        left = Schema((foreign, *left.fields))
+    return (_store(f"{name}-left", "table", left), _store(f"{name}-right", "table", right))
+
+
+def _unmatched(name: str, left: Schema) -> StoreSpec:
+    """Rows that wait for a match, in the order in which they fall due: (row time, side, key...) -> rows."""
+    due = (Field("__time", BIGINT, "key"), Field("__side", INT, "key"))
+    return _store(name, "table", Schema((*due, *left.fields), left.window))
+
+
+def window_retention_ms(window: Window) -> int:
+    """How long a window is kept after its start (a session: after its last row)."""
+    if window.retention_ms is not None:
+        return window.retention_ms
+    grace = max(0, DAY_MS - window.size_ms) if window.grace_ms is None else window.grace_ms
+    return window.size_ms + grace
+
+
+def _store(
+    name: str, kind: Literal["table", "window", "session", "join"], schema: Schema, retention_ms: int | None = None
+) -> StoreSpec:
+    key = Schema(tuple(f for f in schema if f.role in ("key", "window")), schema.window)
+    if kind == "join":  # the bounds of a windowed source are part of what is joined on, not the time of the store
+        key = Schema(tuple(replace(f, role="key") for f in key))
+    value = Schema(tuple(f for f in schema if f.role not in ("key", "window")))
+    return StoreSpec(name, kind, key, value, retention_ms)

@@ -1,0 +1,189 @@
+"""The state of a compilation: catalogue and queries so far, and what each bound statement does to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from compiler.analyze.mistakes import mistake
+from compiler.analyze.properties import NO_OPTIONS, QueryOptions
+from compiler.analyze.statements import (
+    Bound,
+    BoundDrop,
+    BoundQuery,
+    BoundRow,
+    BoundSetting,
+    BoundSource,
+    BoundType,
+)
+from compiler.catalog.catalog import (
+    Catalog,
+    add_source,
+    add_type,
+    drop_source,
+    drop_type,
+    forget_query,
+    record_query,
+)
+from compiler.optimize.rules import optimise
+from compiler.physical.naming import definition_hash
+from compiler.physical.planner import Topology, plan_query
+from compiler.plan.logical import Node
+from compiler.plan.topology import PRIORITY_WEIGHTS, InsertValues, Plan, QueryPlan
+
+
+@dataclass(frozen=True, slots=True)
+class RuleTrace:
+    """How a query's plan was optimised: the plan before, and (rule, plan after) for each rule that changed it."""
+
+    unoptimised: Node
+    steps: tuple[tuple[str, Node], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StatementResult:
+    """What one statement did: `create`, `query`, `insert`, `drop`, `type`, `set` or `nothing` (IF EXISTS and its like).
+
+    query: the persistent query it made or replaced. row: the values of INSERT VALUES. ended: queries it removed.
+    """
+
+    action: str
+    name: str = ""
+    query: QueryPlan | None = None
+    row: InsertValues | None = None
+    ended: tuple[str, ...] = ()
+
+
+class World:
+    """Changes with every applied statement; a refused one leaves it as it was."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        *,
+        overrides: Mapping[str, QueryOptions],
+        previous: Plan | None,
+        topic_partitions: Mapping[str, int],
+    ) -> None:
+        self.catalog = catalog
+        self.trace: dict[str, RuleTrace] = {}
+        self._overrides, self._previous, self._partitions = overrides, previous, topic_partitions
+        self._queries: dict[str, QueryPlan] = {}
+        self._inserts: list[InsertValues] = []
+
+    def plan(self, properties: Mapping[str, str]) -> Plan:
+        return Plan(
+            sources=tuple(self.catalog.sources.values()),
+            queries=tuple(self._queries.values()),
+            inserts=tuple(self._inserts),
+            properties=tuple(sorted(properties.items())),
+        )
+
+    def apply(self, bound: Bound, options: QueryOptions) -> StatementResult:
+        """Carry out a bound statement. `options` beat those of the statement. Raises CompileError."""
+        match bound:
+            case BoundSource():
+                return self._source(bound)
+            case BoundQuery():
+                return self._query(bound, options)
+            case BoundRow():
+                self._inserts.append(bound.insert)
+                return StatementResult("insert", bound.insert.target, row=bound.insert)
+            case BoundDrop():
+                return self._drop(bound)
+            case BoundType():
+                self.catalog = add_type(
+                    self.catalog, bound.name, bound.type, if_not_exists=bound.if_not_exists, span=bound.span
+                )
+                return StatementResult("type", bound.name)
+            case BoundSetting():
+                return StatementResult("set", bound.name)
+
+    def _source(self, bound: BoundSource) -> StatementResult:
+        name = bound.source.name
+        if bound.if_not_exists and name in self.catalog.sources:
+            return StatementResult("nothing", name)
+        self.catalog = add_source(self.catalog, bound.source, or_replace=bound.or_replace, span=bound.span)
+        return StatementResult("create", name)
+
+    def _query(self, bound: BoundQuery, options: QueryOptions) -> StatementResult:
+        if bound.creates and bound.if_not_exists and bound.sink.name in self.catalog.sources:
+            return StatementResult("nothing", bound.sink.name)
+        merged = _merged(bound.options, options)
+        query_id = merged.query_id or self._default_id(bound)
+        for key in (bound.sink.name, query_id):
+            merged = _merged(merged, self._overrides.get(key, NO_OPTIONS))
+        if query_id in self._queries and not bound.or_replace:
+            raise mistake("FQ2050", f"query {query_id} exists already", bound.span, "the id is taken")
+        catalog = self.catalog
+        if bound.creates:
+            sink = replace(bound.sink, query=query_id)
+            catalog = add_source(catalog, sink, or_replace=bound.or_replace, span=bound.span)
+        query = self._compile(bound, query_id, merged, catalog)
+        self.catalog = record_query(catalog, query_id, bound.reads, bound.sink.name)
+        self._queries[query_id] = query
+        return StatementResult("query", bound.sink.name, query)
+
+    def _default_id(self, bound: BoundQuery) -> str:
+        if bound.creates:
+            return f"C{bound.sink.kind[0].upper()}AS_{bound.sink.name}"
+        n = 1
+        while f"INSERT_{bound.sink.name}_{n}" in self._queries:
+            n += 1
+        return f"INSERT_{bound.sink.name}_{n}"
+
+    def _compile(self, bound: BoundQuery, query_id: str, options: QueryOptions, catalog: Catalog) -> QueryPlan:
+        steps: list[tuple[str, Node]] = []
+        logical = optimise(bound.node, observer=lambda rule, _, after: steps.append((rule, after)))
+        definition = definition_hash(bound.node)
+        kept = self._previous.query(query_id) if self._previous is not None else None
+        if kept is not None and kept.definition == definition:
+            logical, topology = kept.logical, Topology(kept.subtopologies, kept.repartitions)
+        else:
+            topology = plan_query(logical, query_id, self._source_partitions(catalog))
+        self.trace[query_id] = RuleTrace(bound.node, tuple(steps))
+        priority = options.priority or "normal"
+        return QueryPlan(
+            id=query_id,
+            sink=bound.sink.name,
+            sql=bound.sql,
+            definition=definition,
+            logical=logical,
+            subtopologies=topology.subtopologies,
+            priority=priority,
+            weight=options.weight or PRIORITY_WEIGHTS[priority],
+            latency_target_ms=options.latency_target_ms,
+            repartitions=topology.repartitions,
+        )
+
+    def _source_partitions(self, catalog: Catalog) -> dict[str, int]:
+        known = {n: self._partitions.get(s.topic, s.partitions) for n, s in catalog.sources.items()}
+        return {n: p for n, p in known.items() if p is not None}
+
+    def _drop(self, bound: BoundDrop) -> StatementResult:
+        if bound.kind == "type":
+            self.catalog = drop_type(self.catalog, bound.name, if_exists=bound.if_exists, span=bound.span)
+            return StatementResult("drop", bound.name)
+        if bound.name not in self.catalog.sources and bound.if_exists:
+            return StatementResult("nothing", bound.name)
+        writers = self.catalog.writers.get(bound.name, ())
+        self.catalog = drop_source(self.catalog, bound.name, bound.kind, if_exists=bound.if_exists, span=bound.span)
+        for q in writers:
+            self._end(q)
+        self._inserts = [i for i in self._inserts if i.target != bound.name]
+        return StatementResult("drop", bound.name, ended=writers)
+
+    def _end(self, query_id: str) -> None:
+        self._queries.pop(query_id, None)
+        self.trace.pop(query_id, None)
+        self.catalog = forget_query(self.catalog, query_id)
+
+
+def _merged(base: QueryOptions, over: QueryOptions) -> QueryOptions:
+    """`base` with what `over` gives."""
+    return QueryOptions(
+        over.priority or base.priority,
+        over.weight or (base.weight if over.priority is None else None),
+        over.latency_target_ms or base.latency_target_ms,
+        over.query_id or base.query_id,
+    )

@@ -1,0 +1,15 @@
+"""Every code the compiler reports has its page."""
+
+import re
+from pathlib import Path
+
+import compiler
+from compiler.diagnostics.codes import CODES
+
+
+def test_codes_have_pages():
+    root = Path(compiler.__file__).parent
+    places = [*root.glob("analyze/*.py"), *root.glob("catalog/*.py"), *root.glob("physical/*.py"), root / "driver.py"]
+    used = {c for p in places for c in re.findall(r'"(FQ\d{4})"', p.read_text(encoding="utf-8"))}
+    assert len(used) > 25
+    assert used <= set(CODES), sorted(used - set(CODES))

@@ -1,0 +1,142 @@
+"""Where plans are cut, what keeps state, and that names stay."""
+
+from dataclasses import replace
+
+import pytest
+
+from compiler.analyze.properties import QueryOptions
+from compiler.diagnostics.source import SourceText
+from compiler.driver import compile_project
+from compiler.plan.topology import ExchangeSink, ExchangeSource
+from tests.compiler.sql import ALL, ORDERS, compiled, query
+
+
+def cuts(plan):
+    return list(plan.repartitions)
+
+
+def stores(plan):
+    return {s.name: s.kind for t in plan.subtopologies for o in t.operators for s in o.stores}
+
+
+def test_grouping_by_the_key_is_no_cut_whatever_its_new_name():
+    plan = query("CREATE TABLE t AS SELECT id AS k, COUNT(*) AS n FROM orders GROUP BY id;")
+    assert cuts(plan) == []
+    assert len(plan.subtopologies) == 1
+
+
+def test_grouping_by_another_column_is_a_cut():
+    plan = query("CREATE TABLE t AS SELECT customer, COUNT(*) AS n FROM orders GROUP BY customer;")
+    assert cuts(plan) == ["CTAS_T-aggregate-1-repartition"]
+    first, second = plan.subtopologies
+    assert isinstance(first.operators[-1].spec, ExchangeSink)
+    assert isinstance(second.operators[0].spec, ExchangeSource)
+    assert second.topics == ("CTAS_T-aggregate-1-repartition",)
+    assert stores(plan) == {"CTAS_T-aggregate-1": "table", "T": "table"}, "the sink's store has the table's own name"
+
+
+def test_partition_by_alone_is_no_cut_but_state_above_it_is():
+    assert cuts(query("CREATE STREAM o AS SELECT * FROM orders PARTITION BY customer;")) == []
+
+
+def test_only_the_side_that_moves_is_repartitioned():
+    plan = query("CREATE STREAM o AS SELECT customer, city FROM orders JOIN customers ON customer = name;")
+    assert cuts(plan) == ["CSAS_O-join-1-left-repartition"]
+    assert plan.subtopologies[1].topics == ("CSAS_O-join-1-left-repartition", "customers")
+    assert stores(plan) == {"CSAS_O-join-1-right": "table"}
+
+
+def test_keys_written_differently_do_not_meet():
+    other = "CREATE TABLE other (k INT PRIMARY KEY, v INT) WITH (kafka_topic='other', format='JSON');"
+    plan = query("CREATE STREAM o AS SELECT id, v FROM orders JOIN other ON id = k;", prelude=ALL + other)
+    assert cuts(plan) == ["CSAS_O-join-1-left-repartition"]
+    sink = next(o.spec for t in plan.subtopologies for o in t.operators if isinstance(o.spec, ExchangeSink))
+    assert sink.key_format.name == "JSON", "the stream comes to the table"
+
+
+@pytest.mark.parametrize(
+    ("sql", "kinds"),
+    [
+        ("SELECT o.id, page FROM orders o JOIN clicks c WITHIN 1 HOUR ON o.id = c.id", ["join", "join"]),
+        (
+            "SELECT o.id, page FROM orders o LEFT JOIN clicks c WITHIN 1 HOUR GRACE PERIOD 1 HOUR ON o.id = c.id",
+            ["join", "join", "table"],
+        ),
+    ],
+)
+def test_stores_of_stream_joins(sql, kinds):
+    assert list(stores(query(f"CREATE STREAM s AS {sql};")).values()) == kinds
+
+
+@pytest.mark.parametrize(
+    ("window", "kind", "retention"),
+    [
+        ("TUMBLING (SIZE 1 HOUR, GRACE PERIOD 10 MINUTES)", "window", 4_200_000),
+        ("TUMBLING (SIZE 1 HOUR)", "window", 86_400_000),
+        ("SESSION (1 HOUR, GRACE PERIOD 0 SECONDS)", "session", 3_600_000),
+        (
+            "HOPPING (SIZE 1 HOUR, ADVANCE BY 10 MINUTES, RETENTION 3 HOURS, GRACE PERIOD 0 SECONDS)",
+            "window",
+            10_800_000,
+        ),
+    ],
+)
+def test_windows_are_kept_for_size_and_grace(window, kind, retention):
+    plan = query(f"CREATE TABLE t AS SELECT id, COUNT(*) AS n FROM orders WINDOW {window} GROUP BY id;")
+    store, _shown = [s for t in plan.subtopologies for o in t.operators for s in o.stores]
+    assert (store.kind, store.retention_ms) == (kind, retention)
+    assert store.key.names == ("ID", "WINDOWSTART", "WINDOWEND")
+    assert store.value.names == ("N",)
+
+
+FOREIGN = "CREATE TABLE t AS SELECT c.name, country FROM customers c JOIN cities t ON c.city = t.name;"
+
+
+def test_foreign_key_joins_are_gathered_unless_one_partition_is_known():
+    assert cuts(query(FOREIGN)) == ["CTAS_T-join-1-left-repartition", "CTAS_T-join-1-right-repartition"]
+    single = compile_project([SourceText("a", ALL + FOREIGN)], topic_partitions={"customers": 1, "cities": 1})
+    assert cuts(single.plan.queries[0]) == []
+
+
+def test_joined_sources_with_different_partitions_are_refused():
+    text = ALL + "CREATE STREAM s AS SELECT o.id, page FROM orders o JOIN clicks c WITHIN 1 HOUR ON o.id = c.id;"
+    (found,) = compile_project([SourceText("a", text)], topic_partitions={"orders": 2, "clicks": 3}).diagnostics
+    assert found.code == "FQ2060"
+    assert "ORDERS has 2, CLICKS has 3" in found.title
+    assert compile_project([SourceText("a", text)], topic_partitions={"orders": 2, "clicks": 2}).ok
+    assert compile_project([SourceText("a", text)], topic_partitions={"orders": 2}).ok, "else the runtime checks"
+
+
+GROUPED = "CREATE TABLE t AS SELECT customer, COUNT(*) AS n FROM orders GROUP BY customer;"
+
+
+def test_names_of_an_unchanged_query_stay_as_they_were_given():
+    before = compiled(GROUPED).plan
+    (old,) = before.queries
+    sub = old.subtopologies[0]
+    older = replace(sub.operators[0], id="older-name-1")
+    second = replace(sub.operators[1], inputs=("older-name-1",))
+    renamed = replace(sub, operators=(older, second, *sub.operators[2:]))
+    pinned = replace(before, queries=(replace(old, subtopologies=(renamed, *old.subtopologies[1:])),))
+    kept = compile_project([SourceText("a", ALL + GROUPED)], previous=pinned).plan.queries[0]
+    assert kept.subtopologies == pinned.queries[0].subtopologies
+    changed = compile_project([SourceText("a", ALL + GROUPED.replace("COUNT(*)", "SUM(amount)"))], previous=pinned)
+    assert changed.plan.queries[0].subtopologies[0].operators[0].id == "scan-1"
+
+
+def test_priority_is_no_part_of_the_definition():
+    one = query(GROUPED)
+    two = query(GROUPED.replace("AS SELECT", "WITH (priority='high', latency_target='500 ms') AS SELECT"))
+    assert one.definition == two.definition
+    assert (two.priority, two.weight, two.latency_target_ms) == ("high", 16, 500)
+    other = query(GROUPED.replace("COUNT(*)", "SUM(amount)"))
+    assert one.definition != other.definition
+
+
+def test_overrides_beat_the_statement():
+    text = ORDERS + "CREATE STREAM o WITH (priority='high', weight=7) AS SELECT * FROM orders;"
+    (plan,) = compile_project([SourceText("a", text)]).plan.queries
+    assert (plan.priority, plan.weight) == ("high", 7)
+    overrides = {"CSAS_O": QueryOptions(priority="batch")}
+    (plan,) = compile_project([SourceText("a", text)], overrides=overrides).plan.queries
+    assert (plan.priority, plan.weight) == ("batch", 1)
