@@ -1,0 +1,59 @@
+"""The knobs of an instance: all of them (DESIGN section 13). Everything else is derived from these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+MIB = 1 << 20
+COMMIT_INTERVAL_MS_DEFAULT = 100
+COMMIT_INTERVAL_MS_MIN, COMMIT_INTERVAL_MS_MAX = 10, 1000
+# Shorter slices make runs too small for vector kernels: the quickstart takes 10 s with 5 ms, 48 s with 2 ms.
+SLICE_NS_DEFAULT = 5_000_000
+ROWS_PER_RUN_MIN, ROWS_PER_RUN_MAX = 256, 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceConfig:
+    """How one instance runs.
+
+    memory_bytes: split between fetch buffers, input buffers, uncommitted output and state by the properties below.
+    changelogs: write changelog topics although the embedded log's redo makes them unnecessary (tests, Kafka).
+    rows_per_run: fixed run size for tests; None lets measured cost decide.
+    vector: None = choose by size; True/False forces a kernel form (differential tests).
+    coalesce: one update per key and run on table edges (rule R13); off in conformance.
+    """
+
+    application_id: str = "flowql"
+    data_dir: Path | None = None
+    threads: int = 2
+    memory_bytes: int = 1024 * MIB
+    guarantee: Literal["exactly_once", "at_least_once"] = "exactly_once"
+    policy: Literal["weighted_fair", "most_buffered"] = "weighted_fair"
+    changelogs: bool = False
+    rows_per_run: int | None = None
+    vector: bool | None = None
+    coalesce: bool = True
+    retry_backoff_ms: int = 500
+
+    @property
+    def fetch_buffer_bytes(self) -> int:
+        return self.memory_bytes // 16
+
+    @property
+    def input_buffer_bytes(self) -> int:
+        """For all tasks together; a task may use its share and borrow what others leave."""
+        return self.memory_bytes // 4
+
+    @property
+    def uncommitted_output_bytes(self) -> int:
+        """Processing waits while more output than this is not committed."""
+        return self.memory_bytes // 4
+
+
+def commit_interval_ms(latency_targets_ms: list[int]) -> int:
+    """Half of the smallest latency target, within 10-1000 ms; 100 ms when nobody asks."""
+    if not latency_targets_ms:
+        return COMMIT_INTERVAL_MS_DEFAULT
+    return max(COMMIT_INTERVAL_MS_MIN, min(COMMIT_INTERVAL_MS_MAX, min(latency_targets_ms) // 2))

@@ -1,0 +1,124 @@
+"""Errors of the engine.
+
+    RuntimeFailure
+      LogError            the log cannot do what was asked
+        TopicMissing
+        LogCorrupt        recovery found what a crash cannot explain
+        LogFull           no space left; nothing of the transaction is visible
+        InstanceRunning   another runtime holds the data directory
+        Fenced            a newer producer with the same transactional id exists
+        OffsetOutOfRange  a position below the log's start (names the gap)
+        LogUnavailable    brokers do not answer
+        LogDenied         brokers do not let us
+        RecordRefused     a record that the log will never take; nothing of its transaction is visible
+        TransactionAborted  nothing of the transaction is visible; a new producer may try the same again
+      StateError          state and log do not fit together
+      PlanUnsupported     the plan holds what this runtime does not make
+      BadRecord           one record cannot be read (goes to dead letters)
+      FatalRecord         one record that must stop its query (`throw.on.invalid`)
+
+Each carries a stable FQ4xxx code; `retriable` tells whether the same call may succeed later.
+"""
+
+from __future__ import annotations
+
+
+class RuntimeFailure(Exception):
+    """Root of the engine's errors."""
+
+    code = "FQ4000"
+    retriable = False
+
+
+class LogError(RuntimeFailure):
+    """The log cannot do what was asked. partition: topic and number, where a consumer could not read one."""
+
+    code = "FQ4001"
+    partition: tuple[str, int] | None = None
+
+
+class TopicMissing(LogError):
+    """A topic that a query reads does not exist."""
+
+    code = "FQ4002"
+
+
+class LogCorrupt(LogError):
+    """Recovery found what no crash explains."""
+
+    code = "FQ4003"
+
+
+class LogFull(LogError):
+    """No space left; the transaction left no trace."""
+
+    code = "FQ4004"
+    retriable = True
+
+
+class InstanceRunning(LogError):
+    """Another runtime holds the data directory."""
+
+    code = "FQ4005"
+
+
+class Fenced(LogError):
+    """A newer producer with the same transactional id exists."""
+
+    code = "FQ4006"
+
+
+class OffsetOutOfRange(LogError):
+    """A position below the start of the log; names the gap."""
+
+    code = "FQ4007"
+
+
+class LogUnavailable(LogError):
+    """Brokers do not answer (in time)."""
+
+    code = "FQ4041"
+    retriable = True
+
+
+class LogDenied(LogError):
+    """Brokers do not let this client in, or not do this."""
+
+    code = "FQ4042"
+
+
+class RecordRefused(LogError):
+    """A record the log will never take, such as one that is too large; its transaction left no trace."""
+
+    code = "FQ4043"
+
+
+class TransactionAborted(LogError):
+    """The transaction left no trace; its producer is of no more use."""
+
+    code = "FQ4044"
+    retriable = True
+
+
+class StateError(RuntimeFailure):
+    """State and log do not fit together."""
+
+    code = "FQ4010"
+
+
+class PlanUnsupported(RuntimeFailure):
+    """The plan holds what this runtime does not make; the compiler of the same version refuses it first."""
+
+    code = "FQ4024"
+
+
+class BadRecord(RuntimeFailure):
+    """One record cannot be read; it goes to the dead letters."""
+
+    code = "FQ4020"
+
+
+class FatalRecord(RuntimeFailure):
+    """One record that must stop its query."""
+
+    code = "FQ4021"

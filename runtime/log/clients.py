@@ -1,0 +1,279 @@
+"""Reader, consumer and producer on top of what a log can look up and commit; the embedded and the in-memory log share them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from runtime.errors import LogError, OffsetOutOfRange
+from runtime.log.base import EARLIEST, LATEST, Position, RawBatch, Reader, TopicPartition
+from runtime.log.transaction import Transaction
+
+# Consecutive stored batches are joined into one while both are below this; joining copies.
+_JOIN_ROWS = 8_192
+# What a record costs besides its key and value, for byte limits.
+_RECORD_BYTES = 16
+
+
+class Lookup(Protocol):
+    """Where a reader finds records. Safe from any thread."""
+
+    def refresh(self) -> None:
+        """See what other processes have committed."""
+        ...
+
+    def bounds(self, tp: TopicPartition) -> tuple[int, int]:
+        """Begin and end offset. TopicMissing."""
+        ...
+
+    def stored(self, tp: TopicPartition, offset: int) -> pa.RecordBatch | None:
+        """The stored batch (RECORD_SCHEMA) that holds `offset`, or if there is a gap the next one; None at the end."""
+        ...
+
+
+class Committer(Protocol):
+    """What a producer does its work with."""
+
+    def check_epoch(self, transactional_id: str, epoch: int) -> None:
+        """Fenced if a newer producer with this id exists."""
+        ...
+
+    def check_partition(self, tp: TopicPartition) -> None:
+        """TopicMissing, or LogError if the topic has no such partition."""
+        ...
+
+    def commit(self, transactional_id: str, epoch: int, transaction: Transaction) -> int: ...
+
+
+class LogReader:
+    """One read position."""
+
+    def __init__(self, lookup: Lookup, tp: TopicPartition, offset: int) -> None:
+        self.tp = tp
+        self._lookup = lookup
+        self._position = 0
+        lookup.bounds(tp)
+        self.seek(offset)
+
+    @property
+    def position(self) -> int:
+        return self._position
+
+    def seek(self, offset: int) -> None:
+        if offset in (EARLIEST, LATEST):
+            self._lookup.refresh()
+            begin, end = self._lookup.bounds(self.tp)
+            offset = begin if offset == EARLIEST else end
+        elif offset < 0:
+            raise LogError(f"{self.tp}: {offset} is no offset")
+        self._position = offset
+
+    def read(self, max_records: int, max_bytes: int) -> RawBatch | None:
+        assert max_records > 0, "a read asks for at least one record"
+        begin, end = self._lookup.bounds(self.tp)
+        if self._position >= end:
+            self._lookup.refresh()
+            begin, end = self._lookup.bounds(self.tp)
+            if self._position >= end:
+                return None
+        if self._position < begin:
+            raise OffsetOutOfRange(
+                f"{self.tp}: offset {self._position} is below the log's start {begin}: "
+                f"records {self._position} to {begin - 1} are gone"
+            )
+        return self._gather(end, max_records, max_bytes)
+
+    def _gather(self, end: int, max_records: int, max_bytes: int) -> RawBatch | None:
+        pieces: list[pa.RecordBatch] = []
+        rows = size = 0
+        position = self._position
+        while position < end and rows < max_records and (not pieces or size < max_bytes):
+            stored = self._lookup.stored(self.tp, position)
+            if stored is None or (pieces and (rows >= _JOIN_ROWS or stored.num_rows >= _JOIN_ROWS)):
+                break
+            row = _row_of(stored, position)
+            whole = row == 0 and stored.num_rows <= max_records - rows
+            piece = stored if whole else stored.slice(row, max_records - rows)
+            piece, piece_bytes = fitting(piece, max_bytes - size, at_least_one=not pieces)
+            if not piece.num_rows:
+                break
+            pieces.append(piece)
+            rows, size = rows + piece.num_rows, size + piece_bytes
+            position = _offset_at(piece, piece.num_rows - 1) + 1
+        if not pieces:
+            return None
+        records = pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
+        self._position = position
+        return RawBatch(self.tp, records, position, size)
+
+
+def _offset_at(batch: pa.RecordBatch, row: int) -> int:
+    return int(batch.column(0)[row].as_py())
+
+
+def _row_of(batch: pa.RecordBatch, offset: int) -> int:
+    """The first row at or after an offset."""
+    if _offset_at(batch, 0) >= offset:
+        return 0
+    return int(np.searchsorted(batch.column(0).to_numpy(), offset))
+
+
+def fitting(batch: pa.RecordBatch, max_bytes: int, *, at_least_one: bool) -> tuple[pa.RecordBatch, int]:
+    """The longest head of a batch within the limit, and its size."""
+    n = batch.num_rows
+    ends = [_ends(batch.column(i)) for i in (2, 3)]
+    size = sum(int(e[n] - e[0]) for e in ends) + n * _RECORD_BYTES
+    if size <= max_bytes:
+        return batch, size
+    sizes = sum(e[1:].astype(np.int64) - int(e[0]) for e in ends) + np.arange(1, n + 1) * _RECORD_BYTES
+    rows = max(int(np.searchsorted(sizes, max_bytes, side="right")), 1 if at_least_one else 0)
+    return batch.slice(0, rows), int(sizes[rows - 1]) if rows else 0
+
+
+def _ends(column: pa.BinaryArray) -> np.ndarray:
+    return np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, column.offset * 4)
+
+
+@contextmanager
+def naming(tp: TopicPartition) -> Iterator[None]:
+    """An error says which partition it is about."""
+    try:
+        yield
+    except LogError as error:
+        error.partition = tp
+        raise
+
+
+class LogConsumer:
+    """Reads many partitions in turn. Owned by one thread."""
+
+    def __init__(self, lookup: Lookup, client_id: str) -> None:
+        self.client_id = client_id
+        self._lookup = lookup
+        self._readers: dict[TopicPartition, Reader] = {}
+        self._paused: set[TopicPartition] = set()
+        self._turn = 0
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        readers: dict[TopicPartition, Reader] = {}
+        for tp, offset in positions.items():
+            with naming(tp):
+                readers[tp] = LogReader(self._lookup, tp, offset)
+        self._readers = readers
+        self._paused &= set(positions)
+        self._turn = 0
+
+    def seek(self, tp: TopicPartition, offset: int) -> None:
+        self._reader(tp).seek(offset)
+
+    def pause(self, tps: Sequence[TopicPartition]) -> None:
+        self._paused.update(self._reader(tp).tp for tp in tps)
+
+    def resume(self, tps: Sequence[TopicPartition]) -> None:
+        self._paused.difference_update(tps)
+
+    def poll(self, max_records: int, max_bytes: int) -> list[RawBatch]:
+        batches: list[RawBatch] = []
+        readers = list(self._readers.values())
+        for i in range(len(readers)):
+            reader = readers[(self._turn + i) % len(readers)]
+            if reader.tp in self._paused:
+                continue
+            if max_records <= 0 or max_bytes <= 0:
+                self._turn = (self._turn + i) % len(readers)
+                break
+            try:
+                with naming(reader.tp):
+                    batch = reader.read(max_records, max_bytes)
+            except LogError:
+                if batches:  # what was read must not get lost: the next poll starts, and fails, with this partition
+                    self._turn = (self._turn + i) % len(readers)
+                    break
+                self._turn = (self._turn + i + 1) % len(readers)  # the others get their turn
+                raise
+            if batch is not None:
+                batches.append(batch)
+                max_records -= batch.records.num_rows
+                max_bytes -= batch.size_bytes
+        else:
+            self._turn += 1
+        return batches
+
+    def close(self) -> None:
+        self._readers.clear()
+
+    def _reader(self, tp: TopicPartition) -> Reader:
+        if tp not in self._readers:
+            raise LogError(f"{tp} is not assigned to consumer {self.client_id}")
+        return self._readers[tp]
+
+
+class LogProducer:
+    """begin -> send* -> commit | abort; the work is the committer's."""
+
+    def __init__(self, committer: Committer, transactional_id: str, epoch: int) -> None:
+        self.transactional_id, self.epoch = transactional_id, epoch
+        self._committer = committer
+        self._transaction: Transaction | None = None
+        self._failure: str | None = None
+
+    def begin(self) -> None:
+        self._check()
+        if self._transaction is not None:
+            raise LogError(f"producer {self.transactional_id}: a transaction is open already")
+        self._transaction = Transaction()
+
+    def send(self, tp: TopicPartition, records: pa.RecordBatch) -> None:
+        transaction = self._open()
+        self._committer.check_partition(tp)
+        transaction.add(tp, records)
+
+    def send_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
+        transaction = self._open()
+        for tp in positions:
+            self._committer.check_partition(tp)
+        transaction.add_positions(group, positions)
+
+    def attach_redo(self, payload: bytes) -> None:
+        transaction = self._open()
+        if transaction.redo is not None:
+            raise LogError(f"producer {self.transactional_id}: this transaction has a redo payload already")
+        transaction.redo = payload
+
+    def commit(self) -> int:
+        transaction = self._open()
+        self._transaction = None
+        try:
+            return self._committer.commit(self.transactional_id, self.epoch, transaction)
+        except LogError as e:
+            if not e.retriable:
+                self._failure = str(e)
+            raise
+
+    def abort(self) -> None:
+        self._open()
+        self._transaction = None
+
+    def close(self) -> None:
+        self._transaction = None
+        self._failure = "closed"
+
+    def _open(self) -> Transaction:
+        self._check()
+        if self._transaction is None:
+            raise LogError(f"producer {self.transactional_id}: no transaction is open")
+        return self._transaction
+
+    def _check(self) -> None:
+        self._committer.check_epoch(self.transactional_id, self.epoch)
+        if self._failure is not None:
+            raise LogError(f"producer {self.transactional_id} is of no more use: {self._failure}")
+
+
+def check_topic_name(name: str) -> None:
+    if not name or len(name) > 249 or name in (".", "..") or "/" in name or "\0" in name:
+        raise LogError(f"{name!r} is no topic name: 1 to 249 characters without '/'")

@@ -1,0 +1,212 @@
+"""The commit log and what it says, kept in step: reading other processes' records, writing our own, recovery.
+
+A record is written under the append lock (one flock for all processes) and applied in memory once it is durable. State
+and position in the commit log change together under `lock`, so readers see a record wholly or not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+
+from runtime.errors import LogCorrupt, LogError, LogFull
+from runtime.log.embedded.journal import Journal
+from runtime.log.embedded.records import Record
+from runtime.log.embedded.segment import SegmentFiles, is_full
+from runtime.log.embedded.state import LogState
+from runtime.log.embedded.writer import redo_path
+from runtime.log.files import Files
+
+# The commit log is replaced by a snapshot when it has grown by this much, or by a multiple of its snapshot if that is
+# more: opening reads at most so many bytes (some thousand records), and snapshots cost a bounded share of all writes.
+ROLL_BYTES = 1 << 20
+_ROLL_SNAPSHOTS = 4
+
+
+class Ledger:
+    """Opens or makes the log in a directory. Safe for many threads and many processes.
+
+    Locks, in the order they are taken: `_append` (this process's writers), the flock on `append.lock` (all processes'
+    writers), `lock` (state and journal position). Readers take `lock` only, and no writer does I/O that may take long
+    while holding it.
+    """
+
+    def __init__(self, files: Files, directory: str) -> None:
+        self.directory = directory
+        self.lock = threading.RLock()
+        self.state = LogState(self.topics_directory)
+        self.segments = SegmentFiles(files)
+        self._files = files
+        self._append = threading.Lock()
+        self._committing = False  # a frame is in the commit log that is not applied yet
+        self._foreign_frames = False  # read but perhaps not durable
+        self._tidied = False
+        self._owned_generation = -1  # of the commit log; its name is durable and older ones are gone
+        self._failure: str | None = None
+        self._open_or_create()
+
+    @property
+    def topics_directory(self) -> str:
+        return f"{self.directory}/topics"
+
+    def refresh(self) -> None:
+        """See what other processes have committed. Two cheap system calls if there is nothing new."""
+        with self.lock:
+            self.check_usable()
+            if not self._committing and self._journal.has_new():
+                with self.errors():
+                    self._read_journal(locked=False)
+
+    @contextlib.contextmanager
+    def appending(self) -> Iterator[None]:
+        """Sole writer of all processes, with everything applied that others have committed."""
+        with self._append, self.errors():
+            self.check_usable()
+            lock = self._files.lock(f"{self.directory}/append.lock", wait=True)
+            assert lock is not None
+            try:
+                self._catch_up()
+                yield
+                self._roll_if_long()
+            finally:
+                lock.release()
+
+    def write(self, record: Record) -> None:
+        """Commit a record and apply it. Caller is in `appending`. After an OSError it is not in the commit log."""
+        with self.lock:
+            self._committing = True
+        try:
+            written = self._journal.append(record)
+            with self.lock:
+                self._journal.advance(written)
+                self.state.apply(record)
+        except LogCorrupt as e:
+            self._failure = f"it must be opened again: {e}"
+            raise
+        finally:
+            self._committing = False
+
+    def close(self) -> None:
+        with self._append, self.lock:
+            self._failure = "it was closed"
+            self.segments.close()
+            self._journal.close()
+
+    def check_usable(self) -> None:
+        if self._failure is not None:
+            raise LogError(f"the log in {self.directory} cannot be used: {self._failure}")
+
+    @contextlib.contextmanager
+    def errors(self) -> Iterator[None]:
+        """OSErrors as errors of the log."""
+        try:
+            yield
+        except OSError as e:
+            if is_full(e):
+                raise LogFull(f"no space left for the log in {self.directory}: {e}") from e
+            raise LogError(f"the log in {self.directory} cannot be read or written: {e}") from e
+
+    def _open_or_create(self) -> None:
+        with self.errors():
+            self._files.makedirs(self.topics_directory)
+            journal = Journal.open(self._files, self.directory)
+            if journal is None:
+                lock = self._files.lock(f"{self.directory}/append.lock", wait=True)
+                assert lock is not None
+                try:
+                    journal = Journal.open(self._files, self.directory) or self._create_journal()
+                finally:
+                    lock.release()
+            self._journal = journal
+            self._read_journal(locked=False)
+            if self._journal.has_new():  # the remainder of a crash, or a writer at work
+                with self.appending():
+                    pass
+            try:
+                self._check_lengths()
+            except LogCorrupt:
+                with self.appending():  # a topic may have been deleted meanwhile: look again while nobody writes
+                    self._check_lengths()
+
+    def _check_lengths(self) -> None:
+        for topic in self.state.topics.values():
+            for partition in topic.partitions:
+                if partition.segments:
+                    self.segments.check_length(partition.segments[-1])
+
+    def _create_journal(self) -> Journal:
+        self._files.fsync_dir(os.path.dirname(self.directory))
+        self._files.fsync_dir(self.directory)
+        return Journal.create(self._files, self.directory, 0, self.state.snapshot())
+
+    def _read_journal(self, *, locked: bool) -> None:
+        """Apply what is new in the commit log. Caller holds `lock`, except at opening."""
+        while True:
+            records = self._journal.read(locked=locked)
+            for record in records:
+                self.state.apply(record)
+                self._foreign_frames = True
+            if self._journal.is_current():
+                return
+            newer = Journal.open(self._files, self.directory)
+            if newer is None:
+                raise LogCorrupt(f"{self.directory} has lost its commit log")
+            self._journal.close()
+            self._journal = newer
+
+    def _catch_up(self) -> None:
+        with self.lock:
+            self._read_journal(locked=True)
+        self._journal.cut_tail()
+        if self._foreign_frames:
+            # Their writer may have died before its fsync. A frame of ours must not be durable before them.
+            self._journal.fsync()
+            self._foreign_frames = False
+        if self._journal.generation != self._owned_generation:
+            self._files.fsync_dir(self.directory)  # or before it made the name of this generation durable
+            self._journal.remove_older()
+            self._owned_generation = self._journal.generation
+        if not self._tidied:
+            self._tidy()
+            self._tidied = True
+
+    def _roll_if_long(self) -> None:
+        """Start a new generation of the commit log when this one takes long to read. Without space it grows on."""
+        journal = self._journal
+        if journal.end - journal.snapshot_end <= max(ROLL_BYTES, _ROLL_SNAPSHOTS * journal.snapshot_end):
+            return
+        try:
+            with self.lock:
+                for topic in self.state.topics.values():
+                    for partition in topic.partitions:
+                        for segment in partition.segments:
+                            self.segments.write_index(segment)
+            newer = Journal.create(self._files, self.directory, journal.generation + 1, self.state.snapshot())
+        except OSError as e:
+            if not is_full(e):
+                raise
+            return
+        with self.lock:
+            self._journal = newer
+            self._owned_generation = newer.generation
+        journal.close()
+        newer.remove_older()
+
+    def _tidy(self) -> None:
+        """Remove files that crashes or other processes left and no record names."""
+        keep = {os.path.basename(redo_path(self.directory, n)) for n in self.state.redo_files()}
+        for name in self._files.listdir(self.directory):
+            if name.startswith("redo-") and name not in keep:
+                self._files.unlink(f"{self.directory}/{name}")
+        known = {os.path.basename(t.partitions[0].directory): t for t in self.state.topics.values()}
+        for name in self._files.listdir(self.topics_directory):
+            directory = f"{self.topics_directory}/{name}"
+            segments = [s.path for p in known[name].partitions for s in p.segments] if name in known else []
+            keep = {os.path.basename(path).rpartition(".")[0] for path in segments}
+            for file in self._files.listdir(directory):
+                if file.rpartition(".")[0] not in keep:
+                    self._files.unlink(f"{directory}/{file}")
+            if name not in known:
+                self._files.rmdir(directory)

@@ -1,0 +1,252 @@
+"""EmbeddedLog: the log in a directory. Opening, seeing other processes' commits, the commit itself, admin.
+
+A commit, under the append lock (one flock for all processes): see foreign commits -> check the epoch -> assign offsets
+and write data -> fsync it -> write and fsync the commit record -> apply the record in memory. Readers see the last step
+only, all partitions at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+
+import pyarrow as pa
+
+from runtime.errors import Fenced, InstanceRunning, LogCorrupt, LogError, OffsetOutOfRange, TopicMissing
+from runtime.log.base import EARLIEST, Admin, Consumer, Position, Producer, Reader, TopicInfo, TopicPartition
+from runtime.log.clients import LogConsumer, LogProducer, LogReader, check_topic_name
+from runtime.log.embedded.ledger import Ledger
+from runtime.log.embedded.records import AdvanceStart, Commit, CreateTopic, DeleteTopic, InitProducer, TrimRedo
+from runtime.log.embedded.state import Partition, Topic, topic_directory
+from runtime.log.embedded.writer import Writer, read_redo, redo_path
+from runtime.log.files import DiskFiles, Files, Lock
+from runtime.log.transaction import Transaction
+
+
+class EmbeddedLog:
+    """The log in the directory `path`, made if missing. Safe for many threads and many processes."""
+
+    supports_redo = True
+
+    def __init__(self, path: str | os.PathLike[str], files: Files | None = None) -> None:
+        self._files: Files = files or DiskFiles()
+        self._directory = os.path.abspath(path)
+        self._ledger = Ledger(self._files, self._directory)
+        self._lock, self._state, self._segments = self._ledger.lock, self._ledger.state, self._ledger.segments
+        self._instance: Lock | None = None
+
+    # Factory of clients
+
+    def admin(self) -> Admin:
+        return self
+
+    def reader(self, tp: TopicPartition, offset: int = EARLIEST) -> Reader:
+        self.check_partition(tp)
+        return LogReader(self, tp, offset)
+
+    def consumer(self, client_id: str) -> Consumer:
+        return LogConsumer(self, client_id)
+
+    def producer(self, transactional_id: str) -> Producer:
+        with self._ledger.appending():
+            known = self._state.producers.get(transactional_id)
+            epoch = known.epoch + 1 if known else 1
+            self._ledger.write(InitProducer(transactional_id, epoch))
+        return LogProducer(self, transactional_id, epoch)
+
+    def last_sequence(self, transactional_id: str) -> int:
+        self.refresh()
+        with self._lock:
+            known = self._state.producers.get(transactional_id)
+            return known.sequence if known else 0
+
+    def redo_after(self, transactional_id: str, sequence: int) -> Iterator[tuple[int, bytes]]:
+        self.refresh()
+        with self._lock:
+            known = self._state.producers.get(transactional_id)
+            if known is None:
+                return iter(())
+            if known.redo_lost > sequence:
+                raise LogCorrupt(
+                    f"redo of {transactional_id} after commit {sequence} is asked for, but it was trimmed up to {known.redo_lost}"
+                )
+            wanted = [r for r in known.redo if r.sequence > sequence]
+        return ((r.sequence, read_redo(self._files, self._directory, r)) for r in wanted)
+
+    def trim_redo(self, transactional_id: str, sequence: int) -> None:
+        with self._ledger.appending():
+            known = self._state.producers.get(transactional_id)
+            if known is None or not any(r.sequence <= sequence for r in known.redo):
+                return
+            before = self._state.redo_files()
+            self._ledger.write(TrimRedo(transactional_id, sequence))
+            for number in sorted(before - self._state.redo_files()):
+                self._segments.remove(redo_path(self._directory, number))
+
+    def hold(self, transactional_id: str) -> None:
+        path = f"{self._directory}/instance.lock"
+        lock = self._files.lock(path, wait=False)
+        if lock is None:
+            file = self._files.open(path)
+            holder = file.pread(0, 4096).decode(errors="replace").partition(" ")
+            file.close()
+            raise InstanceRunning(f"process {holder[0] or 'unknown'} runs {holder[2]} on {self._directory}")
+        lock.write(f"{os.getpid()} {transactional_id}")
+        self._instance = lock
+
+    def close(self) -> None:
+        self._ledger.close()
+        if self._instance is not None:
+            self._instance.release()
+            self._instance = None
+
+    # Admin
+
+    def create_topic(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> TopicInfo:
+        check_topic_name(name)
+        if partitions < 1:
+            raise LogError(f"topic {name}: {partitions} partitions")
+        if name not in self.topics():
+            with self._ledger.appending():
+                if name not in self._state.topics:
+                    topic_id = self._state.next_topic_id
+                    self._files.makedirs(f"{self._ledger.topics_directory}/{topic_directory(name, topic_id)}")
+                    self._files.fsync_dir(self._ledger.topics_directory)
+                    self._ledger.write(CreateTopic(topic_id, name, partitions, dict(config or {})))
+        with self._lock:
+            info = self._topic(name).info
+        if info.partitions != partitions:
+            raise LogError(f"topic {name} exists with {info.partitions} partitions, not {partitions}")
+        return info
+
+    def delete_topic(self, name: str) -> None:
+        with self._ledger.appending():
+            topic = self._topic(name)
+            self._ledger.write(DeleteTopic(topic.id))
+            for partition in topic.partitions:
+                for segment in partition.segments:
+                    self._segments.remove(segment.path)
+            self._files.rmdir(topic.partitions[0].directory)
+
+    def topics(self) -> dict[str, TopicInfo]:
+        self.refresh()
+        with self._lock:
+            return {name: topic.info for name, topic in self._state.topics.items()}
+
+    def begin_offset(self, tp: TopicPartition) -> int:
+        self.refresh()
+        return self.bounds(tp)[0]
+
+    def end_offset(self, tp: TopicPartition) -> int:
+        self.refresh()
+        return self.bounds(tp)[1]
+
+    def end_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        self.refresh()
+        ends = {}
+        with self._lock:
+            for tp in tps:
+                with contextlib.suppress(TopicMissing):
+                    ends[tp] = self.bounds(tp)[1]
+        return ends
+
+    def ask_end_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:
+        answer: Future[dict[TopicPartition, int]] = Future()
+        answer.set_result(self.end_offsets(tps))
+        return answer
+
+    def committed(self, group: str) -> dict[TopicPartition, Position]:
+        self.refresh()
+        with self._lock:
+            return self._state.committed(group)
+
+    def drop_before(self, tp: TopicPartition, offset: int) -> None:
+        """Records below `offset` are gone (retention); files go as whole segments do."""
+        with self._ledger.appending():
+            partition = self._partition(tp)
+            if offset > partition.end_offset:
+                raise LogError(f"{tp}: {offset} is above the end {partition.end_offset}")
+            before = [s.path for s in partition.segments]
+            self._ledger.write(AdvanceStart(self._state.topics[tp.topic].id, tp.partition, offset))
+            for path in before[: len(before) - len(partition.segments)]:
+                self._segments.remove(path)
+
+    # What readers use
+
+    def refresh(self) -> None:
+        self._ledger.refresh()
+
+    def bounds(self, tp: TopicPartition) -> tuple[int, int]:
+        with self._lock:
+            partition = self._partition(tp)
+            return partition.start_offset, partition.end_offset
+
+    def stored(self, tp: TopicPartition, offset: int) -> pa.RecordBatch | None:
+        with self._lock:
+            self._ledger.check_usable()
+            partition = self._partition(tp)
+            if offset >= partition.end_offset:
+                return None
+            segment = partition.segment_of(offset)
+            if not segment.covers(offset):
+                self._segments.load_index(segment)
+            stored = segment.locate(offset)
+        try:
+            return self._segments.read(stored)
+        except FileNotFoundError as e:
+            self.refresh()
+            begin, _ = self.bounds(tp)
+            if offset < begin:
+                raise OffsetOutOfRange(f"{tp}: records {offset} to {begin - 1} are gone") from e
+            raise LogCorrupt(f"{stored.path} is missing") from e
+
+    # What producers use
+
+    def check_partition(self, tp: TopicPartition) -> None:
+        with self._lock:
+            if tp.topic not in self._state.topics:
+                self.refresh()
+            self._partition(tp)
+
+    def check_epoch(self, transactional_id: str, epoch: int) -> None:
+        self.refresh()
+        with self._lock:
+            newest = self._state.producers[transactional_id].epoch
+        if newest != epoch:
+            raise Fenced(f"producer {transactional_id} has epoch {epoch}, but a newer one has epoch {newest}")
+
+    def commit(self, transactional_id: str, epoch: int, transaction: Transaction) -> int:
+        batches = transaction.batches()
+        with self._ledger.appending():
+            self.check_epoch(transactional_id, epoch)
+            for tp, _ in batches:
+                self._partition(tp)
+            for _, tp in transaction.positions:
+                self._partition(tp)
+            writer = Writer(self._files, self._segments, self._directory, self._state)
+            try:
+                record = writer.write(transactional_id, epoch, transaction, batches)
+                self._commit(writer, record)
+            except OSError:  # the record is not in the commit log; where that is unknown the error is LogCorrupt
+                with contextlib.suppress(OSError):  # see Writer.undo
+                    writer.undo()
+                raise
+            return record.sequence
+
+    def _commit(self, writer: Writer, record: Commit) -> None:
+        writer.make_durable()
+        self._ledger.write(record)
+
+    def _topic(self, name: str) -> Topic:
+        topic = self._state.topics.get(name)
+        if topic is None:
+            raise TopicMissing(f"there is no topic {name}")
+        return topic
+
+    def _partition(self, tp: TopicPartition) -> Partition:
+        partitions = self._topic(tp.topic).partitions
+        if not 0 <= tp.partition < len(partitions):
+            raise LogError(f"topic {tp.topic} has {len(partitions)} partitions, none with number {tp.partition}")
+        return partitions[tp.partition]

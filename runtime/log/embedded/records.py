@@ -1,0 +1,152 @@
+"""What the commit log says: one record per frame, msgpack arrays tagged by kind (see FORMAT.md).
+
+Fields may be added at the end of a record, with a default; none is ever removed or reordered.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Append(msgspec.Struct, frozen=True, array_like=True):
+    """One stored batch: where it lies and what it holds. segment: the base offset that names the segment file."""
+
+    topic_id: int
+    partition: int
+    segment: int
+    start: int
+    length: int
+    base_offset: int
+    rows: int
+    max_timestamp: int
+
+
+class GroupPosition(msgspec.Struct, frozen=True, array_like=True):
+    """A committed position of a group."""
+
+    group: str
+    topic_id: int
+    partition: int
+    offset: int
+    metadata: str
+
+
+class Redo(msgspec.Struct, frozen=True, array_like=True):
+    """Where a redo payload lies: bytes [start, start + length) of redo file number `file`."""
+
+    sequence: int
+    file: int
+    start: int
+    length: int
+    crc: int
+
+
+class Commit(msgspec.Struct, frozen=True, array_like=True, tag="commit"):
+    """A transaction. It exists if and only if this record is whole in the commit log."""
+
+    transactional_id: str
+    epoch: int
+    sequence: int
+    appends: list[Append]
+    positions: list[GroupPosition]
+    redo: Redo | None = None
+
+
+class CreateTopic(msgspec.Struct, frozen=True, array_like=True, tag="create_topic"):
+    """A new topic; its id is never used again."""
+
+    topic_id: int
+    name: str
+    partitions: int
+    config: dict[str, str]
+
+
+class DeleteTopic(msgspec.Struct, frozen=True, array_like=True, tag="delete_topic"):
+    """A topic, its records and all positions in it are gone."""
+
+    topic_id: int
+
+
+class AdvanceStart(msgspec.Struct, frozen=True, array_like=True, tag="advance_start"):
+    """Records of a partition below `offset` are gone (retention)."""
+
+    topic_id: int
+    partition: int
+    offset: int
+
+
+class InitProducer(msgspec.Struct, frozen=True, array_like=True, tag="init_producer"):
+    """A new producer of that id; producers of an older epoch are fenced."""
+
+    transactional_id: str
+    epoch: int
+
+
+class TrimRedo(msgspec.Struct, frozen=True, array_like=True, tag="trim_redo"):
+    """Redo payloads of commits up to `sequence` are gone."""
+
+    transactional_id: str
+    sequence: int
+
+
+class SegmentImage(msgspec.Struct, frozen=True, array_like=True):
+    """A segment in a snapshot. index_bytes: how much of its index file belongs to it."""
+
+    base: int
+    length: int
+    end_offset: int
+    max_timestamp: int
+    index_bytes: int
+
+
+class PartitionImage(msgspec.Struct, frozen=True, array_like=True):
+    """A partition in a snapshot."""
+
+    start_offset: int
+    end_offset: int
+    segments: list[SegmentImage]
+
+
+class TopicImage(msgspec.Struct, frozen=True, array_like=True):
+    """A topic in a snapshot."""
+
+    topic_id: int
+    name: str
+    config: dict[str, str]
+    partitions: list[PartitionImage]
+
+
+class ProducerImage(msgspec.Struct, frozen=True, array_like=True):
+    """A producer in a snapshot. redo_lost: the last commit whose redo payload was trimmed."""
+
+    transactional_id: str
+    epoch: int
+    sequence: int
+    redo_lost: int
+    redo: list[Redo]
+
+
+class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag="snapshot"):
+    """Everything that earlier generations of the commit log said; the first record of each generation."""
+
+    next_topic_id: int
+    topics: list[TopicImage]
+    positions: list[GroupPosition]
+    producers: list[ProducerImage]
+    redo_file: int
+    redo_end: int
+
+
+Record = Commit | CreateTopic | DeleteTopic | AdvanceStart | InitProducer | TrimRedo | Snapshot
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Record)
+
+
+def encode(record: Record) -> bytes:
+    return _encoder.encode(record)
+
+
+def decode(payload: bytes | memoryview) -> Record:
+    """The record; msgspec.DecodeError (or its ValidationError) if it is none."""
+    return _decoder.decode(payload)

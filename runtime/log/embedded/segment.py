@@ -1,0 +1,230 @@
+"""Segment files: Arrow IPC streams. How batches become bytes, and how bytes become batches without a copy.
+
+A segment is the schema message and then record-batch messages, each aligned to eight bytes: pyarrow reads it as a
+stream. Bodies are not compressed (figures in FORMAT.md), so a batch read is a view of the mapped file.
+"""
+
+from __future__ import annotations
+
+import errno
+import resource
+import struct
+import threading
+import zlib
+from array import array
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from runtime.errors import LogCorrupt
+from runtime.log.base import RECORD_SCHEMA
+from runtime.log.embedded.state import Segment, Stored
+from runtime.log.files import PAGE, File, Files
+
+HEADER: pa.Buffer = RECORD_SCHEMA.serialize()
+# Batches are mapped through windows of this size: large enough that many small batches share one, small enough that
+# windows nobody uses any more give their pages back soon. Kept open beyond their use: at most this many.
+WINDOW_BYTES = 8 << 20
+WINDOWS_KEPT = 16
+# Segments kept open for writing: a share of what the system lets a process open.
+_APPENDERS_KEPT = max(16, min(1024, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
+_BLOCK = struct.Struct("<II")  # entries, crc32 of them
+_ENTRY_BYTES = 16
+
+
+def encode(base_offset: int, records: pa.RecordBatch) -> pa.Buffer:
+    """Records (PRODUCE_SCHEMA) as one record-batch message with their offsets."""
+    offsets = pa.array(np.arange(base_offset, base_offset + records.num_rows, dtype=np.int64))
+    columns = [_tight(c) for c in records.columns]
+    return pa.RecordBatch.from_arrays([offsets, *columns], schema=RECORD_SCHEMA).serialize()
+
+
+def _tight(column: pa.Array) -> pa.Array:
+    """The column without the unused end of its offsets: the IPC writer stores them whole for a slice from row 0."""
+    if column.offset == 0 and column.type == pa.binary():
+        valid, offsets, data = column.buffers()
+        if offsets is not None and offsets.size > 4 * len(column) + 128:
+            tight = [valid, offsets.slice(0, 4 * (len(column) + 1)), data]
+            return pa.Array.from_buffers(column.type, len(column), tight, column.null_count)
+    elif pa.types.is_list(column.type):
+        if column.null_count == len(column):
+            return pa.nulls(len(column), column.type)
+        if column.nbytes * 2 < sum(b.size for b in column.buffers() if b is not None):
+            return pa.concat_arrays([column, column.slice(0, 0)])
+    return column
+
+
+class SegmentFiles:
+    """Reads and writes segment files and their indexes. Reading is for any thread, writing under the append lock."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._lock = threading.Lock()  # guards _windows
+        self._windows: OrderedDict[tuple[str, int], pa.Buffer] = OrderedDict()
+        self._appenders: OrderedDict[str, File] = OrderedDict()
+
+    def read(self, stored: Stored) -> pa.RecordBatch:
+        """A stored batch as a view of the mapped file. FileNotFoundError if the segment is gone."""
+        window, at = self._window(stored.path, stored.start, stored.stop)
+        try:
+            batch = pa.ipc.read_record_batch(window.slice(at, stored.stop - stored.start), RECORD_SCHEMA)
+        except (pa.ArrowInvalid, OSError) as e:
+            raise LogCorrupt(f"{stored.path}: no Arrow batch at byte {stored.start}: {e}") from e
+        if batch.num_rows == 0 or batch.column(0)[0].as_py() != stored.base:
+            raise LogCorrupt(
+                f"{stored.path}: the batch at byte {stored.start} does not begin with offset {stored.base}"
+            )
+        return batch
+
+    def load_index(self, segment: Segment) -> None:
+        """Bring the places of all batches of a segment into memory: from its index file, where that is not whole (it
+        is written without fsync) from the segment itself.
+        """
+        limit = segment.starts[0] if segment.starts else segment.length
+        bases, starts = self._read_index(segment, limit)
+        if segment.starts or segment.length > HEADER.size:
+            self._scan(segment, bases, starts, limit)
+        segment.bases, segment.starts = bases + segment.bases, starts + segment.starts
+
+    def write_index(self, segment: Segment) -> None:
+        """Add to the index file what it lacks; the next snapshot says how long it is."""
+        bases, starts = segment.not_indexed()
+        if not bases:
+            return
+        block = np.stack([np.asarray(bases, "<i8"), np.asarray(starts, "<i8")], axis=1).tobytes()
+        file = self._files.open(_index_path(segment.path), create=True)
+        try:
+            file.pwrite(segment.index_bytes, [_BLOCK.pack(len(bases), zlib.crc32(block)), block])
+        finally:
+            file.close()
+        segment.index_bytes += _BLOCK.size + len(block)
+        segment.indexed_to = segment.length
+
+    def appender(self, path: str, committed: int) -> tuple[File, bool]:
+        """The segment for writing, and whether it was made by this call. Bytes after `committed` are removed."""
+        file = self._appenders.get(path)
+        created = file is None and committed == 0
+        if file is None:
+            file = self._files.open(path, create=created, write=True)
+            while len(self._appenders) >= _APPENDERS_KEPT:
+                _, idle = self._appenders.popitem(last=False)
+                idle.fsync()  # it may have been written by the transaction that asks for one more
+                idle.close()
+            self._appenders[path] = file
+        self._appenders.move_to_end(path)
+        size = file.size()
+        if size < committed:
+            raise LogCorrupt(f"{path} has {size} bytes, but {committed} are committed")
+        if size > committed:  # left by a crash or an aborted commit
+            file.truncate(committed)
+        return file, created
+
+    def fsync(self, paths: Sequence[str]) -> None:
+        """What was written to these segments is durable when this returns."""
+        self._files.fsync_all([self._appenders[p] for p in paths if p in self._appenders])
+
+    def check_length(self, segment: Segment) -> None:
+        """LogCorrupt if a committed byte is missing."""
+        try:
+            file = self._files.open(segment.path)
+        except FileNotFoundError as e:
+            raise LogCorrupt(f"{segment.path} is missing, but {segment.length} bytes of it are committed") from e
+        size = file.size()
+        file.close()
+        if size < segment.length:
+            raise LogCorrupt(f"{segment.path} has {size} bytes, but {segment.length} are committed")
+
+    def remove(self, path: str) -> None:
+        """Unlink a segment and its index. Batches already read stay valid."""
+        self.forget(path)
+        with self._lock:
+            for key in [k for k in self._windows if k[0] == path]:
+                del self._windows[key]
+        self._files.unlink(path)
+        self._files.unlink(_index_path(path))
+
+    def forget(self, path: str) -> None:
+        """Close the writing handle of a segment."""
+        file = self._appenders.pop(path, None)
+        if file is not None:
+            file.close()
+
+    def close(self) -> None:
+        for path in list(self._appenders):
+            self.forget(path)
+        with self._lock:
+            self._windows.clear()
+
+    def _window(self, path: str, start: int, stop: int) -> tuple[pa.Buffer, int]:
+        """A mapped buffer with bytes [start, stop) of a file, and where in it `start` is."""
+        first = start // WINDOW_BYTES * WINDOW_BYTES
+        key = (path, first)
+        with self._lock:
+            window = self._windows.get(key)
+            if window is not None and first + window.size >= stop:
+                self._windows.move_to_end(key)
+                return window, start - first
+        file = self._files.open(path)
+        try:
+            if file.size() < stop:
+                raise LogCorrupt(f"{path} has {file.size()} bytes, but {stop} are committed")
+            if stop - first > 2 * WINDOW_BYTES:  # one large batch: its own mapping, gone with its last reader
+                own = start // PAGE * PAGE
+                return file.map(own, stop - own), start - own
+            window = file.map(first, max(stop - first, WINDOW_BYTES))
+        finally:
+            file.close()
+        with self._lock:
+            self._windows[key] = window
+            while len(self._windows) > WINDOWS_KEPT:
+                self._windows.popitem(last=False)
+        return window, start - first
+
+    def _read_index(self, segment: Segment, limit: int) -> tuple[array[int], array[int]]:
+        bases, starts = array("q"), array("q")
+        if not segment.index_bytes or not self._files.exists(_index_path(segment.path)):
+            return bases, starts
+        file = self._files.open(_index_path(segment.path))
+        data = file.pread(0, segment.index_bytes)
+        file.close()
+        at = 0
+        while at + _BLOCK.size <= len(data):
+            count, crc = _BLOCK.unpack_from(data, at)
+            block = data[at + _BLOCK.size : at + _BLOCK.size + count * _ENTRY_BYTES]
+            if count == 0 or len(block) < count * _ENTRY_BYTES or zlib.crc32(block) != crc:
+                break
+            entries = np.frombuffer(block, "<i8").reshape(-1, 2)
+            entries = entries[entries[:, 1] < limit]
+            bases.extend(entries[:, 0].tolist())
+            starts.extend(entries[:, 1].tolist())
+            at += _BLOCK.size + count * _ENTRY_BYTES
+        return bases, starts
+
+    def _scan(self, segment: Segment, bases: array[int], starts: array[int], limit: int) -> None:
+        """Append the batches of bytes [end of the last one in `starts`, limit), read from the segment."""
+        # The last known batch is read again, because its end is not known.
+        at = starts.pop() if starts else HEADER.size
+        if bases:
+            bases.pop()
+        window, shift = self._window(segment.path, at, limit) if limit > at else (pa.py_buffer(b""), 0)
+        source = pa.BufferReader(window.slice(shift, limit - at))
+        reader = pa.ipc.MessageReader.open_stream(source)
+        while at + source.tell() < limit:
+            start = at + source.tell()
+            try:
+                message = reader.read_next_message()
+                first = pa.ipc.read_record_batch(message, RECORD_SCHEMA).column(0)[0].as_py()
+            except (StopIteration, pa.ArrowInvalid, OSError, IndexError) as e:
+                raise LogCorrupt(f"{segment.path}: no Arrow batch at byte {start}: {e}") from e
+            bases.append(first)
+            starts.append(start)
+
+
+def _index_path(segment_path: str) -> str:
+    return segment_path.removesuffix(".arrows") + ".index"
+
+
+def is_full(error: OSError) -> bool:
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

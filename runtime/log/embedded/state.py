@@ -1,0 +1,268 @@
+"""What the log knows after reading its commit log: topics, partitions, segments, positions, producers. No I/O.
+
+`apply` is the only thing that changes it; the caller holds the log's state lock.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, field
+
+from runtime.errors import LogCorrupt
+from runtime.log.base import Position, TopicInfo, TopicPartition
+from runtime.log.embedded.records import (
+    AdvanceStart,
+    Append,
+    Commit,
+    CreateTopic,
+    DeleteTopic,
+    GroupPosition,
+    InitProducer,
+    PartitionImage,
+    ProducerImage,
+    Record,
+    Redo,
+    SegmentImage,
+    Snapshot,
+    TopicImage,
+    TrimRedo,
+)
+
+
+class Segment:
+    """A segment file up to its committed length.
+
+    bases, starts: offset and byte at which each stored batch begins, from some batch on to the last. Batches before byte
+    `indexed_to` are in the index file too (its first `index_bytes`); those of them that are not in memory are loaded when
+    somebody reads them.
+    """
+
+    __slots__ = (
+        "base",
+        "bases",
+        "end_offset",
+        "index_bytes",
+        "indexed_to",
+        "length",
+        "max_timestamp",
+        "path",
+        "starts",
+    )
+
+    def __init__(self, path: str, image: SegmentImage) -> None:
+        self.path = path
+        self.base, self.length, self.end_offset = image.base, image.length, image.end_offset
+        self.max_timestamp, self.index_bytes = image.max_timestamp, image.index_bytes
+        self.indexed_to = image.length
+        self.bases, self.starts = array("q"), array("q")
+
+    def image(self) -> SegmentImage:
+        return SegmentImage(self.base, self.length, self.end_offset, self.max_timestamp, self.index_bytes)
+
+    def append(self, a: Append) -> None:
+        self.bases.append(a.base_offset)
+        self.starts.append(a.start)
+        self.length = a.start + a.length
+        self.end_offset = a.base_offset + a.rows
+        self.max_timestamp = max(self.max_timestamp, a.max_timestamp)
+
+    def covers(self, offset: int) -> bool:
+        """Whether the index in memory knows the batch of this offset."""
+        return len(self.bases) > 0 and self.bases[0] <= offset
+
+    def not_indexed(self) -> tuple[array[int], array[int]]:
+        """Bases and starts of the batches that the index file lacks."""
+        i = bisect_left(self.starts, self.indexed_to)
+        return self.bases[i:], self.starts[i:]
+
+    def locate(self, offset: int) -> Stored:
+        """The stored batch with this offset, or the next one after a gap. Only if it `covers` the offset."""
+        i = max(bisect_right(self.bases, offset) - 1, 0)
+        last = i + 1 == len(self.bases)
+        stop = self.length if last else self.starts[i + 1]
+        end_offset = self.end_offset if last else self.bases[i + 1]
+        return Stored(self.path, self.starts[i], stop, self.bases[i], end_offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A stored batch: bytes [start, stop) of a segment file, offsets [base, end_offset)."""
+
+    path: str
+    start: int
+    stop: int
+    base: int
+    end_offset: int
+
+
+class Partition:
+    """Segments in offset order; the last one is written to."""
+
+    __slots__ = ("directory", "end_offset", "number", "segments", "start_offset")
+
+    def __init__(self, directory: str, number: int) -> None:
+        self.directory, self.number = directory, number
+        self.start_offset = self.end_offset = 0
+        self.segments: list[Segment] = []
+
+    def segment_path(self, base: int) -> str:
+        return f"{self.directory}/{self.number}-{base:020}.arrows"
+
+    def segment_of(self, offset: int) -> Segment:
+        i = bisect_right(self.segments, offset, key=lambda s: s.base) - 1
+        return self.segments[max(i, 0)]
+
+    def restore(self, image: PartitionImage) -> None:
+        self.start_offset, self.end_offset = image.start_offset, image.end_offset
+        self.segments = [Segment(self.segment_path(s.base), s) for s in image.segments]
+
+    def append(self, a: Append) -> None:
+        if a.base_offset != self.end_offset:
+            raise LogCorrupt(f"{self.segment_path(a.segment)}: offset {a.base_offset} follows {self.end_offset}")
+        if not self.segments or self.segments[-1].base != a.segment:
+            image = SegmentImage(a.segment, a.start, a.base_offset, a.max_timestamp, 0)
+            self.segments.append(Segment(self.segment_path(a.segment), image))
+        self.segments[-1].append(a)
+        self.end_offset = a.base_offset + a.rows
+
+    def advance_start(self, offset: int) -> None:
+        """Forget records below; whole segments go, the last one stays because it is written to."""
+        self.start_offset = max(self.start_offset, offset)
+        while len(self.segments) > 1 and self.segments[0].end_offset <= self.start_offset:
+            self.segments.pop(0)
+
+
+@dataclass(slots=True)
+class Topic:
+    """A topic and its partitions by number."""
+
+    id: int
+    info: TopicInfo
+    partitions: list[Partition]
+
+
+@dataclass(slots=True)
+class ProducerState:
+    """redo_lost: the highest sequence whose redo payload was trimmed away."""
+
+    epoch: int = 0
+    sequence: int = 0
+    redo_lost: int = 0
+    redo: list[Redo] = field(default_factory=list)
+
+
+class LogState:
+    """The whole of it. `directory`: where topics' directories lie."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self.next_topic_id = 1
+        self.topics: dict[str, Topic] = {}
+        self.by_id: dict[int, Topic] = {}
+        self.groups: dict[str, dict[tuple[int, int], Position]] = {}
+        self.producers: dict[str, ProducerState] = {}
+        self.redo_file = self.redo_end = 0
+
+    def apply(self, record: Record) -> None:
+        match record:
+            case Commit():
+                self._commit(record)
+            case CreateTopic():
+                empty = [PartitionImage(0, 0, [])] * record.partitions
+                self._add_topic(TopicImage(record.topic_id, record.name, record.config, empty))
+                self.next_topic_id = record.topic_id + 1
+            case DeleteTopic():
+                self._drop_topic(record.topic_id)
+            case AdvanceStart():
+                self.by_id[record.topic_id].partitions[record.partition].advance_start(record.offset)
+            case InitProducer():
+                self._producer(record.transactional_id).epoch = record.epoch
+            case TrimRedo():
+                self._trim_redo(record)
+            case Snapshot():
+                self._restore(record)
+
+    def snapshot(self) -> Snapshot:
+        topics = [
+            TopicImage(
+                t.id,
+                t.info.name,
+                dict(t.info.config),
+                [PartitionImage(p.start_offset, p.end_offset, [s.image() for s in p.segments]) for p in t.partitions],
+            )
+            for t in self.topics.values()
+        ]
+        positions = [
+            GroupPosition(group, topic_id, partition, p.offset, p.metadata)
+            for group, entries in self.groups.items()
+            for (topic_id, partition), p in entries.items()
+        ]
+        producers = [
+            ProducerImage(i, p.epoch, p.sequence, p.redo_lost, list(p.redo)) for i, p in self.producers.items()
+        ]
+        return Snapshot(self.next_topic_id, topics, positions, producers, self.redo_file, self.redo_end)
+
+    def redo_files(self) -> set[int]:
+        """Numbers of the redo files that hold a payload somebody may ask for, and of the one written to."""
+        return {self.redo_file} | {r.file for p in self.producers.values() for r in p.redo}
+
+    def committed(self, group: str) -> dict[TopicPartition, Position]:
+        entries = self.groups.get(group, {})
+        return {TopicPartition(self.by_id[t].info.name, p): position for (t, p), position in entries.items()}
+
+    def _commit(self, record: Commit) -> None:
+        for a in record.appends:
+            self.by_id[a.topic_id].partitions[a.partition].append(a)
+        for g in record.positions:
+            if g.topic_id in self.by_id:
+                self.groups.setdefault(g.group, {})[g.topic_id, g.partition] = Position(g.offset, g.metadata)
+        producer = self._producer(record.transactional_id)
+        producer.sequence = record.sequence
+        if record.redo is not None:
+            producer.redo.append(record.redo)
+            self.redo_file, self.redo_end = record.redo.file, record.redo.start + record.redo.length
+
+    def _trim_redo(self, record: TrimRedo) -> None:
+        producer = self._producer(record.transactional_id)
+        gone = [r.sequence for r in producer.redo if r.sequence <= record.sequence]
+        producer.redo = producer.redo[len(gone) :]
+        producer.redo_lost = max([producer.redo_lost, *gone])
+        if self.redo_end and not any(p.redo for p in self.producers.values()):
+            self.redo_file, self.redo_end = self.redo_file + 1, 0
+
+    def _producer(self, transactional_id: str) -> ProducerState:
+        return self.producers.setdefault(transactional_id, ProducerState())
+
+    def _add_topic(self, image: TopicImage) -> None:
+        info = TopicInfo(image.name, len(image.partitions), image.config)
+        directory = f"{self._directory}/{topic_directory(image.name, image.topic_id)}"
+        topic = Topic(image.topic_id, info, [Partition(directory, i) for i in range(info.partitions)])
+        for partition, partition_image in zip(topic.partitions, image.partitions, strict=True):
+            partition.restore(partition_image)
+        self.topics[image.name] = self.by_id[image.topic_id] = topic
+
+    def _drop_topic(self, topic_id: int) -> None:
+        topic = self.by_id.pop(topic_id)
+        del self.topics[topic.info.name]
+        for entries in self.groups.values():
+            for key in [k for k in entries if k[0] == topic_id]:
+                del entries[key]
+
+    def _restore(self, image: Snapshot) -> None:
+        self.next_topic_id = image.next_topic_id
+        self.topics, self.by_id, self.groups = {}, {}, {}
+        for topic in image.topics:
+            self._add_topic(topic)
+        for g in image.positions:
+            self.groups.setdefault(g.group, {})[g.topic_id, g.partition] = Position(g.offset, g.metadata)
+        self.producers = {
+            p.transactional_id: ProducerState(p.epoch, p.sequence, p.redo_lost, list(p.redo)) for p in image.producers
+        }
+        self.redo_file, self.redo_end = image.redo_file, image.redo_end
+
+
+def topic_directory(name: str, topic_id: int) -> str:
+    """The name of a topic's directory: legible, unique for ever, and safe whatever the topic is called."""
+    safe = "".join(c if c.isascii() and (c.isalnum() or c in "_-.") else f"%{c.encode().hex()}" for c in name)
+    return f"{safe[:150]}.{topic_id}"

@@ -1,0 +1,116 @@
+"""Writes the data of a transaction, before its commit record: records into segments, redo into redo files.
+
+Everything written here lies after the committed length of its file, so it is invisible until the commit record names it
+and is overwritten by the next transaction if none ever does. All calls are made under the append lock.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import pyarrow as pa
+
+from runtime.errors import LogCorrupt
+from runtime.log.base import TopicPartition
+from runtime.log.embedded.records import Append, Commit, GroupPosition, Redo
+from runtime.log.embedded.segment import HEADER, SegmentFiles, encode
+from runtime.log.embedded.state import LogState, Partition
+from runtime.log.files import File, Files
+from runtime.log.transaction import Transaction, max_timestamp
+
+# A segment that has reached this length gets no more transactions; retention drops whole segments.
+SEGMENT_BYTES = 64 << 20
+REDO_FILE_BYTES = 64 << 20
+
+Batches = list[tuple[TopicPartition, list[pa.RecordBatch]]]
+
+
+class Writer:
+    """One transaction's writes. `touched` are the files written, with their committed length."""
+
+    def __init__(self, files: Files, segments: SegmentFiles, directory: str, state: LogState) -> None:
+        self._files, self._segments, self._directory, self._state = files, segments, directory, state
+        self._touched: list[tuple[str, int]] = []
+        self._new_names: list[str] = []  # directories with names that are not durable yet
+
+    def write(self, transactional_id: str, epoch: int, transaction: Transaction, batches: Batches) -> Commit:
+        """Write everything, not yet durable; the record that will commit it."""
+        sequence = self._state.producers[transactional_id].sequence + 1
+        appends: list[Append] = []
+        for tp, parts in batches:
+            topic = self._state.topics[tp.topic]
+            appends += self._append(topic.id, topic.partitions[tp.partition], parts)
+        positions = [
+            GroupPosition(group, self._state.topics[tp.topic].id, tp.partition, p.offset, p.metadata)
+            for (group, tp), p in transaction.positions.items()
+        ]
+        redo = None if transaction.redo is None else self._write_redo(sequence, transaction.redo)
+        return Commit(transactional_id, epoch, sequence, appends, positions, redo)
+
+    def make_durable(self) -> None:
+        """Contents and names of all that was written. Comes before the commit record, always."""
+        self._segments.fsync([path for path, _ in self._touched])
+        for directory in dict.fromkeys(self._new_names):
+            self._files.fsync_dir(directory)
+
+    def undo(self) -> None:
+        """Give the space back. An OSError here may be ignored: the next writer of the file removes the bytes too."""
+        for path, committed in self._touched:
+            self._segments.forget(path)
+            file = self._files.open(path, write=True)
+            file.truncate(committed)
+            file.close()
+
+    def _append(self, topic_id: int, partition: Partition, parts: list[pa.RecordBatch]) -> list[Append]:
+        last = partition.segments[-1] if partition.segments else None
+        if last is not None and last.length < SEGMENT_BYTES:
+            base, committed = last.base, last.length
+        else:
+            base, committed = partition.end_offset, 0
+        file = self._open(partition.segment_path(base), committed, partition.directory)
+        buffers = [] if committed else [HEADER]
+        appends: list[Append] = []
+        start, offset = committed or HEADER.size, partition.end_offset
+        for part in parts:
+            message = encode(offset, part)
+            buffers.append(message)
+            rows = part.num_rows
+            appends.append(
+                Append(topic_id, partition.number, base, start, message.size, offset, rows, max_timestamp(part))
+            )
+            start, offset = start + message.size, offset + rows
+        file.pwrite(committed, buffers)
+        return appends
+
+    def _write_redo(self, sequence: int, payload: bytes) -> Redo:
+        number, start = self._state.redo_file, self._state.redo_end
+        if start >= REDO_FILE_BYTES:
+            number, start = number + 1, 0
+        file = self._open(redo_path(self._directory, number), start, self._directory)
+        file.pwrite(start, [payload])
+        return Redo(sequence, number, start, len(payload), zlib.crc32(payload))
+
+    def _open(self, path: str, committed: int, directory: str) -> File:
+        file, created = self._segments.appender(path, committed)
+        self._touched.append((path, committed))
+        if created:
+            self._new_names.append(directory)
+        return file
+
+
+def redo_path(directory: str, number: int) -> str:
+    return f"{directory}/redo-{number:012}.bin"
+
+
+def read_redo(files: Files, directory: str, redo: Redo) -> bytes:
+    """A payload; LogCorrupt if it is not what was written."""
+    path = redo_path(directory, redo.file)
+    try:
+        file = files.open(path)
+    except FileNotFoundError as e:
+        raise LogCorrupt(f"{path} is missing, which holds the redo of commit {redo.sequence}") from e
+    payload = file.pread(redo.start, redo.length)
+    file.close()
+    if len(payload) != redo.length or zlib.crc32(payload) != redo.crc:
+        raise LogCorrupt(f"{path}: the redo payload at byte {redo.start} is damaged")
+    return payload

@@ -1,0 +1,230 @@
+"""The in-memory log: the same interface and promises without files, for tests and `flowql test`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from runtime.errors import Fenced, InstanceRunning, LogCorrupt, LogError, TopicMissing
+from runtime.log.base import (
+    EARLIEST,
+    RECORD_SCHEMA,
+    Admin,
+    Consumer,
+    Position,
+    Producer,
+    Reader,
+    TopicInfo,
+    TopicPartition,
+)
+from runtime.log.clients import LogConsumer, LogProducer, LogReader, check_topic_name
+from runtime.log.transaction import Transaction
+
+
+@dataclass(slots=True)
+class _Partition:
+    start: int = 0
+    end: int = 0
+    bases: list[int] = field(default_factory=list)
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _ProducerState:
+    epoch: int = 0
+    sequence: int = 0
+    redo_lost: int = 0
+    redo: list[tuple[int, bytes]] = field(default_factory=list)
+
+
+class MemoryLog:
+    """A log that lives as long as this object.
+
+    >>> log = MemoryLog()
+    >>> log.create_topic("ORDERS", 2).partitions
+    2
+    """
+
+    supports_redo = True
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # guards everything below
+        self._topics: dict[str, TopicInfo] = {}
+        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._groups: dict[str, dict[TopicPartition, Position]] = {}
+        self._producers: dict[str, _ProducerState] = {}
+        self._held_by: str | None = None
+
+    def crash(self) -> None:
+        """As if the process had been killed: open transactions are gone, their producers of no use, the hold is free."""
+        with self._lock:
+            for state in self._producers.values():
+                state.epoch += 1
+            self._held_by = None
+
+    def admin(self) -> Admin:
+        return self
+
+    def reader(self, tp: TopicPartition, offset: int = EARLIEST) -> Reader:
+        return LogReader(self, tp, offset)
+
+    def consumer(self, client_id: str) -> Consumer:
+        return LogConsumer(self, client_id)
+
+    def producer(self, transactional_id: str) -> Producer:
+        with self._lock:
+            state = self._producers.setdefault(transactional_id, _ProducerState())
+            state.epoch += 1
+            return LogProducer(self, transactional_id, state.epoch)
+
+    def last_sequence(self, transactional_id: str) -> int:
+        with self._lock:
+            state = self._producers.get(transactional_id)
+            return state.sequence if state else 0
+
+    def redo_after(self, transactional_id: str, sequence: int) -> Iterator[tuple[int, bytes]]:
+        with self._lock:
+            state = self._producers.get(transactional_id, _ProducerState())
+            if state.redo_lost > sequence:
+                raise LogCorrupt(f"redo of {transactional_id} after {sequence}: trimmed up to {state.redo_lost}")
+            return iter([r for r in state.redo if r[0] > sequence])
+
+    def trim_redo(self, transactional_id: str, sequence: int) -> None:
+        with self._lock:
+            state = self._producers.setdefault(transactional_id, _ProducerState())
+            state.redo_lost = max([state.redo_lost, *(s for s, _ in state.redo if s <= sequence)])
+            state.redo = [r for r in state.redo if r[0] > sequence]
+
+    def hold(self, transactional_id: str) -> None:
+        with self._lock:
+            if self._held_by is not None:
+                raise InstanceRunning(f"process {os.getpid()} runs {self._held_by} on this log")
+            self._held_by = transactional_id
+
+    def close(self) -> None:
+        with self._lock:
+            self._held_by = None
+
+    # Admin
+
+    def create_topic(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> TopicInfo:
+        check_topic_name(name)
+        with self._lock:
+            known = self._topics.get(name)
+            if known is None:
+                if partitions < 1:
+                    raise LogError(f"topic {name}: {partitions} partitions")
+                known = self._topics[name] = TopicInfo(name, partitions, dict(config or {}))
+                self._partitions.update({TopicPartition(name, p): _Partition() for p in range(partitions)})
+            elif known.partitions != partitions:
+                raise LogError(f"topic {name} exists with {known.partitions} partitions, not {partitions}")
+            return known
+
+    def delete_topic(self, name: str) -> None:
+        with self._lock:
+            if self._topics.pop(name, None) is None:
+                raise TopicMissing(f"there is no topic {name}")
+            self._partitions = {tp: p for tp, p in self._partitions.items() if tp.topic != name}
+            self._groups = {
+                g: {tp: o for tp, o in positions.items() if tp.topic != name} for g, positions in self._groups.items()
+            }
+
+    def topics(self) -> dict[str, TopicInfo]:
+        with self._lock:
+            return dict(self._topics)
+
+    def begin_offset(self, tp: TopicPartition) -> int:
+        return self.bounds(tp)[0]
+
+    def end_offset(self, tp: TopicPartition) -> int:
+        return self.bounds(tp)[1]
+
+    def end_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        ends = {}
+        with self._lock:
+            for tp in tps:
+                with contextlib.suppress(TopicMissing):
+                    ends[tp] = self.bounds(tp)[1]
+        return ends
+
+    def ask_end_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:
+        answer: Future[dict[TopicPartition, int]] = Future()
+        answer.set_result(self.end_offsets(tps))
+        return answer
+
+    def committed(self, group: str) -> dict[TopicPartition, Position]:
+        with self._lock:
+            return dict(self._groups.get(group, {}))
+
+    def drop_before(self, tp: TopicPartition, offset: int) -> None:
+        """Records below `offset` are gone (retention)."""
+        with self._lock:
+            partition = self._partition(tp)
+            if offset > partition.end:
+                raise LogError(f"{tp}: {offset} is above the end {partition.end}")
+            partition.start = max(partition.start, offset)
+
+    # What readers and producers use
+
+    def refresh(self) -> None:
+        """There is no other process."""
+
+    def bounds(self, tp: TopicPartition) -> tuple[int, int]:
+        with self._lock:
+            partition = self._partition(tp)
+            return partition.start, partition.end
+
+    def stored(self, tp: TopicPartition, offset: int) -> pa.RecordBatch | None:
+        with self._lock:
+            partition = self._partition(tp)
+            if offset >= partition.end:
+                return None
+            return partition.batches[bisect_right(partition.bases, offset) - 1]
+
+    def check_partition(self, tp: TopicPartition) -> None:
+        self._partition(tp)
+
+    def check_epoch(self, transactional_id: str, epoch: int) -> None:
+        if self._producers[transactional_id].epoch != epoch:
+            raise Fenced(f"a newer producer {transactional_id} exists, or this one's process crashed")
+
+    def commit(self, transactional_id: str, epoch: int, transaction: Transaction) -> int:
+        batches = transaction.batches()
+        with self._lock:
+            self.check_epoch(transactional_id, epoch)
+            for tp, _ in batches:
+                self.check_partition(tp)
+            for tp, parts in batches:
+                self._append(self._partition(tp), parts)
+            for (group, tp), position in transaction.positions.items():
+                self._groups.setdefault(group, {})[tp] = position
+            state = self._producers[transactional_id]
+            state.sequence += 1
+            if transaction.redo is not None:
+                state.redo.append((state.sequence, transaction.redo))
+            return state.sequence
+
+    def _append(self, partition: _Partition, parts: list[pa.RecordBatch]) -> None:
+        for part in parts:
+            offsets = pa.array(np.arange(partition.end, partition.end + part.num_rows, dtype=np.int64))
+            partition.bases.append(partition.end)
+            partition.batches.append(pa.RecordBatch.from_arrays([offsets, *part.columns], schema=RECORD_SCHEMA))
+            partition.end += part.num_rows
+
+    def _partition(self, tp: TopicPartition) -> _Partition:
+        partition = self._partitions.get(tp)
+        if partition is None:
+            if tp.topic in self._topics:
+                raise LogError(
+                    f"topic {tp.topic} has {self._topics[tp.topic].partitions} partitions, not {tp.partition + 1}"
+                )
+            raise TopicMissing(f"there is no topic {tp.topic}")
+        return partition

@@ -1,0 +1,83 @@
+"""What a producer collects between begin and commit, before a log makes it durable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from runtime.errors import LogError
+from runtime.log.base import PRODUCE_SCHEMA, Position, TopicPartition
+
+# Batches of a partition below this are joined into one, so that readers and the vector kernels see large batches;
+# above it a copy costs more than it saves. A joined batch stays below the second pair of limits.
+_SMALL_ROWS = 4_096
+_JOINED_ROWS_MAX = 65_536
+_JOINED_BYTES_MAX = 8 << 20
+
+
+class Transaction:
+    """References to the records, positions and redo payload of one transaction; nothing is copied until commit."""
+
+    __slots__ = ("positions", "records", "redo")
+
+    def __init__(self) -> None:
+        self.records: dict[TopicPartition, list[pa.RecordBatch]] = {}
+        self.positions: dict[tuple[str, TopicPartition], Position] = {}
+        self.redo: bytes | None = None
+
+    def add(self, tp: TopicPartition, records: pa.RecordBatch) -> None:
+        if records.num_rows:
+            self.records.setdefault(tp, []).append(conform(records))
+
+    def add_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
+        self.positions.update({(group, tp): p for tp, p in positions.items()})
+
+    def batches(self) -> list[tuple[TopicPartition, list[pa.RecordBatch]]]:
+        """Per partition the batches to store, small ones joined."""
+        return [(tp, join_small(batches)) for tp, batches in self.records.items()]
+
+
+def conform(records: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch as PRODUCE_SCHEMA says; LogError if a column differs or a timestamp is missing."""
+    if records.schema.names != PRODUCE_SCHEMA.names or records.schema.types != PRODUCE_SCHEMA.types:
+        raise LogError(f"records have columns {records.schema.to_string()}, expected {PRODUCE_SCHEMA.to_string()}")
+    if records.column(0).null_count:
+        raise LogError("a record has no timestamp")
+    return records
+
+
+def join_small(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """The same rows in fewer batches."""
+    if len(batches) == 1:
+        return batches
+    joined: list[pa.RecordBatch] = []
+    run: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        small = batch.num_rows < _SMALL_ROWS
+        nbytes = batch.nbytes if small else 0
+        if run and (not small or rows + batch.num_rows > _JOINED_ROWS_MAX or size + nbytes > _JOINED_BYTES_MAX):
+            joined.append(_concat(run))
+            run, rows, size = [], 0, 0
+        if small:
+            run.append(batch)
+            rows, size = rows + batch.num_rows, size + nbytes
+        else:
+            joined.append(batch)
+    if run:
+        joined.append(_concat(run))
+    return joined
+
+
+def _concat(run: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return (
+        run[0]
+        if len(run) == 1
+        else pa.concat_batches([b.replace_schema_metadata(None).cast(PRODUCE_SCHEMA) for b in run])
+    )
+
+
+def max_timestamp(records: pa.RecordBatch) -> int:
+    return int(pc.max(records.column("timestamp")).as_py())

@@ -1,0 +1,48 @@
+"""Counters of an instance: plain integers that status, benchmarks and tests read. Names follow Kafka Streams' where one exists."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class QueryMetrics:
+    """What one query did since it started."""
+
+    records_in: int = 0
+    records_out: int = 0
+    dead_letters: int = 0
+    late_records: int = 0
+    errors: int = 0
+    last_error: str = ""
+    cpu_ns: int = 0
+    slices: int = 0
+    slowest_slice_ns: int = 0
+    slow_slices: int = 0  # more than ten times as long as planned: a function that blocks (rule R18)
+
+
+@dataclass(slots=True)
+class Metrics:
+    """All counters. Adding takes the lock; reading a number does not."""
+
+    queries: dict[str, QueryMetrics] = field(default_factory=lambda: defaultdict(QueryMetrics))
+    # topic -> records: each is counted once however many queries read it (shared fetch, shared decode)
+    fetched: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    decoded: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    commits: int = 0
+    cut_to_commit_ms: float = 0.0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add_fetched(self, topic: str, records: int) -> None:
+        with self.lock:
+            self.fetched[topic] += records
+
+    def add_decoded(self, topic: str, records: int) -> None:
+        with self.lock:
+            self.decoded[topic] += records
+
+    def query(self, query_id: str) -> QueryMetrics:
+        with self.lock:
+            return self.queries[query_id]
