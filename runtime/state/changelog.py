@@ -1,0 +1,128 @@
+"""The topics that state can be brought back from: a compacted changelog per store, and the records of tasks (rule R3).
+
+Metadata topic, one partition: key = task id, value = (format, commit sequence, partition, stores, metadata), null when the
+task was dropped. Each commit ends with a record of its own, key `@` + transactional id, value = (format, sequence, complete):
+complete says that no commit since the first one went without changelogs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from runtime.errors import StateError
+from runtime.log.base import PRODUCE_SCHEMA, Log, RawBatch, TopicPartition
+from runtime.state.frozen import FrozenEpoch
+from runtime.state.layout import TaskRecord
+from runtime.state.store import Frozen
+from runtime.state.values import decode_value, encode_value
+
+COMPACTED = {"cleanup.policy": "compact"}
+FORMAT = 1
+_READ_ROWS, _READ_BYTES = 20_000, 16 << 20
+_TAIL_RECORDS = 64  # the last commit record is looked for among so many records first
+
+
+def changelog_topic(application_id: str, store: str) -> str:
+    return f"{application_id}-{store}-changelog"
+
+
+def metadata_topic(application_id: str) -> str:
+    return f"{application_id}-metadata"
+
+
+class ChangelogWriter:
+    """What a commit writes beside its outputs. complete: commits up to now are all covered."""
+
+    def __init__(self, application_id: str, *, complete: bool) -> None:
+        self._id, self._complete = application_id, complete
+
+    def records(self, frozen: Frozen, sequence: int, now_ms: int) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
+        """Changelog records, then the records of tasks, then that of the commit."""
+        assert isinstance(frozen, FrozenEpoch)
+        for store, partition, rows, states in frozen.changelog_columns():
+            yield TopicPartition(changelog_topic(self._id, store), partition), _batch(rows, states, now_ms)
+        keys = [t.encode() for t in frozen.drops.tasks]
+        values: list[bytes | None] = [None] * len(keys)
+        for task_id, record in frozen.tasks.items():
+            keys.append(task_id.encode())
+            values.append(encode_value((FORMAT, sequence, record.partition, record.stores, record.metadata)))
+        keys.append(_commit_key(self._id))
+        values.append(encode_value((FORMAT, sequence, self._complete)))
+        yield TopicPartition(metadata_topic(self._id), 0), _batch(keys, values, now_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenTask:
+    """A task as the metadata topic knows it: as of which commit."""
+
+    sequence: int
+    record: TaskRecord
+
+
+def read_tasks(log: Log, application_id: str) -> dict[str, WrittenTask]:
+    """All tasks, from the metadata topic."""
+    newest: dict[bytes, bytes | None] = {}
+    tp = TopicPartition(metadata_topic(application_id), 0)
+    for batch in _read(log, tp, log.admin().begin_offset(tp)):
+        newest.update(changes(batch))
+    return {k.decode(): _written(v) for k, v in newest.items() if v is not None and not k.startswith(b"@")}
+
+
+def is_complete(log: Log, application_id: str) -> bool:
+    """Whether all state up to the last commit can be brought back from changelogs."""
+    last = log.last_sequence(application_id)
+    if last == 0:
+        return True
+    if metadata_topic(application_id) not in log.admin().topics():
+        return False
+    tp, key = TopicPartition(metadata_topic(application_id), 0), _commit_key(application_id)
+    begin, end = log.admin().begin_offset(tp), log.admin().end_offset(tp)
+    back, found = _TAIL_RECORDS, None
+    while found is None:
+        for batch in _read(log, tp, max(begin, end - back)):
+            found = dict(changes(batch)).get(key) or found
+        if end - back <= begin:
+            break
+        back *= 8
+    if found is None:
+        return False
+    _, sequence, complete = decode_value(found)
+    return bool(complete) and sequence == last
+
+
+def changes(batch: RawBatch) -> list[tuple[bytes, bytes | None]]:
+    """Keys and values of fetched records."""
+    keys, values = batch.records.column("key").to_pylist(), batch.records.column("value").to_pylist()
+    return list(zip(keys, values, strict=True))
+
+
+def _read(log: Log, tp: TopicPartition, start: int) -> Iterator[RawBatch]:
+    reader = log.reader(tp, start)
+    while (batch := reader.read(_READ_ROWS, _READ_BYTES)) is not None:
+        yield batch
+
+
+def _commit_key(application_id: str) -> bytes:
+    return f"@{application_id}".encode()
+
+
+def _written(value: bytes) -> WrittenTask:
+    version, *rest = decode_value(value)
+    if version != FORMAT:
+        raise StateError(f"a task record has format {version}; this FlowQL reads {FORMAT}")
+    sequence, partition, stores, metadata = rest
+    return WrittenTask(sequence, TaskRecord(partition, tuple(stores), metadata))
+
+
+def _batch(keys: Sequence[bytes], values: Sequence[bytes | None], now_ms: int) -> pa.RecordBatch:
+    n = len(keys)
+    columns = [
+        pa.repeat(pa.scalar(now_ms, pa.int64()), n),
+        pa.array(keys, pa.binary()),
+        pa.array(values, pa.binary()),
+        pa.nulls(n, PRODUCE_SCHEMA.field("headers").type),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=PRODUCE_SCHEMA)

@@ -1,0 +1,168 @@
+"""The writes of one cut as rows, as a redo payload and as changelog records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+
+from compiler.plan.topology import StoreSpec
+from runtime.errors import StateError
+from runtime.state.drops import Drops
+from runtime.state.layers import Overlay
+from runtime.state.layout import BEGINNING_MS, StoreEntry, TaskRecord, encode_number, task_key
+from runtime.state.physical import ByteRange
+from runtime.state.task_store import TaskStore
+from runtime.state.values import encode_value
+
+REDO_FORMAT = 1
+# A changelog record with this key holds the time bound of its store; encoded keys start with 00 or 01.
+BOUND_RECORD = b"\xffbound"
+# And one with this key says that everything before it in the partition is gone. Compaction keeps the newest of both.
+DROP_RECORD = b"\xffdrop"
+
+_Payload = tuple[int, list[tuple[bytes, bytes]], list[bytes], list[bytes | None]]
+_encode_payload = msgspec.msgpack.Encoder().encode
+_decode_payload = msgspec.msgpack.Decoder(_Payload).decode
+
+
+class UnwritableState(StateError):
+    """A task put something into a store that cannot be kept; nothing of the epoch was written."""
+
+    code = "FQ4012"
+
+    def __init__(self, task_id: str, store: str, cause: Exception) -> None:
+        super().__init__(f"task {task_id} put something into {store} that cannot be kept: {cause}")
+        self.task_id, self.store = task_id, store
+
+
+class Writes(NamedTuple):
+    """What a commit does to the physical store: first the range deletes, then the rows (None deletes)."""
+
+    ranges: list[ByteRange]
+    keys: list[bytes]
+    values: list[bytes | None]
+
+
+def read_redo(payload: bytes) -> Writes:
+    """The writes of a redo payload."""
+    try:
+        version, ranges, keys, values = _decode_payload(payload)
+    except msgspec.DecodeError as error:
+        raise StateError(f"a redo record cannot be read: {error}") from error
+    if version != REDO_FORMAT:
+        raise StateError(f"a redo record has format {version}; this FlowQL reads {REDO_FORMAT}")
+    return Writes(ranges, keys, values)
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenStore:
+    """The frozen overlay of one store of one task."""
+
+    task_id: str
+    store: TaskStore
+    overlay: Overlay
+
+
+@dataclass(slots=True)
+class EncodedStore:
+    """The same as bytes: keys without prefix."""
+
+    entry: StoreEntry
+    partition: int
+    keys: list[bytes]
+    values: list[bytes | None]
+    bound_ms: int
+
+
+class FrozenEpoch:
+    """Implements `runtime.state.store.Frozen`. Immutable but for what it remembers of its encoding.
+
+    catalog: rows of the catalog that change; entries: the whole catalog if any did.
+    """
+
+    def __init__(
+        self,
+        sequence_hint: int,
+        *,
+        stores: Sequence[FrozenStore],
+        tasks: dict[str, TaskRecord],
+        drops: Drops,
+        catalog: dict[bytes, bytes | None],
+        entries: dict[str, StoreEntry] | None,
+        has_changelog: Callable[[StoreSpec], bool],
+    ) -> None:
+        self.sequence_hint = sequence_hint
+        self.stores, self.tasks = stores, tasks
+        self.drops, self.catalog, self.entries = drops, catalog, entries
+        self._has_changelog = has_changelog
+        self._encoded: list[EncodedStore] | None = None
+        self._writes: Writes | None = None
+        self.expired: list[ByteRange] = []
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.stores or self.tasks or self.drops or self.catalog)
+
+    def redo(self) -> bytes:
+        return _encode_payload((REDO_FORMAT, *self.writes()))
+
+    def changelog(self) -> Iterator[tuple[str, int, bytes, bytes | None]]:
+        for name, partition, keys, values in self.changelog_columns():
+            for key, value in zip(keys, values, strict=True):
+                yield name, partition, key, value
+
+    def changelog_columns(self) -> Iterator[tuple[str, int, list[bytes], list[bytes | None]]]:
+        for (name, partition), spec in self.drops.partitions.items():
+            if spec is None or self._has_changelog(spec):
+                yield name, partition, [DROP_RECORD], [b""]
+        for s in self._encode():
+            if not self._has_changelog(s.entry.spec):
+                continue
+            bound = s.bound_ms > BEGINNING_MS
+            keys = [*s.keys, BOUND_RECORD] if bound else s.keys
+            values = [*s.values, encode_number(s.bound_ms)] if bound else s.values
+            if keys:
+                yield s.entry.spec.name, s.partition, keys, values
+
+    def writes(self) -> Writes:
+        """Everything in a fixed order: drops, expired segments, catalog, rows by store, metadata of tasks last."""
+        if self._writes is None:
+            encoded = self._encode()
+            rows = {**self.drops.rows, **self.catalog}
+            keys, values = list(rows), list(rows.values())
+            for s in encoded:
+                keys += s.entry.place(s.keys, s.partition)
+                values += s.values
+                if s.bound_ms > BEGINNING_MS:
+                    keys.append(s.entry.bound_key(s.partition))
+                    values.append(encode_number(s.bound_ms))
+            for task_id, record in self.tasks.items():
+                keys.append(task_key(task_id))
+                values.append(record.record())
+            self._writes = Writes([*self.drops.ranges.values(), *self.expired], keys, values)
+        return self._writes
+
+    def _encode(self) -> list[EncodedStore]:
+        if self._encoded is None:
+            self._encoded = [self._encode_store(s) for s in self.stores]
+        return self._encoded
+
+    def _encode_store(self, frozen: FrozenStore) -> EncodedStore:
+        store, overlay = frozen.store, frozen.overlay
+        entry, rows, bound = store.entry, overlay.rows, overlay.bound_ms
+        committed = store.committed_bound_ms
+        if bound > committed:
+            expired = entry.expired_range(store.partition, bound)
+            if committed == BEGINNING_MS or expired != entry.expired_range(store.partition, committed):
+                self.expired.append(expired)
+        try:
+            if max(bound, committed) > BEGINNING_MS:  # what is expired already need not be written
+                rows = {k: v for k, v in rows.items() if k[-1] >= max(bound, committed)}  # type: ignore[operator]
+            keys = entry.codec.encode_many(rows)
+            values = [None if v is None else encode_value(v) for v in rows.values()]
+        except Exception as error:
+            raise UnwritableState(frozen.task_id, entry.spec.name, error) from error
+        return EncodedStore(entry, store.partition, keys, values, bound if bound > committed else BEGINNING_MS)

@@ -1,0 +1,444 @@
+"""The state of an instance: opens tasks, cuts epochs, makes them committed, gives snapshots.
+
+Locks: `epoch_lock` guards active layers, catalog and the open tasks; the commit lock writes to the physical store; the
+snapshot lock which snapshot is current (taken last). Epoch and commit lock are never held together, so a long apply delays no
+batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from compiler.plan.topology import StoreSpec
+from runtime.errors import StateError
+from runtime.state.catalog import Catalog, read_restores, read_stores, read_tasks
+from runtime.state.drops import Drops
+from runtime.state.frozen import FrozenEpoch, FrozenStore, Writes, read_redo
+from runtime.state.layout import (
+    MARKER,
+    StoreEntry,
+    TaskRecord,
+    decode_number,
+    encode_number,
+    task_from_record,
+    task_key,
+)
+from runtime.state.locks import NamedLock
+from runtime.state.physical import Guarded, Physical
+from runtime.state.restore import RESTORE_ROWS_MAX, begin_writes, end_writes, place_records
+from runtime.state.snapshot import SharedSnapshot, StateSnapshot
+from runtime.state.store import Frozen
+from runtime.state.task_state import Generation, ManagedTask
+from runtime.state.task_store import StoreMetrics, TaskStore
+from runtime.state.values import encode_metadata
+
+REPLAY_ROWS_MAX = 500_000  # rows of several commits collected before they are written
+CACHE_ENTRIES_DEFAULT = 400_000  # rows kept decoded; about 0.3-0.5 KB each
+
+
+def _never(_spec: StoreSpec) -> bool:
+    return False
+
+
+class StateManager:
+    """All state of one instance on one physical store.
+
+    `cut` and `apply` alternate: at most one epoch is frozen. changelog: which stores give changelog records.
+    """
+
+    def __init__(
+        self,
+        physical: Physical,
+        *,
+        cache_entries: int = CACHE_ENTRIES_DEFAULT,
+        changelog: Callable[[StoreSpec], bool] = _never,
+    ) -> None:
+        self.epoch_lock = NamedLock("epoch lock", guards="active layers, the catalog and the open tasks")
+        self._commit_lock = NamedLock("commit lock", guards="writes to the physical store")
+        self._snapshot_lock = NamedLock("snapshot lock", guards="which snapshot is current")
+        self._physical, self._guard = physical, Guarded(physical)
+        self._cache_entries, self._has_changelog = cache_entries, changelog
+        self._catalog = Catalog(physical)
+        self._committed = {e.spec.name: e for e in self._catalog}
+        self._restoring = read_restores(physical)
+        self._generation = Generation()
+        self._tasks: dict[str, ManagedTask] = {}
+        self._dirty: dict[str, ManagedTask] = {}
+        self._in_flight: FrozenEpoch | None = None
+        self._drops = Drops()
+        self._deleted: dict[bytes, bytes] = {}  # applied range deletes, low -> high, until the cleaner compacts them
+        self.applied_sequence = decode_number(physical.get(MARKER), 0)
+        self._current = SharedSnapshot(physical.snapshot(), self._committed, self.applied_sequence)
+
+    # Tasks and stores
+
+    def open_task(self, task_id: str, partition: int, stores: Sequence[StoreSpec]) -> ManagedTask:
+        """A task as of the last commit, empty if there is none. Its stores are made at the next commit."""
+        with self.epoch_lock.join():
+            if task_id in self._tasks:
+                raise StateError(f"task {task_id} is open already")
+            entries = [self._catalog.ensure(spec, partition) for spec in stores]
+            opened = [TaskStore(e, partition, self._physical, detached=self._is_dropped(e, partition)) for e in entries]
+            task = ManagedTask(
+                task_id,
+                partition,
+                opened,
+                self._task_record(task_id),
+                self.epoch_lock,
+                self._generation,
+                self._mark_dirty,
+            )
+            self._tasks[task_id] = task
+            return task
+
+    def close_task(self, task_id: str) -> None:
+        """Forget an open task; its committed state stays. StateError if some of its writes are not committed."""
+        with self.epoch_lock.join():
+            if self._tasks[task_id].is_dirty:
+                raise StateError(f"task {task_id} has uncommitted writes; commit or abort first")
+            del self._tasks[task_id]
+
+    def drop_task(self, task_id: str) -> None:
+        """Delete a task's state and metadata with the next commit; it must be closed."""
+        with self.epoch_lock.join():
+            self._refuse_open([t for t in self._tasks if t == task_id])
+            record = self._task_record(task_id)
+            if record is None:
+                return
+            self._drops.add_task(task_id)
+            for name in record.stores:
+                entry = self._catalog.get(name)
+                if entry is not None and record.partition in entry.partitions:
+                    self._drops.add_partition(entry, record.partition)
+                    self._catalog.drop_partition(name, record.partition)
+                elif task_id in self._restoring:  # never opened here: its rows are in the changelog only
+                    self._drops.partitions[name, record.partition] = None
+
+    def drop_store(self, name: str) -> None:
+        """Delete a store with the next commit, all partitions of it; tasks that use it must be closed."""
+        with self.epoch_lock.join():
+            self._refuse_open([t.id for t in self._tasks.values() if name in t.stores])
+            entry = self._catalog.get(name)
+            if entry is None:
+                return
+            for partition in entry.partitions:
+                self._drops.add_partition(entry, partition)
+            self._catalog.drop(name)
+
+    def stores(self) -> list[StoreSpec]:
+        """Stores in the catalog, those of the next commit included."""
+        with self.epoch_lock.join():
+            return [e.spec for e in self._catalog]
+
+    def committed_tasks(self) -> list[str]:
+        """All tasks that have committed state, open or not, here or still to be restored."""
+        return sorted({*read_tasks(self._physical), *self.restoring()})
+
+    def open_stores(self) -> set[str]:
+        """Names of stores of open tasks."""
+        with self.epoch_lock.join():
+            return {name for t in self._tasks.values() for name in t.stores}
+
+    def metrics(self) -> dict[str, StoreMetrics]:
+        """Counters per store, summed over the open tasks."""
+        total: dict[str, StoreMetrics] = {}
+        with self.epoch_lock.join():
+            for task in self._tasks.values():
+                for name, store in task.stores.items():
+                    m, s = store.metrics, total.setdefault(name, StoreMetrics())
+                    s.reads, s.writes = s.reads + m.reads, s.writes + m.writes
+                    s.physical, s.committed_rows = s.physical + m.physical, s.committed_rows + m.committed_rows
+        return total
+
+    # The commit
+
+    def cut(self) -> FrozenEpoch:
+        """Everything published since the last cut becomes one frozen epoch; publishing goes on in the next."""
+        with self.epoch_lock.join():
+            assert self._in_flight is None, "the last cut is neither applied nor aborted"
+            dirty, self._dirty = self._dirty, {}
+            stores: list[FrozenStore] = []
+            tasks: dict[str, TaskRecord] = {}
+            for task in dirty.values():
+                tasks[task.id] = TaskRecord(task.partition, tuple(task.stores), task.freeze())
+                for store in task.stores.values():
+                    overlay = store.freeze()
+                    if overlay is not None:
+                        stores.append(FrozenStore(task.id, store, overlay))
+            catalog = self._catalog.take_changes()
+            drops, self._drops = self._drops, Drops()
+            self._in_flight = FrozenEpoch(
+                self.applied_sequence + 1,
+                stores=stores,
+                tasks=tasks,
+                drops=drops,
+                catalog=catalog,
+                entries={e.spec.name: e for e in self._catalog} if catalog else None,
+                has_changelog=self._has_changelog,
+            )
+            return self._in_flight
+
+    def apply(self, frozen: Frozen, sequence: int) -> None:
+        """The log has committed `frozen` as `sequence`: write it, let readers see it."""
+        epoch = self._in_flight
+        assert epoch is not None, "nothing was cut, or it was aborted"
+        assert frozen is epoch, "this epoch was aborted or applied already"
+        if sequence <= self.applied_sequence:
+            raise StateError(f"commit {sequence} comes after commit {self.applied_sequence} was applied")
+        writes = epoch.writes()
+        with self._commit_lock:
+            with self._guard.permit("apply"):
+                self._guard.write(writes.keys, writes.values, writes.ranges, _marker(sequence))
+            self.applied_sequence = sequence
+            if epoch.entries is not None:
+                self._committed = epoch.entries
+            self._note_deleted(writes)
+            self._renew_snapshot()
+        with self.epoch_lock.join():
+            self._in_flight = None
+            self._attach()  # before writes leave the frozen layer
+            for task in self._tasks.values():
+                if task.id in epoch.tasks:
+                    task.settle()
+            for task_id in epoch.drops.tasks:
+                self._restoring.pop(task_id, None)
+            self._shrink_caches()
+
+    def abort(self) -> None:
+        """Back to the last commit: active and frozen layers are gone, batches under way will be refused.
+
+        Pending drops and new stores are not writes of tasks; they wait for the next commit.
+        """
+        with self.epoch_lock.join():
+            self._generation.number += 1
+            for task in self._tasks.values():
+                task.revert()
+            self._dirty = {}
+            frozen, self._in_flight = self._in_flight, None
+            if frozen is not None:
+                self._catalog.put_back(frozen.catalog)
+                self._drops = frozen.drops.merged(self._drops)
+
+    # Recovery
+
+    def replay(self, sequence: int, payload: bytes) -> bool:
+        """Redo a commit at start-up; False if it is in the store already. Tasks are opened after the last replay."""
+        before = self.applied_sequence
+        self.replay_all([(sequence, payload)])
+        return self.applied_sequence > before
+
+    def replay_all(self, commits: Iterable[tuple[int, bytes]]) -> None:
+        """Redo commits in order. Rows that later ones overwrite are not written: rows are absolute, the marker comes last."""
+        assert not self._tasks, "redo comes before tasks are opened"
+        rows: dict[bytes, bytes | None] = {}
+        reached = self.applied_sequence
+        try:
+            for sequence, payload in commits:
+                if sequence <= reached:
+                    continue
+                writes = read_redo(payload)
+                if rows and (writes.ranges or len(rows) > REPLAY_ROWS_MAX):  # ranges delete what is there before them
+                    self._replay(reached, Writes([], list(rows), list(rows.values())))
+                    rows = {}
+                if writes.ranges:
+                    self._replay(sequence, writes)
+                else:
+                    rows.update(zip(writes.keys, writes.values, strict=True))
+                reached = sequence
+        finally:  # as far as it could be read
+            if reached > self.applied_sequence:
+                self._replay(reached, Writes([], list(rows), list(rows.values())))
+            self._reread()
+
+    def _replay(self, sequence: int, writes: Writes) -> None:
+        with self._commit_lock, self._guard.permit("replay"):
+            self._guard.write(writes.keys, writes.values, writes.ranges, _marker(sequence))
+            self.applied_sequence = sequence
+
+    def _reread(self) -> None:
+        """What is kept of the physical store in memory, after it was written to past the tasks."""
+        with self._commit_lock:
+            self._committed = read_stores(self._physical)
+            self._renew_snapshot()
+        with self.epoch_lock.join():
+            self._catalog.load(self._physical)
+            self._restoring = read_restores(self._physical)
+
+    def begin_restore(self, whole: Mapping[str, TaskRecord], stale: Iterable[str], sequence: int) -> None:
+        """At start-up, when this state is behind commit `sequence` and redo cannot help. whole: all tasks as of then; stale:
+        those that changed since `applied_sequence`.
+
+        What is here of stale tasks is cleared; `restoring` says what must come from changelogs. Everything else is current.
+        """
+        assert not self._tasks, "restoration is decided before tasks are opened"
+        with self.epoch_lock.join():
+            writes, restoring = begin_writes(self._physical, self._catalog, whole, stale)
+        with self._commit_lock:
+            with self._guard.permit("restore"):
+                self._guard.write(writes.keys, writes.values, writes.ranges, _marker(sequence))
+            self.applied_sequence = sequence
+            self._renew_snapshot()
+        with self.epoch_lock.join():
+            self._restoring = restoring
+
+    def restoring(self) -> dict[str, TaskRecord]:
+        """Tasks whose rows are not all here; they may be open, but must not run."""
+        with self.epoch_lock.join():
+            return dict(self._restoring)
+
+    def restore(
+        self,
+        spec: StoreSpec,
+        partition: int,
+        records: Iterable[tuple[bytes, bytes | None]],
+        *,
+        task_id: str | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> int:
+        """Write changelog records (`Frozen.changelog`) of one partition of a store; how many.
+
+        The task that owns the partition is not running. Its `metadata` (the position reached) is in the last batch, so a
+        crash never leaves a position ahead of the rows.
+        """
+        with self.epoch_lock.join():
+            entry = self._catalog.ensure(spec, partition)
+            if self._is_dropped(entry, partition):
+                raise StateError(f"{spec.name} waits for a commit to drop its partition {partition}")
+            catalog = {} if self._committed.get(spec.name) == entry else self._catalog.rows([spec.name])
+        tail: dict[bytes, bytes | None] = {}
+        if task_id is not None and metadata is not None:
+            tail[task_key(task_id)] = self._restored_task(task_id, partition, spec, metadata).record()
+        count, source = 0, iter(records)
+        if catalog:  # before its rows, so that no other store ever gets its id
+            self._restore_batch(Writes([], list(catalog), list(catalog.values())), entry)
+        while part := list(islice(source, RESTORE_ROWS_MAX)):
+            self._restore_batch(place_records(entry, partition, part))
+            count += len(part)
+        if tail:
+            self._restore_batch(Writes([], list(tail), list(tail.values())))
+        with self.epoch_lock.join():
+            for task in self._tasks.values():
+                if task.partition == partition and spec.name in task.stores:
+                    task.stores[spec.name].forget()
+        return count
+
+    def end_restore(self, task_id: str) -> None:
+        """All changelog records of the task are here: it may run now."""
+        with self.epoch_lock.join():
+            record = self._restoring[task_id]
+            entries = [e for e in map(self._catalog.get, record.stores) if e is not None]
+        with self._commit_lock:
+            writes = end_writes(self._physical, entries, task_id, record)
+            with self._guard.permit("restore"):
+                self._guard.write(writes.keys, writes.values, writes.ranges)
+            self._note_deleted(writes)
+            self._renew_snapshot()
+        with self.epoch_lock.join():
+            del self._restoring[task_id]
+            if task_id in self._tasks:
+                self._tasks[task_id].reload()
+
+    def flush(self) -> int:
+        """Make everything applied durable; the sequence up to which the log's redo may go."""
+        sequence = self.applied_sequence
+        self._physical.flush()
+        return sequence
+
+    def checkpoint(self, path: Path) -> int:
+        """A copy of the committed state in a new directory, taken between commits; its sequence."""
+        with self._commit_lock:
+            self._physical.checkpoint(path)
+            return self.applied_sequence
+
+    def compact(self, *, ranges_min: int = 1) -> int:
+        """Give back the space of range deletes, once there are `ranges_min`; how many ranges were compacted."""
+        with self._commit_lock:
+            if len(self._deleted) < ranges_min:
+                return 0
+            ranges, self._deleted = self._deleted, {}
+        for low, high in ranges.items():
+            self._physical.compact(low, high)
+        return len(ranges)
+
+    def snapshot(self) -> StateSnapshot:
+        """The last commit. Any thread; close it."""
+        with self._snapshot_lock:
+            return StateSnapshot(self._current.retain())
+
+    def close(self) -> None:
+        """Close the physical store. Open snapshots stay readable and keep its files in use until they are closed."""
+        with self._snapshot_lock:
+            self._current.release()
+        self._physical.close()
+
+    def _mark_dirty(self, task: ManagedTask) -> None:
+        self._dirty[task.id] = task
+
+    def _renew_snapshot(self) -> None:
+        self._commit_lock.assert_held()
+        new = SharedSnapshot(self._physical.snapshot(), self._committed, self.applied_sequence)
+        with self._snapshot_lock:
+            old, self._current = self._current, new
+        old.release()
+
+    def _refuse_open(self, open_tasks: list[str]) -> None:
+        if open_tasks:
+            raise StateError(f"task {open_tasks[0]} is open; close it before its state is dropped")
+
+    def _pending(self) -> list[Drops]:
+        """Drops that no commit has made true yet."""
+        return [self._drops] if self._in_flight is None else [self._drops, self._in_flight.drops]
+
+    def _is_dropped(self, entry: StoreEntry, partition: int) -> bool:
+        return any(d.has_partition(entry, partition) for d in self._pending())
+
+    def _task_record(self, task_id: str) -> TaskRecord | None:
+        """As committed, unless a drop of it is pending."""
+        if any(d.has_task(task_id) for d in self._pending()):
+            return None
+        if task_id in self._restoring:
+            return self._restoring[task_id]
+        data = self._physical.get(task_key(task_id))
+        return None if data is None else task_from_record(data)
+
+    def _attach(self) -> None:
+        """Partitions whose drop is committed now hold nothing but what was written since."""
+        for task in self._tasks.values():
+            for store in task.stores.values():
+                if store.detached:
+                    store.detached = self._is_dropped(store.entry, store.partition)
+
+    def _shrink_caches(self) -> None:
+        """Age the largest caches until all together fit. The epoch lock is held."""
+        stores = sorted((s for t in self._tasks.values() for s in t.stores.values()), key=lambda s: -s.cached)
+        total = sum(s.cached for s in stores)
+        for store in [*stores, *stores]:
+            if total <= self._cache_entries:
+                return
+            total -= store.cached
+            store.age()
+            total += store.cached
+
+    def _note_deleted(self, writes: Writes) -> None:
+        self._commit_lock.assert_held()
+        for low, high in writes.ranges:
+            self._deleted[low] = max(high, self._deleted.get(low, high))
+
+    def _restore_batch(self, writes: Writes, entry: StoreEntry | None = None) -> None:
+        with self._commit_lock:
+            with self._guard.permit("restore"):
+                self._guard.write(writes.keys, writes.values, writes.ranges)
+            if entry is not None:
+                self._committed = {**self._committed, entry.spec.name: entry}
+
+    def _restored_task(self, task_id: str, partition: int, spec: StoreSpec, metadata: dict[str, Any]) -> TaskRecord:
+        old = self._task_record(task_id)
+        stores = () if old is None else old.stores
+        return TaskRecord(partition, tuple(dict.fromkeys((*stores, spec.name))), encode_metadata(metadata))
+
+
+def _marker(sequence: int) -> tuple[list[bytes], list[bytes | None]]:
+    return [MARKER], [encode_number(sequence)]

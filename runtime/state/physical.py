@@ -1,0 +1,104 @@
+"""The physical store under all logical ones: ordered bytes to bytes.
+
+Implementations: `rocks.open_rocks` and `memory.MemoryPhysical`; one test suite runs on both. `Guarded` puts the assertion
+around either that nothing is written but by apply, replay and restore (rule R10).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+BATCH_ROWS_MAX = 1_000  # a write holds the interpreter lock for about 0.75 us per row
+
+ByteRange = tuple[bytes, bytes]  # low <= key < high
+
+
+class PhysicalReader(Protocol):
+    """Reads; safe from any thread."""
+
+    def get(self, key: bytes) -> bytes | None: ...
+
+    def multi_get(self, keys: Sequence[bytes]) -> list[bytes | None]: ...
+
+    def scan(self, low: bytes, high: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Rows with low <= key < high, in order, as of this call (not of the first row taken)."""
+        ...
+
+
+class PhysicalSnapshot(PhysicalReader, Protocol):
+    """What was there when it was taken, until `close`."""
+
+    def close(self) -> None: ...
+
+
+class Physical(PhysicalReader, Protocol):
+    """An ordered store. Writes are in memory until `flush`; a crash loses a suffix of the writes, never one in between."""
+
+    def write_batch(
+        self, keys: Sequence[bytes], values: Sequence[bytes | None], ranges: Sequence[ByteRange] = ()
+    ) -> None:
+        """Atomically: delete the ranges, then put the rows (None deletes). At most BATCH_ROWS_MAX rows."""
+        ...
+
+    def delete_range(self, low: bytes, high: bytes) -> None: ...
+
+    def snapshot(self) -> PhysicalSnapshot: ...
+
+    def flush(self) -> None:
+        """Everything written so far is on disk when this returns."""
+        ...
+
+    def checkpoint(self, path: Path) -> None:
+        """A copy that can be opened, in a directory that does not exist yet; hard links where possible."""
+        ...
+
+    def compact(self, low: bytes, high: bytes) -> None:
+        """Give back the space of deleted rows in a range. May take long; releases the interpreter lock."""
+        ...
+
+    def property(self, name: str) -> int | None:
+        """A number the implementation knows about itself, or None."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Guarded:
+    """A physical store that refuses writes outside `permit`; reads go to `inner` directly."""
+
+    def __init__(self, inner: Physical) -> None:
+        self.inner = inner
+        self._writers: dict[int, str] = {}  # thread -> what it writes for
+
+    @contextmanager
+    def permit(self, purpose: str) -> Iterator[None]:
+        """Within, the calling thread may write. purpose: apply, replay or restore."""
+        me = threading.get_ident()
+        assert me not in self._writers, f"{purpose} within {self._writers.get(me)}"
+        self._writers[me] = purpose
+        try:
+            yield
+        finally:
+            del self._writers[me]
+
+    def write(
+        self,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        ranges: Sequence[ByteRange] = (),
+        last: tuple[Sequence[bytes], Sequence[bytes | None]] = ((), ()),
+    ) -> None:
+        """Ranges, then rows, in batches; the few rows of `last` (position, marker) are in the last batch only."""
+        assert threading.get_ident() in self._writers, "nothing uncommitted is ever written to the physical store"
+        step = BATCH_ROWS_MAX - len(last[0])
+        assert step > 0
+        starts = range(0, len(keys), step)
+        final = starts[-1] if starts else 0
+        for start in starts[:-1]:
+            self.inner.write_batch(keys[start : start + step], values[start : start + step], ranges)
+            ranges = ()
+        self.inner.write_batch([*keys[final:], *last[0]], [*values[final:], *last[1]], ranges)

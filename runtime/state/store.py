@@ -1,0 +1,119 @@
+"""What operators and the commit see of state.
+
+Layers of a read, newest first: batch -> active epoch -> frozen epoch -> committed (a cache, then RocksDB).
+A batch's writes are private until `TaskState.publish`; the cut turns active into frozen; `StateManager.apply` makes frozen
+committed after the log has committed it; abort drops batch, active and frozen (rule R1). Nothing uncommitted is ever
+written to RocksDB (rule R10, asserted).
+
+Who calls: the methods of `Store` and `TaskState` are called by the one thread that holds the task; `cut`, `apply`, `abort`
+by the committing thread; snapshots by anyone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any, Protocol
+
+from compiler.plan.topology import StoreSpec
+
+# A key: hashable reference values of the store's key columns in order (lists frozen to tuples, structs to tuples of their
+# fields in order). Order of encoded keys = order of these tuples, NULL first.
+Key = tuple[Hashable, ...]
+# A value: any tuple of reference values, never changed in place: the row of a table, an accumulator, live sessions.
+# Its encoding is by msgpack with tags for Decimal, so nested tuples come back as tuples, dicts as dicts.
+Value = tuple[Any, ...]
+
+
+class Store(Protocol):
+    """One logical store of one task."""
+
+    spec: StoreSpec
+
+    def get(self, key: Key) -> Value | None: ...
+
+    def get_many(self, keys: Sequence[Key]) -> list[Value | None]:
+        """As `get` for each key; one multi-get for those not in memory. Prefer it."""
+        ...
+
+    def put(self, key: Key, value: Value | None) -> None:
+        """Write to the batch layer; None deletes."""
+        ...
+
+    def put_many(self, keys: Sequence[Key], values: Sequence[Value | None]) -> None: ...
+
+    def scan(self, *, low: Key | None = None, high: Key | None = None) -> Iterator[tuple[Key, Value]]:
+        """Live rows in key order over all layers, low <= key < high (tuple prefixes allowed)."""
+        ...
+
+    def expire(self, before_ms: int) -> None:
+        """Stores with a time segment (kinds window and join: the last key part is a time in ms; session: see below):
+        rows whose time part is < before_ms vanish, for reads at once, physically by range delete at commit.
+
+        For kind `session` the operator deletes sessions itself; `expire` is not used.
+        """
+        ...
+
+
+class TaskState(Protocol):
+    """All stores of one task, and its metadata."""
+
+    def store(self, name: str) -> Store: ...
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """A private copy of the task's metadata as of the last published batch (positions, stream times, ...)."""
+        ...
+
+    def publish(self, metadata: dict[str, Any]) -> None:
+        """A batch is complete: its writes and metadata enter the active epoch together. Caller holds the epoch lock."""
+        ...
+
+    def discard(self) -> None:
+        """The batch failed: drop its writes."""
+        ...
+
+
+class Frozen(Protocol):
+    """The state writes of a cut, on their way to the log and then to RocksDB."""
+
+    sequence_hint: int
+
+    def redo(self) -> bytes:
+        """All writes as one self-contained payload; `StateManager.replay` applies it. Idempotent: rows are absolute."""
+        ...
+
+    def changelog(self) -> Iterator[tuple[str, int, bytes, bytes | None]]:
+        """(store name, partition, key, value) of every row written, for stores whose changelog is on."""
+        ...
+
+    def changelog_columns(self) -> Iterator[tuple[str, int, list[bytes], list[bytes | None]]]:
+        """The same as (store name, partition, keys, values); a partition may come more than once."""
+        ...
+
+
+class Snapshot(Protocol):
+    """A committed, immutable view of all stores at one commit sequence."""
+
+    sequence: int
+
+    def stores(self) -> Sequence[StoreSpec]: ...
+
+    def tasks(self) -> dict[str, dict[str, Any]]:
+        """Task id -> its committed metadata (positions, stream times)."""
+        ...
+
+    def get(self, store: str, key: Key) -> Value | None:
+        """Point look-up over all partitions of the store."""
+        ...
+
+    def scan(
+        self, store: str, *, low: Key | None = None, high: Key | None = None, limit: int | None = None
+    ) -> Iterator[tuple[Key, Value]]:
+        """Rows of all partitions of the store (in key order within a partition)."""
+        ...
+
+    def rows_read(self) -> int:
+        """How many physical rows this snapshot has read so far (bounded look-ups are asserted with it)."""
+        ...
+
+    def close(self) -> None: ...

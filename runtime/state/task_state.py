@@ -1,0 +1,116 @@
+"""All stores and the metadata of one task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from runtime.errors import StateError
+from runtime.state.layout import TaskRecord
+from runtime.state.locks import NamedLock
+from runtime.state.task_store import TaskStore
+from runtime.state.values import decode_metadata, encode_metadata
+
+_EMPTY = encode_metadata({})
+
+
+class BatchRevoked(StateError):
+    """The epoch was aborted while this batch ran (or before it began, and nobody called `discard`)."""
+
+    code = "FQ4011"
+    retriable = True
+
+
+class Generation:
+    """Counts aborts. Written under the epoch lock."""
+
+    __slots__ = ("number",)
+
+    def __init__(self) -> None:
+        self.number = 0
+
+
+class ManagedTask:
+    """Implements `runtime.state.store.TaskState`.
+
+    After an abort the task's owner calls `discard` and starts over from `metadata`; until then `publish` raises
+    BatchRevoked, so that no batch computed on aborted state or positions gets in.
+    """
+
+    def __init__(
+        self,
+        task_id: str,
+        partition: int,
+        stores: Sequence[TaskStore],
+        committed: TaskRecord | None,
+        epoch_lock: NamedLock,
+        generation: Generation,
+        on_dirty: Callable[[ManagedTask], None],
+    ) -> None:
+        self.id, self.partition = task_id, partition
+        self.stores = {s.spec.name: s for s in stores}
+        self._epoch_lock, self._generation, self._on_dirty = epoch_lock, generation, on_dirty
+        self._seen = generation.number
+        # Encoded, so that every reader gets its own copy and nobody changes a published one.
+        self._active: bytes | None = None
+        self._frozen: bytes | None = None
+        self._committed = _EMPTY if committed is None else committed.metadata
+
+    def store(self, name: str) -> TaskStore:
+        return self.stores[name]
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        active = self._active  # top down, as in `TaskStore`
+        frozen = self._frozen
+        return decode_metadata(active or frozen or self._committed)
+
+    @property
+    def revoked(self) -> bool:
+        """An abort happened since the last `discard`: what this batch does, also an error it raises, means nothing."""
+        return self._seen != self._generation.number
+
+    def publish(self, metadata: dict[str, Any]) -> None:
+        self._epoch_lock.assert_held()
+        if self.revoked:
+            raise BatchRevoked(f"the epoch in which task {self.id} ran was aborted")
+        encoded = encode_metadata(metadata)
+        for store in self.stores.values():
+            store.publish()
+        if self._active is None:
+            self._on_dirty(self)
+        self._active = encoded
+
+    def discard(self) -> None:
+        for store in self.stores.values():
+            store.discard()
+        self._seen = self._generation.number
+
+    def freeze(self) -> bytes:
+        """Active metadata becomes frozen. The epoch lock is held."""
+        assert self._active is not None
+        assert self._frozen is None, "one frozen epoch at a time"
+        self._frozen, self._active = self._active, None
+        return self._frozen
+
+    def settle(self) -> None:
+        if self._frozen is not None:
+            self._committed = self._frozen
+            self._frozen = None
+        for store in self.stores.values():
+            store.settle()
+
+    def revert(self) -> None:
+        self._active = self._frozen = None
+        for store in self.stores.values():
+            store.revert()
+
+    def reload(self) -> None:
+        """The task was restored while it was open. The epoch lock is held."""
+        assert not self.is_dirty, "a task does not run while it is restored"
+        for store in self.stores.values():
+            store.reload()
+
+    @property
+    def is_dirty(self) -> bool:
+        return self._active is not None or self._frozen is not None

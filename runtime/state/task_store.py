@@ -1,0 +1,198 @@
+"""One logical store of one task: uncommitted layers and a cache over the physical rows.
+
+Writes move down only: batch -> active (publish) -> frozen (cut) -> physical (apply), and are in the lower place before they
+leave the upper one. A reader that looks from the top down therefore misses nothing, without a lock, whatever the committing
+thread does meanwhile; only the thread that holds the task publishes, so what it just did not find above cannot appear there.
+
+`_latest` and `_older` are two generations of a cache of everything below the batch layer, None for an absent key. They are
+replaced, never cleared, under the epoch lock; a reader that still fills a replaced one does no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from compiler.plan.topology import StoreSpec
+from runtime.state.layers import Overlay, PhysicalRows, above_bound, merge_rows, overlaid
+from runtime.state.layout import BEGINNING_MS, StoreEntry, decode_number, is_segmented
+from runtime.state.physical import PhysicalReader
+from runtime.state.store import Key, Value
+from runtime.state.values import decode_value
+
+
+@dataclass(slots=True)
+class StoreMetrics:
+    """What one task asked of one store. hits = answered from memory; physical = keys looked up or rows scanned below."""
+
+    reads: int = 0
+    writes: int = 0
+    physical: int = 0
+    committed_rows: int = 0
+
+    @property
+    def hits(self) -> int:
+        return self.reads - self.physical
+
+
+class TaskStore:
+    """Implements `runtime.state.store.Store`; `publish`, `discard` and below belong to the task and the manager."""
+
+    def __init__(self, entry: StoreEntry, partition: int, physical: PhysicalReader, *, detached: bool) -> None:
+        self.spec: StoreSpec = entry.spec
+        self.entry, self.partition = entry, partition
+        self.metrics = StoreMetrics()
+        self.detached = detached  # a drop of this partition waits for its commit: physical rows are not ours
+        self._physical = physical
+        self._canonical = entry.codec.canonical if entry.codec.has_double else None
+        self._segmented = is_segmented(entry.spec)
+        self._batch, self._active = Overlay(), Overlay()
+        self._frozen: Overlay | None = None
+        self._latest: dict[Key, Value | None] = {}
+        self._older: dict[Key, Value | None] = {}
+        self._committed_bound = self._read_bound()
+
+    def get(self, key: Key) -> Value | None:
+        return self.get_many((key,))[0]
+
+    def get_many(self, keys: Sequence[Key]) -> list[Value | None]:
+        if self._canonical is not None:
+            keys = list(map(self._canonical, keys))
+        self.metrics.reads += len(keys)
+        batch, latest = self._batch.rows, self._latest
+        values = [batch[k] if k in batch else latest.get(k) for k in keys] if batch else list(map(latest.get, keys))
+        if None in values:
+            unknown = [i for i, v in enumerate(values) if v is None and keys[i] not in latest and keys[i] not in batch]
+            if unknown:
+                self._load(keys, values, unknown, latest)
+        if self._segmented and (bound := self._bound()) > BEGINNING_MS:
+            return [None if k[-1] < bound else v for k, v in zip(keys, values, strict=True)]  # type: ignore[operator]
+        return values
+
+    def put(self, key: Key, value: Value | None) -> None:
+        self.metrics.writes += 1
+        self._batch.rows[key if self._canonical is None else self._canonical(key)] = value
+
+    def put_many(self, keys: Sequence[Key], values: Sequence[Value | None]) -> None:
+        self.metrics.writes += len(keys)
+        if self._canonical is not None:
+            keys = list(map(self._canonical, keys))
+        self._batch.rows.update(zip(keys, values, strict=True))
+
+    def scan(self, *, low: Key | None = None, high: Key | None = None) -> Iterator[tuple[Key, Value]]:
+        """As of this call: what is put while it is consumed does not show."""
+        codec = self.entry.codec
+        start = b"" if low is None else codec.encode(low)
+        end = None if high is None else codec.encode(high)
+        active = self._active  # before frozen: the cut fills frozen before it replaces active
+        layers = [o for o in (self._frozen, active, self._batch) if o is not None]
+        above = overlaid(codec, layers, start, end)
+        below: Iterator[tuple[bytes, bytes]] = iter(())
+        if not self.detached:
+            below = self._count(PhysicalRows(self._physical, self.entry, self.partition).scan(start, end))
+        rows = merge_rows(codec, above, below)
+        return above_bound(rows, self._bound()) if self._segmented else rows
+
+    def expire(self, before_ms: int) -> None:
+        """Also hides rows below the bound that are put later: the bound never goes back."""
+        assert self._segmented, f"{self.spec.name} is of kind {self.spec.kind}, which does not expire by time"
+        self._batch.bound_ms = max(self._batch.bound_ms, before_ms)
+
+    def discard(self) -> None:
+        """Drop the batch layer."""
+        if self._batch:
+            self._batch = Overlay()
+
+    def publish(self) -> None:
+        """The batch layer enters the active epoch. The epoch lock is held."""
+        if self._batch:
+            self._active.absorb(self._batch)
+            self._latest.update(self._batch.rows)
+            self._batch = Overlay()
+
+    def freeze(self) -> Overlay | None:
+        """Active becomes frozen; returned if there is anything in it. The epoch lock is held."""
+        assert self._frozen is None, "one frozen epoch at a time"
+        if not self._active:
+            return None
+        frozen = self._frozen = self._active
+        self._active = Overlay()
+        return frozen
+
+    def settle(self) -> None:
+        """Frozen is in the physical store now."""
+        if self._frozen is not None:
+            self._committed_bound = max(self._committed_bound, self._frozen.bound_ms)
+            self.metrics.committed_rows += len(self._frozen.rows)
+            self._frozen = None
+
+    def revert(self) -> None:
+        """Forget everything uncommitted but the batch layer, which its thread may be using: it will be refused."""
+        self._active, self._frozen = Overlay(), None
+        self.forget()
+
+    def forget(self) -> None:
+        """Empty the cache."""
+        self._latest, self._older = {}, {}
+
+    def reload(self) -> None:
+        """Physical rows were restored beneath this store."""
+        self.forget()
+        self._committed_bound = self._read_bound()
+
+    @property
+    def is_dirty(self) -> bool:
+        return bool(self._active) or self._frozen is not None
+
+    @property
+    def committed_bound_ms(self) -> int:
+        return self._committed_bound
+
+    @property
+    def cached(self) -> int:
+        """Entries of the cache."""
+        return len(self._latest) + len(self._older)
+
+    def age(self) -> None:
+        """Begin a new generation of the cache; what is not read before the next one is gone then."""
+        self._latest, self._older = {}, self._latest
+
+    def _read_bound(self) -> int:
+        if not self._segmented or self.detached:
+            return BEGINNING_MS
+        return decode_number(self._physical.get(self.entry.bound_key(self.partition)), BEGINNING_MS)
+
+    def _bound(self) -> int:
+        active = self._active
+        frozen = self._frozen
+        frozen_bound = BEGINNING_MS if frozen is None else frozen.bound_ms
+        return max(self._batch.bound_ms, active.bound_ms, frozen_bound, self._committed_bound)
+
+    def _count(self, rows: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+        for row in rows:
+            self.metrics.physical += 1
+            self.metrics.reads += 1
+            yield row
+
+    def _load(
+        self, keys: Sequence[Key], values: list[Value | None], unknown: list[int], latest: dict[Key, Value | None]
+    ) -> None:
+        """Find keys that `latest` does not know, and let it know them."""
+        layers = [self._older]
+        active = self._active
+        frozen = self._frozen
+        layers += [o.rows for o in (active, frozen) if o is not None and o.rows]
+        deep: list[int] = []
+        for i in unknown:
+            key = keys[i]
+            for rows in layers:
+                if key in rows:
+                    latest[key] = values[i] = rows[key]
+                    break
+            else:
+                deep.append(i)
+        if deep and not self.detached:
+            self.metrics.physical += len(deep)
+            physical = self._physical.multi_get(self.entry.encode_rows([keys[i] for i in deep], self.partition))
+            for i, data in zip(deep, physical, strict=True):
+                latest[keys[i]] = values[i] = None if data is None else decode_value(data)

@@ -1,0 +1,444 @@
+import sys
+import threading
+import time
+
+import pytest
+
+from compiler.plan import types as T
+from runtime.errors import StateError
+from runtime.state.cleaner import INTERVAL_MS, Cleaner, checkpoint_name
+from runtime.state.frozen import UnwritableState
+from runtime.state.manager import StateManager
+from runtime.state.memory import MemoryPhysical
+from runtime.state.reader import open_readonly
+from runtime.state.rocks import open_rocks
+from runtime.state.task_state import BatchRevoked
+from tests.runtime.state.support import Forgetful, commit, manager_on, publish, put, raised_in_thread, table, window
+
+
+def rows(n, start=0):
+    return {(f"k{i}",): (i,) for i in range(start, start + n)}
+
+
+def test_a_crash_after_any_batch_of_an_apply_loses_nothing():
+    physical = Forgetful()
+    manager = manager_on(physical)
+    task = manager.open_task("q", 0, [table(), window()])
+    task.store("W").put(("old", 0), (1,))
+    put(manager, task, "T", rows(10), {"at": 1})
+    redo = [(1, commit(manager))]
+    manager.flush()
+    task.store("W").expire(500_000)
+    task.store("T").put(("k1",), None)
+    put(manager, task, "T", rows(2_500, start=5), {"at": 2})
+    redo.append((2, commit(manager)))
+    assert len(physical.since_flush) == 3
+    for kept in range(4):
+        again = StateManager(physical.after_crash(kept))
+        assert again.applied_sequence == (2 if kept == 3 else 1)
+        for sequence, payload in redo:
+            again.replay(sequence, payload)
+        assert again.replay(2, redo[1][1]) is False
+        found = again.open_task("q", 0, [table(), window()])
+        expected = rows(2_505)
+        del expected[("k1",)]
+        assert dict(found.store("T").scan()) == expected
+        assert found.store("W").get(("old", 0)) is None
+        assert found.metadata == {"at": 2}
+
+
+def test_publish_needs_the_epoch_lock_and_another_thread_is_no_owner():
+    manager = manager_on()
+    task = manager.open_task("q", 0, [table()])
+    with pytest.raises(AssertionError, match="epoch lock must be held"):
+        task.publish({})
+    with manager.epoch_lock:
+        error = raised_in_thread(lambda: task.publish({}))
+    assert "epoch lock must be held" in str(error)
+
+
+def test_nothing_uncommitted_is_in_the_physical_store():
+    physical = MemoryPhysical()
+    manager = manager_on(physical)
+    task = manager.open_task("q", 0, [table()])
+    put(manager, task, "T", rows(3), {"at": 1})
+    manager.cut()
+    assert list(physical.scan(b"", b"\xff" * 8)) == []
+    manager.abort()
+    assert list(physical.scan(b"", b"\xff" * 8)) == []
+
+
+def test_an_abort_refuses_the_batch_under_way_also_of_a_task_without_stores():
+    manager = manager_on()
+    tasks = [manager.open_task("a", 0, [table()]), manager.open_task("b", 0, [])]
+    for task in tasks:
+        publish(manager, task, {"at": 1})
+    commit(manager)
+    tasks[0].store("T").put(("k",), (1,))
+    manager.abort()
+    for task in tasks:
+        assert task.revoked
+        with pytest.raises(BatchRevoked):
+            publish(manager, task, {"at": 2})
+        task.discard()
+        assert task.metadata == {"at": 1}
+        publish(manager, task, {"at": 3})
+    assert tasks[0].store("T").get(("k",)) is None
+
+
+def test_only_one_epoch_is_frozen_and_sequences_rise():
+    manager = manager_on()
+    frozen = manager.cut()
+    with pytest.raises(AssertionError, match="neither applied nor aborted"):
+        manager.cut()
+    manager.apply(frozen, 5)
+    assert manager.applied_sequence == 5
+    with pytest.raises(StateError, match="after commit 5"):
+        manager.apply(manager.cut(), 5)
+    manager.abort()
+    with pytest.raises(AssertionError, match="nothing was cut"):
+        manager.apply(frozen, 6)
+
+
+def test_metadata_is_a_private_copy():
+    manager = manager_on()
+    task = manager.open_task("q", 0, [])
+    mine = {"positions": {"t": 1}}
+    publish(manager, task, mine)
+    mine["positions"]["t"] = 99
+    task.metadata["positions"]["t"] = 98
+    assert task.metadata == {"positions": {"t": 1}}
+
+
+def test_the_cache_stays_within_its_budget_and_reads_stay_right():
+    manager = manager_on(cache_entries=100)
+    task = manager.open_task("q", 0, [table(), table("U")])
+    for n in range(8):
+        put(manager, task, "T", rows(60, n * 60))
+        put(manager, task, "U", rows(5, n * 5))
+        commit(manager)
+        assert sum(s.cached for s in task.stores.values()) <= 100
+    assert task.store("T").get_many([("k0",), ("k479",), ("k480",)]) == [(0,), (479,), None]
+    before = task.store("T").metrics.physical
+    task.store("T").get_many([("k0",), ("k480",)])
+    assert task.store("T").metrics.physical == before, "an absent key is cached too"
+    assert manager.metrics()["T"].writes == 480
+
+
+def test_a_dropped_task_comes_back_empty_before_and_after_the_commit():
+    manager = manager_on()
+    task = manager.open_task("q", 3, [table(), window()])
+    task.store("W").expire(70_000)
+    task.store("W").put(("a", 80_000), (1,))
+    put(manager, task, "T", rows(2), {"at": 1})
+    commit(manager)
+    other = manager.open_task("r", 4, [table()])
+    put(manager, other, "T", rows(1))
+    with pytest.raises(StateError, match="open"):
+        manager.drop_task("q")
+    with pytest.raises(StateError, match="uncommitted"):
+        manager.close_task("r")
+    commit(manager)
+    manager.close_task("q")
+    manager.drop_task("q")
+    task = manager.open_task("q", 3, [table(), window()])
+    manager.abort()  # the drop survives an abort of the commit that should carry it
+    task.discard()
+    for _ in range(2):
+        assert task.metadata == {}
+        assert task.store("T").get(("k0",)) is None
+        assert list(task.store("W").scan()) == []
+        task.store("W").put(("a", 1), (2,))
+        task.discard()
+        commit(manager)
+    put(manager, task, "W", {("a", 1): (2,)})
+    put(manager, task, "T", {("k1",): (9,)}, {"at": 7})
+    commit(manager)
+    manager.close_task("q")
+    task = manager.open_task("q", 3, [table(), window()])
+    assert task.store("T").get(("k1",)) == (9,)
+    assert dict(task.store("W").scan()) == {("a", 1): (2,)}, "the old bound is gone"
+    assert other.store("T").get(("k0",)) == (0,)
+    with manager.snapshot() as snapshot:
+        assert dict(snapshot.scan("T")) == {("k1",): (9,), ("k0",): (0,)}
+
+
+def test_an_own_physical_row_is_found_again_after_the_drop_before_it_was_committed():
+    manager = manager_on()
+    put(manager, manager.open_task("p", 1, [table()]), "T", rows(1))
+    put(manager, manager.open_task("q", 0, [table()]), "T", rows(2))
+    commit(manager)
+    manager.close_task("q")
+    manager.drop_task("q")
+    task = manager.open_task("q", 0, [table()])
+    put(manager, task, "T", {("k1",): (9,)})
+    commit(manager)
+    task.store("T").forget()
+    assert task.store("T").get_many([("k0",), ("k1",)]) == [None, (9,)]
+
+
+def test_a_dropped_task_leaves_no_metadata():
+    manager = manager_on()
+    put(manager, manager.open_task("q", 0, [window()]), "W", {("a", 0): (1,)}, {"at": 1})
+    commit(manager)
+    manager.close_task("q")
+    manager.drop_task("q")
+    commit(manager)
+    assert manager.open_task("q", 0, []).metadata == {}
+    with manager.snapshot() as snapshot:
+        assert snapshot.tasks() == {}
+        assert snapshot.stores() == []
+
+
+def test_a_bound_is_kept_over_a_restart():
+    physical = MemoryPhysical()
+    manager = manager_on(physical)
+    task = manager.open_task("q", 0, [window()])
+    put(manager, task, "W", {("a", t): (t,) for t in (0, 10, 20)})
+    commit(manager)
+    task.store("W").expire(11)
+    publish(manager, task)
+    commit(manager)
+    again = manager_on(physical).open_task("q", 0, [window()])
+    assert again.store("W").get_many([("a", 10), ("a", 20)]) == [None, (20,)]
+    with manager_on(physical).snapshot() as snapshot:
+        assert list(snapshot.scan("W")) == [(("a", 20), (20,))]
+        assert snapshot.get("W", ("a", 10)) is None
+
+
+def test_a_task_dropped_and_written_anew_in_one_commit():
+    manager = manager_on()
+    put(manager, manager.open_task("q", 0, [table()]), "T", rows(2), {"at": 1})
+    commit(manager)
+    manager.close_task("q")
+    with manager.epoch_lock:  # as a deploy does it, at a cut
+        manager.drop_task("q")
+        task = manager.open_task("q", 0, [table()])
+        task.store("T").put(("new",), (5,))
+        task.publish({"at": 0})
+        frozen = manager.cut()
+    manager.apply(frozen, 2)
+    task.store("T").forget()
+    assert dict(task.store("T").scan()) == {("new",): (5,)}
+    assert task.metadata == {"at": 0}
+
+
+def test_a_dropped_store_gives_its_name_but_not_its_id():
+    manager = manager_on()
+    put(manager, manager.open_task("q", 0, [table()]), "T", rows(2))
+    commit(manager)
+    manager.close_task("q")
+    with pytest.raises(StateError, match="another key"):
+        manager.open_task("q", 0, [table("T", T.BIGINT)])
+    manager.drop_store("T")
+    task = manager.open_task("q", 0, [table("T", T.BIGINT)])
+    put(manager, task, "T", {(1,): (1,)})
+    commit(manager)
+    assert list(task.store("T").scan()) == [((1,), (1,))]
+    with manager.snapshot() as snapshot:
+        assert list(snapshot.scan("T")) == [((1,), (1,))]
+
+
+def test_what_cannot_be_kept_names_its_task_and_writes_nothing():
+    physical = MemoryPhysical()
+    manager = manager_on(physical)
+    good, bad = manager.open_task("good", 0, [table()]), manager.open_task("bad", 0, [table("U")])
+    put(manager, good, "T", rows(1))
+    put(manager, bad, "U", {("k",): (object(),)})
+    with pytest.raises(UnwritableState) as info:
+        manager.cut().redo()
+    assert (info.value.task_id, info.value.store) == ("bad", "U")
+    assert physical.property("rocksdb.estimate-num-keys") == 0
+
+
+def test_a_changelog_restores_a_store_and_its_bound():
+    source = manager_on(changelog=lambda spec: spec.name == "W")
+    task = source.open_task("q", 1, [table(), window()])
+    task.store("T").put(("x",), (1,))
+    put(source, task, "W", {("a", t): (t,) for t in range(0, 400_000, 50_000)})
+    first = source.cut()
+    records = list(first.changelog())
+    source.apply(first, 1)
+    task.store("W").put(("a", 350_000), None)
+    task.store("W").expire(120_001)
+    publish(source, task)
+    second = source.cut()
+    records += second.changelog()
+    source.apply(second, 2)
+    assert {(name, partition) for name, partition, _, _ in records} == {("W", 1)}
+    # an instance whose retention, and so its segments, differ
+    target = manager_on()
+    wide = window(retention_ms=3_600_000)
+    count = target.restore(wide, 1, ((k, v) for _, _, k, v in records), task_id="q", metadata={"at": 9})
+    assert count == len(records)
+    restored = target.open_task("q", 1, [wide])
+    assert restored.metadata == {"at": 9}
+    expected = [(("a", t), (t,)) for t in (150_000, 200_000, 250_000, 300_000)]
+    assert list(restored.store("W").scan()) == expected
+    assert list(task.store("W").scan()) == expected
+
+
+def test_expired_segments_are_gone_physically_and_compacted(tmp_path):
+    manager = manager_on(open_rocks(tmp_path / "db"))
+    task = manager.open_task("q", 0, [window()])
+    put(manager, task, "W", {(f"k{i}", t): (t,) for i in range(50) for t in range(0, 600_000, 60_000)})
+    commit(manager)
+    task.store("W").expire(300_001)
+    publish(manager, task)
+    commit(manager)
+    entry = task.store("W").entry
+    left = [k for k, _ in manager._physical.scan(*entry.partition_range(0))]
+    assert len(left) == 50 * 5, "the segment of the bound is kept, its expired rows are hidden"
+    assert len(list(task.store("W").scan())) == 50 * 4
+    assert manager.compact() == 1
+    assert manager.compact() == 0
+    manager.close()
+
+
+def test_range_scans_of_one_key_read_only_its_segments():
+    manager = manager_on()
+    task = manager.open_task("q", 0, [window("J", "join")])
+    put(manager, task, "J", {(k, t): (t,) for k in "abc" for t in range(0, 6_000_000, 60_000)})
+    commit(manager)
+    before = task.store("J").metrics.physical
+    found = list(task.store("J").scan(low=("b", 120_000), high=("b", 240_000)))
+    assert found == [(("b", 120_000), (120_000,)), (("b", 180_000), (180_000,))]
+    assert task.store("J").metrics.physical - before == 2
+
+
+def test_a_point_lookup_in_a_million_keys_reads_a_bounded_number_of_rows(tmp_path):
+    manager = manager_on(open_rocks(tmp_path / "db"))
+    manager.open_task("q", 0, [table("T", T.BIGINT)])
+    commit(manager)
+    codec, value = manager._catalog.get("T").codec, b"\x91\x07"
+    keys = codec.encode_many([(i,) for i in range(1_000_000)])
+    assert manager.restore(table("T", T.BIGINT), 0, ((k, value) for k in keys)) == 1_000_000
+    put(manager, manager._tasks["q"], "T", {(-1,): (0,)})
+    commit(manager)
+    with manager.snapshot() as snapshot:
+        assert snapshot.get("T", (777_777,)) == (7,)
+        assert snapshot.get("T", (10**9,)) is None
+        assert list(snapshot.scan("T", low=(500,), high=(503,))) == [((i,), (7,)) for i in (500, 501, 502)]
+        assert len(list(snapshot.scan("T", limit=4))) == 4
+        assert snapshot.rows_read() <= 10
+    manager.close()
+
+
+def test_snapshots_outlive_later_commits_and_tell_their_sequence():
+    manager = manager_on()
+    task = manager.open_task("q", 0, [table()])
+    assert manager.snapshot().stores() == []
+    put(manager, task, "T", rows(2), {"at": 1})
+    commit(manager)
+    old = manager.snapshot()
+    put(manager, task, "T", {("k0",): None, ("k9",): (9,)}, {"at": 2})
+    commit(manager)
+    new = manager.snapshot()
+    assert (old.sequence, new.sequence) == (1, 2)
+    assert dict(old.scan("T")) == rows(2)
+    assert dict(new.scan("T")) == {("k1",): (1,), ("k9",): (9,)}
+    assert (old.tasks(), new.tasks()) == ({"q": {"at": 1}}, {"q": {"at": 2}})
+    with pytest.raises(StateError, match="no store U"):
+        new.get("U", ("k",))
+    old.close()
+    with pytest.raises(AssertionError, match="closed"):
+        old.get("T", ("k0",))
+    new.close()
+
+
+@pytest.mark.parametrize("flushed", [0, 1, 2, 3])
+def test_a_stopped_instance_is_read_from_its_directory_and_redo(tmp_path, flushed):
+    path, redo = tmp_path / "db", []
+    manager = manager_on(open_rocks(path))
+    task = manager.open_task("q", 0, [table(), window()])
+    for n in range(1, 4):
+        task.store("W").put(("w", n * 100_000), (n,))
+        task.store("W").expire(n * 90_000)
+        put(manager, task, "T", {("k0",): (n,), (f"n{n}",): (n,), (f"n{n - 2}",): None}, {"at": n})
+        redo.append((n, commit(manager)))
+        if n <= flushed:
+            manager.flush()
+    with open_readonly(path, redo) as seen, manager.snapshot() as live:
+        assert seen.sequence == live.sequence == 3
+        assert list(seen.stores()) == list(live.stores())
+        for store in ("T", "W"):
+            assert list(seen.scan(store)) == list(live.scan(store))
+        assert seen.get("T", ("k0",)) == (3,)
+        assert seen.get("T", ("n1",)) is None
+        assert seen.tasks() == {"q": {"at": 3}}
+    if flushed < 2:
+        with pytest.raises(StateError, match=f"redo of commit {flushed + 1} is missing"):
+            open_readonly(path, redo[2:])
+    manager.close()
+
+
+def test_a_directory_without_state_reads_as_empty(tmp_path):
+    with open_readonly(tmp_path / "none") as snapshot:
+        assert (snapshot.sequence, list(snapshot.stores())) == (0, [])
+
+
+def test_the_cleaner_drops_what_no_plan_uses_at_the_second_look(tmp_path):
+    manager = manager_on()
+    put(manager, manager.open_task("q", 0, [table(), table("U")]), "T", rows(1))
+    commit(manager)
+    for n in (1, 2, 10):
+        (tmp_path / checkpoint_name(n)).mkdir()
+    cleaner = Cleaner(manager, lambda: {"U"}, checkpoints=tmp_path)
+    cleaner.run_once(0)
+    cleaner.run_once(INTERVAL_MS)
+    assert {s.name for s in manager.stores()} == {"T", "U"}, "an open task uses it"
+    manager.close_task("q")
+    cleaner.run_once(2 * INTERVAL_MS)
+    assert {s.name for s in manager.stores()} == {"T", "U"}
+    assert cleaner.run_once(2 * INTERVAL_MS + 1) == INTERVAL_MS - 1
+    cleaner.run_once(3 * INTERVAL_MS)
+    commit(manager)
+    with manager.snapshot() as snapshot:
+        assert [s.name for s in snapshot.stores()] == ["U"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [checkpoint_name(2), checkpoint_name(10)]
+
+
+@pytest.mark.parametrize("kind", ["memory", "rocks"])
+def test_an_owner_reads_its_writes_while_another_thread_commits(kind, tmp_path):
+    """Epochs are cut and applied at random moments; the owner always sees what it wrote, snapshots a whole number of batches."""
+    manager = manager_on(MemoryPhysical() if kind == "memory" else open_rocks(tmp_path / "db"), cache_entries=20)
+    task = manager.open_task("q", 0, [table(), window()])
+    done, failures = threading.Event(), []
+
+    def committing():
+        try:
+            while not done.is_set():
+                commit(manager)
+                with manager.snapshot() as snapshot:
+                    if snapshot.stores():
+                        values = {v for _, v in snapshot.scan("T")}
+                        at = snapshot.tasks()["q"]["at"] if snapshot.tasks() else 0
+                        assert len(values) <= 1, values
+                        assert not values or values == {(at,)}
+        except BaseException as error:
+            failures.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    thread = threading.Thread(target=committing)
+    thread.start()
+    try:
+        keys = [(f"k{i}",) for i in range(30)]
+        end, enough = time.monotonic() + 1.0, 20
+        n = 0
+        while (time.monotonic() < end or n < enough) and not failures:
+            n += 1
+            expected = [(n - 1,)] * 30 if n > 1 else [None] * 30
+            assert task.store("T").get_many(keys) == expected
+            assert [v for _, v in task.store("T").scan()] == [v for v in expected if v]
+            task.store("T").put_many(keys, [(n,)] * 30)
+            task.store("W").put(("w", n * 1000), (n,))
+            task.store("W").expire(n * 1000 - 5000)
+            assert len(list(task.store("W").scan())) == min(n, 6)
+            publish(manager, task, {"at": n})
+    finally:
+        done.set()
+        thread.join()
+        sys.setswitchinterval(interval)
+    assert not failures, failures
+    manager.close()

@@ -1,0 +1,268 @@
+"""Random histories of two tasks against plain dicts: nothing uncommitted survives, nothing committed is lost."""
+
+import copy
+import shutil
+import tempfile
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from runtime.errors import StateError
+from runtime.state import physical as physical_module
+from runtime.state.layout import BEGINNING_MS
+from runtime.state.manager import StateManager
+from runtime.state.rocks import open_rocks
+from tests.runtime.state.support import Forgetful, publish, table, window
+
+SPECS = [table("T"), window("W")]
+UNIVERSE = {
+    "T": [(k,) for k in (None, "a", "b", "b\0", "c")],
+    "W": [(k, n * 25_000) for k in "ab" for n in range(-3, 9)],
+}
+KEYS = {name: st.sampled_from(keys) for name, keys in UNIVERSE.items()}
+TASK = st.integers(0, 1)
+ANY_KEY = st.one_of(KEYS["T"].map(lambda k: ("T", k)), KEYS["W"].map(lambda k: ("W", k)))
+
+
+def order(key):
+    return tuple((p is not None, p or ("" if isinstance(p, str) else 0)) for p in key)
+
+
+class Layer:
+    """Rows (None: deleted), bounds and metadata of one layer of one task."""
+
+    def __init__(self):
+        self.rows = {"T": {}, "W": {}}
+        self.bound = BEGINNING_MS
+        self.meta = None
+
+    def absorb(self, newer):
+        for name, rows in newer.rows.items():
+            self.rows[name].update(rows)
+        self.bound = max(self.bound, newer.bound)
+        self.meta = newer.meta if newer.meta is not None else self.meta
+
+    def visible(self, name):
+        return {k: v for k, v in self.rows[name].items() if v is not None and (name == "T" or k[-1] >= self.bound)}
+
+
+def stacked(*layers):
+    out = Layer()
+    for layer in layers:
+        out.absorb(layer)
+    return out
+
+
+class Histories(RuleBasedStateMachine):
+    def __init__(self):
+        super().__init__()
+        # a commit of a handful of rows is several batches, so that crashes fall inside commits
+        self.rows_max, physical_module.BATCH_ROWS_MAX = physical_module.BATCH_ROWS_MAX, 3
+        self.physical = self.new_physical()
+        self.committed = [Layer(), Layer()]
+        self.redo = []
+        self.snapshots = []
+        self.value = 0
+        self.start()
+
+    def new_physical(self):
+        return Forgetful()
+
+    def start(self):
+        self.manager = StateManager(self.physical, cache_entries=4)
+        for sequence, payload in self.redo:
+            self.manager.replay(sequence, payload)
+        self.sequence = self.manager.applied_sequence
+        self.tasks = [self.manager.open_task(f"q/0/{p}", p, SPECS) for p in (0, 1)]
+        self.batch, self.active = [Layer(), Layer()], [Layer(), Layer()]
+        self.frozen = None
+
+    def below(self, t):
+        return [self.committed[t], *([self.frozen[t]] if self.frozen else []), self.active[t]]
+
+    def view(self, t):
+        return stacked(*self.below(t), self.batch[t])
+
+    @rule(t=TASK, keys=st.lists(ANY_KEY, min_size=1, max_size=6), delete=st.integers(0, 3), publish=st.booleans())
+    def put(self, t, keys, delete, publish):
+        for i, (name, key) in enumerate(keys):
+            self.value += 1
+            value = None if i == delete else (self.value,)
+            self.tasks[t].store(name).put(key, value)
+            self.batch[t].rows[name][key] = value
+        if publish:
+            self.publish(t)
+
+    @rule(t=TASK, before=st.integers(-3, 9).map(lambda n: n * 25_000 + 1))
+    def expire(self, t, before):
+        self.tasks[t].store("W").expire(before)
+        self.batch[t].bound = max(self.batch[t].bound, before)
+
+    @rule(t=TASK)
+    def publish(self, t):
+        self.value += 1
+        self.batch[t].meta = {"positions": self.value}
+        publish(self.manager, self.tasks[t], self.batch[t].meta)
+        self.active[t].absorb(self.batch[t])
+        self.batch[t] = Layer()
+
+    @rule(t=TASK)
+    def discard(self, t):
+        self.tasks[t].discard()
+        self.batch[t] = Layer()
+
+    @precondition(lambda self: self.frozen is None)
+    @rule()
+    def cut(self):
+        self.cut_epoch = self.manager.cut()
+        self.frozen, self.active = self.active, [Layer(), Layer()]
+
+    @rule()
+    def commit_and_apply(self):
+        if self.frozen is None:
+            self.cut()
+        self.commit()
+        self.manager.apply(self.cut_epoch, self.sequence)
+        self.frozen = None
+
+    def commit(self):
+        """The log's part: from here on the epoch is true."""
+        self.sequence += 1
+        self.redo.append((self.sequence, self.cut_epoch.redo()))
+        for t in (0, 1):
+            self.committed[t].absorb(self.frozen[t])
+
+    @rule()
+    def abort(self):
+        self.manager.abort()
+        self.active, self.frozen = [Layer(), Layer()], None
+        for t in (0, 1):
+            self.tasks[t].discard()
+            self.batch[t] = Layer()
+
+    @rule()
+    def flush(self):
+        flushed = self.manager.flush()
+        self.redo = [r for r in self.redo if r[0] > flushed]
+
+    @rule(kept=st.integers(0, 8), committed=st.booleans())
+    def crash(self, kept, committed):
+        if committed and self.frozen is not None:
+            self.commit()
+        self.snapshots = []
+        self.physical = self.physical.after_crash(kept)
+        self.start()
+
+    @rule()
+    def take_snapshot(self):
+        if len(self.snapshots) < 3:
+            self.snapshots.append((self.manager.snapshot(), copy.deepcopy(self.committed)))
+
+    @precondition(lambda self: self.snapshots)
+    @rule(data=st.data())
+    def close_snapshot(self, data):
+        self.snapshots.pop(data.draw(st.integers(0, len(self.snapshots) - 1)))[0].close()
+
+    @rule(t=TASK)
+    def read(self, t):
+        self.check_reads(t)
+
+    @rule()
+    def read_all(self):
+        self.check_reads(0)
+        self.check_reads(1)
+
+    def check_reads(self, t):
+        for name, keys in UNIVERSE.items():
+            rows = self.view(t).visible(name)
+            assert self.tasks[t].store(name).get_many(keys) == [rows.get(k) for k in keys]
+
+    @invariant()
+    def scans_show_what_is_there(self):
+        """Scans pass by the cache, so this does not warm it for `read`."""
+        for t in (0, 1):
+            for name in UNIVERSE:
+                rows = sorted(self.view(t).visible(name).items(), key=lambda r: order(r[0]))
+                assert list(self.tasks[t].store(name).scan()) == rows
+
+    @rule(t=TASK, low=ANY_KEY, high=ANY_KEY, prefixes=st.tuples(st.integers(0, 2), st.integers(0, 2)))
+    def scan(self, t, low, high, prefixes):
+        name = low[0]
+        low = low[1][: prefixes[0]] or None
+        high = (high[1][: prefixes[1]] or None) if high[0] == name else None
+        rows = sorted(self.view(t).visible(name).items(), key=lambda r: order(r[0]))
+        if low is not None:
+            rows = [r for r in rows if order(r[0]) >= order(low)]
+        if high is not None:
+            rows = [r for r in rows if order(r[0]) < order(high)]
+        assert list(self.tasks[t].store(name).scan(low=low, high=high)) == rows
+
+    @invariant()
+    def metadata_is_that_of_the_last_published_batch(self):
+        for t in (0, 1):
+            assert self.tasks[t].metadata == (stacked(*self.below(t)).meta or {})
+
+    @invariant()
+    def snapshots_do_not_move(self):
+        for snapshot, expected in self.snapshots:
+            names = {s.name for s in snapshot.stores()}
+            for name in ("T", "W"):
+                rows = [r for c in expected for r in sorted(c.visible(name).items(), key=lambda r: order(r[0]))]
+                if name in names:
+                    assert list(snapshot.scan(name)) == rows
+                    assert not rows or snapshot.get(name, rows[-1][0]) in [v for k, v in rows if k == rows[-1][0]]
+                else:
+                    assert not rows
+
+    def teardown(self):
+        physical_module.BATCH_ROWS_MAX = self.rows_max
+
+
+class RocksHistories(Histories):
+    """The same on RocksDB; a crash is a copy of the directory that was there at the last flush, or later."""
+
+    def new_physical(self):
+        self.directory = tempfile.mkdtemp(dir="/dev/shm", prefix="flowql-test-")
+        self.generation = 0
+        return open_rocks(f"{self.directory}/0")
+
+    @rule(kept=st.integers(0, 8), committed=st.booleans())
+    def crash(self, kept, committed):
+        if committed and self.frozen is not None:
+            self.commit()
+        for snapshot, _ in self.snapshots:
+            snapshot.close()
+        self.snapshots = []
+        found = self.copy_as_killed()
+        self.manager.close()
+        self.physical = found
+        self.start()
+
+    def copy_as_killed(self):
+        """What is on disk of an open database is what a kill leaves; but a copy takes time, and a compaction may delete
+        a file meanwhile: then copy again."""
+        source = f"{self.directory}/{self.generation}"
+        for _ in range(50):
+            self.generation += 1
+            copy = f"{self.directory}/{self.generation}"
+            try:
+                shutil.copytree(source, copy)
+                return open_rocks(copy)
+            except (StateError, shutil.Error):
+                continue
+        raise AssertionError("the directory never stood still")
+
+    def teardown(self):
+        super().teardown()
+        for snapshot, _ in self.snapshots:
+            snapshot.close()
+        self.manager.close()
+        shutil.rmtree(self.directory)
+
+
+COMMON = {"deadline": None, "suppress_health_check": list(HealthCheck)}
+Histories.TestCase.settings = settings(max_examples=120, stateful_step_count=40, **COMMON)
+RocksHistories.TestCase.settings = settings(max_examples=5, stateful_step_count=30, **COMMON)
+TestHistories = Histories.TestCase
+TestRocksHistories = RocksHistories.TestCase

@@ -1,0 +1,142 @@
+"""One suite for every physical store."""
+
+import pytest
+
+from runtime.errors import StateError
+from runtime.state.memory import MemoryPhysical
+from runtime.state.physical import Guarded
+from runtime.state.rocks import open_rocks
+from tests.runtime.state.support import raised_in_thread
+
+
+@pytest.fixture(params=["memory", "rocks"])
+def store(request, tmp_path):
+    physical = MemoryPhysical() if request.param == "memory" else open_rocks(tmp_path / "db")
+    yield physical
+    physical.close()
+
+
+def key(i):
+    return b"k%04d" % i
+
+
+def fill(store, n, value=b"old"):
+    for start in range(0, n, 1000):
+        keys = [key(i) for i in range(start, min(n, start + 1000))]
+        store.write_batch(keys, [value] * len(keys))
+
+
+def test_rows_come_back_in_order(store):
+    store.write_batch([b"b", b"a", b"c"], [b"2", b"1", b"3"])
+    store.write_batch([b"b", b"d"], [None, b""])
+    assert store.get(b"a") == b"1"
+    assert store.get(b"b") is None
+    assert store.multi_get([b"d", b"x", b"c"]) == [b"", None, b"3"]
+    assert list(store.scan(b"a", b"d")) == [(b"a", b"1"), (b"c", b"3")]
+
+
+def test_ranges_are_deleted_before_the_rows_of_their_batch(store):
+    fill(store, 10)
+    store.write_batch([key(3)], [b"new"], [(key(2), key(5))])
+    assert [k for k, _ in store.scan(key(0), key(6))] == [key(0), key(1), key(3), key(5)]
+
+
+def test_a_scan_is_as_of_its_call(store):
+    fill(store, 5)
+    rows = store.scan(key(0), key(9))
+    store.write_batch([key(1), key(6)], [None, b"new"])
+    assert [k for k, _ in rows] == [key(i) for i in range(5)]
+
+
+def test_many_scans_at_once_keep_their_bounds(store):
+    fill(store, 300)
+    scans = [(i, store.scan(key(i), key(i + 3))) for i in range(290)]
+    for i, rows in scans:
+        assert [k for k, _ in rows] == [key(i), key(i + 1), key(i + 2)]
+
+
+def test_a_snapshot_does_not_move(store):
+    fill(store, 600)
+    old = store.snapshot()
+    store.write_batch([key(1), key(2), key(700)], [b"new", None, b"new"], [(key(100), key(200))])
+    middle = store.snapshot()
+    store.write_batch([key(1)], [b"newest"])
+    store.flush()
+    store.compact(b"", b"z")
+    assert old.multi_get([key(1), key(2), key(150), key(700)]) == [b"old", b"old", b"old", None]
+    assert middle.multi_get([key(1), key(2), key(150), key(700)]) == [b"new", None, None, b"new"]
+    assert list(old.scan(key(0), key(999))) == [(key(i), b"old") for i in range(600)]
+    middle.close()
+    assert old.multi_get([key(1), key(2), key(700)]) == [b"old", b"old", None]
+    rows = old.scan(key(0), key(999))
+    assert next(rows) == (key(0), b"old")
+    assert old.scan(key(5), key(6)).__next__() == (key(5), b"old")
+    assert sum(1 for _ in rows) == 599, "scans of one snapshot do not disturb each other"
+    old.close()
+
+
+def test_what_a_newer_snapshot_kept_serves_an_older_one_after_it(store):
+    fill(store, 3)
+    old, new = store.snapshot(), store.snapshot()
+    store.write_batch([key(0)], [b"new"])
+    new.close()
+    assert old.get(key(0)) == b"old"
+    assert next(old.scan(key(0), key(1))) == (key(0), b"old")
+    old.close()
+
+
+def test_snapshots_may_be_closed_in_any_order(store):
+    fill(store, 3)
+    first, second = store.snapshot(), store.snapshot()
+    store.write_batch([key(0)], [b"new"])
+    first.close()
+    assert second.get(key(0)) == b"old"
+    second.close()
+
+
+def test_only_permitted_writes_pass():
+    guard = Guarded(MemoryPhysical())
+    with pytest.raises(AssertionError, match="nothing uncommitted"):
+        guard.write([b"a"], [b"1"])
+    with guard.permit("apply"):
+        guard.write([b"a"], [b"1"])
+        error = raised_in_thread(lambda: guard.write([b"b"], [b"2"]))
+    assert "nothing uncommitted" in str(error)
+    assert guard.inner.get(b"b") is None
+
+
+def test_the_last_rows_are_in_the_last_batch_only():
+    written = []
+
+    class Recording(MemoryPhysical):
+        def write_batch(self, keys, values, ranges=()):
+            written.append((list(keys), list(ranges)))
+            super().write_batch(keys, values, ranges)
+
+    guard = Guarded(Recording())
+    with guard.permit("apply"):
+        guard.write([key(i) for i in range(2500)], [b"x"] * 2500, [(b"a", b"b")], ([b"m"], [b"1"]))
+    assert [len(k) for k, _ in written] == [999, 999, 503]
+    assert [b"m" in k for k, _ in written] == [False, False, True]
+    assert [r for _, r in written] == [[(b"a", b"b")], [], []]
+
+
+def test_rocks_says_why_it_cannot_open(tmp_path):
+    with pytest.raises(StateError, match="no state"):
+        open_rocks(tmp_path / "none", read_only=True)
+    assert not (tmp_path / "none").exists()
+    first = open_rocks(tmp_path / "db")
+    with pytest.raises(StateError, match="cannot be opened"):
+        open_rocks(tmp_path / "db")
+    first.close()
+
+
+def test_a_checkpoint_is_a_copy(tmp_path):
+    db = open_rocks(tmp_path / "db")
+    fill(db, 10)
+    db.checkpoint(tmp_path / "checkpoints" / "1")
+    fill(db, 10, b"new")
+    copy = open_rocks(tmp_path / "checkpoints" / "1", read_only=True)
+    assert copy.get(key(9)) == b"old"
+    copy.close()
+    db.close()
