@@ -1,0 +1,101 @@
+"""The contract of an operator at run time.
+
+A task processes a *run*: for each of its sources at most one batch, rows numbered by `seq` in the merged order of the
+task. Each operator is called once per run, after its inputs, with one batch per input (None: nothing came). Everything
+an operator remembers between runs lives in its stores or in `RunContext.stream_time`, so that dropping a failed run
+leaves no trace (rule R1). Operators are deterministic functions of their stores and inputs.
+
+Emission (rule R13): with `coalesce` false every update of every row is emitted, in row order; any split of the input into
+runs then gives the same rows (rule R5). With `coalesce` true a keyed operator may emit one row per key and run: the last
+after-image (and the first before-image).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from compiler.plan.topology import Operator as OperatorPlan
+from runtime.batch import Batch, Ints
+from runtime.state.store import Store, TaskState
+
+NO_TIME = -1
+
+
+@dataclass(slots=True)
+class DeadLetter:
+    """A row or record that could not be processed; the task adds topic, partition, offset and raw bytes by `seq`."""
+
+    seq: int
+    code: str
+    message: str
+
+
+@dataclass(slots=True)
+class RunContext:
+    """What an operator may touch during one run.
+
+    stream_times: operator id -> stream time (ms) before the run; operators update it through `advance`.
+    late: operator id -> number of late rows dropped (a metric, and named in messages).
+    vector: None = choose by batch size and cost; True/False = forced (differential tests).
+    """
+
+    state: TaskState
+    stream_times: dict[str, int] = field(default_factory=dict)
+    dead_letters: list[DeadLetter] = field(default_factory=list)
+    late: dict[str, int] = field(default_factory=dict)
+    coalesce: bool = True
+    vector: bool | None = None
+
+    def advance(self, operator: str, rowtime: Ints) -> Ints:
+        """Stream time as of each row (running maximum, the row included); remembers the last."""
+        if not len(rowtime):
+            return rowtime
+        before = self.stream_times.get(operator, NO_TIME)
+        times = np.maximum(np.maximum.accumulate(rowtime), before)
+        self.stream_times[operator] = int(times[-1])
+        return times
+
+    def drop_late(self, operator: str, count: int) -> None:
+        if count:
+            self.late[operator] = self.late.get(operator, 0) + count
+
+    def fail_row(self, seq: int, code: str, message: str) -> None:
+        self.dead_letters.append(DeadLetter(seq, code, message))
+
+
+class _NoState:
+    """Implements `TaskState` for work that has none, such as decoding outside of a task."""
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        return {}
+
+    def store(self, name: str) -> Store:
+        raise AssertionError(f"store {name} is asked for where there is no state")
+
+    def publish(self, metadata: dict[str, Any]) -> None:
+        raise AssertionError("there is no state to publish")
+
+    def discard(self) -> None:
+        raise AssertionError("there is no state to discard")
+
+
+NO_STATE = _NoState()
+
+
+class RuntimeOperator(Protocol):
+    """A runnable operator: one per task; holds compiled kernels and no data."""
+
+    plan: OperatorPlan
+
+    def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+        """The rows this operator gives for one run; None for none. Output rows keep the `seq` of the row they stem from."""
+        ...
+
+
+OperatorFactory = Callable[[OperatorPlan, Sequence[OperatorPlan]], RuntimeOperator]
+Stores = dict[str, Store]

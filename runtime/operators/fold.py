@@ -1,0 +1,136 @@
+"""The aggregates of one grouped aggregation as functions on accumulators.
+
+State of a group is one tuple: an accumulator per aggregate, then the group's row time (the highest of its rows).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from compiler.functions.registry import AggregateFunction, QueryFailure, Resolution, lookup_aggregate
+from compiler.plan.expr import Column, Expr, Literal
+from compiler.plan.logical import Aggregate, AggregateCall
+from compiler.plan.schema import WINDOW_END, WINDOW_START, Schema
+from compiler.plan.topology import Operator
+from runtime.batch import Row
+from runtime.errors import RuntimeFailure
+from runtime.operators.base import RunContext
+from runtime.operators.expressions import compile_expr
+from runtime.operators.keys import RowKey, picker
+
+Accs = tuple[Any, ...]
+Step = Callable[[Accs, Row, int, int, RunContext], Accs]
+AGGREGATE_FAILED = "FQ4026"
+
+
+class AggregateUnsupported(RuntimeFailure):
+    """An aggregate lacks what this use of it needs (undo over a table, merge over sessions)."""
+
+    code = "FQ4027"
+
+
+class BoundAggregate:
+    """One aggregate call with its function resolved for the argument types."""
+
+    __slots__ = ("args", "call", "function", "init", "initial", "resolution", "result")
+
+    def __init__(self, call: AggregateCall) -> None:
+        function = lookup_aggregate(call.function)
+        if function is None:
+            raise AggregateUnsupported(f"aggregate {call.function} is not registered")
+        self.call, self.function, self.args, self.init = call, function, call.args, call.init
+        self.resolution: Resolution = function.resolve(tuple(a.type for a in call.args), call.init)
+        self.initial = function.initial(self.resolution, call.init)
+        self.result = function.result(self.resolution, call.init)
+
+    def bind(self, part: str, use: str) -> Callable[..., Any]:
+        """The function's `undo` or `merge` for these types."""
+        factory = getattr(self.function, part)
+        if factory is None:
+            raise AggregateUnsupported(f"{self.call.function} cannot be used {use}: it has no {part}")
+        bound: Callable[..., Any] = factory(self.resolution, self.init)
+        return bound
+
+
+class Fold:
+    """All aggregates of one operator: add, undo and merge on tuples of accumulators, and rows of results.
+
+    undo, merge: None unless asked for.
+    """
+
+    def __init__(self, plan: Operator, source: Schema, *, undo: bool = False, merge: bool = False) -> None:
+        assert isinstance(plan.spec, Aggregate)
+        self.bound = [BoundAggregate(c) for c in plan.spec.aggregates]
+        self.key = RowKey(source)
+        self.initial: Accs = tuple(b.initial for b in self.bound)
+        self.add = _step([b.function.add(b.resolution, b.init) for b in self.bound], self.bound, source)
+        self.undo: Step | None = None
+        if undo:
+            self.undo = _step([b.bind("undo", "over a table") for b in self.bound], self.bound, source)
+        self.merge: Callable[[Accs, Accs], Accs] | None = None
+        if merge:
+            self.merge = _pairwise([b.bind("merge", "over session windows") for b in self.bound])
+        self.results: Callable[[Accs], Row] = _each([b.result for b in self.bound])
+        made = [f.name for f in self.key.fields]
+        if plan.spec.window is not None:
+            made += [WINDOW_START, WINDOW_END]
+        made += [b.call.name for b in self.bound]
+        self._arrange = None if tuple(made) == plan.schema.names else picker([made.index(n) for n in plan.schema.names])
+
+    def row(self, key: Row, accs: Accs, window: Row = ()) -> Row:
+        """An output row: key columns, window bounds, results."""
+        row = self.key.parts(key) + window + self.results(accs)
+        return row if self._arrange is None else self._arrange(row)
+
+    def try_step(self, step: Step, accs: Accs, row: Row, rowtime: int, seq: int, run: RunContext) -> Accs | None:
+        """One step; None if the function failed, which leaves a dead letter and the group as it was."""
+        try:
+            return step(accs, row, rowtime, seq, run)
+        except (QueryFailure, RuntimeFailure):
+            raise
+        except Exception as error:
+            run.fail_row(seq, AGGREGATE_FAILED, f"aggregate failed: {type(error).__name__}: {error}")
+            return None
+
+
+def mergeable(function: AggregateFunction) -> bool:
+    """The function can be folded from partial results made by a vector kernel."""
+    return function.duckdb_partial is not None and function.from_partial is not None and function.merge is not None
+
+
+def _step(functions: Sequence[Callable[..., Any]], bound: Sequence[BoundAggregate], source: Schema) -> Step:
+    """One generated function for all aggregates of a row: plain columns are read in place."""
+    scope: dict[str, Any] = {}
+    parts: list[str] = []
+    for i, (f, b) in enumerate(zip(functions, bound, strict=True)):
+        scope[f"f{i}"] = f
+        args = [f"a[{i}]", *(_argument(e, source, f"x{i}_{j}", scope) for j, e in enumerate(b.args))]
+        parts.append(f"f{i}({', '.join(args)}),")
+    return _lambda("a, r, t, s, c", parts, scope)
+
+
+def _argument(e: Expr, source: Schema, name: str, scope: dict[str, Any]) -> str:
+    if isinstance(e, Column) and e.name in source.names:
+        return f"r[{source.names.index(e.name)}]"
+    if isinstance(e, Literal):
+        scope[name] = e.value
+        return name
+    scope[name] = compile_expr(e, source)
+    return f"{name}(r, t, s, c)"
+
+
+def _pairwise(functions: Sequence[Callable[..., Any]]) -> Callable[[Accs, Accs], Accs]:
+    scope = {f"f{i}": f for i, f in enumerate(functions)}
+    return _lambda("a, b", [f"f{i}(a[{i}], b[{i}])," for i in range(len(functions))], scope)
+
+
+def _each(functions: Sequence[Callable[..., Any]]) -> Callable[[Accs], Row]:
+    scope = {f"f{i}": f for i, f in enumerate(functions)}
+    return _lambda("a", [f"f{i}(a[{i}])," for i in range(len(functions))], scope)
+
+
+def _lambda(parameters: str, parts: Sequence[str], scope: dict[str, Any]) -> Callable[..., Any]:
+    """A tuple-making function; only positions and generated names enter the source."""
+    made: Callable[..., Any] = eval(f"lambda {parameters}: ({''.join(parts)})", scope)
+    return made

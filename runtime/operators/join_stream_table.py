@@ -1,0 +1,233 @@
+"""Join of a stream with the latest rows of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from compiler.plan.logical import Join
+from compiler.plan.schema import Schema
+from compiler.plan.topology import Operator
+from compiler.plan.types import Kind
+from runtime.batch import DELETE, INSERT, UPDATE_BEFORE, Batch, Ints, Row, to_arrow
+from runtime.operators.base import RunContext
+from runtime.operators.join_rows import JoinedRow
+from runtime.operators.keys import RowKey, value_fields
+from runtime.operators.rows import Emitter, interleave, record_of
+from runtime.state.store import Key, Store, Value
+
+VECTOR_ROWS = 256
+_DICTIONARY = frozenset({Kind.INT, Kind.BIGINT, Kind.STRING, Kind.DATE, Kind.TIME, Kind.TIMESTAMP})
+
+
+class StreamTableJoinOperator:
+    """Each stream row meets the table as of its place in the run (rule R5); at equal `seq` the table goes first.
+
+    Inner and left. Stream rows without a key or a value are dropped. The output has the stream row's time. The table is
+    kept as key -> (value columns..., row time).
+    """
+
+    def __init__(self, plan: Operator, inputs: Sequence[Operator]) -> None:
+        assert isinstance(plan.spec, Join)
+        assert plan.spec.kind in ("inner", "left"), "a stream-table join is inner or left"
+        self.plan = plan
+        left, right = inputs[0].schema, inputs[1].schema
+        self._inner = plan.spec.kind == "inner"
+        self._left, self._right = RowKey(left), RowKey(right)
+        self._joined = JoinedRow(plan, left, right)
+        self._store = plan.stores[0].name
+        self._columns = _ColumnJoin.of(plan, left, right, inner=self._inner)
+
+    def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+        stream, table = (None if b is None or not len(b) else b for b in inputs)
+        store = run.state.store(self._store)
+        if table is not None and (stream is None or table.seq[-1] <= stream.seq[0]):
+            self._update(store, table)
+            table = None
+        if stream is None:
+            return None
+        if self._columns is not None and self._vector(stream, run):
+            changes = _Changes(self._right, table)
+            out = self._columns.join(stream, changes, store)
+            changes.write(store)
+            return out
+        return self._rows(stream, table, store)
+
+    def _vector(self, stream: Batch, run: RunContext) -> bool:
+        if run.vector is not None:
+            return run.vector
+        return not stream.is_rows and len(stream) >= VECTOR_ROWS
+
+    def _update(self, store: Store, table: Batch) -> None:
+        """The last row of each key."""
+        latest: dict[Key, Value | None] = {}
+        split = self._right
+        for row, rowtime, op in zip(table.rows(), table.rowtime.tolist(), table.op.tolist(), strict=True):
+            key = split.of(row)
+            if op != UPDATE_BEFORE and not split.missing(key):
+                latest[key] = None if op == DELETE else (*split.value(row), rowtime)
+        store.put_many(list(latest), list(latest.values()))
+
+    def _rows(self, stream: Batch, table: Batch | None, store: Store) -> Batch | None:
+        rows, ops = stream.rows(), stream.op.tolist()
+        keys = [self._left.of(r) for r in rows]
+        distinct = list(dict.fromkeys(keys))
+        known: dict[Key, Row | None] = {}
+        for key, value in zip(distinct, store.get_many(distinct), strict=True):
+            known[key] = None if value is None else self._right.row(key, value[:-1])
+        changed: dict[Key, Value | None] = {}
+        out = Emitter(self.plan.schema)
+        for side, i in interleave([stream, table], first=1):
+            if side == 1:
+                assert table is not None
+                self._table_row(table, i, known, changed)
+                continue
+            key = keys[i]
+            if ops[i] == DELETE or self._left.missing(key):
+                continue
+            right = known[key]
+            if right is not None or not self._inner:
+                head = stream.headers[i] if stream.headers is not None else None
+                row = self._joined(key, rows[i], right)
+                out.add(row, int(stream.rowtime[i]), INSERT, int(stream.seq[i]), head)
+        if changed:
+            store.put_many(list(changed), list(changed.values()))
+        return out.batch()
+
+    def _table_row(self, table: Batch, i: int, known: dict[Key, Row | None], changed: dict[Key, Value | None]) -> None:
+        op, row = int(table.op[i]), table.rows()[i]
+        key = self._right.of(row)
+        if op == UPDATE_BEFORE or self._right.missing(key):
+            return
+        known[key] = None if op == DELETE else row
+        changed[key] = None if op == DELETE else (*self._right.value(row), int(table.rowtime[i]))
+
+
+class _Changes:
+    """What the table rows of a run change, in their order: key, place in the run, new value."""
+
+    def __init__(self, right: RowKey, table: Batch | None) -> None:
+        self.keys: list[Key] = []
+        self.seq: list[int] = []
+        self.values: list[Value | None] = []
+        if table is None:
+            return
+        columns = (table.rowtime.tolist(), table.op.tolist(), table.seq.tolist())
+        for row, rowtime, op, seq in zip(table.rows(), *columns, strict=True):
+            key = right.of(row)
+            if op != UPDATE_BEFORE and not right.missing(key):
+                self.keys.append(key)
+                self.seq.append(seq)
+                self.values.append(None if op == DELETE else (*right.value(row), rowtime))
+
+    def write(self, store: Store) -> None:
+        latest = dict(zip(self.keys, self.values, strict=True))
+        if latest:
+            store.put_many(list(latest), list(latest.values()))
+
+    def versions(self, keys: Sequence[Any], slots: Ints, seq: Ints) -> Ints:
+        """For each stream row (its slot in `keys`, its place in the run) the index of the value it meets: a slot as it
+        was before the run, or len(keys) + the number of a change. At equal places the change comes first.
+        """
+        slot_of = {k: i for i, k in enumerate(keys)}
+        touched = [(slot_of[k[0]], i) for i, k in enumerate(self.keys) if k[0] in slot_of]
+        if not touched:
+            return slots
+        changed, number = np.array(touched, np.int64).T
+        at = np.array(self.seq, np.int64)[number]
+        first = min(int(seq[0]), int(at[0]))
+        span = max(int(seq[-1]), int(at[-1])) - first + 1
+        place = changed * span + (at - first)
+        order = np.argsort(place, kind="stable")  # at equal places the later change is the one that counts
+        found = np.searchsorted(place[order], slots * span + (seq - first), side="right") - 1
+        last = order[np.maximum(found, 0)]
+        met = (found >= 0) & (changed[last] == slots)
+        return np.where(met, len(keys) + number[last], slots)
+
+
+class _ColumnJoin:
+    """The join in columns: one look-up per distinct key, the version of its value that each row meets, then `take`."""
+
+    def __init__(self, plan: Operator, left: Schema, right: Schema, *, inner: bool) -> None:
+        self._schema, self._inner = plan.schema, inner
+        self._key = left.names.index(left.key[0].name)
+        self._right_key = right.key[0].name
+        self._types = [f.type for f in value_fields(right)]
+        names = [f.name for f in value_fields(right)]
+        # Where each output column comes from: ("left", column), ("right", stored column) or ("found", key of the right).
+        self._from: list[tuple[str, int]] = []
+        for f in plan.schema:
+            if f.role == "key":
+                self._from.append(("left", self._key))
+            elif f.name in left.names:
+                self._from.append(("left", left.names.index(f.name)))
+            elif f.name == self._right_key:
+                self._from.append(("found", self._key))
+            else:
+                self._from.append(("right", names.index(f.name)))
+
+    @staticmethod
+    def of(plan: Operator, left: Schema, right: Schema, *, inner: bool) -> _ColumnJoin | None:
+        """None where keys cannot be dictionary-encoded: several columns, windowed or nested keys."""
+        one = len(left.key) == len(right.key) == len(plan.schema.key) == 1
+        if not one or left.window is not None or left.key[0].type.kind not in _DICTIONARY:
+            return None
+        return _ColumnJoin(plan, left, right, inner=inner)
+
+    def join(self, stream: Batch, changes: _Changes, store: Store) -> Batch | None:
+        source = stream.arrow()
+        keep = stream.op != DELETE
+        encoded = source.column(self._key).dictionary_encode()
+        keep &= encoded.indices.is_valid().to_numpy(zero_copy_only=False)
+        keys = _plain(encoded.dictionary)
+        slots = pc.fill_null(encoded.indices, 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        found = store.get_many([(k,) for k in keys])
+        if changes.keys and keys:
+            slots = changes.versions(keys, slots, stream.seq)
+            found = [*found, *changes.values]
+        have = np.fromiter((v is not None for v in found), bool, len(found))
+        hit = have[slots] if len(found) else np.zeros(len(stream), bool)
+        if self._inner:
+            keep &= hit
+        rows = np.flatnonzero(keep)
+        if not len(rows):
+            return None
+        if len(rows) != len(stream):
+            stream, slots, hit = stream.take(rows), slots[rows], hit[rows]
+            source = stream.arrow()
+        return self._output(stream, source, found, pa.array(slots, mask=~hit), hit)
+
+    def _output(
+        self, stream: Batch, source: pa.RecordBatch, found: list[Value | None], slots: pa.Array, hit: Any
+    ) -> Batch:
+        arrays = []
+        for origin, i in self._from:
+            if origin == "left":
+                arrays.append(source.column(i))
+            elif origin == "found":
+                column = source.column(i)
+                arrays.append(column if hit.all() else pc.if_else(pa.array(hit), column, pa.scalar(None, column.type)))
+            else:
+                values = to_arrow([None if v is None else v[i] for v in found], self._types[i])
+                arrays.append(values.take(slots))
+        return Batch(
+            self._schema,
+            arrow=record_of(arrays, self._schema),
+            rowtime=stream.rowtime,
+            op=np.zeros(len(stream), np.int8),
+            seq=stream.seq,
+            headers=stream.headers,
+        )
+
+
+def _plain(dictionary: pa.Array) -> list[Any]:
+    """Distinct keys in reference form (times as ints)."""
+    t = dictionary.type
+    if pa.types.is_temporal(t):
+        dictionary = dictionary.cast(pa.int64() if pa.types.is_timestamp(t) else pa.int32())
+    values: list[Any] = dictionary.to_pylist()
+    return values

@@ -1,0 +1,210 @@
+"""Join of two streams within a bound on their row times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from compiler.plan.logical import Join
+from compiler.plan.topology import Operator
+from runtime.batch import DELETE, INSERT, Batch, Row
+from runtime.operators.base import NO_TIME, RunContext
+from runtime.operators.join_rows import JoinedRow
+from runtime.operators.keys import RowKey
+from runtime.operators.rows import Emitter, interleave
+from runtime.operators.windows import DAY_MS
+from runtime.state.store import Key, Store, Value
+
+LEFT, RIGHT = 0, 1
+NEVER = 2**62
+BUCKETS = 2  # a join window covers about so many buckets: few look-ups per row, short lists per bucket
+
+
+class StreamStreamJoinOperator:
+    """Each row meets the other side's rows of its key within the window, those in state and those earlier in the run.
+
+    A right row matches if left.time - before <= right.time <= left.time + after. Output time: the later of both.
+    Unmatched rows of an outer side come padded with nulls: with a grace period when stream time has passed the row's
+    window plus grace, in order of time (right before left, then key); without one at once, as in ksqlDB's legacy joins.
+    Rows without a key or a value are dropped.
+
+    How long rows are seen: a side remembers rows younger than its own highest time minus (before + after + grace); this,
+    and not a test on the arriving row, is what Kafka Streams' window stores do, so a late row may still meet the other
+    side when that side has not gone on.
+
+    Stores 0 and 1, by side: (key..., time bucket) -> ((row time, value columns...)...). Store 2, only for outer joins
+    with grace: (row time, side, key...) -> ((value columns...)...), rows that nothing has matched yet.
+    """
+
+    def __init__(self, plan: Operator, inputs: Sequence[Operator]) -> None:
+        assert isinstance(plan.spec, Join)
+        self.plan = plan
+        spec = plan.spec
+        self._before, self._after = spec.before_ms, spec.after_ms
+        size = spec.before_ms + spec.after_ms
+        self._grace = max(DAY_MS - size, 0) if spec.grace_ms is None else spec.grace_ms
+        self._retention = size + self._grace
+        self.bucket = max(1, size // BUCKETS)
+        self._outer = (spec.kind in ("left", "full"), spec.kind in ("right", "full"))
+        self._deferred = any(self._outer) and spec.grace_ms is not None
+        assert len(plan.stores) == (3 if self._deferred else 2), "a store per side, and one for rows that wait"
+        self._keys = tuple(RowKey(i.schema) for i in inputs)
+        self._joined = JoinedRow(plan, inputs[0].schema, inputs[1].schema)
+        self._clocks = (plan.id + "#left", plan.id + "#right")
+        self._due = plan.id + "#due"  # lower bound of the times in store 2
+
+    def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+        if all(b is None or not len(b) for b in inputs):
+            return None
+        work = _Run(self, inputs, run)
+        for side, i in interleave(inputs):
+            work.row(side, i)
+        return work.finish()
+
+    def span(self, side: int, time: int) -> tuple[int, int]:
+        """Times of the other side that match a row of `side`."""
+        back, ahead = (self._before, self._after) if side == LEFT else (self._after, self._before)
+        return max(0, time - back), time + ahead
+
+    def buckets(self, low: int, high: int) -> range:
+        return range(low - low % self.bucket, high + 1, self.bucket)
+
+
+class _Run:
+    """One run of a stream-stream join."""
+
+    def __init__(self, join: StreamStreamJoinOperator, inputs: Sequence[Batch | None], run: RunContext) -> None:
+        self.join, self.inputs, self.run = join, inputs, run
+        self.out = Emitter(join.plan.schema)
+        self.stores: list[Store] = [run.state.store(s.name) for s in join.plan.stores]
+        self.times: list[list[int]] = [[] if b is None else b.rowtime.tolist() for b in inputs]
+        self.seqs: list[list[int]] = [[] if b is None else b.seq.tolist() for b in inputs]
+        self.records = [[] if b is None else b.rows() for b in inputs]
+        self.keys: list[list[Key | None]] = [self._keys_of(side) for side in (LEFT, RIGHT)]
+        self.clocks = [run.stream_times.get(c, NO_TIME) for c in join._clocks]
+        self.began = list(self.clocks)
+        self.rows = self._load()
+        self.written: list[dict[Key, list[Any]]] = [{}, {}]
+        self.due = run.stream_times.get(join._due, NEVER)
+
+    def _keys_of(self, side: int) -> list[Key | None]:
+        """The key of each row; None for a row that takes no part."""
+        batch, split = self.inputs[side], self.join._keys[side]
+        if batch is None:
+            return []
+        keys = [split.of(r) for r in batch.rows()]
+        return [
+            None if op == DELETE or split.missing(key) else key for key, op in zip(keys, batch.op.tolist(), strict=True)
+        ]
+
+    def _load(self) -> list[dict[Key, Any]]:
+        """The buckets in state that this run can read or write, by side: tuples until one is written to."""
+        join = self.join
+        wanted: list[dict[Key, None]] = [{}, {}]
+        for side in (LEFT, RIGHT):
+            times = self.times[side]
+            for i, key in enumerate(self.keys[side]):
+                if key is None:
+                    continue
+                wanted[side][(*key, times[i] - times[i] % join.bucket)] = None
+                for b in join.buckets(*join.span(side, times[i])):
+                    wanted[1 - side][(*key, b)] = None
+        loaded = []
+        for side in (LEFT, RIGHT):
+            keys = list(wanted[side])
+            values = self.stores[side].get_many(keys)
+            loaded.append({k: v for k, v in zip(keys, values, strict=True) if v is not None})
+        return loaded
+
+    def row(self, side: int, i: int) -> None:
+        key = self.keys[side][i]
+        if key is None:
+            return
+        join, batch = self.join, self.inputs[side]
+        assert batch is not None
+        time, seq = self.times[side][i], self.seqs[side][i]
+        self.clocks[side] = max(self.clocks[side], time)
+        now = max(self.clocks)
+        if time == now:
+            self._give_unmatched(now, seq)
+        row = self.records[side][i]
+        head = batch.headers[i] if batch.headers is not None else None
+        low, high = join.span(side, time)
+        matched = self._probe(1 - side, key, low, high)
+        for other_time, other in matched:
+            if join._deferred and join._outer[1 - side]:
+                self.stores[2].put((other_time, side, *key), None)  # the other row's entry: its side's code is `side`
+            pair = (row, other) if side == LEFT else (other, row)
+            self.out.add(join._joined(key, *pair), max(time, other_time), INSERT, seq, head)
+        value = join._keys[side].value(row)
+        if not matched and join._outer[side]:
+            if not join._deferred or high + join._grace < now:
+                self._pad(side, key, row, time, seq, head)
+            else:
+                self._wait(side, key, value, time)
+        if time > self.clocks[side] - join._retention:
+            self._remember(side, (*key, time - time % join.bucket), (time, *value))
+
+    def _remember(self, side: int, slot: Key, entry: Row) -> None:
+        bucket = self.written[side].get(slot)
+        if bucket is None:
+            bucket = list(self.rows[side].get(slot, ()))
+            self.rows[side][slot] = self.written[side][slot] = bucket
+        bucket.append(entry)
+
+    def _probe(self, side: int, key: Key, low: int, high: int) -> list[tuple[int, Row]]:
+        """Rows of `side` with times in [low, high] that it still remembers, by time, then arrival."""
+        low = max(low, self.clocks[side] - self.join._retention + 1)
+        split, buckets = self.join._keys[side], self.rows[side]
+        found = [e for b in self.join.buckets(low, high) for e in buckets.get((*key, b), ()) if low <= e[0] <= high]
+        if len(found) > 1:
+            found.sort(key=lambda e: e[0])
+        return [(e[0], split.row(key, e[1:])) for e in found]
+
+    def _pad(self, side: int, key: Key, row: Row, time: int, seq: int, headers: Any = None) -> None:
+        pair = (row, None) if side == LEFT else (None, row)
+        self.out.add(self.join._joined(key, *pair), time, INSERT, seq, headers)
+
+    def _wait(self, side: int, key: Key, value: Row, time: int) -> None:
+        slot = (time, 1 - side, *key)  # right sorts before left
+        store = self.stores[2]
+        store.put(slot, (*(store.get(slot) or ()), value))
+        self.due = min(self.due, time)
+
+    def _give_unmatched(self, now: int, seq: int) -> None:
+        """Pad the rows whose window and grace stream time has passed."""
+        join = self.join
+        if not join._deferred:
+            return
+        bound = now - join._grace - min(join._before, join._after)
+        if self.due >= bound:
+            return
+        self.due = bound
+        for slot, values in list(self.stores[2].scan(high=(bound,))):
+            time, side, key = int(slot[0]), 1 - int(slot[1]), slot[2:]  # type: ignore[call-overload]
+            ahead = join._after if side == LEFT else join._before
+            if time >= now - join._grace - ahead:
+                self.due = min(self.due, time)
+                continue
+            for value in values:
+                self._pad(side, key, join._keys[side].row(key, value), time, seq)
+            self.stores[2].put(slot, None)
+
+    def finish(self) -> Batch | None:
+        join, run = self.join, self.run
+        for side in (LEFT, RIGHT):
+            store = self.stores[side]
+            values: list[Value | None] = [tuple(bucket) for bucket in self.written[side].values()]
+            store.put_many(list(self.written[side]), values)
+            run.stream_times[join._clocks[side]] = self.clocks[side]
+            bound, before = (
+                (t - join._retention) // join.bucket * join.bucket for t in (self.clocks[side], self.began[side])
+            )
+            if bound > max(0, before):
+                store.expire(bound)
+        if join._deferred:
+            run.stream_times[join._due] = self.due
+        now = max(self.clocks)
+        if now != NO_TIME:
+            run.stream_times[join.plan.id] = now
+        return self.out.batch()

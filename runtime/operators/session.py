@@ -1,0 +1,136 @@
+"""Grouped aggregation over session windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from compiler.plan.logical import Aggregate
+from compiler.plan.topology import Operator
+from runtime.batch import DELETE, INSERT, Batch, Ints
+from runtime.operators.base import NO_TIME, RunContext
+from runtime.operators.fold import Fold
+from runtime.operators.rows import Changes, Emitter
+from runtime.operators.windows import grace_of
+from runtime.state.store import Key, Store
+
+Session = tuple[int, int, tuple[Any, ...]]  # first and last row time, accumulators
+NEVER = 2**62
+
+
+class SessionAggregateOperator:
+    """Folds rows into sessions: rows of a key no further apart than the gap.
+
+    State: key -> (session...), rising by start. A session is closed when stream time passes end + gap + grace; a row
+    that would make a closed session is dropped and counted; a closed session never grows (Kafka Streams has then expired
+    it from its store). A session that changes is removed under its old bounds and given under its new ones, each with
+    its end as row time; only a session of a single instant is updated in place (KStreamSessionWindowAggregate).
+
+    EMIT FINAL gives a session once, with the row that closes it, by end, start and key.
+    """
+
+    def __init__(self, plan: Operator, inputs: Sequence[Operator]) -> None:
+        assert isinstance(plan.spec, Aggregate)
+        assert plan.spec.window is not None
+        self.plan, self._final = plan, plan.spec.emit_final
+        window = plan.spec.window
+        self._gap = window.size_ms
+        self._life = self._gap + grace_of(window)
+        self._retention = max(self._life, window.retention_ms or 0, plan.stores[0].retention_ms or 0)
+        self._fold = Fold(plan, inputs[0].schema, merge=True)
+        self._retract = plan.change == "retract"
+        self._store = plan.stores[0].name
+        self._due = plan.id + "#due"  # lower bound of the ends of sessions not yet given
+
+    def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+        batch = inputs[0]
+        if batch is None or not len(batch):
+            return None
+        fold, rows, ops = self._fold, batch.rows(), batch.op.tolist()
+        keys = [fold.key.of(r) for r in rows]
+        taken = [i for i, k in enumerate(keys) if ops[i] != DELETE and not fold.key.missing(k)]
+        if not taken:
+            return None
+        began = run.stream_times.get(self.plan.id, NO_TIME)
+        index = np.asarray(taken, np.int64)
+        times = run.advance(self.plan.id, batch.rowtime[index])
+        store = run.state.store(self._store)
+        distinct = list(dict.fromkeys(keys[i] for i in taken))
+        live: dict[Key, list[Session]] = {
+            k: [s for s in v or () if s[1] >= began - self._retention]
+            for k, v in zip(distinct, store.get_many(distinct), strict=True)
+        }
+        changes = Changes(self.plan.schema, retract=self._retract, coalesce=run.coalesce)
+        for i, now in zip(taken, times.tolist(), strict=True):
+            self._row(batch, i, keys[i], live[keys[i]], now - self._life, changes, run)
+        store.put_many(distinct, [tuple(live[k]) or None for k in distinct])
+        out = self._closed(store, began, times, batch.seq[index], run) if self._final else changes.batch()
+        self._sweep(store, began, int(times[-1]))
+        return out
+
+    def _row(
+        self, batch: Batch, i: int, key: Key, sessions: list[Session], closed: int, changes: Changes, run: RunContext
+    ) -> None:
+        """Put row `i` into the sessions of its key; sessions that ended before `closed` are closed."""
+        fold, t, seq = self._fold, int(batch.rowtime[i]), int(batch.seq[i])
+        met = [s for s in sessions if s[1] >= closed and s[1] >= t - self._gap and s[0] <= t + self._gap]
+        start, end = min([t, *(s[0] for s in met)]), max([t, *(s[1] for s in met)])
+        if end < closed:
+            run.drop_late(self.plan.id, 1)
+            return
+        assert fold.merge is not None
+        accs = met[0][2] if met else fold.initial
+        for s in met[1:]:
+            accs = fold.merge(accs, s[2])
+        made = fold.try_step(fold.add, accs, batch.rows()[i], t, seq, run)
+        if made is None:
+            return
+        for s in met:
+            sessions.remove(s)
+        at = sum(s[0] < start for s in sessions)
+        sessions.insert(at, (start, end, made))
+        if self._final:
+            run.stream_times[self._due] = min(run.stream_times.get(self._due, NEVER), end)
+            return
+        head = batch.headers[i] if batch.headers is not None else None
+        before = None
+        for s in met:
+            old = fold.row(key, s[2], s[:2])
+            if start == end:
+                before = old
+            else:
+                changes.add((key, s[:2]), old, None, s[1], seq, head)
+        changes.add((key, (start, end)), before, fold.row(key, made, (start, end)), end, seq, head)
+
+    def _closed(self, store: Store, began: int, times: Ints, seqs: Ints, run: RunContext) -> Batch | None:
+        """Sessions that the rows of this run closed; sessions of all keys are looked through when one can be."""
+        closed = int(times[-1]) - self._life
+        if run.stream_times.get(self._due, NEVER) >= closed:
+            return None
+        known = began - self._life if began != NO_TIME else -1
+        due = NEVER
+        closing: list[tuple[int, int, int, Key, Session]] = []
+        for key, sessions in store.scan():
+            for s in sessions:
+                if s[1] >= closed:
+                    due = min(due, s[1])
+                elif s[1] >= known:
+                    row = int(np.searchsorted(times, s[1] + self._life, side="right"))
+                    closing.append((row, s[1], s[0], key, s))
+        run.stream_times[self._due] = due
+        closing.sort(key=lambda c: c[:3])  # stable: by key within
+        out = Emitter(self.plan.schema)
+        for row, end, start, key, s in closing:
+            out.add(self._fold.row(key, s[2], (start, end)), end, INSERT, int(seqs[row]))
+        return out.batch()
+
+    def _sweep(self, store: Store, began: int, now: int) -> None:
+        """Once per retention of stream time, forget the sessions of all keys that are past it."""
+        if began == NO_TIME or began // self._retention == now // self._retention:
+            return
+        for key, sessions in list(store.scan()):
+            kept = tuple(s for s in sessions if s[1] >= now - self._retention)
+            if len(kept) != len(sessions):
+                store.put(key, kept or None)

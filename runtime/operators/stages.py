@@ -1,0 +1,371 @@
+"""Chains of Project and Filter, as one row kernel and one DuckDB statement.
+
+A chain maps each row to its *image*: the projected row, or nothing when a filter drops it. What images mean depends on the
+change kind: a stream's null value (op DELETE) passes projections with null values and no filter; of a table without
+before-images a row that a filter drops becomes the removal of its key; of pairs, before and after are judged each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from compiler.functions.duckdb_sql import lower
+from compiler.functions.evaluate import compile_predicate, compile_row
+from compiler.plan.expr import ROWTIME, Call, Column, Expr, Lambda, columns_of, walk
+from compiler.plan.logical import ChangeKind, Filter, Project
+from compiler.plan.schema import Schema
+from compiler.plan.topology import Operator
+from compiler.plan.types import BOOLEAN, SqlType, arrow_type
+from runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Ints, Ops, Row, concat, from_rows
+from runtime.operators.base import RunContext
+from runtime.operators.kernels import DUCKDB_ROWS, INPUT, VectorFailed, compute
+
+EXPRESSION_FAILED = "FQ4030"
+VECTOR_ROWS = 32  # when columns are only passed on
+Bools = npt.NDArray[np.bool_]
+Image = Callable[[Row, int], Row | None]  # (row, rowtime) -> the projected row, or None when it is dropped
+NODES_MAX = 2_000  # of expressions in one statement; rewriting over the source could grow without bound
+
+
+@dataclass(slots=True)
+class _Reporter:
+    """Where failures of expressions go: the row that is being computed. One per operator, used by one thread at a time."""
+
+    run: RunContext | None = None
+    seq: int = 0
+
+    def of(self, names: Sequence[str]) -> Callable[[int, Exception], None]:
+        def report(index: int, error: Exception) -> None:
+            if self.run is not None:
+                reason = str(error) or type(error).__name__
+                self.run.fail_row(self.seq, EXPRESSION_FAILED, f"{names[index]}: {reason}")
+
+        return report
+
+
+def _row_stages(
+    stages: Sequence[Operator], source: Schema, reporter: _Reporter, kind: ChangeKind
+) -> tuple[Image, Image]:
+    """The image of a row, and of a row whose value is null (its key columns only)."""
+    steps: list[Image] = []
+    null_steps: list[Image] = []
+    names = source.names
+    for stage in stages:
+        columns = (*names, ROWTIME)
+        if isinstance(stage.spec, Filter):
+            steps.append(_test(compile_predicate(stage.spec.predicate, columns, on_error=reporter.of(["WHERE"]))))
+            if kind == "append":
+                null_steps.append(lambda row, rowtime: None)
+            continue
+        assert isinstance(stage.spec, Project)
+        exprs, outputs = [c.expr for c in stage.spec.columns], [c.name for c in stage.spec.columns]
+        steps.append(_project(compile_row(exprs, columns, on_error=reporter.of(outputs))))
+        keys = [e if f.role in ("key", "window") else None for e, f in zip(exprs, stage.schema, strict=True)]
+        null_steps.append(_project_keys(keys, columns))
+        names = stage.schema.names
+    return _sequence(steps), _sequence(null_steps)
+
+
+def _test(predicate: Callable[[Sequence[Any]], bool]) -> Image:
+    return lambda row, rowtime: row if predicate((*row, rowtime)) else None
+
+
+def _project(compute_row: Callable[[Sequence[Any]], Row]) -> Image:
+    return lambda row, rowtime: compute_row((*row, rowtime))
+
+
+def _project_keys(keys: Sequence[Expr | None], columns: Sequence[str]) -> Image:
+    """Key columns of a row without a value; a key that would need the value is null, as are all values."""
+    present = [(i, e) for i, e in enumerate(keys) if e is not None]
+    compute_keys = compile_row([e for _, e in present], columns)
+    width, places = len(keys), [i for i, _ in present]
+
+    def image(row: Row, rowtime: int) -> Row:
+        out: list[Any] = [None] * width
+        for i, v in zip(places, compute_keys((*row, rowtime)), strict=True):
+            out[i] = v
+        return tuple(out)
+
+    return image
+
+
+def _sequence(steps: Sequence[Image]) -> Image:
+    if len(steps) == 1:
+        return steps[0]
+
+    def image(row: Row, rowtime: int) -> Row | None:
+        found: Row | None = row
+        for step in steps:
+            if found is None:
+                return None
+            found = step(found, rowtime)
+        return found
+
+    return image
+
+
+def substitute(e: Expr, meaning: dict[str, Expr]) -> Expr:
+    """`e` with every column replaced by the expression it stands for (columns not in `meaning` stay)."""
+    if isinstance(e, Column):
+        return meaning.get(e.name, e)
+    if isinstance(e, Call):
+        return replace(e, args=tuple(substitute(a, meaning) for a in e.args))
+    if isinstance(e, Lambda):
+        return replace(e, body=substitute(e.body, meaning))
+    return e
+
+
+@dataclass(frozen=True, slots=True)
+class VectorPlan:
+    """A chain as columns: which outputs are inputs passed on, and the statement that computes the others.
+
+    passed[i]: the input column that output i is, or None when it is `computed`. sql: None when nothing is computed.
+    The statement gives the computed columns in order, then (if `filters`) whether the row passes, then (if `declines`)
+    whether its row must go through the row kernel.
+    """
+
+    needs: tuple[str, ...]
+    passed: tuple[int | None, ...]
+    sql: str | None
+    types: tuple[SqlType, ...]
+    filters: bool
+    declines: bool
+
+
+def plan_vector(stages: Sequence[Operator], source: Schema) -> VectorPlan | None:
+    """None when an expression has no DuckDB text. Expressions of later stages are rewritten over the source's columns."""
+    meaning: dict[str, Expr] = {f.name: Column(f.type, f.name) for f in source}
+    conditions: list[str] = []  # of the filters so far
+    refused: list[str] = []  # rows the statement must not compute
+    used: set[str] = set()
+    size = 0
+    for stage in stages:
+        project = isinstance(stage.spec, Project)
+        exprs = [c.expr for c in stage.spec.columns] if isinstance(stage.spec, Project) else [_predicate(stage)]
+        over_source = [substitute(e, meaning) for e in exprs]
+        size += sum(1 for e in over_source for _ in walk(e))
+        if size > NODES_MAX:
+            return None
+        lowered = [lower(e) for e in over_source]
+        here = [d.decline() for e, d in zip(over_source, lowered, strict=True) if d is not None and d.declines]
+        if any(d is None for d in lowered):
+            return None
+        refused += [" AND ".join([*conditions, f"({d})"]) for d in here]
+        used |= columns_of(*(e for e in over_source if not isinstance(e, Column) or not project))
+        if project:
+            meaning = {f.name: e for f, e in zip(stage.schema, over_source, strict=True)}
+        else:
+            conditions += [f"coalesce({d.sql}, FALSE)" for d in lowered if d is not None]
+    return _statement(stages[-1].schema, meaning, conditions, refused, source, used)
+
+
+def _predicate(stage: Operator) -> Expr:
+    assert isinstance(stage.spec, Filter)
+    return stage.spec.predicate
+
+
+def _statement(
+    outputs: Schema,
+    meaning: dict[str, Expr],
+    conditions: Sequence[str],
+    refused: Sequence[str],
+    source: Schema,
+    used: set[str],
+) -> VectorPlan | None:
+    places = {n: i for i, n in enumerate(source.names)}
+    passed: list[int | None] = []
+    selected: list[str] = []
+    types: list[SqlType] = []
+    for f in outputs:
+        e = meaning[f.name]
+        place = places.get(e.name) if isinstance(e, Column) else None
+        passed.append(place)
+        if place is None:
+            found = lower(e)
+            assert found is not None
+            selected.append(found.sql)
+            types.append(f.type)
+            used |= columns_of(e)
+    if conditions:
+        selected.append(" AND ".join(conditions))
+        types.append(BOOLEAN)
+    if refused:
+        selected.append(" OR ".join(f"({r})" for r in refused))
+        types.append(BOOLEAN)
+    names = tuple(n for n in (*source.names, ROWTIME) if n in used)
+    columns = ", ".join(f"{text} AS c{i}" for i, text in enumerate(selected))
+    sql = f"SELECT {columns} FROM {INPUT}" if selected else None
+    return VectorPlan(names, tuple(passed), sql, tuple(types), filters=bool(conditions), declines=bool(refused))
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """What a vector chain computed: columns of all rows, which rows pass, and for which rows that holds."""
+
+    columns: list[pa.Array]
+    passed: Bools
+    known: Bools
+
+
+def run_vector(plan: VectorPlan, columns: Sequence[pa.Array], rowtime: Ints, names: Sequence[str]) -> Images:
+    """The images of n rows given as columns of the source schema. Raises VectorFailed."""
+    n = len(rowtime)
+    everything = np.ones(n, bool)
+    if plan.sql is None:
+        return Images([columns[i] for i in plan.passed if i is not None], everything, everything)
+    if plan.needs:
+        arrays = [pa.array(rowtime) if c == ROWTIME else columns[names.index(c)] for c in plan.needs]
+        batch = pa.RecordBatch.from_arrays(arrays, names=list(plan.needs))
+    else:  # constants alone: one value per row all the same
+        batch = pa.RecordBatch.from_arrays([pa.array(rowtime)], names=[ROWTIME])
+    found = compute(plan.sql, batch, plan.types)
+    declined = _mask(found.pop()) if plan.declines else ~everything
+    passed = _mask(found.pop()) if plan.filters else everything
+    computed = iter(found)
+    return Images([columns[i] if i is not None else next(computed) for i in plan.passed], passed & ~declined, ~declined)
+
+
+def _mask(column: pa.Array) -> Bools:
+    filled = column.fill_null(False) if column.null_count else column
+    mask: Bools = filled.to_numpy(zero_copy_only=False)
+    return mask
+
+
+class StageChain:
+    """Runs neighbouring Project and Filter operators over batches. A RuntimeOperator; one per task.
+
+    stages: in order, the last one names the chain. source: the schema of the input; kind: its change kind.
+    """
+
+    def __init__(self, stages: Sequence[Operator], source: Schema, kind: ChangeKind) -> None:
+        self.plan = stages[-1]
+        self.schema = stages[-1].schema
+        self._source, self._kind = source, kind
+        self._reporter = _Reporter()
+        self._image, self._null_image = _row_stages(stages, source, self._reporter, kind)
+        self.vector = plan_vector(stages, source)
+        self._filters = any(isinstance(s.spec, Filter) for s in stages)
+
+    def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+        batch = inputs[0]
+        if batch is None or not len(batch):
+            return None
+        images, passed = self._images(batch, run)
+        if self._kind == "append" or not self._filters:
+            return images if len(images) else None
+        return self._changes(batch, images, passed)
+
+    def _images(self, batch: Batch, run: RunContext) -> tuple[Batch, Ints]:
+        """The images of the rows that have one, and these rows' places. `op` is that of the row."""
+        vector = run.vector
+        if vector is None:
+            rows_min = VECTOR_ROWS if self.vector is not None and self.vector.sql is None else DUCKDB_ROWS
+            vector = len(batch) >= rows_min and (not batch.is_rows or len(batch) >= 4 * rows_min)
+        if vector and self.vector is not None:
+            try:
+                return self._by_columns(batch, self.vector, run)
+            except VectorFailed:
+                pass  # the row kernel below gives the meaning
+        return self._by_rows(batch, np.arange(len(batch)), run)
+
+    def _by_rows(self, batch: Batch, only: Ints, run: RunContext) -> tuple[Batch, Ints]:
+        rows: list[Row] = []
+        kept: list[int] = []
+        source = batch.rows() if len(only) == len(batch) else batch.take(only).rows()
+        rowtime, op, seq = batch.rowtime[only].tolist(), batch.op[only].tolist(), batch.seq[only].tolist()
+        report = self._reporter
+        report.run = run
+        try:
+            for i, row in enumerate(source):
+                report.seq = seq[i]
+                null = op[i] == DELETE and self._kind != "retract"
+                image = (self._null_image if null else self._image)(row, rowtime[i])
+                if image is not None:
+                    rows.append(image)
+                    kept.append(i)
+        finally:
+            report.run = None
+        at = only[kept] if len(kept) < len(only) else only
+        headers = None if batch.headers is None else [batch.headers[i] for i in at]
+        return from_rows(self.schema, rows, batch.rowtime[at], batch.op[at], batch.seq[at], headers), at
+
+    def _by_columns(self, batch: Batch, plan: VectorPlan, run: RunContext) -> tuple[Batch, Ints]:
+        images = run_vector(plan, batch.arrow().columns, batch.rowtime, self._source.names)
+        known, passed = images.known, images.passed
+        if self._kind != "retract" and (null := batch.op == DELETE).any():
+            known, passed = known & ~null, passed & ~null  # null values are the row kernel's
+        fields = [pa.field(f.name, arrow_type(f.type)) for f in self.schema]
+        arrow = pa.RecordBatch.from_arrays(images.columns, schema=pa.schema(fields))
+        computed = Batch(
+            self.schema, arrow=arrow, rowtime=batch.rowtime, op=batch.op, seq=batch.seq, headers=batch.headers
+        )
+        at = np.flatnonzero(passed)
+        if len(at) < len(batch):
+            computed = computed.take(at)
+        rest = np.flatnonzero(~known)
+        if not len(rest):
+            return computed, at
+        slow, slow_at = self._by_rows(batch, rest, run)
+        return merge(self.schema, [(at, computed), (slow_at, slow)])
+
+    def _changes(self, batch: Batch, images: Batch, at: Ints) -> Batch | None:
+        """A table's rows after its filters."""
+        passed = np.zeros(len(batch), bool)
+        passed[at] = True
+        if self._kind == "retract":
+            keep, op = pair_changes(batch.op, passed)
+            kept = np.flatnonzero(keep[at])
+            out = images.take(kept) if len(kept) < len(at) else images
+            return _with_op(out, op[at[kept]]) if len(out) else None
+        gone = np.flatnonzero(~passed)
+        if not len(gone):
+            return images
+        removed = batch.take(gone)
+        rows = [self._null_image(r, t) for r, t in zip(removed.rows(), removed.rowtime.tolist(), strict=True)]
+        values = {i for i, f in enumerate(self.schema) if f.role == "value"}
+        blank = [tuple(None if i in values else v for i, v in enumerate(r)) for r in rows if r is not None]
+        deletes = from_rows(
+            self.schema, blank, removed.rowtime, np.full(len(gone), DELETE), removed.seq, removed.headers
+        )
+        return merge(self.schema, [(at, images), (gone, deletes)])[0]
+
+
+def pair_changes(op: Ops, passed: Bools) -> tuple[Bools, Ops]:
+    """Rows of a retract table that stay after a filter, and what they become.
+
+    A pair of which only the old row passes is a DELETE of it; of which only the new one passes, an INSERT.
+    """
+    before, after = op == UPDATE_BEFORE, op == UPDATE_AFTER
+    new_op = op.copy()
+    mate = np.zeros(len(op), bool)  # the other row of the pair passes
+    mate[:-1] |= before[:-1] & after[1:] & passed[1:]
+    mate[1:] |= after[1:] & before[:-1] & passed[:-1]
+    paired = np.zeros(len(op), bool)
+    paired[:-1] |= before[:-1] & after[1:]
+    paired[1:] |= after[1:] & before[:-1]
+    new_op[before & ~mate] = DELETE
+    new_op[after & paired & ~mate] = INSERT
+    return passed, new_op
+
+
+def merge(schema: Schema, parts: Sequence[tuple[Ints, Batch]]) -> tuple[Batch, Ints]:
+    """Batches put together in the order of the places of their rows."""
+    live = [(at, b) for at, b in parts if len(b)]
+    if len(live) <= 1:
+        return (live[0][1], live[0][0]) if live else (parts[0][1], parts[0][0])
+    at = np.concatenate([a for a, _ in live])
+    order = np.argsort(at, kind="stable")
+    return concat(schema, [b for _, b in live]).take(order), at[order]
+
+
+def _with_op(batch: Batch, op: Ops) -> Batch:
+    parts: dict[str, Any] = {"rowtime": batch.rowtime, "op": op, "seq": batch.seq, "headers": batch.headers}
+    if batch.is_rows:
+        return Batch(batch.schema, rows=batch.rows(), **parts)
+    return Batch(batch.schema, arrow=batch.arrow(), **parts)

@@ -1,0 +1,175 @@
+"""Grouped aggregation over tumbling and hopping windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from compiler.plan.logical import Aggregate, Window
+from compiler.plan.topology import Operator
+from runtime.batch import DELETE, INSERT, Batch, Ints
+from runtime.operators.aggregate import KNOWN
+from runtime.operators.base import NO_TIME, RunContext
+from runtime.operators.fold import Accs, Fold
+from runtime.operators.open_windows import OpenWindows
+from runtime.operators.partials import Partials, use_vector
+from runtime.operators.rows import Changes, Emitter
+from runtime.state.store import Key, Store, Value
+
+DAY_MS = 86_400_000
+
+
+def grace_of(window: Window) -> int:
+    """Grace in ms; without GRACE PERIOD ksqlDB keeps a window open until 24 h after its start."""
+    return max(DAY_MS - window.size_ms, 0) if window.grace_ms is None else window.grace_ms
+
+
+class WindowedAggregateOperator:
+    """Folds rows into one tuple per group and window, stored under (key..., window start).
+
+    A window [start, end) takes rows until stream time reaches end + grace; later rows are dropped from that window and
+    counted. Stream time is taken per row, from rows with a key and a value (rule R4).
+
+    EMIT CHANGES gives every update. EMIT FINAL gives a window once, with the row that closes it: windows closed by the
+    same row come by start, then key. As in ksqlDB the store forgets a window when the newest window is more than the
+    retention (size + grace, if none is given) ahead of it: a jump of stream time that closes a window and outruns its
+    retention at once loses it; such windows are counted with the late rows.
+    """
+
+    def __init__(self, plan: Operator, inputs: Sequence[Operator]) -> None:
+        assert isinstance(plan.spec, Aggregate)
+        assert plan.spec.window is not None
+        self.plan, self.emits_final = plan, plan.spec.emit_final
+        window = plan.spec.window
+        self.size = window.size_ms
+        self.advance = window.advance_ms or window.size_ms
+        self.grace = grace_of(window)
+        self.memory = max(self.size + self.grace, window.retention_ms or 0)
+        self.retention = max(self.memory, plan.stores[0].retention_ms or 0)
+        self._retract = plan.change == "retract"
+        self._fold = Fold(plan, inputs[0].schema)
+        self._store = plan.stores[0].name
+        self._partials = Partials.of(self._fold, inputs[0].schema)
+        self.open = OpenWindows(plan.stores[0]) if self.emits_final else None
+
+    def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+        batch = inputs[0]
+        if batch is None or not len(batch):
+            return None
+        began = run.stream_times.get(self.plan.id, NO_TIME)
+        store = run.state.store(self._store)
+        if self.open is not None:
+            self.open.begin(began, self._closed_before(began), store)
+        out: Batch | None
+        vector = self._partials is not None and use_vector(batch, run, silent=self.emits_final)
+        if vector and self._partials is not None and not self._partials.declines(batch):
+            times, seqs, out = self._partials.windowed(batch, run, self, store)
+        else:
+            times, seqs, out = self._rows(batch, run, store)
+        now = run.stream_times.get(self.plan.id, NO_TIME)
+        if self.open is not None:
+            out = self._closed(self.open, store, began, times, seqs, run)
+            self.open.end(now)
+        self._expire(store, began, now)
+        return out
+
+    def starts(self, rowtime: int) -> range:
+        """Starts of the windows a row falls in, rising; none before the epoch."""
+        last = rowtime - rowtime % self.advance
+        first = max(0, rowtime - self.size + self.advance)
+        return range(first - first % self.advance, last + 1, self.advance)
+
+    def _rows(self, batch: Batch, run: RunContext, store: Store) -> tuple[Ints, Ints, Batch | None]:
+        fold, all_rows = self._fold, batch.rows()
+        keys = [fold.key.of(r) for r in all_rows]
+        ops = batch.op.tolist()
+        taken = [i for i, k in enumerate(keys) if ops[i] != DELETE and not fold.key.missing(k)]
+        index = np.asarray(taken, np.int64)
+        times = run.advance(self.plan.id, batch.rowtime[index])
+        work: list[tuple[int, Key, int]] = []
+        late = 0
+        rowtimes = batch.rowtime.tolist()
+        for i, now in zip(taken, times.tolist(), strict=True):
+            for start in self.starts(rowtimes[i]):
+                if start + self.size + self.grace <= now:
+                    late += 1
+                else:
+                    work.append((i, (*keys[i], start), start))
+        run.drop_late(self.plan.id, late)
+        changes = self._fold_rows(batch, work, run, store)
+        return times, batch.seq[index], changes.batch()
+
+    def _fold_rows(self, batch: Batch, work: list[tuple[int, Key, int]], run: RunContext, store: Store) -> Changes:
+        fold, rows, headers = self._fold, batch.rows(), batch.headers
+        rowtimes, seqs = batch.rowtime.tolist(), batch.seq.tolist()
+        distinct = list(dict.fromkeys(k for _, k, _ in work))
+        groups: dict[Key, Value | None] = dict(zip(distinct, store.get_many(distinct), strict=True))
+        changes = Changes(self.plan.schema, retract=self._retract, coalesce=run.coalesce)
+        written: dict[Key, None] = {}
+        for i, key, start in work:
+            group = groups[key]
+            accs: Accs = fold.initial if group is None else group[:-1]
+            made = fold.try_step(fold.add, accs, rows[i], rowtimes[i], seqs[i], run)
+            if made is None:
+                continue
+            time = rowtimes[i] if group is None else max(rowtimes[i], group[-1])
+            groups[key] = (*made, time)
+            written[key] = None
+            if self.open is not None:
+                continue
+            bounds = (start, start + self.size)
+            before = None
+            if group is not None:
+                before = fold.row(key[:-1], accs, bounds) if self._retract else KNOWN
+            head = headers[i] if headers is not None else None
+            changes.add(key, before, fold.row(key[:-1], made, bounds), time, seqs[i], head)
+        store.put_many(list(written), [groups[k] for k in written])
+        if self.open is not None:
+            self.open.add(written)
+        return changes
+
+    def _closed_before(self, began: int) -> int:
+        """The last start of a window that was closed when stream time was at `began`; -1 if none was."""
+        return began - self.size - self.grace if began != NO_TIME else -1
+
+    def _closed(
+        self, windows: OpenWindows, store: Store, began: int, times: Ints, seqs: Ints, run: RunContext
+    ) -> Batch | None:
+        """Windows that the rows of this run closed, each with the first row whose stream time reached its close.
+
+        No row enters a window once it is closed, so what the store holds after the run is what it held at the close.
+        """
+        if not len(times):
+            return None
+        life = self.size + self.grace
+        known = self._closed_before(began)
+        now = int(times[-1]) - life
+        if now < 0 or now // self.advance == max(known, -1) // self.advance:
+            return None
+        closing: list[tuple[int, int, Key, Value]] = []
+        lost = 0
+        due = windows.due(now)
+        for key, value in zip(due, store.get_many(due), strict=True):
+            start = int(key[-1])  # type: ignore[call-overload]
+            if value is None:
+                continue
+            row = int(np.searchsorted(times, start + life))
+            newest = int(times[row]) // self.advance * self.advance
+            if start < newest - self.memory:
+                lost += 1
+            else:
+                closing.append((row, start, key, value))
+        run.drop_late(self.plan.id, lost)
+        closing.sort(key=lambda c: c[:2])  # stable: by key within
+        out = Emitter(self.plan.schema)
+        for row, start, key, value in closing:
+            made = self._fold.row(key[:-1], value[:-1], (start, start + self.size))
+            out.add(made, value[-1], INSERT, int(seqs[row]))
+        return out.batch()
+
+    def _expire(self, store: Store, began: int, now: int) -> None:
+        """Forget windows past retention; starts are multiples of the advance, so only its steps matter."""
+        bound, before = now - self.retention, began - self.retention
+        if bound > 0 and bound // self.advance != before // self.advance:
+            store.expire(bound)

@@ -1,0 +1,168 @@
+"""Aggregation without a window, and the columnar path of all windows against the row path."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from compiler.functions.registry import AggregateFunction, Resolution, register_aggregate, unregister_aggregate
+from compiler.plan.logical import Window
+from compiler.plan.schema import Field, Schema
+from compiler.plan.types import BIGINT, DATE, DOUBLE, INT, STRING, TIMESTAMP, SqlType
+from runtime.batch import Batch, from_rows
+from runtime.operators.fold import AggregateUnsupported
+from tests.runtime.operators.world import Task, aggregate, batch, cuts, schema
+
+S = schema("k:BIGINT", "v")
+
+
+def counting(text="COUNT SUM:v", **options):
+    return Task(
+        *aggregate(S, text, **{k: v for k, v in options.items() if k != "coalesce"}),
+        coalesce=options.get("coalesce", False),
+    )
+
+
+def test_every_row_gives_an_update_at_the_highest_time_of_its_group():
+    got = counting().run(batch(S, ((1, 5), 10), ((2, 1), 3), ((1, None), 4), ((1, 2), 20)))
+    assert got == [
+        ("+", (1, 1, 5), 10),
+        ("+", (2, 1, 1), 3),
+        (">", (1, 2, 5), 10),
+        (">", (1, 3, 7), 20),
+    ]
+
+
+def test_retract_output_carries_before_images():
+    got = counting(change="retract").run(batch(S, ((1, 5), 0), ((1, 6), 1)))
+    assert got == [("+", (1, 1, 5), 0), ("<", (1, 1, 5), 1), (">", (1, 2, 11), 1)]
+
+
+def test_null_values_of_streams_and_rows_without_key_are_skipped():
+    assert counting().run(batch(S, ("-", (1, None), 0), ((None, 1), 1))) == []
+
+
+def test_a_table_row_that_moves_gives_the_removal_then_the_addition_and_empty_groups_stay():
+    task = counting(input_change="retract")
+    assert task.run(batch(S, ((1, 5), 0), ((1, 7), 1), ("-", (1, 5), 2), ((2, 5), 2), ("-", (1, 7), 3))) == [
+        ("+", (1, 1, 5), 0),
+        (">", (1, 2, 12), 1),
+        (">", (1, 1, 7), 2),
+        ("+", (2, 1, 5), 2),
+        (">", (1, 0, 0), 3),
+    ]
+
+
+def test_an_update_within_a_group_is_one_change():
+    task = counting(input_change="retract")
+    task.run(batch(S, ((1, 5), 0)))
+    assert task.run(batch(S, ("<", (1, 5), 1), (">", (1, 9), 1))) == [(">", (1, 1, 9), 1)]
+
+
+def test_a_removal_from_an_unknown_group_gives_nothing():
+    assert counting(input_change="retract").run(batch(S, ("-", (1, 5), 0))) == []
+
+
+def test_coalesced_updates_are_one_per_key_and_nothing_when_nothing_changed():
+    task = counting("SUM:v", change="retract", coalesce=True)
+    assert task.run(batch(S, ((1, 5), 0), ((2, 1), 1), ((1, 6), 2))) == [("+", (2, 1), 1), ("+", (1, 11), 2)]
+    assert task.run(batch(S, ((1, 5), 3), ((1, -5), 4), ((2, 1), 5))) == [("<", (2, 1), 5), (">", (2, 2), 5)]
+
+
+def test_an_aggregate_that_cannot_be_undone_is_refused_over_a_table():
+    with pytest.raises(AggregateUnsupported, match="MAX cannot be used over a table"):
+        counting("MAX:v", input_change="retract")
+
+
+def test_a_failing_aggregate_leaves_the_group_and_a_dead_letter():
+    def fail(_r: Resolution, _i: Any) -> Any:
+        return lambda acc, v: acc + 10 // v
+
+    register_aggregate(
+        AggregateFunction("BRITTLE", lambda t, i: Resolution(t, BIGINT), lambda r, i: 0, fail, lambda r, i: lambda a: a)
+    )
+    try:
+        task = counting("BRITTLE:v")
+        assert task.run(batch(S, ((1, 5), 0), ((1, 0), 1), ((1, 10), 2))) == [("+", (1, 2), 0), (">", (1, 3), 2)]
+        assert [(d.seq, d.code) for d in task.dead] == [(1, "FQ4026")]
+    finally:
+        unregister_aggregate("BRITTLE")
+
+
+def test_a_relation_without_key_columns_has_one_group():
+    s = schema("", "v")
+    task = Task(*aggregate(s, "COUNT"))
+    assert task.run(batch(s, ((3,), 0), ((4,), 1))) == [("+", (1,), 0), (">", (2,), 1)]
+
+
+TYPES: dict[str, tuple[SqlType, st.SearchStrategy[Any]]] = {
+    "i": (INT, st.integers(-(2**31), 2**31 - 1)),
+    "b": (BIGINT, st.integers(-(2**63), 2**63 - 1)),
+    "d": (DOUBLE, st.integers(-1000, 1000).map(float)),
+    "t": (TIMESTAMP, st.integers(-(2**40), 2**40)),
+    "D": (DATE, st.integers(-30_000, 30_000)),
+    "s": (STRING, st.text(max_size=2)),
+}
+WIDE = Schema((Field("k1", STRING, "key"), Field("k2", DATE, "key"), *(Field(n, t) for n, (t, _) in TYPES.items())))
+ALL = "COUNT COUNT:s COUNT:D SUM:i SUM:b SUM:d AVG:d AVG:b MIN:i MAX:b MIN:d MAX:t MIN:D"
+ROWS = st.lists(
+    st.tuples(
+        st.sampled_from(["+", "+", "+", "-"]),
+        st.tuples(
+            st.one_of(st.none(), st.sampled_from("ab")),
+            st.one_of(st.none(), st.integers(0, 1)),
+            *(st.one_of(st.none(), s) for _, s in TYPES.values()),
+        ),
+        st.integers(0, 60),
+    ),
+    max_size=30,
+)
+WINDOWS = st.sampled_from(
+    [
+        (None, False),
+        (Window("tumbling", 10, 10, grace_ms=5), False),
+        (Window("hopping", 10, 4, grace_ms=0), False),
+        (Window("hopping", 10, 5, grace_ms=3), True),
+        (Window("tumbling", 7, 7, grace_ms=0, retention_ms=500), True),
+    ]
+)
+
+
+def _wide(task: Task, rows: Any, start: int) -> list[Any]:
+    b = batch(WIDE, *rows, start=start)
+    arrow = Batch(WIDE, arrow=b.arrow(), rowtime=b.rowtime, op=b.op, seq=b.seq)
+    return task.run(arrow if task.vector else b)
+
+
+@settings(max_examples=120, deadline=None)
+@given(ROWS, st.lists(st.integers(0, 30), max_size=3), WINDOWS, st.sampled_from(["upsert", "retract"]))
+def test_columns_equal_rows(rows, points, windowed, change):
+    window, final = windowed
+    tasks = []
+    for vector in (False, True):
+        plan = aggregate(WIDE, ALL, window=window, final=final, change=change)
+        task = Task(*plan, coalesce=True, vector=vector)
+        assert getattr(task.operator, "_partials") is not None  # noqa: B009
+        out, start = [], 0
+        for part in cuts(rows, points):
+            out.append(_wide(task, part, start))
+            start += len(part)
+        tasks.append((out, task.table(), task.late))
+    by_row, by_column = tasks
+    assert by_column[1:] == by_row[1:]
+    if change == "retract" or final:
+        assert by_column[0] == by_row[0]
+    else:  # the row path leaves out what did not change, the columns do not look
+        flat = {(i, r) for i, o in enumerate(by_row[0]) for r in o}
+        assert flat <= {(i, r) for i, o in enumerate(by_column[0]) for r in o}
+
+
+def test_nan_goes_through_the_row_path():
+    s = Schema((Field("k", BIGINT, "key"), Field("d", DOUBLE)))
+    task = Task(*aggregate(s, "MAX:d"), coalesce=True, vector=True)
+    plain = Task(*aggregate(s, "MAX:d"), coalesce=True, vector=False)
+    rows = from_rows(s, [(1, 1.0), (1, float("nan")), (1, 2.0)], [0, 1, 2], [0, 0, 0], [0, 1, 2])
+    assert repr(task.run(rows)) == repr(plain.run(rows))

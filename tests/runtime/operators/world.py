@@ -1,0 +1,274 @@
+"""A small world for operators: stores in dicts with a batch layer, and plans built by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import compiler.functions.aggregates  # noqa: F401 - registers COUNT, SUM, ...
+from compiler.plan.expr import Column, Expr
+from compiler.plan.logical import (
+    Aggregate,
+    AggregateCall,
+    ChangeKind,
+    Join,
+    JoinKind,
+    JoinShape,
+    Project,
+    Spec,
+    Window,
+)
+from compiler.plan.schema import WINDOW_FIELDS, Field, KeyWindow, Schema
+from compiler.plan.topology import Operator, StoreSpec
+from compiler.plan.types import BIGINT, DOUBLE, INT, STRING, SqlType
+from runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Row, from_rows
+from runtime.operators.base import RunContext, RuntimeOperator
+from runtime.operators.factory import build
+from runtime.state.store import Key, Value
+
+OPS = {"+": INSERT, "<": UPDATE_BEFORE, ">": UPDATE_AFTER, "-": DELETE}
+SIGNS = {v: k for k, v in OPS.items()}
+
+
+def _order(key: Key) -> tuple[Any, ...]:
+    return tuple((part is not None, part if part is not None else 0) for part in key)
+
+
+class DictStore:
+    """A store whose batch layer is a dict over the published one."""
+
+    def __init__(self, spec: StoreSpec) -> None:
+        self.spec = spec
+        self.published: dict[Key, Value] = {}
+        self.written: dict[Key, Value | None] = {}
+        self.expired: int | None = None
+
+    def get(self, key: Key) -> Value | None:
+        return self.get_many([key])[0]
+
+    def get_many(self, keys: Sequence[Key]) -> list[Value | None]:
+        found = []
+        for k in keys:
+            v = self.written[k] if k in self.written else self.published.get(k)
+            gone = self.expired is not None and self.spec.kind in ("window", "join") and k[-1] < self.expired
+            found.append(None if gone else v)
+        return found
+
+    def put(self, key: Key, value: Value | None) -> None:
+        self.put_many([key], [value])
+
+    def put_many(self, keys: Sequence[Key], values: Sequence[Value | None]) -> None:
+        for k, v in zip(keys, values, strict=True):
+            hash(k)
+            self.written[k] = v
+
+    def scan(self, *, low: Key | None = None, high: Key | None = None) -> Iterator[tuple[Key, Value]]:
+        keys = sorted({*self.published, *self.written}, key=_order)
+        for k in keys:
+            above = low is None or _order(k) >= _order(low)
+            below = high is None or _order(k) < _order(high)
+            value = self.get(k)
+            if above and below and value is not None:
+                yield k, value
+
+    def expire(self, before_ms: int) -> None:
+        self.expired = before_ms
+
+    def publish(self) -> None:
+        for k, v in self.written.items():
+            if v is None:
+                self.published.pop(k, None)
+            else:
+                self.published[k] = v
+        self.written = {}
+        if self.expired is not None and self.spec.kind in ("window", "join"):
+            self.published = {k: v for k, v in self.published.items() if k[-1] >= self.expired}
+
+
+class DictState:
+    """TaskState over `DictStore`s."""
+
+    def __init__(self, specs: Sequence[StoreSpec]) -> None:
+        self.stores = {s.name: DictStore(s) for s in specs}
+        self.metadata: dict[str, Any] = {}
+
+    def store(self, name: str) -> DictStore:
+        return self.stores[name]
+
+    def publish(self, metadata: dict[str, Any]) -> None:
+        self.metadata = dict(metadata)
+        for s in self.stores.values():
+            s.publish()
+
+    def discard(self) -> None:
+        for s in self.stores.values():
+            s.written, s.expired = {}, None
+
+
+class Task:
+    """One operator with its state: feed it runs, read what it gives as tuples (sign, row, rowtime)."""
+
+    def __init__(
+        self,
+        plan: Operator,
+        inputs: Sequence[Operator],
+        *,
+        coalesce: bool = False,
+        vector: Any = None,
+        state: Any = None,
+    ) -> None:
+        self.plan, self.sources = plan, inputs
+        self.operator: RuntimeOperator = build(plan, inputs)
+        self.state: Any = DictState(plan.stores) if state is None else state
+        self.coalesce, self.vector = coalesce, vector
+        self.late = 0
+        self.dead: list[Any] = []
+
+    def run(self, *batches: Batch | None) -> list[tuple[str, Row, int]]:
+        out = self.run_batch(*batches)
+        if out is None:
+            return []
+        seqs = out.seq.tolist()
+        assert seqs == sorted(seqs)
+        assert out.schema == self.plan.schema
+        return [(SIGNS[o], r, t) for o, r, t in zip(out.op.tolist(), out.rows(), out.rowtime.tolist(), strict=True)]
+
+    def run_batch(self, *batches: Batch | None) -> Batch | None:
+        context = RunContext(
+            state=self.state,
+            stream_times=dict(self.state.metadata.get("times", {})),
+            coalesce=self.coalesce,
+            vector=self.vector,
+        )
+        out = self.operator.process(batches, context)
+        self.state.publish({"times": context.stream_times})
+        self.late += sum(context.late.values())
+        self.dead += context.dead_letters
+        return out
+
+    def table(self) -> dict[Key, Value]:
+        return self.state.stores[self.plan.stores[0].name].published
+
+
+def schema(key: str, value: str, *, windowed: bool = False, window: KeyWindow | None = None) -> Schema:
+    """`schema("k:BIGINT", "v:INT w:STRING")`."""
+    fields = [_field(t, "key") for t in key.split()]
+    if windowed:
+        fields += list(WINDOW_FIELDS)
+        window = window or KeyWindow("time", 1)
+    return Schema(tuple(fields + [_field(t, "value") for t in value.split()]), window)
+
+
+_TYPES: dict[str, SqlType] = {"BIGINT": BIGINT, "INT": INT, "STRING": STRING}
+
+
+def _field(text: str, role: Any) -> Field:
+    name, _, type_name = text.partition(":")
+    return Field(name, _TYPES[type_name or "BIGINT"], role)
+
+
+def source(s: Schema, change: ChangeKind = "append", name: str = "source") -> Operator:
+    return Operator(name, _ANY, (), s, change)
+
+
+_ANY = Aggregate(())
+
+
+def batch(s: Schema, *rows: Any, start: int = 0, seqs: Sequence[int] | None = None) -> Batch:
+    """Rows as (sign, row, rowtime), or (row, rowtime) for an insert."""
+    full = [r if len(r) == 3 else ("+", *r) for r in rows]
+    return from_rows(
+        s,
+        [r for _, r, _ in full],
+        [t for _, _, t in full],
+        [OPS[o] for o, _, _ in full],
+        list(seqs) if seqs is not None else list(range(start, start + len(full))),
+    )
+
+
+def column(s: Schema, name: str) -> Expr:
+    f = s.get(name)
+    assert f is not None
+    return Column(f.type, name)
+
+
+def calls(s: Schema, text: str) -> tuple[AggregateCall, ...]:
+    """`calls(s, "COUNT SUM:v MAX:v")`: one call per word, named by its place."""
+    made = []
+    for i, word in enumerate(text.split()):
+        function, _, arg = word.partition(":")
+        args = (column(s, arg),) if arg else ()
+        fixed = {"COUNT": BIGINT, "AVG": DOUBLE}.get(function)
+        t = fixed or args[0].type
+        made.append(AggregateCall(f"a{i}", function, args, t))
+    return tuple(made)
+
+
+def aggregate(
+    s: Schema,
+    text: str,
+    *,
+    window: Window | None = None,
+    final: bool = False,
+    input_change: ChangeKind = "append",
+    change: ChangeKind = "upsert",
+) -> tuple[Operator, list[Operator]]:
+    """The plan of an aggregation over a source of schema `s`."""
+    made = calls(s, text)
+    bounds = WINDOW_FIELDS if window is not None else ()
+    values = tuple(Field(c.name, c.type) for c in made)
+    kw = None
+    if window is not None:
+        kw = KeyWindow("session") if window.kind == "session" else KeyWindow("time", window.size_ms)
+    out = Schema((*s.key, *bounds, *values), kw)
+    kind = "table" if window is None else "session" if window.kind == "session" else "window"
+    key = Schema((*s.key, *bounds))
+    store = StoreSpec("agg", kind, key, Schema(values))  # type: ignore[arg-type]
+    plan = Operator("agg", Aggregate(made, window, final), ("source",), out, change, (store,))
+    return plan, [source(s, input_change)]
+
+
+def join(
+    left: Schema,
+    right: Schema,
+    out: Schema,
+    shape: JoinShape,
+    kind: JoinKind,
+    *,
+    change: ChangeKind = "append",
+    inputs: tuple[ChangeKind, ChangeKind] = ("append", "append"),
+    foreign: Expr | None = None,
+    **bounds: Any,
+) -> tuple[Operator, list[Operator]]:
+    """The plan of a join with the stores its shape asks for."""
+    spec: Spec = Join(shape, kind, out.names[0], foreign_key=foreign, **bounds)
+    time = Field("TIME", BIGINT, "key")
+    side = Field("SIDE", BIGINT, "key")
+    stores: tuple[StoreSpec, ...]
+    if shape == "stream-stream":
+        key = Schema(left.key)  # the store adds the time
+        stores = (StoreSpec("left", "join", key, left), StoreSpec("right", "join", key, right))
+        if kind != "inner" and bounds.get("grace_ms") is not None:
+            stores += (StoreSpec("waiting", "table", Schema((time, side, *left.key)), left),)
+    elif shape == "stream-table":
+        stores = (StoreSpec("table", "table", Schema(right.key), Schema(right.value)),)
+    else:
+        head = right.key if shape == "foreign-key" else ()
+        stores = (
+            StoreSpec("left", "table", Schema((*head, *left.key)), Schema(left.value)),
+            StoreSpec("right", "table", Schema(right.key), Schema(right.value)),
+        )
+    plan = Operator("join", spec, ("left", "right"), out, change, stores)
+    return plan, [source(left, inputs[0], "left"), source(right, inputs[1], "right")]
+
+
+def cuts(rows: Sequence[Any], points: Sequence[int]) -> list[Sequence[Any]]:
+    """`rows` cut before each of `points`."""
+    ends = [0, *sorted(p for p in set(points) if 0 < p < len(rows)), len(rows)]
+    return [rows[a:b] for a, b in pairwise(ends)]
+
+
+def project(s: Schema) -> Operator:
+    """A plan this factory does not make."""
+    return Operator("project", Project(()), ("source",), s, "append")
