@@ -1,0 +1,254 @@
+"""Snapshots in which queries that read the same input have read the same of it.
+
+A commit takes every task as far as it is (rule R1), so two tables fed by one topic differ within it by what one query is ahead.
+Whoever wants to see them agree asks for it here; nobody else waits. The queries in question are brought to one place in the
+partitions they share, a commit is cut there, and they go on: at the cut, not when it is on disk.
+
+- A query whose tasks read one partition each just stops at the place of the one furthest ahead (`LogInput.stop_at`).
+- Others merge inputs by time, and what waits in their exchanges cannot be processed before rows that are still to come. They
+  stop at a *horizon*: all rows before that time, on every way, and none after it. Stopping changes no order, so no result.
+
+Places are compared anew at every look: a run under way may end beyond them, then the others follow. Out of reach: tables fed by
+a topic that another of the queries writes from the same input, since its records are there only after a commit.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from runtime.clock import Clock
+from runtime.commit.coordinator import CommitStep
+from runtime.errors import RuntimeFailure
+from runtime.log.base import TopicPartition
+from runtime.scheduler.manager import TaskManager
+from runtime.state.manager import StateManager
+from runtime.state.store import Snapshot
+from runtime.task.input_buffer import LogInput
+from runtime.task.task import Horizon, Task
+
+TIMEOUT_S = 1.0  # how long a query may hold the others up
+LOOK_S = 0.001
+COMMIT_S = 30.0  # after the cut nobody is held up any more
+GAP_ROWS_MAX = 100_000  # who is further behind than this does not catch up within the timeout
+REST = 10  # after a failure queries are left alone for so many times as long as they were held up
+BEGINNING = -(1 << 63)
+
+
+@dataclass(frozen=True, slots=True)
+class AlignedSnapshot:
+    """A commit, and why the queries are not at one place in it (empty: they are)."""
+
+    snapshot: Snapshot
+    reason: str = ""
+
+    @property
+    def aligned(self) -> bool:
+        return not self.reason
+
+
+class NotTogether(RuntimeFailure):
+    """A query ran on between the look and the cut."""
+
+
+@dataclass(slots=True)
+class _Group:
+    """The tasks of the queries that share partitions, and the inputs that read those."""
+
+    tasks: dict[str, list[Task]]
+    shared: dict[TopicPartition, list[tuple[str, LogInput]]]
+
+    @property
+    def together(self) -> bool:
+        """All are at one place, nothing is between. The epoch lock is held."""
+        if any(lane.has_rows for tasks in self.tasks.values() for t in tasks for lane in t.exchanges.values()):
+            return False
+        return all(len({i.at for _, i in readers}) == 1 for readers in self.shared.values())
+
+
+@dataclass(slots=True)
+class _Barrier:
+    """What is stopped now. Under the epoch lock, but for `lift`."""
+
+    horizon: Horizon = field(default_factory=Horizon)
+    stopped: list[LogInput] = field(default_factory=list)
+
+    def move(self, group: _Group) -> bool:
+        """Stop everyone at the place of the one furthest ahead; True if that has changed."""
+        changed, ms = False, self.horizon.ms if self.horizon.ms is not None else BEGINNING
+        merging = {q for q, tasks in group.tasks.items() if any(len(t.inputs) > 1 or t.exchanges for t in tasks)}
+        for readers in group.shared.values():
+            place = max(i.at for _, i in readers)
+            for query, i in readers:
+                if query in merging:
+                    ms = max(ms, _latest_before(i, place))
+                elif i.stop_at != place:
+                    i.stop_at, changed = place, True
+                    self.stopped.append(i)
+        for query in sorted(merging):
+            for task in group.tasks[query]:
+                task.horizon = self.horizon
+                ms = max([ms, *(int(b.rowtime.max()) for x in task.exchanges.values() for b in x.queue if len(b))])
+        if merging and ms != self.horizon.ms:
+            self.horizon.ms, changed = ms, True  # one write, after all tasks have it
+        return changed
+
+    def lift(self) -> None:
+        for i in self.stopped:
+            i.stop_at = None
+        self.horizon.ms = None
+
+
+def _latest_before(source: LogInput, place: int) -> int:
+    """The time of the latest known row that the query has to process to come to `place`."""
+    staged = source.staged
+    if staged is None or staged.raw is None or source.at >= place:
+        return BEGINNING
+    offsets = staged.raw.records.column(0).to_numpy()
+    end = int(np.searchsorted(staged.origin, int(np.searchsorted(offsets, place))))
+    times = staged.batch.rowtime[staged.cursor : end]
+    return int(times.max()) if len(times) else BEGINNING
+
+
+@dataclass(slots=True)
+class _Taken:
+    """A snapshot on its way from the commit thread to who asked, who may have gone. `lock` guards all."""
+
+    snapshot: Snapshot | None = None
+    cut: bool = False
+    given_up: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Alignment:
+    """Aligned snapshots of an instance. Any thread but its own; one at a time."""
+
+    def __init__(
+        self,
+        state: StateManager,
+        commit: CommitStep,
+        manager: TaskManager,
+        clock: Clock,
+        *,
+        tasks: Callable[[str], Sequence[Task]],
+        trouble: Callable[[str], str],
+        look: Callable[[float], None],
+    ) -> None:
+        """tasks: of a query, none if there is no such query. trouble: why it does not run, or nothing. look: wait a bit."""
+        self._state, self._commit, self._manager, self._clock = state, commit, manager, clock
+        self._tasks, self._trouble, self._look = tasks, trouble, look
+        self._turn = threading.Lock()
+        self._rest_until_ms: dict[frozenset[str], int] = {}
+
+    def snapshot(
+        self, queries: Collection[str], timeout_s: float = TIMEOUT_S, *, stay: bool = False
+    ) -> AlignedSnapshot:
+        """A commit, no older than the newest, in which `queries` are at one place in what they share; or the newest and why not.
+
+        Nobody is held up for longer than `timeout_s`. stay: those queries do not go on afterwards if it succeeds.
+        """
+        if not self._turn.acquire(timeout=timeout_s):
+            return AlignedSnapshot(self._state.snapshot(), "too many ask for it at once")
+        try:
+            names, start = frozenset(queries), self._clock.now_ms()
+            if start < self._rest_until_ms.get(names, start):
+                return AlignedSnapshot(self._state.snapshot(), "a moment ago it took too long")
+            found = self._bring_together(names, timeout_s, stay=stay)
+            if not isinstance(found, str):
+                return AlignedSnapshot(found)
+            self._rest_until_ms = {n: t for n, t in self._rest_until_ms.items() if t > start}
+            self._rest_until_ms[names] = self._clock.now_ms() + REST * (self._clock.now_ms() - start)
+            return AlignedSnapshot(self._state.snapshot(), found)
+        finally:
+            self._turn.release()
+
+    def _bring_together(self, names: frozenset[str], timeout_s: float, *, stay: bool) -> Snapshot | str:
+        """The snapshot, or the reason why there is none."""
+        barrier, limit_ms, found = _Barrier(), self._clock.now_ms() + int(timeout_s * 1000), None
+        try:
+            for number in range(max(1, int(timeout_s / LOOK_S))):
+                with self._state.epoch_lock:
+                    group = self._group(names)
+                    at_rest = group.together and self._commit.idle
+                    if not group.shared or (at_rest and not number and not stay):
+                        return self._state.snapshot()  # as it is
+                    if reason := self._hopeless(group):
+                        return reason
+                    moved, together = barrier.move(group), group.together
+                if moved:
+                    self._manager.signal()
+                if together:
+                    found = self._cut(names, barrier, limit_ms, stay=stay)
+                    if found is not None:
+                        return found
+                if self._clock.now_ms() > limit_ms:
+                    break
+                self._look(LOOK_S)
+            return f"they did not come together within {timeout_s:g} s"
+        finally:
+            if not stay or found is None or isinstance(found, str):
+                barrier.lift()
+                self._manager.signal()
+
+    def _group(self, names: frozenset[str]) -> _Group:
+        """The epoch lock is held."""
+        tasks = {q: list(self._tasks(q)) for q in sorted(names)}
+        readers: dict[TopicPartition, list[tuple[str, LogInput]]] = {}
+        for q, its in tasks.items():
+            for task in its:
+                for i in task.logs.values():
+                    readers.setdefault(i.tp, []).append((q, i))
+        shared = {tp: found for tp, found in readers.items() if len({q for q, _ in found}) > 1}
+        involved = {q for found in shared.values() for q, _ in found}
+        return _Group({q: tasks[q] for q in sorted(involved)}, shared)
+
+    def _hopeless(self, group: _Group) -> str:
+        """Why nobody should be held up for it, or nothing."""
+        if group.together:
+            return ""
+        for query in group.tasks:
+            if trouble := self._trouble(query):
+                return f"{query} is {trouble}"
+        for readers in group.shared.values():
+            place = max(i.at for _, i in readers)
+            for query, i in readers:
+                if place - i.at > GAP_ROWS_MAX:
+                    return f"{query} is {place - i.at} records behind in {i.tp.topic}"
+        return ""
+
+    def _cut(self, names: frozenset[str], barrier: _Barrier, limit_ms: int, *, stay: bool) -> Snapshot | str | None:
+        """Commit what is together now; None if it no longer was at the cut."""
+        taken = _Taken()
+
+        def at_the_cut() -> None:
+            with taken.lock:
+                if taken.given_up:
+                    return
+                if not self._group(names).together:
+                    raise NotTogether("a query went on")
+                taken.cut = True
+            if not stay:
+                barrier.lift()
+                self._manager.signal()
+
+        def committed() -> None:
+            with taken.lock:
+                if not taken.given_up:
+                    taken.snapshot = self._state.snapshot()
+
+        done = self._commit.request(at_the_cut, committed)
+        for _ in range(int(COMMIT_S / LOOK_S)):
+            over_ms = self._clock.now_ms() - limit_ms
+            if done.done() or over_ms > (COMMIT_S * 1000 if taken.cut else 0):
+                break
+            self._look(LOOK_S)
+        with taken.lock:
+            taken.given_up = True
+        if done.done() and isinstance(done.exception(), NotTogether):
+            return None
+        if done.done():
+            done.result()
+        return taken.snapshot or "the commit does not get through"

@@ -1,0 +1,78 @@
+"""A deterministic driver: the production steps of an instance, called in one thread in a fixed or seeded order."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from runtime.app.instance import Instance
+from runtime.app.progress import caught_up, source_ends
+from runtime.app.threads import Step
+from runtime.task.status import TaskStatus
+
+ROUNDS_MAX = 1_000_000
+
+
+class Driver:
+    """Steps an instance by hand. With a seed the order of steps is shuffled anew each round (same seed, same order)."""
+
+    def __init__(self, instance: Instance, *, seed: int | None = None, tick: Callable[[], None] = lambda: None) -> None:
+        self.instance = instance
+        self._random = random.Random(seed) if seed is not None else None
+        self._tick = tick
+        instance.await_step = self.round
+        self._steps: list[Step] = [
+            instance.main.loop,
+            instance.restore.loop,
+            instance.restoration,
+            instance.polling,
+            *instance.processing,
+            instance.commit,
+        ]
+
+    def round(self) -> None:
+        """Every step once."""
+        steps = list(self._steps)
+        if self._random is not None:
+            self._random.shuffle(steps)
+        self._tick()
+        self.instance.polling.refresh_ends()
+        for step in steps:
+            step.run_once(self.instance.clock.now_ms())
+
+    def run_until_idle(self) -> None:
+        """Process everything there is, without waiting for a commit of it."""
+        for _ in range(ROUNDS_MAX):
+            self.round()
+            if self._drained():
+                return
+        msg = "the instance does not come to rest"
+        raise AssertionError(msg)
+
+    def commit(self) -> None:
+        """Commit what is processed."""
+        self.instance.wait(self.instance.commit.request())
+
+    def run_until_caught_up(self) -> None:
+        """Process and commit everything, through queries that read each other's topics."""
+        for _ in range(ROUNDS_MAX):
+            self.run_until_idle()
+            self.commit()
+            if caught_up(self.instance, source_ends(self.instance)):
+                return
+        msg = "the instance never catches up"
+        raise AssertionError(msg)
+
+    def _drained(self) -> bool:
+        failed = {q for q, b in self.instance.polling.backoff.items() if b.held}
+        for name, q in self.instance.queries.items():
+            if name in failed or q.broken:
+                continue
+            for task in q.built.tasks:
+                if task.status is TaskStatus.RESTORING:
+                    return False
+                if any(i.position < i.end_offset for i in task.logs.values()):
+                    return False
+                if any(x.has_rows for x in task.exchanges.values()):
+                    return False
+        return True

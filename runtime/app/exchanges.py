@@ -1,0 +1,114 @@
+"""Local exchanges: the repartitions of an instance that owns all partitions, as bounded queues in memory (rule R7).
+
+What is published and not yet consumed at a cut is the remainder; it is written into the same commit as state rows, so that a
+restart finds exactly what the committed positions upstream have already passed. A batch is written once, at the first cut that
+finds it waiting, and deleted at the first cut after it was consumed: a cut costs what changed, not what waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from compiler.plan import types as t
+from compiler.plan.schema import Field, Schema
+from compiler.plan.topology import StoreSpec
+from runtime.batch import Batch
+from runtime.state.manager import StateManager
+from runtime.state.store import Key, Value
+from runtime.task.batch_ipc import decode_batch, encode_batch
+from runtime.task.input_buffer import ExchangeInput
+
+LaneKey = tuple[str, int, int]
+TASK = "__exchange"
+HEAD = -1  # the number of the row that says how much of a lane's oldest batch is consumed
+STORE = StoreSpec(
+    "__exchange",
+    "table",
+    Schema(
+        (
+            Field("TOPIC", t.STRING, "key"),
+            Field("PARTITION", t.INT, "key"),
+            Field("SOURCE", t.INT, "key"),
+            Field("NUMBER", t.BIGINT, "key"),
+        )
+    ),
+    Schema((Field("BATCH", t.BYTES), Field("CONSUMED", t.BIGINT))),
+)
+
+
+@dataclass(slots=True)
+class _Saved:
+    """What the store holds of a lane: batches first <= number < end, and how much of the oldest is consumed."""
+
+    first: int = 0
+    end: int = 0
+    consumed: int = 0
+
+
+class Exchanges:
+    """All exchange partitions of the instance. Everything but `open` is called under the epoch lock."""
+
+    def __init__(self, state: StateManager) -> None:
+        self._state = state.open_task(TASK, 0, [STORE])
+        self._store = self._state.store(STORE.name)
+        self._inputs: dict[LaneKey, ExchangeInput] = {}
+        self._saved: dict[LaneKey, _Saved] = {}
+
+    def open(self, operator: str, topic: str, partition: int, source: int, schema: Schema) -> ExchangeInput:
+        """The lane of one upstream partition into one partition, with the committed remainder in it."""
+        exchange = ExchangeInput(operator, topic, partition, source)
+        lane = (topic, partition, source)
+        rows: dict[Any, Value] = {k[3]: v for k, v in self._store.scan(low=lane, high=(topic, partition, source + 1))}
+        consumed = rows.pop(HEAD, (None, 0))[1]
+        if rows:
+            numbers = sorted(rows)
+            assert numbers == list(range(numbers[0], numbers[-1] + 1)), "batches of a lane are without gaps"
+            exchange.resume(numbers[0], [decode_batch(rows[n][0], schema) for n in numbers], consumed)
+            self._saved[lane] = _Saved(numbers[0], numbers[-1] + 1, consumed)
+        self._inputs[lane] = exchange
+        return exchange
+
+    def get(self, topic: str, partition: int, source: int) -> ExchangeInput:
+        return self._inputs[topic, partition, source]
+
+    def close(self, lane: ExchangeInput) -> None:
+        """The consumer is gone for good: forget its remainder."""
+        self._inputs.pop((lane.topic, lane.partition, lane.source), None)
+
+    def __iter__(self) -> Iterator[ExchangeInput]:
+        return iter(list(self._inputs.values()))
+
+    def save(self) -> None:
+        """Write what changed in the remainders into the epoch that is about to be cut."""
+        changes: list[tuple[Key, Value | None]] = []
+        for lane in self._saved.keys() - self._inputs.keys():
+            changes += _changes(lane, self._saved.pop(lane), _Saved(), ())
+        for lane, exchange in self._inputs.items():
+            first = exchange.first
+            now = _Saved(first, first + len(exchange.queue), exchange.consumed)
+            before = self._saved.get(lane) or _Saved(first, first)
+            if now != before:
+                changes += _changes(lane, before, now, exchange.queue)
+                self._saved[lane] = now
+        if changes:
+            self._store.put_many([k for k, _ in changes], [v for _, v in changes])
+            self._state.publish({})
+
+    @property
+    def empty(self) -> bool:
+        return not any(e.has_rows for e in self._inputs.values())
+
+
+def _changes(lane: LaneKey, before: _Saved, now: _Saved, queue: Sequence[Batch]) -> list[tuple[Key, Value | None]]:
+    """Rows that turn what the store holds of a lane into `now`; `queue` holds the batches from `now.first` on."""
+    out: list[tuple[Key, Value | None]] = []
+    for n in range(before.first, before.end):
+        if not now.first <= n < now.end:
+            out.append(((*lane, n), None))
+    for n in range(max(before.end, now.first), now.end):
+        out.append(((*lane, n), (encode_batch(queue[n - now.first]), 0)))
+    if now.consumed != before.consumed:
+        out.append(((*lane, HEAD), (None, now.consumed) if now.consumed else None))
+    return out

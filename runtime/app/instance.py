@@ -1,0 +1,469 @@
+"""An instance: one set of clients, one physical store, one commit for all its queries; as steps that threads or a test repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent import futures
+from concurrent.futures import Future
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from compiler.plan import codec
+from compiler.plan.diff import QueryChange, diff_plans
+from compiler.plan.topology import Plan, QueryPlan
+from runtime.app.alignment import TIMEOUT_S, AlignedSnapshot, Alignment
+from runtime.app.exchanges import STORE as EXCHANGE_STORE
+from runtime.app.exchanges import Exchanges
+from runtime.app.plan_topic import read_plan, write_plan
+from runtime.app.polling import PollingStep
+from runtime.app.recovery import recover
+from runtime.app.restoration import RestorationStep
+from runtime.app.threads import NamedStep, ThreadGroup, named, share_interpreter
+from runtime.build.query import BuiltQuery, build_inserts, build_query, ensure_topics, upsert_topics
+from runtime.build.scans import Scans
+from runtime.client.consumer import ConsumerFacade
+from runtime.clock import Clock
+from runtime.commit.coordinator import CommitStep, lowest
+from runtime.config import SLICE_NS_DEFAULT, InstanceConfig, commit_interval_ms
+from runtime.errors import LogError, OffsetOutOfRange, RuntimeFailure, TopicMissing
+from runtime.log.base import Log, TopicPartition
+from runtime.metrics import Metrics
+from runtime.output.collector import RecordCollector
+from runtime.scheduler.executor import ProcessingStep
+from runtime.scheduler.manager import TaskManager
+from runtime.state.changelog import COMPACTED, ChangelogWriter, changelog_topic, is_complete, metadata_topic
+from runtime.state.cleaner import Cleaner
+from runtime.state.manager import StateManager
+from runtime.state.physical import Physical
+from runtime.state.store import Snapshot
+from runtime.task import dead_letters
+from runtime.task.input_buffer import LogInput
+from runtime.task.program import ExchangeRows
+from runtime.task.status import TaskStatus
+from runtime.task.task import RunResult, Task
+
+FATAL_CHECK_S = 0.05
+STOP_S = 60.0  # for the last commit
+
+
+@dataclass(slots=True)
+class RunningQuery:
+    """A deployed query: its plan and its tasks."""
+
+    plan: QueryPlan
+    built: BuiltQuery
+    paused: bool = False
+    broken: str = ""  # why it cannot go on before it is deployed anew
+
+
+@dataclass(slots=True)
+class Clients:
+    """How many clients the instance has; constant whatever the number of queries."""
+
+    consumers: int = 2
+    producers: int = 1
+    admins: int = 1
+
+
+class Instance:
+    """The engine over one log and one physical store.
+
+    `steps` are its loops. `deploy`, `status` and `snapshot` may be called from any thread but not from a step; with threads they
+    block until the steps have done their part, with a driver `await_step` runs the steps meanwhile.
+    """
+
+    def __init__(self, log: Log, physical: Physical, clock: Clock, config: InstanceConfig) -> None:
+        self.log, self.clock, self.config = log, clock, config
+        self.metrics = Metrics()
+        self.plan = Plan()
+        self.queries: dict[str, RunningQuery] = {}
+        self.clients = Clients()
+        self.fatal: BaseException | None = None
+        self._threads: ThreadGroup | None = None
+        self.await_step: Callable[[], None] | None = None  # set by the driver: run some steps while waiting
+        log.hold(config.application_id)
+        self.admin = log.admin()
+        self.state = StateManager(physical, changelog=lambda spec: config.changelogs)
+        recover(log, self.state, config)
+        self.collector = RecordCollector()
+        self.exchanges = Exchanges(self.state)
+        self.scans = Scans(self.metrics)
+        self.manager = TaskManager(clock, config.policy, self._may_run, config.threads)
+        self.main = ConsumerFacade(log, f"{config.application_id}-main", config.fetch_buffer_bytes)
+        self.restore = ConsumerFacade(log, f"{config.application_id}-restore", config.fetch_buffer_bytes)
+        self.polling = PollingStep(
+            self.main, self.restore, self.admin, self.manager, self.metrics, config.input_buffer_bytes, self._is_paused
+        )
+        self.polling.on_unreadable = self._unreadable
+        self.commit = CommitStep(
+            log,
+            config.application_id,
+            self.state,
+            self.collector,
+            clock,
+            self.metrics,
+            positions=self._positions,
+            before_cut=self.exchanges.save,
+            interval_ms=self._commit_interval_ms,
+            changelog=self._changelog_writer(),
+        )
+        self.commit.on_commit = self.manager.signal
+        self.processing = [
+            ProcessingStep(f"processing-{n}", self.manager, clock, self.metrics) for n in range(config.threads)
+        ]
+        self.restoration = RestorationStep(
+            self.restore,
+            self.admin,
+            self.state,
+            config.application_id,
+            weight_of=self._weight_of,
+            hand_over=lambda task: self.polling.command(partial(self._adopt, task)),
+            on_error=self._restore_failed,
+        )
+        self.cleaner = Cleaner(self.state, lambda: None)
+        self._alignment = Alignment(
+            self.state,
+            self.commit,
+            self.manager,
+            clock,
+            tasks=self._tasks_of,
+            trouble=self._trouble,
+            look=self._look,
+        )
+        self.admin.create_topic(dead_letters.topic_name(config.application_id), 1)
+
+    def _changelog_writer(self) -> ChangelogWriter | None:
+        if not self.config.changelogs:
+            return None
+        app = self.config.application_id
+        complete = is_complete(self.log, app)
+        self.admin.create_topic(metadata_topic(app), 1, COMPACTED)
+        self.admin.create_topic(changelog_topic(app, EXCHANGE_STORE.name), 1, COMPACTED)
+        return ChangelogWriter(app, complete=complete)
+
+    # -- threads
+
+    def steps(self) -> list[NamedStep]:
+        """All loops of the instance with their thread names (DESIGN section 7)."""
+        main, restore = named("consumer-main", self.main.loop), named("consumer-restore", self.restore.loop)
+        polling, commit = named("polling", self.polling), named("commit", self.commit)
+        self.main.wake, self.restore.wake = main.wake, restore.wake
+        self.main.loop.notify = self.restore.loop.notify = self.polling.wake = polling.wake
+        self.commit.wake = commit.wake
+        restoration = named("restoration", self.restoration)
+        self.restoration.wake = restoration.wake
+        processing = [
+            NamedStep(p.name, p, partial(self.manager.wait, p.name), self.manager.signal) for p in self.processing
+        ]
+        return [main, restore, restoration, polling, *processing, commit, named("cleanup", self.cleaner)]
+
+    def start(self) -> None:
+        """Start the threads. Not used with a driver."""
+        self._threads = ThreadGroup(self.steps(), self.clock, self._thread_died)
+        self._threads.start()
+
+    def _thread_died(self, name: str, error: BaseException) -> None:
+        """The instance is broken; who waits for something learns so (`wait`), nothing more is processed."""
+        self.fatal = self.fatal or error  # the first one is the cause
+        if name == "commit":
+            self.commit.fail(error)
+
+    def stop(self) -> list[str]:
+        """Commit what is published, end all threads, close clients and state. Names of threads that would not end.
+
+        What cannot be committed (a full disk, a broken instance) is processed again after the next start.
+        """
+        stuck: list[str] = []
+        if self._threads is not None:
+            self._align_for_good()
+            for q in self.queries:
+                self.manager.hold(q)
+            self._last_commit()
+            stuck = self._threads.stop()
+        self.close()
+        return stuck
+
+    def close(self) -> None:
+        """Release clients, state and the directory (after the steps have ended)."""
+        with ExitStack() as last:  # each of them, whatever the others raise
+            for closing in (self.log, self.state, self.commit, self.restore.loop, self.main.loop):
+                last.callback(closing.close)
+            if self.fatal is None:
+                self.commit.flush()
+
+    def _align_for_good(self) -> None:
+        """The directory of a stopped instance answers as consistently as a live one, if that takes no longer than a moment."""
+        if self.fatal is None and not self.commit.blocked:
+            with suppress(RuntimeFailure):  # it breaks just now: what is committed stands
+                self._alignment.snapshot(list(self.queries), stay=True).snapshot.close()
+
+    def _last_commit(self) -> None:
+        done = self.commit.request()
+        for _ in range(int(STOP_S / FATAL_CHECK_S)):
+            if self.fatal is not None or self.commit.blocked or futures.wait([done], FATAL_CHECK_S).done:
+                return
+
+    def wait(self, future: Any, timeout_s: float = 60.0) -> Any:
+        """The result of a future that the steps complete."""
+        if self.await_step is None:
+            for _ in range(int(timeout_s / FATAL_CHECK_S)):
+                if futures.wait([future], FATAL_CHECK_S).done:
+                    return future.result()
+                if self.fatal is not None:  # the thread that should have done it may be the one that died
+                    raise RuntimeFailure(f"the instance is broken: {self.fatal}") from self.fatal
+            raise TimeoutError(f"not done within {timeout_s:.0f} s")
+        while not future.done():
+            self.await_step()
+        return future.result()
+
+    # -- publishing (called by tasks)
+
+    def lock(self) -> Any:
+        return self.state.epoch_lock
+
+    def publish(self, task: Task, result: RunResult) -> None:
+        """Move a completed run into the epoch. The epoch lock is held."""
+        m = self.metrics.queries[task.id.query]
+        m.records_in += result.source_rows
+        for output in result.outputs:
+            if isinstance(output, ExchangeRows):
+                for p, batch in output.parts:
+                    self.exchanges.get(output.topic, p, task.id.partition).push(batch)
+            else:
+                for p, records in output.parts:
+                    m.records_out += records.num_rows
+                    self.collector.add(TopicPartition(output.topic, p), records)
+        if result.dead_letters:
+            m.dead_letters += len(result.dead_letters)
+            tp = TopicPartition(dead_letters.topic_name(self.config.application_id), 0)
+            self.collector.add(tp, dead_letters.encode(task.id.query, result.dead_letters))
+        m.late_records += sum(result.late.values())
+        self.commit.dirty = True
+
+    def _may_run(self) -> bool:
+        return self.fatal is None and self.collector.size_bytes < self.config.uncommitted_output_bytes
+
+    def _is_paused(self, query: str) -> bool:
+        running = self.queries.get(query)
+        return running is None or running.paused or bool(running.broken)
+
+    def _unreadable(self, tp: TopicPartition, error: LogError) -> None:
+        """What queries read is gone, or below the log's start: they stop where they are, the others go on. Polling thread."""
+        for name, running in list(self.queries.items()):
+            inputs = [i for task in running.built.tasks for i in task.logs.values()]
+            lost = [i for i in inputs if i.tp == tp]
+            if isinstance(error, OffsetOutOfRange):  # others may be beyond the gap
+                lost = [i for i in lost if i.next_fetch < self.admin.begin_offset(tp)]
+            if lost and not running.broken:
+                self._break(name, running, error)
+                self.polling.remove_inputs(inputs)
+
+    def _break(self, name: str, running: RunningQuery, error: LogError) -> None:
+        running.broken = f"{type(error).__name__}: {error}"
+        self.manager.hold(name)
+        m = self.metrics.query(name)
+        m.errors += 1
+        m.last_error = running.broken
+
+    def _positions(self) -> dict[TopicPartition, int]:
+        by_tp: dict[TopicPartition, list[int]] = {}
+        for q in list(self.queries.values()):
+            if q.broken:  # its tasks' own records keep its positions
+                continue
+            for task in q.built.tasks:
+                for i in task.logs.values():
+                    by_tp.setdefault(i.tp, []).append(i.position)
+        return lowest(by_tp)
+
+    def _commit_interval_ms(self) -> int:
+        targets = [q.plan.latency_target_ms for q in list(self.queries.values())]
+        return commit_interval_ms([t for t in targets if t])
+
+    # -- restoration
+
+    def _weight_of(self, query: str) -> int:
+        running = self.queries.get(query)
+        return 0 if running is None else running.plan.weight
+
+    def _adopt(self, task: Task) -> None:
+        """A restored task enters the task manager. Polling thread."""
+        assert not self.restoration.owns(task), f"{task.id} has two owners"
+        task.become(TaskStatus.RUNNING)
+        if not self.queries[task.id.query].broken:
+            self.polling.add_inputs(list(task.logs.values()))
+        self.manager.add(task)
+
+    def _release(self, task: Task) -> None:
+        """Take a task from whoever has it."""
+        restoring = task.status is TaskStatus.RESTORING
+        if not (restoring and self.wait(self.restoration.remove(task))):
+            self._command(lambda: None)  # a hand-over under way ends before this
+            self.wait(self.manager.remove(task.id))
+        task.become(TaskStatus.CLOSED)
+
+    def _restore_failed(self, query: str, error: Exception) -> None:
+        m = self.metrics.query(query)
+        m.errors += 1
+        m.last_error = f"{type(error).__name__}: {error} (restoration)"
+
+    # -- deployment
+
+    def resume(self) -> Plan:
+        """Start what was deployed when the instance last ran, from its committed positions."""
+        stored = read_plan(self.log, self.config.application_id)
+        if stored is not None:
+            self._start(stored, stored.queries)
+            self.plan = stored
+        return self.plan
+
+    def deploy(self, plan: Plan) -> tuple[QueryChange, ...]:
+        """Make `plan` what runs, at one commit: unchanged queries go on untouched, changed ones are rebuilt from the start."""
+        changes = diff_plans(self.plan, plan)
+        if codec.to_data(plan) == codec.to_data(self.plan):
+            return changes
+        ensure_topics(plan, self.admin)
+        gone = [c.query for c in changes if c.action in ("change", "remove")]
+        dropped = self._detach(gone)
+        inserts = [i for i in plan.inserts if i not in self.plan.inserts]
+        records = build_inserts(plan, inserts, self.admin, self.clock.now_ms())
+
+        if dropped:  # what they published belongs to the commit before
+            self.wait(self.commit.request())
+        obsolete = [t for t in self.state.committed_tasks() if t.rpartition("/")[0] in gone]
+        version = write_plan(plan, self.admin, self.config.application_id, self.clock.now_ms())
+
+        def at_the_cut() -> None:
+            for task in dropped:
+                self.state.close_task(str(task.id))
+            for name in obsolete:  # also those of queries that could not be built after a restart
+                self.state.drop_task(name)
+            for task in dropped:
+                for lane in task.exchanges.values():
+                    self.exchanges.close(lane)
+            for tp, batch in records:
+                self.collector.add(tp, batch)
+            self.collector.add(*version)
+
+        self.wait(self.commit.request(at_the_cut))
+        for c in changes:
+            if c.action in ("priority", "none"):
+                query = plan.query(c.query)
+                assert query is not None
+                self.queries[c.query].plan = query
+                self._set_account(query)
+        self._start(plan, [q for c in changes if c.action in ("add", "change") for q in [plan.query(c.query)] if q])
+        self.plan = plan
+        return changes
+
+    def _detach(self, queries: Iterable[str]) -> list[Task]:
+        """Stop queries and take their tasks from everyone who knows them."""
+        tasks: list[Task] = []
+        for name in queries:
+            running = self.queries[name]
+            self.manager.hold(name)
+            for task in running.built.tasks:
+                self._release(task)
+            inputs = [i for task in running.built.tasks for i in task.logs.values()]
+            self.manager.forget_query(name)
+            self._command(partial(self._forget, name, inputs))
+            del self.queries[name]
+            self.scans.release(name)
+            tasks += running.built.tasks
+        return tasks
+
+    def _forget(self, query: str, inputs: list[LogInput]) -> None:
+        self.polling.remove_inputs(inputs)
+        self.polling.forget_query(query)
+
+    def _start(self, plan: Plan, queries: Sequence[QueryPlan]) -> None:
+        restoring = self.state.restoring()
+        for q in queries:
+            self._set_account(q)
+            try:
+                built = build_query(q, plan, self)
+            except TopicMissing as error:  # deleted while the instance did not run
+                self.queries[q.id] = RunningQuery(q, BuiltQuery())
+                self._break(q.id, self.queries[q.id], error)
+                continue
+            self.queries[q.id] = RunningQuery(q, built)
+            with self.state.epoch_lock:
+                for task in built.tasks:
+                    if not task.state.metadata:  # resolved once, at deploy (rule R3)
+                        task.state.publish({"positions": task.positions, "stream_times": {}})
+                        self.commit.dirty = True
+        share_interpreter(len(self.queries))
+        self._allow_coalescing(plan)
+        tasks = [task for q in queries for task in self.queries[q.id].built.tasks]
+        behind = [task for task in tasks if str(task.id) in restoring]
+        for task in tasks:  # all of them first: a task asks those before it whether they are idle
+            task.become(TaskStatus.RESTORING if str(task.id) in restoring else TaskStatus.RUNNING)
+        whole = [task for task in tasks if task.status is TaskStatus.RUNNING]
+        self._command(lambda: self.polling.add_inputs([i for task in whole for i in task.logs.values()]))
+        for task in whole:
+            self.manager.add(task)
+        for task in behind:
+            self.restoration.add(task, restoring[str(task.id)].stores)
+
+    def _allow_coalescing(self, plan: Plan) -> None:
+        """Merge updates of a key where all readers of the topic see a table; a new reader may have changed that."""
+        topics = upsert_topics(plan) if self.config.coalesce else set()
+        self.collector.upsert_topics = topics
+        for running in self.queries.values():
+            sink = plan.source(running.plan.sink)
+            for task in running.built.tasks:
+                task.program.coalesce = sink is not None and sink.topic in topics
+
+    def _set_account(self, q: QueryPlan) -> None:
+        slice_ns = SLICE_NS_DEFAULT
+        if q.latency_target_ms:
+            slice_ns = max(1_000_000, min(SLICE_NS_DEFAULT, q.latency_target_ms * 1_000_000 // 20))
+        self.manager.set_query(q.id, q.weight, slice_ns)
+
+    def _command(self, action: Callable[[], None]) -> None:
+        """Run something in the polling thread and wait for it."""
+        done: Future[None] = Future()
+
+        def run() -> None:
+            try:
+                action()
+                done.set_result(None)
+            except Exception as error:  # goes back to who asked
+                done.set_exception(error)
+
+        self.polling.command(run)
+        self.wait(done)
+
+    # -- reading
+
+    def snapshot(self) -> Snapshot:
+        """All state as of the last commit, every query as far as it was."""
+        return self.state.snapshot()
+
+    def aligned_snapshot(self, queries: Collection[str], timeout_s: float = TIMEOUT_S) -> AlignedSnapshot:
+        """All state as of a commit, no older than the last, in which `queries` have read the same of what they share.
+
+        If they do not come together in time it is the last commit, with the reason. Any thread but those of steps.
+        """
+        return self._alignment.snapshot(queries, timeout_s)
+
+    def _tasks_of(self, query: str) -> Sequence[Task]:
+        running = self.queries.get(query)
+        return () if running is None else running.built.tasks
+
+    def _trouble(self, query: str) -> str:
+        """Why a query does not get on, or nothing."""
+        if self._is_paused(query):
+            return "paused"
+        if any(task.status is TaskStatus.RESTORING for task in self._tasks_of(query)):
+            return "restoring"
+        backoff = self.polling.backoff.get(query)
+        return "failed" if backoff is not None and backoff.held else ""
+
+    def _look(self, wait_s: float) -> None:
+        """Let the steps get on a little."""
+        if self.await_step is not None:
+            self.await_step()
+        else:
+            futures.wait([Future()], wait_s)

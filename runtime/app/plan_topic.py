@@ -1,0 +1,35 @@
+"""Plans are distributed by the log: a one-partition topic to which deploy appends (rule R11)."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from compiler.plan import codec
+from compiler.plan.topology import Plan
+from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Admin, Log, TopicPartition
+
+KEY = b"plan"
+
+
+def topic_name(application_id: str) -> str:
+    return f"{application_id}-plan"
+
+
+def write_plan(plan: Plan, admin: Admin, application_id: str, now_ms: int) -> tuple[TopicPartition, pa.RecordBatch]:
+    """The record that makes `plan` the newest version."""
+    admin.create_topic(topic_name(application_id), 1, {"cleanup.policy": "compact"})
+    # From arrays: `from_pylist` would import pandas where it is installed, for a second under the epoch lock.
+    columns = [[now_ms], [KEY], [codec.dumps(plan, indent=None).encode()], [None]]
+    arrays = [pa.array(c, f.type) for c, f in zip(columns, PRODUCE_SCHEMA, strict=True)]
+    return TopicPartition(topic_name(application_id), 0), pa.RecordBatch.from_arrays(arrays, schema=PRODUCE_SCHEMA)
+
+
+def read_plan(log: Log, application_id: str) -> Plan | None:
+    """The newest deployed plan, or None."""
+    if topic_name(application_id) not in log.admin().topics():
+        return None
+    reader = log.reader(TopicPartition(topic_name(application_id), 0), EARLIEST)
+    newest: bytes | None = None
+    while (batch := reader.read(10_000, 1 << 26)) is not None:
+        newest = batch.records.column("value")[batch.records.num_rows - 1].as_py()
+    return None if newest is None else codec.loads(newest.decode())

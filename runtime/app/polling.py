@@ -1,0 +1,288 @@
+"""The polling step: fetched batches to input buffers, lanes, failed queries. Never waits for state, functions or queries.
+
+A partition has one *head*: the read position of the main consumer, shared by all attached inputs, so that a topic is fetched once
+for all queries. An input that is behind (a new query on an old topic) or would hold the others up (its buffer is full while
+they starve) reads through a *lane*: chunks from its own position by the restore consumer, until it has caught up.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+
+from runtime.client.consumer import ConsumerFacade
+from runtime.client.events import ClientFailed
+from runtime.errors import LogError, TopicMissing
+from runtime.log.base import Admin, RawBatch, TopicPartition
+from runtime.metrics import Metrics
+from runtime.scheduler.manager import TaskManager
+from runtime.task.input_buffer import LogInput
+
+IDLE_MS = 5
+ROWS_HIGH = 100_000  # an input asks for no more above this many buffered rows
+HEAD_GAP = (
+    100_000  # inputs at most this far behind the front ones wait for nothing: the head starts at the lowest of them
+)
+END_REFRESH_MS = 20
+END_UNKNOWN = 1 << 62
+BACKOFF_MS_MIN, BACKOFF_MS_MAX = 500, 30_000
+CLIENT_ERRORS_MAX = 100
+HEALTHY_MS = 2 * BACKOFF_MS_MAX  # without a failure for so long, the next one is a first one again
+
+
+@dataclass(slots=True)
+class Backoff:
+    """A failed query waiting for its restart, or restarted."""
+
+    failures: int = 0
+    resume_at_ms: int = 0
+    held: bool = False
+
+
+class PollingStep:
+    """Owned by the polling thread, but for `command`. `inputs`: every log input of every task, by partition."""
+
+    def __init__(
+        self,
+        main: ConsumerFacade,
+        restore: ConsumerFacade,
+        admin: Admin,
+        manager: TaskManager,
+        metrics: Metrics,
+        input_bytes_max: int,
+        is_paused: Callable[[str], bool],
+    ) -> None:
+        self._main, self._restore, self._admin = main, restore, admin
+        self._manager, self._metrics, self._is_paused = manager, metrics, is_paused
+        self._input_bytes_max = input_bytes_max
+        self._commands: deque[Callable[[], None]] = deque()
+        self._inputs: dict[TopicPartition, list[LogInput]] = {}
+        self._heads: dict[TopicPartition, int] = {}
+        self._ends_at_ms = -END_REFRESH_MS
+        self._asked: tuple[list[TopicPartition], Future[dict[TopicPartition, int]]] | None = None
+        self._bytes_per_input = input_bytes_max
+        self.backoff: dict[str, Backoff] = {}
+        self.client_errors: deque[Exception] = deque(maxlen=CLIENT_ERRORS_MAX)
+        # A partition cannot be read: deleted, damaged, or a position is below its start. Called in this thread.
+        self.on_unreadable: Callable[[TopicPartition, LogError], None] = lambda tp, error: None
+        self.wake: Callable[[], None] = lambda: None  # set when threads run: ends the polling thread's wait
+
+    def command(self, action: Callable[[], None]) -> None:
+        """Let the polling thread do something between two steps. Any thread."""
+        self._commands.append(action)
+        self.wake()
+
+    def run_once(self, now_ms: int) -> int:
+        progress = bool(self._commands)
+        while self._commands:
+            self._commands.popleft()()
+        self._refresh_ends(now_ms)
+        progress |= self._distribute()
+        progress |= self._serve_lanes(now_ms)
+        self._main_events()
+        progress |= self._handle_failures(now_ms)
+        if progress:
+            self._manager.signal()
+        return 0 if progress else IDLE_MS
+
+    # -- membership of inputs (commands)
+
+    def add_inputs(self, inputs: list[LogInput]) -> None:
+        for i in inputs:
+            self._inputs.setdefault(i.tp, []).append(i)
+        self._learn_ends(
+            list(dict.fromkeys(i.tp for i in inputs))
+        )  # before their tasks may run: none looks idle that is not
+        self._assign()
+
+    def remove_inputs(self, inputs: list[LogInput]) -> None:
+        gone = {id(i) for i in inputs}
+        for tp in list(self._inputs):
+            self._inputs[tp] = [i for i in self._inputs[tp] if id(i) not in gone]
+            if not self._inputs[tp]:
+                del self._inputs[tp]
+        self._assign()
+
+    def forget_query(self, query: str) -> None:
+        """A query is gone; one that comes back under its name starts without its failures."""
+        self.backoff.pop(query, None)
+
+    def _assign(self) -> None:
+        """Choose heads for partitions that have none and tell the main consumer if the set changed."""
+        count = sum(len(i) for i in self._inputs.values())
+        self._bytes_per_input = max(1 << 20, self._input_bytes_max // max(1, count))
+        before = set(self._heads)
+        for tp, inputs in self._inputs.items():
+            attached = [i.next_fetch for i in inputs if i.attached]
+            if not attached:
+                self._choose_head(tp, inputs)
+            elif self._heads[tp] < min(attached):  # who needed what is below has gone
+                self._move_head(tp, min(attached))
+        self._heads = {tp: self._heads[tp] for tp in self._inputs}
+        if set(self._heads) != before:
+            self._main.assign(self._heads)
+
+    def _choose_head(self, tp: TopicPartition, inputs: list[LogInput]) -> None:
+        """The head starts at the lowest position of the inputs that are near the front; the rest get lanes."""
+        front = max(i.next_fetch for i in inputs)
+        near = [i for i in inputs if i.next_fetch >= front - HEAD_GAP]
+        for i in near:
+            i.attached = True
+        self._move_head(tp, min(i.next_fetch for i in near))
+
+    def _move_head(self, tp: TopicPartition, head: int) -> None:
+        if tp in self._heads and self._heads[tp] != head:
+            self._main.seek(tp, head)
+        self._heads[tp] = head
+
+    # -- the shared head
+
+    def _distribute(self) -> bool:
+        batches = self._main.poll(self._wants)
+        for batch in batches:
+            self._hand_out(batch)
+        return bool(batches)
+
+    def _wants(self, tp: TopicPartition) -> bool:
+        """All attached inputs have room; one that is full while another starves is detached into a lane."""
+        attached = [i for i in self._inputs.get(tp, []) if i.attached]
+        full = [i for i in attached if self._full(i)]
+        if not full:
+            return bool(attached)
+        if any(not i.has_rows for i in attached):
+            for i in full:
+                i.attached = False
+            return True
+        return False
+
+    def _full(self, i: LogInput) -> bool:
+        return i.rows >= ROWS_HIGH or i.size_bytes >= self._bytes_per_input
+
+    def _hand_out(self, batch: RawBatch) -> None:
+        if batch.tp not in self._heads or batch.next_offset <= self._heads[batch.tp]:
+            return  # left over from before a seek
+        self._metrics.add_fetched(batch.tp.topic, batch.records.num_rows)
+        self._heads[batch.tp] = batch.next_offset
+        for i in self._inputs[batch.tp]:
+            if i.attached:
+                i.add(batch)
+
+    # -- lanes
+
+    def _serve_lanes(self, now_ms: int) -> bool:
+        progress = False
+        for tp, inputs in list(self._inputs.items()):
+            for i in list(inputs):
+                if i.attached or tp not in self._inputs:  # an unreadable one takes others with it
+                    continue
+                if i.chunk is not None and i.chunk.done():
+                    progress |= self._take_chunk(i)
+                if i.chunk is None and not self._join_head(tp, i) and not self._full(i):
+                    i.chunk = self._restore.read_chunk(tp, i.next_fetch, now_ms)
+        return progress
+
+    def _take_chunk(self, i: LogInput) -> bool:
+        chunk, i.chunk = i.chunk, None
+        assert chunk is not None
+        error = chunk.exception()
+        if error is not None:
+            self._failed(error, i.tp)
+            return False
+        batches = chunk.result()
+        assert isinstance(batches, list)
+        for batch in batches:
+            i.add(batch)
+        return bool(batches)
+
+    def _join_head(self, tp: TopicPartition, i: LogInput) -> bool:
+        if not any(other.attached for other in self._inputs[tp]):
+            self._choose_head(tp, self._inputs[tp])
+        elif i.next_fetch >= self._heads[tp]:
+            i.attached = True
+        return i.attached
+
+    # -- the rest
+
+    def _refresh_ends(self, now_ms: int) -> None:
+        if now_ms - self._ends_at_ms < END_REFRESH_MS and now_ms >= self._ends_at_ms:
+            return
+        if self._asked is None:
+            self._ends_at_ms = now_ms
+            tps = list(self._inputs)
+            self._asked = (
+                tps,
+                self._admin.ask_end_offsets(tps),
+            )  # at once: each look at the log gives way to busy threads
+        tps, answer = self._asked
+        if answer.done():
+            self._asked = None
+            self._take_ends(tps, answer.result)
+
+    def refresh_ends(self) -> None:
+        """Learn the current ends of all partitions: what tells an idle input from one that is about to get rows."""
+        tps = list(self._inputs)
+        self._asked = None  # it may be older
+        self._take_ends(tps, partial(self._admin.end_offsets, tps))
+
+    def _learn_ends(self, tps: Sequence[TopicPartition]) -> None:
+        """Of new inputs: until it is known, none looks idle."""
+        for tp in tps:
+            for i in self._inputs.get(tp, ()):
+                i.end_offset = END_UNKNOWN
+        self._asked = None
+        self._take_ends(tps, partial(self._admin.end_offsets, tps))
+
+    def _take_ends(self, tps: Sequence[TopicPartition], learn: Callable[[], dict[TopicPartition, int]]) -> None:
+        try:
+            ends = learn()
+        except LogError as error:
+            if not error.retriable:
+                raise
+            self.client_errors.append(error)  # brokers are away: what was known counts until they are back
+            return
+        for tp in tps:
+            end = ends.get(tp)
+            if end is None:
+                self.on_unreadable(tp, TopicMissing(f"there is no topic partition {tp}"))
+                continue
+            for i in self._inputs.get(tp, ()):
+                i.end_offset = end
+
+    def _main_events(self) -> None:
+        for event in (*self._main.events(), *self._restore.events()):
+            if isinstance(event, ClientFailed):
+                self._failed(event.error, event.error.partition if isinstance(event.error, LogError) else None)
+
+    def _failed(self, error: BaseException, tp: tuple[str, int] | None) -> None:
+        """What cannot be read again stops its readers; anything else is tried again by itself."""
+        self.client_errors.append(error if isinstance(error, Exception) else RuntimeError(str(error)))
+        if isinstance(error, LogError) and not error.retriable and tp is not None:
+            self.on_unreadable(TopicPartition(*tp), error)
+
+    def _handle_failures(self, now_ms: int) -> bool:
+        """A failing query is held and restarted alone, later and later; the others go on."""
+        for failure in self._manager.drain_failures():
+            query = failure.task_id.query
+            m = self._metrics.query(query)
+            m.errors += 1
+            m.last_error = f"{type(failure.error).__name__}: {failure.error} (task {failure.task_id})"
+            state = self.backoff.setdefault(query, Backoff())
+            if not state.held:
+                if now_ms - state.resume_at_ms > HEALTHY_MS:
+                    state.failures = 0
+                state.held = True
+                wait = min(BACKOFF_MS_MAX, BACKOFF_MS_MIN << min(state.failures, 10))
+                state.failures += 1
+                state.resume_at_ms = now_ms + wait
+                self._manager.hold(query)
+        resumed = False
+        for query, state in self.backoff.items():
+            if state.held and now_ms >= state.resume_at_ms:
+                state.held = False
+                if not self._is_paused(query):
+                    self._manager.resume(query)
+                    resumed = True
+        return resumed

@@ -1,0 +1,107 @@
+"""How far an instance has come: lag, caught up, status facts. Reads counters and positions, changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from runtime.app.instance import Instance, RunningQuery
+from runtime.app.polling import END_UNKNOWN
+from runtime.errors import LogUnavailable
+from runtime.log.base import TopicPartition
+from runtime.task.status import TaskStatus
+
+
+def source_ends(instance: Instance) -> dict[TopicPartition, int]:
+    """Current ends of the partitions that queries read and no query of this instance writes."""
+    written = {s.topic for s in instance.plan.sources if s.query is not None}
+    tps = {i.tp for q in _whole(instance) for t in q.built.tasks for i in t.logs.values()}
+    return instance.admin.end_offsets(sorted(tp for tp in tps if tp.topic not in written))
+
+
+def caught_up(instance: Instance, ends: Mapping[TopicPartition, int]) -> bool:
+    """Everything up to `ends` of outside sources, and all that follows from it, is processed and committed.
+
+    Ends of inside topics are read before the epoch lock is taken (the log may be waiting for a disk); if a commit moved them
+    meanwhile the answer is "not yet".
+    """
+    commits = instance.metrics.commits
+    queries = _whole(instance)
+    if any(task.status is TaskStatus.RESTORING for q in queries for task in q.built.tasks):
+        return False
+    inputs = [i for q in queries for task in q.built.tasks for i in task.logs.values()]
+    try:
+        now = instance.admin.end_offsets(sorted({i.tp for i in inputs if i.tp not in ends}))
+    except LogUnavailable:  # brokers are away: who knows
+        return False
+    targets = [ends[i.tp] if i.tp in ends else now.get(i.tp, 0) for i in inputs]
+    with instance.state.epoch_lock:  # positions move and the epoch gets dirty in one step
+        if any(i.position < target for i, target in zip(inputs, targets, strict=True)):
+            return False
+        if any(x.has_rows for q in queries for task in q.built.tasks for x in task.exchanges.values()):
+            return False
+        return instance.commit.idle and instance.metrics.commits == commits
+
+
+def _whole(instance: Instance) -> list[RunningQuery]:
+    """Queries that can go on; one that reads what is gone never catches up."""
+    return [q for q in list(instance.queries.values()) if not q.broken]
+
+
+def lag(instance: Instance, query: RunningQuery) -> int:
+    """Records of its sources that a query has not processed yet; of a broken one, as far as its sources exist."""
+    topics = instance.admin.topics() if query.broken else {}
+    tasks = query.built.tasks
+    inputs = [i for t in tasks for i in t.logs.values() if not query.broken or i.tp.topic in topics]
+    try:
+        ends = instance.admin.end_offsets(sorted({i.tp for i in inputs}))
+    except LogUnavailable:  # as it was when they were last seen
+        ends = {i.tp: i.end_offset for i in inputs if i.end_offset != END_UNKNOWN}
+    logs = sum(max(0, ends.get(i.tp, 0) - i.position) for i in inputs)
+    return logs + sum(x.rows for t in tasks for x in t.exchanges.values())
+
+
+def state_of(instance: Instance, query_id: str) -> str:
+    """running, paused, restoring, failed (waiting for its restart), blocked (commits do not get through) or error.
+
+    error: what it reads is gone or damaged, or the instance is broken.
+    """
+    if instance.fatal is not None or instance.queries[query_id].broken:
+        return "error"
+    if instance.queries[query_id].paused:
+        return "paused"
+    if any(task.status is TaskStatus.RESTORING for task in instance.queries[query_id].built.tasks):
+        return "restoring"
+    backoff = instance.polling.backoff.get(query_id)
+    if instance.commit.blocked:
+        return "blocked"
+    return "failed" if backoff is not None and backoff.held else "running"
+
+
+def query_status(instance: Instance, query_id: str) -> dict[str, Any]:
+    """One entry of `status` (its shape is public). `restored` is there only while the query is restored."""
+    q, m = instance.queries[query_id], instance.metrics.query(query_id)
+    status = {
+        "id": query_id,
+        "state": state_of(instance, query_id),
+        "priority": q.plan.priority,
+        "weight": q.plan.weight,
+        "engine": "runtime",
+        "lag": lag(instance, q),
+        "records_in": m.records_in,
+        "records_out": m.records_out,
+        "dead_letters": m.dead_letters,
+        "late_records": m.late_records,
+        "errors": m.errors,
+        "last_error": _last_error(instance, m.last_error),
+    }
+    restoring = instance.restoration.progress().get(query_id)
+    if restoring is not None:
+        status["restored"] = {"records": restoring.done, "total": restoring.total}
+    return status
+
+
+def _last_error(instance: Instance, of_query: str) -> str | None:
+    """What is wrong with the instance comes first."""
+    fatal = f"{type(instance.fatal).__name__}: {instance.fatal}" if instance.fatal is not None else ""
+    return fatal or instance.commit.blocked or of_query or None

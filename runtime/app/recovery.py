@@ -1,0 +1,67 @@
+"""Start-up: the physical state is brought to the last commit of the log, by redo or by changelogs (rules R3 and R10)."""
+
+from __future__ import annotations
+
+from runtime.app import exchanges
+from runtime.config import InstanceConfig
+from runtime.errors import LogCorrupt, StateError
+from runtime.log.base import EARLIEST, Log, TopicPartition
+from runtime.state.changelog import changelog_topic, changes, is_complete, read_tasks
+from runtime.state.manager import StateManager
+
+_REMEDY = (
+    "put back a copy of the state that is as new as that, or delete the data directory and import its input again: "
+    "what is left of the log is not enough to make the state anew"
+)
+READ_ROWS, READ_BYTES = 20_000, 16 << 20
+
+
+def recover(log: Log, state: StateManager, config: InstanceConfig) -> None:
+    """Afterwards `state` is at the last commit, but for the tasks that `state.restoring` names."""
+    app = config.application_id
+    last, applied = log.last_sequence(app), state.applied_sequence
+    if applied > last:
+        msg = (
+            f"the state is at commit {applied}, the log only at {last}: they do not belong together; "
+            "put back the log that the state was made from, or delete the state to have it rebuilt from this log's redo"
+        )
+        raise StateError(msg)
+    _redo(log, state, config, last)
+    if state.applied_sequence < last:
+        _begin_restoration(log, state, config, last)
+    if exchanges.TASK in state.restoring():
+        _restore_exchanges(log, state, app)
+
+
+def _redo(log: Log, state: StateManager, config: InstanceConfig, last: int) -> None:
+    if not log.supports_redo or state.applied_sequence == last:
+        return
+    try:
+        state.replay_all(log.redo_after(config.application_id, state.applied_sequence))
+    except LogCorrupt as error:
+        if not config.changelogs:
+            raise StateError(f"{_missing(state, last)} ({error}); {_REMEDY}") from error
+
+
+def _begin_restoration(log: Log, state: StateManager, config: InstanceConfig, last: int) -> None:
+    missing = _missing(state, last)
+    if not config.changelogs:
+        raise StateError(f"{missing}; {_REMEDY}")
+    if not is_complete(log, config.application_id):
+        raise StateError(f"{missing}, and changelogs were not written by all commits since the first")
+    written = read_tasks(log, config.application_id)
+    stale = [task for task, w in written.items() if w.sequence > state.applied_sequence]
+    state.begin_restore({task: w.record for task, w in written.items()}, stale, last)
+
+
+def _missing(state: StateManager, last: int) -> str:
+    return f"state commits {state.applied_sequence + 1} to {last} are missing from the log"
+
+
+def _restore_exchanges(log: Log, state: StateManager, application_id: str) -> None:
+    """At once: what waits in repartitions is needed to build any task that reads one, and it is little."""
+    topic = changelog_topic(application_id, exchanges.STORE.name)
+    reader = log.reader(TopicPartition(topic, 0), EARLIEST)
+    while (batch := reader.read(READ_ROWS, READ_BYTES)) is not None:
+        state.restore(exchanges.STORE, 0, changes(batch))
+    state.end_restore(exchanges.TASK)

@@ -1,0 +1,234 @@
+"""The restoration step: reads changelogs of tasks whose rows are not here, applies them in bulk, gives the tasks back whole.
+
+A task is here or at the task manager, never at both. It comes with `add`; when all its changelogs are read to their ends it leaves
+through `hand_over`, which lets the polling thread take it. Source: `DefaultStateUpdater` of Apache Kafka Streams.
+
+A standby would be a task here whose cursors never end: they may be read on from `position` at any time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from compiler.plan.topology import StoreSpec
+from runtime.client.consumer import ConsumerFacade
+from runtime.log.base import Admin, RawBatch, TopicPartition
+from runtime.state.changelog import changelog_topic, changes
+from runtime.state.manager import StateManager
+from runtime.task.status import TaskStatus
+from runtime.task.task import Task
+
+IDLE_MS = 20
+TASKS_MAX = 4  # restored side by side: bounds how many chunks are in memory
+CHUNK_RECORDS = 20_000
+BACKOFF_MS_MIN, BACKOFF_MS_MAX = 500, 30_000
+
+
+@dataclass(slots=True)
+class ChangelogCursor:
+    """How far one changelog partition is applied. `end`: where it ended when the restoration began; nobody writes to it since."""
+
+    tp: TopicPartition
+    spec: StoreSpec
+    begin: int
+    end: int
+    position: int
+    chunk: Future[object] | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.position >= self.end
+
+
+@dataclass(slots=True)
+class Restoring:
+    """A task in the care of this step."""
+
+    task: Task
+    cursors: list[ChangelogCursor]
+    failures: int = 0
+    retry_at_ms: int = 0
+    removal: Future[bool] | None = None
+
+
+@dataclass(slots=True)
+class RestoreProgress:
+    """Changelog records of a query: applied, and how many there are (by offsets, so gaps count)."""
+
+    done: int = 0
+    total: int = 0
+
+
+class RestorationStep:
+    """Owned by the restoration thread, but for `add`, `remove`, `owns` and `progress`, which any thread may call.
+
+    weight_of: of a query; the tasks of the weightiest queries come first, others wait. on_error: a changelog cannot be read or
+    applied; it is tried again, later and later, while other tasks go on.
+    """
+
+    def __init__(
+        self,
+        client: ConsumerFacade,
+        admin: Admin,
+        state: StateManager,
+        application_id: str,
+        *,
+        weight_of: Callable[[str], int],
+        hand_over: Callable[[Task], None],
+        on_error: Callable[[str, Exception], None],
+    ) -> None:
+        self._client, self._admin, self._state, self._app = client, admin, state, application_id
+        self._weight_of, self._hand_over, self._on_error = weight_of, hand_over, on_error
+        self._lock = threading.Lock()  # guards the two fields below and removals
+        self._tasks: dict[str, Restoring] = {}
+        self._finished: dict[str, RestoreProgress] = {}  # by query, of its tasks that have left
+        self.wake: Callable[[], None] = lambda: None  # set when threads run: ends the restoration thread's wait
+        self.records = 0  # applied since the instance started
+
+    # -- called by anyone
+
+    def add(self, task: Task, stores: tuple[str, ...]) -> None:
+        """Take a task; the state manager holds its restore row."""
+        assert task.status is TaskStatus.RESTORING, f"{task.id} is {task.status.value}"
+        cursors = [self._cursor(task.state.store(name).spec, task.id.partition) for name in stores]
+        with self._lock:
+            name = str(task.id)
+            assert name not in self._tasks, f"task {name} is already here"
+            self._tasks[name] = Restoring(task, cursors)
+        self.wake()
+
+    def remove(self, task: Task) -> Future[bool]:
+        """Give the task up as it is; False if it is not here (any more)."""
+        future: Future[bool] = Future()
+        with self._lock:
+            entry = self._tasks.get(str(task.id))
+            if entry is None:
+                future.set_result(False)
+            else:
+                entry.removal = future
+        self.wake()
+        return future
+
+    def owns(self, task: Task) -> bool:
+        with self._lock:
+            return str(task.id) in self._tasks
+
+    def progress(self) -> dict[str, RestoreProgress]:
+        """Queries with tasks here."""
+        out: dict[str, RestoreProgress] = {}
+        with self._lock:
+            for entry in self._tasks.values():
+                query = entry.task.id.query
+                if query not in out:
+                    left = self._finished.get(query, RestoreProgress())
+                    out[query] = RestoreProgress(left.done, left.total)
+                out[query].done += sum(c.position - c.begin for c in entry.cursors)
+                out[query].total += sum(c.end - c.begin for c in entry.cursors)
+        return out
+
+    # -- the step
+
+    def run_once(self, now_ms: int) -> int:
+        progress = self._serve_removals()
+        for entry in self._next(now_ms):
+            progress |= self._advance(entry, now_ms)
+        return 0 if progress else IDLE_MS
+
+    def _serve_removals(self) -> bool:
+        with self._lock:
+            leaving = [e for e in self._tasks.values() if e.removal is not None]
+            for entry in leaving:
+                self._drop(entry)
+        for entry in leaving:
+            assert entry.removal is not None
+            entry.removal.set_result(True)
+        return bool(leaving)
+
+    def _next(self, now_ms: int) -> list[Restoring]:
+        """Tasks of the weightiest queries, a few at a time, always in the same order."""
+        with self._lock:
+            ready = [e for e in self._tasks.values() if now_ms >= e.retry_at_ms]
+        if not ready:
+            return []
+        weights = {q: self._weight_of(q) for q in sorted({e.task.id.query for e in ready})}
+        top = max(weights.values())
+        return sorted((e for e in ready if weights[e.task.id.query] == top), key=lambda e: e.task.id)[:TASKS_MAX]
+
+    def _advance(self, entry: Restoring, now_ms: int) -> bool:
+        """Apply what has arrived and ask for more; True if something moved."""
+        progress = False
+        try:
+            for cursor in entry.cursors:
+                progress |= self._read(cursor, now_ms)
+            if all(c.done for c in entry.cursors):
+                self._finish(entry)
+                return True
+        except Exception as error:  # this task's alone: what was applied may be applied again
+            self._fail(entry, error, now_ms)
+        return progress
+
+    def _read(self, cursor: ChangelogCursor, now_ms: int) -> bool:
+        if cursor.done:
+            return False
+        chunk = cursor.chunk
+        if chunk is None:
+            self._ask(cursor, cursor.position, now_ms)
+            return True
+        if not chunk.done():
+            return False
+        cursor.chunk = None
+        batches = chunk.result()
+        assert isinstance(batches, list)
+        if not batches:  # what is left is no record (markers of transactions)
+            cursor.position = cursor.end
+            return True
+        ahead = batches[-1].next_offset
+        if ahead < cursor.end:  # the client reads on while this chunk is applied
+            self._ask(cursor, ahead, now_ms)
+        for batch in batches:
+            self._apply(cursor, batch)
+        return True
+
+    def _ask(self, cursor: ChangelogCursor, offset: int, now_ms: int) -> None:
+        cursor.chunk = self._client.read_chunk(cursor.tp, offset, now_ms, CHUNK_RECORDS)
+        cursor.chunk.add_done_callback(lambda _: self.wake())
+
+    def _apply(self, cursor: ChangelogCursor, batch: RawBatch) -> None:
+        self.records += self._state.restore(cursor.spec, cursor.tp.partition, changes(batch))
+        cursor.position = batch.next_offset
+
+    def _finish(self, entry: Restoring) -> None:
+        self._state.end_restore(str(entry.task.id))
+        with self._lock:
+            removal = entry.removal
+            self._drop(entry)
+        if removal is not None:  # asked for meanwhile: it leaves, whole, to whoever wants it
+            removal.set_result(True)
+        else:
+            self._hand_over(entry.task)
+
+    def _drop(self, entry: Restoring) -> None:
+        """Forget a task. The lock is held."""
+        query = entry.task.id.query
+        del self._tasks[str(entry.task.id)]
+        if any(e.task.id.query == query for e in self._tasks.values()):
+            left = self._finished.setdefault(query, RestoreProgress())
+            left.done += sum(c.position - c.begin for c in entry.cursors)
+            left.total += sum(c.end - c.begin for c in entry.cursors)
+        else:
+            self._finished.pop(query, None)
+
+    def _fail(self, entry: Restoring, error: Exception, now_ms: int) -> None:
+        for cursor in entry.cursors:
+            cursor.chunk = None
+        entry.retry_at_ms = now_ms + min(BACKOFF_MS_MAX, BACKOFF_MS_MIN << min(entry.failures, 10))
+        entry.failures += 1
+        self._on_error(entry.task.id.query, error)
+
+    def _cursor(self, spec: StoreSpec, partition: int) -> ChangelogCursor:
+        tp = TopicPartition(changelog_topic(self._app, spec.name), partition)
+        begin = self._admin.begin_offset(tp)
+        return ChangelogCursor(tp, spec, begin, self._admin.end_offset(tp), begin)

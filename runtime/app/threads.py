@@ -1,0 +1,89 @@
+"""Threads: the only place that starts any. Each merely repeats the `run_once` of one step."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from runtime.clock import Clock
+
+WAIT_MS_MAX = 200
+STOP_S = 30.0
+# How soon a busy thread gives way to one that waits for the interpreter lock (5 ms by default). One query alone loses a tenth of
+# its throughput to 0.1 ms; beside others a commit or a critical query would wait too often and too long with more.
+SWITCH_ALONE_S, SWITCH_SHARED_S = 0.0005, 0.0001
+GC_THRESHOLD = 20_000  # rows in flight are young garbage that reference counts free; collect cycles less often
+
+
+class Step(Protocol):
+    """One loop. Returns ms until it wants to run again (0: made progress); never blocks."""
+
+    def run_once(self, now_ms: int) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class NamedStep:
+    """A step, its thread's name and how to wait between two rounds."""
+
+    name: str
+    step: Step
+    wait: Callable[[float], object]
+    wake: Callable[[], None]
+
+
+def named(name: str, step: Step) -> NamedStep:
+    """A step that waits on its own event."""
+    event = threading.Event()
+
+    def wait(seconds: float) -> None:
+        event.wait(seconds)
+        event.clear()
+
+    return NamedStep(name, step, wait, event.set)
+
+
+def share_interpreter(queries: int) -> None:
+    """Tune how the interpreter lock is shared to the number of queries that run."""
+    sys.setswitchinterval(SWITCH_SHARED_S if queries > 1 else SWITCH_ALONE_S)
+
+
+class ThreadGroup:
+    """The threads of an instance. A step that raises stops its thread and is reported through `on_death`."""
+
+    def __init__(self, steps: list[NamedStep], clock: Clock, on_death: Callable[[str, BaseException], None]) -> None:
+        self._steps, self._clock, self._on_death = steps, clock, on_death
+        self._stopping = threading.Event()
+        self._threads = [threading.Thread(target=self._loop, args=(s,), name=s.name, daemon=True) for s in steps]
+
+    def start(self) -> None:
+        """Start all threads, and tune the interpreter they share."""
+        gc.collect()
+        gc.freeze()  # what the program loaded lives for ever: no use in visiting it at every collection
+        gc.set_threshold(GC_THRESHOLD)
+        for t in self._threads:
+            t.start()
+
+    def stop(self, timeout_s: float = STOP_S) -> list[str]:
+        """Ask all threads to end; names of those that did not in time (a function that hangs). Never longer than `timeout_s`."""
+        self._stopping.set()
+        for s in self._steps:
+            s.wake()
+        limit_ns = self._clock.cost_ns() + int(timeout_s * 1e9)
+        for t in self._threads:
+            if t is not threading.current_thread():
+                t.join(max(0.0, (limit_ns - self._clock.cost_ns()) / 1e9))
+        gc.unfreeze()  # or native modules complain at exit that their objects were never freed
+        return [t.name for t in self._threads if t.is_alive()]
+
+    def _loop(self, named_step: NamedStep) -> None:
+        try:
+            while not self._stopping.is_set():
+                wait_ms = named_step.step.run_once(self._clock.now_ms())
+                if wait_ms > 0:
+                    named_step.wait(min(wait_ms, WAIT_MS_MAX) / 1000)
+        except BaseException as error:  # whatever it is: the instance must learn that a thread is gone
+            self._on_death(named_step.name, error)

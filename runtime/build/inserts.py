@@ -1,0 +1,26 @@
+"""INSERT INTO ... VALUES as a record."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from compiler.functions.evaluate import compile_row
+from compiler.plan.logical import Sink
+from compiler.plan.topology import InsertValues, SourceDef
+from runtime.batch import DELETE, INSERT, from_rows
+from runtime.operators.encode import Encoder
+
+
+def encode_insert(source: SourceDef, insert: InsertValues, now_ms: int) -> pa.RecordBatch:
+    """The record an INSERT VALUES writes; columns it leaves out are null, its time is ROWTIME or now."""
+    values = dict(zip(insert.columns, compile_row(insert.values, [], on_error=_refuse)(()), strict=True))
+    row = tuple(values.get(name) for name in source.schema.names)
+    no_value = source.kind == "table" and all(values.get(f.name) is None for f in source.schema.value)
+    rowtime = now_ms if insert.rowtime is None else insert.rowtime
+    sink = Sink(source.name, source.topic, source.kind, source.key_format, source.value_format, source.timestamp)
+    batch = from_rows(source.schema, [row], [rowtime], [DELETE if no_value else INSERT], [0])
+    return Encoder(sink, source.schema).encode(batch)
+
+
+def _refuse(index: int, error: Exception) -> None:
+    raise error

@@ -1,0 +1,214 @@
+"""The program of a task: operators of its sub-topology in order, stateless chains as one kernel, sinks at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from compiler.plan.logical import Filter, Project, Scan, Sink
+from compiler.plan.topology import ExchangeSink, ExchangeSource, Operator
+from runtime.batch import DELETE, UPDATE_BEFORE, Batch
+from runtime.build.scans import Scans, SharedScan
+from runtime.config import InstanceConfig
+from runtime.log.base import RawBatch
+from runtime.operators import factory
+from runtime.operators.base import RunContext, RuntimeOperator
+from runtime.operators.encode import Encoder, KeyEncoder
+from runtime.operators.fused import FusedPipeline
+from runtime.operators.keys import RowKey
+from runtime.operators.stages import StageChain
+from runtime.output.partitioner import groups, partitions_of, split
+from runtime.state.store import TaskState
+from runtime.task.input_buffer import Staged
+from runtime.task.program import ExchangeRows, InputSpec, Output, SinkRecords
+
+Stage = tuple[Operator, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One call in a run: an operator (or a chain of stateless ones under its last operator's id) and where its rows come from."""
+
+    id: str
+    inputs: tuple[str, ...]
+    operator: RuntimeOperator
+
+
+class TaskProgram:
+    """Implements `runtime.task.program.Program`."""
+
+    def __init__(
+        self,
+        query: str,
+        operators: Sequence[Operator],
+        partition: int,
+        partitions: Mapping[str, int],
+        scans: Scans,
+        config: InstanceConfig,
+    ) -> None:
+        self._by_id = {op.id: op for op in operators}
+        self._partition, self._partitions, self._vector = partition, partitions, config.vector
+        self.coalesce = False  # whether every reader of the sink treats it as a table; told by `Instance`
+        self._may_coalesce = _coalescible(operators)
+        self._scans: dict[str, SharedScan] = {
+            op.id: scans.attach(query, op) for op in operators if isinstance(op.spec, Scan)
+        }
+        self.inputs = tuple(_input_spec(op) for op in operators if isinstance(op.spec, (Scan, ExchangeSource)))
+        self._steps = [self._step(s) for s in _stages(operators)]
+        self._sinks = [_SinkEnd(op) for op in operators if isinstance(op.spec, Sink)]
+        self._exchanges = [op for op in operators if isinstance(op.spec, ExchangeSink)]
+        self._pipeline = _fusible(operators)
+
+    @property
+    def exchange_topics(self) -> tuple[str, ...]:
+        """Repartitions this program writes."""
+        return tuple(op.spec.topic for op in self._exchanges if isinstance(op.spec, ExchangeSink))
+
+    @property
+    def fused(self) -> bool:
+        return self._pipeline is not None and all(s.single for s in self._scans.values())
+
+    def decode(self, operator: str, raw: RawBatch, state: TaskState) -> Staged:
+        run = RunContext(state=state, vector=self._vector)  # for dead letters; decoding touches no state
+        return self._scans[operator].decode(self._by_id[operator].schema, raw, run)
+
+    def execute(self, batches: Mapping[str, Batch], run: RunContext) -> list[Output]:
+        given: dict[str, Batch | None] = dict(batches)
+        for step in self._steps:
+            inputs = [given.get(i) for i in step.inputs]
+            if any(b is not None and len(b) for b in inputs):
+                run.coalesce = self.coalesce and step.id in self._may_coalesce
+                given[step.id] = step.operator.process(inputs, run)
+        out: list[Output] = []
+        for sink in self._sinks:
+            batch = given.get(sink.plan.inputs[0])
+            if batch is not None and len(batch):
+                sink.keep(batch, run)
+                out += self._records(sink.plan, sink.encoder.encode(batch, run))
+        for op in self._exchanges:
+            batch = given.get(op.inputs[0])
+            if batch is not None and len(batch):
+                out.append(self._exchange(op, batch))
+        return out
+
+    def execute_raw(self, raw: RawBatch, run: RunContext) -> list[Output]:
+        assert self._pipeline is not None
+        (scan,) = self._scans.values()
+        scan.metrics.add_decoded(raw.tp.topic, raw.records.num_rows)
+        return self._records(self._sinks[0].plan, self._pipeline.process(raw, run))
+
+    def _records(self, sink: Operator, records: pa.RecordBatch) -> list[Output]:
+        assert isinstance(sink.spec, Sink)
+        if not records.num_rows:
+            return []
+        topic = sink.spec.topic
+        return [SinkRecords(topic, tuple(split(records, self._partitions[topic], self._partition)))]
+
+    def _exchange(self, op: Operator, batch: Batch) -> ExchangeRows:
+        assert isinstance(op.spec, ExchangeSink)
+        n = self._partitions[op.spec.topic]
+        target = partitions_of(_keys(KeyEncoder(op.schema, op.spec.key_format), batch), n, self._partition)
+        parts = tuple((p, batch if index is None else batch.take(index)) for p, index in groups(target))
+        return ExchangeRows(op.spec.topic, parts)
+
+    def _step(self, stage: Stage) -> _Step:
+        last = stage[-1]
+        if isinstance(last.spec, (Project, Filter)):
+            source = self._by_id[stage[0].inputs[0]]
+            return _Step(last.id, stage[0].inputs, StageChain(stage, source.schema, source.change))
+        inputs = [self._by_id[i] for i in last.inputs]
+        return _Step(last.id, last.inputs, factory.build(last, inputs))
+
+
+class _SinkEnd:
+    """A sink: encodes records, and keeps the rows of a table so that it can be asked."""
+
+    def __init__(self, plan: Operator) -> None:
+        assert isinstance(plan.spec, Sink)
+        self.plan = plan
+        self.encoder = Encoder(plan.spec, plan.schema)
+        self._store = plan.stores[0] if plan.stores else None
+        self._row_key = RowKey(plan.schema)
+
+    def keep(self, batch: Batch, run: RunContext) -> None:
+        if self._store is None:
+            return
+        key_of, rows, op = self._row_key, batch.rows(), batch.op.tolist()
+        kept = [
+            (key_of.of(r), None if o == DELETE else key_of.value(r))
+            for r, o in zip(rows, op, strict=True)
+            if o != UPDATE_BEFORE
+        ]
+        run.state.store(self._store.name).put_many([k for k, _ in kept], [v for _, v in kept])
+
+
+def _keys(encoder: KeyEncoder, batch: Batch) -> pa.BinaryArray:
+    """Key bytes of the rows: what their partition is computed from."""
+    if encoder.has_vector and not batch.is_rows:
+        return encoder.columns(batch.arrow().columns, len(batch))
+    return pa.array([encoder.encode(r) for r in batch.rows()], pa.binary())
+
+
+def _input_spec(op: Operator) -> InputSpec:
+    spec = op.spec
+    assert isinstance(spec, (Scan, ExchangeSource))
+    is_table = op.change != "append" if isinstance(spec, ExchangeSource) else spec.kind == "table"
+    return InputSpec(op.id, spec.topic, is_table, isinstance(spec, ExchangeSource))
+
+
+def _stages(operators: Sequence[Operator]) -> list[Stage]:
+    """Operators that are called in a run, in order; Project and Filter operators that follow each other alone form one stage."""
+    readers: dict[str, int] = {}
+    for op in operators:
+        for i in op.inputs:
+            readers[i] = readers.get(i, 0) + 1
+    stages: list[list[Operator]] = []
+    for op in operators:
+        if isinstance(op.spec, (Scan, ExchangeSource, Sink, ExchangeSink)):
+            continue
+        stateless = isinstance(op.spec, (Project, Filter))
+        before = next((s for s in stages if op.inputs and s[-1].id == op.inputs[0]), None)
+        if (
+            stateless
+            and before is not None
+            and isinstance(before[-1].spec, (Project, Filter))
+            and readers[before[-1].id] == 1
+        ):
+            before.append(op)
+        else:
+            stages.append([op])
+    order = {op.id: n for n, op in enumerate(operators)}
+    return [tuple(s) for s in sorted(stages, key=lambda s: order[s[-1].id])]
+
+
+def _coalescible(operators: Sequence[Operator]) -> set[str]:
+    """Operators whose rows meet nothing but projections and filters on their way into a table (rule R13).
+
+    An aggregation over a table is no such reader: a row that came and went leaves a group with count 0 behind.
+    """
+    readers: dict[str, list[Operator]] = {}
+    for op in operators:
+        for i in op.inputs:
+            readers.setdefault(i, []).append(op)
+    found: set[str] = set()
+    for op in reversed(operators):
+        after = readers.get(op.id, [])
+        if after and all(_is_table_sink(r) or (isinstance(r.spec, (Project, Filter)) and r.id in found) for r in after):
+            found.add(op.id)
+    return found
+
+
+def _is_table_sink(op: Operator) -> bool:
+    return isinstance(op.spec, Sink) and op.spec.kind == "table"
+
+
+def _fusible(operators: Sequence[Operator]) -> FusedPipeline | None:
+    """One stream source, projections and filters, one sink to a stream: a single kernel from record to record."""
+    first, *middle, last = operators
+    if not (isinstance(first.spec, Scan) and first.spec.kind == "stream" and isinstance(last.spec, Sink)):
+        return None
+    if last.spec.kind != "stream" or not all(isinstance(op.spec, (Project, Filter)) for op in middle):
+        return None
+    return FusedPipeline(first, tuple(middle), last)

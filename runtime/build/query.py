@@ -1,0 +1,206 @@
+"""Topology to tasks: partitions, programs, shared scans. Turns a `QueryPlan` into what the task manager runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+import pyarrow as pa
+
+from compiler.plan.logical import Scan, Sink
+from compiler.plan.schema import Schema
+from compiler.plan.topology import (
+    ExchangeSink,
+    ExchangeSource,
+    InsertValues,
+    Plan,
+    QueryPlan,
+    SubTopology,
+)
+from runtime.build.inserts import encode_insert
+from runtime.build.program import TaskProgram
+from runtime.build.scans import Scans
+from runtime.clock import Clock
+from runtime.config import InstanceConfig
+from runtime.errors import LogError, TopicMissing
+from runtime.log.base import Admin, TopicPartition
+from runtime.output.partitioner import split
+from runtime.state.changelog import COMPACTED, changelog_topic
+from runtime.state.manager import StateManager
+from runtime.task.id import TaskId
+from runtime.task.input_buffer import ExchangeInput, LogInput
+from runtime.task.task import Publisher, Task
+
+
+class Exchanges(Protocol):
+    """Where the reading and writing ends of repartitions meet."""
+
+    def open(self, operator: str, topic: str, partition: int, source: int, schema: Schema) -> ExchangeInput: ...
+
+
+class Environment(Publisher, Protocol):
+    """What an instance offers to the tasks built for it."""
+
+    admin: Admin
+    clock: Clock
+    config: InstanceConfig
+    state: StateManager
+    scans: Scans
+
+    @property
+    def exchanges(self) -> Exchanges: ...
+
+
+@dataclass(slots=True)
+class BuiltQuery:
+    """The tasks of a query."""
+
+    tasks: list[Task] = field(default_factory=list)
+
+
+def ensure_topics(plan: Plan, admin: Admin) -> None:
+    """Create the topics that queries write and sources declare with PARTITIONS; TopicMissing names what else is missing."""
+    known = admin.topics()
+    missing = []
+    written = {s.topic for s in plan.sources if s.query is not None}
+    for source in plan.sources:
+        if source.topic in known or source.topic in written:
+            continue
+        if source.partitions is None:
+            missing.append(f"{source.topic} (of {source.name})")
+        else:
+            known[source.topic] = admin.create_topic(source.topic, source.partitions)
+    if missing:
+        msg = f"topics that do not exist: {', '.join(missing)}; import data into them, or declare PARTITIONS to create them"
+        raise TopicMissing(msg)
+    for query in plan.queries:
+        counts = partition_counts(query, admin)
+        for sub in query.subtopologies:
+            for op in sub.operators:
+                if isinstance(op.spec, Sink) and op.spec.topic not in admin.topics():
+                    config = {"cleanup.policy": "compact"} if op.spec.kind == "table" else {}
+                    admin.create_topic(op.spec.topic, op.spec.partitions or counts[sub.number], config)
+
+
+def partition_counts(query: QueryPlan, admin: Admin) -> dict[int, int]:
+    """As `task_counts`, for the topics of a log."""
+    return task_counts(query, {name: info.partitions for name, info in admin.topics().items()})
+
+
+def task_counts(query: QueryPlan, partitions: Mapping[str, int]) -> dict[int, int]:
+    """Partitions (= tasks) of each sub-topology: those of its topics, which must agree; of a repartition alone, the most of any source."""
+    counts: dict[int, int] = {}
+    for sub in query.subtopologies:
+        read = [op.spec.topic for op in sub.operators if isinstance(op.spec, Scan)]
+        missing = [t for t in read if t not in partitions]
+        if missing:
+            raise TopicMissing(f"{query.id} reads {', '.join(missing)}, which does not exist")
+        found = {t: partitions[t] for t in read}
+        if len(set(found.values())) > 1:
+            listed = ", ".join(f"{t} has {n}" for t, n in found.items())
+            msg = f"{query.id} joins topics with different partition counts: {listed}; give them the same number"
+            raise LogError(msg)
+        if found:
+            counts[sub.number] = next(iter(found.values()))
+    most = max(counts.values(), default=1)
+    return {sub.number: counts.get(sub.number, most) for sub in query.subtopologies}
+
+
+def ensure_changelogs(query: QueryPlan, env: Environment) -> None:
+    """A compacted topic for each store, with a partition per task. One of other size is left from a query that is gone."""
+    known, counts = env.admin.topics(), partition_counts(query, env.admin)
+    for sub in query.subtopologies:
+        for store in (s for op in sub.operators for s in op.stores):
+            topic = changelog_topic(env.config.application_id, store.name)
+            if topic in known and known[topic].partitions != counts[sub.number]:
+                env.admin.delete_topic(topic)
+            env.admin.create_topic(topic, counts[sub.number], COMPACTED)
+
+
+def build_query(query: QueryPlan, plan: Plan, env: Environment) -> BuiltQuery:
+    """All tasks of a query, with their state opened and positions restored (new ones start at the earliest record)."""
+    if env.config.changelogs:
+        ensure_changelogs(query, env)
+    built = BuiltQuery()
+    counts = partition_counts(query, env.admin)
+    exchange_counts = {
+        op.spec.topic: counts[sub.number]
+        for sub in query.subtopologies
+        for op in sub.operators
+        if isinstance(op.spec, ExchangeSource)
+    }
+    writers = {
+        op.spec.topic: sub.number
+        for sub in query.subtopologies
+        for op in sub.operators
+        if isinstance(op.spec, ExchangeSink)
+    }
+    partitions = {**{name: info.partitions for name, info in env.admin.topics().items()}, **exchange_counts}
+    for sub in query.subtopologies:
+        for partition in range(counts[sub.number]):
+            sources = {t: range(counts[w]) for t, w in writers.items()}
+            built.tasks.append(_task(query, sub, partition, partitions, sources, env))
+    _connect(built.tasks, writers)
+    return built
+
+
+def _task(
+    query: QueryPlan,
+    sub: SubTopology,
+    partition: int,
+    partitions: Mapping[str, int],
+    sources: Mapping[str, range],
+    env: Environment,
+) -> Task:
+    task_id = TaskId(query.id, sub.number, partition)
+    state = env.state.open_task(str(task_id), partition, [s for op in sub.operators for s in op.stores])
+    program = TaskProgram(query.id, sub.operators, partition, partitions, env.scans, env.config)
+    task = Task(task_id, program, state, env, env.clock, env.config)
+    positions = state.metadata.get("positions", {})
+    for op in sub.operators:
+        if isinstance(op.spec, Scan):
+            tp = TopicPartition(op.spec.topic, partition)
+            task.logs[op.id] = LogInput(op.id, tp, positions.get(tp.topic, env.admin.begin_offset(tp)))
+        elif isinstance(op.spec, ExchangeSource):
+            for source in sources[op.spec.topic]:
+                lane = env.exchanges.open(op.id, op.spec.topic, partition, source, op.schema)
+                task.exchanges[f"{op.id}#{source}"] = lane
+    return task
+
+
+def _connect(tasks: Sequence[Task], writers: Mapping[str, int]) -> None:
+    """Tell writers of repartitions about their lanes, and lanes about their writers."""
+    by_id = {(t.id.subtopology, t.id.partition): t for t in tasks}
+    for task in tasks:
+        lanes = list(task.exchanges.values())
+        for lane in lanes:
+            writer = by_id[writers[lane.topic], lane.source]
+            writer.downstream.append(lane)
+            lane.siblings = lanes
+            lane.upstream_idle = partial(_is_idle, writer)
+
+
+def _is_idle(task: Task) -> bool:
+    return task.idle
+
+
+def upsert_topics(plan: Plan) -> set[str]:
+    """Topics that tables are written to and nobody in the plan reads as a stream: updates of a key may be merged (rule R13)."""
+    tables = {s.topic for s in plan.sources if s.kind == "table" and s.query is not None}
+    return tables - {s.topic for s in plan.sources if s.kind == "stream"}
+
+
+def build_inserts(
+    plan: Plan, inserts: Sequence[InsertValues], admin: Admin, now_ms: int
+) -> list[tuple[TopicPartition, pa.RecordBatch]]:
+    """INSERT INTO ... VALUES as records of their topics."""
+    out = []
+    for insert in inserts:
+        source = plan.source(insert.target)
+        assert source is not None
+        records = encode_insert(source, insert, now_ms)
+        n = admin.topics()[source.topic].partitions
+        out += [(TopicPartition(source.topic, p), part) for p, part in split(records, n, 0)]
+    return out

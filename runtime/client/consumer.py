@@ -1,0 +1,61 @@
+"""The application side of a client: what the polling thread calls. Never blocks on the client."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+
+from runtime.client.events import ApplicationEvent, AssignPartitions, BackgroundEvent, ReadChunk, SeekPartition
+from runtime.client.fetch_buffer import FetchBuffer
+from runtime.client.loop import ConsumerLoop
+from runtime.log.base import Log, RawBatch, TopicPartition
+
+CHUNK_TIMEOUT_MS = 30_000
+
+
+class ConsumerFacade:
+    """A main or restore consumer. `loop` is the step of its background thread; all other methods belong to the polling thread, but
+    for `read_chunk`, which the restoration thread calls as well.
+
+    `wake` is called after an event was queued, so that the background thread need not be polled.
+    """
+
+    def __init__(self, log: Log, client_id: str, buffer_bytes: int) -> None:
+        self._events: deque[ApplicationEvent] = deque()
+        self._replies: deque[BackgroundEvent] = deque()
+        self._buffer = FetchBuffer(buffer_bytes)
+        self.client_id = client_id
+        self.loop = ConsumerLoop(log, client_id, self._events, self._replies, self._buffer)
+        self.wake: Callable[[], None] = lambda: None
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Read exactly these partitions; nothing fetched before is handed out any more."""
+        self._send(AssignPartitions(dict(positions), self._buffer.restart_all(positions)))
+
+    def seek(self, tp: TopicPartition, offset: int) -> None:
+        self._send(SeekPartition(tp, offset, self._buffer.restart([tp])[tp]))
+
+    def read_chunk(self, tp: TopicPartition, offset: int, now_ms: int, max_records: int = 20_000) -> Future[object]:
+        """Records from `offset` beside the assigned position: resolves to list[RawBatch]."""
+        event = ReadChunk(deadline_ms=now_ms + CHUNK_TIMEOUT_MS, tp=tp, offset=offset, max_records=max_records)
+        self._send(event)
+        return event.future
+
+    def poll(self, wanted: Callable[[TopicPartition], bool]) -> list[RawBatch]:
+        """Fetched batches of partitions whose readers want more now; at most one per partition and call."""
+        batches = self._buffer.take(wanted)
+        if batches:
+            self.wake()
+        return batches
+
+    def events(self) -> list[BackgroundEvent]:
+        """What the background thread reported since the last call."""
+        out: list[BackgroundEvent] = []
+        while self._replies:
+            out.append(self._replies.popleft())
+        return out
+
+    def _send(self, event: ApplicationEvent) -> None:
+        self._events.append(event)
+        self.wake()

@@ -1,0 +1,138 @@
+"""The background thread of one client: the only code that calls its `Consumer`."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
+
+from runtime.client.events import (
+    ApplicationEvent,
+    AssignPartitions,
+    BackgroundEvent,
+    ClientFailed,
+    CompletableEvent,
+    FetchArrived,
+    ReadChunk,
+    SeekPartition,
+)
+from runtime.client.fetch_buffer import FetchBuffer
+from runtime.errors import LogError, RuntimeFailure
+from runtime.log.base import Consumer, Log, RawBatch, Reader, TopicPartition, no_records
+
+IDLE_MS = 5  # how long to wait when there is nothing to fetch; bounds the latency of a foreign append
+FETCH_ROWS, FETCH_BYTES = 20_000, 8 << 20
+READERS_MAX = 64  # cached chunk readers
+
+
+class ConsumerLoop:
+    """One step: application events, then a fetch for every partition with room, then expired futures.
+
+    Owned by the background thread; `events` and `replies` are the two queues of the facade.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        client_id: str,
+        events: deque[ApplicationEvent],
+        replies: deque[BackgroundEvent],
+        buffer: FetchBuffer,
+    ) -> None:
+        self._log = log
+        self._consumer: Consumer = log.consumer(client_id)
+        self._events, self._replies, self._buffer = events, replies, buffer
+        self._assigned: set[TopicPartition] = set()
+        self._wanted: Mapping[TopicPartition, int] | None = None  # an assignment that did not get through yet
+        self._paused: set[TopicPartition] = set()
+        self._generations: dict[TopicPartition, int] = {}
+        self.notify: Callable[[], None] = lambda: None  # something arrived; wakes the polling thread
+        self._chunk_readers: OrderedDict[TopicPartition, Reader] = OrderedDict()
+
+    def run_once(self, now_ms: int) -> int:
+        progress = False
+        while self._events:
+            self._handle(self._events.popleft(), now_ms)
+            progress = True
+        if self._wanted is not None:
+            self._assign(self._wanted)
+        progress |= self._fetch()
+        if progress:
+            self.notify()
+        return 0 if progress else IDLE_MS
+
+    def close(self) -> None:
+        """Fail what is still waiting, then close the client."""
+        while self._events:
+            event = self._events.popleft()
+            if isinstance(event, CompletableEvent):
+                event.future.set_exception(RuntimeFailure("the client is closed"))
+        self._consumer.close()
+
+    def _handle(self, event: ApplicationEvent, now_ms: int) -> None:
+        if isinstance(event, CompletableEvent):
+            self._complete(event, now_ms)
+        elif isinstance(event, AssignPartitions):
+            self._paused = set()
+            self._generations = dict(event.generations)
+            self._assign(event.positions)
+        elif isinstance(event, SeekPartition):
+            self._generations[event.tp] = event.generation
+            self._consumer.seek(event.tp, event.offset)
+
+    def _assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Nothing is read if one of the partitions is gone: the polling thread is told and assigns anew without it.
+
+        Without brokers it is tried again in the next step.
+        """
+        self._assigned, self._wanted = set(), None
+        try:
+            self._consumer.assign(positions)
+            self._assigned = set(positions)
+        except LogError as error:
+            self._wanted = positions if error.retriable else None
+            self._replies.append(ClientFailed(error))
+
+    def _complete(self, event: CompletableEvent, now_ms: int) -> None:
+        if now_ms > event.deadline_ms:
+            event.future.set_exception(TimeoutError(f"{type(event).__name__} was not served in time"))
+            return
+        assert isinstance(event, ReadChunk)
+        try:
+            event.future.set_result(self._read_chunk(event))
+        except Exception as error:  # the future is the way back: whoever asked decides
+            event.future.set_exception(error)
+
+    def _read_chunk(self, event: ReadChunk) -> list[RawBatch]:
+        reader = self._chunk_readers.get(event.tp)
+        if reader is None:
+            reader = self._chunk_readers[event.tp] = self._log.reader(event.tp, event.offset)
+            while len(self._chunk_readers) > READERS_MAX:
+                self._chunk_readers.popitem(last=False)
+        if reader.position != event.offset:
+            reader.seek(event.offset)
+        batch = reader.read(event.max_records, event.max_bytes)
+        if batch is None and reader.position > event.offset:  # what is left is no record
+            batch = RawBatch(event.tp, no_records(), reader.position, 0)
+        return [] if batch is None else [batch]
+
+    def _fetch(self) -> bool:
+        if not self._assigned:
+            return False
+        full = {tp for tp in self._assigned if not self._buffer.has_room(tp, len(self._assigned))}
+        if full - self._paused:
+            self._consumer.pause(sorted(full - self._paused))
+        if self._paused - full:
+            self._consumer.resume(sorted(self._paused - full))
+        self._paused = full
+        if len(full) == len(self._assigned):
+            return False
+        try:
+            batches = self._consumer.poll(FETCH_ROWS, FETCH_BYTES)
+        except Exception as error:  # reported and retried: the polling thread decides what it means
+            self._replies.append(ClientFailed(error))
+            return False
+        for batch in batches:
+            self._buffer.add(batch, self._generations[batch.tp])
+        if batches:
+            self._replies.append(FetchArrived())
+        return bool(batches)

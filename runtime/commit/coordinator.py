@@ -1,0 +1,249 @@
+"""The commit step: cut the epoch, write it to the log in one transaction, make the state committed.
+
+1. Cut, under the epoch lock: collected records, frozen state writes and positions belong together; publishing goes on into
+   the next epoch at once. A task inside a run is simply not in this cut (rule R1).
+2. Send records, positions and redo to the producer; commit. This is the moment everything becomes true.
+3. Apply the frozen writes to the physical store; a snapshot of the new state is published.
+
+No space left keeps the frozen epoch and tries it again. An unknown outcome discards the producer, initialises a new one with the
+same id (which fences the old) and asks the log for its last sequence: equal to ours means committed, else the same epoch is sent
+again (rule R3). A topic that is gone blocks commits until it is there again; a position in it is left out, because tasks' own
+records hold the exact ones. `Fenced` is the end of the instance. Only this step's thread touches the producer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress as suppress_errors
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from runtime.clock import Clock
+from runtime.errors import (
+    Fenced,
+    LogCorrupt,
+    LogError,
+    LogFull,
+    RuntimeFailure,
+    TopicMissing,
+)
+from runtime.log.base import Log, Position, Producer, TopicPartition
+from runtime.metrics import Metrics
+from runtime.output.collector import RecordCollector, suppress
+from runtime.state.manager import StateManager
+from runtime.state.store import Frozen
+
+RETRY_MS = 200
+REDO_FLUSH_BYTES = 16 << 20  # a start replays at most about this much, which takes well below a second
+
+
+@dataclass(slots=True)
+class Epoch:
+    """What one cut took, until the log has committed it."""
+
+    records: dict[TopicPartition, list[pa.RecordBatch]]
+    state: Frozen
+    positions: dict[TopicPartition, int]
+    cut_ns: int
+    waiting: list[CommitRequest]
+
+
+class Changelog(Protocol):
+    """Writes state changes and task records into the commit that makes them true."""
+
+    def records(
+        self, frozen: Frozen, sequence: int, now_ms: int
+    ) -> Iterable[tuple[TopicPartition, pa.RecordBatch]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRequest:
+    """Someone wants a commit now.
+
+    `prepare` runs at the cut, under the epoch lock, and may add to the epoch. `after` runs in the commit thread when this
+    commit is applied and no other: a snapshot taken there is of exactly this commit.
+    """
+
+    prepare: Callable[[], None]
+    after: Callable[[], None]
+    done: Future[int]
+
+
+class CommitStep:
+    """Commits every `interval_ms` when something was published, and at once on request."""
+
+    def __init__(
+        self,
+        log: Log,
+        application_id: str,
+        state: StateManager,
+        collector: RecordCollector,
+        clock: Clock,
+        metrics: Metrics,
+        *,
+        positions: Callable[[], dict[TopicPartition, int]],
+        before_cut: Callable[[], None],
+        interval_ms: Callable[[], int],
+        changelog: Changelog | None = None,
+    ) -> None:
+        self._log, self._id, self._state = log, application_id, state
+        self._collector, self._clock, self._metrics = collector, clock, metrics
+        self._changelog = changelog
+        self._positions, self._before_cut, self._interval_ms = positions, before_cut, interval_ms
+        self._producer: Producer = log.producer(application_id)
+        self._sequence = log.last_sequence(application_id)
+        self._pending: Epoch | None = None
+        self._busy = False  # from before a cut until its commit is applied
+        self._requests: deque[CommitRequest] = deque()
+        self._next_ms = 0
+        self._redo_bytes = 0
+        self._unknown = False  # whether the last transaction was committed
+        self.dirty = False  # set by publish under the epoch lock, cleared by the cut
+        self.blocked: str = ""  # why commits do not get through, for status
+        self.wake: Callable[[], None] = lambda: None  # set when threads run: ends the commit thread's wait
+        self.on_commit: Callable[[], None] = lambda: None
+
+    def request(
+        self, prepare: Callable[[], None] = lambda: None, after: Callable[[], None] = lambda: None
+    ) -> Future[int]:
+        """A commit as soon as possible; the future gives its sequence. Any thread."""
+        done: Future[int] = Future()
+        self._requests.append(CommitRequest(prepare, after, done))
+        self.wake()
+        return done
+
+    @property
+    def idle(self) -> bool:
+        """Nothing published waits for a commit."""
+        return not (self.dirty or self._busy or self._requests)
+
+    def run_once(self, now_ms: int) -> int:
+        if self._pending is None:
+            due = self._requests or (self.dirty and now_ms >= self._next_ms)
+            if not due:
+                return max(1, min(self._next_ms - now_ms, self._interval_ms())) if self.dirty else self._interval_ms()
+            self._next_ms = now_ms + self._interval_ms()
+            self._busy = True  # before the cut clears `dirty`: whoever asks for `idle` must not look between the two
+            self._pending = self._cut()
+        if self._commit(self._pending):
+            self._pending, self._busy = None, False
+            return 0
+        return RETRY_MS
+
+    def close(self) -> None:
+        self._producer.close()
+
+    def _cut(self) -> Epoch:
+        waiting: list[CommitRequest] = []
+        with self._state.epoch_lock:
+            start = self._clock.cost_ns()
+            while self._requests:
+                request = self._requests.popleft()
+                try:
+                    request.prepare()
+                    waiting.append(request)
+                except Exception as error:  # the requester's mistake, not the epoch's
+                    request.done.set_exception(error)
+            self._before_cut()
+            self.dirty = False
+            return Epoch(self._collector.cut(), self._state.cut(), self._positions(), start, waiting)
+
+    def _commit(self, epoch: Epoch) -> bool:
+        """True when the epoch is committed and applied; False to try again later."""
+        redo_bytes = 0
+        try:
+            sequence = self._resolve()
+            if sequence is None:
+                redo = epoch.state.redo() if self._log.supports_redo else b""
+                sequence, redo_bytes = self._transaction(epoch, redo), len(redo)
+        except Fenced as error:
+            raise Fenced("another instance of this application has taken over") from error
+        except LogCorrupt:  # the log refuses further use until it is opened again
+            raise
+        except Exception as error:
+            self._block(epoch, error)
+            return False
+        self._sequence, self.blocked = sequence, ""
+        self._state.apply(epoch.state, sequence)
+        self._after(epoch, redo_bytes)
+        return True
+
+    def _block(self, epoch: Epoch, error: Exception) -> None:
+        """The commit did not get through; the same epoch is tried again."""
+        self.blocked = str(error) if isinstance(error, RuntimeFailure) else f"{type(error).__name__}: {error}"
+        if isinstance(error, TopicMissing):
+            with suppress_errors(LogError):  # brokers may be away as well
+                topics = self._log.admin().topics()
+                epoch.positions = {tp: o for tp, o in epoch.positions.items() if tp.topic in topics}
+        if not isinstance(error, LogFull):  # then nothing of the transaction is left and the producer is as good as new
+            self._unknown = True
+
+    def _resolve(self) -> int | None:
+        """The sequence of the frozen epoch if the log turns out to have it, after a commit of unknown outcome."""
+        if not self._unknown:
+            return None
+        with suppress_errors(RuntimeFailure):  # it may hold memory and connections
+            self._producer.close()
+        self._producer = self._log.producer(self._id)
+        self._unknown = False
+        last = self._log.last_sequence(self._id)
+        return last if last == self._sequence + 1 else None
+
+    def _transaction(self, epoch: Epoch, redo: bytes) -> int:
+        producer = self._producer
+        producer.begin()
+        for tp in sorted(epoch.records):
+            batches = epoch.records[tp]
+            if tp.topic in self._collector.upsert_topics and len(batches) > 1:
+                producer.send(tp, suppress(batches))
+            else:
+                for batch in batches:
+                    producer.send(tp, batch)
+        if self._changelog is not None:
+            for tp, batch in self._changelog.records(epoch.state, self._sequence + 1, self._clock.now_ms()):
+                producer.send(tp, batch)
+        metadata = f"seq={self._sequence + 1}"
+        producer.send_positions(self._id, {tp: Position(o, metadata) for tp, o in epoch.positions.items()})
+        if redo:
+            producer.attach_redo(redo)
+        return producer.commit()
+
+    def _after(self, epoch: Epoch, redo_bytes: int) -> None:
+        self._metrics.commits += 1
+        self._metrics.cut_to_commit_ms = (self._clock.cost_ns() - epoch.cut_ns) / 1e6
+        for request in epoch.waiting:
+            try:
+                request.after()
+                request.done.set_result(self._sequence)
+            except Exception as error:  # the requester's mistake: the commit stands
+                request.done.set_exception(error)
+        self._redo_bytes += redo_bytes
+        if self._redo_bytes > REDO_FLUSH_BYTES:
+            self.flush()
+        self.on_commit()
+
+    def flush(self) -> None:
+        """Make the physical state durable, so that the log may forget its redo."""
+        self._redo_bytes = 0
+        flushed = self._state.flush()
+        if self._log.supports_redo:
+            with suppress_errors(LogFull):  # the redo stays until the next flush
+                self._log.trim_redo(self._id, flushed)
+
+    def fail(self, error: BaseException) -> None:
+        """The step's thread has ended, there will be no commit: everyone who waits for one learns why."""
+        waiting = [r.done for r in self._pending.waiting] if self._pending is not None else []
+        while self._requests:
+            waiting.append(self._requests.popleft().done)
+        for future in waiting:
+            if not future.done():
+                future.set_exception(RuntimeFailure(f"there are no more commits: {error}"))
+
+
+def lowest(positions: Mapping[TopicPartition, list[int]]) -> dict[TopicPartition, int]:
+    """The group's position per partition: the lowest of all tasks that read it (the exact ones are in task metadata)."""
+    return {tp: min(p) for tp, p in positions.items() if p}

@@ -1,0 +1,55 @@
+"""The record collector: output of completed runs, waiting for the next commit.
+
+Filled under the epoch lock when a run is published, so that outputs, state writes and positions of a run always fall into the
+same epoch (rule R1). The cut takes everything; what is published later waits for the next transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from runtime.log.base import TopicPartition
+
+
+class RecordCollector:
+    """Outgoing records by partition. All methods but `size_bytes` are called under the epoch lock.
+
+    Topics in `upsert_topics` are read as tables by everyone: of several records with the same key in one epoch only the last
+    leaves (suppression, rule R13).
+    """
+
+    def __init__(self) -> None:
+        self._buffers: dict[TopicPartition, list[pa.RecordBatch]] = {}
+        self.upsert_topics: set[str] = set()
+        self.size_bytes = 0
+
+    def add(self, tp: TopicPartition, records: pa.RecordBatch) -> None:
+        self._buffers.setdefault(tp, []).append(records)
+        self.size_bytes += records.nbytes
+
+    def cut(self) -> dict[TopicPartition, list[pa.RecordBatch]]:
+        """Everything collected so far; the collector starts the next epoch empty."""
+        frozen, self._buffers, self.size_bytes = self._buffers, {}, 0
+        return frozen
+
+    def discard(self) -> None:
+        self.cut()
+
+    @property
+    def empty(self) -> bool:
+        return not self._buffers
+
+
+def suppress(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """The records of one partition with overwritten ones left out: the last record of each key stays, order kept."""
+    table = pa.Table.from_batches(batches).combine_chunks()
+    if table["key"].null_count:
+        return table.to_batches()[0]
+    index = pa.table({"key": table["key"], "row": pa.array(np.arange(table.num_rows))})
+    latest = index.group_by("key").aggregate([("row", "max")])["row_max"]
+    rows = latest.take(pc.sort_indices(latest))
+    return table.take(rows).combine_chunks().to_batches()[0]

@@ -1,0 +1,35 @@
+"""The step of a processing thread."""
+
+from __future__ import annotations
+
+from runtime.clock import Clock
+from runtime.metrics import Metrics
+from runtime.scheduler.manager import SLOW_NS, TaskManager
+
+IDLE_MS = 20
+
+
+class ProcessingStep:
+    """Take a task, run it for a slice, give it back. An exception of the task is the task's, never the thread's."""
+
+    def __init__(self, name: str, manager: TaskManager, clock: Clock, metrics: Metrics) -> None:
+        self.name = name
+        self._manager, self._clock, self._metrics = manager, clock, metrics
+
+    def run_once(self, now_ms: int) -> int:
+        grant = self._manager.acquire(self.name)
+        if grant is None:
+            return IDLE_MS
+        start, error, rows = self._clock.cost_ns(), None, 0
+        try:
+            rows = grant.task.process(grant.limit_ns, in_pieces=grant.in_pieces)
+        except Exception as e:  # goes to the exception queue with its task
+            error = e
+        cost_ns = self._clock.cost_ns() - start
+        m = self._metrics.query(grant.task.id.query)
+        m.cpu_ns += cost_ns
+        m.slices += 1
+        m.slowest_slice_ns = max(m.slowest_slice_ns, cost_ns)
+        m.slow_slices += cost_ns > SLOW_NS
+        self._manager.release(grant, cost_ns, error, rows)
+        return 0

@@ -1,0 +1,253 @@
+"""The task manager: every active task, its exclusive lock, and who gets which task next.
+
+One lock and one condition guard everything here; tasks run outside of it. Whoever makes a task runnable (new input, a freed
+exchange, resume, unlock) calls `signal`. A signal between a thread's look for work and its wait is not missed: each is counted,
+and a thread only waits while the count is the one it saw.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from runtime.clock import Clock
+from runtime.config import SLICE_NS_DEFAULT
+from runtime.scheduler.policy import POLICIES, FairClock, TaskFacts
+from runtime.task.id import TaskId
+from runtime.task.task import Task
+
+# A query that nobody waits for gets longer slices: large runs cost less per row, above all with several threads, since every
+# kernel call is a hand-over of the interpreter lock. Who arrives meanwhile waits for the end of such a slice once.
+ALONE_NS = 25_000_000
+# A query of more weight that came out of sleep this lately will come again: others get half slices, and decode
+# in pieces that it can wait for. Beside queries that all have work this would only make runs small.
+GUEST_NS = 1_000_000_000
+SLOW_NS = 50_000_000  # a slice longer than this is reported (rule R18), and its query counts as slow
+
+
+@dataclass(slots=True)
+class Entry:
+    """A task under the manager's care. owner: name of the thread that holds it, or None; since_ns: when it took it."""
+
+    task: Task
+    owner: str | None = None
+    since_ns: int = 0
+    failed: bool = False
+    removal: Future[Task] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A grant: this thread may run this task for about `limit_ns`; `budget_ns` of it are charged already.
+
+    in_pieces: someone of more weight comes and goes, so nothing long may be begun.
+    """
+
+    task: Task
+    owner: str
+    budget_ns: int
+    limit_ns: int
+    in_pieces: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailure:
+    """An exception that left a task; its query is held until someone decides."""
+
+    task_id: TaskId
+    error: BaseException
+
+
+class TaskManager:
+    """Grants tasks to processing threads. A task is held by at most one thread (asserted).
+
+    A slice cannot be interrupted, so a function that blocks keeps its thread. A query that may do so leaves one thread to the
+    others, if there are any: blocked in all its tasks at once it would hold up everybody.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        policy: str = "weighted_fair",
+        may_run: Callable[[], bool] = lambda: True,
+        threads: int = 1,
+    ) -> None:
+        self._clock = clock
+        self._threads = threads
+        self._pick = POLICIES[policy]
+        self._may_run = may_run
+        self._lock = threading.Lock()  # guards all fields below
+        self._changed = threading.Condition(self._lock)
+        self._entries: dict[str, Entry] = {}
+        self._held_queries: set[str] = set()
+        self._prompt: dict[
+            str, bool
+        ] = {}  # query -> whether its last slice kept to its budget; absent: it has not run yet
+        self._woken_ns: dict[str, int] = {}  # query -> when it last had work again after it had none
+        self._signals = 0
+        self._seen: dict[str, int] = {}  # thread -> signals when it last looked for work
+        self._failures: list[TaskFailure] = []
+        self.accounts = FairClock()
+
+    # -- called by the polling thread
+
+    def set_query(self, query: str, weight: int, slice_ns: int = SLICE_NS_DEFAULT) -> None:
+        """Add a query to the accounts or change its weight; takes effect at the next grant."""
+        with self._changed:
+            self.accounts.set_query(query, weight, slice_ns)
+            self._notify()
+
+    def forget_query(self, query: str) -> None:
+        with self._changed:
+            self.accounts.remove(query)
+            self._prompt.pop(query, None)
+            self._woken_ns.pop(query, None)
+            self._failures = [f for f in self._failures if f.task_id.query != query]
+            self._held_queries.discard(query)
+
+    def add(self, task: Task) -> None:
+        with self._changed:
+            name = str(task.id)
+            assert name not in self._entries, f"task {name} is already here"
+            self._entries[name] = Entry(task)
+            self._notify()
+
+    def remove(self, task_id: TaskId) -> Future[Task]:
+        """Take a task out; the future completes when no thread holds it."""
+        future: Future[Task] = Future()
+        with self._changed:
+            entry = self._entries[str(task_id)]
+            if entry.owner is None:
+                del self._entries[str(task_id)]
+                future.set_result(entry.task)
+            else:
+                entry.removal = future
+        return future
+
+    def hold(self, query: str) -> None:
+        """Grant no more slices to a query (paused, or failed and waiting for its restart)."""
+        with self._changed:
+            self._held_queries.add(query)
+
+    def resume(self, query: str) -> None:
+        with self._changed:
+            self._held_queries.discard(query)
+            for e in self._entries.values():
+                if e.task.id.query == query:
+                    e.failed = False
+            self._notify()
+
+    def drain_failures(self) -> list[TaskFailure]:
+        with self._lock:
+            out, self._failures = self._failures, []
+        return out
+
+    def tasks(self) -> list[Task]:
+        with self._lock:
+            return [e.task for e in self._entries.values()]
+
+    def running(self) -> dict[str, str]:
+        """Task -> thread, for tasks held now."""
+        with self._lock:
+            return {n: e.owner for n, e in self._entries.items() if e.owner is not None}
+
+    # -- called by anyone
+
+    def signal(self) -> None:
+        with self._changed:
+            self._notify()
+
+    # -- called by processing threads
+
+    def acquire(self, owner: str) -> Slice | None:
+        """The next task by policy, locked for `owner`; None when nothing can run."""
+        with self._lock:
+            self._seen[owner] = self._signals
+            ready = self._ready()
+            if not ready or not self._may_run():
+                return None
+            chosen = self._pick(ready, self.accounts.queries, self.accounts.virtual_time)
+            assert chosen is not None
+            entry = self._entries[chosen.task]
+            assert entry.owner is None, f"{chosen.task} is held by {entry.owner}"
+            entry.owner, entry.since_ns = owner, self._clock.cost_ns()
+            alone = all(e.task.id.query == chosen.query for e in self._entries.values() if e.owner or e.task.runnable)
+            budget_ns = self.accounts.start(chosen.query)
+            guests = self._has_guests(chosen.query)
+            limit_ns = max(budget_ns, ALONE_NS) if alone else budget_ns // 2 if guests else budget_ns
+            return Slice(entry.task, owner, budget_ns, limit_ns, guests)
+
+    def release(self, grant: Slice, cost_ns: int, error: BaseException | None = None, rows: int = 1) -> None:
+        """Give the task back; an error holds its query until the polling thread has looked at it. rows: processed in the slice."""
+        with self._changed:
+            name = str(grant.task.id)
+            entry = self._entries[name]
+            assert entry.owner == grant.owner, f"{name} is held by {entry.owner}, not by {grant.owner}"
+            entry.owner = None
+            self.accounts.end(grant.task.id.query, grant.budget_ns, cost_ns)
+            if rows and error is None and grant.task.id.query in self.accounts.queries:  # else nothing is learned of it
+                self._prompt[grant.task.id.query] = cost_ns <= SLOW_NS
+            if error is not None:
+                entry.failed = True
+                self._failures.append(TaskFailure(grant.task.id, error))
+            if entry.removal is not None:
+                del self._entries[name]
+                entry.removal.set_result(entry.task)
+            self._notify()
+
+    def wait(self, owner: str, timeout_s: float) -> None:
+        """Until something has changed since `owner` last looked for work."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._signals != self._seen.get(owner), timeout_s)
+
+    def _notify(self) -> None:
+        self._signals += 1
+        self._changed.notify_all()
+
+    def _ready(self) -> list[TaskFacts]:
+        """Facts of tasks that could run now; wakes and puts to sleep the accounts of their queries."""
+        ready: list[TaskFacts] = []
+        backlogged: set[str] = set()
+        held_back = self._held_back()
+        for name, e in self._entries.items():
+            query = e.task.id.query
+            if e.owner is not None:
+                backlogged.add(query)
+                continue
+            if e.failed or e.removal is not None or query in self._held_queries or not e.task.runnable:
+                continue
+            backlogged.add(query)
+            if query not in held_back:
+                ready.append(TaskFacts(name, query, e.task.buffered_rows))
+        for query in self.accounts.queries:
+            if query in backlogged:
+                if self.accounts.wake(query):
+                    self._woken_ns[query] = self._clock.cost_ns()
+            else:
+                self.accounts.sleep(query)
+        return ready
+
+    def _has_guests(self, query: str) -> bool:
+        """Whether a query of more weight has lately come out of sleep."""
+        since, weight = self._clock.cost_ns() - GUEST_NS, self.accounts.queries[query].weight
+        return any(at > since and self.accounts.queries[q].weight > weight for q, at in self._woken_ns.items())
+
+    def _held_back(self) -> set[str]:
+        """Queries that must not get another thread now: they are in doubt and hold all but one already.
+
+        In doubt is who has never finished a slice, whose last one was far too long, or who is in such a slice now.
+        """
+        if self._threads == 1:
+            return set()
+        now, holding = self._clock.cost_ns(), dict.fromkeys(self.accounts.queries, 0)
+        stuck: set[str] = set()
+        for e in self._entries.values():
+            if e.owner is not None and e.task.id.query in holding:
+                holding[e.task.id.query] += 1
+                if now - e.since_ns > SLOW_NS:
+                    stuck.add(e.task.id.query)
+        doubtful = {q for q in holding if q in stuck or not self._prompt.get(q, False)}
+        others = {q for q in holding if q not in self._held_queries}
+        return {q for q in doubtful if holding[q] >= self._threads - 1 and others - {q}}

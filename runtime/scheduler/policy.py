@@ -1,0 +1,127 @@
+"""Scheduling policies as pure functions of task facts, so that they can be simulated.
+
+`weighted_fair` is a simplified EEVDF (Stoica and Abdel-Wahab 1995, earliest eligible virtual deadline first): each query
+has a virtual runtime that grows by time received / weight; it is eligible while that is not ahead of virtual time; among the
+eligible the least virtual deadline (virtual runtime + requested slice / weight) runs. `most_buffered` is the example policy of
+the runtime's source design: the task with the most buffered rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFacts:
+    """A task that could run now: unlocked, with input, not held back."""
+
+    task: str
+    query: str
+    buffered_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueryFacts:
+    """A query's account. Virtual times are nanoseconds per unit of weight."""
+
+    weight: int
+    slice_ns: int
+    virtual_runtime: float = 0.0
+
+    @property
+    def virtual_deadline(self) -> float:
+        return self.virtual_runtime + self.slice_ns / self.weight
+
+
+def most_buffered(
+    tasks: Sequence[TaskFacts], queries: Mapping[str, QueryFacts], virtual_time: float
+) -> TaskFacts | None:
+    """The task with most buffered rows; ties by name, so that replay is the same."""
+    return max(tasks, key=lambda t: (t.buffered_rows, t.task), default=None)
+
+
+def weighted_fair(
+    tasks: Sequence[TaskFacts], queries: Mapping[str, QueryFacts], virtual_time: float
+) -> TaskFacts | None:
+    """The most buffered task of the eligible query with the least virtual deadline.
+
+    When no runnable query is eligible (all that are lag behind are running on other threads), the least virtual runtime
+    goes on: a processor never idles while something can run.
+    """
+    if not tasks:
+        return None
+    names = sorted({t.query for t in tasks})
+    eligible = [q for q in names if queries[q].virtual_runtime <= virtual_time]
+    if eligible:
+        chosen = min(eligible, key=lambda q: (queries[q].virtual_deadline, q))
+    else:
+        chosen = min(names, key=lambda q: (queries[q].virtual_runtime, q))
+    return most_buffered([t for t in tasks if t.query == chosen], queries, virtual_time)
+
+
+POLICIES = {"weighted_fair": weighted_fair, "most_buffered": most_buffered}
+
+
+class FairClock:
+    """The accounts behind `weighted_fair`: virtual runtimes and virtual time. Callers hold the task manager's lock.
+
+    A slice is charged at its expected length when it starts (so that other threads see it) and corrected when it ends.
+    A query that had nothing to do comes back at most one slice behind virtual time: idle queries hoard no credit.
+    """
+
+    def __init__(self) -> None:
+        self._facts: dict[str, QueryFacts] = {}
+        self._backlogged: set[str] = set()
+        self.virtual_time = 0.0
+
+    @property
+    def queries(self) -> Mapping[str, QueryFacts]:
+        return self._facts
+
+    def set_query(self, query: str, weight: int, slice_ns: int) -> None:
+        """Add a query, or change its weight or slice; its account stays."""
+        old = self._facts.get(query)
+        runtime = old.virtual_runtime if old else self.virtual_time
+        self._facts[query] = QueryFacts(weight, slice_ns, runtime)
+
+    def remove(self, query: str) -> None:
+        self._facts.pop(query, None)
+        self._backlogged.discard(query)
+
+    def wake(self, query: str) -> bool:
+        """The query has work; whether it had none before."""
+        if query in self._backlogged:
+            return False
+        self._backlogged.add(query)
+        f = self._facts[query]
+        floor = self.virtual_time - f.slice_ns / f.weight
+        if f.virtual_runtime < floor:
+            self._facts[query] = QueryFacts(f.weight, f.slice_ns, floor)
+        return True
+
+    def sleep(self, query: str) -> None:
+        """The query has nothing to do."""
+        self._backlogged.discard(query)
+
+    def start(self, query: str) -> int:
+        """Charge the expected slice; returns it (ns) for `end`."""
+        f = self._facts[query]
+        self._charge(query, f.slice_ns)
+        return f.slice_ns
+
+    def end(self, query: str, expected_ns: int, actual_ns: int) -> None:
+        """Correct the charge to what the slice really cost and let virtual time pass."""
+        if query in self._facts:
+            self._charge(query, actual_ns - expected_ns)
+        total = sum(self._facts[q].weight for q in self._backlogged if q in self._facts)
+        if total:
+            self.virtual_time += actual_ns / total
+        runtimes = [self._facts[q].virtual_runtime for q in self._backlogged if q in self._facts]
+        # Virtual time never falls behind everybody: that would make nobody eligible and forget who is owed what.
+        if runtimes and self.virtual_time < min(runtimes):
+            self.virtual_time = min(runtimes)
+
+    def _charge(self, query: str, ns: int) -> None:
+        f = self._facts[query]
+        self._facts[query] = QueryFacts(f.weight, f.slice_ns, f.virtual_runtime + ns / f.weight)

@@ -1,0 +1,79 @@
+"""The dead-letter topic: every record or row that could not be processed, with its raw bytes and the reason."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import orjson
+import pyarrow as pa
+
+from compiler.plan import types as t
+from compiler.plan.schema import Field, Schema
+from runtime.log.base import PRODUCE_SCHEMA, RawBatch
+from runtime.operators.base import DeadLetter
+
+TABLE = "DEAD_LETTERS"
+SCHEMA = Schema(
+    (
+        Field("QUERY", t.STRING),
+        Field("TOPIC", t.STRING),
+        Field("PARTITION", t.INT),
+        Field("OFFSET", t.BIGINT),
+        Field("ROWTIME", t.TIMESTAMP),
+        Field("CODE", t.STRING),
+        Field("MESSAGE", t.STRING),
+        Field("KEY", t.BYTES),
+        Field("VALUE", t.BYTES),
+    )
+)
+
+
+def topic_name(application_id: str) -> str:
+    return f"{application_id}-dead-letters"
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedDeadLetter:
+    """A dead letter with the raw record it came from; `raw` None for a row that came through a repartition."""
+
+    letter: DeadLetter
+    raw: RawBatch | None
+    index: int = 0
+
+
+def encode(query: str, letters: Sequence[LocatedDeadLetter]) -> pa.RecordBatch:
+    """Dead letters as records of the dead-letter topic: JSON values with the columns of SCHEMA, bytes in base64."""
+    values = [_value(query, located) for located in letters]
+    stamps = [v["ROWTIME"] or 0 for v in values]
+    n = len(values)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(stamps, pa.int64()),
+            pa.nulls(n, pa.binary()),
+            pa.array([orjson.dumps(v) for v in values], pa.binary()),
+            pa.nulls(n, PRODUCE_SCHEMA.field("headers").type),
+        ],
+        schema=PRODUCE_SCHEMA,
+    )
+
+
+def _value(query: str, located: LocatedDeadLetter) -> dict[str, object]:
+    letter, raw, i = located.letter, located.raw, located.index
+    row = raw.records.slice(i, 1).to_pylist()[0] if raw is not None else {}
+    return {
+        "QUERY": query,
+        "TOPIC": raw.tp.topic if raw else None,
+        "PARTITION": raw.tp.partition if raw else None,
+        "OFFSET": row.get("offset"),
+        "ROWTIME": row.get("timestamp"),
+        "CODE": letter.code,
+        "MESSAGE": letter.message,
+        "KEY": _text(row.get("key")),
+        "VALUE": _text(row.get("value")),
+    }
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()

@@ -1,0 +1,294 @@
+"""What waits to be processed by a task: fetched records of a log partition, or batches of a local exchange.
+
+Buffers are filled by the polling thread (log) or by publishing tasks (exchange) and consumed by the thread that holds the task.
+Nothing is taken out before the run that used it is published: a failed run finds its input again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from runtime.batch import Batch, Ints
+from runtime.log.base import RawBatch, TopicPartition
+from runtime.operators.base import DeadLetter
+
+# What readers share is decoded in pieces: nobody can stop a decode half way, and a whole fetch of 20,000 rows takes 60 ms.
+STAGED_ROWS = 4_096
+
+
+@dataclass(slots=True)
+class Staged:
+    """The decoded head of a buffer, consumed from `cursor`. origin: index of each decoded row in the raw batch."""
+
+    batch: Batch
+    origin: Ints
+    raw_rows: int
+    dead_letters: list[DeadLetter]
+    raw: RawBatch | None = None
+    cursor: int = 0
+
+    def origin_of(self, cursor: int) -> int:
+        """Raw rows before this index are settled once rows before `cursor` are."""
+        return int(self.origin[cursor]) if cursor < len(self.batch) else self.raw_rows
+
+
+@dataclass(slots=True)
+class LogInput:
+    """Records of one partition for one source operator of one task.
+
+    position: next offset to process. next_fetch: offset after what is buffered. attached: fed from the shared head of the
+    partition, else through a lane (an own read position) until it has caught up with the head. stop_at: records from this
+    offset on have to wait (`runtime.app.alignment`); others of the task wait with them, for their order is not known.
+    """
+
+    operator: str
+    tp: TopicPartition
+    position: int
+    next_fetch: int = 0
+    attached: bool = False
+    chunk: Future[object] | None = None
+    end_offset: int = 0
+    stop_at: int | None = None
+    in_pieces: bool = False  # stage no more than STAGED_ROWS at a time
+    skipped: int = 0  # raw rows of the head batch that a fused run has consumed
+    queue: deque[RawBatch] = field(default_factory=deque)
+    rows: int = 0
+    size_bytes: int = 0
+    staged: Staged | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.next_fetch = self.position
+
+    def add(self, batch: RawBatch) -> None:
+        """Append fetched records; what is below `next_fetch` was buffered before and is cut off."""
+        if batch.next_offset <= self.next_fetch:
+            return
+        if not batch.records.num_rows:  # there are no more records up to here
+            self._skip_to(batch.next_offset)
+            return
+        if batch.first_offset < self.next_fetch:
+            offsets = batch.records.column(0).to_numpy()
+            start = int(np.searchsorted(offsets, self.next_fetch))
+            kept = batch.records.slice(start)
+            if not kept.num_rows:  # only a gap (transaction markers) is left
+                self._skip_to(batch.next_offset)
+                return
+            size = batch.size_bytes * kept.num_rows // batch.records.num_rows
+            batch = RawBatch(batch.tp, kept, batch.next_offset, size)
+        with self.lock:
+            self.queue.append(batch)
+            self.rows += batch.records.num_rows
+            self.size_bytes += batch.size_bytes
+        self.next_fetch = batch.next_offset
+
+    def _skip_to(self, offset: int) -> None:
+        with self.lock:
+            self.next_fetch = offset
+            if not self.queue:  # else when what is buffered has been processed
+                self.position = offset
+
+    @property
+    def has_rows(self) -> bool:
+        return bool(self.queue)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is buffered and nothing more is known to exist: other inputs need not wait for this one."""
+        return not self.queue and self.next_fetch >= self.end_offset
+
+    @property
+    def more_to_come(self) -> bool:
+        """Whether rows may follow the ones that are staged, or will be next."""
+        if self.next_fetch < self.end_offset or len(self.queue) > 1:
+            return True
+        unstaged = self.staged is None and bool(self.queue)
+        return unstaged and self.in_pieces and self.queue[0].records.num_rows - self.skipped > STAGED_ROWS
+
+    @property
+    def at(self) -> int:
+        """Offset of the next record to process; unlike `position` never that of a gap or of an unreadable record."""
+        fetched = self.next_fetch
+        with self.lock:
+            if not self.queue:
+                return max(self.position, fetched)
+            head, staged = self.queue[0], self.staged
+            row = self.skipped if staged is None else staged.origin_of(staged.cursor)
+            if row >= head.records.num_rows:  # nothing but unreadable records is left of it
+                row = self.skipped
+            return int(head.records.column(0)[row].as_py())
+
+    @property
+    def stopped(self) -> bool:
+        """The next record has to wait."""
+        stop = self.stop_at  # read once: another thread may lift the barrier meanwhile
+        return stop is not None and self.at >= stop
+
+    def raw_rows(self, raw: RawBatch, start: int) -> int:
+        """How many records of a batch from row `start` on need not wait."""
+        stop = self.stop_at
+        rows = raw.records.num_rows if stop is None or stop >= raw.next_offset else _row_of(raw, stop)
+        return max(0, rows - start)
+
+    def readable(self, staged: Staged) -> int:
+        """Where the rows of a staged batch end that need not wait."""
+        assert staged.raw is not None
+        rows = self.raw_rows(staged.raw, 0)
+        if rows == staged.raw_rows:
+            return len(staged.batch)
+        return max(staged.cursor, int(np.searchsorted(staged.origin, rows)))
+
+    def stage(self, decode: Callable[[RawBatch], Staged]) -> Staged | None:
+        if self.staged is None and self.queue:
+            if self.skipped:  # a fused run has consumed the front; now others read the topic too
+                self._cut_front()
+            if self.in_pieces and self.queue[0].records.num_rows > STAGED_ROWS:
+                self._split_head()
+            self.staged = decode(self.queue[0])
+        return self.staged
+
+    def _cut_front(self) -> None:
+        head = self.queue[0]
+        rest = head.records.slice(self.skipped)
+        size = head.size_bytes * rest.num_rows // head.records.num_rows
+        with self.lock:
+            self.queue[0] = RawBatch(head.tp, rest, head.next_offset, size)
+            self.size_bytes -= head.size_bytes - size
+            self.skipped = 0
+
+    def _split_head(self) -> None:
+        """Make the head a piece of `STAGED_ROWS`. Readers that all go in pieces make the same ones, and share them."""
+        head = self.queue[0]
+        front, rest = head.records.slice(0, STAGED_ROWS), head.records.slice(STAGED_ROWS)
+        size = head.size_bytes * front.num_rows // head.records.num_rows
+        with self.lock:
+            self.queue[0] = RawBatch(head.tp, rest, head.next_offset, head.size_bytes - size)
+            self.queue.appendleft(RawBatch(head.tp, front, int(rest.column(0)[0].as_py()), size))
+
+    def consume(self, cursor: int) -> list[DeadLetter]:
+        """Rows of the staged batch before `cursor` are published; returns the dead letters settled with them."""
+        staged = self.staged
+        assert staged is not None
+        assert staged.raw is not None
+        before, settled = staged.origin_of(staged.cursor) if staged.cursor else 0, staged.origin_of(cursor)
+        dead = [d for d in staged.dead_letters if before <= d.seq < settled]
+        staged.cursor = cursor
+        self._settle(staged.raw, before, settled)
+        return dead
+
+    def consume_raw(self, rows: int) -> None:
+        """`rows` more raw rows of the head batch are published (fused runs, which stage nothing)."""
+        before = self.skipped
+        self._settle(self.queue[0], before, before + rows)
+
+    def _settle(self, raw: RawBatch, before: int, settled: int) -> None:
+        total = raw.records.num_rows
+        with self.lock:
+            self.rows -= settled - before
+            if settled >= total:
+                self.queue.popleft()
+                self.position = raw.next_offset if self.queue else max(raw.next_offset, self.next_fetch)
+                self.size_bytes -= raw.size_bytes
+                self.staged, self.skipped = None, 0
+            else:
+                self.position = int(raw.records.column(0)[settled].as_py())
+                self.skipped = settled
+
+    def reset(self, position: int) -> None:
+        """Go back to `position`; everything buffered is forgotten and fetched anew through a lane."""
+        with self.lock:
+            self.queue.clear()
+            self.rows = self.size_bytes = self.skipped = 0
+            self.staged = None
+        self.position = self.next_fetch = position
+        self.attached, self.chunk = False, None
+
+
+def _row_of(raw: RawBatch, offset: int) -> int:
+    return int(np.searchsorted(raw.records.column(0).to_numpy(), offset))
+
+
+@dataclass(slots=True)
+class ExchangeInput:
+    """Batches that one upstream task sends to one partition of a repartition, in memory (rule R7).
+
+    One ordered lane per upstream partition: merged by time downstream, so that skew between partitions makes no row late.
+    `queue` is guarded by the epoch lock. first: number of the oldest batch in it, counted since the lane was made.
+    siblings: all lanes of the same consumer.
+    """
+
+    operator: str
+    topic: str
+    partition: int
+    source: int
+    rows_max: int = 200_000
+    queue: deque[Batch] = field(default_factory=deque)
+    first: int = 0
+    rows: int = 0
+    staged: Staged | None = None
+    upstream_idle: Callable[[], bool] = lambda: True
+    siblings: list[ExchangeInput] = field(default_factory=list)
+
+    def push(self, batch: Batch) -> None:
+        self.queue.append(batch)
+        self.rows += len(batch)
+
+    @property
+    def full(self) -> bool:
+        return self.rows >= self.rows_max
+
+    @property
+    def starving(self) -> bool:
+        """The consumer has rows of other lanes and waits for this one: it must be filled even if others are full."""
+        return not self.queue and any(s.queue for s in self.siblings)
+
+    @property
+    def has_rows(self) -> bool:
+        return bool(self.queue)
+
+    @property
+    def idle(self) -> bool:
+        return not self.queue and self.upstream_idle()
+
+    @property
+    def more_to_come(self) -> bool:
+        """Whether rows may follow the staged ones. Asked before staging: what is published later is later input."""
+        return len(self.queue) > 1 or not self.upstream_idle()
+
+    def stage(self) -> Staged | None:
+        if self.staged is None and self.queue:
+            head = self.queue[0]
+            self.staged = Staged(head, np.arange(len(head)), len(head), [])
+        return self.staged
+
+    def consume(self, cursor: int) -> None:
+        staged = self.staged
+        assert staged is not None
+        self.rows -= cursor - staged.cursor
+        staged.cursor = cursor
+        if cursor >= len(staged.batch):
+            self.queue.popleft()
+            self.first += 1
+            self.staged = None
+
+    @property
+    def consumed(self) -> int:
+        """Rows of the oldest batch that are processed and published."""
+        return 0 if self.staged is None else self.staged.cursor
+
+    def resume(self, first: int, batches: Sequence[Batch], consumed: int) -> None:
+        """Begin with what a commit left waiting: `batches` from number `first` on, `consumed` rows of the oldest done."""
+        assert not self.queue
+        self.first = first
+        for batch in batches:
+            self.push(batch)
+        staged = self.stage()
+        assert staged is not None
+        staged.cursor = consumed
+        self.rows -= consumed

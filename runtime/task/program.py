@@ -1,0 +1,68 @@
+"""What a task executes: the contract between tasks and the operators that `runtime.build` compiles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from runtime.batch import Batch
+from runtime.log.base import RawBatch
+from runtime.operators.base import RunContext
+from runtime.state.store import TaskState
+from runtime.task.input_buffer import Staged
+
+
+@dataclass(frozen=True, slots=True)
+class SinkRecords:
+    """Records for a topic, already cut by partition."""
+
+    topic: str
+    parts: tuple[tuple[int, pa.RecordBatch], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeRows:
+    """Rows for the partitions of a repartition."""
+
+    topic: str
+    parts: tuple[tuple[int, Batch], ...]
+
+
+Output = SinkRecords | ExchangeRows
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    """A source operator of the sub-topology. exchange: reads a repartition instead of a log topic."""
+
+    operator: str
+    topic: str
+    is_table: bool
+    exchange: bool
+
+
+class Program(Protocol):
+    """The compiled operators of one task. Owned by the thread that holds the task; holds no data between runs."""
+
+    inputs: tuple[InputSpec, ...]
+    coalesce: bool  # every reader of what this program writes sees a table (rule R13)
+
+    @property
+    def fused(self) -> bool:
+        """One log input and no state: `execute_raw` replaces decode and execute."""
+        ...
+
+    def decode(self, operator: str, raw: RawBatch, state: TaskState) -> Staged:
+        """Decode a fetched batch for one source operator (perhaps shared with other tasks)."""
+        ...
+
+    def execute(self, batches: Mapping[str, Batch], run: RunContext) -> list[Output]:
+        """One run: batches by source operator, rows numbered by `seq` in the order of the run."""
+        ...
+
+    def execute_raw(self, raw: RawBatch, run: RunContext) -> list[Output]:
+        """One run of a fused program straight from raw records; `seq` is the row index in `raw`."""
+        ...

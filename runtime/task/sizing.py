@@ -1,0 +1,38 @@
+"""How many rows a run takes, so that it fills a slice and not more."""
+
+from __future__ import annotations
+
+from runtime.config import ROWS_PER_RUN_MAX, ROWS_PER_RUN_MIN
+
+START_ROWS = 2_000
+FORGET = 1.05  # a full-size run that cost more than thought raises the estimate by this much
+
+
+class RunSizer:
+    """Learns the cost per row from the cheapest full-size runs.
+
+    The minimum, not a mean: other work on the machine only ever adds to a measurement, and kernels have fixed costs that
+    make small runs look dear; a mean would let both shrink runs further and further. Runs that took what little was
+    there say nothing about large ones and only lower the estimate.
+    """
+
+    __slots__ = ("_ns_per_row", "_rows")
+
+    def __init__(self) -> None:
+        self._ns_per_row: float | None = None
+        self._rows = START_ROWS
+
+    def rows(self, budget_ns: int) -> int:
+        if self._ns_per_row is not None:
+            self._rows = int(min(ROWS_PER_RUN_MAX, max(ROWS_PER_RUN_MIN, budget_ns / self._ns_per_row)))
+        return self._rows
+
+    def learn(self, rows: int, cost_ns: int) -> None:
+        """A run of `rows` rows cost `cost_ns` of processor time."""
+        if rows <= 0:
+            return
+        sample = max(1.0, cost_ns / rows)
+        if self._ns_per_row is None or sample < self._ns_per_row:
+            self._ns_per_row = sample if rows >= self._rows // 2 or self._ns_per_row is not None else None
+        elif rows >= self._rows:
+            self._ns_per_row = min(sample, self._ns_per_row * FORGET)

@@ -1,0 +1,324 @@
+"""A task: the program of one sub-topology over one partition, run by whichever thread holds it.
+
+The unit of work is a *run*. Its outputs, state writes, stream times and positions are private until `publish` moves them into
+the current epoch together, under the epoch lock; a run that raises leaves no trace and its input stays buffered (rule R1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from runtime.batch import UPDATE_BEFORE, Batch, Ints, concat
+from runtime.clock import Clock
+from runtime.config import InstanceConfig
+from runtime.log.base import RawBatch
+from runtime.operators.base import DeadLetter, RunContext
+from runtime.state.store import TaskState
+from runtime.task.dead_letters import LocatedDeadLetter
+from runtime.task.id import TaskId
+from runtime.task.input_buffer import ExchangeInput, LogInput, Staged
+from runtime.task.merge import MergeInput, merge_order
+from runtime.task.program import Output, Program
+from runtime.task.sizing import RunSizer
+from runtime.task.status import TaskStatus
+
+# A run takes longer than its processor time for other work on the machine; far longer, for what it waits for.
+WAIT_FACTOR = 10
+NOTHING = np.empty(0, np.int64)
+
+
+@dataclass(slots=True)
+class Horizon:
+    """A time that queries process up to and not beyond, for as long as `ms` is one (`runtime.app.alignment`).
+
+    Shared by all tasks of a query, so that a writer of a repartition and its reader see it move at once.
+    """
+
+    ms: int | None = None
+
+
+@dataclass(slots=True)
+class RunResult:
+    """What a completed run hands to the epoch."""
+
+    outputs: list[Output]
+    dead_letters: list[LocatedDeadLetter]
+    source_rows: int  # records of log topics; rows that came through a repartition are not counted again
+    late: dict[str, int] = field(default_factory=dict)
+
+
+class Publisher(Protocol):
+    """The instance's side of publishing: called with the epoch lock held."""
+
+    def publish(self, task: Task, result: RunResult) -> None: ...
+
+    def lock(self) -> Any:
+        """The epoch lock, a context manager."""
+        ...
+
+
+class Task:
+    """One task. The thread that holds its lock in the task manager calls `process`; `buffered_rows` and `runnable` are read by any."""
+
+    def __init__(
+        self,
+        task_id: TaskId,
+        program: Program,
+        state: TaskState,
+        publisher: Publisher,
+        clock: Clock,
+        config: InstanceConfig,
+    ) -> None:
+        self.id = task_id
+        self.status = TaskStatus.CREATED  # changed by who hands the task over
+        self.program = program
+        self.state = state
+        self.logs: dict[str, LogInput] = {}
+        self.exchanges: dict[str, ExchangeInput] = {}
+        self.downstream: list[ExchangeInput] = []
+        self.horizon = Horizon()
+        self._publisher, self._clock, self._config = publisher, clock, config
+        self._sizer = RunSizer()
+        self.processed_through_ms = 0
+        self._is_table = {i.operator: i.is_table for i in program.inputs}
+
+    @property
+    def buffered_rows(self) -> int:
+        return sum(i.rows for i in self.logs.values()) + sum(i.rows for i in self.exchanges.values())
+
+    @property
+    def buffered_bytes(self) -> int:
+        return sum(i.size_bytes for i in self.logs.values())
+
+    @property
+    def runnable(self) -> bool:
+        """Some input has rows, every input without rows is idle, none has to wait, and the exchanges it feeds have room."""
+        has_rows, ms = False, self.horizon.ms
+        for i in self.inputs.values():
+            if i.has_rows:
+                has_rows = has_rows or not _beyond(i, ms)
+            elif not i.idle:
+                return False
+        if not has_rows or any(i.stopped for i in self.logs.values()):
+            return False
+        return not any(x.full for x in self.downstream) or any(x.starving for x in self.downstream)
+
+    @property
+    def inputs(self) -> dict[str, LogInput | ExchangeInput]:
+        return {**self.logs, **self.exchanges}
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is buffered and nothing more is known to exist. A task that is restored does not know yet.
+
+        With a horizon: nothing before it.
+        """
+        ms = self.horizon.ms
+        return self.status is not TaskStatus.RESTORING and all(i.idle or _beyond(i, ms) for i in self.inputs.values())
+
+    def become(self, status: TaskStatus) -> None:
+        """Only to where its status may go."""
+        self.status = self.status.to(status)
+
+    def process(self, budget_ns: int, *, in_pieces: bool = False) -> int:
+        """Runs until the budget is spent or input is exhausted; at least one run. Returns rows processed.
+
+        in_pieces: decode no more at a time than someone urgent can wait for.
+        """
+        start, rows = self._clock.cost_ns(), 0
+        for log in self.logs.values():
+            log.in_pieces = in_pieces
+        while self.runnable:
+            if rows and self._clock.cost_ns() - start >= budget_ns:
+                break
+            cpu, wall = self._clock.cpu_ns(), self._clock.cost_ns()
+            done = self._run(self._config.rows_per_run or self._sizer.rows(budget_ns))
+            if done is None:
+                break
+            # A function that sleeps costs no processor time, and would be given ever more rows to sleep over.
+            waited = (self._clock.cost_ns() - wall) // WAIT_FACTOR
+            self._sizer.learn(done, max(self._clock.cpu_ns() - cpu, waited))
+            rows += done
+        return rows
+
+    def _run(self, rows_max: int) -> int | None:
+        """One run; None when the inputs have nothing to give yet."""
+        try:
+            fused = self.program.fused and self.horizon.ms is None and not any(i.staged for i in self.logs.values())
+            return self._run_raw(rows_max) if fused else self._run_staged(rows_max)
+        except BaseException:
+            self.state.discard()
+            raise
+
+    def _context(self, metadata: Mapping[str, Any]) -> RunContext:
+        return RunContext(
+            state=self.state,
+            stream_times=dict(metadata.get("stream_times", {})),
+            coalesce=False,
+            vector=self._config.vector,
+        )
+
+    def _run_raw(self, rows_max: int) -> int | None:
+        (source,) = self.logs.values()
+        if not source.queue:
+            return None
+        head, start = source.queue[0], source.skipped
+        rows = min(rows_max, source.raw_rows(head, start))
+        if not rows:
+            return None
+        part = head if rows == head.records.num_rows else _slice(head, start, rows)
+        run = self._context({})
+        outputs = self.program.execute_raw(part, run)
+        dead = [LocatedDeadLetter(d, part, d.seq) for d in run.dead_letters]
+        with self._publisher.lock():
+            source.consume_raw(rows)
+            self.state.publish({"positions": {source.tp.topic: source.position}})
+            self._publisher.publish(self, RunResult(outputs, dead, rows, run.late))
+        return rows
+
+    def _run_staged(self, rows_max: int) -> int | None:
+        taken = self._take(rows_max)
+        metadata = self.state.metadata
+        run = self._context(metadata)
+        cursors = {t.input: t.end for t in taken}
+        batches = _by_operator(taken)
+        if not cursors:
+            return None
+        outputs = self.program.execute(batches, run) if batches else []
+        dead = [_locate(d, taken) for d in run.dead_letters]
+        with self._publisher.lock():
+            for name, end in cursors.items():
+                dead += self._consume(name, end)
+            self.state.publish({**metadata, "positions": self.positions, "stream_times": run.stream_times})
+            source_rows = sum(len(t.seq) for t in taken if t.input in self.logs)
+            self._publisher.publish(self, RunResult(outputs, dead, source_rows, run.late))
+        return max(1, sum(len(t.seq) for t in taken))
+
+    @property
+    def positions(self) -> dict[str, int]:
+        return {i.tp.topic: i.position for i in self.logs.values()}
+
+    def _stage(self) -> dict[str, Staged | None]:
+        out: dict[str, Staged | None] = {}
+        for name, source in self.logs.items():
+            out[name] = source.stage(lambda raw, n=name: self.program.decode(n, raw, self.state))  # type: ignore[misc]
+        for name, exchange in self.exchanges.items():
+            out[name] = exchange.stage()
+        return out
+
+    def _take(self, rows_max: int) -> list[_Taken]:
+        """The rows of the next run, in merged order."""
+        ms = self.horizon.ms  # before asking what is to come: it only ever moves on
+        more = {n: i.more_to_come for n, i in self.inputs.items()}  # before staging: later arrivals are later input
+        staged = self._stage()
+        operators = {n: i.operator for n, i in self.inputs.items()}
+        settled = [
+            _Taken(n, operators[n], s, s.cursor, NOTHING) for n, s in staged.items() if s and s.cursor == len(s.batch)
+        ]
+        if settled:  # batches of nothing but bad records: settle them first, what follows them may come earlier in time
+            return settled
+        sides = [self._side(n, s, self._is_table[operators[n]], ms, open_=more[n]) for n, s in staged.items()]
+        order = merge_order(sides, rows_max)
+        if _ends_in_a_pair(list(staged.values()), order):
+            order = merge_order(sides, rows_max + 1)
+        return [
+            _Taken(n, operators[n], s, s.cursor + len(seq), seq)
+            for (n, s), seq in zip(staged.items(), order, strict=True)
+            if s and len(seq)
+        ]
+
+    def _side(self, name: str, staged: Staged | None, is_table: bool, ms: int | None, *, open_: bool) -> MergeInput:
+        if staged is None:
+            return MergeInput(NOTHING, is_table, open_)
+        source = self.logs.get(name)
+        end = len(staged.batch) if source is None else source.readable(staged)
+        times = staged.batch.rowtime[staged.cursor : end]
+        if ms is not None and len(times) and (later := times > ms).any():
+            return MergeInput(
+                times[: int(later.argmax())], is_table, open=False
+            )  # all the rest comes after all of this run
+        return MergeInput(times, is_table, open_ or end < len(staged.batch))
+
+    def _consume(self, name: str, cursor: int) -> list[LocatedDeadLetter]:
+        source = self.logs.get(name)
+        if source is None:
+            self.exchanges[name].consume(cursor)
+            return []
+        raw = source.queue[0]
+        return [LocatedDeadLetter(d, raw, d.seq) for d in source.consume(cursor)]
+
+
+def _ends_in_a_pair(staged: Sequence[Staged | None], order: Sequence[Ints]) -> bool:
+    """Whether a run would end between the two rows of an update: operators undo and redo it as one (rule R6)."""
+    last = max(range(len(order)), key=lambda n: int(order[n][-1]) if len(order[n]) else -1)
+    head = staged[last]
+    if head is None or not len(order[last]):
+        return False
+    return int(head.batch.op[head.cursor + len(order[last]) - 1]) == UPDATE_BEFORE
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """Rows staged.cursor..end of one input as part of a run; `seq` are their places in the run."""
+
+    input: str
+    operator: str
+    staged: Staged
+    end: int
+    seq: Ints
+
+    def batch(self) -> Batch:
+        batch, start = self.staged.batch, self.staged.cursor
+        part = batch if (start, self.end) == (0, len(batch)) else batch.take(np.arange(start, self.end))
+        return _with_seq(part, self.seq)
+
+
+def _beyond(source: LogInput | ExchangeInput, ms: int | None) -> bool:
+    """The next row is known to lie beyond the horizon."""
+    staged = source.staged
+    if ms is None or staged is None or staged.cursor >= len(staged.batch):
+        return False
+    return bool(staged.batch.rowtime[staged.cursor] > ms)
+
+
+def _by_operator(taken: list[_Taken]) -> dict[str, Batch]:
+    """The batch of each source operator; lanes of one repartition are merged in the order of the run."""
+    parts: dict[str, list[Batch]] = {}
+    for t in taken:
+        if len(t.seq):
+            parts.setdefault(t.operator, []).append(t.batch())
+    out = {}
+    for operator, batches in parts.items():
+        merged = concat(batches[0].schema, batches)
+        out[operator] = merged if len(batches) == 1 else merged.take(np.argsort(merged.seq, kind="stable"))
+    return out
+
+
+def _locate(letter: DeadLetter, taken: list[_Taken]) -> LocatedDeadLetter:
+    """The raw record behind a failed row."""
+    for t in taken:
+        i = int(np.searchsorted(t.seq, letter.seq))
+        if i < len(t.seq) and t.seq[i] == letter.seq:
+            start = t.end - len(t.seq)
+            return LocatedDeadLetter(letter, t.staged.raw, int(t.staged.origin[start + i]))
+    msg = f"row {letter.seq} belongs to no input of the run"
+    raise AssertionError(msg)
+
+
+def _slice(raw: RawBatch, start: int, rows: int) -> RawBatch:
+    records = raw.records.slice(start, rows)
+    end = start + rows
+    last = raw.next_offset if end == raw.records.num_rows else int(raw.records.column(0)[end].as_py())
+    return RawBatch(raw.tp, records, last, raw.size_bytes * rows // max(1, raw.records.num_rows))
+
+
+def _with_seq(batch: Batch, seq: Ints) -> Batch:
+    if batch.is_rows:
+        return Batch(
+            batch.schema, rows=batch.rows(), rowtime=batch.rowtime, op=batch.op, seq=seq, headers=batch.headers
+        )
+    return Batch(batch.schema, arrow=batch.arrow(), rowtime=batch.rowtime, op=batch.op, seq=seq, headers=batch.headers)

@@ -1,0 +1,95 @@
+"""Commits that do not get through: no space, an unknown outcome, a topic that is gone, another instance."""
+
+import pytest
+
+from runtime.errors import Fenced, RuntimeFailure
+from runtime.log.memory import MemoryLog
+from tests.runtime.app.engine import COUNTS, DOUBLED, OTHERS, FullLog, make, produce, read
+
+
+def rounds(driver, n=40):
+    for _ in range(n):
+        driver.round()
+
+
+def test_a_full_disk_blocks_commits_and_nothing_is_lost_or_doubled():
+    log = FullLog()
+    instance, driver = make(log, DOUBLED, COUNTS)
+    produce(log, "input", 1, 2)
+    log.full = True
+    rounds(driver)
+    assert instance.commit.blocked == "no space left on device"
+    assert read(log, "doubled") == []
+    log.full = False
+    produce(log, "input", 3)
+    driver.run_until_caught_up()
+    assert instance.commit.blocked == ""
+    assert read(log, "doubled") == [{"V": 2}, {"V": 4}, {"V": 6}]
+    assert read(log, "counts")[-1] == {"N": 3}
+
+
+class Uncertain(FullLog):
+    """A commit that fails after (or before) it took effect; the disk may be full when a new producer is made."""
+
+    fail = ""
+
+    def commit(self, transactional_id, epoch, transaction):
+        fail, self.fail = self.fail, ""
+        if transactional_id != "flowql" or not fail:
+            return super().commit(transactional_id, epoch, transaction)
+        self.full = "full" in fail
+        if "before" not in fail:
+            MemoryLog.commit(self, transactional_id, epoch, transaction)
+        raise OSError("the disk does not answer")
+
+
+@pytest.mark.parametrize("fail", ["after", "before", "after, full", "before, full"])
+def test_a_commit_of_unknown_outcome_happens_once(fail):
+    log = Uncertain()
+    instance, driver = make(log, DOUBLED, COUNTS)
+    produce(log, "input", 1, 2)
+    log.fail = fail
+    rounds(driver)
+    log.full = False
+    driver.run_until_caught_up()
+    assert read(log, "doubled") == [{"V": 2}, {"V": 4}]
+    assert read(log, "counts")[-1] == {"N": 2}
+    assert instance.state.applied_sequence == log.last_sequence("flowql")
+
+
+def test_closing_on_a_full_disk_releases_everything():
+    log = FullLog()
+    instance, driver = make(log, COUNTS)
+    produce(log, "input", 1)
+    driver.run_until_caught_up()
+    log.full = True
+    instance.close()
+    log.full = False
+    log.hold("the next instance")
+
+
+def test_a_fenced_instance_commits_no_more():
+    log = MemoryLog()
+    instance, driver = make(log, DOUBLED)
+    log.producer("flowql")
+    produce(log, "input", 1)
+    waiting = instance.commit.request()
+    with pytest.raises(Fenced, match="taken over"):
+        rounds(driver)
+    instance.commit.fail(Fenced("taken over"))
+    with pytest.raises(RuntimeFailure, match="no more commits"):
+        waiting.result(0)
+    assert read(log, "doubled") == []
+
+
+def test_a_deleted_output_topic_blocks_until_it_is_there_again():
+    log = MemoryLog()
+    instance, driver = make(log, DOUBLED, OTHERS)
+    log.delete_topic("doubled")
+    produce(log, "input", 1)
+    produce(log, "other", 1)
+    rounds(driver)
+    assert "no topic doubled" in instance.commit.blocked
+    log.create_topic("doubled", 1)
+    driver.run_until_caught_up()
+    assert (read(log, "doubled"), read(log, "others")) == ([{"V": 2}], [{"V": 2}])

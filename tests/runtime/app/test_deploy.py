@@ -1,0 +1,129 @@
+"""Deploying to an instance that runs: what did not change goes on untouched."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from runtime.app.progress import query_status
+from runtime.errors import TopicMissing
+from tests.runtime.app.test_isolation import COPY, GOOD, SOURCE, rows, sums
+from tests.runtime.app.world import World, plan_of
+
+BASE = SOURCE.format(n=4)
+MAXIMA = "CREATE TABLE MAXIMA AS SELECT K, MAX(V) AS M, COUNT(*) AS N FROM S GROUP BY K;\n"
+
+
+@contextmanager
+def flow(world: World, first: int) -> Iterator[list[int]]:
+    """Records arrive all the time; the list holds how many were sent in the end."""
+    sent, ended = [first], threading.Event()
+
+    def body() -> None:
+        while not ended.wait(0.004):
+            world.send("s", rows(sent[0], 20))
+            sent[0] += 20
+
+    thread = threading.Thread(target=body)
+    thread.start()
+    try:
+        yield sent
+    finally:
+        ended.set()
+        thread.join()
+
+
+def actions(world: World, sql: str) -> dict[str, str]:
+    return {c.query: c.action for c in world.deploy(sql)}
+
+
+def test_add_change_remove_and_priority_under_load() -> None:
+    with World(BASE + COPY + GOOD, live=True) as world:
+        instance = world.instance
+        with flow(world, 0) as sent:
+            world.until(lambda: sent[0] > 300, "flowing")
+            kept = {q: instance.queries[q].built.tasks for q in ("CSAS_COPY", "CTAS_GOOD")}
+            assert actions(world, BASE + COPY + GOOD + MAXIMA) == {
+                "CSAS_COPY": "none", "CTAS_GOOD": "none", "CTAS_MAXIMA": "add",
+            }  # fmt: skip
+            more = sent[0]
+            world.until(lambda: sent[0] > more + 200, "flowing")
+            changed = MAXIMA.replace("MAX(V) AS M", "MAX(V + 1) AS M")
+            assert actions(world, BASE + COPY + GOOD + changed)["CTAS_MAXIMA"] == "change"
+            more = sent[0]
+            world.until(lambda: sent[0] > more + 200, "flowing")
+            urgent = COPY.replace("STREAM COPY AS", "STREAM COPY WITH (PRIORITY='critical') AS")
+            assert actions(world, BASE + urgent + GOOD + changed) == {
+                "CSAS_COPY": "priority", "CTAS_GOOD": "none", "CTAS_MAXIMA": "none",
+            }  # fmt: skip
+            assert query_status(instance, "CSAS_COPY")["weight"] == 64
+            assert instance.manager.accounts.queries["CSAS_COPY"].weight == 64
+            assert all(instance.queries[q].built.tasks is tasks for q, tasks in kept.items()), "untouched"
+            assert all(query_status(instance, q)["errors"] == 0 for q in instance.queries)
+            world.until(lambda: world.table("MAXIMA") != [], "filled")
+            commits = instance.metrics.commits
+            assert actions(world, BASE + urgent + GOOD + changed) == dict.fromkeys(instance.queries, "none")
+            plan = instance.plan
+            assert actions(world, BASE + urgent + changed) == {
+                "CSAS_COPY": "none", "CTAS_GOOD": "remove", "CTAS_MAXIMA": "none",
+            }  # fmt: skip
+            assert instance.plan is not plan
+            assert instance.metrics.commits > commits
+            more = sent[0]
+            world.until(lambda: sent[0] > more + 200, "flowing")
+        world.settle()
+        n = sent[0]
+        assert sorted(v["W"] for v in world.values("COPY")) == list(range(1, n + 1)), "no record lost or twice"
+        assert world.table("MAXIMA") == [(k, max(range(k, n, 5)) + 1, len(range(k, n, 5))) for k in range(5)]
+        assert world.table("GOOD") == [], "its state is gone"
+        assert instance.queries["CSAS_COPY"].built.tasks is kept["CSAS_COPY"]
+        assert instance.metrics.query("CSAS_COPY").records_in == n
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_changed_query_is_rebuilt_from_the_start_and_a_removed_one_comes_back_empty(seed: int) -> None:
+    world = World(BASE + COPY + GOOD, seed=seed, rows_per_run=30)
+    world.send("s", rows(0, 200))
+    world.settle()
+    world.deploy(BASE + COPY + GOOD.replace("SUM(V)", "SUM(V * 2)"))
+    world.send("s", rows(200, 100))
+    world.settle()
+    assert world.table("GOOD") == [(k, n, 2 * s) for k, n, s in sums(300)]
+    world.deploy(BASE + COPY)
+    world.deploy(BASE + COPY + GOOD)
+    world.settle()
+    assert world.table("GOOD") == sums(300)
+    assert sorted(v["W"] for v in world.values("COPY")) == list(range(1, 301))
+
+
+def test_a_plan_that_cannot_run_changes_nothing() -> None:
+    world = World(BASE + COPY)
+    world.send("s", rows(0, 50))
+    world.settle()
+    before = (world.instance.plan, dict(world.instance.queries))
+    with pytest.raises(TopicMissing, match="nowhere"):
+        world.deploy(
+            BASE
+            + COPY
+            + "CREATE STREAM T (K BIGINT KEY, V INT) WITH (KAFKA_TOPIC='nowhere', KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');"
+            + "CREATE STREAM U AS SELECT * FROM T;"
+        )
+    assert (world.instance.plan, dict(world.instance.queries)) == before
+    world.send("s", rows(50, 50))
+    world.settle()
+    assert sorted(v["W"] for v in world.values("COPY")) == list(range(1, 101))
+
+
+def test_a_query_is_removed_while_its_task_is_running() -> None:
+    """The removal waits for the slice; what the slice published stays, the rest is not processed."""
+    with World(BASE + COPY + GOOD, live=True, rows_per_run=5) as world:
+        world.send("s", rows(0, 3000))
+        world.until(lambda: world.instance.metrics.query("CTAS_GOOD").records_in > 100, "running")
+        world.deploy(BASE + COPY)
+        assert not any("CTAS_GOOD" in name for name in world.instance.manager.running())
+        world.settle()
+        assert sorted(v["W"] for v in world.values("COPY")) == list(range(1, 3001))
+        assert plan_of(BASE + COPY).queries[0].id in world.instance.queries

@@ -1,0 +1,126 @@
+"""What waits in local exchanges at a cut: restored exactly, and written once."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from compiler.plan import types as t
+from compiler.plan.schema import Field, Schema
+from runtime.app import exchanges
+from runtime.app.exchanges import Exchanges
+from runtime.batch import Batch, from_rows
+from runtime.state.manager import StateManager
+from runtime.state.memory import MemoryPhysical
+from runtime.task.input_buffer import ExchangeInput
+
+SCHEMA = Schema((Field("K", t.STRING, "key"), Field("V", t.BIGINT)))
+LANES = (("a", 0, 0), ("a", 0, 1), ("a", 1, 0), ("b", 0, 0))
+
+
+def batch(numbers: range) -> Batch:
+    headers = [[("n", str(n).encode())] if n % 3 == 0 else None for n in numbers]
+    return from_rows(SCHEMA, [(f"k{n}", n) for n in numbers], list(numbers), [0] * len(numbers), list(numbers), headers)
+
+
+class World:
+    """Exchanges over one store; `waiting` says what each lane must hold."""
+
+    def __init__(self) -> None:
+        self.physical = MemoryPhysical()
+        self.sequence = 0
+        self.waiting: dict[Any, list[int]] = {lane: [] for lane in LANES}
+        self.start()
+
+    def start(self) -> None:
+        self.state = StateManager(self.physical, changelog=lambda spec: True)  # so that a cut lists what it wrote
+        self.exchanges = Exchanges(self.state)
+        for lane in LANES:
+            self.open(lane)
+
+    def open(self, lane: Any) -> None:
+        self.exchanges.open("op", *lane, SCHEMA)
+
+    def lane(self, lane: Any) -> ExchangeInput:
+        return self.exchanges.get(*lane)
+
+    def push(self, lane: Any, numbers: range) -> None:
+        self.lane(lane).push(batch(numbers))
+        self.waiting[lane] += numbers
+
+    def consume(self, lane: Any, most: int) -> None:
+        staged = self.lane(lane).stage()
+        if staged is not None:
+            end = min(staged.cursor + most, len(staged.batch))
+            del self.waiting[lane][: end - staged.cursor]
+            self.lane(lane).consume(end)
+
+    def commit(self) -> int:
+        """Cut and apply; how many rows of the store the cut wrote."""
+        with self.state.epoch_lock:
+            self.exchanges.save()
+            frozen = self.state.cut()
+        written = sum(1 for _ in frozen.changelog())
+        self.sequence += 1
+        self.state.apply(frozen, self.sequence)
+        return written
+
+    def held(self, lane: Any) -> list[int]:
+        x = self.lane(lane)
+        rows = [(r, h) for b in x.queue for r, h in zip(b.rows(), b.headers or [None] * len(b), strict=True)]
+        rows = rows[x.consumed :]
+        assert x.rows == len(rows)
+        assert all((h is not None) == (r[1] % 3 == 0) for r, h in rows)
+        return [r[1] for r, _ in rows]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_restart_finds_what_waited_at_the_last_cut(seed: int) -> None:
+    chance, world = random.Random(seed), World()
+    committed = {lane: list(v) for lane, v in world.waiting.items()}
+    n = 0
+    for _ in range(120):
+        lane, what = chance.choice(LANES), chance.random()
+        if what < 0.4:
+            size = chance.randint(1, 5)
+            world.push(lane, range(n, n + size))
+            n += size
+        elif what < 0.8:
+            world.consume(lane, chance.randint(1, 4))
+        elif what < 0.95:
+            world.commit()
+            committed = {lane: list(v) for lane, v in world.waiting.items()}
+        else:
+            world.waiting = {lane: list(v) for lane, v in committed.items()}
+            world.start()
+        assert {lane: world.held(lane) for lane in LANES} == world.waiting
+
+
+def test_a_cut_writes_what_changed_and_not_what_waits() -> None:
+    world, lane = World(), LANES[0]
+    for n in range(0, 100, 10):
+        world.push(lane, range(n, n + 10))
+    assert world.commit() == 10
+    assert world.commit() == 0
+    world.push(lane, range(100, 110))
+    assert world.commit() == 1
+    world.consume(lane, 4)
+    assert world.commit() == 1  # how far the oldest is consumed, not the batch again
+    world.consume(lane, 6)
+    assert world.commit() == 2  # the oldest is gone, and so is how far it was consumed
+
+
+def test_a_lane_whose_consumer_is_gone_leaves_nothing() -> None:
+    world, lane = World(), LANES[0]
+    world.push(lane, range(7))
+    world.consume(lane, 3)
+    world.commit()
+    world.exchanges.close(world.lane(lane))
+    world.commit()
+    world.open(lane)
+    assert not world.lane(lane).queue
+    found = world.state.snapshot()
+    assert not list(found.scan(exchanges.STORE.name))
+    found.close()

@@ -1,0 +1,120 @@
+"""Lanes: a query that is behind reads through its own position, and the head of a partition is fetched once for the rest."""
+
+from __future__ import annotations
+
+import pytest
+
+from runtime.app import polling
+from runtime.client.consumer import ConsumerFacade
+from runtime.log.base import EARLIEST, RawBatch, TopicPartition
+from runtime.task.input_buffer import LogInput
+from tests.runtime.app.test_isolation import COPY, GOOD, SOURCE, rows, sums
+from tests.runtime.app.world import World
+
+LATE = "CREATE TABLE LATE AS SELECT K, COUNT(*) AS N, SUM(V) AS S FROM S GROUP BY K;\n"
+
+
+@pytest.fixture
+def small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(polling, "ROWS_HIGH", 60)
+    monkeypatch.setattr(polling, "HEAD_GAP", 60)
+
+
+def inputs(world: World, query: str) -> list[LogInput]:
+    return [i for t in world.instance.queries[query].built.tasks for i in t.logs.values()]
+
+
+def test_a_query_added_late_starts_at_the_earliest_record_and_the_others_stay_at_the_head() -> None:
+    world = World(SOURCE.format(n=2) + COPY)
+    for i in range(5):
+        world.send("s", rows(100 * i, 100))
+    world.settle()
+    assert world.instance.metrics.fetched["s"] == 500
+    world.deploy(SOURCE.format(n=2) + COPY + LATE)
+    assert not any(i.attached for i in inputs(world, "CTAS_LATE"))
+    assert all(i.attached for i in inputs(world, "CSAS_COPY"))
+    world.send("s", rows(500, 100))
+    world.settle()
+    assert all(i.attached for i in inputs(world, "CTAS_LATE"))
+    assert world.table("LATE") == sums(600)
+    assert sorted(v["W"] for v in world.values("COPY")) == list(range(1, 601))
+    assert world.instance.metrics.fetched["s"] == 600, "the head was fetched once"
+    world.send("s", rows(600, 100))
+    world.settle()
+    assert world.instance.metrics.fetched["s"] == 700
+    assert world.table("LATE") == sums(700)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.usefixtures("small_buffers")
+def test_a_query_whose_buffer_is_full_is_detached_catches_up_and_joins_again(seed: int) -> None:
+    world = World(SOURCE.format(n=2) + COPY + GOOD, seed=seed, rows_per_run=20)
+    manager, slow = world.instance.manager, inputs(world, "CTAS_GOOD")
+    manager.hold("CTAS_GOOD")
+    for i in range(20):
+        world.send("s", rows(50 * i, 50))
+        for _ in range(3):
+            world.driver.round()  # type: ignore[union-attr]
+    assert not any(i.attached for i in slow), "it held up nobody"
+    assert all(i.rows < 60 + 50 for i in slow), "its buffer is bounded"
+    world.driver.commit()  # type: ignore[union-attr]
+    assert world.lag("CSAS_COPY") == 0
+    assert sorted(v["W"] for v in world.values("COPY")) == list(range(1, 1001))
+    assert world.table("GOOD") == []
+    manager.resume("CTAS_GOOD")
+    world.settle()
+    assert all(i.attached for i in slow), "it is back at the head"
+    assert world.table("GOOD") == sums(1000)
+    assert world.instance.metrics.fetched["s"] == 1000
+    world.send("s", rows(1000, 50))
+    world.settle()
+    assert world.table("GOOD") == sums(1050)
+    assert world.instance.metrics.fetched["s"] == 1050
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.usefixtures("small_buffers")
+def test_the_head_goes_back_to_those_that_stay_when_the_front_query_is_removed(seed: int) -> None:
+    """Batches fetched for the front query were handed to the ones behind it, which lost what lies between."""
+    world = World(SOURCE.format(n=2) + COPY + GOOD, seed=seed, rows_per_run=20)
+    world.instance.manager.hold("CTAS_GOOD")
+    for i in range(10):
+        world.send("s", rows(50 * i, 50))
+        world.driver.round()  # type: ignore[union-attr]
+    world.instance.manager.resume("CTAS_GOOD")
+    world.deploy(SOURCE.format(n=2) + GOOD)
+    for i in range(10, 14):
+        world.send("s", rows(50 * i, 50))
+        world.driver.round()  # type: ignore[union-attr]
+    world.settle()
+    assert world.table("GOOD") == sums(700)
+
+
+def test_what_was_fetched_from_an_old_position_is_never_handed_out() -> None:
+    """The consumer's thread may be anywhere between two fetches when the polling thread moves a position."""
+    world = World(SOURCE.format(n=1) + COPY)
+    for i in range(4):
+        world.send("s", rows(10 * i, 10))
+    tp = TopicPartition("s", 0)
+    facade = ConsumerFacade(world.log, "test", 1 << 20)
+    taken: list[RawBatch] = []
+
+    def take() -> list[int]:
+        batches = facade.poll(lambda tp: True)
+        taken.extend(batches)
+        return [b.first_offset for b in batches]
+
+    facade.assign({tp: 20})
+    facade.loop.run_once(0)
+    assert take() == [20]
+    world.send("s", rows(40, 10))
+    facade.loop.run_once(0)  # fetched, not handed out
+    facade.seek(tp, 0)
+    assert take() == [], "from the old position"
+    facade.loop.run_once(0)
+    assert take() == [0]
+    facade.assign({})
+    facade.assign({tp: EARLIEST})
+    assert take() == []
+    facade.loop.run_once(0)
+    assert take() == [0]

@@ -1,0 +1,35 @@
+"""What happens to those who wait when a thread of the instance dies."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from runtime.errors import RuntimeFailure
+from tests.runtime.app.test_isolation import COPY, SOURCE, rows
+from tests.runtime.app.world import World
+
+
+def test_a_dead_commit_thread_ends_waits_with_its_error_and_stops_processing() -> None:
+    world = World(SOURCE.format(n=1) + COPY, live=True)
+    world.send("s", rows(0, 10))
+    world.settle()
+    world.log.producer("flowql")  # a newer producer of the same application: the next commit is fenced
+    world.send("s", rows(10, 10))
+    start = time.monotonic()
+    with pytest.raises(RuntimeFailure, match="another instance of this application has taken over"):
+        world.until(lambda: world.instance.wait(world.instance.commit.request()) < 0, "fenced")
+    assert time.monotonic() - start < 10, "not after the timeout of the wait"
+    assert world.instance.manager.acquire("test") is None, "what cannot be committed is not computed"
+    assert world.instance.stop() == []
+    assert len(world.values("COPY")) == 10, "nothing uncommitted got out"
+
+
+def test_every_loop_is_a_named_thread_and_all_end() -> None:
+    world = World(SOURCE.format(n=1) + COPY, live=True, threads=3)
+    names = [s.name for s in world.instance.steps()]
+    assert len(set(names)) == len(names)
+    assert [n for n in names if n.startswith("processing")] == ["processing-0", "processing-1", "processing-2"]
+    assert {"consumer-main", "consumer-restore", "polling", "commit"} <= set(names)
+    assert world.instance.stop() == []

@@ -1,0 +1,34 @@
+"""A machine whose log keeps no redo: what its disk loses comes back from changelogs or not at all."""
+
+from __future__ import annotations
+
+from runtime.app.driver import Driver
+from runtime.app.instance import Instance
+from runtime.config import InstanceConfig
+from tests.crash.simulated import ROUND_MS, LossyPhysical, Machine, plan
+
+
+class ForgetfulMachine(Machine):
+    """Loses its whole disk at half of the crashes, else a suffix of what was written to it."""
+
+    def __init__(self, seed: int, *, count: int = 160) -> None:
+        super().__init__(seed, count=count)
+        self.log.supports_redo = False
+        self.died_restoring = 0
+        self._running: Instance | None = None
+
+    def open(self) -> Driver:
+        config = InstanceConfig(threads=2, rows_per_run=self.rng.choice((5, 15, 40)), changelogs=True)
+        instance = Instance(self.log, self.physical, self.clock, config)
+        driver = Driver(instance, seed=self.rng.randrange(1 << 30), tick=lambda: self.clock.advance(ROUND_MS))
+        self._running = instance
+        if not instance.resume().queries:
+            instance.deploy(plan())
+        return driver
+
+    def boot(self) -> None:
+        running, self._running = self._running, None
+        self.died_restoring += running is not None and bool(running.state.restoring())
+        super().boot()
+        if self.rng.random() < 0.5:
+            self.physical = LossyPhysical()

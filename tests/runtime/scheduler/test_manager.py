@@ -1,0 +1,292 @@
+"""Task locks and waits: the kinds of bug that Kafka Streams' processing threads had, as scenarios."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from runtime.clock import SystemClock, VirtualClock
+from runtime.scheduler.manager import SLOW_NS, Slice, TaskManager
+from runtime.task.id import TaskId
+from runtime.task.task import Task
+
+
+class FakeTask:
+    """Rows to process, one per slice."""
+
+    def __init__(self, query: str, partition: int = 0, rows: int = 1_000_000) -> None:
+        self.id = TaskId(query, 0, partition)
+        self.buffered_rows = rows
+
+    @property
+    def runnable(self) -> bool:
+        return self.buffered_rows > 0
+
+
+def fake(query: str, partition: int = 0, rows: int = 1_000_000) -> Any:
+    return cast(Task, FakeTask(query, partition, rows))
+
+
+def manager(*tasks: Any, threads: int = 2, clock: Any = None) -> TaskManager:
+    m = TaskManager(clock or VirtualClock(), threads=threads)
+    for query in sorted({t.id.query for t in tasks}):
+        m.set_query(query, 4)
+    for t in tasks:
+        m.add(t)
+    return m
+
+
+def grant(m: TaskManager, owner: str = "a") -> Slice:
+    got = m.acquire(owner)
+    assert got is not None
+    return got
+
+
+def prove(m: TaskManager, cost_ns: int = 1000) -> None:
+    """One finished slice for everybody that is runnable."""
+    for _ in m.tasks():
+        m.release(grant(m), cost_ns)
+
+
+TRANSITIONS: dict[str, Callable[[TaskManager], object]] = {
+    "new input": lambda m: m.signal(),
+    "added": lambda m: m.add(fake("q", 7)),
+    "resumed": lambda m: m.resume("held"),
+    "account": lambda m: m.set_query("q", 16),
+}
+
+
+@pytest.mark.parametrize("transition", TRANSITIONS.values(), ids=TRANSITIONS.keys())
+def test_whoever_looked_before_a_transition_to_processable_does_not_sleep_through_it(
+    transition: Callable[[TaskManager], object],
+) -> None:
+    m = manager(fake("q", rows=0), fake("held", rows=0))
+    m.hold("held")
+    assert m.acquire("a") is None
+    transition(m)  # between the look and the wait
+    start = time.monotonic()
+    m.wait("a", 30)
+    assert time.monotonic() - start < 20
+
+
+def test_a_released_task_wakes_the_others() -> None:
+    m = manager(fake("q"), threads=1)
+    held = grant(m)
+    assert m.acquire("b") is None
+    m.release(held, 1)
+    m.wait("b", 30)
+    assert grant(m, "b").task is held.task
+
+
+def test_a_task_is_held_by_one_thread_and_released_by_the_same() -> None:
+    m = manager(fake("q"), threads=1)
+    held = grant(m)
+    assert m.acquire("b") is None
+    with pytest.raises(AssertionError, match="held by a"):
+        m.release(Slice(held.task, "b", 1, 1, in_pieces=False), 1)
+    with pytest.raises(AssertionError, match="already here"):
+        m.add(held.task)
+
+
+def test_removal_of_a_running_task_completes_when_it_is_released_and_grants_it_no_more() -> None:
+    m = manager(fake("q"), threads=1)
+    held = grant(m)
+    removal = m.remove(held.task.id)
+    assert not removal.done()
+    m.release(held, 1)
+    assert removal.result(0) is held.task
+    assert m.acquire("b") is None
+    assert m.tasks() == []
+
+
+def test_removal_of_a_running_task_that_fails_completes_too() -> None:
+    m = manager(fake("q"), threads=1)
+    held = grant(m)
+    removal = m.remove(held.task.id)
+    m.release(held, 1, ValueError("no"))
+    assert removal.result(0) is held.task
+    assert [str(f.error) for f in m.drain_failures()] == ["no"]
+
+
+def test_removal_of_an_idle_task_completes_at_once() -> None:
+    m = manager(fake("q", rows=0))
+    assert m.remove(TaskId("q", 0, 0)).done()
+
+
+def test_a_failed_task_is_not_granted_again_before_its_query_is_resumed() -> None:
+    m = manager(fake("q"), threads=1)
+    m.release(grant(m), 1, ValueError("no"))
+    assert m.acquire("a") is None
+    m.signal()
+    assert m.acquire("a") is None
+    assert len(m.drain_failures()) == 1
+    assert m.drain_failures() == []
+    m.resume("q")
+    assert grant(m).task.id.query == "q"
+
+
+def test_a_failure_of_a_query_that_is_gone_is_forgotten() -> None:
+    """A new query of the same name would be held for it."""
+    m = manager(fake("q"), threads=1)
+    m.release(grant(m), 1, ValueError("no"))
+    m.remove(TaskId("q", 0, 0))
+    m.forget_query("q")
+    assert m.drain_failures() == []
+
+
+def test_holding_a_query_takes_effect_at_the_next_grant() -> None:
+    m = manager(fake("q"), threads=1)
+    held = grant(m)
+    m.hold("q")
+    m.release(held, 1)
+    assert m.acquire("a") is None
+
+
+# -- functions that block
+
+
+def test_a_query_that_never_finished_a_slice_holds_one_thread_while_there_are_others() -> None:
+    m = manager(fake("new", 0), fake("new", 1), fake("other", rows=0))
+    assert grant(m, "a").task.id.query == "new"
+    assert m.acquire("b") is None
+
+
+def test_a_query_alone_may_have_all_threads() -> None:
+    m = manager(fake("new", 0), fake("new", 1))
+    assert {grant(m, "a").task.id.partition, grant(m, "b").task.id.partition} == {0, 1}
+
+
+def test_a_new_query_runs_beside_one_that_blocks() -> None:
+    clock = VirtualClock()
+    m = manager(fake("blocks", 0), fake("blocks", 1), clock=clock)
+    m.release(grant(m, "a"), 1000)
+    grant(m, "a")
+    clock.spend(2 * SLOW_NS)
+    m.set_query("new", 4)
+    m.add(fake("new"))
+    assert grant(m, "b").task.id.query == "new", "and not the second task of the one that blocks"
+
+
+def test_a_query_whose_slices_are_far_too_long_leaves_a_thread_to_the_others() -> None:
+    prompt = fake("prompt")
+    m = manager(fake("slow", 0), fake("slow", 1), prompt)
+    for _ in range(2):
+        g = grant(m)
+        m.release(g, 1000 if g.task.id.query == "prompt" else 2 * SLOW_NS)
+    prompt.buffered_rows = 0
+    assert grant(m, "a").task.id.query == "slow"
+    assert m.acquire("b") is None, "it is kept for the other, which has nothing to do now"
+    prompt.buffered_rows = 1
+    assert grant(m, "b").task is prompt
+
+
+def test_two_slow_queries_have_a_thread_each() -> None:
+    """One that hangs for good must not hold up the other, which was slow for being on a busy machine."""
+    clock = VirtualClock()
+    m = manager(fake("hangs", 0), fake("hangs", 1), fake("slow", 0), clock=clock)
+    m.release(grant(m), 2 * SLOW_NS)
+    m.release(grant(m), 2 * SLOW_NS)
+    first = grant(m, "a").task.id.query
+    clock.spend(2 * SLOW_NS)
+    assert grant(m, "b").task.id.query != first
+
+
+def test_a_slice_without_rows_proves_nothing() -> None:
+    m = manager(fake("new", 0), fake("new", 1), fake("other", rows=0))
+    m.release(grant(m, "a"), 1000, rows=0)
+    grant(m, "a")
+    assert m.acquire("b") is None
+
+
+def test_one_thread_runs_everything() -> None:
+    m = manager(fake("slow"), fake("new"), threads=1)
+    m.release(grant(m), 2 * SLOW_NS)
+    m.release(grant(m), 2 * SLOW_NS)
+    assert m.acquire("a") is not None
+
+
+# -- under real threads
+
+
+def test_locks_hold_under_threads_that_switch_all_the_time() -> None:
+    """Every row is taken once, no task is held twice, removals end (rule R16: a switch interval of 1 us)."""
+    tasks = [fake(q, p, rows=300) for q in ("a", "b", "c") for p in range(3)]
+    m = manager(*tasks, clock=SystemClock(), threads=4)
+    holders: Counter[str] = Counter()
+    taken: Counter[str] = Counter()
+    wrong: list[str] = []
+    stop = threading.Event()
+
+    def work(owner: str) -> None:
+        while not stop.is_set():
+            g = m.acquire(owner)
+            if g is None:
+                m.wait(owner, 0.05)
+                continue
+            name = str(g.task.id)
+            holders[name] += 1
+            if holders[name] != 1:
+                wrong.append(name)
+            cast(Any, g.task).buffered_rows -= 1
+            taken[name] += 1
+            holders[name] -= 1
+            m.release(g, 100)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    threads = [threading.Thread(target=work, args=(f"t{i}",)) for i in range(4)]
+    try:
+        for t in threads:
+            t.start()
+        removed = m.remove(TaskId("c", 0, 2)).result(10)
+        left = cast(Any, removed).buffered_rows
+        limit = time.monotonic() + 20
+        while any(t.buffered_rows for t in m.tasks()) and time.monotonic() < limit:
+            m.hold("a")
+            m.resume("a")
+            m.signal()
+            time.sleep(0.001)
+    finally:
+        stop.set()
+        m.signal()
+        for t in threads:
+            t.join(10)
+        sys.setswitchinterval(before)
+    assert not wrong
+    assert all(not t.is_alive() for t in threads)
+    assert sum(taken.values()) == 9 * 300 - left
+
+
+def test_beside_a_query_of_more_weight_that_comes_and_goes_others_get_half_slices_in_pieces():
+    clock = VirtualClock()
+    visitor, worker, other = fake("visitor", rows=0), fake("worker"), fake("other")
+    m = manager(visitor, worker, other, clock=clock)
+    m.set_query("visitor", 64)
+    prove(m)
+
+    def worker_slice() -> Slice:
+        while (got := grant(m)).task.id.query != "worker":
+            m.release(got, 1000)
+        m.release(got, 1000)
+        return got
+
+    assert not worker_slice().in_pieces
+    visitor.buffered_rows = 1
+    came = grant(m)
+    assert came.task is visitor
+    assert not came.in_pieces, "nobody is more urgent than itself"
+    visitor.buffered_rows = 0
+    m.release(came, 1000)
+    beside = worker_slice()
+    assert beside.in_pieces
+    assert beside.limit_ns == beside.budget_ns // 2
+    clock.advance(2000)
+    after = worker_slice()
+    assert not after.in_pieces
+    assert after.limit_ns == after.budget_ns
