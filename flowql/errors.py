@@ -1,0 +1,31 @@
+"""Errors a user of FlowQL may see.
+
+    CompileError            mistakes in SQL or project files; carries diagnostics (compiler.diagnostics)
+      ParseError            not the grammar
+      UnsupportedError      understood, not built yet
+      ProjectError          flowql.yaml or a file it names
+    RuntimeFailure          the log, the state or a record (runtime.errors)
+    CommandError            a command cannot do what it was asked; code FQ5xxx
+
+Anything else that escapes is a bug of FlowQL.
+"""
+
+from __future__ import annotations
+
+from compiler.diagnostics.diagnostic import CompileError, ParseError, UnsupportedError
+from runtime.errors import RuntimeFailure
+
+
+class ProjectError(CompileError):
+    """`flowql.yaml`, or a file it names, is not as it must be."""
+
+
+class CommandError(Exception):
+    """A command cannot do what it was asked. `help`: what to type instead."""
+
+    def __init__(self, title: str, *, code: str = "FQ5001", help: str = "") -> None:
+        super().__init__(title)
+        self.code, self.title, self.help = code, title, help
+
+
+__all__ = ["CommandError", "CompileError", "ParseError", "ProjectError", "RuntimeFailure", "UnsupportedError"]

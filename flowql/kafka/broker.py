@@ -1,0 +1,204 @@
+"""One broker in one directory: made, started, asked, stopped."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from flowql.errors import CommandError
+from flowql.kafka.jars import kafka_jars
+from flowql.kafka.java import find_java
+from flowql.kafka.place import STATE_FILE
+from flowql.kafka.properties import server_properties
+from runtime.log.kafka.connection import answers
+
+NOT_STARTED, PORT_TAKEN = "FQ5503", "FQ5504"
+PORT_DEFAULT = 9092
+MEMORY_MB = 512
+READY_S, STOP_S = 90.0, 30.0
+_POLL_S = 0.1
+_NO_PROPERTIES: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A broker's process. started: when, as the system tells it, so that another process with its number is not taken for it."""
+
+    pid: int
+    port: int
+    controller_port: int
+    started: float
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+
+class Broker:
+    """The broker of a directory; its records survive `stop` and `kill`.
+
+    >>> Broker(Path("nowhere")).running() is None
+    True
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory.absolute()
+        self.log_file = self.directory / "broker.log"
+        self._file = self.directory / STATE_FILE
+
+    def running(self) -> Running | None:
+        """Its process, if there is one."""
+        known = self._known()
+        return known if known is not None and _process(known) is not None else None
+
+    def start(
+        self,
+        *,
+        port: int | None = None,
+        memory_mb: int = MEMORY_MB,
+        properties: Mapping[str, str] = _NO_PROPERTIES,
+        java_options: Sequence[str] = (),
+    ) -> Running:
+        """Start it if it does not run, and wait until it answers.
+
+        port: else the one it had before, else 9092, else a free one. Raises CommandError with the end of its log.
+        """
+        running = self.running()
+        if running is None:
+            running = self._launch(self._ports(port), properties, [f"-Xmx{memory_mb}m", *java_options])
+        elif port not in (None, running.port):
+            title = f"the broker of {self.directory} runs on port {running.port}"
+            raise CommandError(title, code=PORT_TAKEN, help="flowql kafka down   # first")
+        self._await_ready(running)
+        return running
+
+    def stop(self) -> bool:
+        """End it in order; True if it ran."""
+        return self._end(signal.SIGTERM)
+
+    def kill(self) -> bool:
+        """End it as a power cut would (for tests); True if it ran."""
+        return self._end(signal.SIGKILL)
+
+    def _known(self) -> Running | None:
+        try:
+            return Running(**json.loads(self._file.read_text()))
+        except FileNotFoundError:
+            return None
+
+    def _ports(self, wanted: int | None) -> tuple[int, int]:
+        known = self._known()
+        if wanted is not None and not _free(wanted):
+            raise CommandError(
+                f"port {wanted} is taken", code=PORT_TAKEN, help="flowql kafka up --port 0   # any free one"
+            )
+        if wanted is None:
+            before = known.port if known is not None else PORT_DEFAULT
+            wanted = before if _free(before) else 0
+        port = wanted or _free_port()
+        controller = known.controller_port if known is not None and _free(known.controller_port) else _free_port()
+        return port, controller
+
+    def _launch(self, ports: tuple[int, int], more: Mapping[str, str], options: Sequence[str]) -> Running:
+        java, jars, data = str(find_java()), kafka_jars(), self.directory / "data"
+        self.directory.mkdir(parents=True, exist_ok=True)
+        config = self.directory / "server.properties"
+        config.write_text(server_properties(data, *ports, more))
+        classes = ["-cp", f"{jars}/*"]
+        with self.log_file.open("ab") as log:
+            if not (data / "meta.properties").exists():
+                self._format([java, "-XX:TieredStopAtLevel=1", *classes, "kafka.tools.StorageTool", "format"], config)
+            process = subprocess.Popen(
+                [java, "-XX:+UseSerialGC", *options, *classes, "kafka.Kafka", str(config)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        process.returncode = 0  # it outlives this process: no complaint when this object goes
+        running = Running(process.pid, *ports, psutil.Process(process.pid).create_time())
+        self._file.write_text(json.dumps({name: getattr(running, name) for name in Running.__slots__}))
+        return running
+
+    def _format(self, tool: list[str], config: Path) -> None:
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        said = subprocess.run(
+            [*tool, "-t", cluster, "-c", str(config), "--standalone"], capture_output=True, text=True, timeout=READY_S
+        )
+        if said.returncode:
+            title = f"the broker's directory cannot be made: {(said.stderr or said.stdout).strip()[-500:]}"
+            raise CommandError(title, code=NOT_STARTED)
+
+    def _await_ready(self, running: Running) -> None:
+        limit = time.monotonic() + READY_S
+        while not answers(running.bootstrap):
+            process = _process(running)
+            if process is None or time.monotonic() > limit:
+                reason = "ended" if process is None else f"does not answer after {READY_S:.0f} s"
+                raise CommandError(
+                    f"the broker {reason}: {self._last_words()}", code=NOT_STARTED, help=f"see {self.log_file}"
+                )
+            time.sleep(_POLL_S)
+
+    def _last_words(self) -> str:
+        lines = self.log_file.read_text(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+    def _end(self, how: signal.Signals) -> bool:
+        known = self._known()
+        process = _process(known) if known is not None else None
+        if process is None:
+            return False
+        process.send_signal(how)
+        _reap(process)
+        if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+            process.kill()
+            _reap(process)
+        return True
+
+
+def _process(running: Running) -> psutil.Process | None:
+    try:
+        process = psutil.Process(running.pid)
+        same = abs(process.create_time() - running.started) < 1.0
+        return process if same and process.status() != psutil.STATUS_ZOMBIE else None
+    except psutil.NoSuchProcess:
+        return None
+
+
+def _reap(process: psutil.Process) -> None:
+    with contextlib.suppress(psutil.TimeoutExpired):
+        process.wait(STOP_S)
+    with contextlib.suppress(ChildProcessError):  # it was started by another process
+        os.waitpid(process.pid, os.WNOHANG)
+
+
+def _free(port: int) -> bool:
+    if port == 0:
+        return True
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

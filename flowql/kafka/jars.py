@@ -1,0 +1,87 @@
+"""Kafka's jars, fetched once from Maven's repository into a cache: by Maven, or by the Ivy that pyspark ships.
+
+Both follow the machine's own settings (mirrors, proxies). A fetch that was cut short leaves nothing that looks whole.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+from flowql.errors import CommandError
+from flowql.kafka.java import find_java, trust_options
+
+KAFKA_VERSION = "4.3.0"
+NO_JARS = "FQ5502"
+FETCH_S = 600
+_GROUP, _ARTIFACT = "org.apache.kafka", "kafka_2.13"
+_POM = f"""<project>
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>flowql</groupId><artifactId>kafka-jars</artifactId><version>1</version>
+  <dependencies><dependency>
+    <groupId>{_GROUP}</groupId><artifactId>{_ARTIFACT}</artifactId><version>{KAFKA_VERSION}</version>
+  </dependency></dependencies>
+</project>
+"""
+
+
+def cache_dir() -> Path:
+    """Where FlowQL keeps what it has fetched: FLOWQL_CACHE, else the user's cache folder."""
+    own = os.environ.get("FLOWQL_CACHE")
+    if own:
+        return Path(own).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "flowql"
+
+
+def fetched_jars() -> Path | None:
+    """The folder with the jars, if they are here."""
+    folder = cache_dir() / f"kafka-{KAFKA_VERSION}"
+    return folder if folder.is_dir() else None
+
+
+def kafka_jars() -> Path:
+    """The folder with the jars; fetched if need be (40 MB). Raises CommandError with what the fetching tool said."""
+    present = fetched_jars()
+    if present is not None:
+        return present
+    folder = cache_dir() / f"kafka-{KAFKA_VERSION}"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="fetching-") as scratch:
+        work = Path(scratch)
+        _run(_fetch_command(work), work)
+        jars = work / "jars"
+        if not any(jars.glob(f"{_ARTIFACT}-*.jar")):
+            raise CommandError("Kafka's jars were not found", code=NO_JARS, help="is Maven's repository reachable?")
+        if fetched_jars() is None:  # else another process was quicker
+            jars.rename(folder)
+    return folder
+
+
+def _fetch_command(work: Path) -> list[str]:
+    maven = shutil.which("mvn")
+    if maven is not None:
+        (work / "pom.xml").write_text(_POM)
+        goal = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+        return [maven, "-B", "-q", goal, "-DincludeScope=runtime", f"-DoutputDirectory={work / 'jars'}"]
+    spark = find_spec("pyspark")
+    if spark is None or spark.origin is None:
+        title = "Kafka's jars are fetched by Maven, or by the extra `spark`, and neither is here"
+        raise CommandError(title, code=NO_JARS, help="install Maven, or:  pip install 'flowql[spark]'")
+    ivy = [str(find_java()), *trust_options(), "-cp", str(Path(spark.origin).parent / "jars" / "*")]
+    ivy += ["org.apache.ivy.Main", "-cache", str(work / "ivy"), "-m2compatible"]
+    ivy += ["-dependency", _GROUP, _ARTIFACT, KAFKA_VERSION, "-confs", "runtime", "-types", "jar", "bundle"]
+    return [*ivy, "-retrieve", str(work / "jars" / "[artifact]-[revision].[ext]")]
+
+
+def _run(command: list[str], work: Path) -> None:
+    try:
+        done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=FETCH_S)
+    except subprocess.TimeoutExpired as error:
+        raise CommandError(f"fetching Kafka's jars took longer than {FETCH_S} s", code=NO_JARS) from error
+    if done.returncode:
+        said = (done.stdout + done.stderr).strip().splitlines()
+        raise CommandError("Kafka's jars could not be fetched", code=NO_JARS, help="\n".join(said[-8:]))

@@ -1,0 +1,258 @@
+"""Topics and offsets of a Kafka cluster: one admin client for all of an instance, safe from any thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,
+    ConfigSource,
+    NewTopic,
+    OffsetSpec,
+)
+
+from runtime.clock import SystemClock
+from runtime.errors import LogError, LogUnavailable, TopicMissing
+from runtime.log.base import TopicInfo, TopicPartition
+from runtime.log.clients import check_topic_name
+from runtime.log.kafka import errors
+from runtime.log.kafka.connection import LOGGER, Connection
+
+TIMEOUT_S = 30.0  # of a call whose caller waits for the answer
+_SETTLE_S = 0.01
+
+
+class KafkaAdmin:
+    """The Admin of a Kafka log. Calls block for a round trip, up to TIMEOUT_S when brokers do not answer: LogUnavailable."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._client = AdminClient(connection.admin(), logger=LOGGER)
+        self._replication = connection.replication or -1
+        self._clock = SystemClock()
+        # Topics are seldom made and never get fewer partitions: what was seen once is asked again only when it is not there.
+        self._partitions: dict[str, int] = {}
+
+    # Topics
+
+    def create_topic(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> TopicInfo:
+        check_topic_name(name)
+        if partitions < 1:
+            raise LogError(f"topic {name}: {partitions} partitions")
+        known = self._describe([name]).get(name)
+        if known is None:
+            known = self._create(name, partitions, dict(config or {}))
+        if known != partitions:
+            raise LogError(f"topic {name} exists with {known} partitions, not {partitions}")
+        return TopicInfo(name, known, self._configs([name])[name])
+
+    def _create(self, name: str, partitions: int, config: dict[str, str]) -> int:
+        """The partitions it then has: somebody else may have been quicker."""
+        wanted = NewTopic(name, partitions, self._replication, config=config)
+        try:
+            self._result(self._client.create_topics([wanted], operation_timeout=TIMEOUT_S)[name])
+        except KafkaException as error:
+            if errors.of(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise errors.failure(errors.of(error), f"topic {name} cannot be made") from error
+        return self._await(name)
+
+    def _await(self, name: str) -> int:
+        """Brokers learn of a new topic a moment after it is made: until then nothing can be done with it."""
+        limit = self._clock.now_ms() + TIMEOUT_S * 1000
+        while self._clock.now_ms() < limit:
+            known = self._describe([name]).get(name)
+            if known is not None and self._led(name, known):
+                return known
+            self._client.poll(_SETTLE_S)
+        raise LogUnavailable(f"topic {name} was made, and has no leaders after {TIMEOUT_S:.0f} s")
+
+    def _led(self, name: str, partitions: int) -> bool:
+        """Whether every partition can be asked for its end."""
+        return len(self.end_offsets([TopicPartition(name, p) for p in range(partitions)])) == partitions
+
+    def delete_topic(self, name: str) -> None:
+        self._partitions.pop(name, None)
+        with errors.naming(f"topic {name} cannot be deleted"):
+            self._result(self._client.delete_topics([name], operation_timeout=TIMEOUT_S)[name])
+        limit = self._clock.now_ms() + TIMEOUT_S * 1000
+        while self._describe([name]) and self._clock.now_ms() < limit:  # brokers forget it a moment later
+            self._client.poll(_SETTLE_S)
+
+    def topics(self) -> dict[str, TopicInfo]:
+        with errors.naming("topics cannot be listed"):
+            listed = self._client.list_topics(timeout=TIMEOUT_S).topics
+        found = {name: len(t.partitions) for name, t in listed.items() if t.error is None and not name.startswith("__")}
+        self._partitions = dict(found)
+        configs = self._configs(found)
+        return {name: TopicInfo(name, n, configs.get(name, {})) for name, n in found.items()}
+
+    def partitions(self, topic: str) -> int:
+        """How many a topic has. TopicMissing."""
+        known = self._partitions.get(topic)
+        if known is None:
+            known = self._describe([topic]).get(topic)
+            if known is None:
+                raise TopicMissing(f"there is no topic {topic}")
+            self._partitions[topic] = known
+        return known
+
+    def check_partition(self, tp: TopicPartition) -> None:
+        """TopicMissing, or LogError if the topic has no such partition."""
+        count = self.partitions(tp.topic)
+        if not 0 <= tp.partition < count:
+            raise LogError(f"topic {tp.topic} has {count} partitions, none with number {tp.partition}")
+
+    def forget(self, topic: str) -> None:
+        """It may be gone: ask again before the next use."""
+        self._partitions.pop(topic, None)
+
+    def _describe(self, names: Sequence[str]) -> dict[str, int]:
+        """Partition counts of those that exist. Unlike a metadata request, this never makes a topic."""
+        found: dict[str, int] = {}
+        asked = self._client.describe_topics(TopicCollection(list(names)), request_timeout=TIMEOUT_S)
+        for name, future in asked.items():
+            try:
+                found[name] = len(self._result(future).partitions)
+            except KafkaException as error:
+                failed = errors.failure(errors.of(error), f"topic {name}")
+                if not isinstance(failed, TopicMissing):
+                    raise failed from error
+        return found
+
+    def _configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """What was said when each topic was made, without what the broker adds."""
+        resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
+        if not resources:
+            return {}
+        found: dict[str, dict[str, str]] = {}
+        for resource, future in self._client.describe_configs(resources, request_timeout=TIMEOUT_S).items():
+            try:
+                entries = self._result(future)
+            except KafkaException as error:
+                if isinstance(failed := errors.failure(errors.of(error), f"topic {resource.name}"), TopicMissing):
+                    continue  # deleted meanwhile
+                raise failed from error
+            own = {
+                e.name: str(e.value) for e in entries.values() if e.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+            }
+            found[resource.name] = own
+        return found
+
+    # Offsets
+
+    def begin_offset(self, tp: TopicPartition) -> int:
+        return self._offset(tp, OffsetSpec.earliest())
+
+    def end_offset(self, tp: TopicPartition) -> int:
+        return self._offset(tp, OffsetSpec.latest())
+
+    def end_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Of what is committed: before records of transactions that are still open."""
+        return self._offsets(tps, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED) if tps else {}
+
+    def written_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """The same with records of open transactions."""
+        return self._offsets(tps, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED) if tps else {}
+
+    def _offset(self, tp: TopicPartition, spec: OffsetSpec) -> int:
+        self.check_partition(tp)
+        found = self._offsets([tp], spec, IsolationLevel.READ_COMMITTED)
+        if tp not in found:
+            raise TopicMissing(f"there is no topic partition {tp}")
+        return found[tp]
+
+    def _offsets(
+        self, tps: Sequence[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
+    ) -> dict[TopicPartition, int]:
+        """Of partitions that exist; those whose leader is just changing are asked again."""
+        found: dict[TopicPartition, int] = {}
+        left = list(tps)
+        limit = self._clock.now_ms() + TIMEOUT_S * 1000
+        while left:
+            again: list[TopicPartition] = []
+            for tp, future in self._ask(left, spec, isolation).items():
+                try:
+                    found[tp] = int(self._result(future).offset)
+                except KafkaException as error:
+                    failed = errors.failure(errors.of(error), f"offsets of {tp}")
+                    gone = isinstance(failed, TopicMissing)
+                    if gone or (errors.settling(errors.of(error)) and self._clock.now_ms() < limit):
+                        again.append(tp)
+                    else:
+                        raise failed from error
+            left = self._existing(again)  # brokers that just came back may not know all topics yet
+            if left:
+                self._client.poll(_SETTLE_S)
+        return found
+
+    def _existing(self, tps: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """Of a topic that is gone the client finds no leader, as of one whose leader is just changing."""
+        counts = self._describe(sorted({tp.topic for tp in tps})) if tps else {}
+        for tp in tps:
+            if tp.topic not in counts:
+                self.forget(tp.topic)
+        return [tp for tp in tps if tp.partition < counts.get(tp.topic, 0)]
+
+    def ask_end_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:
+        """Partitions that do not exist are left out, those whose leader is just changing fail the whole: ask again."""
+        if not tps:
+            nothing: Future[dict[TopicPartition, int]] = Future()
+            nothing.set_result({})
+            return nothing
+        return EndOffsets(self._ask(tps, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED), self._existing)
+
+    def _ask(
+        self, tps: Sequence[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
+    ) -> dict[TopicPartition, Future[Any]]:
+        asked = {KafkaPartition(tp.topic, tp.partition): spec for tp in tps}
+        found = self._client.list_offsets(asked, isolation_level=isolation, request_timeout=TIMEOUT_S)
+        return {TopicPartition(k.topic, k.partition): future for k, future in found.items()}
+
+    def drop_before(self, tp: TopicPartition, offset: int) -> None:
+        """Records below `offset` are gone (retention)."""
+        self.check_partition(tp)
+        asked = KafkaPartition(tp.topic, tp.partition, offset)
+        with errors.naming(f"{tp}: records before {offset} cannot be deleted"):
+            for future in self._client.delete_records([asked], request_timeout=TIMEOUT_S).values():
+                self._result(future)
+
+    @staticmethod
+    def _result(future: Future[Any]) -> Any:
+        return future.result(TIMEOUT_S + 5)  # the client's own timeout comes first
+
+
+class EndOffsets(Future[dict[TopicPartition, int]]):
+    """Done when all its parts are. Not a callback of theirs: those run in the client's own thread.
+
+    existing: of some partitions those that are not gone.
+    """
+
+    def __init__(
+        self,
+        parts: dict[TopicPartition, Future[Any]],
+        existing: Callable[[Sequence[TopicPartition]], list[TopicPartition]],
+    ) -> None:
+        super().__init__()
+        self._parts, self._existing = parts, existing
+
+    def done(self) -> bool:
+        return all(part.done() for part in self._parts.values())
+
+    def result(self, timeout: float | None = None) -> dict[TopicPartition, int]:
+        found: dict[TopicPartition, int] = {}
+        unsettled: dict[TopicPartition, LogError] = {}
+        for tp, part in self._parts.items():
+            try:
+                found[tp] = int(part.result(timeout).offset)
+            except KafkaException as error:
+                failed = errors.failure(errors.of(error), f"the end of {tp}")
+                if not isinstance(failed, TopicMissing) and not errors.settling(errors.of(error)):
+                    raise failed from error
+                unsettled[tp] = failed
+        for tp in self._existing(list(unsettled)):
+            raise unsettled[tp]
+        return found

@@ -1,0 +1,88 @@
+"""The main consumer on Kafka: many partitions, from positions that the instance names itself.
+
+It belongs to no group yet: the instance owns all partitions. Membership would put `subscribe` beside `assign` here, and the
+group's metadata into `KafkaLog.group_metadata`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from runtime.errors import LogError
+from runtime.log.base import RawBatch, TopicPartition
+from runtime.log.clients import naming
+from runtime.log.kafka.admin import KafkaAdmin
+from runtime.log.kafka.fetching import Cursor, FetchClient
+from runtime.log.kafka.reading import resolve
+
+
+class KafkaConsumer:
+    """Reads many partitions in turn. Owned by one thread. Its client is made with the first assignment."""
+
+    def __init__(self, admin: KafkaAdmin, make_client: Callable[[], FetchClient], client_id: str) -> None:
+        self.client_id = client_id
+        self._admin, self._make_client = admin, make_client
+        self._client: FetchClient | None = None
+        self._paused: set[TopicPartition] = set()
+        self._turn = 0
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        resolved: dict[TopicPartition, int] = {}
+        for tp, offset in positions.items():
+            with naming(tp):
+                self._admin.check_partition(tp)
+                resolved[tp] = resolve(self._admin, tp, offset)
+        if self._client is None:
+            self._client = self._make_client()
+        self._client.stop([tp for tp in self._client.cursors if tp not in resolved])
+        for tp, offset in resolved.items():
+            self._client.start(tp, offset)
+        self._paused &= set(resolved)
+        self._turn = 0
+
+    def seek(self, tp: TopicPartition, offset: int) -> None:
+        self._cursor(tp)
+        assert self._client is not None
+        self._client.start(tp, resolve(self._admin, tp, offset))
+
+    def pause(self, tps: Sequence[TopicPartition]) -> None:
+        """Nothing of these is handed out. The brokers are asked to pause only when too much has arrived."""
+        self._paused.update(self._cursor(tp).tp for tp in tps)
+
+    def resume(self, tps: Sequence[TopicPartition]) -> None:
+        self._paused.difference_update(tps)
+
+    def poll(self, max_records: int, max_bytes: int) -> list[RawBatch]:
+        if self._client is None:
+            return []
+        self._client.pump()
+        batches: list[RawBatch] = []
+        cursors = list(self._client.cursors.values())
+        for i in range(len(cursors)):
+            cursor = cursors[(self._turn + i) % len(cursors)]
+            if cursor.tp in self._paused:
+                continue
+            if max_records <= 0 or max_bytes <= 0:
+                self._turn = (self._turn + i) % len(cursors)
+                return batches
+            batch = cursor.take(max_records, max_bytes)
+            if batch is not None:
+                batches.append(batch)
+                max_records -= batch.records.num_rows
+                max_bytes -= batch.size_bytes
+            elif cursor.error is not None and not batches:  # else it is raised when nothing gets lost with it
+                self._turn = (self._turn + i + 1) % len(cursors)
+                raise cursor.error
+        self._turn += 1
+        return batches
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def _cursor(self, tp: TopicPartition) -> Cursor:
+        cursor = self._client.cursors.get(tp) if self._client is not None else None
+        if cursor is None:
+            raise LogError(f"{tp} is not assigned to consumer {self.client_id}")
+        return cursor

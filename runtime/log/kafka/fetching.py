@@ -1,0 +1,198 @@
+"""One Kafka consumer read by partition: what it fetches is kept in order per partition until somebody takes it.
+
+Positions move over what is no record (markers of transactions, aborted records): the client reports the end of a partition, and
+a batch without rows tells how far it is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from concurrent import futures
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+from confluent_kafka import Consumer as KafkaClient
+from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from runtime.clock import SystemClock
+from runtime.errors import LogError, LogUnavailable, OffsetOutOfRange
+from runtime.log.base import Position, RawBatch, TopicPartition, no_records
+from runtime.log.clients import fitting
+from runtime.log.kafka import errors
+from runtime.log.kafka.admin import KafkaAdmin
+from runtime.log.kafka.connection import LOGGER, Connection
+from runtime.log.kafka.records import to_arrow
+
+CONSUME_MAX = 5_000  # messages turned into one batch while they are in the processor's cache
+# Above the first a partition is paused at the brokers, below the second it goes on: pausing throws away what is prefetched.
+SETTLE_S = 0.02  # between two looks at what should change by itself
+HIGH_BYTES, LOW_BYTES = 8 << 20, 1 << 20
+
+
+@dataclass(slots=True)
+class Cursor:
+    """One partition. position: next offset to hand out; fetched: after what is in `batches`. error: why it is not read on."""
+
+    tp: TopicPartition
+    position: int
+    fetched: int
+    batches: deque[RawBatch] = field(default_factory=deque)
+    size_bytes: int = 0
+    paused: bool = False
+    error: LogError | None = None
+
+    def take(self, max_records: int, max_bytes: int) -> RawBatch | None:
+        """The next records, at least one if there are any; a batch without rows where only the position moved."""
+        if not self.batches:
+            return None
+        head = self.batches.popleft()
+        self.size_bytes -= head.size_bytes
+        records, size = fitting(head.records.slice(0, max_records), max_bytes, at_least_one=True)
+        rest = head.records.slice(records.num_rows)
+        if rest.num_rows:
+            left = RawBatch(self.tp, rest, head.next_offset, max(0, head.size_bytes - size))
+            self.batches.appendleft(left)
+            self.size_bytes += left.size_bytes
+            head = RawBatch(self.tp, records, int(records.column(0)[-1].as_py()) + 1, size)
+        self.position = head.next_offset
+        return head
+
+    def add(self, batch: RawBatch) -> None:
+        self.batches.append(batch)
+        self.size_bytes += batch.size_bytes
+        self.fetched = batch.next_offset
+
+    def skip_to(self, offset: int) -> None:
+        """Up to here there are no more records."""
+        if offset <= self.fetched:
+            return
+        if self.batches:
+            last = self.batches.pop()
+            self.batches.append(RawBatch(self.tp, last.records, offset, last.size_bytes))
+            self.fetched = offset
+        else:
+            self.add(RawBatch(self.tp, no_records(), offset, 0))
+
+
+class FetchClient:
+    """Owned by one thread at a time: calls of a Kafka consumer wait for each other, and spin while they do."""
+
+    def __init__(self, connection: Connection, admin: KafkaAdmin, client_id: str, group: str, wait_ms: int) -> None:
+        self._admin, self._group = admin, group
+        self._clock = SystemClock()
+        self._client = KafkaClient(connection.consumer(client_id, group, wait_ms), logger=LOGGER)
+        self.cursors: dict[TopicPartition, Cursor] = {}
+
+    def start(self, tp: TopicPartition, offset: int) -> Cursor:
+        """Read a partition from an offset; where it was read before is forgotten."""
+        self.stop([tp])
+        with errors.naming(f"{tp} cannot be read"):
+            self._client.incremental_assign([KafkaPartition(tp.topic, tp.partition, offset)])
+        cursor = self.cursors[tp] = Cursor(tp, offset, offset)
+        return cursor
+
+    def stop(self, tps: Iterable[TopicPartition]) -> None:
+        known = [tp for tp in tps if self.cursors.pop(tp, None) is not None]
+        if known:
+            with errors.naming("partitions cannot be given up"):
+                self._client.incremental_unassign([KafkaPartition(tp.topic, tp.partition) for tp in known])
+
+    def pump(self, wait_s: float = 0.0) -> None:
+        """Take over what has arrived; wait for the first message if there is none."""
+        self._control()
+        with errors.naming("nothing can be read"):
+            messages = self._client.consume(CONSUME_MAX, 0.0)
+            if not messages and wait_s > 0:
+                first = self._client.poll(wait_s)
+                messages = [] if first is None else [first, *self._client.consume(CONSUME_MAX, 0.0)]
+        for (topic, partition, failed), run in groupby(messages, _place):
+            cursor = self.cursors.get(TopicPartition(topic, partition)) if topic is not None else None
+            if failed:
+                self._report(list(run), cursor)
+            elif cursor is not None:
+                self._add(cursor, list(run))
+
+    def committed(self, tps: Iterable[TopicPartition], timeout_s: float) -> dict[TopicPartition, Position]:
+        """Positions of this client's group, as of the last finished transaction: it waits for one that is being committed.
+
+        Not `AdminClient.list_consumer_group_offsets`, which would do without a consumer: while a group's coordinator is moving
+        or loading, it ends the process (segmentation fault; confluent-kafka 2.16.1 on a broker just made).
+        """
+        asked = [KafkaPartition(tp.topic, tp.partition) for tp in tps]
+        limit = self._clock.now_ms() + timeout_s * 1000
+        while True:
+            try:
+                found = self._client.committed(asked, timeout=timeout_s)
+                break
+            except KafkaException as error:
+                failed = errors.failure(errors.of(error), f"positions of group {self._group}")
+                if not failed.retriable or self._clock.now_ms() > limit:
+                    raise failed from error
+                futures.wait([Future()], SETTLE_S)
+        return {
+            TopicPartition(p.topic, p.partition): Position(int(p.offset), p.metadata or "")
+            for p in found
+            if p.error is None and p.offset >= 0
+        }
+
+    def group_metadata(self) -> object:
+        """What a transaction proves with that it may move positions of this client's group."""
+        return self._client.consumer_group_metadata()
+
+    def close(self) -> None:
+        self.cursors.clear()
+        self._client.close()
+
+    def _add(self, cursor: Cursor, messages: list[Message]) -> None:
+        records, size = to_arrow(messages)
+        cursor.add(RawBatch(cursor.tp, records, int(messages[-1].offset()) + 1, size))
+
+    def _report(self, messages: list[Message], cursor: Cursor | None) -> None:
+        """What is no record: the end of a partition, or an error. Errors without a partition the client mends by itself."""
+        for message in messages:
+            error = message.error()
+            if error.code() == KafkaError._PARTITION_EOF:
+                if cursor is not None:
+                    cursor.skip_to(int(message.offset()))
+                continue
+            LOGGER.warning("%s", error.str())
+            if cursor is None:
+                if error.fatal():
+                    raise errors.failure(error, "the consumer")
+                continue
+            failed = self._out_of_range(cursor) if error.code() in errors.OUT_OF_RANGE else None
+            failed = failed or errors.failure(error, f"{cursor.tp} cannot be read")
+            if not failed.retriable:
+                failed.partition = cursor.tp
+                cursor.error = failed
+
+    def _out_of_range(self, cursor: Cursor) -> LogError | None:
+        """Below the start it is an error that names the gap; above the end the position waits for records to come."""
+        try:
+            begin = self._admin.begin_offset(cursor.tp)
+        except LogError as error:
+            return error
+        if cursor.fetched >= begin:
+            return LogUnavailable(f"{cursor.tp}: offset {cursor.fetched} is not there yet")
+        return OffsetOutOfRange(
+            f"{cursor.tp}: offset {cursor.fetched} is below the log's start {begin}: "
+            f"records {cursor.fetched} to {begin - 1} are gone"
+        )
+
+    def _control(self) -> None:
+        full = [c for c in self.cursors.values() if c.size_bytes > HIGH_BYTES and not c.paused]
+        free = [c for c in self.cursors.values() if c.size_bytes < LOW_BYTES and c.paused]
+        for cursors, call, paused in ((full, self._client.pause, True), (free, self._client.resume, False)):
+            if cursors:
+                with errors.naming("partitions cannot be paused or resumed"):
+                    call([KafkaPartition(c.tp.topic, c.tp.partition) for c in cursors])
+                for c in cursors:
+                    c.paused = paused
+
+
+def _place(message: Message) -> tuple[Any, Any, bool]:
+    return message.topic(), message.partition(), message.error() is not None

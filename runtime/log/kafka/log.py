@@ -1,0 +1,160 @@
+"""KafkaLog: the log on a Kafka cluster. Factory of clients: two consumers, one producer, one admin, whatever the number of queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+
+from runtime.errors import LogError
+from runtime.log.base import EARLIEST, Admin, Consumer, Position, Producer, Reader, TopicInfo, TopicPartition
+from runtime.log.kafka.admin import TIMEOUT_S, KafkaAdmin
+from runtime.log.kafka.connection import Connection
+from runtime.log.kafka.consumer import KafkaConsumer
+from runtime.log.kafka.fetching import FetchClient
+from runtime.log.kafka.producer import KafkaProducer, committed_sequence, sequence_partition
+from runtime.log.kafka.reading import WAIT_MS, KafkaReader, SharedReading
+
+MAIN_WAIT_MS = 100
+
+
+class KafkaLog:
+    """A log on the cluster of `connection`. Nothing is connected to before the first call.
+
+    It keeps no redo: instances write changelogs. Who may run an application is settled by fencing: `hold` takes over.
+    """
+
+    supports_redo = False
+
+    def __init__(self, connection: Connection, application_id: str = "flowql") -> None:
+        self._connection, self._application_id = connection, application_id
+        self._counter = sequence_partition(application_id)
+        self._kafka_admin: KafkaAdmin | None = None
+        self._shared: SharedReading | None = None
+        self._metadata: dict[str, object] = {}
+        self._held: dict[str, KafkaProducer] = {}
+
+    # Factory of clients
+
+    def admin(self) -> Admin:
+        return self
+
+    def reader(self, tp: TopicPartition, offset: int = EARLIEST) -> Reader:
+        return KafkaReader(self._reading, tp, offset)
+
+    def consumer(self, client_id: str) -> Consumer:
+        return KafkaConsumer(
+            self._admin, lambda: self._fetch_client(client_id, MAIN_WAIT_MS, self._application_id), client_id
+        )
+
+    def producer(self, transactional_id: str) -> Producer:
+        held = self._held.pop(transactional_id, None)
+        return held if held is not None else self._new_producer(transactional_id)
+
+    def last_sequence(self, transactional_id: str) -> int:
+        return committed_sequence(self, transactional_id, self._counter)
+
+    def redo_after(self, transactional_id: str, sequence: int) -> Iterator[tuple[int, bytes]]:
+        raise LogError("Kafka keeps no redo; state comes back from changelogs")
+
+    def trim_redo(self, transactional_id: str, sequence: int) -> None:
+        """There is none."""
+
+    def hold(self, transactional_id: str) -> None:
+        """Take over: an instance of this name that still runs is fenced, and what a killed one left open is aborted.
+
+        Before anything is read, or its last positions would be held back until its transaction times out.
+        """
+        self._held[transactional_id] = self._new_producer(transactional_id)
+
+    def close(self) -> None:
+        for producer in self._held.values():
+            producer.close()
+        self._held.clear()
+        if self._shared is not None:
+            self._shared.close()
+            self._shared = None
+
+    # Groups
+
+    def committed(self, group: str) -> dict[TopicPartition, Position]:
+        tps = [TopicPartition(name, p) for name, info in self.topics().items() for p in range(info.partitions)]
+        found = self.committed_positions(group, tps)
+        found.pop(self._counter, None)
+        return found
+
+    def committed_positions(self, group: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, Position]:
+        """As of the last finished transaction."""
+        if not tps:
+            return {}
+        with self._client_of(group) as client:
+            return client.committed(tps, TIMEOUT_S)
+
+    def group_metadata(self, group: str) -> object:
+        """What transactions prove their membership with; of a group without members it is a constant."""
+        if group not in self._metadata:
+            with self._client_of(group) as client:
+                self._metadata[group] = client.group_metadata()
+        return self._metadata[group]
+
+    @contextmanager
+    def _client_of(self, group: str) -> Iterator[FetchClient]:
+        """The restore consumer speaks for the application's own group; for another one there is a client for a moment."""
+        if group == self._application_id:
+            with self._reading.client() as client:
+                yield client
+            return
+        client = self._fetch_client(f"{self._application_id}-asks", WAIT_MS, group)
+        try:
+            yield client
+        finally:
+            client.close()
+
+    @property
+    def _admin(self) -> KafkaAdmin:
+        if self._kafka_admin is None:
+            self._kafka_admin = KafkaAdmin(self._connection)
+        return self._kafka_admin
+
+    @property
+    def _reading(self) -> SharedReading:
+        if self._shared is None:
+            app = self._application_id
+            self._shared = SharedReading(self._admin, lambda: self._fetch_client(f"{app}-restore", WAIT_MS, app))
+        return self._shared
+
+    def _fetch_client(self, client_id: str, wait_ms: int, group: str) -> FetchClient:
+        return FetchClient(self._connection, self._admin, client_id, group, wait_ms)
+
+    def _new_producer(self, transactional_id: str) -> KafkaProducer:
+        return KafkaProducer(self._connection, self._admin, transactional_id, self._counter, self)
+
+    # Admin
+
+    def create_topic(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> TopicInfo:
+        return self._admin.create_topic(name, partitions, config)
+
+    def delete_topic(self, name: str) -> None:
+        self._admin.delete_topic(name)
+        self._reading.forget(name)
+
+    def topics(self) -> dict[str, TopicInfo]:
+        return self._admin.topics()
+
+    def begin_offset(self, tp: TopicPartition) -> int:
+        return self._admin.begin_offset(tp)
+
+    def end_offset(self, tp: TopicPartition) -> int:
+        return self._admin.end_offset(tp)
+
+    def end_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        return self._admin.end_offsets(tps)
+
+    def ask_end_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:
+        return self._admin.ask_end_offsets(tps)
+
+    def drop_before(self, tp: TopicPartition, offset: int) -> None:
+        """Records below `offset` are gone (retention)."""
+        if offset > self.end_offset(tp):
+            raise LogError(f"{tp}: {offset} is above the end {self.end_offset(tp)}")
+        self._admin.drop_before(tp, offset)

@@ -1,0 +1,266 @@
+"""The transactional producer on Kafka.
+
+Each transaction also commits a position that is its sequence (rule R3): in group = transactional id, of the one partition of
+topic `<application id>-commits`, which holds no records. After a commit of unknown outcome a new producer finds it there.
+
+Errors take one of three branches: *fatal* or unknown - nothing more is tried; *abort* - the transaction is aborted and left no
+trace; *retry* - the same call again, until there is no more time. After the first two this producer is of no more use: one that
+went on after an abort was seen to skip sequence numbers (librdkafka 2.16, a record too large for the topic).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Protocol
+
+import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import Producer as KafkaClient
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from runtime.clock import SystemClock
+from runtime.errors import Fenced, LogError, LogUnavailable, RecordRefused, TopicMissing, TransactionAborted
+from runtime.log.base import Position, TopicPartition
+from runtime.log.kafka import errors
+from runtime.log.kafka.admin import KafkaAdmin
+from runtime.log.kafka.connection import LOGGER, Connection
+from runtime.log.kafka.records import send_all
+from runtime.log.transaction import conform
+
+CALL_S = 5.0  # of one call of the client, after which it is made again
+INIT_S, COMMIT_S, ABORT_S, SEND_S = 60.0, 60.0, 30.0, 60.0
+VISIBLE_MS = 1_000
+_SERVE_ROWS = 20_000  # delivery reports are looked at after so many
+
+
+def sequence_partition(application_id: str) -> TopicPartition:
+    """The partition whose position in the group of a transactional id counts its commits."""
+    return TopicPartition(f"{application_id}-commits", 0)
+
+
+class Groups(Protocol):
+    """Positions of consumer groups, and what proves the right to move them."""
+
+    def committed_positions(self, group: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, Position]: ...
+
+    def group_metadata(self, group: str) -> object: ...
+
+
+def committed_sequence(groups: Groups, transactional_id: str, counter: TopicPartition) -> int:
+    """How many transactions of that id were committed."""
+    position = groups.committed_positions(transactional_id, [counter]).get(counter)
+    return position.offset if position is not None else 0
+
+
+class KafkaProducer:
+    """begin -> send* -> commit | abort. Made, it has fenced older ones and what they left open is aborted."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        admin: KafkaAdmin,
+        transactional_id: str,
+        counter: TopicPartition,
+        groups: Groups,
+    ) -> None:
+        self.transactional_id = transactional_id
+        self._admin, self._groups, self._counter = admin, groups, counter
+        self._clock = SystemClock()
+        self._positions: dict[str, dict[TopicPartition, Position]] = {}
+        self._sent: set[TopicPartition] = set()
+        self._is_open = False
+        self._failure: LogError | None = None
+        self._refused: tuple[TopicPartition, KafkaError] | None = None  # the first record that was not delivered
+        admin.create_topic(counter.topic, 1, {"cleanup.policy": "compact"})
+        self._client = KafkaClient(
+            {**connection.producer(transactional_id), "on_delivery": self._undelivered}, logger=LOGGER
+        )
+        try:
+            self._repeat(self._client.init_transactions, INIT_S)
+        except KafkaException as error:
+            raise errors.failure(errors.of(error), f"producer {transactional_id} cannot start") from error
+        self._sequence = committed_sequence(groups, transactional_id, counter)
+
+    def begin(self) -> None:
+        self._check()
+        if self._is_open:
+            raise LogError(f"producer {self.transactional_id}: a transaction is open already")
+        self._guard(self._client.begin_transaction)
+        self._is_open, self._positions, self._sent, self._refused = True, {}, set(), None
+
+    def send(self, tp: TopicPartition, records: pa.RecordBatch) -> None:
+        self._check_open()
+        self._admin.check_partition(tp)
+        conform(records)
+        self._sent.add(tp)
+        produce = partial(self._client.produce, tp.topic, partition=tp.partition)
+        for start in range(0, records.num_rows, _SERVE_ROWS):
+            try:
+                send_all(records.slice(start, _SERVE_ROWS), partial(self._produce, produce, tp))
+            except KafkaException as error:
+                self._fail(error, tp)
+            self._client.poll(0)
+
+    def send_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
+        self._check_open()
+        for tp in positions:
+            self._admin.check_partition(tp)
+        self._positions.setdefault(group, {}).update(positions)
+
+    def attach_redo(self, payload: bytes) -> None:
+        self._check_open()
+        raise LogError("Kafka keeps no redo; state comes back from changelogs")
+
+    def commit(self) -> int:
+        self._check_open()
+        sequence = self._sequence + 1
+        count = {self._counter: Position(sequence, f"seq={sequence}")}
+        self._positions.setdefault(self.transactional_id, {}).update(count)
+        try:
+            for group, positions in self._positions.items():
+                offsets = [KafkaPartition(t, p, o.offset, o.metadata) for (t, p), o in positions.items()]
+                metadata = self._groups.group_metadata(group)
+                self._repeat(partial(self._client.send_offsets_to_transaction, offsets, metadata), COMMIT_S)
+            self._client.flush(CALL_S)
+            ends = self._ends()
+            self._repeat(self._client.commit_transaction, COMMIT_S)
+        except KafkaException as error:
+            self._fail(error)
+        self._is_open, self._sequence = False, sequence
+        self._await_visible(ends)
+        return sequence
+
+    def _ends(self) -> dict[TopicPartition, int]:
+        """Where partitions end with what was just written."""
+        try:
+            return self._admin.written_offsets(sorted(self._sent))
+        except LogError:  # only needed to know when readers see it
+            return {}
+
+    def _await_visible(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Brokers answer a commit before readers see it. Not for ever: another's open transaction may hide what is behind it."""
+        limit = self._clock.now_ms() + VISIBLE_MS
+        hidden = sorted(ends)
+        with suppress(LogError):  # it is committed, whoever sees it when
+            while hidden and self._clock.now_ms() < limit:
+                seen = self._admin.end_offsets(hidden)
+                hidden = [tp for tp in hidden if seen.get(tp, ends[tp]) < ends[tp]]
+                if hidden:
+                    self._client.poll(0.002)
+
+    def abort(self) -> None:
+        self._check_open()
+        self._abort()
+
+    def close(self) -> None:
+        """What is open is aborted; without brokers it is left to them."""
+        if self._failure is None and self._is_open:
+            with suppress(LogError):
+                self._abort()
+        self._failure = self._failure or LogError(f"producer {self.transactional_id} is of no more use: closed")
+        with suppress(KafkaException):
+            self._client.purge(in_queue=True, in_flight=True)
+
+    # -- calls of the client
+
+    def _produce(
+        self,
+        produce: Callable[..., None],
+        tp: TopicPartition,
+        *,
+        value: bytes | None,
+        key: bytes | None,
+        timestamp: int,
+        headers: list[tuple[str, bytes | None]] | None = None,
+    ) -> None:
+        """One record; waits while the client's queue is full."""
+        more = {} if headers is None else {"headers": headers}
+        try:
+            produce(value=value, key=key, timestamp=timestamp, **more)
+            return
+        except BufferError:
+            limit = self._clock.now_ms() + SEND_S * 1000
+        while True:
+            self._client.poll(0.05)
+            try:
+                produce(value=value, key=key, timestamp=timestamp, **more)
+                return
+            except BufferError as error:
+                if self._clock.now_ms() > limit:
+                    raise self._give_up(
+                        LogUnavailable(f"{tp}: brokers have taken nothing for {SEND_S:.0f} s")
+                    ) from error
+
+    def _undelivered(self, error: KafkaError, message: Message) -> None:
+        """Called for records that the brokers did not take, from within other calls."""
+        if error is not None and self._refused is None and error.code() != KafkaError._PURGE_QUEUE:
+            self._refused = TopicPartition(message.topic(), message.partition()), error
+
+    def _repeat(self, call: Callable[[float], None], seconds: float) -> None:
+        """A call again and again while the client says that this helps and there is time."""
+        limit = self._clock.now_ms() + seconds * 1000
+        while True:
+            try:
+                call(CALL_S)
+                return
+            except KafkaException as error:
+                failed = errors.of(error)
+                again = failed.retriable() or failed.code() == KafkaError._TIMED_OUT
+                if failed.fatal() or failed.txn_requires_abort() or not again or self._clock.now_ms() > limit:
+                    raise
+                self._client.poll(0.05)
+
+    def _guard(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except KafkaException as error:
+            self._fail(error)
+
+    # -- the three branches
+
+    def _fail(self, error: KafkaException, tp: TopicPartition | None = None) -> None:
+        """Ends the transaction, or the producer; always raises."""
+        failed = errors.of(error)
+        named = self._named(failed, tp)
+        if isinstance(named, Fenced) or failed.fatal():
+            raise self._give_up(named) from error
+        if failed.txn_requires_abort() or isinstance(named, RecordRefused | TopicMissing):
+            self._abort()
+            known = isinstance(named, RecordRefused | TopicMissing)
+            raise self._give_up(named if known else TransactionAborted(str(named))) from error
+        raise self._give_up(LogUnavailable(f"{named}; whether the transaction was committed is not known")) from error
+
+    def _named(self, failed: KafkaError, tp: TopicPartition | None) -> LogError:
+        """What the record that was not delivered says tells more than that one was not."""
+        cause = failed
+        if self._refused is not None and not failed.fatal():
+            tp, cause = self._refused
+        what = f"producer {self.transactional_id}" if tp is None else f"producer {self.transactional_id}, {tp}"
+        named = errors.failure(cause, what)
+        named.partition = tp
+        if isinstance(named, TopicMissing) and tp is not None:
+            self._admin.forget(tp.topic)
+        return named
+
+    def _give_up(self, error: LogError) -> LogError:
+        self._failure, self._is_open = error, False
+        return error
+
+    def _abort(self) -> None:
+        """What is not aborted in time the next producer of this id aborts."""
+        self._is_open = False
+        try:
+            self._repeat(self._client.abort_transaction, ABORT_S)
+        except KafkaException as error:
+            raise self._give_up(self._named(errors.of(error), None)) from error
+
+    def _check_open(self) -> None:
+        self._check()
+        if not self._is_open:
+            raise LogError(f"producer {self.transactional_id}: no transaction is open")
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise type(self._failure)(str(self._failure))

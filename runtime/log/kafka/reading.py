@@ -1,0 +1,139 @@
+"""Readers of a Kafka log: any number of positions served by one consumer of the instance, the restore consumer.
+
+Lanes and restoration read through it in chunks. A partition that is read on stays assigned, so that the next chunk is there
+already; of two readers at different places of one partition, each begins anew when it is its turn.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from runtime.clock import SystemClock
+from runtime.errors import LogError, LogUnavailable
+from runtime.log.base import EARLIEST, LATEST, RawBatch, TopicPartition
+from runtime.log.kafka.admin import TIMEOUT_S, KafkaAdmin
+from runtime.log.kafka.fetching import Cursor, FetchClient
+
+PARTITIONS_MAX = 64  # read on in the background at a time
+IDLE_MS = 10_000  # one that nobody asks for is given up after so long
+WAIT_MS = 20  # a fetch that waits longer at a broker would hold up the next partition that is asked for
+
+
+class SharedReading:
+    """The one consumer behind all readers. Any thread; one at a time."""
+
+    def __init__(self, admin: KafkaAdmin, make_client: Callable[[], FetchClient]) -> None:
+        self.admin = admin
+        self._make_client = make_client
+        self._client: FetchClient | None = None  # made when first needed
+        self._lock = threading.Lock()  # guards the client and the order of use
+        self._used: OrderedDict[TopicPartition, int] = OrderedDict()
+        self._clock = SystemClock()
+
+    def read(self, tp: TopicPartition, offset: int, max_records: int, max_bytes: int) -> tuple[RawBatch | None, int]:
+        """The next records from an offset (None at the end), and the offset after them, or after what is no record."""
+        assert max_records > 0, "a read asks for at least one record"
+        with self.client() as client:
+            cursor = client.cursors.get(tp)
+            if cursor is None or cursor.position != offset or cursor.error is not None:
+                if self.admin.end_offset(tp) <= offset:
+                    return None, offset
+                cursor = client.start(tp, offset)
+            self._touch(client, tp)
+            return self._next(client, cursor, max_records, max_bytes)
+
+    @contextmanager
+    def client(self) -> Iterator[FetchClient]:
+        """The consumer, for whoever needs it; others wait meanwhile."""
+        with self._lock:
+            if self._client is None:
+                self._client = self._make_client()
+            yield self._client
+
+    def forget(self, topic: str) -> None:
+        """The topic is gone, and one of the same name would be another."""
+        with self._lock:
+            if self._client is not None:
+                self._client.stop([tp for tp in self._client.cursors if tp.topic == topic])
+
+    def close(self) -> None:
+        with self._lock:
+            if self._client is not None:
+                self._client.close()
+                self._client = None
+
+    def _next(
+        self, client: FetchClient, cursor: Cursor, max_records: int, max_bytes: int
+    ) -> tuple[RawBatch | None, int]:
+        client.pump()
+        batch = self._first(cursor, max_records, max_bytes)
+        if batch is None:
+            end = self.admin.end_offset(cursor.tp)
+            limit = self._clock.now_ms() + TIMEOUT_S * 1000
+            while batch is None and cursor.position < end:
+                self._check(client, cursor)
+                client.pump(WAIT_MS / 1000)
+                batch = self._first(cursor, max_records, max_bytes)
+                if batch is None and self._clock.now_ms() > limit:
+                    raise LogUnavailable(f"{cursor.tp}: nothing arrives from offset {cursor.position} on")
+        return batch, cursor.position
+
+    def _check(self, client: FetchClient, cursor: Cursor) -> None:
+        if cursor.error is not None:
+            client.stop([cursor.tp])
+            raise cursor.error
+
+    @staticmethod
+    def _first(cursor: Cursor, max_records: int, max_bytes: int) -> RawBatch | None:
+        """The next batch with rows; those without only move the position."""
+        while (batch := cursor.take(max_records, max_bytes)) is not None:
+            if batch.records.num_rows:
+                return batch
+        return None
+
+    def _touch(self, client: FetchClient, tp: TopicPartition) -> None:
+        now = self._clock.now_ms()
+        self._used[tp] = now
+        self._used.move_to_end(tp)
+        while self._used:
+            oldest, used = next(iter(self._used.items()))
+            if len(self._used) <= PARTITIONS_MAX and now - used <= IDLE_MS:
+                break
+            del self._used[oldest]
+            client.stop([oldest])
+
+
+class KafkaReader:
+    """One read position."""
+
+    def __init__(self, reading: SharedReading, tp: TopicPartition, offset: int) -> None:
+        self.tp = tp
+        self._reading = reading
+        self._position = 0
+        reading.admin.check_partition(tp)
+        self.seek(offset)
+
+    @property
+    def position(self) -> int:
+        return self._position
+
+    def seek(self, offset: int) -> None:
+        self._position = resolve(self._reading.admin, self.tp, offset)
+
+    def read(self, max_records: int, max_bytes: int) -> RawBatch | None:
+        batch, self._position = self._reading.read(self.tp, self._position, max_records, max_bytes)
+        return batch
+
+
+def resolve(admin: KafkaAdmin, tp: TopicPartition, offset: int) -> int:
+    """EARLIEST and LATEST as offsets."""
+    if offset == EARLIEST:
+        return admin.begin_offset(tp)
+    if offset == LATEST:
+        return admin.end_offset(tp)
+    if offset < 0:
+        raise LogError(f"{tp}: {offset} is no offset")
+    return offset

@@ -1,0 +1,25 @@
+"""What a target says about Kafka. No client here: projects are read without one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+# What FlowQL decides itself: another value would break a promise of the log.
+RESERVED = {
+    "bootstrap.servers", "metadata.broker.list", "client.id", "group.id", "transactional.id", "enable.idempotence",
+    "isolation.level", "enable.auto.commit", "enable.auto.offset.store", "enable.partition.eof", "auto.offset.reset",
+    "delivery.report.only.error", "acks", "request.required.acks",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSettings:
+    """options: of librdkafka, by its own names (`security.protocol`, `sasl.username`, `ssl.ca.location`, ...), for all clients.
+
+    bootstrap: host:port, several separated by commas. replication: of topics that are made; None leaves it to the brokers.
+    """
+
+    bootstrap: str
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold passwords
+    replication: int | None = None

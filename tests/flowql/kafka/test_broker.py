@@ -1,0 +1,62 @@
+"""The broker to try with, as people meet it: `flowql kafka up`, `status`, `down`."""
+
+import json
+
+import pytest
+
+from flowql.errors import CommandError
+from flowql.kafka import jars
+from flowql.kafka.broker import Broker
+from flowql.kafka.properties import server_properties
+from runtime.log.kafka.connection import answers
+from tests.flowql.cli.conftest import flowql
+
+__all__ = ["flowql"]
+
+
+@pytest.mark.kafka
+def test_up_status_down(flowql, kafka, tmp_path):
+    place = ("--dir", str(tmp_path / "broker"))
+    assert flowql("kafka", "status", *place).code == 1
+    up = flowql("kafka", "up", *place, "--port", "0")
+    try:
+        assert up.code == 0, up.err
+        bootstrap = up.out.strip()
+        said = json.loads(flowql("kafka", "status", *place, "-o", "json").out)
+        assert (said["running"], said["answers"], said["bootstrap"]) == (True, True, bootstrap)
+        again = flowql("kafka", "up", *place)
+        assert (again.code, again.out.strip()) == (0, bootstrap)
+        taken = flowql("kafka", "up", *place, "--port", "1")
+        assert taken.code == 1
+        assert "FQ5504" in taken.err
+        assert "stopped" in flowql("kafka", "down", *place).err
+        assert not answers(bootstrap)
+        assert "no broker" in flowql("kafka", "down", *place).err
+    finally:
+        Broker(tmp_path / "broker").kill()
+
+
+def test_another_process_with_its_number_is_not_taken_for_it(tmp_path):
+    here = {"pid": 1, "port": 1, "controller_port": 2, "started": 0.0}
+    (tmp_path / "broker.json").write_text(json.dumps(here))
+    assert Broker(tmp_path).running() is None
+    assert Broker(tmp_path).stop() is False
+
+
+def test_a_fetch_that_fails_leaves_nothing_and_says_what_was_said(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLOWQL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(
+        jars, "_fetch_command", lambda work: ["sh", "-c", f"mkdir {work}/jars; echo no route >&2; exit 1"]
+    )
+    with pytest.raises(CommandError, match="could not be fetched") as raised:
+        jars.kafka_jars()
+    assert raised.value.help == "no route"
+    assert jars.fetched_jars() is None
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_what_is_given_beats_what_the_broker_is_made_with(tmp_path):
+    text = server_properties(tmp_path, 1, 2, {"log.segment.bytes": "9", "auto.create.topics.enable": "true"})
+    lines = text.splitlines()
+    assert "log.segment.bytes=9" in lines
+    assert [line for line in lines if line.startswith("auto.create")] == ["auto.create.topics.enable=true"]

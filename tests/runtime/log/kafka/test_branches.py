@@ -1,0 +1,161 @@
+"""What becomes of a transaction for each kind of error, with a client that fails as it is told."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from runtime.errors import Fenced, LogDenied, LogError, LogUnavailable, RecordRefused, TopicMissing, TransactionAborted
+from runtime.log.base import Position, TopicPartition
+from runtime.log.kafka import producer as producers
+from runtime.log.kafka.connection import Connection
+from runtime.log.kafka.errors import failure
+from runtime.log.kafka.producer import KafkaProducer, sequence_partition
+from tests.runtime.log.records import batch
+
+A0 = TopicPartition("A", 0)
+COUNTER = sequence_partition("app")
+
+
+def error(code, *, fatal=False, retriable=False, abort=False):
+    return KafkaException(KafkaError(code, None, fatal, retriable, abort))
+
+
+class Client:
+    """Its calls fail with what stands in `fail` under their name, one after the other."""
+
+    made = ()
+
+    def __init__(self, config, logger=None):
+        self.config, self.fail, self.calls = config, {}, []
+        Client.made = (*Client.made, self)
+
+    def __getattr__(self, name):
+        def call(*args, **kwargs):
+            self.calls.append(name)
+            waiting = self.fail.get(name)
+            if waiting:
+                raise waiting.pop(0)
+            return 0
+
+        return call
+
+    def undelivered(self, code):
+        """A delivery report of a failed record."""
+        message = type("Message", (), {"topic": lambda self: "A", "partition": lambda self: 0})()
+        self.config["on_delivery"](KafkaError(code), message)
+
+
+class Admin:
+    def create_topic(self, name, partitions, config=None): ...
+    def check_partition(self, tp): ...
+    def forget(self, topic): ...
+    def written_offsets(self, tps):
+        return {}
+
+
+class Groups:
+    sequence = 4
+
+    def committed_positions(self, group, tps):
+        return {COUNTER: Position(self.sequence)}
+
+    def group_metadata(self, group):
+        return group
+
+
+@pytest.fixture
+def client(monkeypatch):
+    monkeypatch.setattr(producers, "KafkaClient", Client)
+    monkeypatch.setattr(producers, "COMMIT_S", 0.2)
+    producer = KafkaProducer(Connection("nowhere:1"), Admin(), "app", COUNTER, Groups())
+    client = Client.made[-1]
+    client.producer = producer
+    producer.begin()
+    producer.send(A0, batch([b"1"]))
+    return client
+
+
+def test_retriable_errors_are_tried_again(client):
+    client.fail = {
+        "send_offsets_to_transaction": [error(KafkaError.COORDINATOR_NOT_AVAILABLE, retriable=True)],
+        "commit_transaction": [error(KafkaError._TIMED_OUT), error(KafkaError.NOT_COORDINATOR, retriable=True)],
+    }
+    assert client.producer.commit() == Groups.sequence + 1
+    assert client.calls.count("commit_transaction") == 3
+    assert "abort_transaction" not in client.calls
+
+
+def test_an_aborted_transaction_is_known_to_be(client):
+    client.fail = {"commit_transaction": [error(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, abort=True)]}
+    with pytest.raises(TransactionAborted):
+        client.producer.commit()
+    assert client.calls.count("abort_transaction") == 1
+    with pytest.raises(TransactionAborted):  # the next one is for a new producer
+        client.producer.begin()
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [(KafkaError.MSG_SIZE_TOO_LARGE, RecordRefused), (KafkaError.UNKNOWN_TOPIC_OR_PART, TopicMissing)],
+)
+def test_a_record_that_is_not_taken_says_why_the_transaction_was_aborted(client, code, kind):
+    client.undelivered(code)
+    client.fail = {"commit_transaction": [error(KafkaError._INCONSISTENT, abort=True)]}
+    with pytest.raises(kind, match="A-0") as raised:
+        client.producer.commit()
+    assert raised.value.partition == A0
+    assert client.calls.count("abort_transaction") == 1
+
+
+def test_a_commit_that_is_not_answered_ends_the_producer(client):
+    client.fail = {"commit_transaction": [error(KafkaError._TIMED_OUT)] * 100_000}
+    with pytest.raises(LogUnavailable, match="not known"):
+        client.producer.commit()
+    assert "abort_transaction" not in client.calls  # it may be committed
+    with pytest.raises(LogUnavailable, match="not known"):
+        client.producer.begin()
+
+
+@pytest.mark.parametrize("code", [KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH])
+def test_a_fenced_producer_is_at_its_end(client, code):
+    client.fail = {"commit_transaction": [error(code, fatal=True)]}
+    for call in (client.producer.commit, client.producer.begin, client.producer.abort):
+        with pytest.raises(Fenced):
+            call()
+    assert "abort_transaction" not in client.calls
+
+
+def test_another_fatal_error_leaves_the_outcome_open(client):
+    client.fail = {"commit_transaction": [error(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, fatal=True)]}
+    with pytest.raises(LogError) as raised:
+        client.producer.commit()
+    assert not isinstance(raised.value, Fenced | TransactionAborted | RecordRefused)
+
+
+def test_what_cannot_be_aborted_ends_the_producer(client, monkeypatch):
+    monkeypatch.setattr(producers, "ABORT_S", 0.1)
+    client.fail = {
+        "commit_transaction": [error(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, abort=True)],
+        "abort_transaction": [error(KafkaError._TIMED_OUT)] * 100_000,
+    }
+    with pytest.raises(LogError) as raised:
+        client.producer.commit()
+    assert not isinstance(raised.value, TransactionAborted)
+    with pytest.raises(LogError):
+        client.producer.begin()
+
+
+def test_a_full_queue_is_waited_for(client):
+    client.fail = {"produce": [BufferError("full")] * 3}
+    client.producer.send(A0, batch([b"2"]))
+    assert client.calls.count("produce") == 1 + 4
+    assert client.producer.commit() == Groups.sequence + 1
+
+
+def test_rights_and_absence_have_their_own_errors():
+    assert isinstance(failure(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), "x"), LogDenied)
+    assert isinstance(failure(KafkaError(KafkaError.SASL_AUTHENTICATION_FAILED), "x"), LogDenied)
+    away = failure(KafkaError(KafkaError._ALL_BROKERS_DOWN), "x")
+    assert isinstance(away, LogUnavailable)
+    assert away.retriable
