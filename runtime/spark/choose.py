@@ -1,0 +1,255 @@
+"""How each node of a query runs on Spark, and why: `choose`, `is_native`, `explain_lines`. No pyspark.
+
+A query runs natively when every node may; else it runs exactly: the runtime's own tasks inside Spark. Over topics records are
+decoded and encoded in Python either way, so there only an aggregation of one stream is worth the way to Java and back (see
+`flowql.bench.spark_overhead`), and what may fail stays with the runtime: dead letters are told in the pass that reads the records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from compiler.functions.spark_sql import lower
+from compiler.plan.explain import spec_text
+from compiler.plan.expr import Call, Column, Expr, walk
+from compiler.plan.logical import (
+    Aggregate,
+    Explode,
+    Filter,
+    Join,
+    Materialise,
+    Node,
+    Project,
+    Rekey,
+    Scan,
+    Sink,
+    Union,
+    walk_nodes,
+)
+from compiler.plan.schema import Schema
+from compiler.plan.topology import Plan, QueryPlan
+from compiler.plan.types import Kind, SqlType
+from compiler.plan.visit import exprs_of
+from runtime.spark.errors import SparkUnsupported
+from runtime.spark.native import aggregates
+from runtime.spark.settings import SparkSettings
+
+Mode = Literal["bounded", "streaming"]
+How = Literal["native", "stateless python", "stateful python", "batch only", "unsupported"]
+_STATELESS = (Scan, Project, Filter, Explode, Rekey, Union, Sink)
+_LATE = "late rows are judged row by row; `late_rows: none` in the target promises that there are none"
+_WATERMARK = "Spark's watermark is one for all partitions: those read more slowly would lose rows"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChoice:
+    """How one node runs. reason: why it is not native, or what of it is Python, or ""; differs: what may show differently though native, or ""."""
+
+    node: Node
+    how: How
+    reason: str = ""
+    differs: str = ""
+
+
+def choose(plan: Plan, query: QueryPlan, settings: SparkSettings, mode: Mode) -> list[NodeChoice]:
+    """A choice for each node, inputs first. Raises SparkUnsupported for what Spark cannot run in any way."""
+    nodes = list(walk_nodes(query.logical))
+    found = [_unsupported(n) for n in nodes]
+    for node, (reason, way_round) in zip(nodes, found, strict=True):
+        if reason:
+            raise SparkUnsupported(type(node.spec).__name__, reason, way_round, query=query.id)
+    rules = _Rules(settings, mode, nodes, len(query.subtopologies) == 1)
+    reasons = [rules.against(n) for n in nodes]
+    if not any(reasons):
+        return [NodeChoice(n, "native", _in_python(n), _differs(n)) for n in nodes]
+    if all(isinstance(n.spec, _STATELESS) for n in nodes) and not _reads_table(nodes):
+        return [NodeChoice(n, "stateless python", r or _SHARED) for n, r in zip(nodes, reasons, strict=True)]
+    first = next(n for n, r in zip(nodes, reasons, strict=True) if r)
+    shared = f"part of the task of {type(first.spec).__name__}"
+    return [NodeChoice(n, "stateful python", r or shared) for n, r in zip(nodes, reasons, strict=True)]
+
+
+_SHARED = "part of the runtime's fused kernel"
+
+
+def is_native(plan: Plan, query: QueryPlan, settings: SparkSettings, mode: Mode) -> bool:
+    """Whether the whole query is Spark's own operators."""
+    return all(c.how == "native" for c in choose(plan, query, settings, mode))
+
+
+def explain_lines(plan: Plan, query: QueryPlan, settings: SparkSettings, mode: Mode) -> list[str]:
+    """The plan as a tree, the sink on top: each node, how it runs, and why."""
+    choices = {id(c.node): c for c in choose(plan, query, settings, mode)}
+    return list(_tree(query.logical, choices, "", ""))
+
+
+def _tree(node: Node, choices: dict[int, NodeChoice], first: str, rest: str) -> Iterator[str]:
+    choice = choices[id(node)]
+    yield f"{first}[{choice.how}] {spec_text(node.spec)}"
+    bar = "│  " if len(node.inputs) > 1 else "   "
+    for note in (choice.reason, choice.differs and f"differs: {choice.differs}"):
+        if note:
+            yield f"{rest}{bar}{note}"
+    for i, child in enumerate(node.inputs):
+        last = i == len(node.inputs) - 1
+        yield from _tree(child, choices, f"{rest}{'└─ ' if last else '├─ '}", f"{rest}{'   ' if last else '│  '}")
+
+
+def _unsupported(node: Node) -> tuple[str, str]:
+    """(reason, way round), both empty for what Spark can run."""
+    from compiler.functions.registry import lookup, lookup_aggregate
+
+    for e in exprs_of(node.spec):
+        for name in (x.name for x in walk(e) if isinstance(x, Call)):
+            if lookup(name) is None:
+                return f"{name} is no built-in function, and Spark's workers do not know it", "run it on the runtime"
+    if isinstance(node.spec, Aggregate):
+        for call in node.spec.aggregates:
+            if lookup_aggregate(call.function) is None:
+                return (
+                    f"{call.function} is no built-in aggregate, and Spark's workers do not know it",
+                    "run it on the runtime",
+                )
+    return "", ""
+
+
+def _in_python(node: Node) -> str:
+    """Functions of a native node that run as the reference, in one Arrow UDF."""
+    without = [e for e in exprs_of(node.spec) if not isinstance(node.spec, Explode) and lower(e) is None]
+    names = sorted({x.name for e in without for x in walk(e) if isinstance(x, Call) and _unlowered(x)})
+    return f"{', '.join(names)} in an Arrow UDF of the reference" if without else ""
+
+
+def _unlowered(call: Call) -> bool:
+    """The call has no lowering even over plain columns."""
+    plain = (Column(a.type, "x") if isinstance(a, Call) else a for a in call.args)
+    return lower(replace(call, args=tuple(plain))) is None
+
+
+def _reads_table(nodes: Iterable[Node]) -> bool:
+    return any(isinstance(n.spec, Scan) and n.spec.kind == "table" for n in nodes)
+
+
+def _differs(node: Node) -> str:
+    if not isinstance(node.spec, Aggregate):
+        return ""
+    return "; ".join(filter(None, map(aggregates.differs, node.spec.aggregates)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """Why a node is not native under these settings; "" when it is."""
+
+    settings: SparkSettings
+    mode: Mode
+    nodes: Sequence[Node]
+    placed: bool  # the rows of a group come from one partition, in its order
+
+    def _of_topic(self) -> bool:
+        """Some source is a topic."""
+        return any(isinstance(n.spec, Scan) and n.spec.topic not in self.settings.files for n in self.nodes)
+
+    def _worth_it(self) -> bool:
+        """Over topics: one stream, aggregated, bounded."""
+        specs = [n.spec for n in self.nodes]
+        one = sum(isinstance(s, Scan) for s in specs) == 1 and any(isinstance(s, Aggregate) for s in specs)
+        return one and self.mode == "bounded" and not any(isinstance(s, (Explode, Union)) for s in specs)
+
+    def against(self, node: Node) -> str:
+        spec = node.spec
+        match spec:
+            case Scan():
+                return self._scan(spec, node.schema)
+            case Materialise():
+                return "a table with its changes is kept by the runtime's operator"
+            case Aggregate():
+                return self._aggregate(spec, node)
+            case Join():
+                return self._join(spec, node)
+            case Filter() if node.change != "append" and self.mode == "streaming":
+                return "a row of a table that stops passing must be removed; Spark would only stop writing it"
+            case Rekey() | Explode() if node.change != "append":
+                return "changes of a table under another key are kept by the runtime's operator"
+            case Explode(functions):
+                return self._explode([f.expr for f in functions])
+            case Sink() if spec.timestamp is not None:
+                return "the time of a record comes from a column of the result, which may be unfit"
+        return self._letters(node)
+
+    def _letters(self, node: Node) -> str:
+        """Over files a second pass tells dead letters; in a stream rows are read once, and over topics decoding is most of the work."""
+        if self.mode == "bounded" and not self._of_topic():
+            return ""
+        failing = [e for e in exprs_of(node.spec) if _can_fail(e)]
+        return "an expression may fail, and its dead letters come with the rows" if failing else ""
+
+    def _scan(self, spec: Scan, schema: Schema) -> str:
+        if spec.kind == "table":
+            return "a table's rows are the newest of each key, by their place in the topic"
+        if spec.topic not in self.settings.files:
+            return (
+                "" if self._worth_it() else "records of a topic are decoded by the runtime, and are quickest kept there"
+            )
+        if any(f.role in ("header", "pseudo", "window") for f in schema):
+            return "headers, positions and windows of records are not in files"
+        return ""
+
+    def _aggregate(self, spec: Aggregate, node: Node) -> str:
+        source = node.inputs[0]
+        if source.change != "append":
+            return "an aggregation over a table undoes what its rows were before"
+        if any(not groups(f.type) for f in source.schema.key):
+            return "Spark groups 0.0 and -0.0, maps and the like in its own way"
+        for call in spec.aggregates:
+            # Files have no places; behind a repartition the order of arrival is that of the runtime's merge.
+            placed = self.placed and self._of_topic()
+            if reason := aggregates.reason_against(call, bounded=self.mode == "bounded", placed=placed):
+                return reason
+            if any(lower(a) is None for a in call.args):
+                return f"an argument of {call.name} has no exact form in Spark SQL"
+        return self._window(spec) or self._letters(node)
+
+    def _window(self, spec: Aggregate) -> str:
+        if spec.window is None:
+            return ""
+        if spec.window.kind == "session":
+            return "sessions merge as ksqlDB's do, by the runtime's operator"
+        if spec.emit_final:
+            return "windows close by the stream time of their own partition"
+        if self.settings.late_rows != "none":
+            return _LATE
+        return _WATERMARK if self.mode == "streaming" else ""
+
+    def _join(self, spec: Join, node: Node) -> str:
+        if spec.shape == "stream-table":
+            return "each row meets the table as it was at its time"
+        if spec.shape != "stream-stream":
+            return "tables that change are joined by the runtime's operator"
+        if spec.kind != "inner":
+            return "unmatched rows come out as stream time passes, by the runtime's operator"
+        if any(not groups(f.type) for i in node.inputs for f in i.schema.key):
+            return "Spark compares 0.0 and -0.0, maps and the like in its own way"
+        if any(i.schema.window is not None for i in node.inputs):
+            return "windowed keys are joined by the runtime's operator"
+        if self.settings.late_rows != "none":
+            return _LATE
+        return _WATERMARK if self.mode == "streaming" else ""
+
+    def _explode(self, functions: Sequence[Expr]) -> str:
+        if all(isinstance(f, Call) and f.name == "EXPLODE" for f in functions):
+            return ""
+        return "of table functions only EXPLODE is Spark's"
+
+
+def groups(t: SqlType) -> bool:
+    """Whether Spark groups and joins values of the type as the reference does."""
+    if t.kind in (Kind.DOUBLE, Kind.MAP):
+        return False
+    return all(map(groups, (*t.args, *(f for _, f in t.fields))))
+
+
+def _can_fail(e: Expr) -> bool:
+    lowered = lower(e)
+    return lowered is None or lowered.fails is not None

@@ -1,0 +1,56 @@
+"""The one line of an exception of Spark that says what went wrong. No pyspark."""
+
+from __future__ import annotations
+
+import re
+
+from runtime.errors import RuntimeFailure
+from runtime.spark.log_errors import runtime_failure
+
+LENGTH_MAX = 400
+_PYTHON_END = re.compile(
+    r"^(?:[A-Za-z_][\w]*\.)*[A-Z]\w*(?:Error|Exception|Failure|Exit|Interrupt|Missing|Lost|Unsupported|Corrupt|Full)?: .+$"
+)
+_JAVA = re.compile(r"(?:Caused by: )?((?:[a-z][\w]*\.)+[A-Z][\w$]*): ?(.*)")
+_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] *(.*)")
+_WRAPPERS = ("Py4JJavaError", "SparkException", "StreamingQueryException", "PythonException")
+
+
+def cause_of(error: BaseException) -> str:
+    """What a person is told: the error behind Spark's, without stacks."""
+    known = runtime_failure(error)
+    if known is not None:
+        return f"{type(known).__name__}: {known}"
+    if isinstance(error, RuntimeFailure):
+        return _short(f"{type(error).__name__}: {error}".splitlines()[0])
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return _short(_python_line(lines) or _java_line(lines) or (lines[0] if lines else type(error).__name__))
+
+
+def _python_line(lines: list[str]) -> str:
+    """The last line of the last Python traceback in a text."""
+    starts = [i for i, line in enumerate(lines) if "Traceback (most recent call last)" in line]
+    if not starts:
+        return ""
+    for line in lines[starts[-1] + 1 :]:
+        if _PYTHON_END.match(line) and not line.startswith(("File ", "at ")):
+            return line
+    return ""
+
+
+def _java_line(lines: list[str]) -> str:
+    """The innermost cause that says something; of a condition such as [CANNOT_LOAD_STATE_STORE] its text."""
+    causes = [m for line in lines if (line.startswith("Caused by: ") or line is lines[0]) and (m := _JAVA.match(line))]
+    for found in reversed(causes):
+        name = found[1].rpartition(".")[2]
+        if found[2] and (name not in _WRAPPERS or found is causes[0]):
+            return f"{name}: {found[2]}"
+    for line in lines:
+        condition = _CONDITION.search(line)
+        if condition is not None:
+            return f"{condition[1]}: {condition[2]}"
+    return ""
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LENGTH_MAX else f"{text[: LENGTH_MAX - 3]}..."

@@ -1,0 +1,96 @@
+"""`plan.json`: what a Spark target runs, and which checkpoint of which definition each query has. No pyspark."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+from urllib.parse import quote
+
+from compiler.plan import codec
+from compiler.plan.topology import Plan
+from runtime.errors import StateError
+
+FILE = "plan.json"
+_FORMAT = 1
+How = Literal["exact", "native"]
+Form = Literal["stream", "batch"]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a query's results in the log came from.
+
+    definition: of the query when they were begun. run: identity of their checkpoint, or of the batch run. how: pinned with the
+    checkpoint, for what one way keeps the other cannot read.
+    """
+
+    definition: str
+    run: str
+    form: Form
+    how: How = "exact"
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """The plan and, by query id, what its results came from; a query that never ran has no record."""
+
+    plan: Plan = field(default_factory=Plan)
+    records: Mapping[str, Record] = field(default_factory=dict)
+
+    def recorded(self, query: str, record: Record | None) -> Deployed:
+        """The same with another record of a query, or none."""
+        others = {k: v for k, v in self.records.items() if k != query}
+        return replace(self, records=others if record is None else {**others, query: record})
+
+
+def new_run() -> str:
+    """An identity that no other checkpoint has."""
+    return os.urandom(8).hex()
+
+
+def checkpoint_of(state_dir: Path, query: str) -> Path:
+    """The folder of a query's checkpoint."""
+    return state_dir / "queries" / quote(query, safe="")
+
+
+def staging_of(state_dir: Path) -> Path:
+    """Where results wait for their commit; nothing in it outlives a run."""
+    return state_dir / "staged"
+
+
+def load(state_dir: Path) -> Deployed:
+    """What was deployed here; nothing yet is an empty plan. StateError for a file that is not ours."""
+    try:
+        said = json.loads((state_dir / FILE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return Deployed()
+    except ValueError as error:
+        raise StateError(f"{state_dir / FILE} is damaged: {error}") from error
+    if said.get("format") != _FORMAT:
+        raise StateError(f"{state_dir / FILE} is of another FlowQL (format {said.get('format')}, not {_FORMAT})")
+    return Deployed(codec.loads(json.dumps(said["plan"])), {k: Record(**v) for k, v in said["queries"].items()})
+
+
+def save(state_dir: Path, deployed: Deployed) -> None:
+    """Durably, at once: after a crash it is the old file or the new one."""
+    data = {
+        "format": _FORMAT,
+        "plan": json.loads(codec.dumps(deployed.plan)),
+        "queries": {k: asdict(r) for k, r in sorted(deployed.records.items())},
+    }
+    state_dir.mkdir(parents=True, exist_ok=True)
+    path = state_dir / f"{FILE}.new"
+    with path.open("w", encoding="utf-8") as file:
+        json.dump(data, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    path.replace(state_dir / FILE)
+    folder = os.open(state_dir, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

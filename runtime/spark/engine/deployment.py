@@ -1,0 +1,111 @@
+"""A deployment to a Spark target, before anything runs: what stands against it, what is thrown away, what is written. No pyspark."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Collection
+
+from compiler.plan import codec
+from compiler.plan.topology import InsertValues, Plan, QueryPlan
+from runtime.build.query import build_inserts, ensure_topics
+from runtime.log.base import Position, TopicPartition
+from runtime.spark.engine.checkpoints import REBUILD, check_fits
+from runtime.spark.engine.deployed import Deployed, Form, How, Record, new_run, save, staging_of
+from runtime.spark.engine.feeders import ensure_fed_topics, is_feeder, with_feeders
+from runtime.spark.engine.order import downstream, topics_written
+from runtime.spark.engine.site import Site
+from runtime.spark.errors import ResultsOfBatch, SparkFailure
+from runtime.spark.log_staging import clear
+from runtime.task import dead_letters
+
+
+def check(site: Site, before: Deployed, plan: Plan, form: Form) -> dict[str, SparkFailure]:
+    """Query -> why it cannot go on from what is kept of it. `form`: how it is to run."""
+    found: dict[str, SparkFailure] = {}
+    for query in with_feeders(plan, site.settings.files).queries:
+        record = before.records.get(query.id)
+        try:
+            if form == "stream":
+                check_fits(query, record, site.place(query.id), site.checkpoint(query.id))
+            elif record is not None and record.form == "stream" and site.place_of_record(query.id, record) is not None:
+                title = f"{query.id} has been running as a stream here, and a batch would take the place of its results"
+                raise ResultsOfBatch(title, help=f"leave out --bounded to go on with it; {REBUILD}")
+        except SparkFailure as failure:
+            found[query.id] = failure
+    return found
+
+
+def prepare(
+    site: Site, before: Deployed, plan: Plan, how: dict[str, How], *, form: Form, rebuild: Collection[str], now_ms: int
+) -> Deployed:
+    """Make the folders and the log what `plan` needs, and write `plan.json`. Nothing of it runs meanwhile.
+
+    rebuild: queries that begin anew; those that read them do, too. Batches always begin anew. how: of queries that begin.
+    """
+    ensure_fed_topics(plan, site.settings.files, site.log)
+    ensure_topics(plan, site.log)
+    whole = with_feeders(plan, site.settings.files)
+    site.log.create_topic(dead_letters.topic_name(site.application_id), 1)
+    fresh = downstream(whole, rebuild) if form == "stream" else {q.id for q in whole.queries}
+    for topic in sorted({t for q in whole.queries if q.id in fresh for t in topics_written(q)}):
+        _drop(site, whole, topic, fresh)
+    gone = [q for q in before.records if whole.query(q) is None]
+    for name in {*fresh, *gone}:
+        shutil.rmtree(site.checkpoint(name), ignore_errors=True)
+        clear(staging_of(site.state_dir), name)
+    for name in gone:
+        site.forget(name)
+    _write_inserts(site, plan, now_ms)
+    after = Deployed(plan, {q.id: _record(q, before, fresh, how.get(q.id, "exact"), form) for q in whole.queries})
+    save(site.state_dir, after)
+    return after
+
+
+def _record(query: QueryPlan, before: Deployed, fresh: Collection[str], how: How, form: Form) -> Record:
+    known = before.records.get(query.id)
+    if known is None or query.id in fresh:
+        return Record(query.definition, new_run(), form, how)
+    return known
+
+
+def _drop(site: Site, plan: Plan, topic: str, fresh: Collection[str]) -> None:
+    """Drop the results that are to be computed anew; they must be all there is in their topic."""
+    writers = [q for q in plan.queries if topic in topics_written(q)]
+    written = [q.id for q in writers if site.place(q.id) is not None]
+    owned = any(map(is_feeder, writers)) or any(s.topic == topic and s.query is not None for s in plan.sources)
+    if not written:
+        return
+    if not owned:
+        title = f"{', '.join(written)} writes into {topic}, which also holds records from outside"
+        raise SparkFailure(
+            f"{title}: its results cannot be taken out again", help="use a target with a data_dir of its own"
+        )
+    assert set(written) <= set(fresh), "who writes to the same topic begins anew, too"
+    site.drop_results(topic)
+
+
+def _write_inserts(site: Site, plan: Plan, now_ms: int) -> None:
+    """Rows of INSERT INTO ... VALUES, each written once: which ones were is committed with them."""
+    group = f"spark/{site.application_id}/inserts"
+    at = TopicPartition(dead_letters.topic_name(site.application_id), 0)
+    position = site.log.committed(group).get(at)
+    known = set(json.loads(position.metadata)) if position is not None else set()
+    wanted = {_digest(i): i for i in plan.inserts}
+    if wanted.keys() == known:
+        return
+    records = build_inserts(plan, [i for d, i in wanted.items() if d not in known], site.log, now_ms)
+    producer = site.log.producer(group)
+    try:
+        producer.begin()
+        for tp, batch in records:
+            producer.send(tp, batch)
+        producer.send_positions(group, {at: Position(0, json.dumps(sorted(wanted)))})
+        producer.commit()
+    finally:
+        producer.close()
+
+
+def _digest(insert: InsertValues) -> str:
+    return hashlib.sha256(json.dumps(codec.to_data(insert)).encode()).hexdigest()[:16]

@@ -1,0 +1,253 @@
+"""A project on Spark: one session, one stream or batch per query, one thread that looks after them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from compiler.plan.diff import QueryChange, diff_plans
+from compiler.plan.topology import Plan
+from runtime.clock import Clock, SystemClock
+from runtime.errors import RuntimeFailure
+from runtime.log.embedded.log import EmbeddedLog
+from runtime.spark.choose import is_native
+from runtime.spark.engine.checkpoint_state import reader
+from runtime.spark.engine.checkpoints import lag
+from runtime.spark.engine.deployed import Deployed, Form, How, load
+from runtime.spark.engine.deployment import check, prepare
+from runtime.spark.engine.feeders import refuse_streams_to_files, with_feeders
+from runtime.spark.engine.launcher import SparkLauncher
+from runtime.spark.engine.order import downstream, outside_topics, topics_read
+from runtime.spark.engine.site import Site
+from runtime.spark.engine.state import SparkSnapshot, pin, sequence_of
+from runtime.spark.engine.status import Rates, query_status
+from runtime.spark.engine.streams import RunningQuery
+from runtime.spark.engine.supervisor import Supervisor
+from runtime.spark.engine.thread import StepThread
+from runtime.spark.log_offsets import Offsets, bounds
+from runtime.spark.session import close_session, open_session, require_spark
+from runtime.spark.settings import SparkSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# continuous: streams that go on. caught up: streams that end where their input ends now. bounded: batches over all of it.
+Mode = Literal["continuous", "caught up", "bounded"]
+Progress = Callable[[dict[str, Any]], None]
+WAIT_S = 0.1
+
+
+class SparkInstance:
+    """The queries of a project on Spark, over an embedded log that this process holds.
+
+    Opening it starts nothing. `start` opens the session; deployments and questions may come from any thread.
+    """
+
+    def __init__(
+        self,
+        log_dir: Path,
+        state_dir: Path,
+        settings: SparkSettings,
+        application_id: str,
+        *,
+        mode: Mode = "continuous",
+        clock: Clock | None = None,
+    ) -> None:
+        require_spark()
+        log = EmbeddedLog(log_dir)
+        try:
+            log.hold(application_id)
+            self._deployed = load(state_dir)
+        except BaseException:
+            log.close()
+            raise
+        self.site = Site(log_dir.absolute(), state_dir.absolute(), log, application_id, settings)
+        self.mode: Mode = mode
+        self.fatal: BaseException | None = None
+        self._clock = clock or SystemClock()
+        self._spark: SparkSession | None = None
+        self._thread = StepThread(self._step, self._clock, self._died)
+        self._supervisor: Supervisor | None = None
+        self._launcher: SparkLauncher | None = None
+        self._rates = Rates()
+        self._epochs_before: dict[str, int] = {}
+
+    @property
+    def plan(self) -> Plan:
+        return self._deployed.plan
+
+    @property
+    def form(self) -> Form:
+        return "batch" if self.mode == "bounded" else "stream"
+
+    def start(self) -> None:
+        """Open the session; in continuous mode go on with what was deployed. Raises SparkFailure.
+
+        A query that cannot go on from what is kept of it is in state error until it is deployed with `rebuild`.
+        """
+        self._spark = open_session(self.site.settings, self.site.application_id, self.site.state_dir)
+        self._launcher = SparkLauncher(self._spark, self.site)
+        self._supervisor = Supervisor(self._launcher)
+        self._adopt(self._deployed)
+        self._epochs_before = self._epochs()
+        if self.mode == "continuous":
+            for name, failure in check(self.site, self._deployed, self.plan, "stream").items():
+                self._supervisor.queries[name].given_up(failure)
+            self._supervisor.run_continuously()
+        self._thread.start()
+
+    def deploy(self, plan: Plan, *, rebuild: bool = False) -> Sequence[QueryChange]:
+        """Make `plan` what runs. Queries whose kept state no longer fits are an error, or with `rebuild` computed anew."""
+        before = self._deployed
+        changes = diff_plans(before.plan, plan)
+        against = check(self.site, before, plan, self.form)
+        if not rebuild:
+            self._refuse(against)
+        how = self._how(plan)
+        with self._thread.between_steps():
+            touched = {c.query for c in changes if c.action in ("change", "remove", "priority")}
+            restarted = touched | downstream(with_feeders(plan, self.site.settings.files), against)
+            self._halt(restarted if self.form == "stream" else {q.id for q in before.plan.queries})
+            self._deployed = prepare(
+                self.site, before, plan, how, form=self.form, rebuild=set(against), now_ms=self._clock.now_ms()
+            )
+            self._adopt(self._deployed)
+        return changes
+
+    def catch_up(self) -> Callable[[], bool]:
+        """Process what there is now; the answer tells whether that is done."""
+        ends = self._outside_ends()
+        if self.mode == "continuous":
+            return lambda: self._reached(ends)
+        supervisor = self._running()
+        with self._thread.between_steps():
+            supervisor.run_once_over(self._launcher_plan(), batch=self.mode == "bounded")
+        return lambda: supervisor.finished
+
+    def run_until_caught_up(self, progress: Progress = lambda status: None) -> None:
+        """`catch_up`, waited for. progress: is given `status()` now and then. RuntimeFailure with what failed for good."""
+        done = self.catch_up()
+        while not done():
+            if self.fatal is not None:
+                raise RuntimeFailure(f"the instance is broken: {self.fatal}") from self.fatal
+            progress(self.status())
+            self._thread.wait(WAIT_S)
+        progress(self.status())
+        failed = [q for q in self._running().queries.values() if q.state == "error"]
+        if failed:
+            raise RuntimeFailure("; ".join(f"{q.plan.id}: {q.last_error}" for q in failed))
+
+    def snapshot(self) -> SparkSnapshot:
+        """What the queries keep, as of the last batch of each."""
+        assert self._spark is not None, "the instance was not started"
+        deployed = self._deployed
+        sequence = sequence_of(self.site, deployed)
+        return SparkSnapshot(pin(self.site, deployed), sequence, reader(self._spark, self.site, deployed.plan))
+
+    @property
+    def sequence(self) -> int:
+        """Another number after every commit of any query."""
+        return sequence_of(self.site, self._deployed)
+
+    def status(self) -> dict[str, Any]:
+        """`queries` of the public JSON of `status`."""
+        queries = [] if self._supervisor is None else list(self._supervisor.queries.values())
+        now_ms, found = self._clock.now_ms(), []
+        for running in queries:
+            entry = query_status(self.site, running, self._rates)
+            self._rates.add(running.plan.id, entry["records_in"], now_ms)
+            found.append(entry)
+        return {"queries": found}
+
+    @property
+    def commits(self) -> int:
+        """Epochs in the log since it was opened."""
+        return sum(n - self._epochs_before.get(run, 0) for run, n in self._epochs().items())
+
+    def stop(self) -> None:
+        """End streams, session and process; what is not committed is processed again after the next start."""
+        self._cancel()
+        self._thread.stop()
+        if self._supervisor is not None:
+            for running in self._supervisor.queries.values():
+                running.halt()
+        if self._spark is not None:
+            close_session(self._spark)
+            self._spark = None
+        self.site.log.close()
+
+    # -- inside
+
+    def _step(self, now_ms: int) -> int:
+        return self._running().run_once(now_ms)
+
+    def _cancel(self) -> None:
+        """A batch that is being computed ends now; it is computed again another time."""
+        if self.mode == "bounded" and self._spark is not None and not self._running().finished:
+            self._spark.sparkContext.cancelAllJobs()
+
+    def _died(self, error: BaseException) -> None:
+        self.fatal = self.fatal or error
+
+    def _running(self) -> Supervisor:
+        assert self._supervisor is not None, "the instance was not started"
+        return self._supervisor
+
+    def _launcher_plan(self) -> Plan:
+        assert self._launcher is not None, "the instance was not started"
+        return self._launcher.plan
+
+    def _how(self, plan: Plan) -> dict[str, How]:
+        """The way each query runs. Raises SparkUnsupported. Streams over topics are exact (`runtime.spark.choose` says why)."""
+        if self.form == "stream":
+            refuse_streams_to_files(plan, self.site.settings.files)
+        settings = replace(self.site.settings, files={})  # what stands for a topic is in the topic by then
+        native = {q.id: is_native(plan, q, settings, "bounded") for q in plan.queries}  # also for what it refuses
+        return {q: "native" if is_one and self.form == "batch" else "exact" for q, is_one in native.items()}
+
+    def _refuse(self, against: dict[str, Any]) -> None:
+        for failure in against.values():
+            raise failure
+
+    def _halt(self, queries: set[str]) -> None:
+        if self._supervisor is None:
+            return
+        for name, running in self._supervisor.queries.items():
+            if name in queries:
+                running.halt()
+
+    def _adopt(self, deployed: Deployed) -> None:
+        """Let the supervisor have the queries; those it runs already go on."""
+        if self._supervisor is None or self._launcher is None:
+            return
+        before = self._supervisor.queries
+        found = {}
+        whole = with_feeders(deployed.plan, self.site.settings.files)
+        for query in whole.queries:
+            running, record = before.get(query.id), deployed.records.get(query.id)
+            if running is None or running.stream is None or running.record != record:
+                running = RunningQuery(query, record)
+            running.plan = query
+            found[query.id] = running
+        self._launcher.plan = whole
+        self._supervisor.queries = found
+
+    def _epochs(self) -> dict[str, int]:
+        """How many epochs each run has in the log."""
+        places = [self.site.place_of_record(q, r) for q, r in self._deployed.records.items()]
+        return {p.run: p.next_epoch for p in places if p is not None}
+
+    def _outside_ends(self) -> Offsets:
+        known = self.site.log.topics()
+        return bounds(self.site.log, [t for t in outside_topics(self.plan) if t in known])[1]
+
+    def _reached(self, ends: Offsets) -> bool:
+        """Every query has read outside topics up to `ends`, and inside topics up to where they are."""
+        for running in self._running().queries.values():
+            first, after = bounds(self.site.log, topics_read(running.plan))
+            after |= {t: at for t, at in ends.items() if t in after}
+            if lag(self.site.positions(running.plan.id, running.record), first, after):
+                return False
+        return True

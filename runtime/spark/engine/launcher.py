@@ -1,0 +1,57 @@
+"""The supervisor's requests carried out by a session: each query in the pool of its priority, on its checkpoint."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compiler.plan.topology import Plan
+from runtime.spark.engine.checkpoints import NONE, lag
+from runtime.spark.engine.deployed import staging_of
+from runtime.spark.engine.order import outside_topics, topics_read
+from runtime.spark.engine.site import Site
+from runtime.spark.engine.streams import RunningQuery, Stream
+from runtime.spark.engine.supervisor import Pace
+from runtime.spark.engine.work import run_batch, start_stream
+from runtime.spark.log_offsets import bounds
+from runtime.spark.log_staging import clear
+from runtime.spark.session import in_pool
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class SparkLauncher:
+    """Implements `runtime.spark.engine.supervisor.Launcher`. `plan` is replaced at a deployment."""
+
+    def __init__(self, spark: SparkSession, site: Site) -> None:
+        self._spark, self._site = spark, site
+        self.plan = Plan()
+
+    def stream(self, query: RunningQuery, pace: Pace) -> Stream:
+        assert query.record is not None
+        self._use()
+        clear(staging_of(self._site.state_dir), query.plan.id)
+        with in_pool(self._spark, query.plan.priority):
+            return start_stream(self._spark, self._site, self.plan, query.plan, query.record, pace)
+
+    def batch(self, query: RunningQuery) -> None:
+        assert query.record is not None
+        self._use()
+        clear(staging_of(self._site.state_dir), query.plan.id)
+        span = bounds(self._site.log, topics_read(query.plan))
+        with in_pool(self._spark, query.plan.priority):
+            run_batch(self._spark, self._site, self.plan, query.plan, query.record, span)
+        self._site.note_inputs(query.plan.id, span[1])
+
+    def _use(self) -> None:
+        """Writers look up data sources in the session of their thread, which by default is none."""
+        sessions = self._spark._get_j_spark_session_class(self._spark._jvm)
+        sessions.setActiveSession(self._spark._jsparkSession)
+
+    def epoch(self, query: RunningQuery) -> int:
+        place = self._site.place_of_record(query.plan.id, query.record)
+        return NONE if place is None else place.next_epoch - 1
+
+    def behind(self, query: RunningQuery) -> int:
+        topics = set(topics_read(query.plan)) - outside_topics(self.plan)
+        return lag(self._site.positions(query.plan.id, query.record), *bounds(self._site.log, topics))

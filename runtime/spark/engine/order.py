@@ -1,0 +1,82 @@
+"""Queries over queries: who reads whose results, and so in which order they run. No pyspark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from compiler.plan.logical import Scan, Sink, walk_nodes
+from compiler.plan.topology import Plan, QueryPlan
+
+
+def topics_read(query: QueryPlan) -> tuple[str, ...]:
+    """Log topics a query reads, each once, in plan order."""
+    specs = (n.spec for n in walk_nodes(query.logical))
+    return tuple(sorted({s.topic for s in specs if isinstance(s, Scan)}))
+
+
+def topics_written(query: QueryPlan) -> tuple[str, ...]:
+    """Log topics a query writes; repartitions are not among them."""
+    specs = (n.spec for n in walk_nodes(query.logical))
+    return tuple(sorted({s.topic for s in specs if isinstance(s, Sink)}))
+
+
+def levels(queries: Sequence[QueryPlan]) -> list[list[QueryPlan]]:
+    """The queries so that each comes after those whose results it reads; those of one level do not depend on each other.
+
+    Queries that read each other in a circle share a level.
+    """
+    feeds = _feeds(queries)
+    waiting, done, found = list(queries), set[str](), list[list[QueryPlan]]()
+    while waiting:
+        ready = [q for q in waiting if feeds[q.id] <= done]
+        if not ready:  # a circle: the part of it that needs nothing else
+            reach = {q.id: _reach(q.id, feeds, done) for q in waiting}
+            least = min(len(r) for r in reach.values())
+            first = next(q for q in waiting if len(reach[q.id]) == least)
+            ready = [q for q in waiting if q.id in reach[first.id] | {first.id}]
+        found.append(ready)
+        done |= {q.id for q in ready}
+        waiting = [q for q in waiting if q.id not in done]
+    return found
+
+
+def is_circle(level: Sequence[QueryPlan]) -> bool:
+    """Some query of a level reads what it, or another of the level, writes."""
+    written = {t for q in level for t in topics_written(q)}
+    return any(written & set(topics_read(q)) for q in level)
+
+
+def downstream(plan: Plan, changed: Iterable[str]) -> set[str]:
+    """The queries `changed`, all that read their results, directly or not, and all that write to the same topics."""
+    found = set(changed)
+    while True:
+        topics = {t for q in plan.queries if q.id in found for t in topics_written(q)}
+        more = {q.id for q in plan.queries if topics & {*topics_read(q), *topics_written(q)}} - found
+        if not more:
+            return found
+        found |= more
+
+
+def outside_topics(plan: Plan) -> set[str]:
+    """Topics that are read and that no query of the plan writes."""
+    written = {t for q in plan.queries for t in topics_written(q)}
+    return {t for q in plan.queries for t in topics_read(q)} - written
+
+
+def _feeds(queries: Sequence[QueryPlan]) -> dict[str, set[str]]:
+    """Query -> the others whose results it reads."""
+    writers: dict[str, set[str]] = {}
+    for q in queries:
+        for topic in topics_written(q):
+            writers.setdefault(topic, set()).add(q.id)
+    return {q.id: {w for t in topics_read(q) for w in writers.get(t, ())} - {q.id} for q in queries}
+
+
+def _reach(query: str, feeds: Mapping[str, set[str]], done: set[str]) -> set[str]:
+    """All queries a query waits for."""
+    found: set[str] = set()
+    new = feeds[query] - done
+    while new:
+        found |= new
+        new = {f for n in new for f in feeds[n]} - done - found
+    return found

@@ -1,0 +1,86 @@
+"""What the queries of a Spark target keep, each at its last committed batch: read from the checkpoints when first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from compiler.plan.topology import QueryPlan, StoreSpec
+from runtime.errors import StateError
+from runtime.spark.engine.deployed import Deployed
+from runtime.spark.engine.site import Site
+from runtime.state.store import Key, Snapshot, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """A query and the batch at which it is asked."""
+
+    query: QueryPlan
+    batch: int
+
+    @property
+    def stores(self) -> list[StoreSpec]:
+        return [s for sub in self.query.subtopologies for op in sub.operators for s in op.stores]
+
+
+def sequence_of(site: Site, deployed: Deployed) -> int:
+    """How many batches all queries have committed: equal numbers mean that nothing was committed in between."""
+    places = (site.place_of_record(q.id, deployed.records.get(q.id)) for q in deployed.plan.queries)
+    return sum(p.next_epoch for p in places if p is not None)
+
+
+def pin(site: Site, deployed: Deployed) -> list[Pinned]:
+    """Where each query is now whose state can be read: streams of the exact way that have committed something."""
+    found = []
+    for query in deployed.plan.queries:
+        record = deployed.records.get(query.id)
+        place = site.place_of_record(query.id, record)
+        if record is not None and place is not None and (record.form, record.how) == ("stream", "exact"):
+            found.append(Pinned(query, place.next_epoch - 1))
+    return found
+
+
+class SparkSnapshot:
+    """Implements `runtime.state.store.Snapshot` over all queries. `read` opens the state of one; it is called at most once for each.
+
+    Spark keeps the last batches of a query (`spark.sql.streaming.minBatchesToRetain`), so pinned ones can be read for a while.
+    """
+
+    def __init__(self, queries: Sequence[Pinned], sequence: int, read: Callable[[Pinned], Snapshot]) -> None:
+        self.sequence = sequence
+        self._queries, self._read = queries, read
+        self._query_of: Mapping[str, Pinned] = {s.name: p for p in queries for s in p.stores}
+        self._open: dict[str, Snapshot] = {}
+
+    def stores(self) -> Sequence[StoreSpec]:
+        return [s for p in self._queries for s in p.stores]
+
+    def tasks(self) -> dict[str, dict[str, Any]]:
+        """Of the queries that were asked for so far."""
+        return {name: data for s in self._open.values() for name, data in s.tasks().items()}
+
+    def get(self, store: str, key: Key) -> Value | None:
+        return self._of(store).get(store, key)
+
+    def scan(
+        self, store: str, *, low: Key | None = None, high: Key | None = None, limit: int | None = None
+    ) -> Iterator[tuple[Key, Value]]:
+        return self._of(store).scan(store, low=low, high=high, limit=limit)
+
+    def rows_read(self) -> int:
+        return sum(s.rows_read() for s in self._open.values())
+
+    def close(self) -> None:
+        for snapshot in self._open.values():
+            snapshot.close()
+        self._open.clear()
+
+    def _of(self, store: str) -> Snapshot:
+        at = self._query_of.get(store)
+        if at is None:
+            raise StateError(f"there is no store {store} at this batch")
+        if at.query.id not in self._open:
+            self._open[at.query.id] = self._read(at)
+        return self._open[at.query.id]

@@ -1,0 +1,88 @@
+"""`status` of a Spark target: its queries as public JSON, live and from the folders alone. No pyspark."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from compiler.plan.topology import QueryPlan
+from runtime.errors import TopicMissing
+from runtime.spark.engine.checkpoints import lag
+from runtime.spark.engine.deployed import Record
+from runtime.spark.engine.order import topics_read
+from runtime.spark.engine.site import Site
+from runtime.spark.engine.streams import RunningQuery
+from runtime.spark.log_offsets import bounds
+
+RATE_MS = 10_000
+# How states of a query that has its turn later, or is through, look from outside: nothing is wrong with it.
+_SHOWN = {"waiting": "running", "done": "running"}
+
+
+class Rates:
+    """Records a second of each query over the last RATE_MS. Fed by who looks; one thread."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, deque[tuple[int, int]]] = {}
+
+    def add(self, query: str, records: int, now_ms: int) -> None:
+        """`records`: all so far."""
+        seen = self._seen.setdefault(query, deque())
+        if seen and records < seen[-1][1]:
+            seen.clear()  # it began anew
+        seen.append((now_ms, records))
+        while len(seen) > 2 and seen[0][0] < now_ms - RATE_MS:
+            seen.popleft()
+
+    def of(self, query: str) -> float:
+        seen = self._seen.get(query)
+        if not seen or seen[-1][0] == seen[0][0]:
+            return 0.0
+        return round((seen[-1][1] - seen[0][1]) * 1000 / (seen[-1][0] - seen[0][0]), 1)
+
+
+def query_status(site: Site, running: RunningQuery, rates: Rates) -> dict[str, Any]:
+    """One entry of `status` of a live instance."""
+    found = _entry(site, running.plan, running.record)
+    found["state"] = _SHOWN.get(running.state, running.state)
+    found["errors"] = running.errors
+    found["last_error"] = running.last_error or None
+    found["rate"] = rates.of(running.plan.id)
+    return found
+
+
+def stopped_status(site: Site, query: QueryPlan, record: Record | None) -> dict[str, Any]:
+    """One entry of `status` when nothing runs."""
+    return _entry(site, query, record)
+
+
+def _entry(site: Site, query: QueryPlan, record: Record | None) -> dict[str, Any]:
+    place = site.place_of_record(query.id, record)
+    counters: Mapping[str, int] = place.counters if place is not None else {}
+    return {
+        "id": query.id,
+        "state": "stopped",
+        "priority": query.priority,
+        "weight": query.weight,
+        "engine": "spark",
+        "lag": _lag(site, query, record),
+        "records_in": counters.get("records_in", 0),
+        "records_out": counters.get("records_appended", 0),
+        "dead_letters": counters.get("dead_letters", 0),
+        "late_records": counters.get("late", 0),
+        "errors": 0,
+        "last_error": None,
+        "batch": place.next_epoch - 1 if place is not None else None,
+        "rate": 0.0,
+        "form": record.form if record is not None else None,
+        "how": record.how if record is not None else None,
+    }
+
+
+def _lag(site: Site, query: QueryPlan, record: Record | None) -> int:
+    try:
+        first, after = bounds(site.log, topics_read(query))
+    except TopicMissing:  # deleted: the query's own error tells
+        return 0
+    return lag(site.positions(query.id, record), first, after)

@@ -1,0 +1,85 @@
+"""One query of an instance: what is being done for it now, how it failed, when it is tried again. No pyspark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from compiler.plan.topology import QueryPlan
+from runtime.spark.engine.causes import cause_of
+from runtime.spark.engine.deployed import Record
+
+BACKOFF_MS_MIN, BACKOFF_MS_MAX = 500, 30_000
+# waiting: its turn has not come. done: what there was is processed. failed: waits for its restart. error: given up.
+State = Literal["waiting", "running", "done", "failed", "error"]
+
+
+class Stream(Protocol):
+    """What is used of `pyspark.sql.streaming.StreamingQuery`."""
+
+    @property
+    def isActive(self) -> bool: ...
+
+    def exception(self) -> Exception | None: ...
+
+    def stop(self) -> None: ...
+
+
+@dataclass(slots=True)
+class RunningQuery:
+    """A deployed query. Changed by the supervising thread alone; others read.
+
+    errors: failures since the instance was opened. consecutive: without a batch in between; epoch: the log's when it last failed.
+    """
+
+    plan: QueryPlan
+    record: Record | None = None
+    state: State = "waiting"
+    stream: Stream | None = None
+    errors: int = 0
+    consecutive: int = 0
+    epoch: int = -1
+    resume_at_ms: int = 0
+    last_error: str = ""
+
+    @property
+    def settled(self) -> bool:
+        """There is nothing more to do for it in a run that ends."""
+        return self.state in ("done", "error")
+
+    def due(self, now_ms: int) -> bool:
+        """It may be started."""
+        return self.state == "waiting" or (self.state == "failed" and now_ms >= self.resume_at_ms)
+
+    def started(self, stream: Stream | None) -> None:
+        self.stream, self.state = stream, "running"
+
+    def ended(self) -> None:
+        """It has done what there was."""
+        self.stream, self.state, self.consecutive = None, "done", 0
+
+    def again(self) -> None:
+        """Its turn comes once more."""
+        if self.state != "error":
+            self.stream, self.state = None, "waiting"
+
+    def failed(self, error: BaseException, now_ms: int, epoch: int, *, tries_max: int | None) -> None:
+        """Try again later, each time twice as long, or give it up. epoch: how far its results are in the log."""
+        self.consecutive = 1 if epoch > self.epoch else self.consecutive + 1
+        self.epoch = max(epoch, self.epoch)
+        self.errors += 1
+        self.last_error = cause_of(error)
+        self.stream = None
+        self.state = "error" if tries_max is not None and self.consecutive >= tries_max else "failed"
+        self.resume_at_ms = now_ms + min(BACKOFF_MS_MAX, BACKOFF_MS_MIN << min(self.consecutive - 1, 10))
+
+    def given_up(self, error: BaseException) -> None:
+        """It cannot be started as it is."""
+        self.errors += 1
+        self.last_error, self.state = cause_of(error), "error"
+
+    def halt(self) -> None:
+        """Stop what runs; it can go on later."""
+        if self.stream is not None:
+            self.stream.stop()
+        self.stream = None

@@ -1,0 +1,118 @@
+"""Starts the queries of an instance, looks after them and brings back those that fail, each alone. No pyspark.
+
+A step like the runtime's: `run_once` is repeated by one thread. It blocks while Spark starts a stream or computes a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, Protocol
+
+from compiler.plan.topology import Plan
+from runtime.spark.engine.order import is_circle, levels
+from runtime.spark.engine.streams import RunningQuery, Stream
+
+TRIES_MAX = 3  # of a query in a run that is to end
+LOOK_MS = 50
+Pace = Literal["continuous", "available now"]
+
+
+class Launcher(Protocol):
+    """What Spark is asked for."""
+
+    def stream(self, query: RunningQuery, pace: Pace) -> Stream:
+        """Start the stream of a query on its checkpoint."""
+        ...
+
+    def batch(self, query: RunningQuery) -> None:
+        """Compute a query as a batch; returns when its results are in the log."""
+        ...
+
+    def epoch(self, query: RunningQuery) -> int:
+        """The last epoch of the query in the log, -1 for none."""
+        ...
+
+    def behind(self, query: RunningQuery) -> int:
+        """Records it has not processed of topics that queries here write."""
+        ...
+
+
+class Supervisor:
+    """What is to be done with the queries, and doing it. One thread repeats `run_once`; `queries` is replaced, never changed."""
+
+    def __init__(self, launcher: Launcher) -> None:
+        self._launcher = launcher
+        self._rounds: Sequence[Sequence[RunningQuery]] = ()
+        self.queries: Mapping[str, RunningQuery] = {}
+        self.doing: Literal["nothing", "continuous", "available now", "batch"] = "nothing"
+
+    def run_continuously(self) -> None:
+        """Every query has a stream that does not end."""
+        self.doing = "continuous"
+
+    def run_once_over(self, plan: Plan, *, batch: bool) -> None:
+        """Every query processes what there is, in the order in which they read each other; then nothing is done."""
+        self._rounds = [[self.queries[q.id] for q in level] for level in levels(plan.queries)]
+        for query in self.queries.values():
+            query.again()
+        self.doing = "batch" if batch else "available now"
+
+    @property
+    def finished(self) -> bool:
+        """What was to end has ended."""
+        return self.doing == "nothing"
+
+    def run_once(self, now_ms: int) -> int:
+        for query in self.queries.values():
+            self._look(query, now_ms)
+        if self.doing == "continuous":
+            for query in self.queries.values():
+                self._start(query, now_ms)
+        elif self.doing != "nothing":
+            self._next_round(now_ms)
+        return LOOK_MS
+
+    def _next_round(self, now_ms: int) -> None:
+        """Work on the first queries that are not through."""
+        for queries in self._rounds:
+            if not all(q.settled for q in queries):
+                for query in queries:
+                    self._start(query, now_ms)
+                return
+            if self.doing == "available now" and is_circle([q.plan for q in queries]):
+                behind = [q for q in queries if q.state == "done" and self._launcher.behind(q)]
+                for query in behind:  # what one of them wrote meanwhile
+                    query.again()
+                if behind:
+                    return
+        self.doing = "nothing"
+
+    def _look(self, query: RunningQuery, now_ms: int) -> None:
+        stream = query.stream
+        if stream is None or stream.isActive:
+            return
+        error = stream.exception()
+        if error is not None:
+            self._failed(query, error, now_ms)
+        elif self.doing == "continuous":
+            query.again()  # somebody stopped it
+        else:
+            query.ended()
+
+    def _start(self, query: RunningQuery, now_ms: int) -> None:
+        if not query.due(now_ms):
+            return
+        query.started(None)
+        try:
+            if self.doing == "batch":
+                self._launcher.batch(query)
+                query.ended()
+            else:
+                pace: Pace = "continuous" if self.doing == "continuous" else "available now"
+                query.started(self._launcher.stream(query, pace))
+        except Exception as error:  # of this query alone; its status tells
+            self._failed(query, error, now_ms)
+
+    def _failed(self, query: RunningQuery, error: BaseException, now_ms: int) -> None:
+        tries = None if self.doing == "continuous" else TRIES_MAX
+        query.failed(error, now_ms, self._launcher.epoch(query), tries_max=tries)

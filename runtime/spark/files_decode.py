@@ -1,0 +1,190 @@
+"""Rows of files as rows of a source, in Spark's Python workers. No pyspark.
+
+JSON lines and CSV rows are read by the runtime's own JSON decoder, so they mean what the same record in a topic means, and bad
+ones are dead letters with the same codes. Columns of Parquet files have types already; only their time can be bad.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from compiler.plan.logical import Format, Scan, Sink
+from compiler.plan.schema import Schema
+from compiler.plan.topology import SourceDef, scan_of
+from compiler.plan.types import arrow_type
+from runtime.batch import INSERT, Batch
+from runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
+from runtime.operators.base import NO_STATE, DeadLetter, RunContext
+from runtime.operators.decode import BAD_TIME, NULL_KEY, Decoder, time_reader
+from runtime.operators.encode import Encoder
+from runtime.output.partitioner import split
+from runtime.spark.shapes import DEAD, EMITTED, SINK, to_ipc
+from runtime.task.dead_letters import LocatedDeadLetter, encode
+
+NOWHERE = -1  # partition and offset of a row that is in no topic
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """Good rows of one batch in the roles of the source, and why others are not; `letters` lie in `raw`."""
+
+    rows: Batch
+    letters: Sequence[DeadLetter]
+    raw: RawBatch
+
+
+class FileDecoder:
+    """Decodes rows of one source's files. Holds no data."""
+
+    def __init__(self, source: SourceDef) -> None:
+        self.source = source
+        self.flat = Schema(tuple(replace(f, role="value") for f in source.schema))  # a file has no separate key
+        scan = Scan(
+            source.name, source.topic, "stream", Format("NONE"), Format("JSON"), source.timestamp, declared=self.flat
+        )
+        self._decoder = Decoder(scan, self.flat)
+        self._time = None
+        if source.timestamp is not None:
+            field = source.schema.get(source.timestamp.column)
+            assert field is not None, "the compiler checks that the timestamp column is declared"
+            self._time = (source.schema.names.index(field.name), time_reader(field.type, source.timestamp.pattern))
+
+    def lines(self, lines: pa.Array, times: pa.Array) -> Decoded:
+        """JSON documents, with the times of their files."""
+        raw = self._raw(lines, times)
+        run = RunContext(NO_STATE)
+        rows = self._decoder.decode(raw, run)
+        return self._with_keys(rows, run.dead_letters, raw)
+
+    def columns(self, columns: Sequence[pa.Array], times: pa.Array) -> Decoded:
+        """Columns of `arrow_type` in the order of the source."""
+        n = len(times)
+        rowtime = np.array(times.to_numpy(zero_copy_only=False), np.int64)
+        letters: list[DeadLetter] = []
+        if self._time is not None:
+            at, read = self._time
+            column = columns[at]
+            values = column.to_pylist() if pa.types.is_string(column.type) else column.view(pa.int64()).to_pylist()
+            for i, value in enumerate(values):
+                try:
+                    rowtime[i] = -1 if value is None else read(value)
+                except (ValueError, ArithmeticError):
+                    rowtime[i] = -1
+            bad = np.flatnonzero(rowtime < 0)
+            letters = [DeadLetter(int(i), BAD_TIME, self._bad_time(values[i])) for i in bad]
+        arrow = pa.RecordBatch.from_arrays(
+            list(columns), schema=pa.schema([pa.field(f.name, arrow_type(f.type)) for f in self.flat])
+        )
+        batch = Batch(self.flat, arrow=arrow, rowtime=rowtime, op=np.full(n, INSERT, np.int8), seq=np.arange(n))
+        raw = self._raw(pa.nulls(n, pa.binary()), times)
+        if letters:
+            batch = batch.take(np.flatnonzero(rowtime >= 0))
+        return self._with_keys(batch, letters, raw)
+
+    def _bad_time(self, value: Any) -> str:
+        column = self.source.timestamp.column if self.source.timestamp else ""
+        return f"timestamp column {column} cannot be used: {'it is NULL' if value is None else value}"
+
+    def _raw(self, lines: pa.Array, times: pa.Array) -> RawBatch:
+        n = len(lines)
+        nowhere = pa.array(np.full(n, NOWHERE, np.int64))
+        headers = pa.nulls(n, RECORD_SCHEMA.field("headers").type)
+        arrays = [nowhere, times.cast(pa.int64()), pa.nulls(n, pa.binary()), lines, headers]
+        records = pa.RecordBatch.from_arrays(arrays, schema=RECORD_SCHEMA)
+        return RawBatch(TopicPartition(self.source.topic, NOWHERE), records, NOWHERE, records.nbytes)
+
+    def _with_keys(self, rows: Batch, letters: Sequence[DeadLetter], raw: RawBatch) -> Decoded:
+        """A row of a table needs a key."""
+        if self.source.kind == "table" and self.source.schema.key and len(rows):
+            keys = [rows.column(f.name) for f in self.source.schema.key]
+            missing = np.array([all(v is None for v in key) for key in zip(*keys, strict=True)])
+            if missing.any():
+                seqs = rows.seq[missing].tolist()
+                letters = [*letters, *(DeadLetter(s, NULL_KEY, "a record of a table needs a key") for s in seqs)]
+                rows = rows.take(np.flatnonzero(~missing))
+        return Decoded(rows.select(self.source.schema), letters, raw)
+
+
+@lru_cache(maxsize=64)
+def decoder_of(source: SourceDef) -> FileDecoder:
+    """The decoder of a source, made once per worker."""
+    return FileDecoder(source)
+
+
+def csv_lines(batch: pa.RecordBatch, names: Sequence[str], booleans: frozenset[str]) -> pa.Array:
+    """Columns of texts as JSON documents; the JSON reader takes numbers as texts, but no booleans."""
+    columns = {name: batch.column(name).to_pylist() for name in names}
+    for name in booleans & columns.keys():
+        columns[name] = [_boolean(v) for v in columns[name]]
+    rows = zip(*columns.values(), strict=True)
+    return pa.array([orjson.dumps(dict(zip(columns, row, strict=True))) for row in rows], pa.binary())
+
+
+def _boolean(text: str | None) -> bool | str | None:
+    known = {"true": True, "false": False}
+    return None if text is None else known.get(text.strip().lower(), text)
+
+
+class Emitter:
+    """Decoded rows as EMITTED rows for the source's topic, by one Spark task."""
+
+    def __init__(self, source: SourceDef, partitions: int, query: str, task: int) -> None:
+        self._topic, self._partitions, self._query, self._task = source.topic, partitions, query, task
+        sink = Sink(source.name, source.topic, source.kind, source.key_format, source.value_format)
+        self._encoder = Encoder(sink, source.schema)
+        self._seq = 0
+
+    def emit(self, decoded: Decoded) -> pa.RecordBatch:
+        rows: list[dict[str, Any]] = []
+        if len(decoded.rows):
+            for partition, records in split(self._encoder.encode(decoded.rows), self._partitions, self._task):
+                rows.append(self._row(SINK, self._topic, partition, records))
+        if decoded.letters:
+            located = [LocatedDeadLetter(d, decoded.raw, d.seq) for d in decoded.letters]
+            rows.append(self._row(DEAD, self._query, 0, encode(self._query, located)))
+        return pa.RecordBatch.from_pylist(rows, schema=EMITTED)
+
+    def _row(self, kind: str, topic: str, partition: int, records: pa.RecordBatch) -> dict[str, Any]:
+        self._seq += 1
+        return {
+            "kind": kind,
+            "topic": topic,
+            "partition": partition,
+            "source": self._task,
+            "seq": self._seq,
+            "ipc": to_ipc(records),
+        }
+
+
+@lru_cache(maxsize=64)
+def topic_decoder(source: SourceDef) -> Decoder:
+    """Decodes records of the source's topic, all columns."""
+    return Decoder(scan_of(source), source.schema)
+
+
+def topic_rows(source: SourceDef, raw: RawBatch) -> Batch:
+    """The rows of records; those that cannot be read are left out (whoever reads the topic in a query notes them)."""
+    return topic_decoder(source).decode(raw, RunContext(NO_STATE))
+
+
+@lru_cache(maxsize=64)
+def _text_encoder(schema: Schema) -> Encoder:
+    return Encoder(Sink("files", "files", "stream", Format("NONE"), Format("JSON")), schema)
+
+
+def json_texts(schema: Schema, columns: Sequence[pa.Array]) -> pa.Array:
+    """Columns of `arrow_type` as JSON documents, all in the value."""
+    flat = Schema(tuple(replace(f, role="value") for f in schema))
+    n = len(columns[0])
+    arrow = pa.RecordBatch.from_arrays(
+        list(columns), schema=pa.schema([pa.field(f.name, arrow_type(f.type)) for f in flat])
+    )
+    batch = Batch(flat, arrow=arrow, rowtime=np.zeros(n, np.int64), op=np.full(n, INSERT, np.int8), seq=np.arange(n))
+    return _text_encoder(flat).encode(batch).column("value").cast(pa.string())

@@ -1,0 +1,129 @@
+"""Results into files: a topic's records as rows of Parquet, JSON lines or CSV, bounded and streaming.
+
+`rows_of_topic` makes the rows, `final_rows` the state of a table from them, `write_files` and `stream_files` write. The columns
+are those of the source and ROWTIME in ms. JSON and CSV are written as `files` reads them (times in ms, bytes in base64).
+A stream only adds: of a table it writes every change, with ROWDELETED. Spark's file sink keeps the list of complete batches in
+`_spark_metadata` of the folder, so a reader that heeds it, as Spark does, sees each batch once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from compiler.plan.expr import ROWTIME
+from compiler.plan.schema import Field, Schema
+from compiler.plan.topology import SourceDef
+from compiler.plan.types import BIGINT, BOOLEAN, Kind
+from runtime.batch import DELETE
+from runtime.log.base import RawBatch, TopicPartition
+from runtime.spark.errors import FilesUnfit
+from runtime.spark.files_decode import json_texts, topic_rows
+from runtime.spark.native.frames import frame_ddl, from_spark, to_spark
+from runtime.spark.settings import TopicFiles
+from runtime.spark.shapes import from_ipc
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+TIME, DELETED = "ROWTIME", "ROWDELETED"
+_OFFSET, _DELETED = "__offset", "__deleted"
+_NESTED = (Kind.ARRAY, Kind.MAP, Kind.STRUCT)
+
+
+def rows_of_topic(packed: DataFrame, source: SourceDef) -> DataFrame:
+    """A frame of the records in PACKED rows, with what `final_rows` needs. Records that cannot be read are left out."""
+    ddl = f"{frame_ddl(source.schema)}, `{_OFFSET}` BIGINT, `{_DELETED}` BOOLEAN"
+    return packed.mapInArrow(partial(_to_rows, source), ddl)
+
+
+def final_rows(rows: DataFrame, source: SourceDef) -> DataFrame:
+    """The last row of each key of a table that has not been deleted. Bounded rows only: a key's records are in one partition."""
+    keys = [_quoted(f.name) for f in source.schema if f.role in ("key", "window")]
+    last = rows.groupBy(*keys).agg(F.max_by(F.struct("*"), F.col(_OFFSET)).alias("last"))
+    return last.select("last.*").where(~F.col(_DELETED))
+
+
+def write_files(rows: DataFrame, source: SourceDef, files: TopicFiles) -> None:
+    """Write bounded rows, in place of what is in the folder. Of a table pass `final_rows`."""
+    frame = _shown(rows.where(~F.col(_DELETED)), source, files, deleted=False)
+    frame.write.format(_spark_format(files)).options(**_options(files)).mode("overwrite").save(files.path)
+
+
+def stream_files(rows: DataFrame, source: SourceDef, files: TopicFiles) -> DataStreamWriter:
+    """The stream writer that adds rows to the folder; the caller adds checkpoint, trigger and name, and starts it."""
+    is_table = source.kind == "table"
+    frame = _shown(rows if is_table else rows.where(~F.col(_DELETED)), source, files, deleted=is_table)
+    writer = frame.writeStream.format(_spark_format(files)).options(**_options(files)).outputMode("append")
+    return writer.option("path", files.path)
+
+
+def _spark_format(files: TopicFiles) -> str:
+    return "text" if files.format == "json" else files.format  # documents are made here
+
+
+def _options(files: TopicFiles) -> dict[str, str]:
+    return {**({"header": "true"} if files.format == "csv" else {}), **files.options}
+
+
+def _shown(rows: DataFrame, source: SourceDef, files: TopicFiles, *, deleted: bool) -> DataFrame:
+    """What is written: columns by name, ROWTIME, perhaps ROWDELETED; for JSON one text."""
+    schema = Schema(tuple(replace(f, role="value") for f in source.schema))
+    columns = [F.col(_quoted(f.name)) for f in schema]
+    for name, of, t, wanted in ((TIME, ROWTIME, BIGINT, True), (DELETED, _DELETED, BOOLEAN, deleted)):
+        if wanted and schema.get(name) is None:
+            schema = Schema((*schema, Field(name, t)))
+            columns.append(F.col(of).alias(name))
+    frame = rows.select(*columns)
+    if files.format == "json":
+        return frame.mapInArrow(partial(_to_json, schema), "value STRING")
+    return frame.select(*(_csv_column(source, files, f) for f in schema)) if files.format == "csv" else frame
+
+
+def _csv_column(source: SourceDef, files: TopicFiles, f: Field) -> Any:
+    if f.type.kind in _NESTED:
+        title = f"topic {source.topic} cannot be written to CSV files in {files.path}: column {f.name} is {f.type}"
+        raise FilesUnfit(title, help="write Parquet or JSON, or select the parts of the column")
+    column = F.col(_quoted(f.name))
+    if f.type.kind is Kind.TIMESTAMP:
+        return F.unix_millis(column.cast("timestamp")).alias(f.name)
+    if f.type.kind is Kind.DATE:
+        return F.unix_date(column).alias(f.name)
+    return F.base64(column).alias(f.name) if f.type.kind is Kind.BYTES else column
+
+
+def _quoted(column: str) -> str:
+    return "`" + column.replace("`", "``") + "`"
+
+
+# -- in workers
+
+
+def _to_rows(source: SourceDef, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        places = zip(*(batch.column(c).to_pylist() for c in ("topic", "partition", "next_offset")), strict=True)
+        for (topic, partition, next_offset), payload in zip(places, batch.column("ipc"), strict=True):
+            records = from_ipc(payload.as_buffer())
+            raw = RawBatch(TopicPartition(topic, partition), records, next_offset, records.nbytes)
+            yield _frame(source, raw)
+
+
+def _frame(source: SourceDef, raw: RawBatch) -> pa.RecordBatch:
+    rows = topic_rows(source, raw)
+    arrow = rows.arrow()
+    columns = [to_spark(arrow.column(i), f.type) for i, f in enumerate(source.schema)]
+    offsets = raw.records.column("offset").take(pa.array(rows.seq))
+    arrays = [*columns, pa.array(rows.rowtime), offsets, pa.array(rows.op == DELETE)]
+    return pa.RecordBatch.from_arrays(arrays, names=[*source.schema.names, ROWTIME, _OFFSET, _DELETED])
+
+
+def _to_json(schema: Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        columns = [from_spark(batch.column(i), f.type) for i, f in enumerate(schema)]
+        yield pa.RecordBatch.from_arrays([json_texts(schema, columns)], names=["value"])

@@ -1,0 +1,197 @@
+"""Positions in an embedded log as Spark's sources keep them: {"topic": {"0": 17}}, the next offset per partition. No pyspark.
+
+The same form as that of Spark's Kafka source, so checkpoints of both read alike.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from runtime.errors import LogError, OffsetOutOfRange, TopicMissing
+from runtime.log.base import EARLIEST, LATEST, RawBatch, TopicPartition
+from runtime.log.embedded.journal import find_generations
+from runtime.log.embedded.log import EmbeddedLog
+from runtime.log.files import DiskFiles
+
+Offsets = dict[str, dict[str, int]]
+READ_BYTES = 16 << 20  # per batch: Spark's Java side keeps a whole one
+
+_open_logs: dict[tuple[str, int, int, int], EmbeddedLog] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class LogRange:
+    """Offsets `start` (inclusive) to `end` (exclusive) of one partition."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def tp(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+def shared_log(path: str | os.PathLike[str]) -> EmbeddedLog:
+    """The log of a directory, opened once per process; it must exist. For Spark's Python workers, which live long.
+
+    A directory that was replaced by another one is opened anew.
+    """
+    directory = os.path.abspath(path)
+    if not find_generations(DiskFiles(), directory):
+        raise LogError(f"there is no log in {directory}")
+    status = os.stat(directory)
+    identity = (directory, os.getpid(), status.st_dev, status.st_ino)
+    log = _open_logs.get(identity)
+    if log is None:
+        log = _open_logs[identity] = EmbeddedLog(directory)
+    return log
+
+
+def begins(path: str | os.PathLike[str], topics: Collection[str]) -> Offsets:
+    """The first offset of each partition of these topics that is still there."""
+    return bounds(shared_log(path), topics)[0]
+
+
+def ends(path: str | os.PathLike[str], topics: Collection[str]) -> Offsets:
+    """The offset after the last committed record of each partition, as of one moment."""
+    return bounds(shared_log(path), topics)[1]
+
+
+def bounds(log: EmbeddedLog, topics: Collection[str]) -> tuple[Offsets, Offsets]:
+    """First offsets and ends of all partitions of the topics. TopicMissing."""
+    log.refresh()
+    known = log.topics()
+    for topic in topics:
+        if topic not in known:
+            raise TopicMissing(f"there is no topic {topic}")
+    first: Offsets = {}
+    after: Offsets = {}
+    for topic in topics:
+        pairs = [log.bounds(TopicPartition(topic, p)) for p in range(known[topic].partitions)]
+        first[topic] = {str(p): begin for p, (begin, _) in enumerate(pairs)}
+        after[topic] = {str(p): end for p, (_, end) in enumerate(pairs)}
+    return first, after
+
+
+def resolve(log: EmbeddedLog, topics: Collection[str], given: Mapping[str, Mapping[str, int]], default: int) -> Offsets:
+    """Positions for all partitions: those given (EARLIEST and LATEST allowed), else `default`, which is one of the two.
+
+    LogError for a topic or partition that is not there, or a position outside the log.
+    """
+    first, after = bounds(log, topics)
+    for topic, positions in given.items():
+        if topic not in first:
+            raise LogError(f"offsets are given for topic {topic}, which is not read ({', '.join(sorted(topics))})")
+        if unknown := sorted(positions.keys() - first[topic].keys()):
+            raise LogError(f"topic {topic} has {len(first[topic])} partitions, none with number {unknown[0]}")
+    symbols = {EARLIEST: first, LATEST: after}
+    resolved: Offsets = {}
+    for topic in topics:
+        resolved[topic] = {}
+        for p in first[topic]:
+            offset = given.get(topic, {}).get(p, default)
+            resolved[topic][p] = symbols[offset][topic][p] if offset in symbols else offset
+    _check_within(resolved, first, after)
+    return resolved
+
+
+def check_positions(log: EmbeddedLog, topics: Collection[str], positions: Offsets) -> Offsets:
+    """Ends of the topics, after a check that a query can go on at `positions` (from its checkpoint)."""
+    first, after = bounds(log, topics)
+    if positions.keys() != first.keys():
+        raise LogError(
+            f"the checkpoint has positions of topics {', '.join(sorted(positions))}, "
+            f"but {', '.join(sorted(first))} are read: start the query from a new checkpoint"
+        )
+    for topic, at in positions.items():
+        if len(at) != len(first[topic]):
+            raise LogError(
+                f"topic {topic} has {len(first[topic])} partitions now, but {len(at)} when the query started: "
+                "keys are on other partitions now, start the query from a new checkpoint"
+            )
+    _check_within(positions, first, after)
+    return after
+
+
+def _check_within(positions: Offsets, first: Offsets, after: Offsets) -> None:
+    for topic, at in positions.items():
+        for p, offset in at.items():
+            if offset < first[topic][p]:
+                raise OffsetOutOfRange(
+                    f"{topic}-{p}: offset {offset} is below the log's start {first[topic][p]}: "
+                    f"records {offset} to {first[topic][p] - 1} are gone"
+                )
+            if offset > after[topic][p]:
+                raise OffsetOutOfRange(
+                    f"{topic}-{p}: offset {offset} is above the log's end {after[topic][p]}: the topic was made anew"
+                )
+
+
+def limited(start: Offsets, end: Offsets, rows: int) -> Offsets:
+    """`end`, but at most about `rows` records after `start`, shared between partitions by what each has left.
+
+    By share, so that partitions and topics that were filled side by side are read side by side: less is buffered to merge them.
+    Every partition with records moves by at least one.
+    """
+    left = {(t, p): end[t][p] - offset for t, at in start.items() for p, offset in at.items()}
+    total = sum(left.values())
+    if total <= rows:
+        return end
+    return {
+        t: {
+            p: offset + min(left[t, p], max(1, left[t, p] * rows // total)) if left[t, p] else offset
+            for p, offset in at.items()
+        }
+        for t, at in start.items()
+    }
+
+
+def ranges(start: Offsets, end: Offsets, rows_per_task: int = 0) -> list[LogRange]:
+    """The non-empty ranges between two positions; with `rows_per_task` long ones in equal pieces of at most so many offsets."""
+    found: list[LogRange] = []
+    for topic, at in start.items():
+        for p, first in at.items():
+            last = end[topic][p]
+            pieces = max(1, -(-(last - first) // rows_per_task)) if rows_per_task else 1
+            cuts = [first + (last - first) * i // pieces for i in range(pieces + 1)]
+            found += [LogRange(topic, int(p), a, b) for a, b in pairwise(cuts) if a < b]
+    return found
+
+
+def read_range(log: EmbeddedLog, wanted: LogRange, chunk_rows: int) -> Iterator[RawBatch]:
+    """The records of a range, in order, in batches of at most `chunk_rows`.
+
+    The range was promised by whoever planned it: OffsetOutOfRange if its end is not there.
+    """
+    log.refresh()
+    reader = log.reader(wanted.tp, wanted.start)
+    while reader.position < wanted.end:
+        raw = reader.read(chunk_rows, READ_BYTES)
+        if raw is None:
+            raise OffsetOutOfRange(f"{wanted.tp}: records {reader.position} to {wanted.end - 1} are not in the log")
+        if raw.next_offset > wanted.end:
+            kept = _rows_below(raw.records, wanted.end)
+            if kept:
+                yield RawBatch(raw.tp, raw.records.slice(0, kept), wanted.end, raw.size_bytes)
+            return
+        yield raw
+
+
+def _rows_below(records: pa.RecordBatch, end: int) -> int:
+    return int(pc.sum(pc.less(records.column("offset"), end)).as_py())
+
+
+def topic_list(text: str) -> Sequence[str]:
+    """Topics from a comma list, in order, each once."""
+    topics = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not topics:
+        raise LogError("option topics names no topic")
+    return topics

@@ -1,0 +1,230 @@
+"""The embedded log as a Spark data source: `flowql_log`, batch and streaming, and its sink (`log_sink`).
+
+Options for reading: `path`, `topics` (comma list), `packed` (true: PACKED rows, false: RAW rows), `starting` and `ending`
+(JSON as in `log_offsets`; -2 earliest, -1 latest; ending only in batch), `chunk_rows` (records per packed row or Arrow batch),
+`rows_per_task` (0: one Spark task per partition), `max_rows_per_batch` (streaming; 0: what is there). Readers take no lock:
+every Python worker maps the log's files itself, and only Arrow batches pass to Java.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from runtime.errors import LogError
+from runtime.log.base import EARLIEST, LATEST, RawBatch
+from runtime.spark.log_offsets import (
+    LogRange,
+    Offsets,
+    bounds,
+    check_positions,
+    limited,
+    ranges,
+    read_range,
+    resolve,
+    shared_log,
+    topic_list,
+)
+from runtime.spark.log_sink import NAME, LogBatchWriter, LogStreamWriter
+from runtime.spark.shapes import PACKED_DDL, RAW_DDL, to_ipc
+
+CHUNK_ROWS_DEFAULT = 16_384  # near the largest run of a task, so that a packed row is decoded at once
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What is read; see the module."""
+
+    path: str
+    topics: tuple[str, ...]
+    packed: bool = True
+    starting: Mapping[str, Mapping[str, int]] | None = None
+    ending: Mapping[str, Mapping[str, int]] | None = None
+    chunk_rows: int = CHUNK_ROWS_DEFAULT
+    rows_per_task: int = 0
+    max_rows_per_batch: int = 0
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> ReadOptions:
+        """From Spark's options, which are texts."""
+        for needed in ("path", "topics"):
+            if not options.get(needed):
+                raise LogError(f"{NAME} needs the option {needed}")
+        return cls(
+            options["path"],
+            tuple(topic_list(options["topics"])),
+            options.get("packed", "true").lower() == "true",
+            json.loads(options.get("starting") or "{}"),
+            json.loads(options.get("ending") or "{}"),
+            int(options.get("chunk_rows", CHUNK_ROWS_DEFAULT)),
+            int(options.get("rows_per_task", 0)),
+            int(options.get("max_rows_per_batch", 0)),
+        )
+
+    def texts(self) -> dict[str, str]:
+        """The inverse of `of`."""
+        return {
+            "path": self.path,
+            "topics": ",".join(self.topics),
+            "packed": str(self.packed).lower(),
+            "starting": json.dumps(self.starting or {}),
+            "ending": json.dumps(self.ending or {}),
+            "chunk_rows": str(self.chunk_rows),
+            "rows_per_task": str(self.rows_per_task),
+            "max_rows_per_batch": str(self.max_rows_per_batch),
+        }
+
+
+def register(spark: SparkSession) -> None:
+    """Make `flowql_log` known to a session; again is no harm.
+
+    Spark looks for the name in the thread's active session, so a session beside another would be refused what that one has.
+    """
+    sessions = spark._jvm.org.apache.spark.sql.classic.SparkSession
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(spark._jsparkSession)
+    try:
+        spark.dataSource.register(FlowqlLog)
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
+
+
+def read_log(spark: SparkSession, options: ReadOptions) -> DataFrame:
+    """A batch DataFrame (RAW or PACKED rows) over exactly the offsets [starting, ending)."""
+    return spark.read.format(NAME).options(**options.texts()).load()
+
+
+def stream_log(spark: SparkSession, options: ReadOptions) -> DataFrame:
+    """A streaming DataFrame (RAW or PACKED rows); a new query starts at `starting`, else at the begin of the log."""
+    return spark.readStream.format(NAME).options(**options.texts()).load()
+
+
+class FlowqlLog(DataSource):
+    """The data source; Spark makes it in the driver's planner and in workers."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> str:
+        return PACKED_DDL if ReadOptions.of(self.options).packed else RAW_DDL
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        return LogBatchReader(ReadOptions.of(self.options), to_arrow_schema(schema, timezone="UTC"))
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        return LogStreamReader(ReadOptions.of(self.options), to_arrow_schema(schema, timezone="UTC"))
+
+    def writer(self, schema: Any, overwrite: bool) -> DataSourceWriter:
+        return LogBatchWriter(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamWriter:
+        return LogStreamWriter(self.options, schema, overwrite=overwrite)
+
+
+class _RangePartition(InputPartition):
+    """What one Spark task reads."""
+
+    def __init__(self, wanted: LogRange) -> None:
+        super().__init__(wanted)
+
+
+def _read(options: ReadOptions, schema: pa.Schema, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    if partition.value is None:  # Spark's stand-in when there is nothing to read
+        return
+    convert = _packed if options.packed else _raw
+    for raw in read_range(shared_log(options.path), partition.value, options.chunk_rows):
+        yield convert(raw, schema)
+
+
+def _packed(raw: RawBatch, schema: pa.Schema) -> pa.RecordBatch:
+    row = (raw.tp.topic, raw.tp.partition, raw.first_offset, raw.next_offset, to_ipc(raw.records))
+    return pa.RecordBatch.from_arrays([pa.array([v], f.type) for v, f in zip(row, schema, strict=True)], schema=schema)
+
+
+def _raw(raw: RawBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Spark's Arrow types differ in names of list elements; a cast to them copies nothing."""
+    n = raw.records.num_rows
+    headers = raw.records.column("headers")
+    wanted = schema.field("headers").type
+    columns = [
+        pa.repeat(pa.scalar(raw.tp.partition, pa.int32()), n),
+        *raw.records.columns[:-1],
+        pa.nulls(n, wanted) if headers.null_count == n else headers.cast(wanted),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+class LogBatchReader(DataSourceReader):
+    """Exact ranges. Positions that are not given are taken when Spark plans the read."""
+
+    def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
+        self._options, self._schema = options, schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        o = self._options
+        log = shared_log(o.path)
+        start = resolve(log, o.topics, o.starting or {}, EARLIEST)
+        end = resolve(log, o.topics, o.ending or {}, LATEST)
+        for topic, at in start.items():
+            for p, first in at.items():
+                if end[topic][p] < first:
+                    raise LogError(f"{topic}-{p}: the range ends at {end[topic][p]}, before its start {first}")
+        return [_RangePartition(r) for r in ranges(start, end, o.rows_per_task)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _read(self._options, self._schema, partition)
+
+
+class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Positions are Spark's: it keeps them in the checkpoint, and asks for the same range again after a crash."""
+
+    def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
+        self._options, self._schema = options, schema
+        self._stop_at: Offsets | None = None  # what was there when an availableNow query started
+
+    def initialOffset(self) -> Offsets:
+        return resolve(shared_log(self._options.path), self._options.topics, self._options.starting or {}, EARLIEST)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        rows = self._options.max_rows_per_batch
+        return ReadMaxRows(rows) if rows else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._stop_at = bounds(shared_log(self._options.path), self._options.topics)[1]
+
+    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
+        end = check_positions(shared_log(self._options.path), self._options.topics, start)
+        if self._stop_at is not None:
+            # A restarted query may be ahead: the checkpoint's last batch can end after what `prepare` saw only if the
+            # log was made anew, which the check above refuses.
+            end = self._stop_at
+        return limited(start, end, limit.max_rows) if isinstance(limit, ReadMaxRows) else end
+
+    def reportLatestOffset(self) -> Offsets:
+        return bounds(shared_log(self._options.path), self._options.topics)[1]
+
+    def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
+        check_positions(shared_log(self._options.path), self._options.topics, start)
+        return [_RangePartition(r) for r in ranges(start, end, self._options.rows_per_task)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _read(self._options, self._schema, partition)

@@ -1,0 +1,95 @@
+"""Expressions of one node as Spark columns: by their lowering, the rest together as one Arrow UDF of the reference.
+
+Values that fail are NULL, as everywhere; `Computed.letters` gives the messages of such rows in a second pass over them alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from compiler.functions.spark_sql import SparkSql, lower, lower_predicate
+from compiler.functions.spark_text import quoted
+from compiler.plan.expr import ROWTIME, Expr
+from compiler.plan.logical import NamedExpr
+from compiler.plan.schema import Schema
+from runtime.spark.native.udf import ERRORS, reference_udf
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+REFERENCE, FAILED = "__reference", "__failed"
+LETTERS_DDL = "code STRING, message STRING, rowtime BIGINT"
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """Columns over `frame`, which holds the inputs (and what the UDF gave). letters: rows of LETTERS_DDL, or None."""
+
+    frame: DataFrame
+    columns: tuple[Column, ...]
+    letters: DataFrame | None
+
+
+def compute(frame: DataFrame, schema: Schema, exprs: Sequence[NamedExpr], *, predicate: bool = False) -> Computed:
+    """Each expression over the rows of `frame` (of `schema`), in order. predicate: FALSE may stand for NULL and back."""
+    lowered = [(lower_predicate if predicate else lower)(e.expr) for e in exprs]
+    rest = [e for e, s in zip(exprs, lowered, strict=True) if s is None]
+    # A stage of its own: an argument must not be computed once more by whoever reads the struct.
+    made = frame.withColumn(REFERENCE, reference_udf(schema, rest)) if rest else frame
+    place = {id(e): i for i, e in enumerate(rest)}
+    columns = [
+        F.expr(s.sql) if s is not None else F.col(REFERENCE)[f"v{place[id(e)]}"]
+        for e, s in zip(exprs, lowered, strict=True)
+    ]
+    return Computed(made, tuple(columns), _letters(frame, made, schema, exprs, lowered, rest))
+
+
+def _letters(
+    frame: DataFrame,
+    made: DataFrame,
+    schema: Schema,
+    exprs: Sequence[NamedExpr],
+    lowered: Sequence[SparkSql | None],
+    rest: Sequence[NamedExpr],
+) -> DataFrame | None:
+    """What failed: rows the lowerings point at, computed again by the reference for its words, and those of the UDF."""
+    failing = [(e, s.fails) for e, s in zip(exprs, lowered, strict=True) if s is not None and s.fails is not None]
+    found = [_told(made.where(F.size(F.col(REFERENCE)[ERRORS]) > 0), F.col(REFERENCE)[ERRORS])] if rest else []
+    if failing:
+        pointed = frame.where(F.expr(" OR ".join(f"({fails})" for _, fails in failing)))
+        again = pointed.withColumn(FAILED, reference_udf(schema, [e for e, _ in failing]))
+        found.append(_told(again, F.col(FAILED)[ERRORS]))
+    if not found:
+        return None
+    return found[0] if len(found) == 1 else found[0].unionAll(found[1])
+
+
+def _told(rows: DataFrame, errors: Column) -> DataFrame:
+    from runtime.operators.stages import EXPRESSION_FAILED
+
+    message = F.explode(errors).alias("message")
+    return rows.select(F.lit(EXPRESSION_FAILED).alias("code"), message, F.col(ROWTIME).alias("rowtime"))
+
+
+def can_fail(exprs: Sequence[Expr]) -> bool:
+    """Whether a value may fail, so that rows may become dead letters."""
+    lowered = [lower(e) for e in exprs]
+    return any(s is None or s.fails is not None for s in lowered)
+
+
+def is_lowered(exprs: Sequence[Expr]) -> bool:
+    return all(lower(e) is not None for e in exprs)
+
+
+def column(name: str) -> Column:
+    """A column by its exact name, whatever characters it has."""
+    return F.col(quoted(name))
+
+
+def renamed(frame: DataFrame, names: Mapping[str, str]) -> DataFrame:
+    """The columns of `names`, under new names."""
+    return frame.select(*(column(old).alias(new) for old, new in names.items()))

@@ -1,0 +1,173 @@
+"""Nodes of the logical plan as operations on frames. Whether a node may be one is for `runtime.spark.choose` to say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from compiler.plan.expr import ROWTIME, Call
+from compiler.plan.expr import Column as PlanColumn
+from compiler.plan.logical import (
+    Aggregate,
+    Explode,
+    Filter,
+    Join,
+    NamedExpr,
+    Node,
+    Project,
+    Rekey,
+    Scan,
+    Sink,
+    Union,
+)
+from compiler.plan.schema import WINDOW_START
+from runtime.spark.native.aggregates import aggregate_columns
+from runtime.spark.native.expressions import column, compute
+from runtime.spark.native.frames import LETTERS, OFFSET, PARTITION
+from runtime.spark.native.joins import stream_stream
+from runtime.spark.native.windows import window_end, with_starts
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+@dataclass(slots=True)
+class Lowering:
+    """One query being lowered. tables: source name -> frame. letters: frames of LETTERS_DDL, of rows that failed on the way.
+
+    placed: places of rows stay true behind a Rekey, as nothing is repartitioned. Rows that are dead letters of decoding (they have
+    LETTERS) go all the way through, as groups of their own, so that records are decoded once.
+    """
+
+    tables: Mapping[str, DataFrame]
+    placed: bool = False
+    letters: list[DataFrame] = field(default_factory=list)
+
+    def frame(self, node: Node) -> DataFrame:
+        """The rows a node gives: its columns by name, then the row time."""
+        spec = node.spec
+        match spec:
+            case Scan():
+                return self._scan(spec, node)
+            case Sink():
+                return self.frame(node.inputs[0])
+            case Project(columns):
+                return self._project(node, columns)
+            case Filter(predicate):
+                made = self._compute(node, (NamedExpr("WHERE", predicate),), predicate=True)
+                return made[0].where(_or_letter(made[0], made[1][0])).select(*self._carried(made[0], node))
+            case Rekey():
+                return self._rekey(node, spec)
+            case Explode(functions):
+                return self._explode(node, functions)
+            case Aggregate():
+                return self._aggregate(node, spec)
+            case Join():
+                left, right = node.inputs
+                return stream_stream(spec, self.frame(left), left.schema, self.frame(right), right.schema, node.schema)
+            case Union():
+                return reduce(lambda a, b: a.unionAll(b), (self._named(i, node) for i in node.inputs))
+        raise AssertionError(f"{type(spec).__name__} is not native")
+
+    def _scan(self, spec: Scan, node: Node) -> DataFrame:
+        frame = self.tables[spec.source]
+        return frame.select(*self._carried(frame, node))
+
+    def _carried(self, frame: DataFrame, node: Node) -> list[Column]:
+        """All columns of a node, its row time, and the place of rows where it is known."""
+        return [column(n) for n in (*node.schema.names, ROWTIME)] + _beside(frame)
+
+    def _named(self, source: Node, node: Node) -> DataFrame:
+        names = zip(source.schema.names, node.schema.names, strict=True)
+        return self.frame(source).select(*(column(a).alias(b) for a, b in names), column(ROWTIME))
+
+    def _compute(
+        self, node: Node, exprs: tuple[NamedExpr, ...], *, predicate: bool = False
+    ) -> tuple[DataFrame, tuple[Column, ...]]:
+        made = compute(self.frame(node.inputs[0]), node.inputs[0].schema, exprs, predicate=predicate)
+        if made.letters is not None:
+            self.letters.append(made.letters)
+        return made.frame, made.columns
+
+    def _project(self, node: Node, columns: tuple[NamedExpr, ...]) -> DataFrame:
+        frame, made = self._compute(node, columns)
+        named = [c.alias(n) for c, n in zip(made, node.schema.names, strict=True)]
+        return frame.select(*named, column(ROWTIME), *_beside(frame))
+
+    def _rekey(self, node: Node, spec: Rekey) -> DataFrame:
+        """Key columns first. Rows of several source partitions meet behind it: their places mean nothing any more."""
+        source = node.inputs[0].schema
+        types = {f.name: f.type for f in source}
+        carried = [NamedExpr(n, PlanColumn(types[n], n)) for n in node.schema.names[len(spec.keys) :]]
+        frame, made = self._compute(node, (*spec.keys, *carried))
+        named = [c.alias(n) for c, n in zip(made, node.schema.names, strict=True)]
+        rows = frame.select(*named, column(ROWTIME), *_beside(frame, places=self.placed))
+        if not spec.drop_null:
+            return rows
+        return reduce(lambda f, k: f.where(_or_letter(f, column(k.name).isNotNull())), spec.keys, rows)
+
+    def _explode(self, node: Node, functions: tuple[NamedExpr, ...]) -> DataFrame:
+        """One row per element of the longest list; shorter ones are padded with NULL."""
+        lists = tuple(NamedExpr(f.name, f.expr.args[0]) for f in functions if isinstance(f.expr, Call))
+        frame, made = self._compute(node, lists)
+        source = node.inputs[0]
+        if len(made) == 1:
+            rows = frame.select(*self._carried(frame, source), F.explode(made[0]).alias(functions[0].name))
+        else:
+            whole = [
+                F.coalesce(m, F.array().cast(_array_type(f))).alias(f.name) for m, f in zip(made, lists, strict=True)
+            ]
+            held = frame.select(*self._carried(frame, source), *whole)
+            zipped = F.explode(F.arrays_zip(*(column(f.name) for f in lists))).alias("__element")
+            held = held.select(*self._carried(held, source), zipped)
+            parts = [F.col("__element").getField(f.name).alias(f.name) for f in lists]
+            rows = held.select(*self._carried(held, source), *parts)
+        return rows.select(*self._carried(rows, node))
+
+    def _aggregate(self, node: Node, spec: Aggregate) -> DataFrame:
+        source = node.inputs[0]
+        frame = self.frame(source)
+        keys = [f.name for f in source.schema.key]
+        if source.schema.window is not None:
+            keys += [f.name for f in source.schema if f.role == "window"]
+        if keys:  # a record without a key; a relation without key columns has one group for all
+            present = reduce(lambda a, b: a | b, (column(k).isNotNull() for k in keys))
+            frame = frame.where(_or_letter(frame, present))
+        args = tuple(NamedExpr(c.name, a) for c in spec.aggregates for a in c.args if not isinstance(a, PlanColumn))
+        if args:
+            letters = compute(frame, source.schema, args).letters
+            if letters is not None:
+                self.letters.append(letters)
+        groups = [*map(column, keys), *_beside(frame, places=False)]
+        bounds: list[Column] = []
+        if spec.window is not None:
+            frame = with_starts(frame, spec.window)
+            groups.append(F.col(WINDOW_START))
+            bounds = [window_end(spec.window)]
+        time = F.max(column(ROWTIME)).alias(ROWTIME)
+        folded = frame.groupBy(*groups).agg(*aggregate_columns(spec.aggregates, source.schema), time)
+        if not groups:
+            folded = folded.where(column(ROWTIME).isNotNull())  # Spark gives a row for nothing at all
+        if bounds:
+            folded = folded.select("*", *bounds)
+        return folded.select(*self._carried(folded, node))
+
+
+def _beside(frame: DataFrame, *, places: bool = True) -> list[Column]:
+    """The columns of a frame that are not the relation's: where rows come from, and dead letters."""
+    known = (PARTITION, OFFSET, LETTERS) if places else (LETTERS,)
+    return [column(n) for n in known if n in frame.columns]
+
+
+def _or_letter(frame: DataFrame, condition: Column) -> Column:
+    return condition | column(LETTERS).isNotNull() if LETTERS in frame.columns else condition
+
+
+def _array_type(f: NamedExpr) -> str:
+    from compiler.plan.types import spark_type
+
+    return spark_type(f.expr.type)

@@ -1,0 +1,166 @@
+"""Topics to frames and back, by the runtime's own decoder, encoder and partitioner in Spark's Python workers.
+
+A frame of a topic has the place of each row. Records that give no row come as one row per Arrow batch with their dead letters
+as IPC in LETTERS and a time of 0; `encode` finds them again behind whatever the query does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from compiler.functions.spark_text import quoted
+from compiler.plan.codec import from_data, to_data
+from compiler.plan.expr import ROWTIME
+from compiler.plan.logical import Sink
+from compiler.plan.schema import Schema
+from compiler.plan.topology import SourceDef, scan_of
+from runtime.batch import DELETE, Batch
+from runtime.log.base import RawBatch, TopicPartition
+from runtime.operators.base import NO_STATE, DeadLetter, RunContext
+from runtime.operators.decode import Decoder
+from runtime.operators.encode import Encoder
+from runtime.output.partitioner import split
+from runtime.spark.native.frames import LETTERS, OFFSET, PARTITION, frame_ddl, from_spark, to_spark
+from runtime.spark.shapes import DEAD, EMITTED, EMITTED_DDL, SINK, from_ipc, to_ipc
+from runtime.task.dead_letters import LocatedDeadLetter
+from runtime.task.dead_letters import encode as encode_letters
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def decode(packed: DataFrame, source: SourceDef, schema: Schema, query: str) -> DataFrame:
+    """PACKED rows of the source's topic as a frame of `schema` with places and LETTERS (dead letters of `query`).
+
+    Records without a value are left out: what is native groups and joins, and both skip them.
+    """
+    text = json.dumps([to_data(scan_of(source)), to_data(schema), query])
+    ddl = f"{frame_ddl(schema)}, {quoted(PARTITION)} INT, {quoted(OFFSET)} BIGINT, {quoted(LETTERS)} BINARY"
+    mine = packed.where(packed["topic"] == source.topic)
+    return mine.mapInArrow(partial(_decoded, text), ddl)
+
+
+def encode(frame: DataFrame, sink: Sink, schema: Schema, partitions: int, query: str) -> DataFrame:
+    """Rows of `schema` as EMITTED records of the sink's topic. A row without a key goes where its Spark task sends it.
+
+    query: whose dead letters those in LETTERS are.
+    """
+    text = json.dumps([to_data(sink), to_data(schema), query])
+    letters = [LETTERS] if LETTERS in frame.columns else []
+    columns = [frame[quoted(n)] for n in (*schema.names, ROWTIME, *letters)]
+    return frame.select(*columns).mapInArrow(partial(_encoded, text, partitions), EMITTED_DDL)
+
+
+# -- in workers
+
+
+def _decoded(text: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    decoder, schema, query = _decoder(text)
+    for batch in batches:
+        for row in batch.select(["topic", "partition", "next_offset", "ipc"]).to_pylist():
+            records = from_ipc(row["ipc"])
+            raw = RawBatch(TopicPartition(row["topic"], row["partition"]), records, row["next_offset"], records.nbytes)
+            if records.num_rows:
+                yield _frame(decoder, schema, query, raw)
+
+
+@lru_cache(maxsize=64)
+def _decoder(text: str) -> tuple[Decoder, Schema, str]:
+    scan, schema, query = json.loads(text)
+    wanted: Schema = from_data(schema)
+    return Decoder(from_data(scan), wanted), wanted, query
+
+
+def _frame(decoder: Decoder, schema: Schema, query: str, raw: RawBatch) -> pa.RecordBatch:
+    run = RunContext(NO_STATE)
+    rows = decoder.decode(raw, run)
+    deleted = rows.op == DELETE
+    if deleted.any():
+        rows = rows.take(np.flatnonzero(~deleted))
+    arrow, n = rows.arrow(), len(rows)
+    offsets = raw.records.column("offset").to_numpy()[rows.seq]
+    columns: list[Any] = [to_spark(arrow.column(i), f.type) for i, f in enumerate(schema)]
+    columns += [pa.array(rows.rowtime), pa.array(np.full(n, raw.tp.partition, np.int32)), pa.array(offsets, pa.int64())]
+    letters: list[bytes | None] = [None] * n
+    if run.dead_letters:
+        columns = [pa.concat_arrays([c, pa.nulls(1, c.type)]) for c in columns]
+        columns[-3] = pa.array([*rows.rowtime.tolist(), 0], pa.int64())
+        letters.append(_letters(query, raw, run.dead_letters))
+    names = [*schema.names, ROWTIME, PARTITION, OFFSET, LETTERS]
+    return pa.RecordBatch.from_arrays([*columns, pa.array(letters, pa.binary())], names=names)
+
+
+def _letters(query: str, raw: RawBatch, found: list[DeadLetter]) -> bytes:
+    return to_ipc(encode_letters(query, [LocatedDeadLetter(d, raw, d.seq) for d in found]))
+
+
+def told(letters: DataFrame, query: str) -> DataFrame:
+    """Rows of LETTERS_DDL, of failed expressions over files, as EMITTED dead letters."""
+    return letters.mapInArrow(partial(_told, query), EMITTED_DDL)
+
+
+def _told(query: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    task = _task()
+    for seq, batch in enumerate(batches, 1):
+        found = [LocatedDeadLetter(DeadLetter(0, r["code"], r["message"]), None) for r in batch.to_pylist()]
+        if found:
+            yield _emitted([(DEAD, query, 0, task, seq, to_ipc(encode_letters(query, found)))])
+
+
+@lru_cache(maxsize=64)
+def _encoder(text: str) -> tuple[Encoder, Schema, str]:
+    sink, schema, query = json.loads(text)
+    wanted: Schema = from_data(schema)
+    return Encoder(from_data(sink), wanted), wanted, query
+
+
+def _encoded(text: str, partitions: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    encoder, schema, query = _encoder(text)
+    task, seq = _task(), 0
+    for batch in batches:
+        out = []
+        if LETTERS in batch.schema.names:
+            for ipc in batch.column(LETTERS).drop_null().to_pylist():
+                seq += 1
+                out.append((DEAD, query, 0, task, seq, ipc))
+            batch = batch.filter(batch.column(LETTERS).is_null()) if out else batch
+        for partition, records in _records(encoder, schema, batch, partitions, task):
+            seq += 1
+            out.append((SINK, encoder.sink.topic, partition, task, seq, to_ipc(records)))
+        if out:
+            yield _emitted(out)
+
+
+def _records(
+    encoder: Encoder, schema: Schema, batch: pa.RecordBatch, partitions: int, task: int
+) -> list[tuple[int, pa.RecordBatch]]:
+    n = batch.num_rows
+    arrays = [from_spark(batch.column(i), f.type) for i, f in enumerate(schema)]
+    rows = Batch(
+        schema,
+        arrow=pa.RecordBatch.from_arrays(arrays, names=list(schema.names)),
+        rowtime=batch.column(len(arrays)).to_numpy(zero_copy_only=False).astype(np.int64),
+        op=np.zeros(n, np.int8),
+        seq=np.arange(n),
+    )
+    return split(encoder.encode(rows), partitions, task) if n else []
+
+
+def _emitted(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(c, t) for c, t in zip(columns, EMITTED.types, strict=True)], schema=EMITTED
+    )
+
+
+def _task() -> int:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return 0 if context is None else int(context.partitionId())

@@ -1,0 +1,254 @@
+"""One Spark for all queries of an instance: checks, configuration, start, pools by priority, end.
+
+Entry points: `require_spark`, `open_session`, `close_session`, `in_pool`. Everything Spark writes goes below `state_dir/spark`,
+nothing into the working directory; its messages go to `logs` there, or to stderr with FLOWQL_SPARK_LOG=INFO (a log4j level).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runtime.spark.configuration import FIXED, LOG_LEVEL, REPLACED, Scratch, pool_of, properties
+from runtime.spark.errors import SessionFailed, SessionInUse, SettingRefused, SparkMissing, SparkVersion
+from runtime.spark.java import find_java, java_home
+from runtime.spark.settings import SparkSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PYSPARK_VERSION = "4.2"  # state and data source interfaces move between minor versions
+_POOL = "spark.scheduler.pool"
+_END_SECONDS = 30  # the JVM's shutdown hooks delete scratch files
+
+
+@dataclass(slots=True)
+class _Running:
+    """The one Spark of this process."""
+
+    settings: SparkSettings
+    scratch: Scratch
+    sessions: list[Any] = field(default_factory=list)
+
+
+_running: _Running | None = None
+
+
+def require_spark() -> None:
+    """Raises SparkMissing, SparkVersion or JavaMissing unless a session could be opened. Starts no Spark; runs `java -version` once."""
+    missing = [m for m in ("pyspark", "pandas", "google.protobuf") if not _installed(m)]
+    if missing:
+        names = " and ".join(m.replace("google.", "") for m in missing)
+        raise SparkMissing(f"targets with `engine: spark` need {names}, not installed here", help=_install_command())
+    for package, wanted in (("pyspark", PYSPARK_VERSION), ("pandas", "2")):
+        version = metadata.version(package)
+        if not version.startswith(f"{wanted}."):
+            title = f"{package} {version} is installed, and this FlowQL was made for {package} {wanted}"
+            raise SparkVersion(title, help=_install_command())
+    find_java(os.environ)
+
+
+def open_session(settings: SparkSettings, app: str, state_dir: Path) -> SparkSession:
+    """A session of this process's one Spark, started if need be (some seconds). Call from one thread; give back by `close_session`.
+
+    While another session is open its Spark is shared: the new session has its own SQL configuration and temporary views,
+    and `state_dir` and the properties of the process are those of the first. Raises SessionInUse when the masters differ.
+    """
+    global _running
+    require_spark()
+    _refuse(settings.conf)
+    if _running is not None and not _alive():
+        _running = None  # somebody else stopped it, or the JVM died
+    if _running is None:
+        scratch = Scratch(state_dir.absolute() / "spark")
+        scratch.make()
+        _running = _Running(settings, scratch)
+        try:
+            session = _started(settings, app, scratch)
+        except BaseException:
+            _end()
+            raise
+    else:
+        session = _beside(_running, settings)
+    _running.sessions.append(session)
+    from runtime.spark.log_source import register  # imports PySpark
+
+    register(session)
+    return session
+
+
+def close_session(spark: SparkSession) -> None:
+    """Stop the session's streams; the last one ends Spark and its JVM. A session that is closed already is left alone."""
+    if _running is None or not any(s is spark for s in _running.sessions):
+        return
+    _running.sessions = [s for s in _running.sessions if s is not spark]
+    if _alive():
+        for query in spark.streams.active:
+            query.stop()
+    if not _running.sessions:
+        _end()
+
+
+@contextmanager
+def in_pool(spark: SparkSession, priority: str) -> Iterator[None]:
+    """Jobs and streams that this thread starts inside belong to the pool of the priority; a stream keeps it for good."""
+    context = spark.sparkContext
+    before = context.getLocalProperty(_POOL)
+    context.setLocalProperty(_POOL, pool_of(priority))
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_POOL, before)
+
+
+def _installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # the parent of a dotted name
+        return False
+
+
+def _install_command() -> str:
+    """The one thing to type; a checkout has its lock."""
+    checkout = Path(__file__).parents[2]
+    return "make setup" if (checkout / "requirements.lock").exists() else "pip install 'flowql[spark]'"
+
+
+def _refuse(conf: Mapping[str, str]) -> None:
+    for key, value in conf.items():
+        if key in REPLACED:
+            raise SettingRefused(f"the Spark property {key} has a place of its own", help=f"write {REPLACED[key]}")
+        if key in FIXED and value.lower() != FIXED[key].lower():
+            why = "remove it from `conf` of the target: results would differ between engines"
+            raise SettingRefused(f"the Spark property {key} is always {FIXED[key]}", help=why)
+
+
+def _alive() -> bool:
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    gateway = SparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    return context is not None and context._jsc is not None and (process is None or process.poll() is None)
+
+
+def _beside(running: _Running, settings: SparkSettings) -> SparkSession:
+    if running.settings.master != settings.master:
+        title = f"this process runs Spark on {running.settings.master}, and {settings.master} was asked for"
+        raise SessionInUse(title, help="run the two targets one after the other, or give both the same master")
+    first: SparkSession = running.sessions[0]
+    session = first.newSession()
+    for key, value in properties(settings, session.sparkContext.appName, running.scratch).items():
+        if key.startswith("spark.sql.") and session.conf.isModifiable(key):
+            session.conf.set(key, value)
+    return session
+
+
+def _started(settings: SparkSettings, app: str, scratch: Scratch) -> SparkSession:
+    """A JVM and the first session on it."""
+    from pyspark import SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    java = find_java(os.environ)
+    file = scratch.write_configuration(properties(settings, app, scratch), settings.driver_memory_mib)
+    changed = {
+        "JAVA_HOME": str(java_home(java, scratch.folder / "java")),
+        "SPARK_HOME": str(Path(sys.modules["pyspark"].__file__ or "").parent),
+        "PYSPARK_PYTHON": settings.conf.get("spark.pyspark.python", sys.executable),
+        # Not as arguments: those are readable by every user of the machine.
+        "PYSPARK_SUBMIT_ARGS": f'--properties-file "{file}" pyspark-shell',
+        "PYTHONPATH": _python_path(),
+        "PYSPARK_PIN_THREAD": "true",  # pools are properties of threads
+    }
+    if settings.is_local:
+        changed["SPARK_LOCAL_IP"] = "127.0.0.1"  # whatever the machine's name resolves to
+    with _environment(changed):
+        try:
+            if SparkContext._gateway is None:
+                with _messages(scratch) as to:
+                    # Its working directory is its own: nothing of Spark lands in the user's.
+                    SparkContext._gateway = launch_gateway(
+                        popen_kwargs={"cwd": scratch.run, "stdout": to, "stderr": to}
+                    )
+                    SparkContext._jvm = SparkContext._gateway.jvm
+            SparkContext()
+        except Exception as e:
+            raise SessionFailed(f"Spark did not start: {_reason(e, scratch)}", help=_start_help(settings)) from e
+    return SparkSession.builder.getOrCreate()
+
+
+@contextmanager
+def _messages(scratch: Scratch) -> Iterator[Any]:
+    """Where stdout and stderr of the JVM and its Python workers go."""
+    if os.environ.get(LOG_LEVEL):
+        yield sys.__stderr__
+        return
+    with scratch.process_log.open("wb") as file:
+        yield file
+
+
+def _python_path() -> str:
+    """So that workers import what this process can, wherever they run."""
+    own = [os.path.abspath(p or os.curdir) for p in sys.path]
+    return os.pathsep.join(p for p in dict.fromkeys(own) if not p.startswith((sys.prefix, sys.base_prefix)))
+
+
+def _reason(e: Exception, scratch: Scratch) -> str:
+    """The last thing the JVM said; the exception itself only tells that it ended."""
+    said: list[str] = []
+    if scratch.process_log.exists():
+        text = scratch.process_log.read_text(encoding="utf-8", errors="replace")
+        said = [line for line in text.splitlines() if line.strip() and not line.startswith(("\tat ", "WARNING"))]
+    java = getattr(e, "java_exception", None)
+    if java is not None:
+        return str(java.toString())
+    lines = [line for line in said if "Exception" in line or "rror" in line] or said or str(e).splitlines()
+    return lines[0].strip() if lines else type(e).__name__
+
+
+def _start_help(settings: SparkSettings) -> str:
+    return f"look at `master: {settings.master}` and `conf` of the target; FLOWQL_SPARK_LOG=INFO shows what Spark says"
+
+
+@contextmanager
+def _environment(changed: Mapping[str, str]) -> Iterator[None]:
+    """The process environment with changes, for as long as a JVM is started: PySpark takes these from nowhere else."""
+    before = {k: os.environ.get(k) for k in changed}
+    os.environ.update(changed)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            if value is None:
+                os.environ.pop(key, None)
+            else:
+                os.environ[key] = value
+
+
+def _end() -> None:
+    """Stop Spark and its JVM, and forget both."""
+    global _running
+    from pyspark import SparkContext
+
+    running, _running = _running, None
+    context, gateway = SparkContext._active_spark_context, SparkContext._gateway
+    if context is not None:
+        context.stop()
+    if gateway is not None:
+        process = getattr(gateway, "proc", None)
+        gateway.shutdown()
+        if process is not None:
+            process.stdin.close()  # what it waits for
+            process.wait(_END_SECONDS)
+        SparkContext._gateway = SparkContext._jvm = None
+    if running is not None:
+        shutil.rmtree(running.scratch.run, ignore_errors=True)  # what is left goes with the next start

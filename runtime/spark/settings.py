@@ -1,0 +1,59 @@
+"""What a Spark target says. No PySpark here: projects are read where Spark is not installed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+MIB = 1 << 20
+DRIVER_MEMORY_MIB_MIN = 512  # below it Spark refuses to start
+FileFormat = Literal["parquet", "json", "csv"]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFiles:
+    """Files that stand for a topic. path: a folder, a file, or an address Spark can read; options: of Spark's reader or writer."""
+
+    format: FileFormat
+    path: str
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """How queries run on Spark.
+
+    conf: Spark properties; those that decide what results mean are not the user's (`session.FIXED`).
+    late_rows: 'exact' keeps the runtime's lateness, row by row; 'none' promises input without late rows, so that more
+    of a plan can run natively.
+    shuffle_partitions: of native shuffles; None = the cores of a local master, else Spark's default.
+    files: topic -> files that are read or written in its place.
+    memory_bytes: of the driver, which with a local master does all the work.
+    """
+
+    master: str = "local[*]"
+    conf: Mapping[str, str] = field(default_factory=dict)
+    late_rows: Literal["exact", "none"] = "exact"
+    shuffle_partitions: int | None = None
+    files: Mapping[str, TopicFiles] = field(default_factory=dict)
+    memory_bytes: int = 1024 * MIB
+
+    @property
+    def is_local(self) -> bool:
+        """Whether driver and executors are one process on this machine."""
+        return self.master.startswith("local") and not self.master.startswith("local-cluster")
+
+    @property
+    def driver_memory_mib(self) -> int:
+        return max(DRIVER_MEMORY_MIB_MIN, self.memory_bytes // MIB)
+
+    def cores(self, present: int) -> int | None:
+        """Tasks that run at once on a local master, `present` cores given; None where a cluster decides."""
+        if not self.is_local:
+            return None
+        asked = re.search(r"\[(\d+|\*)", self.master)
+        if asked is None:
+            return 1
+        return present if asked[1] == "*" else int(asked[1])

@@ -1,0 +1,69 @@
+"""The shapes of rows that travel between the parts of the Spark engine. Imports no pyspark.
+
+Packed rows: a Spark row costs 1-25 microseconds in Python, so thousands of records travel in one, as an Arrow IPC stream.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from runtime.log.base import RECORD_SCHEMA
+
+# One log record per row.
+RAW = pa.schema([pa.field("partition", pa.int32(), nullable=False), *RECORD_SCHEMA])
+
+# Contiguous records of one partition per row. `ipc`: one batch in RECORD_SCHEMA.
+PACKED = pa.schema(
+    [
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("first_offset", pa.int64()),
+        pa.field("next_offset", pa.int64()),
+        pa.field("ipc", pa.binary()),
+    ]
+)
+
+SINK, EXCHANGE, DEAD, NOTE = "sink", "exchange", "dead", "note"
+
+# What stages and encoders give. `source`: the task partition that made the row; `seq`: order within a source.
+# sink: batch in PRODUCE_SCHEMA for (topic, partition). exchange: an internal batch for that lane of the repartition.
+# dead: batch in PRODUCE_SCHEMA as `runtime.task.dead_letters.encode` gives it; topic is the query's id, partition 0 (who writes
+# them knows the topic's name). note: `ipc` is UTF-8 JSON {"query", "subtopology", "partition", "records_in", "records_out",
+# "dead", "late": {operator: n}, "since_start": {the last four, since the task began}}; topic is the query's id, partition that
+# of the task. Tasks that keep no state begin anew with every note.
+EMITTED = pa.schema(
+    [
+        pa.field("kind", pa.string()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("source", pa.int32()),
+        pa.field("seq", pa.int64()),
+        pa.field("ipc", pa.binary()),
+    ]
+)
+
+# The same as Spark DDL, for `applyInArrow`, `mapInArrow`, `transformWithState` and data sources.
+RAW_DDL = (
+    "partition int, offset bigint, timestamp bigint, key binary, value binary, "
+    "headers array<struct<key: string, value: binary>>"
+)
+PACKED_DDL = "topic string, partition int, first_offset bigint, next_offset bigint, ipc binary"
+EMITTED_DDL = "kind string, topic string, partition int, source int, seq bigint, ipc binary"
+
+
+def to_ipc(records: pa.RecordBatch) -> bytes:
+    """A batch as one Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, records.schema) as writer:
+        writer.write_batch(records)
+    return bytes(sink.getvalue())
+
+
+def from_ipc(data: bytes) -> pa.RecordBatch:
+    """The inverse of `to_ipc`; several batches of one stream come back as one."""
+    with pa.ipc.open_stream(data) as reader:
+        batches = list(reader)
+        if len(batches) == 1:
+            return batches[0]
+        table = pa.Table.from_batches(batches, reader.schema).combine_chunks()
+    return table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], schema=table.schema)

@@ -1,0 +1,226 @@
+"""A task of the runtime, fed with the rows of one Spark group. Knows no Spark.
+
+Everything a batch has for the task is given at once and counts as all there is: inputs without more rows are idle, so the task
+merges by time and processes to the end, as the runtime does when it has caught up.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from compiler.plan.logical import Scan
+from compiler.plan.topology import ExchangeSource
+from runtime.build.program import TaskProgram
+from runtime.build.scans import Scans
+from runtime.clock import SystemClock
+from runtime.config import InstanceConfig
+from runtime.log.base import RawBatch, TopicPartition
+from runtime.metrics import Metrics
+from runtime.output.collector import suppress
+from runtime.spark.shapes import DEAD, EXCHANGE, NOTE, SINK, from_ipc, to_ipc
+from runtime.spark.stage.envelope import DONE, LOG, Row
+from runtime.spark.stage.layout import Layout
+from runtime.spark.stage.state import GroupState
+from runtime.task import dead_letters
+from runtime.task.batch_ipc import decode_batch, encode_batch
+from runtime.task.id import TaskId
+from runtime.task.input_buffer import ExchangeInput, LogInput
+from runtime.task.program import ExchangeRows
+from runtime.task.task import RunResult, Task
+
+TOTALS = "totals"  # in a task's metadata
+ROWS_PER_RUN = 20_000
+# Merged updates of a table wait for the end of the batch, but not more of them than this between two merges.
+WAITING_ROWS_MAX = 500_000
+# A bounded run keeps what it wrote decoded in memory up to this many rows, then as pages.
+UNCUT_ROWS_MAX = 400_000
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOptions:
+    """rows_per_run: of the runtime's runs; vector: None chooses kernels by size, True and False force one form (tests)."""
+
+    rows_per_run: int = ROWS_PER_RUN
+    vector: bool | None = None
+
+
+@dataclass(slots=True)
+class Totals:
+    """What a task did in one batch."""
+
+    records_in: int = 0
+    records_out: int = 0
+    dead: int = 0
+    late: Counter[str] = field(default_factory=Counter)
+
+    def add(self, result: RunResult) -> None:
+        self.records_in += result.source_rows
+        self.dead += len(result.dead_letters)
+        self.late.update(result.late)
+
+    @staticmethod
+    def of(data: Mapping[str, Any]) -> Totals:
+        """What `data` gave; nothing done for {}."""
+        return Totals(**{**data, "late": Counter(data.get("late", {}))})
+
+    def data(self) -> dict[str, Any]:
+        return {
+            "records_in": self.records_in,
+            "records_out": self.records_out,
+            "dead": self.dead,
+            "late": dict(self.late),
+        }
+
+
+class StageProgram:
+    """The compiled program of one task; `run` may be called for one batch after the other, each with its state."""
+
+    def __init__(self, layout: Layout, subtopology: int, partition: int, options: TaskOptions | None = None) -> None:
+        options = options or TaskOptions()
+        self.layout, self.id = layout, TaskId(layout.query, subtopology, partition)
+        self.sub = layout.sub(subtopology)
+        self.stores = [s for op in self.sub.operators for s in op.stores]
+        self._config = InstanceConfig(rows_per_run=options.rows_per_run, vector=options.vector)
+        self._program = TaskProgram(
+            layout.query, self.sub.operators, partition, layout.partitions, Scans(Metrics()), self._config
+        )
+        self._program.coalesce = layout.coalesce
+
+    def run(self, state: GroupState, rows: Sequence[Row], *, cut_between: bool = False) -> Iterator[Row]:
+        """Process rows that are meant for this task; gives rows of ENVELOPE, a note last.
+
+        State is published into `state` by the time this ends, for the caller to cut. cut_between: states larger than memory
+        likes are made physical on the way (for runs whose pages stay in this process).
+        """
+        results: list[RunResult] = []
+        task = self._task(state, results)
+        self._feed(task, rows)
+        out = _Outbox(self.layout, self.id)
+        while task.runnable and task.process(1):
+            for result in results:
+                yield from out.take(result)
+            results.clear()
+            if cut_between and state.uncommitted_rows > UNCUT_ROWS_MAX:
+                state.cut()
+        assert not task.buffered_rows, f"task {task.id} stopped with {task.buffered_rows} rows to process"
+        yield from out.records()
+        yield out.note(_remember(state, out.totals))
+
+    def _task(self, state: GroupState, results: list[RunResult]) -> Task:
+        publisher = _Publisher(state, results)
+        task = Task(self.id, self._program, state.task, publisher, SystemClock(), self._config)
+        positions = state.task.metadata.get("positions", {})
+        partition = self.id.partition
+        for op in self.sub.operators:
+            if isinstance(op.spec, Scan):
+                tp = TopicPartition(op.spec.topic, partition)
+                task.logs[op.id] = LogInput(op.id, tp, positions.get(tp.topic, 0))
+            elif isinstance(op.spec, ExchangeSource):
+                for source in range(self.layout.counts[self.layout.writers[op.spec.topic]]):
+                    task.exchanges[f"{op.id}#{source}"] = ExchangeInput(op.id, op.spec.topic, partition, source)
+        return task
+
+    def _feed(self, task: Task, rows: Iterable[Row]) -> None:
+        """Put rows into the task's inputs, those of each input in its order."""
+        schemas = {op.id: op.schema for op in self.sub.operators}
+        for row in sorted(rows, key=lambda r: (r.kind, r.topic, r.source, r.seq)):
+            if row.kind == LOG:
+                raw = _raw(row)
+                for log in task.logs.values():
+                    if log.tp == raw.tp and raw.records.num_rows:
+                        log.add(raw)
+            else:
+                for lane in task.exchanges.values():
+                    if (lane.topic, lane.source) == (row.topic, row.source):
+                        lane.push(decode_batch(row.ipc, schemas[lane.operator]))
+
+
+class _Publisher:
+    """Implements `runtime.task.task.Publisher`: results are kept for who runs the task."""
+
+    def __init__(self, state: GroupState, results: list[RunResult]) -> None:
+        self._state, self._results = state, results
+
+    def lock(self) -> Any:
+        return self._state.lock
+
+    def publish(self, _task: Task, result: RunResult) -> None:
+        self._results.append(result)
+
+
+class _Outbox:
+    """Results of runs as rows; updates of a table that may be merged wait until the end."""
+
+    def __init__(self, layout: Layout, task: TaskId) -> None:
+        self._layout, self._task = layout, task
+        self._seq = 0
+        self.totals = Totals()
+        self._waiting: dict[TopicPartition, list[pa.RecordBatch]] = {}
+        self._waiting_rows = 0
+
+    def take(self, result: RunResult) -> Iterator[Row]:
+        self.totals.add(result)
+        for output in result.outputs:
+            if isinstance(output, ExchangeRows):
+                target = self._layout.consumers[output.topic]
+                for p, batch in output.parts:
+                    yield self._row(EXCHANGE, output.topic, p, encode_batch(batch), target)
+            elif self._layout.coalesce:
+                for p, records in output.parts:
+                    self._wait(TopicPartition(output.topic, p), records)
+            else:
+                for p, records in output.parts:
+                    yield self._sink(output.topic, p, records)
+        if result.dead_letters:
+            yield self._row(
+                DEAD, self._task.query, 0, to_ipc(dead_letters.encode(self._task.query, result.dead_letters))
+            )
+
+    def records(self) -> Iterator[Row]:
+        """What has waited."""
+        for tp, batches in self._waiting.items():
+            yield self._sink(tp.topic, tp.partition, suppress(batches))
+
+    def note(self, since_start: Mapping[str, Any]) -> Row:
+        names = {"query": self._task.query, "subtopology": self._task.subtopology, "partition": self._task.partition}
+        data = json.dumps({**names, **self.totals.data(), "since_start": since_start}).encode()
+        return self._row(NOTE, self._task.query, self._task.partition, data)
+
+    def _wait(self, tp: TopicPartition, records: pa.RecordBatch) -> None:
+        self._waiting.setdefault(tp, []).append(records)
+        self._waiting_rows += records.num_rows
+        if self._waiting_rows > WAITING_ROWS_MAX:
+            self._waiting = {tp: [suppress(batches)] for tp, batches in self._waiting.items()}
+            self._waiting_rows = 0
+
+    def _sink(self, topic: str, partition: int, records: pa.RecordBatch) -> Row:
+        self.totals.records_out += records.num_rows
+        return self._row(SINK, topic, partition, to_ipc(records))
+
+    def _row(self, kind: str, topic: str, partition: int, data: bytes, target: int = DONE) -> Row:
+        self._seq += 1
+        return Row(target, kind, topic, partition, self._task.partition, self._seq - 1, data)
+
+
+def _remember(state: GroupState, totals: Totals) -> dict[str, Any]:
+    """Add what a batch did to what the task has done since it began, which is kept with its positions."""
+    with state.lock:
+        metadata = state.task.metadata
+        sums = Totals.of(metadata.get(TOTALS, {}))
+        sums.records_in += totals.records_in
+        sums.records_out += totals.records_out
+        sums.dead += totals.dead
+        sums.late += totals.late
+        state.task.publish({**metadata, TOTALS: sums.data()})
+    return sums.data()
+
+
+def _raw(row: Row) -> RawBatch:
+    records = from_ipc(row.ipc)
+    return RawBatch(TopicPartition(row.topic, row.partition), records, row.next_offset, records.nbytes)

@@ -1,0 +1,101 @@
+"""What runs in Spark's Python workers, as functions from Arrow batches to Arrow batches. Imports no pyspark.
+
+Instances are pickled with a query, so they hold plain data; what is built from it is kept per worker process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from runtime.spark.stage import layout as layouts
+from runtime.spark.stage.envelope import ENVELOPE, Row, read_rows, write_rows
+from runtime.spark.stage.layout import Layout
+from runtime.spark.stage.pages import NoPages, PagedRows
+from runtime.spark.stage.program import StageProgram, TaskOptions
+from runtime.spark.stage.state import GroupState
+
+
+@lru_cache(maxsize=64)
+def layout_from(text: str) -> Layout:
+    """The layout a stage was made with; built once per process."""
+    return layouts.loads(text)
+
+
+@lru_cache(maxsize=512)
+def program_from(text: str, subtopology: int, partition: int, options: TaskOptions) -> StageProgram:
+    """The compiled program of a task; built once per process. Only one run of it is under way at a time."""
+    return StageProgram(layout_from(text), subtopology, partition, options)
+
+
+@dataclass(frozen=True)
+class FreeStage:
+    """Free sub-topologies, wherever their records are: no grouping, no state. Other rows pass."""
+
+    layout: str
+    options: TaskOptions
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        free = sorted(layout_from(self.layout).free)
+        for batch in batches:
+            mine, others = split(batch, free)
+            yield from others
+            for (sub, partition), rows in grouped(mine):
+                yield from write_rows(self._run(program_from(self.layout, sub, partition, self.options), rows))
+
+    def _run(self, program: StageProgram, rows: list[Row]) -> Iterator[Row]:
+        first = min(r.seq for r in rows)
+        for row in program.run(empty_state(program), rows):
+            yield row._replace(seq=(first << SEQ_BITS) + row.seq)
+
+
+# Outputs of one run of records that was cut anywhere are ordered by where it began: so many rows fit behind one offset.
+SEQ_BITS = 20
+
+
+@dataclass(frozen=True)
+class GroupedStage:
+    """The tasks of one level in a bounded run: every row of a group is in the same Spark partition. Other rows pass."""
+
+    layout: str
+    level: int
+    options: TaskOptions
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        here = sorted({sub for sub, _ in layout_from(self.layout).groups(self.level)})
+        waiting: list[Row] = []
+        for batch in batches:
+            mine, others = split(batch, here)
+            yield from others
+            waiting += mine
+        for (sub, partition), rows in grouped(waiting):
+            program = program_from(self.layout, sub, partition, self.options)
+            yield from write_rows(program.run(empty_state(program), rows, cut_between=True))
+
+
+def empty_state(program: StageProgram) -> GroupState:
+    """State of a task that begins."""
+    return GroupState(str(program.id), program.id.partition, program.stores, PagedRows(NoPages()))
+
+
+def grouped(rows: Iterable[Row]) -> list[tuple[tuple[int, int], list[Row]]]:
+    """Rows by task."""
+    found: dict[tuple[int, int], list[Row]] = {}
+    for row in rows:
+        found.setdefault((row.target, row.partition), []).append(row)
+    return sorted(found.items())
+
+
+def split(batch: pa.RecordBatch, targets: list[int]) -> tuple[list[Row], list[pa.RecordBatch]]:
+    """Rows for these sub-topologies, and the others as they are."""
+    mask = pc.is_in(batch.column(0), pa.array(targets, pa.int32()))
+    mine = batch.filter(mask)
+    if mine.num_rows == batch.num_rows:
+        return list(read_rows(batch)), []
+    others = batch.filter(pc.invert(mask))
+    # Spark marks columns as never null where it knows: all batches of an answer need one schema.
+    return list(read_rows(mine)), [pa.RecordBatch.from_arrays(others.columns, schema=ENVELOPE)]

@@ -1,0 +1,26 @@
+"""One Spark for all tests of a run: starting one takes seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from runtime.spark.session import close_session, open_session
+from runtime.spark.settings import SparkSettings
+from tests.spark_here import skip_without_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Tests that open a session of their own beside `spark` must ask for this master: a process has one.
+TEST_SETTINGS = SparkSettings(master="local[2]", shuffle_partitions=2)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    skip_without_spark()
+    session = open_session(TEST_SETTINGS, "tests", tmp_path_factory.mktemp("spark"))
+    yield session
+    close_session(session)

@@ -1,0 +1,89 @@
+"""Logs with numbered records, and what Spark is asked to do with them, for the tests of source and sink."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from runtime.log.base import PRODUCE_SCHEMA, TopicPartition
+from runtime.log.embedded.log import EmbeddedLog
+from runtime.spark.shapes import DEAD, EMITTED, NOTE, SINK, from_ipc, to_ipc
+
+PARTITIONS = 2
+
+
+def open_log(folder: Path, *topics: str) -> EmbeddedLog:
+    log = EmbeddedLog(folder / "log")
+    for topic in topics:
+        log.create_topic(topic, PARTITIONS)
+    return log
+
+
+def records(
+    values: Sequence[bytes | None], keys: Sequence[bytes | None] | None = None, headers: Any = None
+) -> pa.RecordBatch:
+    n = len(values)
+    arrays = [
+        pa.array(range(1_000, 1_000 + n), pa.int64()),
+        pa.array(keys if keys is not None else [b"k"] * n, pa.binary()),
+        pa.array(values, pa.binary()),
+        pa.array(headers if headers is not None else [None] * n, PRODUCE_SCHEMA.field("headers").type),
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=PRODUCE_SCHEMA)
+
+
+def append(log: EmbeddedLog, topic: str, partition: int, values: Sequence[bytes | None]) -> None:
+    producer = log.producer("test")
+    producer.begin()
+    producer.send(TopicPartition(topic, partition), records(values))
+    producer.commit()
+    producer.close()
+
+
+def fill(log: EmbeddedLog, topic: str, first: int, count: int) -> None:
+    """Values p0-<n>, p1-<n> for n from `first`: `count` in each partition."""
+    for p in range(PARTITIONS):
+        append(log, topic, p, [f"p{p}-{n}".encode() for n in range(first, first + count)])
+
+
+def values(log: EmbeddedLog, topic: str) -> list[list[bytes | None]]:
+    """All values of a topic by partition, in order."""
+    found: list[list[bytes | None]] = []
+    for p in range(log.topics()[topic].partitions):
+        reader = log.reader(TopicPartition(topic, p))
+        found.append([])
+        while (raw := reader.read(100, 1 << 20)) is not None:
+            found[-1] += raw.records.column("value").to_pylist()
+    return found
+
+
+def emitted(*rows: tuple[str, str, int, int, int, Any]) -> pa.RecordBatch:
+    """EMITTED rows; the last element is a batch of records, or a note's text."""
+    return pa.RecordBatch.from_pylist(
+        [
+            dict(
+                zip(
+                    EMITTED.names,
+                    (*row[:5], to_ipc(row[5]) if row[0] in (SINK, DEAD) else row[5].encode()),
+                    strict=True,
+                )
+            )
+            for row in rows
+        ],
+        schema=EMITTED,
+    )
+
+
+def copy_to_out(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """PACKED rows as EMITTED rows for topic `out`, with a note each. Runs in Spark's workers."""
+    for batch in batches:
+        rows = []
+        for row in batch.to_pylist():
+            taken = from_ipc(row["ipc"])
+            place = (row["partition"], row["partition"], row["first_offset"])
+            rows.append((SINK, "out", *place, taken.select(PRODUCE_SCHEMA.names)))
+            rows.append((NOTE, "Q", *place, f'{{"query": "Q", "partition": 1, "records_in": {taken.num_rows}}}'))
+        yield emitted(*rows)

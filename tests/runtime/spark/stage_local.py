@@ -1,0 +1,98 @@
+"""The stages of a query without Spark: the same functions that its workers call, chained by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any
+
+import pyarrow as pa
+
+from runtime.spark.stage.durable import run_durable
+from runtime.spark.stage.envelope import LOG, Row, read_rows, write_rows
+from runtime.spark.stage.layout import Layout
+from runtime.spark.stage.pages import Changes
+from runtime.spark.stage.program import StageProgram, TaskOptions
+from runtime.spark.stage.worker import FreeStage, GroupedStage, grouped
+
+
+class DictStorage:
+    """Implements `Storage`; counts what is read and written."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes | None] = {"head": None, "directory": None}
+        self.pages: dict[int, bytes] = {}
+        self.reads = self.writes = 0
+
+    def head(self) -> bytes | None:
+        return self.values["head"]
+
+    def directory(self) -> bytes | None:
+        return self.values["directory"]
+
+    def read(self, page: int) -> bytes:
+        self.reads += 1
+        return self.pages[page]
+
+    def write(self, head: bytes, changes: Changes) -> None:
+        for page in changes.removed:
+            self.pages.pop(page, None)
+        self.pages.update(changes.written)
+        self.writes += len(changes.written)
+        self.values["head"] = head
+        if changes.directory is not None:
+            self.values["directory"] = changes.directory
+
+
+class LocalStages:
+    """Micro-batches of one query with state between them."""
+
+    def __init__(self, layout: Layout, options: TaskOptions | None = None) -> None:
+        self.layout, self.options = layout, options or TaskOptions()
+        self.storages: dict[tuple[int, int], DictStorage] = {}
+        self._programs: dict[tuple[int, int], StageProgram] = {}
+
+    def batch(self, packed: Sequence[dict[str, Any]]) -> list[Row]:
+        rows = self.addressed(packed)
+        if self.layout.free:
+            stage = FreeStage(self.layout.dumps(), self.options)
+            rows = [r for b in stage(write_rows(rows)) for r in read_rows(b)]
+        for level in self.layout.grouped_levels():
+            rows = self._level(level, rows)
+        return rows
+
+    def bounded(self, packed: Sequence[dict[str, Any]]) -> list[Row]:
+        text = self.layout.dumps()
+        batches: list[pa.RecordBatch] = list(write_rows(self.addressed(packed)))
+        if self.layout.free:
+            batches = list(FreeStage(text, self.options)(batches))
+        for level in self.layout.grouped_levels():
+            batches = list(GroupedStage(text, level, self.options)(batches))
+        return [r for b in batches for r in read_rows(b)]
+
+    def restart(self) -> None:
+        """What this process knows is gone, but for what is stored."""
+        self._programs.clear()
+
+    def abandon(self, packed: Sequence[dict[str, Any]]) -> None:
+        """A batch that is processed to the end and does not count."""
+        before = deepcopy(self.storages)
+        self.batch(packed)
+        self.storages = before
+
+    def addressed(self, packed: Sequence[dict[str, Any]]) -> list[Row]:
+        return [
+            Row(sub, LOG, r["topic"], r["partition"], 0, r["first_offset"], r["ipc"], r["next_offset"])
+            for r in packed
+            for sub in self.layout.readers.get(r["topic"], ())
+        ]
+
+    def _level(self, level: int, rows: list[Row]) -> list[Row]:
+        here = {sub for sub, _ in self.layout.groups(level)}
+        out = [r for r in rows if r.target not in here]
+        for task, mine in grouped(r for r in rows if r.target in here):
+            program = self._programs.get(task)
+            if program is None:
+                program = self._programs[task] = StageProgram(self.layout, *task, self.options)
+            out += run_durable(program, self.storages.setdefault(task, DictStorage()), mine)
+        return out

@@ -1,0 +1,189 @@
+"""Queries of many shapes, their input in portions, and what the runtime's deterministic driver makes of it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from compiler.plan.topology import Plan, QueryPlan
+from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, TopicPartition
+from runtime.log.memory import MemoryLog
+from runtime.spark.shapes import DEAD, PACKED, SINK, from_ipc, to_ipc
+from runtime.spark.stage.envelope import Row
+from tests.runtime.app.world import World
+
+SOURCES = """
+CREATE STREAM A (K BIGINT KEY, V BIGINT, G STRING) WITH (KAFKA_TOPIC='a', PARTITIONS=3, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
+CREATE STREAM B (K BIGINT KEY, W BIGINT) WITH (KAFKA_TOPIC='b', PARTITIONS=3, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
+CREATE TABLE D (K BIGINT PRIMARY KEY, NAME STRING, V BIGINT)
+  WITH (KAFKA_TOPIC='d', PARTITIONS=3, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
+"""
+SHAPES = {
+    "stateless": "CREATE STREAM OUT AS SELECT K, V * 2 AS V2, G FROM A WHERE V <> 3;",
+    "rekey": "CREATE STREAM OUT AS SELECT V, K, G FROM A PARTITION BY V;",
+    "count": "CREATE TABLE OUT AS SELECT K, COUNT(*) AS N, SUM(V) AS S FROM A GROUP BY K;",
+    "repartition": "CREATE TABLE OUT AS SELECT G, COUNT(*) AS N, SUM(V) AS S, LATEST_BY_OFFSET(V) AS L FROM A GROUP BY G;",
+    "tumbling": """CREATE TABLE OUT AS SELECT K, COUNT(*) AS N, SUM(V) AS S FROM A
+      WINDOW TUMBLING (SIZE 10 SECONDS, GRACE PERIOD 5 SECONDS) GROUP BY K;""",
+    "hopping": """CREATE TABLE OUT AS SELECT G, COUNT(*) AS N FROM A
+      WINDOW HOPPING (SIZE 10 SECONDS, ADVANCE BY 4 SECONDS, GRACE PERIOD 5 SECONDS) GROUP BY G;""",
+    "session": """CREATE TABLE OUT AS SELECT K, COUNT(*) AS N FROM A
+      WINDOW SESSION (3 SECONDS, GRACE PERIOD 5 SECONDS) GROUP BY K;""",
+    "stream-table": "CREATE STREAM OUT AS SELECT A.K, A.V, NAME FROM A LEFT JOIN D ON A.K = D.K;",
+    "stream-stream": """CREATE STREAM OUT AS SELECT A.K, V, W FROM A
+      LEFT JOIN B WITHIN 4 SECONDS GRACE PERIOD 2 SECONDS ON A.K = B.K;""",
+    "table": "CREATE TABLE OUT AS SELECT V, COUNT(*) AS N FROM D GROUP BY V;",
+    "lookup": """CREATE STREAM OUT AS SELECT A.V, A.K, NAME FROM A LEFT JOIN D ON A.V = D.K;""",
+}
+# Several tasks write one partition of the sink: their order among each other is nobody's promise, that of each key is.
+MIXED = {"tumbling", "hopping", "session"}
+
+BAD = -1  # a value that cannot be read
+
+Event = tuple[str, int, int | None, int]  # topic, key, value (None: a tombstone of d), time in s
+SinkRecord = tuple[int, bytes | None, bytes | None, int]
+
+
+def events(n: int, seed: int, keys: int = 5) -> list[Event]:
+    """Times roughly rising, some rows late."""
+    rnd = random.Random(seed)
+    at, out = 0, []
+    for _ in range(n):
+        at += rnd.choice([0, 0, 1, 1, 2])
+        topic = rnd.choice("aaabbd")
+        value = None if topic == "d" and rnd.random() < 0.25 else rnd.randrange(6)
+        value = BAD if rnd.random() < 0.03 else value
+        out.append((topic, rnd.randrange(keys), value, max(0, at - rnd.choice([0, 0, 0, 1, 3, 12]))))
+    return out
+
+
+@dataclass
+class Reference:
+    """The runtime over portions of input. `cuts` are the log's ends after each portion."""
+
+    shape: str
+    coalesce: bool = False
+    world: World = field(init=False)
+    cuts: list[dict[TopicPartition, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.world = World(SOURCES + SHAPES[self.shape], coalesce=self.coalesce)
+
+    @property
+    def plan(self) -> Plan:
+        return self.world.instance.plan
+
+    @property
+    def query(self) -> QueryPlan:
+        return self.plan.queries[0]
+
+    @property
+    def log(self) -> MemoryLog:
+        return self.world.log
+
+    def partitions(self) -> dict[str, int]:
+        return {name: info.partitions for name, info in self.log.admin().topics().items()}
+
+    def send(self, portion: Sequence[Event]) -> None:
+        for topic in "abd":
+            rows = [(k, _value(topic, k, v), 1000 * t) for x, k, v, t in portion if x == topic]
+            if rows:
+                self._produce(topic, rows)
+        self.world.settle()
+        tps = [TopicPartition(t, p) for t in "abd" for p in range(3)]
+        self.cuts.append(dict(self.log.admin().end_offsets(tps)))
+
+    def _produce(self, topic: str, rows: list[tuple[int, Any, int]]) -> None:
+        by_partition: dict[int, list[dict[str, Any]]] = {}
+        for key, value, timestamp in rows:
+            record = {"timestamp": timestamp, "key": key.to_bytes(8, "big"), "value": value, "headers": None}
+            by_partition.setdefault(self.world.partition(topic, key), []).append(record)
+        producer = self.world.producer
+        producer.begin()
+        for p, records in by_partition.items():
+            producer.send(TopicPartition(topic, p), pa.RecordBatch.from_pylist(records, PRODUCE_SCHEMA))
+        producer.commit()
+
+    def sink(self) -> dict[int, list[SinkRecord]]:
+        """Records of the sink by partition, in order."""
+        found: dict[int, list[SinkRecord]] = {}
+        for p in range(self.world.partitions("OUT")):
+            reader = self.log.reader(TopicPartition("OUT", p), EARLIEST)
+            while (batch := reader.read(100_000, 1 << 30)) is not None:
+                found.setdefault(p, []).extend(_records(p, batch.records))
+        return found
+
+    def packed(self, portion: int | None = None, chunk: int = 7) -> list[dict[str, Any]]:
+        """PACKED rows of a portion, or of everything, in chunks of so many records."""
+        start = self.cuts[portion - 1] if portion else {}
+        ends = self.cuts[-1 if portion is None else portion]
+        out = []
+        for tp, end in ends.items():
+            reader = self.log.reader(tp, start.get(tp, EARLIEST))
+            while reader.position < end and (batch := reader.read(chunk, 1 << 30)) is not None:
+                out.append(
+                    {
+                        "topic": tp.topic,
+                        "partition": tp.partition,
+                        "first_offset": batch.first_offset,
+                        "next_offset": batch.next_offset,
+                        "ipc": to_ipc(batch.records),
+                    }
+                )
+        return out
+
+
+def packed_table(rows: list[dict[str, Any]]) -> pa.Table:
+    return pa.Table.from_pylist(rows, PACKED)
+
+
+def sink_of(rows: Iterable[Any]) -> dict[int, list[SinkRecord]]:
+    """Sink records of emitted rows (with names or indices as in EMITTED's attributes) by partition, sources one by one."""
+    found: dict[int, list[SinkRecord]] = {}
+    for row in sorted((r for r in rows if r.kind == SINK), key=lambda r: (r.partition, r.source, r.seq)):
+        found.setdefault(row.partition, []).extend(_records(row.partition, from_ipc(bytes(row.ipc))))
+    return found
+
+
+def dead_of(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    letters = [from_ipc(bytes(r.ipc)) for r in rows if r.kind == DEAD]
+    return [orjson.loads(v) for batch in letters for v in batch.column("value").to_pylist()]
+
+
+def comparable(shape: str, sink: dict[int, list[SinkRecord]]) -> Any:
+    """What two runs must agree on."""
+    if shape == "rekey":  # records of one key come from several tasks
+        return {p: sorted(records, key=repr) for p, records in sink.items()}
+    if shape in MIXED:
+        keyed: dict[Any, list[SinkRecord]] = {}
+        for p, records in sink.items():
+            for record in records:
+                keyed.setdefault((p, record[1]), []).append(record)
+        return keyed
+    return sink
+
+
+def final(sink: dict[int, list[SinkRecord]]) -> dict[bytes | None, bytes]:
+    """A table as its topic gives it: the last value of each key, without deleted ones."""
+    latest = {key: value for records in sink.values() for _, key, value, _ in records}
+    return {k: v for k, v in latest.items() if v is not None}
+
+
+def _records(partition: int, records: pa.RecordBatch) -> list[SinkRecord]:
+    columns = [records.column(n).to_pylist() for n in ("key", "value", "timestamp")]
+    return [(partition, *row) for row in zip(*columns, strict=True)]
+
+
+def _value(topic: str, key: int, value: int | None) -> bytes | None:
+    if value is None:
+        return None
+    if value == BAD:
+        return b"{"  # a dead letter
+    if topic == "a":
+        return orjson.dumps({"V": value, "G": f"g{value % 3}{key % 2}"})
+    return orjson.dumps({"W": value} if topic == "b" else {"NAME": f"n{value}", "V": value})

@@ -1,0 +1,125 @@
+"""Which way each node takes, and why."""
+
+from __future__ import annotations
+
+import pytest
+
+from compiler.plan.topology import Plan
+from runtime.spark.choose import NodeChoice, choose, explain_lines, is_native
+from runtime.spark.errors import SparkUnsupported
+from runtime.spark.settings import SparkSettings, TopicFiles
+from tests.runtime.app.world import plan_of
+from tests.runtime.spark.stage_world import SHAPES, SOURCES
+
+FILES = {t: TopicFiles("parquet", f"/data/{t}") for t in "abd"}
+TYPED = SparkSettings(files=FILES)
+PROMISED = SparkSettings(files=FILES, late_rows="none")
+
+
+def plan(sql: str) -> Plan:
+    return plan_of(SOURCES + sql)
+
+
+def chosen(sql: str, settings: SparkSettings = TYPED, mode: str = "bounded") -> list[NodeChoice]:
+    made = plan(sql)
+    return choose(made, made.queries[0], settings, mode)  # type: ignore[arg-type]
+
+
+def reasons(sql: str, settings: SparkSettings = TYPED, mode: str = "bounded") -> str:
+    return "; ".join(c.reason for c in chosen(sql, settings, mode))
+
+
+@pytest.mark.parametrize("shape", ["stateless", "rekey", "count"])
+@pytest.mark.parametrize("mode", ["bounded", "streaming"])
+def test_native_over_files(shape: str, mode: str) -> None:
+    assert {c.how for c in chosen(SHAPES[shape], mode=mode)} == {"native"}
+
+
+def test_topics_stay_with_the_runtimes_kernels_unless_they_are_aggregated() -> None:
+    topics = SparkSettings()
+    assert {c.how for c in chosen(SHAPES["stateless"], topics)} == {"stateless python"}
+    assert {c.how for c in chosen(SHAPES["count"], topics)} == {"native"}
+    assert {c.how for c in chosen(SHAPES["count"], topics, "streaming")} == {"stateful python"}
+    failing = "CREATE TABLE OUT AS SELECT K, SUM(12 / V) AS N FROM A GROUP BY K;"
+    assert {c.how for c in chosen(failing)} == {"native"}
+    assert "dead letters" in reasons(failing, topics)
+
+
+def test_the_order_of_arrival_is_that_of_one_partition() -> None:
+    latest = "CREATE TABLE OUT AS SELECT {0}, LATEST_BY_OFFSET(V) AS L FROM A GROUP BY {0};"
+    assert {c.how for c in chosen(latest.format("K"), SparkSettings())} == {"native"}
+    assert "order of arrival" in reasons(latest.format("G"), SparkSettings())
+    assert "order of arrival" in reasons(latest.format("K"))
+
+
+@pytest.mark.parametrize("shape", ["tumbling", "hopping"])
+def test_windows_need_a_promise(shape: str) -> None:
+    assert "late_rows" in reasons(SHAPES[shape])
+    made = plan(SHAPES[shape])
+    assert is_native(made, made.queries[0], PROMISED, "bounded")
+    assert "watermark" in reasons(SHAPES[shape], PROMISED, "streaming")
+
+
+@pytest.mark.parametrize(
+    ("sql", "word"),
+    [
+        ("CREATE TABLE OUT AS SELECT K, SUM(CAST(V AS DOUBLE)) AS S FROM A GROUP BY K;", "order of addition"),
+        ("CREATE TABLE OUT AS SELECT K, COLLECT_LIST(V) AS S FROM A GROUP BY K;", "COLLECT_LIST"),
+        ("CREATE TABLE OUT AS SELECT G, LATEST_BY_OFFSET(V) AS S FROM A GROUP BY G;", "order of arrival"),
+        (SHAPES["session"], "sessions"),
+        (SHAPES["stream-table"], "table"),
+        (SHAPES["stream-stream"], "unmatched"),
+        (SHAPES["table"], "newest of each key"),
+    ],
+)
+def test_what_is_not_native_says_why(sql: str, word: str) -> None:
+    assert {c.how for c in chosen(sql, PROMISED)} == {"stateful python"}
+    assert word in reasons(sql, PROMISED)
+
+
+def test_what_may_fail_is_not_native_in_a_stream() -> None:
+    sql = "CREATE STREAM OUT AS SELECT K, 12 / V AS Q FROM A;"
+    assert {c.how for c in chosen(sql)} == {"native"}
+    assert {c.how for c in chosen(sql, mode="streaming")} == {"stateless python"}
+    assert "dead letters" in reasons(sql, mode="streaming")
+
+
+def test_an_expression_without_a_lowering_is_an_arrow_udf() -> None:
+    sql = "CREATE TABLE OUT AS SELECT K, COUNT(REGEXP_EXTRACT('.', G)) AS N FROM A GROUP BY K;"
+    assert {c.how for c in chosen(sql)} == {"native"}
+    assert "REGEXP_EXTRACT in an Arrow UDF" in reasons(sql)
+
+
+def test_having_in_a_stream_removes_rows() -> None:
+    sql = "CREATE TABLE OUT AS SELECT K, COUNT(*) AS N FROM A GROUP BY K HAVING COUNT(*) > 2;"
+    assert {c.how for c in chosen(sql)} == {"native"}
+    assert "removed" in reasons(sql, mode="streaming")
+
+
+def test_a_function_of_the_user_is_unsupported() -> None:
+    from dataclasses import replace
+
+    from compiler.functions.registry import lookup, register, unregister
+
+    like = lookup("UCASE")
+    assert like is not None
+    register(replace(like, name="MINE"))
+    try:
+        made = plan("CREATE STREAM OUT AS SELECT K, MINE(G) AS Q FROM A;")
+    finally:
+        unregister("MINE")
+    with pytest.raises(SparkUnsupported, match=r"MINE is no built-in function[\s\S]*run it on the runtime"):
+        choose(made, made.queries[0], TYPED, "bounded")
+
+
+def test_a_plan_with_a_label_per_node() -> None:
+    made = plan("CREATE TABLE OUT AS SELECT K, MAX(CAST(V AS DOUBLE)) AS M FROM A GROUP BY K;")
+    assert explain_lines(made, made.queries[0], TYPED, "bounded") == [
+        "[native] Sink table OUT (topic OUT, KAFKA/JSON)",
+        "└─ [native] Project K, M",
+        "   └─ [native] Aggregate M := MAX(__arg_1)",
+        "         differs: M: of 0.0 and -0.0, which are equal, either may be shown",
+        "      └─ [native] Rekey K, null keys dropped",
+        "         └─ [native] Project K, __arg_1 := CAST(V AS DOUBLE)",
+        "            └─ [native] Scan stream A (topic a, KAFKA/JSON)",
+    ]

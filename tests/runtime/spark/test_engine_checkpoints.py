@@ -1,0 +1,249 @@
+"""Whether a query may go on from what is on disk, and how far it is. No Spark: checkpoints are made by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from compiler.plan.topology import QueryPlan
+from runtime.errors import StateError, TopicMissing
+from runtime.log.base import PRODUCE_SCHEMA, TopicPartition
+from runtime.log.embedded.log import EmbeddedLog
+from runtime.spark.engine.checkpoints import Progress, check_fits, lag, positions_after, progress_of
+from runtime.spark.engine.deployed import FILE, Deployed, Form, Record, checkpoint_of, load
+from runtime.spark.engine.deployment import check, prepare
+from runtime.spark.engine.site import Site
+from runtime.spark.engine.status import Rates, stopped_status
+from runtime.spark.errors import CheckpointLost, CheckpointOfOtherQuery, ResultsOfBatch, SparkFailure
+from runtime.spark.log_append import Piece, Place, append
+from runtime.spark.settings import SparkSettings
+from tests.runtime.spark.test_engine_order import plan_of
+
+SQL = """
+CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, VALUE_FORMAT='JSON');
+CREATE STREAM A AS SELECT * FROM S WHERE V > 1;
+CREATE TABLE N AS SELECT K, COUNT(*) AS N FROM A GROUP BY K;
+CREATE TABLE ALONE AS SELECT K, COUNT(*) AS N FROM S GROUP BY K;
+INSERT INTO S (K, V) VALUES ('a', 5);
+"""
+
+
+def batches(folder: Path, planned: int, committed: int) -> Path:
+    """A checkpoint with batches 0 to `planned` planned and to `committed` done."""
+    for name, last in (("offsets", planned), ("commits", committed)):
+        (folder / name).mkdir(parents=True)
+        for n in range(last + 1):
+            (folder / name / str(n)).write_text(f'v1\n{{}}\n{{"s": {{"0": {10 * (n + 1)}}}}}\n')
+            (folder / name / f".{n}.crc").touch()
+    return folder
+
+
+@pytest.fixture
+def query() -> QueryPlan:
+    return plan_of(SQL).queries[0]
+
+
+@pytest.fixture
+def record(query: QueryPlan) -> Record:
+    return Record(query.definition, "run 1", "stream")
+
+
+@pytest.mark.parametrize(
+    ("planned", "committed", "logged", "fits"),
+    [
+        (-1, -1, None, True),  # it never ran
+        (0, -1, None, True),  # killed in its first batch
+        (0, -1, 0, True),  # killed between the log's commit and Spark's
+        (4, 4, 4, True),
+        (5, 4, 4, True),  # killed in a batch
+        (5, 4, 5, True),
+        (-1, -1, 4, False),  # deleted
+        (3, 3, 7, False),  # an old copy
+        (5, 5, 3, False),  # an old copy of the log
+        (5, 5, None, False),  # a new log
+        (3, 3, 4, False),  # offsets of the batch in the log are gone
+    ],
+)
+def test_checkpoint_and_log_must_be_at_one_place(
+    tmp_path: Path, query: QueryPlan, record: Record, planned: int, committed: int, logged: int | None, fits: bool
+) -> None:
+    checkpoint = batches(tmp_path / "c", planned, committed)
+    place = None if logged is None else Place("run 1", logged + 1)
+    if fits:
+        check_fits(query, record, place, checkpoint)
+        return
+    with pytest.raises(CheckpointLost, match="--rebuild"):
+        check_fits(query, record, place, checkpoint)
+
+
+def test_what_else_stands_against_going_on(tmp_path: Path, query: QueryPlan, record: Record) -> None:
+    checkpoint = batches(tmp_path / "c", 1, 1)
+    place = Place("run 1", 2)
+    with pytest.raises(CheckpointOfOtherQuery, match=f"{query.id} has changed since its checkpoint was made"):
+        check_fits(replace(query, definition="another"), record, place, checkpoint)
+    with pytest.raises(ResultsOfBatch, match="as a batch"):
+        check_fits(query, replace(record, form="batch"), place, checkpoint)
+    with pytest.raises(CheckpointLost, match="its checkpoint is gone"):
+        check_fits(query, None, place, tmp_path / "nowhere")
+    check_fits(query, None, None, tmp_path / "nowhere")
+
+
+def test_positions(tmp_path: Path) -> None:
+    checkpoint = batches(tmp_path / "c", 2, 1)
+    (checkpoint / "offsets" / "2").write_text(
+        'v1\n{}\n{"s": {"0": 7, "1": 9}, "t": {"0": 1}}\n{"s": {"0": 5, "1": 9}}\n-'
+    )
+    assert progress_of(checkpoint) == Progress(2, 1)
+    assert positions_after(checkpoint, 2) == {"s": {"0": 5, "1": 9}, "t": {"0": 1}}
+    assert positions_after(checkpoint, 9) == {}
+    first, after = {"s": {"0": 2, "1": 0}, "t": {"0": 0}}, {"s": {"0": 12, "1": 10}, "t": {"0": 4}}
+    assert lag(positions_after(checkpoint, 2), first, after) == 7 + 1 + 3
+    assert lag({}, first, after) == 10 + 10 + 4
+
+
+# -- deployments
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    log = EmbeddedLog(tmp_path / "log")
+    yield Site(tmp_path / "log", tmp_path / "state", log, "app", SparkSettings())
+    log.close()
+
+
+def deployed(site: Site, sql: str = SQL, *, form: Form = "stream", rebuild: tuple[str, ...] = ()) -> Deployed:
+    plan = plan_of(sql)
+    return prepare(
+        site, load(site.state_dir), plan, {q.id: "exact" for q in plan.queries}, form=form, rebuild=rebuild, now_ms=1
+    )
+
+
+def ran(site: Site, state: Deployed, query: str, topic: str, epochs: int = 1) -> None:
+    """As if batches of a query had gone through, each with one record."""
+    record = pa.RecordBatch.from_pylist(
+        [{"timestamp": 1, "key": b"k", "value": b"{}", "headers": None}], schema=PRODUCE_SCHEMA
+    )
+    for epoch in range(epochs):
+        target = site.target(query, state.records[query].run)
+        piece = Piece("sink", topic, 0, 0, 0, record)
+        append(site.log, target, epoch, [piece], [{"records_in": 2, "late": {"x": 1}}], {TopicPartition("s", 0): 1})
+    batches(site.checkpoint(query), epochs - 1, epochs - 1)
+
+
+def held(site: Site, topic: str) -> int:
+    tp = TopicPartition(topic, 0)
+    return site.log.end_offset(tp) - site.log.begin_offset(tp)
+
+
+def test_a_deployment_comes_back_from_its_file(site: Site) -> None:
+    state = deployed(site)
+    assert load(site.state_dir) == state
+    assert {r.form for r in state.records.values()} == {"stream"}
+    assert len({r.run for r in state.records.values()}) == 3
+    assert load(site.state_dir / "elsewhere") == Deployed()
+    (site.state_dir / FILE).write_text("{")
+    with pytest.raises(StateError, match=r"plan\.json is damaged"):
+        load(site.state_dir)
+    (site.state_dir / FILE).write_text(json.dumps({"format": 99}))
+    with pytest.raises(StateError, match="another FlowQL"):
+        load(site.state_dir)
+
+
+def test_rows_of_insert_values_are_written_once(site: Site) -> None:
+    for _ in range(2):
+        deployed(site)
+        assert held(site, "s") == 1
+    deployed(site, SQL + "INSERT INTO S (K, V) VALUES ('b', 6);\n")
+    assert held(site, "s") == 2
+
+
+def test_a_missing_topic_is_named_before_anything_is_written(site: Site) -> None:
+    with pytest.raises(TopicMissing, match="s "):
+        deployed(site, SQL.replace("PARTITIONS=1, ", ""))
+    assert not (site.state_dir / FILE).exists()
+
+
+def test_a_query_that_is_built_anew_takes_with_it_who_reads_it(site: Site) -> None:
+    before = deployed(site)
+    for query, topic in (("CSAS_A", "A"), ("CTAS_N", "N"), ("CTAS_ALONE", "ALONE")):
+        ran(site, before, query, topic)
+    after = deployed(site, rebuild=("CSAS_A",))
+    assert [held(site, t) for t in ("A", "N", "ALONE")] == [0, 0, 1]
+    same = {q for q in before.records if before.records[q] == after.records[q]}
+    assert same == {"CTAS_ALONE"}
+    assert site.place_of_record("CSAS_A", after.records["CSAS_A"]) is None
+    assert not site.checkpoint("CSAS_A").exists()
+    assert site.checkpoint("CTAS_ALONE").exists()
+    assert check(site, after, after.plan, "stream") == {}
+
+
+def test_what_does_not_fit_is_found_before_it_runs(site: Site) -> None:
+    state = deployed(site)
+    ran(site, state, "CSAS_A", "A")
+    changed = plan_of(SQL.replace("V > 1", "V > 2"))
+    found = check(site, state, changed, "stream")
+    assert {q: type(f) for q, f in found.items()} == {"CSAS_A": CheckpointOfOtherQuery}
+    assert {q: type(f) for q, f in check(site, state, state.plan, "batch").items()} == {"CSAS_A": ResultsOfBatch}
+    assert {q: type(f) for q, f in check(site, Deployed(), state.plan, "stream").items()} == {"CSAS_A": CheckpointLost}
+
+
+def test_a_query_that_was_removed_may_come_back(site: Site) -> None:
+    ran(site, deployed(site), "CTAS_ALONE", "ALONE")
+    without = deployed(site, SQL.replace("CREATE TABLE ALONE AS SELECT K, COUNT(*) AS N FROM S GROUP BY K;\n", ""))
+    assert "CTAS_ALONE" not in without.records
+    assert not site.checkpoint("CTAS_ALONE").exists()
+    assert check(site, without, plan_of(SQL), "stream") == {}
+
+
+def test_batches_take_the_place_of_batches(site: Site) -> None:
+    first = deployed(site, form="batch")
+    ran(site, first, "CSAS_A", "A")
+    assert check(site, first, first.plan, "batch") == {}
+    second = deployed(site, form="batch")
+    assert held(site, "A") == 0
+    assert second.records["CSAS_A"].run != first.records["CSAS_A"].run
+    assert second.records["CSAS_A"].form == "batch"
+
+
+def test_results_among_records_from_outside_are_not_taken_out(site: Site) -> None:
+    sql = SQL.replace(
+        "CREATE TABLE ALONE",
+        "CREATE STREAM T (K STRING KEY, V INT) WITH (KAFKA_TOPIC='t', PARTITIONS=1, VALUE_FORMAT='JSON');\nINSERT INTO T SELECT * FROM S;\nCREATE TABLE ALONE",
+    )
+    state = deployed(site, sql)
+    (query,) = (q.id for q in state.plan.queries if q.sink == "T")
+    ran(site, state, query, "t")
+    with pytest.raises(SparkFailure, match="records from outside"):
+        deployed(site, sql, rebuild=(query,))
+    assert held(site, "t") == 1
+
+
+def test_the_status_of_what_does_not_run(site: Site) -> None:
+    state = deployed(site)
+    ran(site, state, "CSAS_A", "A", epochs=3)
+    query = state.plan.queries[0]
+    found = stopped_status(site, query, state.records[query.id])
+    assert {k: found[k] for k in ("state", "engine", "batch", "records_in", "records_out", "late_records", "lag")} == {
+        "state": "stopped", "engine": "spark", "batch": 2, "records_in": 6, "records_out": 3, "late_records": 3, "lag": 0,
+    }  # fmt: skip
+    new = stopped_status(site, state.plan.queries[2], state.records["CTAS_ALONE"])
+    assert (new["batch"], new["records_in"], new["lag"]) == (None, 0, 1)
+
+
+def test_ids_become_folders(tmp_path: Path) -> None:
+    assert checkpoint_of(tmp_path, "a/b").parent == tmp_path / "queries"
+
+
+def test_rates() -> None:
+    rates = Rates()
+    assert rates.of("q") == 0.0
+    for now, records in ((0, 0), (1000, 50), (2000, 100)):
+        rates.add("q", records, now)
+    assert rates.of("q") == 50.0
+    rates.add("q", 10, 3000)  # it began anew
+    assert rates.of("q") == 0.0

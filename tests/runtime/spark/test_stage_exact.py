@@ -1,0 +1,87 @@
+"""The exact way inside a real Spark: bounded, and streaming with a restart from the checkpoint between portions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from runtime.spark.shapes import EMITTED, PACKED_DDL
+from runtime.spark.stage.layout import layout_of
+from runtime.spark.stage.slots import hash_int
+from tests.runtime.spark.stage_world import Reference, comparable, dead_of, events, packed_table, sink_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize("shape", ["stateless", "lookup", "table"])
+def test_bounded_emits_what_the_runtime_emits(spark: SparkSession, shape: str) -> None:
+    from runtime.spark.stage.exact import exact_bounded
+
+    reference = Reference(shape)
+    reference.send(events(300, 1))
+    sources = spark.createDataFrame(packed_table(reference.packed()))
+    emitted = exact_bounded(spark, reference.plan, reference.query, sources, reference.partitions(), coalesce=False)
+    assert emitted.columns == EMITTED.names
+    rows: list[Any] = emitted.collect()
+    assert comparable(shape, sink_of(rows)) == comparable(shape, reference.sink())
+    assert len(dead_of(rows)) == len(reference.world.values("flowql-dead-letters")) > 0
+
+
+def test_portions_with_restarts_from_the_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+    """Two levels with state, one fed by the other. A start of a stream costs seconds: the other shapes are tested without Spark."""
+    reference = Reference("table")
+    (tmp_path / "in").mkdir()
+    feed, got = events(300, 1), dict[int, list[Any]]()
+    for n in range(3):
+        reference.send(feed[100 * n : 100 * (n + 1)])
+        pq.write_table(packed_table(reference.packed(n)), tmp_path / "in" / f"{n}.parquet")
+        for records in _run(spark, reference, tmp_path):
+            for p, part in sink_of(records).items():
+                got.setdefault(p, []).extend(part)
+    assert comparable("table", got) == comparable("table", reference.sink())
+    _assert_same_state(spark, reference, tmp_path / "checkpoint")
+
+
+def _assert_same_state(spark: SparkSession, reference: Reference, checkpoint: Path) -> None:
+    from runtime.spark.stage.checkpoint import CheckpointSnapshot
+
+    layout = layout_of(reference.plan, reference.query, reference.partitions())
+    got, want = CheckpointSnapshot(spark, checkpoint, layout), reference.world.instance.snapshot()
+    assert got.sequence == 3
+    assert sum(task["totals"]["records_in"] for task in got.tasks().values()) > 0
+    for store in got.stores():
+        rows = sorted(want.scan(store.name), key=repr)
+        assert sorted(got.scan(store.name), key=repr) == rows
+        assert all(got.get(store.name, key) == value for key, value in rows[:2])
+    want.close()
+
+
+def _run(spark: SparkSession, reference: Reference, folder: Path) -> list[list[Any]]:
+    """Start the query, let it catch up and stop; its batches."""
+    from runtime.spark.stage.exact import exact_streaming
+
+    batches: list[list[Any]] = []
+    sources = spark.readStream.schema(PACKED_DDL).parquet(str(folder / "in"))
+    emitted = exact_streaming(spark, reference.plan, reference.query, sources, reference.partitions(), coalesce=False)
+    query = (
+        emitted.writeStream.foreachBatch(lambda batch, _epoch: batches.append(batch.collect()))
+        .outputMode("update")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    assert query.exception() is None
+    return batches
+
+
+def test_slots_know_the_hash_of_spark(spark: SparkSession) -> None:
+    numbers = [0, 1, 7, 2**31 - 1, -5]
+    (row,) = spark.sql("SELECT " + ", ".join(f"hash({n})" for n in numbers)).collect()
+    assert list(row) == [hash_int(n) for n in numbers]

@@ -1,0 +1,181 @@
+"""Tasks inside stages emit what the runtime's driver emits: bounded, in any portions, over restarts and given-up batches."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runtime.errors import StateError, TopicMissing
+from runtime.spark.shapes import NOTE
+from runtime.spark.stage.durable import Head, decode_head
+from runtime.spark.stage.envelope import DONE, Row
+from runtime.spark.stage.layout import layout_of, loads
+from runtime.spark.stage.program import TaskOptions
+from runtime.spark.stage.slots import hash_int, slots
+from tests.runtime.spark.stage_local import LocalStages
+from tests.runtime.spark.stage_world import (
+    SHAPES,
+    Event,
+    Reference,
+    comparable,
+    dead_of,
+    events,
+    final,
+    sink_of,
+)
+
+
+def local(reference: Reference, options: TaskOptions | None = None) -> LocalStages:
+    layout = layout_of(reference.plan, reference.query, reference.partitions(), coalesce=reference.coalesce)
+    return LocalStages(loads(layout.dumps()), options)
+
+
+def joined(batches: list[list[Row]]) -> dict[int, list[Any]]:
+    found: dict[int, list[Any]] = {}
+    for rows in batches:
+        for p, records in sink_of(rows).items():
+            found.setdefault(p, []).extend(records)
+    return found
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_bounded_run_emits_what_the_runtime_emits(shape: str) -> None:
+    reference = Reference(shape)
+    reference.send(events(250, 3))
+    rows = local(reference).bounded(reference.packed())
+    want = reference.sink()
+    assert sum(map(len, want.values())) > 20
+    assert comparable(shape, sink_of(rows)) == comparable(shape, want)
+    assert all(r.target == DONE for r in rows)
+
+
+portions = st.lists(st.integers(1, 60), min_size=1, max_size=4)
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(
+    st.sampled_from(sorted(SHAPES)),
+    st.integers(0, 1000),
+    portions,
+    st.integers(1, 20),
+    st.integers(1, 50),
+    st.sampled_from([None, True, False]),
+    st.sets(st.integers(0, 3)),
+    st.sets(st.integers(0, 3)),
+)
+def test_any_portions_with_restarts_and_given_up_batches(
+    shape: str,
+    seed: int,
+    sizes: list[int],
+    chunk: int,
+    rows_per_run: int,
+    vector: bool | None,
+    restarts: set[int],
+    given_up: set[int],
+) -> None:
+    reference, batches = Reference(shape), list[list[Row]]()
+    stages = local(reference, TaskOptions(rows_per_run=rows_per_run, vector=vector))
+    feed = events(sum(sizes), seed)
+    for n, size in enumerate(sizes):
+        reference.send(feed[:size])
+        del feed[:size]
+        if n in restarts:
+            stages.restart()
+        packed = reference.packed(n, chunk)
+        if n in given_up:
+            stages.abandon(packed)
+        batches.append(stages.batch(packed))
+    assert comparable(shape, joined(batches)) == comparable(shape, reference.sink())
+    query = reference.query.id
+    assert sorted(map(str, [d for b in batches for d in dead_of(b)])) == sorted(
+        map(str, reference.world.values("flowql-dead-letters"))
+    )
+    late = reference.world.instance.metrics.query(query).late_records
+    assert sum(sum(n["late"].values()) for b in batches for n in notes(b)) == late
+
+
+def notes(rows: list[Row]) -> list[dict[str, Any]]:
+    return [json.loads(bytes(r.ipc)) for r in rows if r.kind == NOTE]
+
+
+def test_records_that_come_again_are_skipped() -> None:
+    reference = Reference("count")
+    reference.send(events(80, 1))
+    stages = local(reference)
+    stages.batch(reference.packed())
+    stages.restart()
+    again = stages.batch(reference.packed())
+    assert not sink_of(again)
+    assert sum(n["records_in"] for n in notes(again)) == 0
+
+
+def test_counters_survive_a_restart() -> None:
+    reference = Reference("tumbling")
+    stages, batches = local(reference), []
+    for n in range(3):
+        reference.send([("a", 1, 2, t) for t in (100 * n + 50, 100 * n, 100 * n + 51)])
+        stages.restart()
+        batches.append(stages.batch(reference.packed(n)))
+    (note,) = (found for found in notes(batches[-1]) if found["records_in"])
+    assert sum(note["since_start"]["late"].values()) == 3
+    assert sum(note["late"].values()) == 1
+
+
+@pytest.mark.parametrize("shape", ["count", "repartition", "tumbling"])
+def test_merged_updates_end_in_the_same_table(shape: str) -> None:
+    reference = Reference(shape, coalesce=True)
+    reference.send(events(300, 7))
+    got = sink_of(local(reference).bounded(reference.packed()))
+    assert final(got) == final(reference.sink())
+    assert sum(map(len, got.values())) == len(final(got)), "one record per key"
+
+
+def test_a_batch_reads_and_writes_the_pages_of_its_keys_only() -> None:
+    reference = Reference("count")
+    many: list[Event] = [("a", k, 1, 1) for k in range(3 * 4000)]
+    reference.send(many)
+    stages = local(reference)
+    stages.batch(reference.packed(0, 5000))
+    stages.restart()
+    storages = list(stages.storages.values())
+    assert all(len(s.pages) > 2 for s in storages)
+    before = [(s.reads, s.writes) for s in storages]
+    reference.send([("a", 5, 1, 2)])
+    stages.batch(reference.packed(1))
+    read, written = (sum(s.reads for s in storages), sum(s.writes for s in storages))
+    assert written - sum(w for _, w in before) <= 2
+    assert read - sum(r for r, _ in before) <= 3
+
+
+def test_the_layout_names_what_is_missing() -> None:
+    reference = Reference("count")
+    with pytest.raises(TopicMissing, match="a, which does not exist"):
+        layout_of(reference.plan, reference.query, {})
+
+
+def test_levels_and_free_parts() -> None:
+    reference = Reference("lookup")
+    layout = layout_of(reference.plan, reference.query, reference.partitions())
+    assert layout.levels == {0: 0, 1: 1}
+    assert layout.free == {0}
+    assert layout.grouped_levels() == [1]
+    assert layout.readers == {"a": (0,), "d": (1,)}
+    assert layout.groups(1) == [(1, 0), (1, 1), (1, 2)]
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3, 12, 64])
+def test_every_group_has_a_partition_of_its_own(groups: int) -> None:
+    assert [hash_int(s) % groups for s in slots(groups)] == list(range(groups))
+
+
+def test_a_head_of_another_format_is_refused() -> None:
+    from runtime.spark.stage.durable import _encode
+
+    with pytest.raises(StateError, match="format 99"):
+        decode_head(_encode(Head(99, "q/0_0", b"v", b"m")))
+    with pytest.raises(StateError, match="cannot be read"):
+        decode_head(b"\xc1")
