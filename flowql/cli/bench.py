@@ -1,0 +1,97 @@
+"""`flowql bench`: measure this machine."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from flowql.bench.engines import ENGINES
+from flowql.bench.measuring import BenchFailed, Figure
+from flowql.bench.nexmark_input import write_log, write_parquet
+from flowql.bench.oracle import EXPECTED
+from flowql.bench.run import run
+from flowql.cli.render import note
+from flowql.errors import CommandError
+
+NEXMARK = Path(__file__).parents[2] / "pipelines" / "nexmark"
+WRONG_RESULT = "FQ5301"
+
+EVENTS = "Bids to generate; persons and auctions of the same time come with them."
+
+app = typer.Typer(help="Measure this machine.", no_args_is_help=True)
+
+
+@app.callback()
+def _bench() -> None:
+    """Measure this machine."""
+
+
+@app.command()
+def nexmark(
+    queries: Annotated[str, typer.Option(help="Queries, comma between, or all.")] = "q0,q1,q2,qc",
+    events: Annotated[int, typer.Option(help=EVENTS, min=1)] = 1_000_000,
+    threads: Annotated[int, typer.Option(help="Processing threads; cores of Spark.", min=1)] = 2,
+    engine: Annotated[str, typer.Option(help=" or ".join(ENGINES))] = "runtime",
+    log: Annotated[str, typer.Option(help="embedded")] = "embedded",
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures there, too.")] = None,
+    bare: Annotated[bool, typer.Option("--bare", help="Beside each query a DuckDB loop over the same files.")] = False,
+) -> None:
+    """Nexmark queries over generated events, each alone; the result is checked before a speed is printed."""
+    names = list(EXPECTED) if queries == "all" else [q for q in queries.split(",") if q]
+    unknown = [q for q in names if q not in EXPECTED]
+    if unknown:
+        raise typer.BadParameter(f"no query {', '.join(unknown)} (choose from {', '.join(EXPECTED)})")
+    if engine not in ENGINES:
+        raise typer.BadParameter(f"no engine {engine} (choose from {', '.join(ENGINES)})")
+    if log != "embedded":
+        raise typer.BadParameter("this version measures --log embedded")
+    try:
+        figures = run(NEXMARK, names, events, threads, note, engine=engine, bare=bare)
+    except BenchFailed as error:
+        raise CommandError(str(error), code=WRONG_RESULT, help="no speed is given for a wrong result") from error
+    if json_file is not None:
+        json_file.write_text(json.dumps([asdict(f) for f in figures], indent=1) + "\n")
+    _show(figures)
+
+
+@app.command()
+def data(
+    events: Annotated[int, typer.Option(help=EVENTS, min=1)] = 1_000_000,
+    parquet: Annotated[Path | None, typer.Option(help="Folder for one Parquet file per kind.")] = None,
+    log: Annotated[Path | None, typer.Option(help="Folder for a new embedded log, in `log` there.")] = None,
+) -> None:
+    """Write the events of the Nexmark queries, the same each time."""
+    if parquet is None and log is None:
+        raise typer.BadParameter("say where: --parquet DIR or --log DIR")
+    if parquet is not None:
+        for topic, file in write_parquet(parquet, events).items():
+            note(f"{topic}: {file}")
+    if log is not None:
+        write_log(log, events)
+        note(f"person, auction, bid: topics of {log / 'log'}")
+
+
+def _show(figures: list[Figure]) -> None:
+    table = Table(box=None, pad_edge=False)
+    for name in ("query", "engine", "log"):
+        table.add_column(name)
+    for name in ("events", "seconds", "events/s", "cpu s", "rss MB"):
+        table.add_column(name, justify="right")
+    for f in figures:
+        table.add_row(
+            f.query,
+            f.engine,
+            f.log,
+            f"{f.events:,}",
+            f"{f.seconds:.2f}",
+            f"{f.events_per_s:,}",
+            f"{f.cpu_s:.2f}",
+            str(f.rss_mb),
+        )
+    Console().print(table)

@@ -1,0 +1,163 @@
+"""`flowql explain`: the plan of the project, of one query, or the page of an error code."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from difflib import unified_diff
+from typing import Annotated
+
+import typer
+
+from compiler.catalog.names import listing
+from compiler.diagnostics.codes import CODES, CodePage
+from compiler.diagnostics.suggest import did_you_mean
+from compiler.driver import Compiled
+from compiler.plan import codec
+from compiler.plan.explain import query_text, schema_text, spec_text, tree_text
+from compiler.plan.logical import Node
+from compiler.plan.topology import Plan, QueryPlan, SourceDef
+from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, SelectOption, TargetOption, VarOption
+from flowql.cli.render import print_json, print_text
+from flowql.errors import CommandError
+from runtime.spark.settings import SparkSettings
+
+_CODE = re.compile(r"FQ\d{4}", re.IGNORECASE)
+Subject = Annotated[
+    str | None,
+    typer.Argument(help="A query (its id or the name of its result), or an error code.", metavar="[QUERY | FQ####]"),
+]
+
+
+def command(
+    ctx: typer.Context,
+    subject: Subject = None,
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    select: SelectOption = None,
+    output: OutputOption = None,
+    var: VarOption = None,
+) -> None:
+    """Show the plan of queries, or an error's page.
+
+    Sources, the tree of each query, what each optimiser rule did, operators, stores and topics.
+    """
+    scope = Scope.of(ctx, project=project, target=target, select=select, output=output, var=var)
+    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
+    if subject is not None and _CODE.fullmatch(subject):
+        _explain_code(subject.upper(), as_json=as_json)
+        return
+    found, compiled = scope.compile()
+    chosen = chosen_queries(compiled.plan, [*scope.select, *([subject] if subject else [])])
+    if as_json:
+        print_json(codec.to_data(replace(compiled.plan, queries=chosen)))
+    else:
+        on_spark = found.target.spark if found.target.engine == "spark" else None
+        print_text(explain_text(compiled, chosen, on_spark))
+
+
+def chosen_queries(plan: Plan, names: list[str]) -> tuple[QueryPlan, ...]:
+    """The queries of these ids or results, in the order of the plan; all when none is named. CommandError for a stranger."""
+    if not names:
+        return plan.queries
+    known = {n.upper(): q.id for q in plan.queries for n in (q.sink, q.id)}
+    for name in names:
+        if name.upper() not in known:
+            queries = [q.id for q in plan.queries]
+            hint = did_you_mean(name, known) or (f"queries are {listing(queries)}" if queries else "it has none")
+            raise CommandError(f"the project has no query `{name}`", code="FQ5003", help=hint)
+    wanted = {known[n.upper()] for n in names}
+    return tuple(q for q in plan.queries if q.id in wanted)
+
+
+def explain_text(compiled: Compiled, queries: tuple[QueryPlan, ...], spark: SparkSettings | None = None) -> str:
+    """Sources the queries read, then each query; with `spark` also how each node runs there."""
+    reads = {s for q in queries for sub in q.subtopologies for s in sub.topics}
+    sources = [
+        _source(s)
+        for s in compiled.plan.sources
+        if s.query is None and (s.topic in reads or queries == compiled.plan.queries)
+    ]
+    parts = ["\n".join(sources)]
+    for q in queries:
+        parts.append(_query(compiled, q))
+        if spark is not None:
+            parts += _on_spark(compiled.plan, q, spark)
+    return "\n\n".join(parts)
+
+
+def _on_spark(plan: Plan, query: QueryPlan, settings: SparkSettings) -> list[str]:
+    """How each node runs on Spark: once when streams and batches do it alike. Raises SparkUnsupported."""
+    from runtime.spark.choose import explain_lines  # functions and their lowerings, which other explanations do without
+
+    streaming, bounded = (explain_lines(plan, query, settings, mode) for mode in ("streaming", "bounded"))
+    if streaming == bounded:
+        return [_titled("on Spark:", streaming)]
+    return [_titled("on Spark, as a stream:", streaming), _titled("on Spark, with --bounded:", bounded)]
+
+
+def _titled(title: str, lines: list[str]) -> str:
+    return "\n".join([title, *(f"  {line}" for line in lines)])
+
+
+def _source(s: SourceDef) -> str:
+    partitions = f", {s.partitions} partitions" if s.partitions else ""
+    return f"{s.kind} {s.name} (topic {s.topic}{partitions})\n  {schema_text(s.schema)}"
+
+
+def _query(compiled: Compiled, query: QueryPlan) -> str:
+    text = query_text(query)
+    trace = compiled.trace.get(query.id)
+    if trace is None or not trace.steps:
+        return text
+    parts = [f"{text}\n\nwhat the optimiser did, rule by rule:"]
+    before = trace.unoptimised
+    for rule, after in trace.steps:
+        parts += [f"  {rule}", *(f"    {line}" for line in _changed(before, after))]
+        before = after
+    return "\n".join(parts)
+
+
+def _changed(before: Node, after: Node) -> list[str]:
+    """Lines of the tree a rule took away (-) and put in (+); those of the columns when the operators are the same."""
+    for outline in (_outline, lambda n: tree_text(n).splitlines()):
+        lines = unified_diff(outline(before), outline(after), n=0, lineterm="")
+        changed = [line for line in lines if line[:3] not in ("---", "+++") and line[:2] != "@@"]
+        if changed:
+            return changed
+    return []
+
+
+def _outline(node: Node, depth: int = 0) -> list[str]:
+    """The operators of a tree without their columns."""
+    return ["  " * depth + spec_text(node.spec), *(line for i in node.inputs for line in _outline(i, depth + 1))]
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())
+
+
+def _explain_code(code: str, *, as_json: bool) -> None:
+    page = CODES.get(code)
+    if page is None:
+        raise CommandError(f"there is no error code {code}", code="FQ5003", help=did_you_mean(code, CODES))
+    if as_json:
+        print_json(
+            {
+                "code": code,
+                "title": page.title,
+                "explanation": page.explanation,
+                "wrong": page.wrong,
+                "right": page.right,
+            }
+        )
+    else:
+        print_text(_page(code, page))
+
+
+def _page(code: str, page: CodePage) -> str:
+    parts = [f"{code}: {page.title}", page.explanation]
+    for word, example in (("wrong", page.wrong), ("right", page.right)):
+        if example:
+            parts.append(f"{word}:\n{_indented(example)}")
+    return "\n\n".join(parts)

@@ -1,0 +1,88 @@
+"""`flowql kafka up|down|status`: a broker to try with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flowql.cli.options import Output, OutputOption, ProjectOption, Scope
+from flowql.cli.render import note
+from flowql.config.load import find_project_file, shown_path
+from flowql.errors import ProjectError
+from flowql.kafka.place import BROKER_DIR
+
+app = typer.Typer(help="A Kafka broker to try with, on this machine.", no_args_is_help=True)
+DirOption = Annotated[
+    Path | None, typer.Option("--dir", help="Where its records are.", show_default=f"{BROKER_DIR} of the project")
+]
+
+
+@app.command()
+def up(
+    ctx: typer.Context,
+    project: ProjectOption = None,
+    directory: DirOption = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Its port; 0 for any.", show_default="the last, 9092, or any")
+    ] = None,
+    memory: Annotated[int, typer.Option(min=128, help="What Java may use, in MB.")] = 512,
+) -> None:
+    """Start it and wait until it answers. Fetches Kafka (40 MB) the first time; needs Java 17."""
+    from flowql.kafka.broker import Broker
+    from flowql.kafka.jars import KAFKA_VERSION, cache_dir, fetched_jars
+
+    if fetched_jars() is None:
+        note(f"fetching Kafka {KAFKA_VERSION} into {shown_path(cache_dir())}, once")
+    broker = Broker(_directory(ctx, project, directory))
+    running = broker.start(port=port, memory_mb=memory)
+    note(f"Kafka {KAFKA_VERSION} runs in {shown_path(broker.directory)}, process {running.pid}")
+    typer.echo(running.bootstrap)
+
+
+@app.command()
+def down(ctx: typer.Context, project: ProjectOption = None, directory: DirOption = None) -> None:
+    """Stop it; its records stay."""
+    from flowql.kafka.broker import Broker
+
+    broker = Broker(_directory(ctx, project, directory))
+    place = shown_path(broker.directory)
+    note(f"stopped the broker of {place}" if broker.stop() else f"no broker runs in {place}")
+
+
+@app.command()
+def status(
+    ctx: typer.Context, project: ProjectOption = None, directory: DirOption = None, output: OutputOption = None
+) -> None:
+    """Whether it runs, and where. Exit code 1 if it does not."""
+    from flowql.kafka.broker import Broker
+    from runtime.log.kafka.connection import answers
+
+    scope = Scope.of(ctx, project=project, output=output)
+    broker = Broker(_directory(ctx, project, directory))
+    running = broker.running()
+    if scope.only(Output.TABLE, Output.JSON) is Output.JSON:
+        facts = {"running": running is not None, "directory": str(broker.directory)}
+        if running is not None:
+            facts |= {"bootstrap": running.bootstrap, "pid": running.pid, "answers": answers(running.bootstrap)}
+        typer.echo(json.dumps(facts))
+    elif running is not None:
+        how = "answers" if answers(running.bootstrap) else "does not answer"
+        typer.echo(f"{running.bootstrap} {how}, process {running.pid}, in {shown_path(broker.directory)}")
+    else:
+        typer.echo(f"no broker runs in {shown_path(broker.directory)}")
+    if running is None:
+        raise typer.Exit(1)
+
+
+def _directory(ctx: typer.Context, project: Path | None, directory: Path | None) -> Path:
+    """As told; else beside the data of the project; else here."""
+    if directory is not None:
+        return directory
+    start = Scope.of(ctx, project=project).start
+    try:
+        return find_project_file(start).parent / BROKER_DIR
+    except ProjectError:
+        return Path(BROKER_DIR)

@@ -1,0 +1,116 @@
+"""`flowql run`: the project in the foreground."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import typer
+
+from flowql.cli.foreground import hosting
+from flowql.cli.options import ProjectOption, Scope, SelectOption, TargetOption, VarOption
+from flowql.cli.progress import progress
+from flowql.cli.render import note
+from flowql.cli.wanted import read, wanted_plan
+from flowql.config.load import shown_path
+from flowql.deploy.settings import settings_of
+from flowql.errors import CommandError
+from flowql.server.choice import at_rest
+from flowql.server.engine import Engine, Mode
+from flowql.server.host import Host
+
+STUCK = "FQ5205"
+FAILURES_MAX = 3  # restarts of a query after which --until-caught-up gives it up
+_POLL_S = 0.05
+
+
+def command(
+    ctx: typer.Context,
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    select: SelectOption = None,
+    var: VarOption = None,
+    until_caught_up: Annotated[
+        bool, typer.Option("--until-caught-up", help="End when everything there is now is processed and committed.")
+    ] = False,
+    bounded: Annotated[
+        bool,
+        typer.Option(
+            "--bounded", help="Compute everything there is once, from the beginning, as a batch (Spark targets)."
+        ),
+    ] = False,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Throw away what queries kept that no longer fits, and compute it anew.")
+    ] = False,
+) -> None:
+    """Run the project here, until Ctrl-C.
+
+    Questions and deployments from elsewhere reach it meanwhile.
+    """
+    scope = Scope.of(ctx, project=project, target=target, select=select, var=var)
+    found = read(scope)
+    settings = settings_of(found)
+    running, topics = at_rest(settings).deployed()
+    wanted_plan(found, scope, running=running, topics=topics)  # a broken project starts nothing
+    began = time.monotonic()
+    mode: Mode = "bounded" if bounded else "caught up" if until_caught_up else "continuous"
+    with hosting(settings, mode) as host:
+        service = host.service
+        plan = wanted_plan(found, scope, running=service.plan, topics=service.topics(), warn=False)
+        done = service.deploy(plan, rebuild=rebuild)
+        if done["withheld"]:
+            note(f"{', '.join(done['withheld'])}: not in the project; still running. To remove:  flowql deploy --prune")
+        count = len(service.plan.queries)
+        note(f"{found.name}: {count} {'query' if count == 1 else 'queries'} on {shown_path(settings.data_dir)}")
+        if mode != "continuous":
+            _catch_up(host)
+        else:
+            host.serve()
+        note(_summary(host.engine, time.monotonic() - began))
+
+
+def _catch_up(host: Host) -> None:
+    """Until every source is read up to where it ends now, and what follows from it is committed."""
+    engine = host.engine
+    caught_up = engine.catch_up()
+    left = total = _lag(engine)
+    with progress("catching up", total) as advance:
+        while not caught_up():
+            _check_failing(engine)
+            if host.wait(_POLL_S):
+                return
+            now = _lag(engine)
+            advance(left - now)
+            left = now
+    _check_broken(engine)
+
+
+def _lag(engine: Engine) -> int:
+    return sum(q["lag"] for q in _queries(engine))
+
+
+def _queries(engine: Engine) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = engine.status()["queries"]
+    return found
+
+
+def _check_broken(engine: Engine) -> None:
+    """A query whose source is gone has not caught up, however far the others are."""
+    broken = [s for s in _queries(engine) if s["state"] == "error"]
+    if broken:
+        raise CommandError("; ".join(f"{s['id']}: {s['last_error']}" for s in broken), code=STUCK, help="flowql status")
+
+
+def _check_failing(engine: Engine) -> None:
+    """Give up when all that is left to do is a query that fails again and again."""
+    states = _queries(engine)
+    failing = [s for s in states if s["errors"] >= FAILURES_MAX and s["lag"]]
+    if failing and all(s in failing or not s["lag"] for s in states):
+        title = "; ".join(f"{s['id']} keeps failing: {s['last_error']}" for s in failing)
+        raise CommandError(title, code=STUCK, help="flowql status")
+
+
+def _summary(engine: Engine, seconds: float) -> str:
+    states = _queries(engine)
+    read_, written = (sum(s[k] for s in states) for k in ("records_in", "records_out"))
+    return f"{read_:,} records in, {written:,} out, {engine.commits} commits in {seconds:.1f} s"

@@ -1,0 +1,27 @@
+"""`flowql serve`: the instance in the foreground, without a project being deployed to it."""
+
+from __future__ import annotations
+
+import typer
+
+from flowql.cli.foreground import hosting
+from flowql.cli.options import ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.render import note
+from flowql.deploy.settings import settings_of
+
+
+def command(
+    ctx: typer.Context,
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    var: VarOption = None,
+) -> None:
+    """Go on with what was deployed, until Ctrl-C.
+
+    `flowql deploy` from elsewhere changes it.
+    """
+    scope = Scope.of(ctx, project=project, target=target, var=var)
+    settings = settings_of(scope.load())
+    with hosting(settings) as host:
+        note(f"serving {settings.data_dir}, {len(host.service.plan.queries)} queries; Ctrl-C stops")
+        host.serve()

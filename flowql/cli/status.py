@@ -1,0 +1,81 @@
+"""`flowql status`: what runs, and how far it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from compiler.plan.topology import PRIORITY_WEIGHTS
+from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.render import note, print_json, print_rows
+from flowql.deploy.settings import settings_of
+from flowql.server.client import connect
+
+# Field -> its heading. Fits in 80 columns with queries of ordinary names; what went wrong last stands below.
+COLUMNS = {
+    "id": "query",
+    "state": "state",
+    "priority": "priority",
+    "lag": "lag",
+    "records_in": "in",
+    "records_out": "out",
+    "dead_letters": "dead",
+    "errors": "errors",
+}
+# The last batch in the log, and records a second.
+ON_SPARK = {"batch": "batch", "rate": "rate"}
+
+
+def command(
+    ctx: typer.Context,
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    output: OutputOption = None,
+    var: VarOption = None,
+) -> None:
+    """Show what runs and how far it is.
+
+    Of a stopped instance: what was deployed and how far it came.
+    """
+    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
+    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
+    settings = settings_of(scope.load())
+    client = connect(settings.data_dir)
+    if client is not None:
+        found = client.status()
+    else:
+        from flowql.server.choice import at_rest  # loads the engine's reading side
+
+        found = at_rest(settings).status()
+    if as_json:
+        print_json(found)
+        return
+    note(_headline(found["instance"]))
+    if not found["queries"]:
+        note("nothing is deployed")
+        return
+    rows = [{**q, "priority": _priority(q)} for q in found["queries"]]
+    columns = COLUMNS | (ON_SPARK if found["instance"]["engine"] == "spark" else {})
+    print_rows(list(columns.values()), [[row[c] if row[c] is not None else "" for c in columns] for row in rows])
+    for q in found["queries"]:
+        if q["last_error"]:
+            note(f"{q['id']}: {q['last_error']}")
+
+
+def _priority(query: dict[str, Any]) -> str:
+    """Its name, with the weight where a query has one of its own."""
+    name, weight = query["priority"], query["weight"]
+    return f"{name}" if PRIORITY_WEIGHTS.get(name) == weight else f"{name} ({weight})"
+
+
+def _headline(instance: dict[str, Any]) -> str:
+    if instance["pid"] is None:
+        return "no instance is running; start it with:  flowql deploy"
+    if instance["engine"] == "spark":
+        return f"process {instance['pid']}: Spark on {instance['master']}, log {instance['log']}"
+    clients = instance["clients"]
+    return (
+        f"process {instance['pid']}: {instance['threads']} threads, log {instance['log']}, "
+        f"{clients['consumers']} consumers, {clients['producers']} producer"
+    )

@@ -1,0 +1,255 @@
+"""`flowql topic`: topics of the target's log, and the records in them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from compiler.diagnostics.suggest import did_you_mean
+from compiler.plan.topology import Plan
+from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.progress import progress
+from flowql.cli.render import note, print_json, print_rows
+from flowql.config.compile import compile_sources
+from flowql.config.project import Project
+from flowql.config.storage import open_log
+from flowql.errors import CommandError
+from flowql.topics.codecs import KeyWriter, RecordReader, ValueWriter, source_over
+from flowql.topics.importing import Job, file_format, import_file
+from flowql.topics.records import json_lines, parse_record, read_records, write_records
+from runtime.errors import TopicMissing
+from runtime.log.base import Log, TopicInfo, TopicPartition
+
+app = typer.Typer(help="Topics and their records.", no_args_is_help=True, rich_markup_mode=None)
+Topic = Annotated[str, typer.Argument(help="A topic, or the stream or table over it.", metavar="TOPIC")]
+Partitions = Annotated[int | None, typer.Option("--partitions", min=1, help="Of a topic that is made.")]
+_WAIT_S = 0.05
+
+
+@app.command("ls")
+def list_topics(
+    ctx: typer.Context,
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    output: OutputOption = None,
+    var: VarOption = None,
+) -> None:
+    """Topics, how many records they hold, and what is declared over them."""
+    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
+    form = scope.only(Output.TABLE, Output.JSON, Output.CSV)
+    found, plan, log = _open(scope)
+    with_names: dict[str, list[str]] = {}
+    for s in plan.sources:
+        with_names.setdefault(s.topic, []).append(s.name)
+    rows = []
+    for info in sorted(log.admin().topics().values(), key=lambda t: t.name):
+        tps = [TopicPartition(info.name, p) for p in range(info.partitions)]
+        records = sum(log.admin().end_offset(tp) - log.admin().begin_offset(tp) for tp in tps)
+        rows.append((info.name, info.partitions, records, with_names.get(info.name, [])))
+    log.close()
+    if not rows:
+        note(f"the log of target `{found.target.name}` has no topics yet")
+    if form is Output.JSON:
+        print_json([{"topic": t, "partitions": p, "records": n, "sources": s} for t, p, n, s in rows])
+    elif rows:
+        print_rows(
+            ("topic", "partitions", "records", "sources"), [(*r[:3], " ".join(r[3])) for r in rows], output=form.value
+        )
+
+
+@app.command("create")
+def create_topic(
+    ctx: typer.Context,
+    topic: Topic,
+    partitions: Partitions = None,
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    var: VarOption = None,
+) -> None:
+    """Make a topic; nothing happens when it exists with as many partitions."""
+    found, plan, log = _open(Scope.of(ctx, project=project, target=target, var=var))
+    name = _topic_name(topic, plan, log)
+    info = log.admin().create_topic(name, partitions or _partitions(name, found, plan, log))
+    log.close()
+    note(f"topic {info.name}: {info.partitions} partitions")
+
+
+@app.command("import")
+def import_topic(
+    ctx: typer.Context,
+    topic: Topic,
+    file: Annotated[
+        Path, typer.Argument(help="A file of JSON lines or CSV.", metavar="FILE", exists=True, dir_okay=False)
+    ],
+    key: Annotated[
+        list[str] | None,
+        typer.Option("--key", help="The column that is the key (again for several).", metavar="COLUMN"),
+    ] = None,
+    timestamp: Annotated[
+        str | None, typer.Option("--timestamp", help="The column that is the time: ms or ISO-8601.", metavar="COLUMN")
+    ] = None,
+    partitions: Partitions = None,
+    form: Annotated[str | None, typer.Option("--format", help="csv or jsonl; else by the file's name.")] = None,
+    key_format: Annotated[str | None, typer.Option("--key-format", help="kafka or json; else as declared.")] = None,
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    var: VarOption = None,
+) -> None:
+    """Write the records of a file to a topic, which is made if missing."""
+    for given, words, option in ((form, ("csv", "jsonl"), "--format"), (key_format, ("kafka", "json"), "--key-format")):
+        if given is not None and given not in words:
+            raise typer.BadParameter(f"{option} is {' or '.join(words)}, not {given}")
+    found, plan, log = _open(Scope.of(ctx, project=project, target=target, var=var))
+    name = _topic_name(topic, plan, log)
+    job = Job(
+        topic=name,
+        partitions=partitions or _partitions(name, found, plan, log),
+        file=file,
+        format="csv" if form == "csv" else "jsonl" if form == "jsonl" else file_format(file),
+        source=source_over(plan, name),
+        now_ms=_now_ms(),
+        keys=tuple(key or ()),
+        timestamp=timestamp,
+        key_format=key_format,
+    )
+    began = time.monotonic()
+    size = file.stat().st_size if job.format == "jsonl" else None
+    with progress(f"import {file.name}", size) as advance:
+        count = import_file(log, job, _transactional_id(), advance)
+    log.close()
+    note(
+        f"{count:,} records of {file.name} in topic {name} ({job.partitions} partitions), {time.monotonic() - began:.1f} s"
+    )
+
+
+@app.command("produce")
+def produce(
+    ctx: typer.Context,
+    topic: Topic,
+    records: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="KEY:VALUE (value in JSON, null for a tombstone), or JSON as `consume` prints it; else lines of stdin.",
+            metavar="[RECORD]...",
+        ),
+    ] = None,
+    partitions: Partitions = None,
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    var: VarOption = None,
+) -> None:
+    """Write records to a topic, all in one transaction; the topic is made if missing."""
+    found, plan, log = _open(Scope.of(ctx, project=project, target=target, var=var))
+    name = _topic_name(topic, plan, log)
+    source = source_over(plan, name)
+    keys, values, now = KeyWriter(source), ValueWriter(source), _now_ms()
+    texts = records or [line for line in sys.stdin if line.strip()]
+    parsed = [parse_record(t, keys, values, now) for t in texts]
+    info = log.admin().create_topic(name, partitions or _partitions(name, found, plan, log))
+    write_records(log, name, info.partitions, parsed, _transactional_id())
+    log.close()
+    note(f"{len(parsed):,} {'record' if len(parsed) == 1 else 'records'} in topic {name}")
+
+
+@app.command("consume")
+def consume(
+    ctx: typer.Context,
+    topic: Topic,
+    start: Annotated[
+        str, typer.Option("--from", help="earliest, latest or an offset.", metavar="earliest|latest|OFFSET")
+    ] = "earliest",
+    most: Annotated[int | None, typer.Option("--max", min=1, help="Stop after so many records.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more until Ctrl-C.")] = False,
+    partition: Annotated[int | None, typer.Option("--partition", min=0, help="Only this one.")] = None,
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    output: OutputOption = None,
+    var: VarOption = None,
+) -> None:
+    """Print records, one JSON object per line, up to what is there now."""
+    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
+    scope.only(Output.TABLE, Output.JSON)
+    if start not in ("earliest", "latest") and not start.isdigit():
+        raise typer.BadParameter(f"--from takes earliest, latest or an offset, not {start}")
+    _, plan, log = _open(scope)
+    name = _topic_name(topic, plan, log)
+    info = _existing(name, log)
+    if partition is not None and partition >= info.partitions:
+        raise CommandError(f"topic {name} has partitions 0 to {info.partitions - 1}", code="FQ5011")
+    positions, ends = _range(log, info, start, partition)
+    reader = RecordReader(source_over(plan, name))
+    left = most
+    for batch in read_records(log, positions, None if follow else ends):
+        if batch is None:
+            sys.stdout.flush()
+            time.sleep(_WAIT_S)
+            continue
+        lines = list(json_lines(batch, reader))[:left]
+        sys.stdout.buffer.write(b"".join(lines))
+        left = None if left is None else left - len(lines)
+        if left == 0:
+            break
+    sys.stdout.flush()
+    log.close()
+
+
+def _open(scope: Scope) -> tuple[Project, Plan, Log]:
+    """The project, what its sources declare, and the log. Mistakes in queries do not matter here."""
+    project = scope.load()
+    compiled = compile_sources(project)
+    if not compiled.ok:
+        note(
+            "the project has mistakes (flowql validate shows them); topics without a readable declaration are taken as text"
+        )
+    return project, compiled.plan, open_log(project)
+
+
+def _topic_name(given: str, plan: Plan, log: Log) -> str:
+    """The topic of that name, or that of the stream or table of that name."""
+    if given in log.admin().topics() or any(s.topic == given for s in plan.sources):
+        return given
+    return next((s.topic for s in plan.sources if s.name.upper() == given.upper()), given)
+
+
+def _partitions(topic: str, project: Project, plan: Plan, log: Log) -> int:
+    """Of the topic as it is, else as declared, else the project's default."""
+    known = log.admin().topics().get(topic)
+    source = source_over(plan, topic)
+    if known is not None:
+        return known.partitions
+    return (source.partitions if source is not None else None) or project.partitions
+
+
+def _existing(topic: str, log: Log) -> TopicInfo:
+    topics = log.admin().topics()
+    if topic not in topics:
+        hint = did_you_mean(topic, topics) or "flowql topic ls  shows what there is"
+        raise TopicMissing(f"there is no topic {topic}; {hint}")
+    return topics[topic]
+
+
+def _range(
+    log: Log, info: TopicInfo, start: str, partition: int | None
+) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
+    """Where to begin and where it ends now, per partition."""
+    admin = log.admin()
+    tps = [TopicPartition(info.name, p) for p in range(info.partitions) if partition in (None, p)]
+    ends = {tp: admin.end_offset(tp) for tp in tps}
+    begins = {tp: admin.begin_offset(tp) for tp in tps}
+    if start == "latest":
+        return ends, ends
+    return begins if start == "earliest" else {tp: max(begins[tp], int(start)) for tp in tps}, ends
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _transactional_id() -> str:
+    return f"flowql-cli-{os.getpid()}"

@@ -1,0 +1,59 @@
+"""`flowql validate`: is the project right?"""
+
+from __future__ import annotations
+
+import typer
+
+from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.render import print_json, print_text
+from flowql.config.compile import compile_sources
+from flowql.config.load import read_project
+from flowql.errors import CompileError
+
+
+def command(
+    ctx: typer.Context,
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    output: OutputOption = None,
+    var: VarOption = None,
+) -> None:
+    """Check the whole project and show every mistake at once."""
+    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
+    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
+    found = read_project(scope.start, target=scope.target, variables=scope.variables)
+    compiled = compile_sources(found)
+    if as_json:
+        print_json(
+            {
+                "ok": compiled.ok,
+                "diagnostics": [
+                    {
+                        "code": d.code,
+                        "severity": d.severity,
+                        "title": d.title,
+                        "path": d.span.path,
+                        "line": d.span.line,
+                        "column": d.span.column,
+                        "length": d.span.length,
+                        "label": d.label,
+                        "why": d.why,
+                        "help": d.help,
+                        "unsupported": d.unsupported,
+                    }
+                    for d in compiled.diagnostics
+                ],
+            }
+        )
+    if not compiled.ok:
+        raise CompileError(*compiled.diagnostics)
+    if not as_json:
+        plan = compiled.plan
+        sources = sum(s.query is None for s in plan.sources)
+        print_text(
+            f"{found.name}: {_count(sources, 'source')}, {_count(len(plan.queries), 'query', 'queries')}, no mistakes"
+        )
+
+
+def _count(n: int, one: str, many: str = "") -> str:
+    return f"{n} {one if n == 1 else many or one + 's'}"

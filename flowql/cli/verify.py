@@ -1,0 +1,181 @@
+"""`flowql verify`: the project on two targets, with the same results."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from compiler.plan.topology import Plan
+from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, SelectOption, VarOption
+from flowql.cli.progress import progress
+from flowql.cli.render import json_value, note, print_json, print_rows, print_text
+from flowql.cli.wanted import read, wanted_plan
+from flowql.config.load import shown_path
+from flowql.deploy.settings import settings_of
+from flowql.server.choice import at_rest
+from flowql.verify.report import MISSING, Report, Row, RowDifference, SinkReport
+from flowql.verify.run import Side, compare_held, verify
+from flowql.verify.values import TOLERANCE
+
+
+def command(
+    ctx: typer.Context,
+    targets: Annotated[str, typer.Option("--targets", help="Two targets of flowql.yaml.", metavar="A,B")],
+    project: ProjectOption = None,
+    select: SelectOption = None,
+    output: OutputOption = None,
+    var: VarOption = None,
+    held: Annotated[
+        bool, typer.Option("--held", help="Run nothing: compare what both targets have computed already.")
+    ] = False,
+    tolerance: Annotated[
+        float, typer.Option("--tolerance", help="How far DOUBLEs may be apart, relative; 0: not at all.", min=0.0)
+    ] = TOLERANCE,
+    keep: Annotated[
+        Path | None, typer.Option("--keep", help="Run in this new folder, and keep it.", show_default=False)
+    ] = None,
+) -> None:
+    """Compare the results of two targets over the same input.
+
+    The topics that come from outside are copied from the log of the first target; both run in fresh directories until
+    everything is processed. Tables are compared by their final rows, streams as multisets of (key, value, time).
+    Exit code 1 when something differs.
+    """
+    scope = Scope.of(ctx, project=project, target=_two(targets)[0], select=select, output=output, var=var)
+    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
+    first, second = (_side(scope, name) for name in _two(targets))
+    plan, deployed = _plans(scope, first)
+    with ExitStack() as stack:
+        bar = Bar(stack)
+        if held:
+            report = compare_held(plan, (first, second), bar, tolerance)
+        else:
+            folder = stack.enter_context(_folder(first.settings.data_dir, keep))
+            report = verify(plan, deployed, (first, second), folder, bar, tolerance)
+    if as_json:
+        print_json(report.to_data())
+    else:
+        show(report)
+    if not report.equal:
+        raise typer.Exit(1)
+
+
+def _two(text: str) -> tuple[str, str]:
+    names = [name.strip() for name in text.split(",")]
+    if len(names) != 2 or not all(names):
+        raise typer.BadParameter(f"--targets takes two targets, as in  --targets default,spark, not {text!r}")
+    return names[0], names[1]
+
+
+def _side(scope: Scope, target: str) -> Side:
+    project = Scope(scope.start, target, scope.select, scope.output, scope.variables).load()
+    settings = settings_of(project)
+    return Side(target, settings, "bounded" if settings.engine == "spark" else "caught up")
+
+
+def _plans(scope: Scope, first: Side) -> tuple[Plan, Plan]:
+    """The plan to run, with the names that the first target has given, and the plan deployed there."""
+    deployed, topics = at_rest(first.settings).deployed()
+    return wanted_plan(read(scope), scope, running=deployed, topics=topics), deployed
+
+
+@contextmanager
+def _folder(beside: Path, keep: Path | None) -> Iterator[Path]:
+    """Where both targets run: on the disk of the first one, removed at the end unless it is to be kept."""
+    if keep is not None:
+        keep.mkdir(parents=True)
+        yield keep.resolve()
+        note(f"kept in {shown_path(keep.resolve())}")
+        return
+    beside.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix="verify-", dir=beside.parent))
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made)
+
+
+class Bar:
+    """Progress of a comparison, one bar per step."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self._step = stack.enter_context(ExitStack())
+
+    def begin(self, title: str, total: int) -> None:
+        self._step.close()
+        self._advance = self._step.enter_context(progress(title, total))
+
+    def advance(self, n: int) -> None:
+        self._advance(n)
+
+
+# The report as text.
+
+
+def show(report: Report) -> None:
+    """A line per result, and under it the first rows that differ."""
+    rows = [(s.name, s.kind, s.rows, s.missing, s.extra, s.different, _verdict(s)) for s in report.sinks]
+    print_rows(("result", "kind", "rows", "missing", "extra", "different", ""), rows)
+    for sink in report.sinks:
+        if not sink.equal:
+            print_text("\n" + "\n".join(_diff(sink, report.targets)))
+    n = sum(not s.equal for s in report.sinks)
+    first, second = report.targets
+    equal = f"{first} and {second} are equal: {len(report.sinks)} {_plural(len(report.sinks), 'result')}"
+    print_text("\n" + (equal if not n else f"{first} and {second} differ in {n} of {len(report.sinks)} results"))
+
+
+def _verdict(sink: SinkReport) -> str:
+    return "equal" if sink.equal else "DIFFERENT"
+
+
+def _plural(n: int, word: str) -> str:
+    return word if n == 1 else f"{word}s"
+
+
+def _diff(sink: SinkReport, targets: tuple[str, str]) -> list[str]:
+    width = max(map(len, targets))
+    counts = [
+        (sink.missing, f"only in {targets[0]}"),
+        (sink.extra, f"only in {targets[1]}"),
+        (sink.different, "with other values"),
+    ]
+    said = ", ".join(f"{n:,} {_plural(n, 'row')} {what}" for n, what in counts if n)
+    lines = [f"{sink.name}: {said}; the first of them:"]
+    for example in sink.examples:
+        lines.append("  " + _shown(example.key))
+        if example.first is not None and example.second is not None:
+            lines += _columns(example, targets)
+        else:
+            for name, row in zip(targets, (example.first, example.second), strict=True):
+                lines.append(f"    {name:<{width}}  {_shown(row) if row is not None else '(no such row)'}")
+    return lines
+
+
+def _columns(example: RowDifference, targets: tuple[str, str]) -> list[str]:
+    """Two rows that resemble each other, column by column: only where they differ."""
+    first, second = example.first or {}, example.second or {}
+    names = example.columns or tuple(dict.fromkeys((*first, *second)))
+    values = [(_value(first.get(n, MISSING)), _value(second.get(n, MISSING))) for n in names]
+    wide, left = max(map(len, names), default=0), max((len(v) for v, _ in values), default=0)
+    return [
+        f"    {name:<{wide}}  {targets[0]} {one:<{left}}  {targets[1]} {two}"
+        for name, (one, two) in zip(names, values, strict=True)
+    ]
+
+
+def _shown(row: Row) -> str:
+    return "  ".join(f"{name}={_value(value)}" for name, value in row.items()) or "(no columns)"
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    return repr(value) if value is MISSING or isinstance(value, str) else str(json_value(value))

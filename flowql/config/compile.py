@@ -1,0 +1,57 @@
+"""A project compiled: what every command starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from compiler.diagnostics.diagnostic import Diagnostic
+from compiler.diagnostics.source import NOWHERE
+from compiler.diagnostics.suggest import did_you_mean
+from compiler.driver import Compiled, compile_project
+from compiler.plan.topology import Plan
+from flowql.config.project import Project
+
+_NO_PARTITIONS: Mapping[str, int] = {}
+
+
+def compile_sources(
+    project: Project, *, previous: Plan | None = None, topic_partitions: Mapping[str, int] = _NO_PARTITIONS
+) -> Compiled:
+    """Compile a project; mistakes of its files and of its SQL come together, each at its place in a file. Prints nothing.
+
+    previous: the plan that runs, whose names are kept. topic_partitions: of topics that exist.
+    """
+    compiled = compile_project(
+        project.sources,
+        dialect=project.dialect,
+        properties=project.properties,
+        overrides=project.overrides,
+        previous=previous,
+        topic_partitions=topic_partitions,
+        variables=project.variables,
+    )
+    found = [*project.diagnostics, *project.places.placed(compiled.diagnostics)]
+    if compiled.ok:
+        found += _unknown_priorities(project, compiled.plan)
+    return replace(compiled, diagnostics=tuple(found))
+
+
+def _unknown_priorities(project: Project, plan: Plan) -> list[Diagnostic]:
+    """`priorities` that no query has; asked only when all queries are known."""
+    known = [n for q in plan.queries for n in (q.id, q.sink)]
+    found = []
+    for name in project.overrides:
+        if name not in known:
+            span = project.override_spans.get(name, NOWHERE)
+            hint = did_you_mean(name, known)
+            found.append(
+                Diagnostic(
+                    "FQ3011",
+                    f"`priorities` names `{name}`, and no query is called that",
+                    span,
+                    "not a query",
+                    help=hint,
+                )
+            )
+    return found

@@ -1,0 +1,272 @@
+"""From `flowql.yaml` to a Project: find it, read it, read the files it names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from compiler.analyze.formats import DEFAULT_KEY, DEFAULT_VALUE
+from compiler.analyze.properties import QueryOptions
+from compiler.catalog.names import listing
+from compiler.diagnostics.diagnostic import Diagnostic
+from compiler.diagnostics.source import NOWHERE, SourceText, Span
+from compiler.diagnostics.suggest import did_you_mean
+from flowql.config.kafka import kafka_settings
+from flowql.config.places import Places, Taken
+from flowql.config.project import DATA_DIR_DEFAULT, Project, Target
+from flowql.config.reader import Item, Reader, compose, texts
+from flowql.config.spark import spark_settings
+from flowql.config.table import FILE_NAME, PROJECT
+from flowql.config.variables import Variables
+from flowql.errors import ProjectError
+
+if TYPE_CHECKING:
+    from compiler.driver import DialectName, QueryDefinition
+
+_NO_VARIABLES: Mapping[str, str] = {}
+
+
+def load_project(
+    start: Path,
+    *,
+    target: str | None = None,
+    variables: Mapping[str, str] = _NO_VARIABLES,
+    environment: Mapping[str, str] | None = None,
+) -> Project:
+    """The project `start` is in, without mistakes. Raises ProjectError with all of them.
+
+    start: a folder in the project, or the file itself. SQL is read and not yet parsed.
+    """
+    project = read_project(start, target=target, variables=variables, environment=environment)
+    if any(d.severity == "error" for d in project.diagnostics):
+        raise ProjectError(*project.diagnostics)
+    return project
+
+
+def read_project(
+    start: Path,
+    *,
+    target: str | None = None,
+    variables: Mapping[str, str] = _NO_VARIABLES,
+    environment: Mapping[str, str] | None = None,
+) -> Project:
+    """As `load_project`, with mistakes in `diagnostics`. Raises ProjectError only when there is no file to read."""
+    file = find_project_file(start)
+    return _Loading(file, Variables(variables, os.environ if environment is None else environment)).project(target)
+
+
+def find_project_file(start: Path) -> Path:
+    """`flowql.yaml` in `start` or the nearest folder above it."""
+    if start.is_file():
+        return start.resolve()
+    folder = start.resolve()
+    for candidate in (folder, *folder.parents) if folder.is_dir() else ():
+        if (candidate / FILE_NAME).is_file():
+            return candidate / FILE_NAME
+    title = f"no {FILE_NAME} in {start} or a folder above it" if folder.is_dir() else f"{start} does not exist"
+    raise ProjectError(
+        Diagnostic("FQ3002", title, help="go to a project, name one with -p, or make one:  flowql init my_project")
+    )
+
+
+class _Loading:
+    """One reading of one project file."""
+
+    def __init__(self, file: Path, variables: Variables) -> None:
+        self._file, self._root, self._path = file, file.parent, shown_path(file)
+        self._variables = variables
+        self._places = Places()
+        self._found: list[Diagnostic] = []
+        self._sql_variables: dict[str, str] = {}
+
+    def project(self, target: str | None) -> Project:
+        items = self._items()
+        name = items["name"].value if "name" in items else self._root.name
+        dialect = cast("DialectName", items["dialect"].value if "dialect" in items else "ksql")
+        targets = self._targets(items)
+        defaults: Mapping[str, Item] = items["defaults"].value if "defaults" in items else {}
+        properties = texts(items["properties"].value) if "properties" in items else {}
+        for key, session in (("key_format", DEFAULT_KEY), ("value_format", DEFAULT_VALUE)):
+            if key in defaults:
+                properties.setdefault(session, defaults[key].value)
+        sources = [*self._files(items), *self._queries(items, dialect)]
+        chosen = self._chosen(items, targets, target)
+        priorities: Mapping[str, Item] = items["priorities"].value if "priorities" in items else {}
+        return Project(
+            name=name,
+            root=self._root,
+            file=self._file,
+            target=chosen,
+            targets=targets,
+            dialect=dialect,
+            sources=tuple(sources),
+            overrides={k: _options(i.value) for k, i in priorities.items()},
+            properties=properties,
+            partitions=defaults["partitions"].value if "partitions" in defaults else 1,
+            variables=self._sql_variables,
+            diagnostics=tuple(self._found),
+            places=self._places,
+            override_spans={k: i.key for k, i in priorities.items()},
+        )
+
+    def _items(self) -> Mapping[str, Item]:
+        text = self._text(self._file, NOWHERE)
+        if text is None:
+            return {}
+        self._places.add_file(self._path, text)
+        node, problems = compose(self._path, text)
+        self._found += problems
+        if problems:
+            return {}
+        if node is None:
+            self._error("FQ3006", "this project file is empty", Span(self._path, 1, 1), help_="add  name: my_project")
+            return {}
+        reader = Reader(self._path, text, self._places, self._variables)
+        self._define_variables(reader, node)
+        item = reader.read(node, PROJECT)
+        self._found += reader.diagnostics
+        return cast(Mapping[str, Item], item.value) if item is not None else {}
+
+    def _define_variables(self, reader: Reader, root: Any) -> None:
+        """`vars` come first: everything else may name them, and later ones earlier ones."""
+        pairs = root.value if isinstance(root.value, list) else []
+        for pair in pairs:
+            if (
+                isinstance(pair, tuple)
+                and getattr(pair[0], "value", None) == "vars"
+                and isinstance(pair[1].value, list)
+            ):
+                for key, value in pair[1].value:
+                    item = reader.read(value, PROJECT.keys["vars"].shape.value, str(key.value))  # type: ignore[union-attr]
+                    if item is not None:
+                        self._variables.define(str(key.value), texts({"": item})[""])
+        reader.diagnostics.clear()  # they come again when the whole is read
+
+    # Sources.
+
+    def _files(self, items: Mapping[str, Item]) -> list[SourceText]:
+        found: dict[Path, SourceText] = {}
+        for item in items["sql"].value if "sql" in items else ():
+            for path in self._matching(item):
+                text = self._text(path, item.span)
+                if text is not None and path not in found:
+                    found[path] = self._sql(path, text)
+        return list(found.values())
+
+    def _matching(self, item: Item) -> list[Path]:
+        pattern = str(item.value)
+        if not any(c in pattern for c in "*?["):
+            return [self._root / pattern]
+        paths = sorted(p for p in self._root.glob(pattern) if p.is_file())
+        if not paths:
+            self._error("FQ3007", f"no file matches `{pattern}`", item.span, "nothing there")
+        return paths
+
+    def _sql(self, path: Path, text: str) -> SourceText:
+        shown = shown_path(path)
+        self._places.add_file(shown, text)
+        self._sql_variables |= self._variables.for_sql(text)
+        if ":-" not in text:
+            return SourceText(shown, text)
+        taken, _ = self._variables.expand(Taken(text, range(len(text))), defaults_only=True)
+        return SourceText(shown, text) if taken.text == text else self._places.source(shown, taken)
+
+    def _queries(self, items: Mapping[str, Item], dialect: DialectName) -> list[SourceText | QueryDefinition]:
+        found: list[SourceText | QueryDefinition] = []
+        for entry in items["queries"].value if "queries" in items else ():
+            if "sql" in entry.value:
+                others = [k for k in entry.value if k != "sql"]
+                if others:
+                    title = (
+                        f"a query is `sql` or structure, and this has `sql` and {listing([f'`{k}`' for k in others])}"
+                    )
+                    self._error(
+                        "FQ3010", title, entry.value[others[0]].key, "beside `sql`", "keep one of the two forms"
+                    )
+                source = entry.value["sql"].value
+                self._sql_variables |= self._variables.for_sql(source.text)
+                found.append(source)
+                continue
+            from flowql.config.structured import structured_query  # loads the parser, which few commands need
+
+            definition, problems = structured_query(entry.value, entry.span, dialect)
+            self._found += self._places.placed(problems)
+            if definition is not None:
+                found.append(definition)
+        return found
+
+    def _text(self, path: Path, span: Span) -> str | None:
+        try:
+            return path.read_text(encoding="utf-8-sig")
+        except FileNotFoundError:
+            near = did_you_mean(path.name, [p.name for p in path.parent.glob("*.sql")] if path.parent.is_dir() else [])
+            self._error("FQ3007", f"file {shown_path(path)} does not exist", span, "not there", near)
+        except IsADirectoryError:
+            self._error(
+                "FQ3007", f"{shown_path(path)} is a folder", span, "not a file", "name its files, or write *.sql"
+            )
+        except OSError as e:
+            self._error("FQ3007", f"file {shown_path(path)} cannot be read: {e.strerror}", span, "not readable")
+        except UnicodeDecodeError as e:
+            self._error("FQ3007", f"file {shown_path(path)} is not UTF-8 text (byte {e.start})", span, "not text")
+        return None
+
+    # Targets.
+
+    def _targets(self, items: Mapping[str, Item]) -> dict[str, Target]:
+        given: Mapping[str, Item] = items["targets"].value if "targets" in items else {}
+        return {name: self._target(name, item.value) for name, item in given.items()}
+
+    def _target(self, name: str, given: Mapping[str, Item]) -> Target:
+        values = {k: i.value for k, i in given.items()}
+        folder = values.pop("data_dir", DATA_DIR_DEFAULT if name == "default" else f".flowql/{name}")
+        for key, field in (("memory", "memory_bytes"), ("latency_target", "latency_target_ms")):
+            if key in values:
+                values[field] = values.pop(key)
+        spark: Mapping[str, Item] = values.pop("spark", {})
+        if spark and values.get("engine") != "spark":
+            title = f"`spark` is for targets that run on Spark, and target `{name}` runs on the runtime"
+            self._error("FQ3003", title, given["spark"].key, "no meaning here", "add  engine: spark")
+        values["spark"], problems = spark_settings(spark, self._root, values)
+        self._found += problems
+        kafka: Mapping[str, Item] = values.pop("kafka", {})
+        if values.get("log") == "kafka":
+            values["kafka"], problems = kafka_settings(kafka, self._root)
+            values["app_id"] = kafka["app_id"].value if "app_id" in kafka else None
+            self._found += problems
+        elif kafka:
+            title = f"`kafka` is for targets whose log is Kafka, and target `{name}` has the embedded one"
+            self._error("FQ3003", title, given["kafka"].key, "no meaning here", "add  log: kafka")
+        return Target(name, (self._root / Path(folder).expanduser()).resolve(), **values)
+
+    def _chosen(self, items: Mapping[str, Item], targets: Mapping[str, Target], asked: str | None) -> Target:
+        default = items.get("default_target")
+        if default is not None and targets and default.value not in targets:
+            hint = did_you_mean(default.value, targets) or f"targets are {listing(targets)}"
+            self._error("FQ3009", f"default_target `{default.value}` is not a target", default.span, "unknown", hint)
+        name = asked or (default.value if default is not None else next(iter(targets), "default"))
+        if name in targets:
+            return targets[name]
+        if asked is not None and (targets or asked != "default"):
+            known = listing(targets) or "default"
+            hint = did_you_mean(asked, targets) or f"{shown_path(self._file)} has {known}"
+            self._error("FQ3009", f"there is no target `{asked}`", NOWHERE, "", hint)
+        return self._target(name, {})
+
+    def _error(self, code: str, title: str, span: Span, label: str = "", help_: str = "") -> None:
+        self._found.append(Diagnostic(code, title, span, label, help=help_))
+
+
+def _options(given: Mapping[str, Item]) -> QueryOptions:
+    values = {k: i.value for k, i in given.items()}
+    return QueryOptions(values.get("priority"), values.get("weight"), values.get("latency_target"))
+
+
+def shown_path(path: Path) -> str:
+    """A path as messages show it: from the working directory when it is below it."""
+    try:
+        return path.absolute().relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        return str(path)

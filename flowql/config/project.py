@@ -1,0 +1,78 @@
+"""A project as data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from compiler.analyze.properties import QueryOptions
+from compiler.diagnostics.diagnostic import Diagnostic
+from compiler.diagnostics.source import SourceText, Span
+from flowql.config.places import Places
+from runtime.config import MIB
+from runtime.log.kafka.settings import KafkaSettings
+from runtime.spark.settings import SparkSettings
+
+if TYPE_CHECKING:  # the parser takes half a second, and most commands only want to know where the project is
+    from compiler.driver import DialectName, QueryDefinition
+
+DATA_DIR_DEFAULT = ".flowql/default"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A place to run, with its knobs. data_dir: absolute. spark: counts for the engine spark alone.
+
+    kafka: of targets whose log is Kafka. app_id: instead of the project's name.
+    """
+
+    name: str
+    data_dir: Path
+    engine: Literal["runtime", "spark"] = "runtime"
+    log: Literal["embedded", "kafka"] = "embedded"
+    threads: int = 2
+    memory_bytes: int = 1024 * MIB
+    latency_target_ms: int | None = None
+    guarantee: Literal["exactly_once", "at_least_once"] = "exactly_once"
+    standbys: int = 0
+    remote_state: str | None = None
+    spark: SparkSettings = field(default_factory=SparkSettings)
+    kafka: KafkaSettings | None = None
+    app_id: str | None = None
+
+    @property
+    def log_dir(self) -> Path:
+        """Where the embedded log is."""
+        return self.data_dir / "log"
+
+    @property
+    def state_dir(self) -> Path:
+        """Where the instance keeps its state."""
+        return self.data_dir / "state"
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """What `flowql.yaml` says.
+
+    root: the folder of the file. sources: SQL files, then queries of the file, in order. overrides: by query id or name of
+    its result. properties: session properties at the start. partitions: of topics that are made and say nothing.
+    variables: what `${name}` means in SQL. diagnostics: mistakes in the project's files, before any SQL is read.
+    """
+
+    name: str
+    root: Path
+    file: Path
+    target: Target
+    targets: Mapping[str, Target] = field(default_factory=dict)
+    dialect: DialectName = "ksql"
+    sources: tuple[SourceText | QueryDefinition, ...] = ()
+    overrides: Mapping[str, QueryOptions] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
+    partitions: int = 1
+    variables: Mapping[str, str] = field(default_factory=dict)
+    diagnostics: tuple[Diagnostic, ...] = ()
+    places: Places = field(default_factory=Places, compare=False, repr=False)
+    override_spans: Mapping[str, Span] = field(default_factory=dict, compare=False, repr=False)

@@ -1,0 +1,292 @@
+"""A YAML file read against a shape: values with their places, and every mistake."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import yaml
+
+from compiler.analyze.properties import duration_ms
+from compiler.catalog.names import listing
+from compiler.diagnostics.diagnostic import Diagnostic
+from compiler.diagnostics.source import NOWHERE, Span
+from compiler.diagnostics.suggest import did_you_mean
+from flowql.config.places import Places, Taken, take_scalar
+from flowql.config.shape import (
+    Anything,
+    Choice,
+    Constant,
+    Duration,
+    Fragment,
+    ListOf,
+    MapOf,
+    Record,
+    Shape,
+    Size,
+    Text,
+    Whole,
+)
+from flowql.config.variables import Variables
+
+_UNITS = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_PLAIN = re.compile(r"[\w.+-]+")  # what may be a number or truth value
+_NULL, _STR, _INT, _FLOAT, _BOOL = (f"tag:yaml.org,2002:{t}" for t in ("null", "str", "int", "float", "bool"))
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A checked value: a str, int, float, bool, SourceText, list of Items or dict of Items; where it stands, and its key."""
+
+    value: Any
+    span: Span
+    key: Span = NOWHERE
+    at: tuple[int, int, int] | None = None  # of a list: its first and last character, its column
+
+
+def compose(path: str, text: str) -> tuple[yaml.Node | None, list[Diagnostic]]:
+    """The YAML tree with marks; None for an empty or unreadable file."""
+    places = Places()
+    places.add_file(path, text)
+    try:
+        return yaml.compose(text, Loader=yaml.SafeLoader), []
+    except yaml.MarkedYAMLError as e:
+        mark = e.problem_mark or e.context_mark
+        at = min(mark.index, max(len(text) - 1, 0)) if mark is not None else 0
+        title = f"this is not readable as YAML: {e.problem or e.context}"
+        hint = ""
+        if "\\t" in str(e.problem):
+            hint = "indent with blanks, not with tabs"
+        return None, [Diagnostic("FQ3001", title, places.span(path, at, at + 1), e.context or "here", help=hint)]
+    except yaml.reader.ReaderError as e:
+        at = min(int(e.position), max(len(text) - 1, 0))
+        return None, [Diagnostic("FQ3001", f"this is not readable as YAML: {e.reason}", places.span(path, at, at + 1))]
+    except RecursionError:
+        return None, [Diagnostic("FQ3001", "this is not readable as YAML: nested too deeply", Span(path, 1, 1))]
+
+
+class Reader:
+    """Checks nodes of one file. Mistakes are collected in `diagnostics`; what they are about is left out."""
+
+    def __init__(self, path: str, text: str, places: Places, variables: Variables) -> None:
+        self._path, self._text = path, text
+        self._places, self._variables = places, variables
+        self.diagnostics: list[Diagnostic] = []
+
+    def read(self, node: yaml.Node, shape: Shape, name: str = "") -> Item | None:
+        """The value of `node`, None when it is not of the shape. name: the key it belongs to, for messages."""
+        match shape:
+            case Record():
+                return self._record(node, shape, name)
+            case MapOf():
+                return self._map(node, shape, name)
+            case ListOf():
+                return self._list(node, shape, name)
+            case Anything():
+                return self._anything(node, name)
+        return self._scalar(node, shape, name)
+
+    # Containers.
+
+    def _record(self, node: yaml.Node, shape: Record, name: str) -> Item | None:
+        lists = shape.short and isinstance(shape.keys[shape.short].shape, ListOf)
+        if shape.short and isinstance(node, yaml.SequenceNode if lists else yaml.ScalarNode):
+            only = self.read(node, shape.keys[shape.short].shape, name)
+            return Item({shape.short: only}, self.span(node)) if only is not None else None
+        pairs = self._pairs(node, name or shape.what)
+        if pairs is None:
+            return None
+        where = f"{shape.what} `{name}`" if name and name != shape.what else shape.what
+        found: dict[str, Item] = {}
+        for key, (key_node, value) in pairs.items():
+            known = shape.keys.get(key)
+            if known is None:
+                hint = did_you_mean(key, shape.keys) or f"known are {listing(shape.keys)}"
+                self._mistake("FQ3003", f"unknown key `{key}` in {where}", key_node, "not a key here", hint)
+                continue
+            item = self.read(value, known.shape, key)
+            if item is not None:
+                found[key] = replace(item, key=self.span(key_node))
+        for key, known in shape.keys.items():
+            if known.required and key not in pairs:
+                self._mistake("FQ3006", f"`{key}` is missing in {where}", node, "", f"add  {key}: ...")
+        return Item(found, self.span(node))
+
+    def _map(self, node: yaml.Node, shape: MapOf, name: str) -> Item | None:
+        pairs = self._pairs(node, name)
+        if pairs is None:
+            return None
+        found: dict[str, Item] = {}
+        for key, (key_node, value) in pairs.items():
+            item = self.read(value, shape.value, key)
+            if item is not None:
+                found[key] = replace(item, key=self.span(key_node))
+        return Item(found, self.span(node))
+
+    def _pairs(self, node: yaml.Node, name: str) -> dict[str, tuple[yaml.Node, yaml.Node]] | None:
+        if isinstance(node, yaml.ScalarNode) and node.tag == _NULL:
+            return {}
+        if not isinstance(node, yaml.MappingNode):
+            self._wrong(node, f"`{name}`", "a mapping (key: value)")
+            return None
+        pairs: dict[str, tuple[yaml.Node, yaml.Node]] = {}
+        for key_node, value in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                self._wrong(key_node, f"a key of `{name}`", "a word")
+            elif key_node.value in pairs:
+                self._mistake(
+                    "FQ3005", f"`{key_node.value}` is given twice", key_node, "given before", "keep one of them"
+                )
+            else:
+                pairs[key_node.value] = (key_node, value)
+        return pairs
+
+    def _list(self, node: yaml.Node, shape: ListOf, name: str) -> Item | None:
+        if isinstance(node, yaml.SequenceNode):
+            items = [self.read(n, shape.item, name) for n in node.value]
+            last = max([node.start_mark.index + 1, *(n.end_mark.index for n in node.value)])
+            end = node.end_mark.index if node.flow_style else last
+            at = (node.start_mark.index, end, node.start_mark.column)
+            return Item([i for i in items if i is not None], self.span(node), at=at)
+        if isinstance(node, yaml.ScalarNode) and node.tag == _NULL:
+            return Item([], self.span(node))
+        if not shape.single:
+            self._wrong(node, f"`{name}`", "a list (- item)")
+            return None
+        one = self.read(node, shape.item, name)
+        return Item([one], one.span) if one is not None else None
+
+    def _anything(self, node: yaml.Node, name: str) -> Item | None:
+        try:
+            return Item(yaml.SafeLoader("").construct_object(node, deep=True), self.span(node))
+        except (yaml.YAMLError, ValueError, TypeError):  # a tag nobody knows, 2026-13-01, a list as a key
+            self._wrong(node, f"`{name}`", "plain values")
+            return None
+
+    # Scalars.
+
+    def _scalar(self, node: yaml.Node, shape: Shape, name: str) -> Item | None:
+        wanted = _wanted(shape)
+        if not isinstance(node, yaml.ScalarNode):
+            self._wrong(node, f"`{name}`", wanted)
+            return None
+        taken = take_scalar(self._text, node.value, node.style, node.start_mark.index)
+        script = isinstance(shape, Fragment) and shape.script
+        taken, undefined = self._variables.expand(taken, defaults_only=script)
+        for variable, start, end in undefined:
+            hint = (
+                did_you_mean(variable, self._variables.names())
+                or f"give it under `vars`, as --var {variable}=..., or write ${{{variable}:-default}}"
+            )
+            span = self._places.span(self._path, start, end)
+            self.diagnostics.append(
+                Diagnostic(
+                    "FQ3008", f"variable `{variable}` is not defined", span, "no value is known for it", help=hint
+                )
+            )
+        if undefined:
+            return None
+        span = self.span(node)
+        if isinstance(shape, Fragment):
+            if not taken.text.strip():
+                self._wrong(node, f"`{name}`", wanted)
+                return None
+            return Item(self._places.source(self._path, taken), span)
+        tag = node.tag if taken.text == node.value else self._implicit(node, taken)
+        value = _convert(taken.text, tag, shape)
+        if value is None:
+            hint = did_you_mean(taken.text, shape.words) if isinstance(shape, Choice) else ""
+            self._wrong(node, f"`{name}`", wanted, hint)
+            return None
+        return Item(value, span)
+
+    def _implicit(self, node: yaml.ScalarNode, taken: Taken) -> str:
+        """The type of a plain scalar after its variables were replaced."""
+        if node.style is not None:
+            return _STR
+        if not _PLAIN.fullmatch(taken.text):
+            return _STR
+        again = yaml.compose(taken.text, Loader=yaml.SafeLoader)
+        return str(again.tag) if again is not None else _STR
+
+    # Complaining.
+
+    def span(self, node: yaml.Node) -> Span:
+        return self._places.span(self._path, node.start_mark.index, node.end_mark.index)
+
+    def _wrong(self, node: yaml.Node, what: str, wanted: str, hint: str = "") -> None:
+        self._mistake("FQ3004", f"{what} must be {wanted}, not {_found(node)}", node, f"not {wanted}", hint)
+
+    def _mistake(self, code: str, title: str, node: yaml.Node, label: str, hint: str = "") -> None:
+        self.diagnostics.append(Diagnostic(code, title, self.span(node), label, help=hint))
+
+
+def size_bytes(text: str) -> int | None:
+    """Bytes of `512 MB`, `1GB`, `1073741824`; units are powers of 1024.
+
+    >>> size_bytes("1 GB")
+    1073741824
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", text, re.IGNORECASE)
+    return None if match is None else int(float(match[1]) * _UNITS[match[2].upper()])
+
+
+def _convert(text: str, tag: str, shape: Shape) -> str | int | float | bool | None:
+    """The value of a scalar, None when it does not fit."""
+    match shape:
+        case Text():
+            return text if text and tag != _NULL else None
+        case Choice(words):
+            return text if text in words else None
+        case Whole(least, most):
+            if not re.fullmatch(r"-?\d{1,18}", text):
+                return None
+            number = int(text)
+            return number if number >= least and (most is None or number <= most) else None
+        case Size():
+            return size_bytes(text) or None
+        case Duration():
+            return duration_ms(text) or None
+        case Constant():
+            return _constant(text, tag)
+    raise AssertionError(shape)
+
+
+def _constant(text: str, tag: str) -> str | int | float | bool | None:
+    if tag == _INT and re.fullmatch(r"-?\d+", text):
+        return int(text)
+    if tag == _FLOAT and re.fullmatch(r"-?\d+\.\d+", text):
+        return float(text)
+    if tag == _BOOL:
+        return text.lower() in ("true", "yes", "on")
+    return None if tag == _NULL else text
+
+
+def _wanted(shape: Shape) -> str:
+    match shape:
+        case Text(what) | Fragment(what):
+            return what
+        case Choice(words):
+            return listing(words, "or")
+        case Whole(least, most):
+            return f"a whole number of at least {least}" if most is None else f"a whole number from {least} to {most:,}"
+        case Size():
+            return "an amount such as '512 MB'"
+        case Duration():
+            return "a duration such as '500 ms'"
+    return "a text, number or truth value"
+
+
+def _found(node: yaml.Node) -> str:
+    if isinstance(node, yaml.MappingNode):
+        return "a mapping"
+    if isinstance(node, yaml.SequenceNode):
+        return "a list"
+    return "nothing" if node.tag == _NULL or not node.value else f"`{node.value}`"
+
+
+def texts(items: Mapping[str, Item]) -> dict[str, str]:
+    """The values of a map of constants as texts; truth values as SQL writes them."""
+    return {k: str(i.value).lower() if isinstance(i.value, bool) else str(i.value) for k, i in items.items()}

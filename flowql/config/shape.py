@@ -1,0 +1,93 @@
+"""What a value in a project file may be: data that the reader checks against and the JSON Schema is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Any text. `what` names it in messages."""
+
+    what: str = "a text"
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A whole number."""
+
+    least: int = 0
+    most: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """An amount of memory, `'1 GB'`: powers of 1024; becomes bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """`'500 ms'`, `'2 minutes'`, or milliseconds; becomes milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of some words."""
+
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A text, number or truth value, as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Anything:
+    """Any value, nested as it likes; becomes plain Python data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """A piece of FlowQL; becomes a SourceText. `script`: whole statements, where `${name}` is left to the SQL parser."""
+
+    what: str
+    script: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    """A list. `single`: one item may stand without the list."""
+
+    item: Shape
+    single: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MapOf:
+    """A mapping with free keys. `what` names a key in messages."""
+
+    value: Shape
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key of a record."""
+
+    shape: Shape
+    doc: str
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A mapping with known keys. `what` names the whole in messages; a scalar alone stands for the key `short`."""
+
+    what: str
+    keys: Mapping[str, Key] = field(default_factory=dict)
+    short: str = ""
+
+
+Shape = Text | Whole | Size | Duration | Choice | Constant | Anything | Fragment | ListOf | MapOf | Record

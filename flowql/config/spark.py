@@ -1,0 +1,80 @@
+"""The part of a target that is about Spark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from compiler.diagnostics.diagnostic import Diagnostic
+from flowql.config.reader import Item, texts
+from flowql.config.shape import Choice, Constant, Key, MapOf, Record, Text, Whole
+from runtime.spark.configuration import FIXED, REPLACED
+from runtime.spark.settings import SparkSettings, TopicFiles
+
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")  # s3a://bucket/x; a folder otherwise
+
+_FILES = Record(
+    "files",
+    {
+        "format": Key(Choice(("parquet", "json", "csv")), "How rows are written in them.", required=True),
+        "path": Key(Text("a folder"), "A folder relative to this file, or an address Spark reads.", required=True),
+        "options": Key(MapOf(Constant(), "an option"), "Of Spark's reader or writer of the format."),
+    },
+)
+
+SPARK = Record(
+    "spark",
+    {
+        "master": Key(
+            Text("a Spark master"), "Where it runs: `local[4]` (cores of this machine), `spark://host:7077`, ..."
+        ),
+        "conf": Key(MapOf(Constant(), "a Spark property"), "Spark properties, such as spark.executor.memory."),
+        "late_rows": Key(
+            Choice(("exact", "none")),
+            "`exact`: lateness is decided row by row as on the runtime. `none`: there are no late rows; more runs natively.",
+        ),
+        "shuffle_partitions": Key(Whole(1, 100_000), "Parts of native shuffles."),
+        "files": Key(MapOf(_FILES, "a topic"), "Files that stand for topics."),
+    },
+)
+
+
+def spark_settings(
+    given: Mapping[str, Item], root: Path, knobs: Mapping[str, Any]
+) -> tuple[SparkSettings, list[Diagnostic]]:
+    """The settings that the checked values `given` say. knobs: of the whole target; `threads` and `memory_bytes` count here, too."""
+    values: dict[str, Any] = {k: given[k].value for k in ("master", "late_rows", "shuffle_partitions") if k in given}
+    if "master" not in values and "threads" in knobs:
+        values["master"] = f"local[{knobs['threads']}]"
+    if "memory_bytes" in knobs:
+        values["memory_bytes"] = knobs["memory_bytes"]
+    conf: Mapping[str, Item] = given["conf"].value if "conf" in given else {}
+    files: Mapping[str, Item] = given["files"].value if "files" in given else {}
+    settings = SparkSettings(
+        conf=texts(conf), files={topic: _files(item.value, root) for topic, item in files.items()}, **values
+    )
+    return settings, _refused(conf)
+
+
+def _files(given: Mapping[str, Item], root: Path) -> TopicFiles:
+    path = str(given["path"].value) if "path" in given else ""  # missing: reported, and the project is not run
+    if not _ADDRESS.match(path):
+        path = str((root / Path(path).expanduser()).resolve())
+    options = texts(given["options"].value) if "options" in given else {}
+    return TopicFiles(given["format"].value if "format" in given else "parquet", path, options)
+
+
+def _refused(conf: Mapping[str, Item]) -> list[Diagnostic]:
+    """Properties that are not the user's."""
+    found: list[Diagnostic] = []
+    for key, text in texts(conf).items():
+        if key in REPLACED:
+            title, label = f"{key} has a place of its own", f"write {REPLACED[key]}"
+        elif key in FIXED and text.lower() != FIXED[key].lower():
+            title, label = f"{key} is always {FIXED[key]}", "decides what results mean"
+        else:
+            continue
+        found.append(Diagnostic("FQ4106", title, conf[key].key, label, help="remove it from `conf`"))
+    return found

@@ -1,0 +1,37 @@
+"""The log of a target, opened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flowql.config.project import Project
+from flowql.errors import CommandError
+from runtime.log.base import Log
+from runtime.log.embedded.log import EmbeddedLog
+from runtime.log.kafka.settings import KafkaSettings
+
+NOWHERE = "FQ5505"
+
+
+def open_log(project: Project) -> Log:
+    """The log of the project's target; the embedded one is made if missing."""
+    target = project.target
+    if target.kafka is None:
+        target.log_dir.mkdir(parents=True, exist_ok=True)
+    return log_at(target.log_dir, target.kafka, target.app_id or project.name)
+
+
+def log_at(log_dir: Path, kafka: KafkaSettings | None, application_id: str) -> Log:
+    """The log on Kafka if there are settings for it, else the embedded one in the folder.
+
+    Raises CommandError if nobody said where Kafka is.
+    """
+    if kafka is None:
+        return EmbeddedLog(log_dir)
+    if not kafka.bootstrap:
+        title = "the target does not say where Kafka is, and no broker has been started here"
+        raise CommandError(title, code=NOWHERE, help="flowql kafka up   # or write  kafka: {bootstrap: host:9092}")
+    from runtime.log.kafka.connection import Connection
+    from runtime.log.kafka.log import KafkaLog  # loads a client that other targets do without
+
+    return KafkaLog(Connection.to(kafka), application_id)

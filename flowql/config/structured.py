@@ -1,0 +1,121 @@
+"""A query given as structure: its FlowQL fragments parsed one by one into the tree SQL text gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from compiler.diagnostics.diagnostic import CompileError, Diagnostic
+from compiler.diagnostics.source import SourceText, Span
+from compiler.dialect.ast import Ast, JoinClause, Property, Query, SelectItem, Star, TableRef
+from compiler.dialect.parser import (
+    parse_expression,
+    parse_join,
+    parse_select_items,
+    parse_table_ref,
+    parse_window,
+)
+from compiler.driver import DialectName, QueryDefinition
+from flowql.config.reader import Item
+
+T = TypeVar("T")
+_OPTIONS = ("priority", "weight", "latency_target")
+
+
+@dataclass(slots=True)
+class _Fragments:
+    """Parses the fragments of one query and keeps what is wrong with them."""
+
+    items: Mapping[str, Item]
+    dialect: DialectName
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+
+    def one(self, key: str, parse: Callable[[SourceText, DialectName], T]) -> T | None:
+        item = self.items.get(key)
+        return self._parsed(item, parse) if item is not None else None
+
+    def many(self, key: str, parse: Callable[[SourceText, DialectName], T]) -> tuple[T, ...]:
+        item = self.items.get(key)
+        parsed = [self._parsed(i, parse) for i in (item.value if item is not None else ())]
+        return tuple(p for p in parsed if p is not None)
+
+    def _parsed(self, item: Item, parse: Callable[[SourceText, DialectName], T]) -> T | None:
+        try:
+            return parse(item.value, self.dialect)
+        except CompileError as e:
+            self.diagnostics.extend(e.diagnostics)
+            return None
+
+
+def structured_query(
+    items: Mapping[str, Item], span: Span, dialect: DialectName
+) -> tuple[QueryDefinition | None, list[Diagnostic]]:
+    """The definition, None when a fragment is missing or wrong. span: of the whole entry."""
+    fragments = _Fragments(items, dialect)
+    into = items.get("into") or items.get("name")
+    missing = [k for k in ("from", "select") if k not in items or items[k].value == []]
+    if into is None:
+        missing.insert(0, "into")
+    for key in missing:
+        title = f"this query has no `{key}`"
+        fragments.diagnostics.append(Diagnostic("FQ3010", title, span, help=f"add  {key}: ..., or write it as `sql:`"))
+    source = fragments.one("from", parse_table_ref)
+    query = _query(fragments, source if source is not None else TableRef(""), span)
+    if fragments.diagnostics or into is None:
+        return None, fragments.diagnostics
+    name = _folded(into, dialect)
+    kind = items["kind"].value if "kind" in items else None
+    return QueryDefinition(name, query, kind, properties=_properties(items, name), span=into.span), []
+
+
+def _query(fragments: _Fragments, source: TableRef, span: Span) -> Query:
+    joins: tuple[JoinClause, ...] = fragments.many("join", parse_join)
+    select = tuple(s for items in fragments.many("select", parse_select_items) for s in items)
+    emit = fragments.items.get("emit")
+    first = fragments.items.get("from")
+    return Query(
+        select=select,
+        source=source,
+        joins=joins,
+        where=fragments.one("where", parse_expression),
+        group_by=_keys(fragments, "group_by"),
+        partition_by=_keys(fragments, "partition_by"),
+        window=fragments.one("window", parse_window),
+        having=fragments.one("having", parse_expression),
+        emit=emit.value if emit is not None else None,
+        span=first.span if first is not None else span,
+    )
+
+
+def _keys(fragments: _Fragments, key: str) -> tuple[Ast, ...]:
+    """The expressions of a list; an entry may hold several, separated by commas."""
+    found: list[Ast] = []
+    entries: list[SelectItem] = [s for items in fragments.many(key, parse_select_items) for s in items]
+    for s in entries:
+        if s.alias is not None or isinstance(s.expr, Star):
+            what = "an alias" if s.alias is not None else "`*`"
+            title = f"`{key}` takes expressions, not {what}"
+            fragments.diagnostics.append(Diagnostic("FQ3010", title, s.span, "not an expression"))
+        else:
+            found.append(s.expr)
+    return tuple(found)
+
+
+def _properties(items: Mapping[str, Item], into: str) -> tuple[Property, ...]:
+    """WITH properties; the analyzer checks them as it does those of SQL text."""
+    given = items["with"].value if "with" in items else {}
+    found = [Property(k.upper(), i.value, i.key, i.span) for k, i in given.items()]
+    found += [Property(k.upper(), items[k].value, items[k].key, items[k].span) for k in _OPTIONS if k in items]
+    if "into" in items and "name" in items and items["name"].value.upper() != into.upper():
+        name = items["name"]
+        found.append(Property("QUERY_ID", name.value, name.key, name.span))
+    return tuple(found)
+
+
+def _folded(item: Item, dialect: DialectName) -> str:
+    """A name as SQL would read it: quoted as it is, else folded."""
+    text = str(item.value)
+    if len(text) > 2 and text[0] == text[-1] and text[0] in '`"':
+        return text[1:-1]
+    return text.upper() if dialect == "ksql" else text.lower()

@@ -1,0 +1,74 @@
+"""The one place that opens an engine: log, state and instance of a data directory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from compiler.plan.topology import Plan
+from flowql.config.storage import log_at
+from flowql.deploy.settings import Settings
+from runtime.app.instance import Instance
+from runtime.app.plan_topic import read_plan
+from runtime.clock import SystemClock
+from runtime.config import InstanceConfig
+from runtime.errors import StateError
+from runtime.log.base import Log
+from runtime.log.embedded.log import EmbeddedLog
+from runtime.state.physical import Physical
+from runtime.state.rocks import open_rocks
+
+
+def config_of(settings: Settings) -> InstanceConfig:
+    return InstanceConfig(
+        settings.application_id,
+        settings.data_dir,
+        settings.threads,
+        settings.memory_bytes,
+        settings.guarantee,
+        changelogs=settings.kafka is not None,
+    )
+
+
+def open_instance(log_dir: Path, state_dir: Path, config: InstanceConfig) -> Instance:
+    """The engine on its directories, with the embedded log. See `open_on`."""
+    return open_on(EmbeddedLog(log_dir), state_dir, config)
+
+
+def open_on(log: Log, state_dir: Path, config: InstanceConfig) -> Instance:
+    """The engine on a log and a directory, recovered to the last commit; threads not started, nothing resumed.
+
+    Raises InstanceRunning when another process has them. The log is closed with the instance, also with one that fails to start.
+    """
+    try:
+        physical = _open_state(state_dir, log, config)
+        try:
+            return Instance(log, physical, SystemClock(), config)
+        except BaseException:
+            physical.close()
+            raise
+    except BaseException:
+        log.close()
+        raise
+
+
+def _open_state(state_dir: Path, log: Log, config: InstanceConfig) -> Physical:
+    """A quarter of the memory is the state's: half of it for what is written and not yet on disk."""
+    memory = config.memory_bytes
+    try:
+        return open_rocks(state_dir, cache_bytes=memory // 4, write_buffer_bytes=memory // 8)
+    except StateError:
+        log.hold(config.application_id)  # if another process has it, this says which
+        raise
+
+
+def deployed_plan(settings: Settings) -> tuple[Plan, Mapping[str, int]]:
+    """The plan last deployed to a directory and the partitions of its topics, without an instance."""
+    if settings.kafka is None and not settings.log_dir.is_dir():
+        return Plan(), {}
+    log = log_at(settings.log_dir, settings.kafka, settings.application_id)
+    try:
+        partitions = {name: info.partitions for name, info in log.admin().topics().items()}
+        return read_plan(log, settings.application_id) or Plan(), partitions
+    finally:
+        log.close()

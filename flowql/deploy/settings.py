@@ -1,0 +1,66 @@
+"""What an instance is started with. Light: commands that only talk to an instance load no engine."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from flowql.config.project import Project
+from flowql.errors import CommandError
+from runtime.log.kafka.settings import KafkaSettings
+from runtime.spark.settings import SparkSettings, TopicFiles
+
+UNSUPPORTED_TARGET = "FQ5203"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What an instance is started with; travels as JSON to a background process. kafka: where the log is, None for the embedded."""
+
+    data_dir: Path
+    application_id: str
+    threads: int
+    memory_bytes: int
+    guarantee: Literal["exactly_once", "at_least_once"] = "exactly_once"
+    engine: Literal["runtime", "spark"] = "runtime"
+    spark: SparkSettings = field(default_factory=SparkSettings)
+    kafka: KafkaSettings | None = None
+
+    def dumps(self) -> str:
+        return json.dumps({**asdict(self), "data_dir": str(self.data_dir)})
+
+    @classmethod
+    def loads(cls, text: str) -> Settings:
+        data = json.loads(text)
+        spark = data.pop("spark")
+        files = {topic: TopicFiles(**f) for topic, f in spark.pop("files").items()}
+        data["kafka"] = KafkaSettings(**data["kafka"]) if data["kafka"] is not None else None
+        return cls(**{**data, "data_dir": Path(data["data_dir"]), "spark": SparkSettings(**spark, files=files)})
+
+    @property
+    def log_dir(self) -> Path:
+        return self.data_dir / "log"
+
+    @property
+    def state_dir(self) -> Path:
+        return self.data_dir / "state"
+
+
+def settings_of(project: Project) -> Settings:
+    """Settings of the project's target. CommandError for an engine or log that cannot be run here yet."""
+    target = project.target
+    if target.engine == "spark" and target.log != "embedded":
+        title = f"target {target.name} has engine spark and log {target.log}, which is not supported yet"
+        raise CommandError(title, code=UNSUPPORTED_TARGET, help="use log: embedded, or engine: runtime")
+    return Settings(
+        target.data_dir,
+        target.app_id or project.name,
+        target.threads,
+        target.memory_bytes,
+        target.guarantee,
+        target.engine,
+        target.spark,
+        target.kafka,
+    )

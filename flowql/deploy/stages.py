@@ -1,0 +1,113 @@
+"""What a deployment does, decided before anything is done: one value that is printed and applied, so a dry run cannot lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from compiler.diagnostics.suggest import did_you_mean
+from compiler.plan.diff import QueryChange, diff_plans
+from compiler.plan.logical import Scan, Sink, walk_nodes
+from compiler.plan.topology import Plan, QueryPlan
+from flowql.errors import CommandError
+
+CONFLICT, NO_QUERY = "FQ5201", "FQ5202"
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """A decided deployment.
+
+    plan: what will run. changes: every query's fate, as printed. withheld: removals that wait for `--prune`; these queries
+    are in `plan` and go on running.
+    """
+
+    plan: Plan
+    changes: tuple[QueryChange, ...]
+    withheld: tuple[str, ...] = ()
+
+    @property
+    def applicable(self) -> tuple[QueryChange, ...]:
+        """What the engine is asked to do."""
+        return tuple(c for c in self.changes if c.action != "none" and c.query not in self.withheld)
+
+    def to_data(self, *, applied: bool) -> dict[str, Any]:
+        """The public JSON of a deployment."""
+        return {
+            "changes": [{"query": c.query, "action": c.action, "state": c.state} for c in self.changes],
+            "applied": applied,
+            "withheld": list(self.withheld),
+        }
+
+
+def decide(running: Plan, wanted: Plan, *, prune: bool) -> Deployment:
+    """How to come from what runs to what is wanted. Without `prune` nothing that runs is removed.
+
+    Raises CommandError when a query that would go on running no longer fits the project.
+    """
+    changes = diff_plans(running, wanted)
+    removed = [c.query for c in changes if c.action == "remove"]
+    if prune or not removed:
+        return Deployment(wanted, changes)
+    kept = [q for q in running.queries if q.id in removed]
+    for query in kept:
+        _check_fits(query, running, wanted)
+    names = {s.name for s in wanted.sources}
+    needed = {n for q in kept for n in names_of(q)} - names
+    sources = tuple(s for s in running.sources if s.name in needed)
+    plan = replace(wanted, sources=wanted.sources + sources, queries=wanted.queries + tuple(kept))
+    changes = tuple(replace(c, state="kept") if c.query in removed else c for c in changes)
+    return Deployment(plan, changes, tuple(removed))
+
+
+def names_of(query: QueryPlan) -> list[str]:
+    """Streams and tables a query reads or writes."""
+    specs = [n.spec for n in walk_nodes(query.logical)]
+    return [s.source for s in specs if isinstance(s, Scan)] + [s.name for s in specs if isinstance(s, Sink)]
+
+
+def _check_fits(query: QueryPlan, running: Plan, wanted: Plan) -> None:
+    made, defined = running.source(query.sink), wanted.source(query.sink)
+    if made is not None and made.query == query.id and defined is not None:
+        title = f"{query.id} still runs and makes {query.sink}, which the project now defines differently"
+        raise CommandError(title, code=CONFLICT, help="remove the old query with it:  flowql deploy --prune")
+
+
+def select(plan: Plan, names: Sequence[str]) -> Plan:
+    """The part of a plan that the named queries (by id or by name of their result) need. All of it for no names."""
+    if not names:
+        return plan
+    chosen = {query.id: query for name in names for query in [_find(plan, name)]}
+    waiting = list(chosen.values())
+    while waiting:
+        for query in _writers(plan, names_of(waiting.pop())):
+            if query.id not in chosen:
+                chosen[query.id] = query
+                waiting.append(query)
+    needed = {n for q in chosen.values() for n in names_of(q)}
+    return replace(
+        plan,
+        sources=tuple(s for s in plan.sources if s.name in needed),
+        queries=tuple(q for q in plan.queries if q.id in chosen),
+        inserts=tuple(i for i in plan.inserts if i.target in needed),
+    )
+
+
+def _writers(plan: Plan, names: Iterable[str]) -> list[QueryPlan]:
+    """The queries that write sources of these names, or the topics of them (a source may be declared over a result)."""
+    topics = {s.name: s.topic for s in plan.sources}
+    wanted = {topics[n] for n in names if n in topics}
+    return [q for q in plan.queries if topics.get(q.sink) in wanted]
+
+
+def _find(plan: Plan, name: str) -> QueryPlan:
+    for query in plan.queries:
+        if name in (query.id, query.sink):
+            return query
+    for query in plan.queries:
+        if name.casefold() in (query.id.casefold(), query.sink.casefold()):
+            return query
+    known = [n for q in plan.queries for n in (q.id, q.sink)]
+    hint = did_you_mean(name, known) or f"queries are {', '.join(q.id for q in plan.queries)}"
+    raise CommandError(f"there is no query {name}", code=NO_QUERY, help=hint)

@@ -1,0 +1,136 @@
+"""One commit and what can be read of it: its plan, its state, its topics up to where it ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from compiler.plan.logical import Format
+from compiler.plan.topology import Plan, SourceDef, StoreSpec
+from flowql.config.storage import log_at
+from flowql.query.errors import NOTHING, QueryError
+from flowql.query.relations import Relation, StoreRelation, TopicRelation
+from flowql.query.views import StoreView, store_views
+from runtime.app.plan_topic import read_plan
+from runtime.errors import LogCorrupt, StateError
+from runtime.log.base import Log, TopicPartition
+from runtime.log.kafka.settings import KafkaSettings
+from runtime.state.layout import MARKER, decode_number
+from runtime.state.reader import open_readonly
+from runtime.state.rocks import open_rocks
+from runtime.state.store import Snapshot
+from runtime.task import dead_letters
+
+_OPEN_TRIES = 5
+Take = Callable[[Sequence[str]], "Commit"]  # a commit for a question that reads these relations; close its snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit as questions see it. `snapshot.sequence` is its number.
+
+    apart: why the relations asked for are not at one place of the input they share; empty if they are, or nobody looked.
+    """
+
+    plan: Plan
+    snapshot: Snapshot
+    log: Log
+    application_id: str
+    apart: str = ""
+
+    def at_rest(self) -> bool:
+        """The log holds this commit and no later one, so that topics and state can be read together."""
+        return self.log.last_sequence(self.application_id) == self.snapshot.sequence
+
+    def relations(self) -> dict[str, Callable[[], Relation]]:
+        """Name -> how to make the relation: tables and internal stores, streams and source tables, DEAD_LETTERS."""
+        found: dict[str, Callable[[], Relation]] = {}
+        for source in (*self.plan.sources, dead_letter_source(self.application_id)):
+            found[source.name] = self._topic(source)
+        present = {s.name: s for s in self.snapshot.stores()}
+        for spec, make in store_views(self.plan):
+            found[spec.name] = self._store(spec, make, present.get(spec.name) == spec)
+        return found
+
+    def _topic(self, source: SourceDef) -> Callable[[], Relation]:
+        return lambda: TopicRelation(source.name, source, self.log, self._ends(source.topic))
+
+    def _store(self, spec: StoreSpec, make: Callable[[], StoreView], present: bool) -> Callable[[], Relation]:
+        return lambda: StoreRelation(spec.name, make(), self.snapshot, present)
+
+    def _ends(self, topic: str) -> dict[TopicPartition, int]:
+        admin = self.log.admin()
+        info = admin.topics().get(topic)
+        tps = [TopicPartition(topic, p) for p in range(info.partitions)] if info is not None else []
+        return {tp: admin.end_offset(tp) for tp in tps}
+
+
+def queries_behind(plan: Plan, relations: Iterable[str]) -> set[str]:
+    """The queries that make these relations (names as people write them): tables, streams and internal stores."""
+    made = {s.name.casefold(): s.query for s in plan.sources if s.query is not None}
+    for query in plan.queries:
+        stores = (s for sub in query.subtopologies for op in sub.operators for s in op.stores)
+        made |= {s.name.casefold(): query.id for s in stores}
+    return {made[name.casefold()] for name in relations if name.casefold() in made}
+
+
+def dead_letter_source(application_id: str) -> SourceDef:
+    """The dead letters as a stream."""
+    return SourceDef(
+        dead_letters.TABLE,
+        "stream",
+        dead_letters.topic_name(application_id),
+        dead_letters.SCHEMA,
+        Format("NONE"),
+        Format("JSON"),
+    )
+
+
+@contextmanager
+def stopped_commits(data_dir: Path, application_id: str, kafka: KafkaSettings | None = None) -> Iterator[Take]:
+    """Gives the last commit of an instance that is not running, from its directory alone. Close its snapshot.
+
+    After a graceful stop all relations are at one place in it; after a crash each is as far as it was.
+    """
+    if not (data_dir / ("log" if kafka is None else "state")).is_dir():
+        raise QueryError(f"nothing has run in {data_dir} yet", code=NOTHING, help="flowql deploy")
+    log = log_at(data_dir / "log", kafka, application_id)
+
+    def take(_relations: Sequence[str]) -> Commit:
+        plan = read_plan(log, application_id)
+        if plan is None:
+            raise QueryError(f"nothing has been deployed to {data_dir} yet", code=NOTHING, help="flowql deploy")
+        return Commit(plan, _open_state(data_dir / "state", log, application_id), log, application_id)
+
+    try:
+        yield take
+    finally:
+        log.close()
+
+
+def _open_state(path: Path, log: Log, application_id: str) -> Snapshot:
+    """Flushed state and the redo after it; an instance that starts meanwhile may move the line between the two."""
+    for attempt in range(_OPEN_TRIES):
+        try:
+            return open_readonly(
+                path, log.redo_after(application_id, _flushed(path)) if log.supports_redo else iter(())
+            )
+        except (StateError, LogCorrupt):
+            if attempt == _OPEN_TRIES - 1:
+                raise
+            time.sleep(0.1)
+    raise AssertionError("unreachable")
+
+
+def _flushed(path: Path) -> int:
+    """The commit up to which state is in the directory."""
+    if not (path / "CURRENT").exists():
+        return 0
+    physical = open_rocks(path, read_only=True)
+    try:
+        return decode_number(physical.get(MARKER), 0)
+    finally:
+        physical.close()

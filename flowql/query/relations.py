@@ -1,0 +1,175 @@
+"""Relations a question can read, each as one Arrow table of what it needs: stores, and topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from compiler.plan.schema import Field, Schema
+from compiler.plan.topology import SourceDef, scan_of
+from compiler.plan.types import BIGINT, arrow_type
+from flowql.query.lookup import Points, access
+from flowql.query.statement import Condition
+from flowql.query.views import ROWTIME, Columns, Rows, StoreView
+from runtime.batch import DELETE, Batch, to_arrow
+from runtime.log.base import Log, RawBatch, TopicPartition
+from runtime.operators.base import NO_STATE, RunContext
+from runtime.operators.decode import Decoder
+from runtime.state.store import Snapshot
+from runtime.state.values import encode_value
+
+CHUNK_ROWS = 8_192
+READ_RECORDS, READ_BYTES = 50_000, 16 << 20
+
+
+class Relation(Protocol):
+    """Something a question can read."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def schema(self) -> Schema: ...
+
+    def read(self, conditions: Sequence[Condition], columns: frozenset[str] | None) -> pa.Table:
+        """At least the rows that meet the conditions. Columns outside `columns` (folded names; None: all) may be null."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRelation:
+    """A store at a commit. present: the commit has it (a new one may not have been committed yet)."""
+
+    name: str
+    view: StoreView
+    snapshot: Snapshot
+    present: bool = True
+
+    @property
+    def schema(self) -> Schema:
+        return self.view.schema
+
+    def read(self, conditions: Sequence[Condition], columns: frozenset[str] | None) -> pa.Table:
+        if ambiguous(self.schema):
+            conditions, columns = (), None
+        chunks = [_batch(self.schema, self.view.columns(rows), columns) for rows in self._chunks(conditions) if rows]
+        return pa.Table.from_batches(chunks, arrow_schema(self.schema))
+
+    def _chunks(self, conditions: Sequence[Condition]) -> Iterator[Rows]:
+        if not self.present:
+            return
+        found = access(self.view.key, conditions)
+        if isinstance(found, Points):
+            rows = [(key, self.snapshot.get(self.name, key)) for key in found.keys]
+            yield [(k, v) for k, v in rows if v is not None]
+            return
+        scan = self.snapshot.scan(self.name, low=found.low, high=found.high)
+        while chunk := list(islice(scan, CHUNK_ROWS)):
+            yield chunk
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRelation:
+    """A stream or table read from its topic, up to `ends`: all records of a stream, the last per key of a table.
+
+    Records that cannot be read are left out; they are in DEAD_LETTERS once a query has met them.
+    """
+
+    name: str
+    source: SourceDef
+    log: Log
+    ends: dict[TopicPartition, int]
+
+    @property
+    def schema(self) -> Schema:
+        return Schema((*self.source.schema.fields, *self._rowtime()))
+
+    def _rowtime(self) -> tuple[Field, ...]:
+        return () if self.source.schema.get(ROWTIME) is not None else (Field(ROWTIME, BIGINT),)
+
+    def read(self, conditions: Sequence[Condition], columns: frozenset[str] | None) -> pa.Table:
+        del conditions
+        is_table = self.source.kind == "table"
+        decoder = Decoder(scan_of(self.source), self._wanted(columns))
+        chunks = []
+        for tp in sorted(self.ends):
+            batches = [b for raw in _records(self.log, tp, self.ends[tp]) if len(b := _decode(decoder, raw))]
+            if is_table:
+                batches = _latest(batches)
+            chunks += [self._shown(b) for b in batches]
+        return pa.Table.from_batches(chunks, arrow_schema(self.schema))
+
+    def _wanted(self, columns: frozenset[str] | None) -> Schema:
+        """Columns to decode: those asked for, and those of the key that tell rows of a table apart."""
+        schema = self.source.schema
+        if columns is None or ambiguous(schema):
+            return schema
+        kept = tuple(f for f in schema if f.role in ("key", "window") or f.name.casefold() in columns)
+        return Schema(kept, schema.window)
+
+    def _shown(self, batch: Batch) -> pa.RecordBatch:
+        decoded = batch.arrow()
+        arrays = []
+        for f in self.schema:
+            if f.name == ROWTIME and batch.schema.get(ROWTIME) is None:
+                arrays.append(pa.array(batch.rowtime))
+            elif f.name in batch.schema.names:
+                arrays.append(decoded.column(batch.schema.names.index(f.name)))
+            else:
+                arrays.append(pa.nulls(len(batch), arrow_type(f.type)))
+        return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(self.schema))
+
+
+def arrow_schema(schema: Schema) -> pa.Schema:
+    return pa.schema([pa.field(f.name, arrow_type(f.type)) for f in schema])
+
+
+def ambiguous(schema: Schema) -> bool:
+    """Two columns differ by case only; DuckDB does not tell them apart as we do."""
+    return len({n.casefold() for n in schema.names}) < len(schema.names)
+
+
+def _batch(schema: Schema, values: Columns, columns: frozenset[str] | None) -> pa.RecordBatch:
+    n = len(next(iter(values.values()), ()))
+    arrays = [
+        to_arrow(values[f.name], f.type)
+        if columns is None or f.name.casefold() in columns
+        else pa.nulls(n, arrow_type(f.type))
+        for f in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(schema))
+
+
+def _records(log: Log, tp: TopicPartition, end: int) -> Iterator[RawBatch]:
+    """The records of a partition below `end`."""
+    reader = log.reader(tp)
+    while (raw := reader.read(READ_RECORDS, READ_BYTES)) is not None:
+        offsets = raw.records.column(0).to_numpy()
+        kept = int(np.searchsorted(offsets, end))
+        if kept:
+            yield raw if kept == len(offsets) else RawBatch(tp, raw.records.slice(0, kept), end, raw.size_bytes)
+        if kept < len(offsets) or raw.next_offset >= end:
+            return
+
+
+def _decode(decoder: Decoder, raw: RawBatch) -> Batch:
+    return decoder.decode(raw, RunContext(NO_STATE))
+
+
+def _latest(batches: Sequence[Batch]) -> list[Batch]:
+    """The last row of each key, without those whose last record was a removal."""
+    last: dict[bytes, tuple[int, int]] = {}
+    for n, batch in enumerate(batches):
+        names = [f.name for f in batch.schema if f.role in ("key", "window")]
+        keys = zip(*(batch.column(name) for name in names), strict=True)
+        last.update((encode_value(key), (n, i)) for i, key in enumerate(keys))
+    rows: list[list[int]] = [[] for _ in batches]
+    for n, i in last.values():
+        if batches[n].op[i] != DELETE:
+            rows[n].append(i)
+    return [b.take(np.asarray(sorted(r), np.int64)) for b, r in zip(batches, rows, strict=True) if r]

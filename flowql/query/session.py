@@ -1,0 +1,147 @@
+"""One statement over one commit: load the relations it reads into a private, locked DuckDB and let that answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from compiler.diagnostics.suggest import did_you_mean
+from flowql.query.committed import Commit, Take
+from flowql.query.errors import APART, BUSY, INVALID, REFUSED, UNKNOWN, QueryError
+from flowql.query.relations import Relation, TopicRelation, arrow_schema
+from flowql.query.statement import Statement, first_line, parse
+
+SEQUENCE = b"flowql.sequence"
+SETTLE_S = 5.0  # how long to look for a moment at which log and state are at the same commit
+_SETTLE_STEP_S = 0.002
+_INT64 = pa.int64()
+# Order matters: the last one forbids to change the others.
+_LOCKS = (
+    "SET temp_directory = ''",
+    "SET enable_external_access = false",
+    "SET python_enable_replacements = false",
+    "SET lock_configuration = true",
+)
+
+
+def evaluate(sql: str, take: Take) -> pa.Table:
+    """The answer; the number of the commit it is about is in the schema's metadata under SEQUENCE; if its
+    relations are not at one place of their input, the reason is under APART.
+
+    Blocks for as long as DuckDB computes, in one thread, holding nothing the engine waits for. Raises QueryError.
+    take: gives a commit; its snapshot is closed here.
+    """
+    connection = duckdb.connect(":memory:", config={"threads": "1"})
+    try:
+        statement = parse(sql, connection)
+        commit, relations = _bind(statement, take)
+        try:
+            _load(connection, statement, relations, commit)
+            return _answer(connection, statement.sql, commit)
+        finally:
+            commit.snapshot.close()
+    except duckdb.PermissionException as error:
+        title = f"files, the network and extensions are out of reach of a question ({first_line(error)})"
+        raise QueryError(title, code=REFUSED, help="import data with:  flowql topic import") from error
+    except duckdb.Error as error:
+        raise QueryError(first_line(error), code=INVALID) from error
+    finally:
+        connection.close()
+
+
+def _bind(statement: Statement, take: Take) -> tuple[Commit, dict[str, Relation]]:
+    """A commit and the relations the statement reads.
+
+    A commit goes to the log first and to the state a moment later; topics and state together are read between commits.
+    """
+    limit = time.monotonic() + SETTLE_S
+    while True:
+        commit = take(statement.tables)
+        try:
+            relations = _relations(statement, commit)
+        except BaseException:
+            commit.snapshot.close()
+            raise
+        reads_topics = any(isinstance(r, TopicRelation) for r in relations.values())
+        if not reads_topics or commit.at_rest():
+            return commit, relations
+        commit.snapshot.close()
+        if time.monotonic() > limit:
+            raise QueryError("commits do not come to rest; ask again", code=BUSY)
+        time.sleep(_SETTLE_STEP_S)
+
+
+def _relations(statement: Statement, commit: Commit) -> dict[str, Relation]:
+    known = commit.relations()
+    folded: dict[str, list[str]] = {}
+    for name in known:
+        folded.setdefault(name.casefold(), []).append(name)
+    found = {}
+    for table in statement.tables:
+        names = folded.get(table.casefold(), [])
+        if names:
+            name = table if table in names else names[0]
+            found[name] = known[name]()
+        elif table.casefold() not in statement.ctes and not _is_system(table):
+            hint = did_you_mean(table, known) or f"there are {', '.join(sorted(known))}"
+            raise QueryError(f"there is no table, stream or store {table}", code=UNKNOWN, help=hint)
+    return found
+
+
+def _is_system(table: str) -> bool:
+    """DuckDB's own catalogue, which shows the relations loaded here."""
+    return table.casefold().startswith(("duckdb_", "pg_", "sqlite_")) or table.casefold() in (
+        "tables",
+        "columns",
+        "schemata",
+    )
+
+
+def _load(
+    connection: duckdb.DuckDBPyConnection, statement: Statement, relations: Mapping[str, Relation], commit: Commit
+) -> None:
+    for lock in _LOCKS:
+        connection.execute(lock)
+    for name, relation in relations.items():
+        conditions = statement.conditions.get(name.casefold(), ())
+        connection.register(name, relation.read(conditions, statement.columns))
+    if not relations:  # SHOW TABLES and the like: names and columns of everything, and no rows
+        for name, make in commit.relations().items():
+            connection.register(name, arrow_schema(make().schema).empty_table())
+
+
+def _answer(connection: duckdb.DuckDBPyConnection, sql: str, commit: Commit) -> pa.Table:
+    relation = connection.sql(sql)
+    if relation is None:
+        raise QueryError("this statement gives no rows", code=INVALID)
+    kinds = [str(t) for t in relation.types]
+    table = relation.to_arrow_table()
+    columns = [_whole(c) if k == "HUGEINT" else c for c, k in zip(table.columns, kinds, strict=True)]
+    fields = [pa.field(n, c.type) for n, c in zip(_unique(table.column_names), columns, strict=True)]
+    metadata = {SEQUENCE: str(commit.snapshot.sequence).encode()}
+    if commit.apart:
+        metadata[APART] = commit.apart.encode()
+    return pa.table(columns, schema=pa.schema(fields, metadata))
+
+
+def _whole(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """DuckDB's HUGEINT (every sum of integers) as BIGINT where it fits; else it stays a DECIMAL."""
+    try:
+        return pc.cast(column, _INT64)
+    except pa.ArrowInvalid:
+        return column
+
+
+def _unique(names: list[str]) -> list[str]:
+    """Column names that differ, so that a row can be an object."""
+    found: list[str] = []
+    for name in names:
+        candidate, n = name, 1
+        while candidate in found:
+            candidate, n = f"{name}_{n}", n + 1
+        found.append(candidate)
+    return found

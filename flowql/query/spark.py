@@ -1,0 +1,61 @@
+"""What a question sees of a Spark target: topics of its log, and internal stores out of Spark's checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from compiler.plan.schema import Schema
+from compiler.plan.topology import SourceDef
+from flowql.query.committed import Commit
+from flowql.query.relations import Relation, TopicRelation
+from flowql.query.statement import Condition
+from flowql.query.views import StoreView, store_views
+
+
+@dataclass(frozen=True, slots=True)
+class SparkCommit(Commit):
+    """The last committed batch of each query. A table whose rows no store keeps is read from its topic."""
+
+    newest: Callable[[], int] = lambda: 0
+
+    def at_rest(self) -> bool:
+        """No query has committed since: topics and state can be read together."""
+        return self.newest() == self.snapshot.sequence
+
+    def relations(self) -> dict[str, Callable[[], Relation]]:
+        kept = {s.name for s in self.snapshot.stores()}
+        found = Commit.relations(self)
+        for spec, make in store_views(self.plan):
+            source = self.plan.source(spec.name)
+            if source is not None:
+                found[spec.name] = self._table(source, make)  # its topic needs no Spark to be read
+            elif spec.name not in kept:
+                del found[spec.name]  # natively, Spark keeps it in a form of its own; in a batch nothing is kept
+        return found
+
+    def _table(self, source: SourceDef, make: Callable[[], StoreView]) -> Callable[[], Relation]:
+        return lambda: self._table_of(source, make().schema)
+
+    def _table_of(self, source: SourceDef, schema: Schema) -> Relation:
+        """The source says that keys have a window, the store has its bounds as columns."""
+        bounds = tuple(f for f in schema if f.role == "window" and source.schema.get(f.name) is None)
+        read = replace(source, schema=Schema((*source.schema.fields, *bounds), source.schema.window))
+        return TableOfTopic(TopicRelation(source.name, read, self.log, self._ends(source.topic)), schema)
+
+
+@dataclass(frozen=True, slots=True)
+class TableOfTopic:
+    """A table by the last record of each key, with the columns its store would have."""
+
+    topic: TopicRelation
+    schema: Schema
+
+    @property
+    def name(self) -> str:
+        return self.topic.name
+
+    def read(self, conditions: Sequence[Condition], columns: frozenset[str] | None) -> pa.Table:
+        return self.topic.read(conditions, columns).select(self.schema.names)

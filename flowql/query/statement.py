@@ -1,0 +1,180 @@
+"""A question before it is asked: may it be, which relations does it read, which keys and columns of them.
+
+DuckDB's own parser answers; nothing is bound or run here. Conditions and columns only spare work: the statement itself is
+evaluated in full over what they leave.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import duckdb
+
+from flowql.query.errors import INVALID, REFUSED, QueryError
+
+_EXPLAIN = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/)*explain\b(?:\s+analyze\b)?(?:\s*\([^)]*\))?", re.I | re.S)
+_WRITES = ("INSERT_QUERY_NODE", "UPDATE_QUERY_NODE", "DELETE_QUERY_NODE", "MERGE_QUERY_NODE")
+_HIDING = ("query", "query_table")
+_FLIPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_COMPARISONS = {
+    "COMPARE_EQUAL": "=",
+    "COMPARE_LESSTHAN": "<",
+    "COMPARE_LESSTHANOREQUALTO": "<=",
+    "COMPARE_GREATERTHAN": ">",
+    "COMPARE_GREATERTHANOREQUALTO": ">=",
+}
+ASKING = (
+    "a question is one SELECT, WITH, VALUES, DESCRIBE, SUMMARIZE, EXPLAIN or SHOW; state changes through pipelines only"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A constant as it is written. kind: INTEGER, NUMERIC, STRING, ... (DuckDB's word)."""
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """`column operator value`; all conditions of a relation hold together. `=` may have several values (IN)."""
+
+    column: str  # folded
+    operator: str
+    values: tuple[Literal, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A question that may be asked.
+
+    tables: names as written; ctes: folded names that WITH gives (a table of that name may be meant elsewhere). conditions: by folded name, of relations that are read in one place only. columns: folded
+    names of all columns it can touch; None for all.
+    """
+
+    sql: str
+    tables: tuple[str, ...]
+    ctes: frozenset[str] = frozenset()
+    conditions: Mapping[str, tuple[Condition, ...]] = field(default_factory=dict)
+    columns: frozenset[str] | None = None
+
+
+def parse(sql: str, connection: duckdb.DuckDBPyConnection) -> Statement:
+    """Read a statement. Raises QueryError for anything but one question. `connection` is empty and only used to parse."""
+    try:
+        found = connection.extract_statements(sql)
+    except duckdb.Error as error:
+        raise QueryError(first_line(error), code=INVALID) from error
+    if len(found) != 1:
+        title = (
+            "there is no statement" if not found else f"there are {len(found)} statements; ask one question at a time"
+        )
+        raise QueryError(title, code=INVALID, help="flowql query 'SELECT ...'")
+    kind, asked = found[0].type.name, found[0].query
+    if kind == "EXPLAIN":
+        inner = parse(_EXPLAIN.sub("", asked, count=1), connection)
+        return replace(inner, sql=asked)
+    if kind == "MULTI":
+        raise QueryError(
+            "this statement becomes several", code=REFUSED, help="list the values: PIVOT ... ON c IN (...)"
+        )
+    if kind != "SELECT":
+        raise QueryError(f"{kind} is refused: flowql query only reads", code=REFUSED, help=ASKING)
+    return _select(asked, connection)
+
+
+def first_line(error: Exception) -> str:
+    """What DuckDB says, without its excerpt of the statement."""
+    return str(error).split("\n\n")[0].replace("\n", " ")
+
+
+def _select(sql: str, connection: duckdb.DuckDBPyConnection) -> Statement:
+    row = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchone()
+    assert row is not None
+    tree = json.loads(row[0])
+    nodes = list(_objects(tree))
+    if any(n.get("type") in _WRITES for n in nodes):
+        raise QueryError("a statement that writes is refused: flowql query only reads", code=REFUSED, help=ASKING)
+    for n in nodes:
+        if n.get("function_name") in _HIDING and "catalog" in n:
+            raise QueryError(f"{n['function_name']}() is refused: it hides what it reads", code=REFUSED, help=ASKING)
+    # Not get_table_names: it binds, and knows no column of tables that are not loaded yet.
+    mentions = [n for n in nodes if n.get("type") == "BASE_TABLE"]
+    tables = {str(m["table_name"]) for m in mentions}
+    named = {str(c["key"]).casefold() for n in nodes for c in (n.get("cte_map") or {}).get("map", ())}
+    return Statement(
+        sql, tuple(sorted(tables)), frozenset(named), _conditions(nodes, mentions), _columns(nodes, mentions)
+    )
+
+
+def _objects(tree: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(tree, dict):
+        yield tree
+        tree = list(tree.values())
+    if isinstance(tree, list):
+        for part in tree:
+            yield from _objects(part)
+
+
+def _columns(nodes: list[dict[str, Any]], mentions: list[dict[str, Any]]) -> frozenset[str] | None:
+    """Every text in the tree that could name a column; None where all columns are meant."""
+    if any(n.get("type") == "STAR" or n.get("ref_type") == "NATURAL" for n in nodes):
+        return None
+    whole = {str(m.get(k, "")).casefold() for m in mentions for k in ("table_name", "alias")}
+    words: set[str] = set()
+    for n in nodes:
+        for key, value in n.items():
+            parts = value if isinstance(value, list) else [value]
+            words.update(p.casefold() for p in parts if isinstance(p, str) and key not in ("table_name", "class"))
+        names = n.get("column_names")
+        if isinstance(names, list) and len(names) == 1 and str(names[0]).casefold() in whole:
+            return None  # a whole row as one value
+    return frozenset(words)
+
+
+def _conditions(nodes: list[dict[str, Any]], mentions: list[dict[str, Any]]) -> dict[str, tuple[Condition, ...]]:
+    found = {}
+    for node in nodes:
+        source = node.get("from_table")
+        if node.get("type") != "SELECT_NODE" or not isinstance(source, dict) or source.get("type") != "BASE_TABLE":
+            continue
+        name = str(source["table_name"]).casefold()
+        if sum(str(m["table_name"]).casefold() == name for m in mentions) == 1 and not source.get("column_name_alias"):
+            known = (name, str(source.get("alias") or name).casefold())
+            found[name] = tuple(_conjuncts(node.get("where_clause"), known))
+    return found
+
+
+def _conjuncts(e: dict[str, Any] | None, relation: tuple[str, ...]) -> Iterator[Condition]:
+    """Conditions on single columns that all must hold."""
+    if e is None:
+        return
+    kind = e.get("type", "")
+    if kind == "CONJUNCTION_AND":
+        for child in e["children"]:
+            yield from _conjuncts(child, relation)
+    elif kind in _COMPARISONS:
+        operator = _COMPARISONS[kind]
+        for column, value, op in ((e["left"], e["right"], operator), (e["right"], e["left"], _FLIPPED[operator])):
+            yield from _condition(column, op, [value], relation)
+    elif kind == "COMPARE_IN":
+        yield from _condition(e["children"][0], "=", e["children"][1:], relation)
+    elif kind == "COMPARE_BETWEEN":
+        yield from _condition(e["input"], ">=", [e["lower"]], relation)
+        yield from _condition(e["input"], "<=", [e["upper"]], relation)
+
+
+def _condition(
+    column: dict[str, Any], operator: str, values: list[dict[str, Any]], relation: tuple[str, ...]
+) -> Iterator[Condition]:
+    names = column.get("column_names")
+    if not names or len(names) > 2 or (len(names) == 2 and str(names[0]).casefold() not in relation):
+        return
+    if all(v.get("type") == "VALUE_CONSTANT" and "literal" in v for v in values):
+        literals = tuple(Literal(v["literal"]["kind"], v["literal"]["text"]) for v in values)
+        yield Condition(str(names[-1]).casefold(), operator, literals)

@@ -1,0 +1,59 @@
+"""`instance.json`: where the instance of a data directory listens. Only its owner may read it; it holds the token."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+FILE = "instance.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A listening instance. started: when its process was, which tells it from a later one with the same number."""
+
+    pid: int
+    port: int
+    token: str
+    started: float
+
+
+def own_address(port: int, token: str) -> Address:
+    return Address(os.getpid(), port, token, psutil.Process().create_time())
+
+
+def write_address(data_dir: Path, address: Address) -> None:
+    """Replace the file at once; it is never readable by others."""
+    path = data_dir / f"{FILE}.{address.pid}"
+    path.unlink(missing_ok=True)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(fd, "w", encoding="utf-8") as file:
+        json.dump(asdict(address), file)
+    path.replace(data_dir / FILE)
+
+
+def remove_address(data_dir: Path) -> None:
+    (data_dir / FILE).unlink(missing_ok=True)
+
+
+def read_address(data_dir: Path) -> Address | None:
+    """The address of a process that lives; None for one that is stale or unreadable."""
+    try:
+        address = Address(**json.loads((data_dir / FILE).read_text(encoding="utf-8")))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+    return address if is_alive(address.pid, address.started) else None
+
+
+def is_alive(pid: int, started: float | None = None) -> bool:
+    """The process runs (one that is dead and not yet collected does not) and is the one meant."""
+    try:
+        process = psutil.Process(pid)
+        same = started is None or abs(process.create_time() - started) < 1.0
+        return same and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

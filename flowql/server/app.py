@@ -1,0 +1,99 @@
+"""HTTP routes of an instance. Every request carries the token; engine calls run in a worker thread."""
+
+from __future__ import annotations
+
+import hmac
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pyarrow as pa
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from compiler.plan import codec
+from flowql.errors import CommandError, RuntimeFailure
+from flowql.server.service import Service
+
+ARROW = "application/vnd.apache.arrow.stream"
+REFUSED, FAILED = 403, 400
+INTERNAL = "FQ5000"
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def make_app(service: Service, token: str, request_stop: Callable[[], None]) -> Starlette:
+    """The application. request_stop: ask the process to end; returns at once."""
+
+    async def health(_: Request) -> Response:
+        return JSONResponse({"pid": os.getpid()})
+
+    async def status(_: Request) -> Response:
+        return JSONResponse(await run_in_threadpool(service.status))
+
+    async def plan(_: Request) -> Response:
+        topics = await run_in_threadpool(service.topics)
+        return JSONResponse({"plan": codec.dumps(service.plan), "topics": topics})
+
+    async def deploy(request: Request) -> Response:
+        body = await request.json()
+        wanted = codec.loads(body["plan"])
+        prune, dry_run = bool(body.get("prune")), bool(body.get("dry_run"))
+        rebuild = bool(body.get("rebuild"))
+        done = await run_in_threadpool(lambda: service.deploy(wanted, prune=prune, dry_run=dry_run, rebuild=rebuild))
+        return JSONResponse(done)
+
+    async def query(request: Request) -> Response:
+        sql = (await request.body()).decode()
+        return Response(await run_in_threadpool(lambda: _stream(service.query(sql))), media_type=ARROW)
+
+    async def stop(_: Request) -> Response:
+        request_stop()
+        return JSONResponse({"stopping": True}, 202)
+
+    def route(path: str, handler: Handler, method: str) -> Route:
+        return Route(path, _guarded(handler, token), methods=[method])
+
+    return Starlette(
+        routes=[
+            route("/health", health, "GET"),
+            route("/status", status, "GET"),
+            route("/plan", plan, "GET"),
+            route("/plan", deploy, "POST"),
+            route("/query", query, "POST"),
+            route("/stop", stop, "POST"),
+        ]
+    )
+
+
+def _guarded(handler: Handler, token: str) -> Handler:
+    """Only with the token; failures as JSON."""
+    expected = f"Bearer {token}".encode()
+
+    async def guarded(request: Request) -> Response:
+        if not hmac.compare_digest(request.headers.get("authorization", "").encode(), expected):
+            return _failure("FQ5301", "the token is wrong or missing", "", REFUSED)
+        try:
+            return await handler(request)
+        except CommandError as error:
+            return _failure(error.code, error.title, error.help, FAILED)
+        except RuntimeFailure as error:
+            return _failure(error.code, str(error), "", FAILED)
+        except Exception as error:  # the instance goes on; who asked is told
+            return _failure(INTERNAL, f"internal error: {type(error).__name__}: {error}", "", 500)
+
+    return guarded
+
+
+def _failure(code: str, title: str, help_: str, status: int) -> Response:
+    body: dict[str, Any] = {"code": code, "title": title, "help": help_}
+    return JSONResponse(body, status)
+
+
+def _stream(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()

@@ -1,0 +1,93 @@
+"""Talks to the instance of a data directory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow as pa
+
+from compiler.plan import codec
+from compiler.plan.topology import Plan
+from flowql.errors import CommandError
+from flowql.query.errors import QueryError
+from flowql.server.address import Address, is_alive, read_address
+
+CONNECT_S, ANSWER_S = 2.0, 600.0  # a deployment waits for a commit, a question for its answer
+LOST = "FQ5302"
+
+
+def connect(data_dir: Path) -> Client | None:
+    """The live instance of a directory, or None. One that is dead, or does not know its own token, is none."""
+    address = read_address(data_dir)
+    if address is None:
+        return None
+    client = Client(address)
+    if client.answers():
+        return client
+    client.close()
+    return None
+
+
+class Client:
+    """Calls of one instance. Raises CommandError with what the instance says."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._http = httpx.Client(
+            base_url=f"http://127.0.0.1:{address.port}",
+            headers={"Authorization": f"Bearer {address.token}"},
+            timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S),
+            trust_env=False,
+        )
+
+    def close(self) -> None:
+        self._http.close()
+
+    def answers(self) -> bool:
+        try:
+            return bool(self._call("GET", "/health").json()["pid"] == self.address.pid)
+        except CommandError:
+            return False
+
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = self._call("GET", "/status").json()
+        return found
+
+    def plan(self) -> tuple[Plan, Mapping[str, int]]:
+        """What runs, and the partitions of the topics there are."""
+        body = self._call("GET", "/plan").json()
+        return codec.loads(body["plan"]), body["topics"]
+
+    def deploy(self, wanted: Plan, *, prune: bool, dry_run: bool = False, rebuild: bool = False) -> dict[str, Any]:
+        body = {"plan": codec.dumps(wanted, indent=None), "prune": prune, "dry_run": dry_run, "rebuild": rebuild}
+        found: dict[str, Any] = self._call("POST", "/plan", json=body).json()
+        return found
+
+    def query(self, sql: str) -> pa.Table:
+        return pa.ipc.open_stream(self._call("POST", "/query", content=sql.encode()).content).read_all()
+
+    def stop(self, timeout_s: float = 60.0) -> None:
+        """Ask it to commit and end, and wait until its process is gone."""
+        self._call("POST", "/stop")
+        limit = time.monotonic() + timeout_s
+        while is_alive(self.address.pid, self.address.started):
+            if time.monotonic() > limit:
+                title = f"process {self.address.pid} does not end within {timeout_s:.0f} s"
+                raise CommandError(title, code=LOST, help=f"kill -9 {self.address.pid}; nothing committed is lost")
+            time.sleep(0.02)
+
+    def _call(self, method: str, path: str, **content: Any) -> httpx.Response:
+        try:
+            response = self._http.request(method, path, **content)
+        except httpx.HTTPError as error:
+            title = f"process {self.address.pid} does not answer: {type(error).__name__} {error}".rstrip()
+            raise CommandError(title, code=LOST, help="flowql status") from error
+        if response.is_success:
+            return response
+        body = response.json()
+        kind = QueryError if path == "/query" else CommandError
+        raise kind(body["title"], code=body["code"], help=body["help"])

@@ -1,0 +1,75 @@
+"""What runs the queries of a target, as servers and commands see it: alive, and at rest. `choice` says which engine it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Literal, Protocol
+
+from compiler.plan.diff import QueryChange
+from compiler.plan.topology import Plan
+from flowql.query.committed import Commit, Take
+
+# continuous: until stopped. caught up: until what there is now is processed. bounded: all of it once, as a batch.
+Mode = Literal["continuous", "caught up", "bounded"]
+
+
+class Engine(Protocol):
+    """A live engine. Calls block and come from any thread but the engine's own."""
+
+    @property
+    def plan(self) -> Plan:
+        """What runs."""
+        ...
+
+    @property
+    def fatal(self) -> BaseException | None:
+        """Why nothing is processed any more."""
+        ...
+
+    @property
+    def commits(self) -> int:
+        """How many there were since it was opened."""
+        ...
+
+    def start(self) -> None:
+        """Go on with what was deployed when it last ran."""
+        ...
+
+    def deploy(self, plan: Plan, *, rebuild: bool = False) -> Sequence[QueryChange]:
+        """Make `plan` what runs. rebuild: throw away what queries have kept that no longer fits, and compute it anew."""
+        ...
+
+    def catch_up(self) -> Callable[[], bool]:
+        """Begin; what it gives tells whether everything there was at this call is processed and committed."""
+        ...
+
+    def topics(self) -> Mapping[str, int]:
+        """Partitions of the topics there are."""
+        ...
+
+    def status(self) -> dict[str, Any]:
+        """The public JSON of `status`."""
+        ...
+
+    def take(self, relations: Sequence[str]) -> Commit:
+        """A commit for a question that reads these relations; who asks closes its snapshot."""
+        ...
+
+    def stop(self) -> None:
+        """Commit, end all threads and processes, release the directory."""
+        ...
+
+
+class AtRest(Protocol):
+    """The directory of an engine that does not run."""
+
+    def deployed(self) -> tuple[Plan, Mapping[str, int]]:
+        """The plan last deployed, and the partitions of the topics there are."""
+        ...
+
+    def status(self) -> dict[str, Any]: ...
+
+    def commits(self) -> AbstractContextManager[Take]:
+        """Gives the last commit. Close its snapshot before the block ends."""
+        ...

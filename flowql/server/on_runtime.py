@@ -1,0 +1,94 @@
+"""The runtime as an engine behind a target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from compiler.plan.diff import QueryChange
+from compiler.plan.topology import Plan
+from flowql.config.storage import log_at
+from flowql.deploy.engine import config_of, deployed_plan, open_on
+from flowql.deploy.settings import UNSUPPORTED_TARGET, Settings
+from flowql.errors import CommandError
+from flowql.query.committed import Commit, Take, queries_behind, stopped_commits
+from flowql.server.engine import Mode
+from flowql.server.status import live_status, stopped_status
+from runtime.app.instance import Instance
+from runtime.app.progress import caught_up, source_ends
+
+
+def open_runtime(settings: Settings, mode: Mode) -> RuntimeEngine:
+    """See `flowql.server.engine.open_engine`."""
+    if mode == "bounded":
+        title = "this target runs on the runtime, which has no batch mode"
+        raise CommandError(title, code=UNSUPPORTED_TARGET, help="--until-caught-up gives the same results")
+    log = log_at(settings.log_dir, settings.kafka, settings.application_id)
+    return RuntimeEngine(open_on(log, settings.state_dir, config_of(settings)))
+
+
+class RuntimeEngine:
+    """Implements `flowql.server.engine.Engine`."""
+
+    def __init__(self, instance: Instance) -> None:
+        self.instance = instance
+
+    @property
+    def plan(self) -> Plan:
+        return self.instance.plan
+
+    @property
+    def fatal(self) -> BaseException | None:
+        return self.instance.fatal
+
+    @property
+    def commits(self) -> int:
+        return self.instance.metrics.commits
+
+    def start(self) -> None:
+        self.instance.start()
+        self.instance.resume()
+
+    def deploy(self, plan: Plan, *, rebuild: bool = False) -> Sequence[QueryChange]:
+        """Changed queries are always built anew."""
+        del rebuild
+        return self.instance.deploy(plan)
+
+    def catch_up(self) -> Callable[[], bool]:
+        ends = source_ends(self.instance)
+        return lambda: caught_up(self.instance, ends)
+
+    def topics(self) -> Mapping[str, int]:
+        return {name: info.partitions for name, info in self.instance.admin.topics().items()}
+
+    def status(self) -> dict[str, Any]:
+        return live_status(self.instance)
+
+    def take(self, relations: Sequence[str]) -> Commit:
+        # The plan first: a deployment in between makes stores of the older plan look empty, never wrong.
+        instance, plan = self.instance, self.instance.plan
+        queries = queries_behind(plan, relations)
+        if len(queries) < 2:
+            return Commit(plan, instance.snapshot(), instance.log, instance.config.application_id)
+        taken = instance.aligned_snapshot(queries)
+        return Commit(plan, taken.snapshot, instance.log, instance.config.application_id, taken.reason)
+
+    def stop(self) -> None:
+        self.instance.stop()
+
+
+class RuntimeAtRest:
+    """Implements `flowql.server.engine.AtRest`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def deployed(self) -> tuple[Plan, Mapping[str, int]]:
+        return deployed_plan(self._settings)
+
+    def status(self) -> dict[str, Any]:
+        return stopped_status(self._settings)
+
+    def commits(self) -> AbstractContextManager[Take]:
+        return stopped_commits(self._settings.data_dir, self._settings.application_id, self._settings.kafka)

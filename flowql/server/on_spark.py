@@ -1,0 +1,137 @@
+"""Spark as an engine behind a target."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from compiler.plan.diff import QueryChange
+from compiler.plan.topology import Plan
+from flowql.deploy.settings import Settings
+from flowql.query.committed import Commit, Take
+from flowql.query.errors import NOTHING, QueryError
+from flowql.query.spark import SparkCommit
+from flowql.server.engine import Mode
+from runtime.log.embedded.log import EmbeddedLog
+from runtime.spark.engine.checkpoint_state import reader_at_rest
+from runtime.spark.engine.deployed import Deployed, load
+from runtime.spark.engine.instance import SparkInstance
+from runtime.spark.engine.site import Site
+from runtime.spark.engine.state import SparkSnapshot, pin, sequence_of
+from runtime.spark.engine.status import stopped_status
+
+
+def open_spark(settings: Settings, mode: Mode) -> SparkEngine:
+    """See `flowql.server.choice.open_engine`."""
+    instance = SparkInstance(settings.log_dir, settings.state_dir, settings.spark, settings.application_id, mode=mode)
+    return SparkEngine(instance, settings)
+
+
+class SparkEngine:
+    """Implements `flowql.server.engine.Engine`."""
+
+    def __init__(self, instance: SparkInstance, settings: Settings) -> None:
+        self.instance, self._settings = instance, settings
+
+    @property
+    def plan(self) -> Plan:
+        return self.instance.plan
+
+    @property
+    def fatal(self) -> BaseException | None:
+        return self.instance.fatal
+
+    @property
+    def commits(self) -> int:
+        return self.instance.commits
+
+    def start(self) -> None:
+        self.instance.start()
+
+    def deploy(self, plan: Plan, *, rebuild: bool = False) -> Sequence[QueryChange]:
+        return self.instance.deploy(plan, rebuild=rebuild)
+
+    def catch_up(self) -> Callable[[], bool]:
+        return self.instance.catch_up()
+
+    def topics(self) -> Mapping[str, int]:
+        return self.instance.site.partitions()
+
+    def status(self) -> dict[str, Any]:
+        return {"instance": _instance(os.getpid(), self._settings), **self.instance.status()}
+
+    def take(self, relations: Sequence[str]) -> Commit:
+        del (
+            relations
+        )  # queries commit on their own, each batch by itself: no moment has them at one place of their input
+        instance = self.instance
+        site, plan = instance.site, instance.plan
+        return SparkCommit(plan, instance.snapshot(), site.log, site.application_id, newest=lambda: instance.sequence)
+
+    def stop(self) -> None:
+        self.instance.stop()
+
+
+class SparkAtRest:
+    """Implements `flowql.server.engine.AtRest`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def deployed(self) -> tuple[Plan, Mapping[str, int]]:
+        with self._site() as (site, deployed):
+            return deployed.plan, site.partitions() if site is not None else {}
+
+    def status(self) -> dict[str, Any]:
+        with self._site() as (site, deployed):
+            queries = (
+                [stopped_status(site, q, deployed.records.get(q.id)) for q in deployed.plan.queries]
+                if site is not None
+                else []
+            )
+        return {"instance": _instance(None, self._settings), "queries": queries}
+
+    @contextmanager
+    def commits(self) -> Iterator[Take]:
+        with self._site() as (site, deployed):
+            if site is None or not deployed.plan.sources:
+                raise QueryError(
+                    f"nothing has run in {self._settings.data_dir} yet", code=NOTHING, help="flowql deploy"
+                )
+            at, plan, sequence = site, deployed.plan, sequence_of(site, deployed)
+            with reader_at_rest(at, plan) as read:
+                yield lambda _relations: SparkCommit(
+                    plan,
+                    SparkSnapshot(pin(at, deployed), sequence, read),
+                    at.log,
+                    at.application_id,
+                    newest=lambda: sequence_of(at, deployed),
+                )
+
+    @contextmanager
+    def _site(self) -> Iterator[tuple[Site | None, Deployed]]:
+        """The folders, if there are any."""
+        s = self._settings
+        if not s.log_dir.is_dir():
+            yield None, Deployed()
+            return
+        log = EmbeddedLog(s.log_dir)
+        try:
+            yield Site(s.log_dir, s.state_dir, log, s.application_id, s.spark), load(s.state_dir)
+        finally:
+            log.close()
+
+
+def _instance(pid: int | None, settings: Settings) -> dict[str, Any]:
+    running = pid is not None
+    return {
+        "pid": pid,
+        "engine": "spark",
+        "log": "embedded",
+        "threads": settings.spark.cores(os.cpu_count() or 1) or 0,
+        "clients": {"consumers": 0, "producers": 0, "admins": int(running)},
+        "physical_stores": 0,
+        "master": settings.spark.master,
+    }

@@ -1,0 +1,96 @@
+"""`status`: its public JSON, of a live instance and of a directory whose instance is not running."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from typing import Any
+
+from compiler.plan.topology import QueryPlan
+from flowql.deploy.settings import Settings
+from flowql.query.committed import Commit, stopped_commits
+from flowql.query.errors import QueryError
+from runtime.app.instance import Clients, Instance
+from runtime.app.progress import query_status
+from runtime.log.base import TopicPartition
+
+PHYSICAL_STORES = 1  # one RocksDB, whatever the number of queries
+MARKERS_MAX = 100  # a lag that may be nothing but these is looked at
+
+
+def live_status(instance: Instance) -> dict[str, Any]:
+    queries = []
+    for name in list(instance.queries):
+        try:
+            queries.append(query_status(instance, name))
+        except KeyError:  # removed while we looked
+            continue
+    return {
+        "instance": _instance(
+            os.getpid(), instance.config.threads, instance.clients, kafka=not instance.log.supports_redo
+        ),
+        "queries": queries,
+    }
+
+
+def stopped_status(settings: Settings) -> dict[str, Any]:
+    """What was deployed and how far it came, from the directory."""
+    queries: list[dict[str, Any]] = []
+    try:
+        with stopped_commits(settings.data_dir, settings.application_id, settings.kafka) as take:
+            commit = take(())
+            try:
+                queries = [_stopped_query(q, commit) for q in commit.plan.queries]
+            finally:
+                commit.snapshot.close()
+    except QueryError:  # nothing has run here yet
+        queries = []
+    return {
+        "instance": _instance(None, settings.threads, Clients(0, 0, 0), kafka=settings.kafka is not None),
+        "queries": queries,
+    }
+
+
+def _instance(pid: int | None, threads: int, clients: Clients, *, kafka: bool) -> dict[str, Any]:
+    return {
+        "pid": pid,
+        "engine": "runtime",
+        "log": "kafka" if kafka else "embedded",
+        "threads": threads,
+        "clients": asdict(clients),
+        "physical_stores": PHYSICAL_STORES,
+    }
+
+
+def _stopped_query(query: QueryPlan, commit: Commit) -> dict[str, Any]:
+    return {
+        "id": query.id,
+        "state": "stopped",
+        "priority": query.priority,
+        "weight": query.weight,
+        "engine": "runtime",
+        "lag": _lag(query, commit),
+        "records_in": 0,
+        "records_out": 0,
+        "dead_letters": 0,
+        "late_records": 0,
+        "errors": 0,
+        "last_error": None,
+    }
+
+
+def _lag(query: QueryPlan, commit: Commit) -> int:
+    """Records behind the positions its tasks have committed."""
+    admin, lag = commit.log.admin(), 0
+    for task, metadata in commit.snapshot.tasks().items():
+        name, _, place = task.rpartition("/")
+        if name != query.id:
+            continue
+        partition = int(place.rpartition("_")[2])
+        for topic, position in metadata.get("positions", {}).items():
+            tp = TopicPartition(topic, partition)
+            behind = max(0, admin.end_offset(tp) - position)
+            if 0 < behind <= MARKERS_MAX and commit.log.reader(tp, position).read(1, 1) is None:
+                behind = 0  # Kafka's markers of transactions, which are no records
+            lag += behind
+    return lag

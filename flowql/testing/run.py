@@ -1,0 +1,153 @@
+"""One run of a test: a fresh instance with everything in memory, stepped in this thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import orjson
+import pyarrow as pa
+
+from compiler.plan.logical import Scan
+from compiler.plan.topology import Plan, QueryPlan, SourceDef
+from flowql.testing.case import Case, Row
+from flowql.testing.feed import Timing
+from flowql.topics.codecs import RecordReader, shown
+from runtime.app.driver import Driver
+from runtime.app.instance import Instance
+from runtime.clock import VirtualClock
+from runtime.config import InstanceConfig
+from runtime.errors import TopicMissing
+from runtime.log.base import EARLIEST, TopicPartition
+from runtime.log.memory import MemoryLog
+from runtime.state.memory import MemoryPhysical
+from runtime.task.dead_letters import topic_name
+
+CONFIG = InstanceConfig(application_id="test", threads=1, coalesce=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run came to. records: by result, every record in order (by partition); final: by table; state: by store."""
+
+    timing: str
+    records: Mapping[str, tuple[Row, ...]]
+    final: Mapping[str, tuple[Row, ...]]
+    state: Mapping[str, tuple[Row, ...]]
+    hints: tuple[str, ...] = field(default=(), compare=False)
+
+
+def needed(plan: Plan, names: Iterable[str]) -> Plan:
+    """The queries these results are made of. An unknown name (a store) needs all of them."""
+    wanted, queries = list(names), dict[str, QueryPlan]()
+    known = {s.name: s for s in plan.sources}
+    if any(n not in known for n in wanted):
+        return plan
+    while wanted:
+        source = known[wanted.pop()]
+        for query in plan.queries:
+            if query.id not in queries and known[query.sink].topic == source.topic:
+                queries[query.id] = query
+                wanted += [s.name for s in plan.sources if s.topic in read_topics(query)]
+    topics = {t for q in queries.values() for t in read_topics(q)} | {known[q.sink].topic for q in queries.values()}
+    kept = tuple(q for q in plan.queries if q.id in queries)
+    inserts = tuple(i for i in plan.inserts if known[i.target].topic in topics)
+    return replace(plan, queries=kept, inserts=inserts, sources=tuple(s for s in plan.sources if s.topic in topics))
+
+
+def read_topics(query: QueryPlan) -> set[str]:
+    return {o.spec.topic for s in query.subtopologies for o in s.operators if isinstance(o.spec, Scan)}
+
+
+def partitions_of(case: Case, plan: Plan) -> dict[str, int]:
+    """Of the topics that the plan reads and does not write."""
+    return {s.topic: s.partitions or case.partitions for s in plan.sources if s.query is None}
+
+
+def run(case: Case, plan: Plan, timing: Timing, stores: Iterable[str]) -> Outcome:
+    """Feed the rows of a test as the timing says, and look at everything there is in the end."""
+    log, clock = MemoryLog(), VirtualClock()
+    for topic, count in partitions_of(case, plan).items():
+        log.create_topic(topic, count)
+    instance = Instance(log, MemoryPhysical(), clock, CONFIG)
+    driver = Driver(instance)
+    try:
+        instance.deploy(plan)
+        producer = log.producer("rows of the test")
+        for chunk in timing.chunks:
+            producer.begin()
+            for arriving in chunk:
+                if arriving.tp.topic in log.topics():
+                    producer.send(arriving.tp, arriving.record)
+            producer.commit()
+            driver.run_until_idle()
+        driver.run_until_caught_up()
+        results = [s for s in plan.sources if s.query is not None]
+        records = {s.name: tuple(_records(log, s)) for s in results}
+        final = {s.name: _final(records[s.name], s) for s in results if s.kind == "table"}
+        return Outcome(timing.name, records, final, _stores(instance, stores), tuple(_hints(instance, log)))
+    finally:
+        instance.close()
+
+
+def _records(log: MemoryLog, source: SourceDef) -> Iterable[Row]:
+    reader = RecordReader(source)
+    for partition in range(log.topics()[source.topic].partitions):
+        for batch in _batches(log, source.topic, partition):
+            yield from (_row(r, reader, source) for r in batch.to_pylist())
+
+
+def _batches(log: MemoryLog, topic: str, partition: int) -> Iterable[pa.RecordBatch]:
+    reader = log.reader(TopicPartition(topic, partition), EARLIEST)
+    while (batch := reader.read(100_000, 1 << 30)) is not None:
+        yield batch.records
+
+
+def _row(record: Mapping[str, object], reader: RecordReader, source: SourceDef) -> Row:
+    key = orjson.loads(reader.key(record["key"]))  # type: ignore[arg-type]
+    if not isinstance(key, dict):
+        key = {f.name: key for f in source.schema.key[:1]}
+    value = orjson.loads(reader.value(record["value"]))  # type: ignore[arg-type]
+    value = value if isinstance(value, dict) or value is None else {f.name: value for f in source.schema.value[:1]}
+    return Row({**key, **(value or {})}, int(record["timestamp"]), value is None)  # type: ignore[call-overload]
+
+
+def _final(records: Iterable[Row], source: SourceDef) -> tuple[Row, ...]:
+    """The last row of every key; deleted ones are gone."""
+    names = [f.name for f in source.schema.key] + ["WINDOWSTART", "WINDOWEND"] * (source.schema.window is not None)
+    last = {orjson.dumps([r.values.get(n) for n in names]): r for r in records}
+    return tuple(r for r in last.values() if not r.tombstone)
+
+
+def _stores(instance: Instance, names: Iterable[str]) -> dict[str, tuple[Row, ...]]:
+    with instance.snapshot() as snapshot:  # type: ignore[attr-defined]
+        specs = {s.name: s for s in snapshot.stores()}
+        out = {}
+        for name in names:
+            spec = specs.get(name) or specs.get(name.upper())
+            if spec is not None:
+                columns = [*spec.key.names, *spec.value.names]
+                rows = [(*k, *v) for k, v in snapshot.scan(spec.name)]
+                out[name] = tuple(Row({c: shown(v) for c, v in zip(columns, r, strict=False)}) for r in rows)
+        return out
+
+
+def _hints(instance: Instance, log: MemoryLog) -> Iterable[str]:
+    """What happened to rows that gave no result."""
+    for query in sorted(instance.queries):
+        m = instance.metrics.query(query)
+        if m.late_records:
+            n = m.late_records
+            yield (
+                f"{query} dropped {n} late row{'s' * (n > 1)}: their windows had ended longer ago than the grace period "
+                "when they came; give a longer GRACE PERIOD, or rows in order of time"
+            )
+        if m.errors:
+            yield f"{query} failed: {m.last_error}"
+    try:
+        letters = [orjson.loads(v) for b in _batches(log, topic_name("test"), 0) for v in b.column("value").to_pylist()]
+    except TopicMissing:
+        return
+    for letter in letters[:5]:
+        at = f"{letter['TOPIC']}[{letter['OFFSET']}]" if letter["TOPIC"] else "a row"
+        yield f"{letter['QUERY']} could not process {at} ({letter['CODE']}): {letter['MESSAGE']}"

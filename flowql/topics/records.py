@@ -1,0 +1,166 @@
+"""Single records: from what a person types, and to lines of JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from flowql.errors import CommandError
+from flowql.topics.codecs import KeyWriter, RecordReader, ValueWriter
+from runtime.errors import BadRecord
+from runtime.log.base import PRODUCE_SCHEMA, Log, RawBatch, TopicPartition
+from runtime.log.murmur2 import partition_for
+
+_FIELDS = {"topic", "partition", "offset", "timestamp", "key", "value", "headers"}
+_POLL_RECORDS, _POLL_BYTES = 10_000, 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record to write. partition None: by its key."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    partition: int | None = None
+
+
+def parse_record(text: str, keys: KeyWriter, values: ValueWriter, now_ms: int) -> Record:
+    """A record as typed: `KEY:VALUE`, a JSON object as `topic consume` prints it, or a JSON value alone. Raises CommandError.
+
+    The value `null` is a tombstone. Of an object alone the declared key columns become the key.
+    """
+    text = text.strip()
+    try:
+        if text[:1] in ("{", "["):
+            document = orjson.loads(text)
+            if isinstance(document, dict) and "value" in document and set(document) <= _FIELDS:
+                return _whole(document, keys, values, now_ms)
+            key = {c: document[c] for c in keys.columns if c in document} if isinstance(document, dict) else {}
+            return Record(keys.encode(orjson.dumps(key)) if key else None, values.encode_one(document), now_ms)
+        key_text, colon, rest = text.partition(":")
+        if not colon:
+            raise CommandError(
+                f"{text!r} is not a record", code="FQ5011", help="write KEY:VALUE, with the value in JSON or null"
+            )
+        return Record(keys.encode_one(key_text), values.encode_one(orjson.loads(rest)), now_ms)
+    except orjson.JSONDecodeError as e:
+        title = f"the value of {text[:60]!r} is not JSON: {e}"
+        raise CommandError(title, code="FQ5011", help='texts stand in double quotes: key:"text"') from None
+    except BadRecord as e:
+        raise CommandError(f"{text[:60]!r}: {e}", code="FQ5011") from None
+
+
+def _whole(document: Mapping[str, Any], keys: KeyWriter, values: ValueWriter, now_ms: int) -> Record:
+    headers = document.get("headers") or []
+    pairs = headers.items() if isinstance(headers, dict) else [(h["key"], h["value"]) for h in headers]
+    time = document.get("timestamp", now_ms)
+    if not isinstance(time, int):
+        raise CommandError(f"the timestamp {time!r} is not in milliseconds", code="FQ5011")
+    return Record(
+        keys.encode_one(document.get("key")),
+        values.encode_one(document["value"]),
+        time,
+        tuple((str(k), None if v is None else str(v).encode()) for k, v in pairs),
+        document.get("partition"),
+    )
+
+
+def write_records(log: Log, topic: str, partitions: int, records: Sequence[Record], transactional_id: str) -> None:
+    """All of them in one transaction, into a topic that exists."""
+    by_partition: dict[int, list[Record]] = {}
+    for i, r in enumerate(records):
+        p = (
+            r.partition
+            if r.partition is not None
+            else i % partitions
+            if r.key is None
+            else partition_for(r.key, partitions)
+        )
+        by_partition.setdefault(p, []).append(r)
+    producer = log.producer(transactional_id)
+    try:
+        producer.begin()
+        for p, some in by_partition.items():
+            producer.send(TopicPartition(topic, p), _batch(some))
+        producer.commit()
+    finally:
+        producer.close()
+
+
+def _batch(records: Sequence[Record]) -> pa.RecordBatch:
+    return pa.record_batch(
+        [
+            pa.array([r.timestamp_ms for r in records], pa.int64()),
+            pa.array([r.key for r in records], pa.binary()),
+            pa.array([r.value for r in records], pa.binary()),
+            pa.array(
+                [[{"key": k, "value": v} for k, v in r.headers] or None for r in records],
+                PRODUCE_SCHEMA.field("headers").type,
+            ),
+        ],
+        schema=PRODUCE_SCHEMA,
+    )
+
+
+def read_records(
+    log: Log, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int] | None
+) -> Iterator[RawBatch | None]:
+    """Batches from these positions up to `ends` (exclusive), partition after partition.
+
+    ends None: without end, all partitions in turn; None is given when there is nothing new, and the caller waits.
+    """
+    if ends is not None:
+        for tp, offset in positions.items():
+            reader = log.reader(tp, offset)
+            while reader.position < ends[tp] and (batch := reader.read(_POLL_RECORDS, _POLL_BYTES)) is not None:
+                yield batch
+        return
+    consumer = log.consumer("flowql-consume")
+    try:
+        consumer.assign(positions)
+        while True:
+            batches = consumer.poll(_POLL_RECORDS, _POLL_BYTES)
+            yield from batches
+            if not batches:
+                yield None
+    finally:
+        consumer.close()
+
+
+def json_lines(batch: RawBatch, reader: RecordReader) -> Iterator[bytes]:
+    """`{topic, partition, offset, timestamp, key, value, headers}` per record."""
+    head = (
+        b'{"topic":'
+        + orjson.dumps(batch.tp.topic)
+        + b',"partition":%d,"offset":%%d,"timestamp":%%d,"key":' % batch.tp.partition
+    )
+    columns = [column.to_pylist() for column in batch.records.columns]
+    for offset, time, key, value, headers in zip(*columns, strict=True):
+        yield b"".join(
+            (
+                head.replace(b"%%", b"%") % (offset, time),
+                reader.key(key),
+                b',"value":',
+                reader.value(value),
+                b',"headers":',
+                _headers(headers),
+                b"}\n",
+            )
+        )
+
+
+def _headers(headers: Sequence[Mapping[str, Any]] | None) -> bytes:
+    if not headers:
+        return b"[]"
+    return orjson.dumps(
+        [
+            {"key": h["key"], "value": None if h["value"] is None else h["value"].decode("utf-8", "replace")}
+            for h in headers
+        ]
+    )

@@ -1,0 +1,204 @@
+"""flowql.yaml: what is read, and how mistakes are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from compiler.diagnostics.diagnostic import Diagnostic
+from compiler.diagnostics.render import render
+from compiler.driver import QueryDefinition
+from flowql.config.compile import compile_sources
+from flowql.config.load import load_project, read_project
+from flowql.config.project import Project
+from flowql.errors import ProjectError
+
+SOURCE = "CREATE STREAM S (K STRING KEY, A INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, VALUE_FORMAT='JSON');"
+
+
+@pytest.fixture(autouse=True)
+def _inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def read(text: str, *, target: str | None = None, env: Mapping[str, str] | None = None, **variables: str) -> Project:
+    Path("flowql.yaml").write_text(text)
+    Path("s.sql").write_text(SOURCE)
+    return read_project(Path("."), target=target, variables=variables, environment=env or {})
+
+
+def mistakes(text: str) -> list[Diagnostic]:
+    return list(compile_sources(read(text)).diagnostics)
+
+
+def only(text: str) -> tuple[str, int, int]:
+    """Code, line and column of the one mistake; its caret stands under what the line has there."""
+    found = mistakes(text)
+    assert len(found) == 1, render(found)
+    span = found[0].span
+    assert span.line_text == text.split("\n")[span.line - 1]
+    return found[0].code, span.line, span.column
+
+
+def test_a_project_is_read() -> None:
+    project = read(
+        "name: shop\ndialect: ksql\nsql: s.sql\nvars: {LIMIT: 5}\nproperties: {ksql.timestamp.throw.on.invalid: true}\n"
+        "defaults: {partitions: 3, value_format: JSON}\npriorities: {CSAS_L: high, M: {priority: batch, weight: 2}}\n"
+        "targets:\n  a: {threads: 4, memory: 512 MB, latency_target: 2 seconds, data_dir: data/x}\n  b: {log: kafka}\n"
+        "default_target: a\n"
+    )
+    assert not project.diagnostics
+    assert (project.name, project.partitions, len(project.sources)) == ("shop", 3, 1)
+    target = project.target
+    assert (target.name, target.threads, target.memory_bytes, target.latency_target_ms) == ("a", 4, 512 << 20, 2000)
+    assert target.data_dir == Path("data/x").resolve()
+    assert project.targets["b"].data_dir == Path(".flowql/b").resolve()
+    assert project.overrides["CSAS_L"].priority == "high"
+    assert project.overrides["M"].weight == 2
+    assert project.properties["ksql.timestamp.throw.on.invalid"] == "true"
+    assert read("name: x").target.data_dir == Path(".flowql/default").resolve()
+
+
+def test_the_file_is_found_from_below() -> None:
+    read("name: above")
+    Path("a/b").mkdir(parents=True)
+    assert load_project(Path("a/b")).name == "above"
+    assert load_project(Path("flowql.yaml")).name == "above"
+
+
+def test_without_a_file_the_mistake_says_where_was_looked(tmp_path: Path) -> None:
+    with pytest.raises(ProjectError) as caught:
+        load_project(tmp_path)
+    assert caught.value.diagnostics[0].code == "FQ3002"
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("name: x\ntargets:\n  default:\n    engine: runtime\n    thread: 2\n", ("FQ3003", 5, 5)),
+        ("name: x\nnmae: y\n", ("FQ3003", 2, 1)),
+        ("name: x\ntargets:\n  default: {threads: many}\n", ("FQ3004", 3, 22)),
+        ("name: x\ntargets:\n  default: {threads: 0}\n", ("FQ3004", 3, 22)),
+        ("name: x\ntargets: [1]\n", ("FQ3004", 2, 10)),
+        ("name: x\nsql: {a: b}\n", ("FQ3004", 2, 6)),
+        ("name: x\nqueries: one\n", ("FQ3004", 2, 10)),
+        ("name: x\ndialect: ksqll\n", ("FQ3004", 2, 10)),
+        ("name: x\ntargets:\n  default: {memory: lots}\n", ("FQ3004", 3, 21)),
+        ("name: x\nname: y\n", ("FQ3005", 2, 1)),
+        ("dialect: ksql\n", ("FQ3006", 1, 1)),
+        ("name: x\nsql:\n  - t.sql\n", ("FQ3007", 3, 5)),
+        ("name: x\nsql: ['sub/*.sql']\n", ("FQ3007", 2, 7)),
+        ("name: x\ntargets:\n  default: {threads: '${NONE}'}\n", ("FQ3008", 3, 23)),
+        ("name: x\ntargets: {local: {}}\ndefault_target: locl\n", ("FQ3009", 3, 17)),
+        ("name: x\nqueries:\n  - {sql: 'SET ''a''=''b'';', into: T}\n", ("FQ3010", 3, 31)),
+        ("name: x\nsql: s.sql\nqueries: [{into: T, from: S}]\n", ("FQ3010", 3, 11)),
+        ("name: x\nsql: s.sql\npriorities: {CSAS_T: high}\n", ("FQ3011", 3, 14)),
+        ("name: x\n\tb: 1\n", ("FQ3001", 2, 1)),
+        ("name: [x\n", ("FQ3001", 1, 9)),
+        ("name: 'x\n", ("FQ3001", 1, 9)),
+    ],
+)
+def test_a_mistake_stands_at_its_place(text: str, place: tuple[str, int, int]) -> None:
+    assert only(text) == place
+
+
+def test_unreadable_files_are_mistakes_too() -> None:
+    assert [d.code for d in mistakes("")] == ["FQ3006"]
+    assert [d.code for d in mistakes("name: \x00")] == ["FQ3001"]
+    assert [d.code for d in mistakes("[" * 3000)] == ["FQ3001"]
+    Path("flowql.yaml").write_bytes(b"name: \xff")
+    assert [d.code for d in read_project(Path(".")).diagnostics] == ["FQ3007"]
+    assert [d.code for d in mistakes("--- {name: a}\n--- {name: b}")] == ["FQ3001"]
+
+
+def test_all_mistakes_come_at_once() -> None:
+    text = "name: x\nnmae: y\nsql: [s.sql, t.sql]\nqueries:\n  - sql: |\n      CREATE STREAM L AS SELECT B FROM S;\n"
+    assert [(d.code, d.span.line) for d in mistakes(text)] == [("FQ3003", 2), ("FQ3007", 3), ("FQ2002", 6)]
+
+
+def test_a_type_error_in_a_block_of_sql_stands_in_the_yaml_file() -> None:
+    text = (
+        "name: x\nsql: [s.sql]\nqueries:\n  - sql: |\n      CREATE STREAM L AS\n"
+        "        SELECT K, A + 1 AS B\n        FROM S\n        WHERE 1 = 1 AND K > 5;\n"
+    )
+    code, line, column = only(text)
+    assert (code, line) == ("FQ2005", 8)
+    assert text.split("\n")[7][column - 1 :].startswith("K > 5")
+
+
+@pytest.mark.parametrize(
+    ("field", "bad", "code"),
+    [
+        ("where: A > 1 AND K + 2 > 1", "K + 2", "FQ2005"),
+        ("where: 'K = ''x'' AND NOPE = 1'", "NOPE", "FQ2002"),
+        ("where: A >", "", "FQ1001"),
+        ("where: A > ${X:-100} FROM", "FROM", "FQ1001"),
+        ("partition_by: [A, NOPE]", "NOPE", "FQ2002"),
+        ("window: TUMBLING (SIZE 0 SECONDS)", "0 SECONDS", "FQ1009"),
+        ("join:\n      - JOIN T ON S.K = T.K", "T ON", "FQ2001"),
+        ("with: {VALUE_FORMT: JSON}", "VALUE_FORMT", "FQ2010"),
+        ("group_by: K AS X", "K AS X", "FQ3010"),
+        ("latency_target: soon", "soon", "FQ3004"),
+    ],
+)
+def test_a_mistake_in_a_structured_field_stands_there(field: str, bad: str, code: str) -> None:
+    text = f"name: x\nsql: [s.sql]\nqueries:\n  - into: L\n    from: S\n    select: [K, A]\n    {field}\n"
+    found = mistakes(text)
+    assert found[0].code == code, render(found)
+    span = found[0].span
+    assert span.path == "flowql.yaml"
+    assert span.line_text[span.column - 1 :].startswith(bad), render(found)
+    if bad and code.startswith("FQ2"):
+        assert span.line_text[span.column - 1 :][: span.length] in (bad, bad[: span.length])
+
+
+def test_variables_are_replaced_in_settings_and_sql() -> None:
+    text = (
+        "name: ${NAME}\nsql: [s.sql]\nvars: {LIMIT: 5, MORE: '${LIMIT}'}\nqueries:\n"
+        "  - sql: CREATE STREAM L AS SELECT * FROM S WHERE A > ${MORE} AND A < ${TOP:-9};\n"
+        "  - {into: M, from: S, select: '*', where: 'A = ${LIMIT}'}\ntargets:\n  default: {threads: '${THREADS:-3}'}\n"
+    )
+    project = read(text, env={"NAME": "from_env"}, LIMIT="7")
+    compiled = compile_sources(project)
+    assert compiled.ok, render(compiled.diagnostics)
+    assert (project.name, project.target.threads) == ("from_env", 3)
+    assert "A > 7" in compiled.plan.queries[0].sql.replace("${MORE}", "7")
+    assert [v.value for v in _literals(compiled.plan.queries[1].logical)] == [7]
+    assert read(text, env={"NAME": "n"}).target.threads == 3
+
+
+def _literals(node: object) -> list[object]:
+    from compiler.plan.expr import Literal, walk
+    from compiler.plan.logical import walk_nodes
+    from compiler.plan.visit import exprs_of
+
+    return [e for n in walk_nodes(node) for x in exprs_of(n.spec) for e in walk(x) if isinstance(e, Literal)]
+
+
+def test_variables_of_sql_files_come_from_everywhere() -> None:
+    Path("v.sql").write_text("CREATE STREAM V WITH (PARTITIONS=${P}) AS SELECT * FROM S WHERE A > ${TOP:-9} AND B = 1;")
+    project = read("name: x\nsql: [s.sql, v.sql]\nvars: {P: 2}\n")
+    found = compile_sources(project).diagnostics
+    text = Path("v.sql").read_text()
+    assert [(d.code, d.span.column) for d in found] == [("FQ2002", text.index("B = 1") + 1)]
+    assert found[0].span.line_text == text
+
+
+def test_asking_for_a_target_that_is_not_there() -> None:
+    read("name: x\ntargets: {local: {}}\n")
+    with pytest.raises(ProjectError) as caught:
+        load_project(Path("."), target="lcal")
+    assert caught.value.diagnostics[0].help == "did you mean `local`?"
+
+
+def test_structured_queries_name_themselves() -> None:
+    project = read(
+        "name: x\nqueries:\n  - {name: big, into: Large, from: S, select: '*'}\n"
+        "  - {name: Large, from: S, select: [K, 'A, A AS B'], kind: stream}\n  - {into: '`Large`', from: S, select: '*'}\n"
+    )
+    first, second, third = (s for s in project.sources if isinstance(s, QueryDefinition))
+    assert (first.name, [p.name for p in first.properties]) == ("LARGE", ["QUERY_ID"])
+    assert (second.name, second.kind, len(second.query.select), second.properties) == ("LARGE", "stream", 3, ())
+    assert third.name == "Large"

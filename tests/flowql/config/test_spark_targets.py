@@ -1,0 +1,95 @@
+"""What a target says about Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flowql.config.load import read_project
+from flowql.config.project import Project
+from runtime.spark.settings import SparkSettings, TopicFiles
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def read(target: str) -> Project:
+    Path("flowql.yaml").write_text(f"name: x\ntargets:\n  s: {target}\n", encoding="utf-8")
+    return read_project(Path("."), environment={})
+
+
+def test_all_that_a_target_says_about_spark(folder: Path) -> None:
+    project = read(
+        "{engine: spark, memory: 2 GB, spark: {master: 'local[3]', late_rows: none, shuffle_partitions: 6, conf: {a.b: 1, c: true}, "
+        "files: {bids: {format: parquet, path: data/bids}, old: {format: csv, path: 's3a://b/old', options: {sep: ';'}}}}}"
+    )
+    assert not project.diagnostics
+    assert project.target.engine == "spark"
+    assert project.target.spark == SparkSettings(
+        master="local[3]",
+        conf={"a.b": "1", "c": "true"},
+        late_rows="none",
+        shuffle_partitions=6,
+        files={
+            "bids": TopicFiles("parquet", str((folder / "data/bids").resolve())),
+            "old": TopicFiles("csv", "s3a://b/old", {"sep": ";"}),
+        },
+        memory_bytes=2 << 30,
+    )
+
+
+@pytest.mark.parametrize(
+    ("target", "master"),
+    [
+        ("{engine: spark}", "local[*]"),
+        ("{engine: spark, threads: 3}", "local[3]"),
+        ("{engine: spark, threads: 3, spark: {master: yarn}}", "yarn"),
+    ],
+)
+def test_where_it_runs(target: str, master: str) -> None:
+    assert read(target).target.spark.master == master
+
+
+@pytest.mark.parametrize(
+    ("target", "code", "title"),
+    [
+        ("{spark: {master: 'local[2]'}}", "FQ3003", "`spark` is for targets that run on Spark"),
+        ("{engine: spark, spark: {mastr: x}}", "FQ3003", "mastr"),
+        ("{engine: spark, spark: {late_rows: some}}", "FQ3004", "late_rows"),
+        ("{engine: spark, spark: {shuffle_partitions: 0}}", "FQ3004", "shuffle_partitions"),
+        ("{engine: spark, spark: {files: {t: {format: parquet}}}}", "FQ3006", "path"),
+        ("{engine: spark, spark: {conf: {spark.sql.session.timeZone: PST}}}", "FQ4106", "always UTC"),
+        ("{engine: spark, spark: {conf: {spark.master: yarn}}}", "FQ4106", "a place of its own"),
+    ],
+)
+def test_mistakes(target: str, code: str, title: str) -> None:
+    found = read(target).diagnostics
+    assert [d.code for d in found] == [code]
+    assert title in found[0].title
+    assert found[0].span.line == 3
+
+
+def test_saying_what_holds_anyway_is_no_mistake() -> None:
+    project = read("{engine: spark, spark: {conf: {spark.sql.session.timeZone: utc}}}")
+    assert not project.diagnostics
+
+
+@pytest.mark.parametrize(
+    ("master", "cores", "local"),
+    [
+        ("local", 1, True),
+        ("local[3]", 3, True),
+        ("local[*]", 8, True),
+        ("local[4, 2]", 4, True),
+        ("local[*, 2]", 8, True),
+        ("local-cluster[2,1,1024]", None, False),
+        ("yarn", None, False),
+    ],
+)
+def test_cores_of_a_master(master: str, cores: int | None, local: bool) -> None:
+    settings = SparkSettings(master=master)
+    assert (settings.cores(8), settings.is_local) == (cores, local)

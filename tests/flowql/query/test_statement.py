@@ -1,0 +1,128 @@
+"""What may be asked, and what is found out about a question before it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import duckdb
+import pytest
+
+from flowql.query.errors import QueryError
+from flowql.query.statement import Condition, Literal, Statement, parse
+
+
+@pytest.fixture
+def connection() -> Iterator[duckdb.DuckDBPyConnection]:
+    made = duckdb.connect(":memory:", config={"threads": "1"})
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("INSERT INTO t VALUES (1)", "INSERT"),
+        ("UPDATE t SET a = 1", "UPDATE"),
+        ("DELETE FROM t", "DELETE"),
+        ("CREATE TABLE x (a INT)", "CREATE"),
+        ("DROP TABLE t", "DROP"),
+        ("ATTACH 'x.db'", "ATTACH"),
+        ("COPY t TO 'x.csv'", "COPY"),
+        ("COPY (SELECT 1) TO 'x.csv'", "COPY"),
+        ("EXPORT DATABASE 'x'", "EXPORT"),
+        ("INSTALL httpfs", "LOAD"),
+        ("LOAD httpfs", "LOAD"),
+        ("PRAGMA version", "PRAGMA"),
+        ("SET threads = 4", "SET"),
+        ("USE other", "SET"),
+        ("CALL duckdb_tables()", "CALL"),
+        ("PREPARE p AS SELECT 1", "PREPARE"),
+        ("BEGIN", "TRANSACTION"),
+        ("VACUUM", "VACUUM"),
+        ("WITH w AS (INSERT INTO t VALUES (1)) SELECT 1", "writes"),
+        ("WITH w AS (DELETE FROM t) SELECT 1", "writes"),
+        ("EXPLAIN INSERT INTO t VALUES (1)", "INSERT"),
+        ("/* a */ EXPLAIN ANALYZE COPY (SELECT 1) TO 'x'", "COPY"),
+        ("SELECT 1; DROP TABLE t", "2 statements"),
+        ("SELECT * FROM query('SELECT 1')", "query()"),
+        ("SELECT * FROM query_table('t')", "query_table()"),
+        ("", "no statement"),
+        ("SELEC 1", "syntax error"),
+    ],
+)
+def test_refuses(sql: str, said: str, connection: duckdb.DuckDBPyConnection) -> None:
+    with pytest.raises(QueryError) as refused:
+        parse(sql, connection)
+    assert said.casefold() in refused.value.title.casefold()
+
+
+@pytest.mark.parametrize(
+    ("sql", "tables"),
+    [
+        ("SELECT 1", ()),
+        ("WITH a AS (SELECT * FROM t) SELECT * FROM a JOIN B ON true", ("B", "a", "t")),
+        ('SELECT * FROM "CTAS_X-aggregate-1" WHERE k IN (SELECT k FROM u)', ("CTAS_X-aggregate-1", "u")),
+        ("DESCRIBE t", ("t",)),
+        ("SHOW TABLES", ()),
+        ("FROM t", ("t",)),
+        ("EXPLAIN ANALYZE SELECT * FROM t", ("t",)),
+    ],
+)
+def test_finds_relations(sql: str, tables: tuple[str, ...], connection: duckdb.DuckDBPyConnection) -> None:
+    assert parse(sql, connection).tables == tables
+
+
+def integers(*values: int) -> tuple[Literal, ...]:
+    return tuple(Literal("INTEGER", str(v)) for v in values)
+
+
+@pytest.mark.parametrize(
+    ("sql", "conditions"),
+    [
+        ("SELECT * FROM t WHERE k = 1", (Condition("k", "=", integers(1)),)),
+        (
+            "SELECT * FROM T x WHERE x.K = -1 AND 5 > k",
+            (Condition("k", "=", integers(-1)), Condition("k", "<", integers(5))),
+        ),
+        ("SELECT * FROM t WHERE k IN (1, 2)", (Condition("k", "=", integers(1, 2)),)),
+        (
+            "SELECT * FROM t WHERE k BETWEEN 1 AND 2",
+            (Condition("k", ">=", integers(1)), Condition("k", "<=", integers(2))),
+        ),
+        ("SELECT * FROM t WHERE k = 1 OR k = 2", ()),
+        ("SELECT * FROM t WHERE NOT k = 1", ()),
+        ("SELECT * FROM t WHERE k = other", ()),
+        ("SELECT * FROM t WHERE y.k = 1", ()),
+    ],
+)
+def test_finds_conditions(sql: str, conditions: tuple[Condition, ...], connection: duckdb.DuckDBPyConnection) -> None:
+    assert parse(sql, connection).conditions.get("t", ()) == conditions
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM t WHERE k = 1 UNION ALL SELECT * FROM t",
+        "SELECT * FROM t a, t b WHERE a.k = 1",
+        "SELECT * FROM t WHERE k = 1 AND EXISTS (SELECT 1 FROM t)",
+        "SELECT * FROM t LEFT JOIN u ON true WHERE t.k = 1",
+        "SELECT * FROM t AS x(other, k) WHERE k = 1",
+    ],
+)
+def test_a_relation_read_twice_or_beside_others_is_read_whole(sql: str, connection: duckdb.DuckDBPyConnection) -> None:
+    assert not parse(sql, connection).conditions.get("t")
+
+
+def test_columns_are_those_a_text_can_name(connection: duckdb.DuckDBPyConnection) -> None:
+    def touches(sql: str) -> Statement:
+        return parse(sql, connection)
+
+    assert {"a", "b", "c"} <= (touches("SELECT A FROM t JOIN u USING (b) WHERE u.c > 1").columns or set())
+    assert "d" not in (touches("SELECT A FROM t").columns or {"d"})
+    for sql in (
+        "SELECT * FROM t",
+        "SELECT t FROM t",
+        "SELECT count(*) FROM t NATURAL JOIN u",
+        "SELECT COLUMNS('x') FROM t",
+    ):
+        assert touches(sql).columns is None

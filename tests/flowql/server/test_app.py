@@ -1,0 +1,125 @@
+"""The HTTP interface of an instance."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from flowql.deploy.settings import Settings
+from flowql.errors import CommandError
+from flowql.query.errors import QueryError
+from flowql.server.address import FILE, Address, own_address, read_address, write_address
+from flowql.server.client import Client, connect
+from flowql.server.host import Host
+from flowql.server.status import stopped_status
+from tests.flowql.query.world import plan_of
+
+SQL = """
+CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC = 's', PARTITIONS = 1, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
+CREATE TABLE A WITH (PRIORITY = 'high') AS SELECT K, COUNT(*) AS N FROM S GROUP BY K;
+INSERT INTO S (K, V) VALUES ('a', 1);
+"""
+GOLDEN = Path(__file__).parent / "status.json"
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    made = Host(Settings(tmp_path, "demo", 1, 64 << 20))
+    made.start()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def client(host: Host, tmp_path: Path) -> Iterator[Client]:
+    found = connect(tmp_path)
+    assert found is not None
+    yield found
+    found.close()
+
+
+def test_deploy_ask_and_status(host: Host, client: Client, tmp_path: Path) -> None:
+    done = client.deploy(plan_of(SQL), prune=False)
+    assert done == {
+        "changes": [{"query": "CTAS_A", "action": "add", "state": None}],
+        "applied": True,
+        "withheld": [],
+    }
+    assert client.plan()[0] == host.engine.plan
+    while not client.query("SELECT * FROM a").num_rows:
+        assert host.engine.fatal is None
+    assert client.query("SELECT * FROM a").to_pylist() == [{"K": "a", "N": 1}]
+    status = client.status()
+    assert status["instance"].pop("pid") == os.getpid()
+    assert status == json.loads(GOLDEN.read_text())
+    assert client.deploy(plan_of(SQL), prune=False)["changes"][0]["action"] == "none"
+    assert client.deploy(plan_of(SQL[: SQL.index("CREATE TABLE")]), prune=True, dry_run=True)["applied"] is False
+    assert [q["id"] for q in client.status()["queries"]] == ["CTAS_A"]
+
+
+def test_mistakes_reach_who_asked(client: Client) -> None:
+    with pytest.raises(QueryError, match="DROP"):
+        client.query("DROP TABLE a")
+    missing = SQL.replace("PARTITIONS = 1, ", "")
+    with pytest.raises(CommandError, match="topics that do not exist: s"):
+        client.deploy(plan_of(missing), prune=False)
+    assert client.status()["queries"] == []
+
+
+def test_nobody_without_the_token(client: Client) -> None:
+    base = f"http://127.0.0.1:{client.address.port}"
+    for headers in ({}, {"Authorization": "Bearer nope"}):
+        for method, path in (("GET", "/health"), ("GET", "/status"), ("POST", "/query"), ("POST", "/stop")):
+            assert httpx.request(method, base + path, headers=headers, trust_env=False).status_code == 403
+    assert client.answers()
+
+
+def test_the_address_is_private_and_goes_with_the_instance(host: Host, tmp_path: Path) -> None:
+    assert stat.S_IMODE((tmp_path / FILE).stat().st_mode) == 0o600
+    host.close()
+    assert connect(tmp_path) is None
+    assert not (tmp_path / FILE).exists()
+
+
+def test_stale_addresses_are_ignored(tmp_path: Path) -> None:
+    me = own_address(1, "token")
+    write_address(tmp_path, me)
+    assert read_address(tmp_path) == me
+    assert connect(tmp_path) is None  # nobody listens there
+    write_address(tmp_path, Address(me.pid, 1, "token", me.started - 100))  # another process had this number
+    assert read_address(tmp_path) is None
+    write_address(tmp_path, Address(2**22 + 1, 1, "token", 0.0))
+    assert read_address(tmp_path) is None
+    (tmp_path / FILE).write_text("{")
+    assert read_address(tmp_path) is None
+
+
+def test_a_stop_is_a_request(host: Host, client: Client) -> None:
+    assert not host.wait(0)
+    with pytest.raises(CommandError, match="does not end"):  # it is this process
+        client.stop(timeout_s=0.0)
+    assert host.wait(1.0)
+
+
+def test_the_status_of_a_directory(host: Host, client: Client, tmp_path: Path) -> None:
+    client.deploy(plan_of(SQL), prune=False)
+    while not client.query("SELECT * FROM a").num_rows:
+        assert host.engine.fatal is None
+    host.close()
+    status = stopped_status(Settings(tmp_path, "demo", 1, 64 << 20))
+    assert status["instance"]["pid"] is None
+    (query,) = status["queries"]
+    assert (query["id"], query["state"], query["priority"], query["weight"], query["lag"]) == (
+        "CTAS_A",
+        "stopped",
+        "high",
+        16,
+        0,
+    )
+    assert stopped_status(Settings(tmp_path / "none", "demo", 1, 64 << 20))["queries"] == []

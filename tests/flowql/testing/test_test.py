@@ -1,0 +1,281 @@
+"""`flowql test`: what passes, what fails, and in which words."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from flowql.cli.app import main
+
+PROJECT = """
+CREATE STREAM ORDERS (ID INT KEY, AMOUNT INT, AT BIGINT) WITH (KAFKA_TOPIC='orders', VALUE_FORMAT='JSON',
+  KEY_FORMAT='KAFKA', TIMESTAMP='AT', PARTITIONS=1);
+CREATE TABLE USERS (ID INT PRIMARY KEY, NAME STRING) WITH (KAFKA_TOPIC='users', VALUE_FORMAT='JSON',
+  KEY_FORMAT='KAFKA', PARTITIONS=1);
+CREATE TABLE TOTALS AS SELECT ID, COUNT(*) AS N, SUM(AMOUNT) AS TOTAL FROM ORDERS GROUP BY ID;
+CREATE TABLE PER_HOUR AS SELECT ID, COUNT(*) AS N FROM ORDERS
+  WINDOW TUMBLING (SIZE 1 HOUR, GRACE PERIOD 10 MINUTES) GROUP BY ID;
+CREATE STREAM NAMED AS SELECT O.ID, U.NAME, O.AMOUNT FROM ORDERS O LEFT JOIN USERS U ON O.ID = U.ID;
+"""
+ORDER = "{ID: 1, AMOUNT: 5, AT: 0}"
+
+
+class Suite:
+    """A project in a folder, and what its tests say."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder, self._capsys = folder, capsys
+        (folder / "tests").mkdir()
+        (folder / "flowql.yaml").write_text("name: shop\nsql: queries.sql\n")
+        (folder / "queries.sql").write_text(PROJECT)
+
+    def write(self, name: str, text: str) -> Path:
+        file = self.folder / "tests" / name
+        file.write_text(textwrap.dedent(text))
+        return file
+
+    def run(self, *arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(["test", "-p", str(self.folder), *arguments])
+        out, err = self._capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, out, err
+
+    def given(self, rows: str, expect: str, *more: str) -> str:
+        lines = [f"given:\n  ORDERS: [{rows}]", f"expect:\n  {expect}", *more]
+        self.write("one.yaml", "\n".join(lines))
+        return self.run("--seed", "7")[1]
+
+
+@pytest.fixture
+def suite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Suite:
+    return Suite(tmp_path, capsys)
+
+
+def test_rows_of_tables_and_streams_as_sets(suite: Suite) -> None:
+    suite.write(
+        "totals.yaml",
+        """
+        name: totals and names
+        given:
+          ORDERS:
+            - {id: 1, AMOUNT: 5, AT: 3}
+            - {ID: 2, AMOUNT: 7, AT: 3}
+            - {ID: 1, AMOUNT: 6, AT: 4}
+          USERS:
+            - {ID: 1, NAME: ann}
+            - {ID: 2, NAME: bob}
+            - {ID: 2, TOMBSTONE: true, ROWTIME: 2}
+        expect:
+          TOTALS: [{ID: 2, TOTAL: 7}, {ID: 1, N: 2, TOTAL: 11}]
+          NAMED: [{O_ID: 1, NAME: ann, AMOUNT: 6}, {O_ID: 2, NAME: null}, {O_ID: 1, NAME: ann, AMOUNT: 5, ROWTIME: 3}]
+        """,
+    )
+    code, out, _ = suite.run()
+    assert out.startswith("1 passed, 0 failed"), out
+    assert code == 0
+
+
+def test_records_in_order(suite: Suite) -> None:
+    rows = "{ID: 1, AMOUNT: 5, AT: 0}, {ID: 1, AMOUNT: 6, AT: 1}"
+    exact = "TOTALS: {order: exact, rows: [{ID: 1, N: 1, ROWTIME: 0}, {ID: 1, N: 2, ROWTIME: 1}]}"
+    assert suite.given(rows, exact).startswith("1 passed")
+    swapped = "TOTALS: {order: exact, rows: [{ID: 1, N: 2}, {ID: 1, N: 1}]}"
+    out = suite.given(rows, swapped)
+    assert "TOTALS: record 1 is another" in out
+    assert "N: 2 expected, 1 found" in out
+    out = suite.given(rows, "TOTALS: {order: exact, rows: [{ID: 1, N: 1}]}")
+    assert "TOTALS: 1 records expected, 2 found" in out
+
+
+def test_a_wrong_expectation_says_which_column(suite: Suite) -> None:
+    out = suite.given(ORDER, "TOTALS: [{ID: 1, N: 2, TOTAL: 5}]")
+    assert "TOTALS: 1 row expected, 1 found, 1 row missing" in out
+    assert "N: 2 expected, 1 found" in out
+    assert "TOTAL: 5" not in out
+    out = suite.given(ORDER, "TOTALS: [{ID: 1, TOTL: 5}]")
+    assert "TOTL: 5 expected, there is no such column; did you mean `TOTAL`?" in out
+    out = suite.given(ORDER, "TOTLS: [{ID: 1}]")
+    assert "there is no result `TOTLS`; did you mean `TOTALS`?" in out
+
+
+def test_a_wrong_grace_is_named(suite: Suite) -> None:
+    rows = "{ID: 1, AMOUNT: 5, AT: 0}, {ID: 1, AMOUNT: 5, AT: 7200000}, {ID: 1, AMOUNT: 5, AT: 1}"
+    expect = "PER_HOUR: [{ID: 1, WINDOWSTART: 0, N: 2}, {ID: 1, WINDOWSTART: 7200000, N: 1}]"
+    out = suite.given(rows, expect)
+    assert "N: 2 expected, 1 found" in out
+    assert "hint: CTAS_PER_HOUR dropped 1 late row" in out
+    assert "GRACE PERIOD" in out
+
+
+def test_an_order_dependence_is_named(suite: Suite) -> None:
+    users = "  USERS: [{ID: 1, NAME: ann}]\n"
+    text = f"given:\n  ORDERS: [{{ID: 1, AMOUNT: 5, AT: 10}}]\n{users}expect:\n  NAMED: [{{O_ID: 1, NAME: ann}}]\n"
+    suite.write("one.yaml", text)
+    assert suite.run()[1].startswith("1 passed")
+    suite.write("one.yaml", text + "arrival: any\n")
+    code, out, _ = suite.run()
+    assert code == 1
+    assert "NAME: ann expected, null found" in out
+    assert "the result depends on how rows arrive" in out
+
+
+def test_a_bad_record_is_named(suite: Suite) -> None:
+    out = suite.given("{ID: 1, RAW: '{nonsense'}", "TOTALS: [{ID: 1}]")
+    assert "hint: CTAS_TOTALS could not process orders[0] (FQ4020): not JSON" in out
+
+
+def test_rows_that_cannot_be_written(suite: Suite) -> None:
+    out = suite.given("{ID: 1, AMUONT: 5}", "TOTALS: []")
+    assert "FQ5071" in out
+    assert "ORDERS has no column `AMUONT`; did you mean `AMOUNT`?" in out
+
+
+def test_mistakes_in_a_test_file_are_shown_at_their_place(suite: Suite) -> None:
+    suite.write("bad.yaml", "name: x\ngivn:\n  ORDERS: []\nexpect:\n  TOTALS: {order: sorted, rows: []}\n")
+    code, out, err = suite.run()
+    assert code == 1
+    assert not out
+    assert "unknown key `givn`" in err
+    assert "did you mean `given`?" in err
+    assert "`order` must be any or exact" in err
+    assert "bad.yaml:2:1" in err
+
+
+@pytest.mark.parametrize(
+    ("expected", "passes"),
+    [
+        ("FQ2002", True),
+        ("{code: FQ2002, line: 2, column: 33}", True),
+        ("{code: FQ2002, text: nope}", True),
+        ("FQ2001", False),
+        ("{code: FQ2002, line: 9}", False),
+        ("{code: FQ2002, text: something else}", False),
+    ],
+)
+def test_expected_mistakes(suite: Suite, expected: str, passes: bool) -> None:
+    suite.write(
+        "one.yaml",
+        f"name: no such column\nwhen: CREATE STREAM X AS SELECT NOPE FROM ORDERS;\nexpect_error: {expected}\n",
+    )
+    code, out, _ = suite.run()
+    assert (code == 0) is passes, out
+    if not passes:
+        assert "FQ2002" in out.split("found is")[1]
+
+
+def test_a_mistake_that_is_not_made(suite: Suite) -> None:
+    suite.write("one.yaml", "when: CREATE STREAM X AS SELECT ID, AMOUNT FROM ORDERS;\nexpect_error: FQ2002\n")
+    assert "FQ2002 is expected, and the statements are accepted" in suite.run()[1]
+
+
+def test_statements_of_a_test(suite: Suite) -> None:
+    suite.write(
+        "one.yaml",
+        """
+        when: CREATE TABLE DOUBLED AS SELECT ID, SUM(AMOUNT) * 2 AS D FROM ORDERS GROUP BY ID;
+        given: {ORDERS: [{ID: 1, AMOUNT: 5, AT: 0}]}
+        expect: {DOUBLED: [{ID: 1, D: 10}]}
+        """,
+    )
+    assert suite.run()[1].startswith("1 passed")
+
+
+def test_state_of_a_store(suite: Suite) -> None:
+    text = "given: {ORDERS: [{ID: 1, AMOUNT: 5, AT: 0}]}\nexpect_state: {TOTALS: [{ID: 1, N: %d}]}\n"
+    suite.write("one.yaml", text % 1)
+    assert suite.run()[1].startswith("1 passed")
+    suite.write("one.yaml", text % 2)
+    assert "N: 2 expected, 1 found" in suite.run()[1]
+
+
+def test_sql_form(suite: Suite) -> None:
+    suite.write(
+        "one.sql",
+        """
+        --@test: totals
+        INSERT INTO ORDERS (ID, AMOUNT, AT) VALUES (1, 5, 0), (1, -7, 1);
+        ASSERT VALUES TOTALS (ID, TOTAL) VALUES (1, 5);
+        ASSERT VALUES TOTALS (ID, TOTAL) VALUES (1, -2);
+        --@test: a deleted row
+        INSERT INTO USERS (ID, NAME, ROWTIME) VALUES (1, 'ann', 5);
+        CREATE TABLE ANNS AS SELECT ID, NAME FROM USERS WHERE NAME = 'ann';
+        INSERT INTO USERS (ID, NAME, ROWTIME) VALUES (1, 'bob', 6);
+        ASSERT VALUES ANNS (ID, NAME, ROWTIME) VALUES (1, 'ann', 5);
+        ASSERT NULL VALUES ANNS (ID) VALUES (1);
+        --@test: a mistake
+        --@expect_error: FQ2001 nowhere
+        CREATE STREAM Y AS SELECT * FROM NOWHERE;
+        --@test: wrong
+        INSERT INTO ORDERS VALUES (1, 5, 0);
+        ASSERT VALUES TOTALS VALUES (1, 1, 6);
+        """,
+    )
+    _, out, err = suite.run("-o", "json")
+    document = json.loads(out)
+    assert [t["passed"] for t in document["tests"]] == [True, True, True, False], (out, err)
+    assert "TOTAL: 6 expected, 5 found" in str(document["tests"][3]["findings"])
+
+
+def test_update_rewrites_what_failed_and_nothing_else(suite: Suite) -> None:
+    file = suite.write(
+        "one.yaml",
+        """
+        # about totals
+        given:
+          ORDERS:
+            - {ID: 1, AMOUNT: 5, AT: 0}   # a comment
+        expect:
+          TOTALS:
+            - {ID: 1, N: 3}
+          NAMED: [{AMOUNT: 5}]   # right
+        """,
+    )
+    before = file.read_text()
+    code, _, err = suite.run("--update")
+    assert code == 0
+    assert "1 expectation rewritten" in err
+    assert file.read_text() == before.replace("{ID: 1, N: 3}", "{ID: 1, N: 1}")
+    assert suite.run()[0] == 0
+
+
+def test_a_pattern_chooses_tests(suite: Suite) -> None:
+    suite.write("a.yaml", "name: early bird\nexpect: {TOTALS: []}\n")
+    suite.write("b.yaml", "name: late bird\nexpect: {TOTALS: []}\n")
+    assert suite.run("late")[1].startswith("1 passed")
+    assert suite.run("*bird")[1].startswith("2 passed")
+    code, _, err = suite.run("worm")
+    assert code == 1
+    assert "no test fits `worm`" in err
+
+
+def test_junit_report(suite: Suite) -> None:
+    suite.write("a.yaml", "name: wrong\nexpect: {TOTALS: [{ID: 1}]}\n")
+    report = suite.folder / "report.xml"
+    assert suite.run("--junit", str(report))[0] == 1
+    root = ElementTree.parse(report).getroot()
+    (case,) = root.iter("testcase")
+    assert case.get("name") == "wrong"
+    (failure,) = case.iter("failure")
+    assert failure.get("message") == "TOTALS: 1 row expected, 0 found, 1 row missing"
+
+
+def test_create_writes_a_test_that_passes(suite: Suite, tmp_path: Path) -> None:
+    data = tmp_path / "orders.jsonl"
+    data.write_text("".join(f'{{"ID": {i % 2}, "AMOUNT": {i}, "AT": {i}}}\n' for i in range(10)))
+    with pytest.raises(SystemExit):
+        main(["topic", "import", "-p", str(tmp_path), "orders", str(data), "--key", "ID"])
+    suite._capsys.readouterr()
+    code, text, err = suite.run("--create", "TOTALS", "--from", "orders", "--rows", "4")
+    assert code == 0, err
+    suite.write("made.yaml", text)
+    assert "TOTAL: 2" in text
+    code, out, _ = suite.run()
+    assert code == 0, out
+    code, _, err = suite.run("--create", "TOTALS", "--from", "users")
+    assert code == 1
+    assert "CTAS_TOTALS does not read topic users" in err
