@@ -1,0 +1,111 @@
+"""One Nexmark query alone on one engine, from its topics to its topic: what it takes, and that the result is right.
+
+An engine is a function of a `Job`. It gives figures for a result that `results.wrong` has nothing against.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from compiler.diagnostics.source import SourceText
+from compiler.driver import compile_project
+from compiler.plan.topology import Plan
+from flowql.bench import results
+from flowql.bench.measuring import BenchFailed, Figure, Stopwatch
+from flowql.bench.nexmark_people import counts
+from flowql.bench.oracle import EXPECTED
+from flowql.deploy.engine import open_instance
+from runtime.app.progress import caught_up, source_ends
+from runtime.config import InstanceConfig
+from runtime.log.base import Log
+from runtime.spark.settings import SparkSettings
+
+TICK_S = 0.01  # each look takes the interpreter lock from the threads that are measured
+TICKS_PER_SAMPLE = 5
+SPARK_MEMORY_BYTES = 3 << 29  # of the driver
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """folder: has the input in `log`; state goes beside it. events: bids of the input. threads: of processing."""
+
+    folder: Path
+    project: Path
+    query: str
+    events: int
+    threads: int
+
+    @property
+    def records(self) -> int:
+        """How many records the query reads."""
+        return sum(counts(self.events)[topic] for topic in EXPECTED[self.query].reads)
+
+    def plan(self) -> Plan:
+        """The project with this query alone."""
+        files = [self.project / f"{name}.sql" for name in ("sources", self.query)]
+        compiled = compile_project([SourceText(f.name, f.read_text()) for f in files], dialect="standard")
+        if not compiled.ok:
+            raise BenchFailed("; ".join(d.title for d in compiled.diagnostics))
+        return compiled.plan
+
+    def check(self, log: Log) -> None:
+        message = results.wrong(log, self.query, self.events)
+        if message:
+            raise BenchFailed(message)
+
+
+def on_runtime(job: Job) -> Figure:
+    """In this process, from the first batch fetched to the last durable commit."""
+    config = InstanceConfig(application_id=f"bench-{job.query}", threads=job.threads)
+    instance = open_instance(job.folder / "log", job.folder / f"state-{job.query}", config)
+    instance.start()
+    watch, ticks = Stopwatch(), 0
+    instance.deploy(job.plan())
+    ends = source_ends(instance)
+    while not caught_up(instance, ends):
+        if instance.fatal is not None:
+            raise BenchFailed(f"{job.query}: {instance.fatal}")
+        broken = next((m.last_error for m in instance.metrics.queries.values() if m.errors), None)
+        if broken is not None:
+            raise BenchFailed(f"{job.query}: {broken}")
+        if not watch.runs and instance.metrics.fetched:
+            watch.start()
+        if ticks % TICKS_PER_SAMPLE == 0:
+            watch.sample()
+        ticks += 1
+        time.sleep(TICK_S)
+    figure = watch.stop(job.query, "runtime", job.records)
+    job.check(instance.log)
+    instance.stop()
+    return figure
+
+
+def on_spark(job: Job) -> Figure:
+    """As one bounded run in a session that is there already, from its start to the last commit."""
+    from runtime.spark.engine.instance import SparkInstance  # the extra may be missing
+
+    settings = SparkSettings(master=f"local[{job.threads}]", memory_bytes=SPARK_MEMORY_BYTES)
+    state = job.folder / f"spark-{job.query}"
+    instance = SparkInstance(job.folder / "log", state, settings, f"bench-{job.query}", mode="bounded")
+    instance.start()
+    try:
+        instance.deploy(job.plan())
+        watch = Stopwatch()
+        watch.start()
+
+        def progress(_status: dict[str, Any]) -> None:
+            watch.sample()
+
+        instance.run_until_caught_up(progress)
+        figure = watch.stop(job.query, "spark", job.records)
+        job.check(instance.site.log)
+    finally:
+        instance.stop()
+    return figure
+
+
+ENGINES: Mapping[str, Callable[[Job], Figure]] = {"runtime": on_runtime, "spark": on_spark}

@@ -1,0 +1,151 @@
+"""What the kernels cost: nanoseconds per record of the row and the vector path, on Nexmark bids.
+
+    python -m flowql.bench.kernels [--threads 2] [--rows 1000,10000,50000]
+
+Shapes: q0 (all columns in and out), q1 (one computed), q2 (few rows left), qc (two columns decoded). Each thread runs the
+same pipeline over the same records. cpu: of one thread, best of several runs; wall: of all threads, per record of all. A
+ratio within one run counts, not the time itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from compiler.plan.expr import Call, Column, Expr, Literal
+from compiler.plan.logical import Filter, Format, NamedExpr, Project, Scan, Sink, TimestampSpec
+from compiler.plan.schema import Field, Schema
+from compiler.plan.topology import Operator
+from compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, STRING
+from flowql.bench.nexmark import bids, json_values, kafka_bigint
+from runtime.log.base import HEADERS_TYPE, RECORD_SCHEMA, RawBatch, TopicPartition
+from runtime.operators.base import NO_STATE, RunContext
+from runtime.operators.decode import Decoder
+from runtime.operators.fused import FusedPipeline
+
+COLUMNS = ("AUCTION", "BIDDER", "PRICE", "CHANNEL", "URL", "dateTime", "EXTRA")
+TYPES = (BIGINT, BIGINT, BIGINT, STRING, STRING, BIGINT, STRING)
+BID = Schema(tuple(Field(n, t) for n, t in zip(COLUMNS, TYPES, strict=True)))
+REPEATS = 7
+Work = Callable[[RawBatch, RunContext], object]
+
+
+def raw_bids(rows: int) -> RawBatch:
+    """`rows` bids as the log gives them."""
+    batch = next(iter(bids(rows, chunk=rows)))
+    columns = [
+        pa.array(np.arange(rows)),
+        batch.column("dateTime"),
+        kafka_bigint(batch.column("auction")),
+        json_values(batch),
+        pa.nulls(rows, HEADERS_TYPE),
+    ]
+    records = pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
+    return RawBatch(TopicPartition("bid", 0), records, rows, records.nbytes)
+
+
+def _column(name: str) -> Column:
+    return Column(TYPES[COLUMNS.index(name)], name)
+
+
+def _scan(names: Sequence[str]) -> Operator:
+    spec = Scan("BID", "bid", "stream", Format("KAFKA"), Format("JSON"), TimestampSpec("dateTime"), False, BID)
+    return Operator("scan", spec, (), Schema(tuple(f for f in BID if f.name in names)), "append")
+
+
+def _pipeline(names: Sequence[str], predicate: Expr | None, columns: Sequence[NamedExpr]) -> FusedPipeline:
+    scan = _scan(names)
+    stages = []
+    if predicate is not None:
+        stages.append(Operator("where", Filter(predicate), ("scan",), scan.schema, "append"))
+    out = Schema(tuple(Field(c.name, c.expr.type) for c in columns))
+    stages.append(Operator("select", Project(tuple(columns)), ("scan",), out, "append"))
+    spec = Sink("Q", "q", "stream", Format("KAFKA"), Format("JSON"))
+    return FusedPipeline(scan, stages, Operator("sink", spec, ("select",), out, "append"))
+
+
+def shapes() -> dict[str, Callable[[], Work]]:
+    """Name -> what makes the work of one thread."""
+    passed = [NamedExpr(n, _column(n)) for n in COLUMNS]
+    euros = Call(DOUBLE, "mul", (Call(DOUBLE, "cast", (_column("PRICE"),)), Literal(DOUBLE, 0.908)))
+    q1 = [NamedExpr("PRICE", euros) if c.name == "PRICE" else c for c in passed]
+    rest = Call(BIGINT, "mod", (_column("AUCTION"), Literal(BIGINT, 123)))
+    few = Call(BOOLEAN, "eq", (rest, Literal(BIGINT, 0)))
+    q2 = [NamedExpr(n, _column(n)) for n in ("AUCTION", "PRICE")]
+    return {
+        "q0": lambda: _pipeline(COLUMNS, None, passed).process,
+        "q1": lambda: _pipeline(COLUMNS, None, q1).process,
+        "q2": lambda: _pipeline(("AUCTION", "PRICE"), few, q2).process,
+        "q0 decode": _decode(COLUMNS),
+        "qc decode": _decode(("BIDDER", "PRICE")),
+    }
+
+
+def _decode(names: Sequence[str]) -> Callable[[], Work]:
+    def make() -> Work:
+        scan = _scan(names)
+        assert isinstance(scan.spec, Scan)
+        return Decoder(scan.spec, scan.schema).decode
+
+    return make
+
+
+def measure(make: Callable[[], Work], raw: RawBatch, threads: int, vector: bool) -> tuple[float, float]:
+    """Best (CPU, wall) nanoseconds per record of `threads` threads that do the work once each."""
+    barrier = threading.Barrier(threads + 1)
+    runs = REPEATS if vector else 2
+    cpu: list[int] = []
+
+    def body() -> None:
+        work = make()
+        work(raw, _run(vector))
+        for _ in range(runs):
+            barrier.wait()
+            start = time.thread_time_ns()
+            work(raw, _run(vector))
+            cpu.append(time.thread_time_ns() - start)
+            barrier.wait()
+
+    workers = [threading.Thread(target=body) for _ in range(threads)]
+    for w in workers:
+        w.start()
+    wall: list[int] = []
+    for _ in range(runs):
+        time.sleep(0.001)  # let the workers reach the barrier
+        start = time.perf_counter_ns()
+        barrier.wait()
+        barrier.wait()
+        wall.append(time.perf_counter_ns() - start)
+    for w in workers:
+        w.join()
+    rows = raw.records.num_rows
+    return min(cpu) / rows, min(wall) / (threads * rows)
+
+
+def _run(vector: bool) -> RunContext:
+    return RunContext(NO_STATE, vector=vector)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rows", default="1000,10000,50000")
+    options = parser.parse_args()
+    print(f"{'shape':12}{'rows':>8}{'threads':>9}{'row cpu':>9}{'wall':>7}{'vector cpu':>12}{'wall':>7}  ns per record")
+    for rows in map(int, options.rows.split(",")):
+        raw = raw_bids(rows)
+        for name, make in shapes().items():
+            for threads in sorted({1, options.threads}):
+                row = measure(make, raw, threads, vector=False)
+                vector = measure(make, raw, threads, vector=True)
+                figures = f"{row[0]:>9.0f}{row[1]:>7.0f}{vector[0]:>12.0f}{vector[1]:>7.0f}"
+                print(f"{name:12}{rows:>8}{threads:>9}{figures}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""What a benchmark notes about one run: figures, and the process tree that made them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import psutil
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One query's measurement. events: records read. cpu_s and rss_mb (peak) are of the whole process tree."""
+
+    query: str
+    engine: str
+    log: str
+    events: int
+    seconds: float
+    events_per_s: int
+    cpu_s: float
+    rss_mb: int
+
+
+class BenchFailed(Exception):
+    """The result is wrong, or the run broke; the text says what."""
+
+
+class Stopwatch:
+    """Time, processor time and peak memory of this process and its children, from the start of the clock on."""
+
+    def __init__(self) -> None:
+        self._process = psutil.Process()
+        self._start = self._cpu = 0.0
+        self._peak = 0
+
+    def start(self) -> None:
+        self._cpu, self._start = self._cpu_s(), time.perf_counter()
+
+    @property
+    def runs(self) -> bool:
+        return self._start > 0
+
+    def sample(self) -> None:
+        """Note how much memory is in use."""
+        self._peak = max(self._peak, sum(map(_memory, self._tree())))
+
+    def stop(self, query: str, engine: str, events: int) -> Figure:
+        seconds = time.perf_counter() - self._start
+        self.sample()
+        cpu_s = self._cpu_s() - self._cpu
+        return Figure(
+            query,
+            engine,
+            "embedded",
+            events,
+            round(seconds, 3),
+            int(events / seconds),
+            round(cpu_s, 2),
+            self._peak >> 20,
+        )
+
+    def _tree(self) -> list[psutil.Process]:
+        return [self._process, *self._process.children(recursive=True)]
+
+    def _cpu_s(self) -> float:
+        """Of processes that live now: workers are kept from one job to the next."""
+        return sum(_cpu(p) for p in self._tree())
+
+
+def _memory(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_info().rss)
+    except psutil.NoSuchProcess:  # a worker that has just ended
+        return 0
+
+
+def _cpu(process: psutil.Process) -> float:
+    try:
+        return float(sum(process.cpu_times()[:2]))
+    except psutil.NoSuchProcess:
+        return 0.0

@@ -1,0 +1,66 @@
+"""The Nexmark events written where engines read them: topics of the embedded log, or Parquet files; and read for the oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from flowql.bench import nexmark
+from flowql.bench.nexmark_people import MAKERS, SCHEMAS, counts
+from runtime.log.base import TopicPartition
+from runtime.log.embedded.log import EmbeddedLog
+
+PARTITIONS = 4
+EVENTS_PER_COMMIT = 200_000
+Report = Callable[[int], None]
+
+
+def write_log(folder: Path, events: int, topics: Iterable[str] = SCHEMAS, report: Report = lambda done: None) -> None:
+    """Topics of `folder`/log: JSON records of the timeline up to bid number `events`, keyed and partitioned by id."""
+    log = EmbeddedLog(folder / "log")
+    done = 0
+    for topic in topics:
+        log.admin().create_topic(topic, PARTITIONS)
+        done = _produce(log, topic, counts(events)[topic], done, report)
+    log.close()
+
+
+def _produce(log: EmbeddedLog, topic: str, rows: int, done: int, report: Report) -> int:
+    producer = log.producer(f"bench-input-{topic}")
+    pending = 0
+    producer.begin()
+    for partition, records in nexmark.records(MAKERS[topic](rows), PARTITIONS):
+        producer.send(TopicPartition(topic, partition), records)
+        pending += records.num_rows
+        if pending >= EVENTS_PER_COMMIT:
+            producer.commit()
+            producer.begin()
+            done, pending = done + pending, 0
+            report(done)
+    producer.commit()
+    producer.close()
+    return done + pending
+
+
+def write_parquet(folder: Path, events: int, topics: Iterable[str] = SCHEMAS) -> dict[str, Path]:
+    """`folder`/person.parquet and so on, with the same rows; the files by topic."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {topic: folder / f"{topic}.parquet" for topic in topics}
+    for topic, file in files.items():
+        with pq.ParquetWriter(file, SCHEMAS[topic]) as writer:
+            for batch in MAKERS[topic](counts(events)[topic]):
+                writer.write_batch(batch)
+    return files
+
+
+def rows_of(topic: str, events: int) -> Callable[[], pa.RecordBatchReader]:
+    """A topic's events, made again each time they are asked for."""
+
+    def read() -> pa.RecordBatchReader:
+        batches: Iterator[pa.RecordBatch] = MAKERS[topic](counts(events)[topic])
+        return pa.RecordBatchReader.from_batches(SCHEMAS[topic], batches)
+
+    return read

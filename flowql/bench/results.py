@@ -1,0 +1,54 @@
+"""What a query wrote to its topic, compared with the oracle. The same for every engine: they all write to the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from flowql.bench.nexmark_input import rows_of
+from flowql.bench.oracle import EXPECTED, Rows, difference, rows_of_json
+from runtime.log.base import EARLIEST, Log, TopicPartition
+
+ROWS, BYTES = 100_000, 1 << 26  # read at once
+
+
+def wrong(log: Log, query: str, events: int) -> str:
+    """Empty when topic `query` holds what the query must give of the timeline up to bid number `events`."""
+    inputs = {topic: rows_of(topic, events) for topic in EXPECTED[query].reads}
+    return difference(query, inputs, result(log, query))
+
+
+def result(log: Log, query: str) -> Rows:
+    """The rows in topic `query`: every record of a stream, the last of each key of a table."""
+
+    def values() -> Iterator[pa.Array]:
+        return _final(log, query) if EXPECTED[query].table else _all(log, query)
+
+    first = next(rows_of_json(query, values()), None)
+    schema = first.schema if first is not None else pa.schema([])
+
+    def read() -> pa.RecordBatchReader:
+        return pa.RecordBatchReader.from_batches(schema, rows_of_json(query, values()))
+
+    return read
+
+
+def _all(log: Log, topic: str) -> Iterator[pa.Array]:
+    for batch in _batches(log, topic):
+        yield batch.column("value")
+
+
+def _final(log: Log, topic: str) -> Iterator[pa.Array]:
+    """One array; a key is always in the same partition, so the order of partitions does not matter."""
+    last: dict[bytes | None, bytes | None] = {}
+    for batch in _batches(log, topic):
+        last.update(zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True))
+    yield pa.array([v for v in last.values() if v is not None], pa.binary())
+
+
+def _batches(log: Log, topic: str) -> Iterator[pa.RecordBatch]:
+    for partition in range(log.admin().topics()[topic].partitions):
+        reader = log.reader(TopicPartition(topic, partition), EARLIEST)
+        while (batch := reader.read(ROWS, BYTES)) is not None:
+            yield batch.records

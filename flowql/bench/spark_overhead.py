@@ -1,0 +1,207 @@
+"""What FlowQL costs on Spark: its queries beside jobs written by hand, in turns in one session, over the same input.
+
+    python -m flowql.bench.spark_overhead [--queries q1,q2,q7,qc] [--events 1000000] [--rounds 5]
+                                          [--input files|records] [--master local[2]] [--json FILE]
+
+files: typed columns in Parquet, in and out. records: JSON records, as in topics; FlowQL reads them from its log, the job by
+hand from Parquet files of records, and both write records to Parquet. All is a bounded run. The first round of each warms up
+and is not counted; the ratio is of medians. Every result is compared with the oracle.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from compiler.plan.topology import Plan, QueryPlan
+from flowql.bench import nexmark, spark_jobs
+from flowql.bench.engines import Job
+from flowql.bench.measuring import BenchFailed
+from flowql.bench.nexmark_input import PARTITIONS, rows_of, write_log, write_parquet
+from flowql.bench.oracle import difference
+from runtime.log.base import PRODUCE_SCHEMA
+from runtime.log.embedded.log import EmbeddedLog
+from runtime.spark.choose import is_native
+from runtime.spark.files import BAD, typed_files
+from runtime.spark.log_offsets import bounds
+from runtime.spark.log_source import ReadOptions, read_log, register
+from runtime.spark.native.query import lower_query, native_bounded
+from runtime.spark.session import close_session, open_session
+from runtime.spark.settings import SparkSettings, TopicFiles
+from runtime.spark.stage.exact import exact_bounded
+
+PROJECT = Path(__file__).parents[2] / "pipelines" / "nexmark"
+INPUTS = ("files", "records")
+MEMORY_BYTES = 3 << 29
+Run = Callable[[Path], None]  # writes its result to a folder
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """Median seconds of both sides. native: whether FlowQL's query is Spark's own operators."""
+
+    query: str
+    input: str
+    events: int
+    native: bool
+    flowql_s: float
+    by_hand_s: float
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the input is. Bids only."""
+
+    folder: Path
+    events: int
+
+    @property
+    def bids(self) -> Path:
+        return self.folder / "parquet" / "bid.parquet"
+
+    @property
+    def records(self) -> Path:
+        return self.folder / "records.parquet"
+
+    def write(self, kind: str) -> None:
+        write_parquet(self.bids.parent, self.events, ["bid"])
+        if kind == "records":
+            write_log(self.folder, self.events, ["bid"])
+            with pq.ParquetWriter(self.records, PRODUCE_SCHEMA) as writer:
+                for _, batch in nexmark.bid_records(self.events, PARTITIONS):
+                    writer.write_batch(batch)
+
+
+def compare(spark: Any, place: Place, query: str, kind: str, rounds: int) -> Ratio:
+    """FlowQL's query and the job by hand in turns."""
+    plan = Job(place.folder, PROJECT, query, place.events, 1).plan()
+    files = {"bid": TopicFiles("parquet", str(place.bids))} if kind == "files" else {}
+    settings = SparkSettings(late_rows="none", files=files)
+    native = is_native(plan, plan.queries[0], settings, "bounded")
+    sides = (
+        _over_files(spark, place, plan, query)
+        if kind == "files"
+        else _over_records(spark, place, plan, query, native=native)
+    )
+    taken: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(rounds + 1):
+        for name, run in sides.items():
+            began = time.perf_counter()
+            run(place.folder / f"out-{query}-{name}")
+            taken[name].append(time.perf_counter() - began)
+    _check(place, query, kind, sides)
+    ours, theirs = (statistics.median(taken[name][1:]) for name in ("flowql", "by hand"))
+    return Ratio(query, kind, place.events, native, round(ours, 3), round(theirs, 3), round(ours / theirs, 2))
+
+
+def _over_files(spark: Any, place: Place, plan: Plan, query: str) -> Mapping[str, Run]:
+    source = plan.source("bid")
+    assert source is not None
+
+    def flowql(out: Path) -> None:
+        rows = typed_files(spark, source, TopicFiles("parquet", str(place.bids)))
+        found = lower_query(plan.queries[0], {source.name: rows.where(f"{BAD} IS NULL").drop(BAD)})
+        found.rows.write.mode("overwrite").parquet(str(out))
+
+    def by_hand(out: Path) -> None:
+        spark_jobs.over_columns(query, spark.read.parquet(str(place.bids))).write.mode("overwrite").parquet(str(out))
+
+    return {"flowql": flowql, "by hand": by_hand}
+
+
+def _over_records(spark: Any, place: Place, plan: Plan, query: str, *, native: bool) -> Mapping[str, Run]:
+    compiled: QueryPlan = plan.queries[0]
+    log = EmbeddedLog(place.folder / "log")
+    starts, ends = bounds(log, ["bid"])
+    log.close()
+    bounded = native_bounded if native else exact_bounded
+
+    def flowql(out: Path) -> None:
+        options = ReadOptions(str(place.folder / "log"), ("bid",), starting=starts, ending=ends)
+        partitions = {"bid": PARTITIONS, query: PARTITIONS}
+        rows = bounded(spark, plan, compiled, read_log(spark, options), partitions)
+        rows.write.mode("overwrite").parquet(str(out))
+
+    def by_hand(out: Path) -> None:
+        found = spark_jobs.over_records(query, spark.read.parquet(str(place.records)))
+        found.write.mode("overwrite").parquet(str(out))
+
+    return {"flowql": flowql, "by hand": by_hand}
+
+
+def _check(place: Place, query: str, kind: str, sides: Mapping[str, Run]) -> None:
+    for name in sides:
+        out = place.folder / f"out-{query}-{name}"
+        if kind == "files":
+            message = difference(query, {"bid": rows_of("bid", place.events)}, pq.read_table(out))
+        else:
+            message = _difference_of_records(place, query, pq.read_table(out))
+        if message:
+            raise BenchFailed(f"{name}: {message}")
+
+
+def _difference_of_records(place: Place, query: str, records: pa.Table) -> str:
+    from flowql.bench.oracle import rows_of_json
+    from runtime.spark.shapes import from_ipc
+
+    if "ipc" in records.column_names:
+        sunk = records.filter(pa.compute.equal(records["kind"], "sink"))
+        values: list[pa.Array] = [
+            b.column("value") for data in sunk["ipc"].to_pylist() for b in _batches(from_ipc(data))
+        ]
+    else:
+        values = [chunk for chunk in records["value"].chunks]
+    given = pa.Table.from_batches(list(rows_of_json(query, values)))
+    return difference(query, {"bid": rows_of("bid", place.events)}, given)
+
+
+def _batches(found: Any) -> list[pa.RecordBatch]:
+    return found.to_batches() if isinstance(found, pa.Table) else [found]
+
+
+def main(words: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--queries", default=",".join(spark_jobs.JOBS))
+    parser.add_argument("--events", type=int, default=1_000_000, help="bids")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--input", choices=INPUTS, default="files")
+    parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args(words)
+    with tempfile.TemporaryDirectory(prefix="flowql-bench-") as name:
+        place = Place(Path(name), options.events)
+        place.write(options.input)
+        settings = SparkSettings(master=options.master, memory_bytes=MEMORY_BYTES)
+        spark = open_session(settings, "spark-overhead", place.folder / "spark")
+        try:
+            register(spark)
+            found = []
+            for query in options.queries.split(","):
+                found.append(compare(spark, place, query, options.input, options.rounds))
+                print(_line(found[-1]), flush=True)
+        finally:
+            close_session(spark)
+    if options.json is not None:
+        options.json.write_text(json.dumps([asdict(f) for f in found], indent=1) + "\n")
+    return 0
+
+
+def _line(r: Ratio) -> str:
+    way = "native" if r.native else "exact"
+    return f"{r.query}  {r.input}  {way}: flowql {r.flowql_s:.2f} s, by hand {r.by_hand_s:.2f} s, ratio {r.ratio:.2f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

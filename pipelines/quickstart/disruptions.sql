@@ -1,0 +1,13 @@
+-- Sessions of disruption: flights of an airport that left over an hour late or not at all, no more than an hour apart.
+CREATE TABLE DISRUPTIONS_BY_AIRPORT
+WITH (KAFKA_TOPIC = 'disruptions_by_airport', PRIORITY = 'critical') AS
+SELECT
+  ORIGIN,
+  COUNT(*) AS FLIGHTS,
+  SUM(CASE WHEN DEP_DELAY IS NULL THEN 1 ELSE 0 END) AS CANCELLED,
+  MAX(DEP_DELAY) AS WORST_DELAY
+FROM FLIGHTS
+WINDOW SESSION (1 HOUR, GRACE PERIOD 2 HOURS)
+WHERE DEP_DELAY IS NULL OR DEP_DELAY > 60
+GROUP BY ORIGIN
+EMIT CHANGES;
