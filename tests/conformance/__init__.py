@@ -1,0 +1,1 @@
+"""Conformance: runs case files of SQL statements, input and output records on the production loops."""

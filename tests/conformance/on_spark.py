@@ -1,0 +1,106 @@
+"""Cases on the Spark engine: one session for all of them, each query one bounded run over all of its input."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from compiler.plan.topology import Plan, QueryPlan
+from runtime.log.base import RECORD_SCHEMA
+from runtime.spark.settings import SparkSettings
+from tests.conformance.world import NotSupported, Record, World
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# A case has a few records: what counts is the fixed cost of a job.
+SHARED = SparkSettings(master="local[2]", shuffle_partitions=1, conf={"spark.sql.adaptive.enabled": "false"})
+# The same for a Spark that has nothing else to do; its workers know the functions that only the corpus needs.
+ALONE = replace(
+    SHARED,
+    conf={
+        **SHARED.conf,
+        "spark.default.parallelism": "1",
+        "spark.python.daemon.module": "tests.conformance.spark_workers",
+    },
+)
+TIMEOUT_S = 120  # the first case of a session waits for Java and Python workers to warm up
+
+
+@contextmanager
+def session() -> Iterator[SparkSession]:
+    """A Spark of its own for a run from the command line."""
+    from runtime.spark.session import close_session, open_session
+
+    with tempfile.TemporaryDirectory(prefix="flowql-conformance-") as folder:
+        spark = open_session(ALONE, "conformance", Path(folder))
+        try:
+            yield spark
+        finally:
+            close_session(spark)
+
+
+@dataclass(slots=True)
+class SparkWorld(World):
+    """Runs queries on Spark, natively where the engine would. Only what a run ends in can be compared."""
+
+    spark: SparkSession | None = None
+    ways: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def final(self) -> bool:
+        return True
+
+    def process(self, query: QueryPlan, plan: Plan, feed: list[tuple[str, Record]], sinks: list[str]) -> None:
+        if not feed:
+            return
+        assert self.spark is not None
+        topics: dict[str, list[Record]] = {}
+        for topic, record in feed:
+            topics.setdefault(topic, []).append(record)
+        for topic, records in run_query(self.spark, plan, query, topics, self.ways).items():
+            if topic in sinks:
+                self.add(topic, records)
+
+
+def run_query(
+    spark: SparkSession, plan: Plan, query: QueryPlan, topics: Mapping[str, list[Record]], ways: Counter[str]
+) -> dict[str, list[Record]]:
+    """The records a query writes, by topic, when it is run over these (topics have one partition)."""
+    from runtime.spark.choose import is_native
+    from runtime.spark.errors import SparkUnsupported
+    from runtime.spark.native.query import native_bounded
+    from runtime.spark.shapes import SINK, from_ipc
+    from runtime.spark.stage.exact import exact_bounded
+
+    partitions = dict.fromkeys((s.topic for s in plan.sources), 1) | dict.fromkeys(topics, 1)
+    packed = _packed(spark, topics)
+    try:
+        native = is_native(plan, query, SHARED, "bounded")
+        way = native_bounded if native else exact_bounded
+        rows = way(spark, plan, query, packed, partitions).collect()
+    except SparkUnsupported as error:
+        raise NotSupported(f"{error.node}: {error.reason}") from error
+    ways["native" if native else "exact"] += 1
+    found: dict[str, list[Record]] = {}
+    for row in sorted((r for r in rows if r.kind == SINK), key=lambda r: (r.topic, r.source, r.seq)):
+        found.setdefault(row.topic, []).extend(from_ipc(bytes(row.ipc)).to_pylist())
+    return found
+
+
+def _packed(spark: SparkSession, topics: Mapping[str, list[Record]]) -> DataFrame:
+    """The records of each topic as one PACKED row."""
+    from runtime.spark.shapes import PACKED_DDL, to_ipc
+
+    rows = []
+    for topic, records in topics.items():
+        numbered = [{"offset": n, **record} for n, record in enumerate(records)]
+        rows.append((topic, 0, 0, len(records), to_ipc(pa.RecordBatch.from_pylist(numbered, RECORD_SCHEMA))))
+    return spark.createDataFrame(rows, PACKED_DDL)

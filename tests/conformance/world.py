@@ -1,0 +1,178 @@
+"""One case's world: topics with their records so far, and running a query over them on an instance of its own."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+
+from compiler.plan.logical import Scan, Sink
+from compiler.plan.topology import Plan, QueryPlan, SourceDef
+from runtime.app.driver import Driver
+from runtime.app.instance import Instance
+from runtime.build.inserts import encode_insert
+from runtime.clock import VirtualClock
+from runtime.config import InstanceConfig
+from runtime.errors import RuntimeFailure
+from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, TopicPartition
+from runtime.log.memory import MemoryLog
+from runtime.state.memory import MemoryPhysical
+from tests.conformance.records import decode, decode_key, encode, encode_key
+
+Record = dict[str, Any]  # timestamp, key, value, headers as bytes
+
+
+class QueryFailed(Exception):
+    """A query stopped while it processed its input."""
+
+
+class NotSupported(Exception):
+    """The engine says that it cannot run a query; the text is the reason, without names of the case."""
+
+
+@dataclass(slots=True)
+class Shape:
+    """How a query is run. rows: None feeds and processes one record at a time; else neighbouring
+    records of one topic together, in runs of `rows`.
+
+    changelogs: after half of the input the state is lost and restored from changelogs."""
+
+    rows: int | None = None
+    vector: bool | None = None
+    coalesce: bool = False
+    changelogs: bool = False
+
+
+@dataclass(slots=True)
+class World:
+    """Topics of a case. `named`: topics that the case's inputs name."""
+
+    shape: Shape = field(default_factory=Shape)
+    topics: dict[str, list[Record]] = field(default_factory=dict)
+
+    @property
+    def final(self) -> bool:
+        """Only what a run ends in can be compared: it does not emit every update."""
+        return self.shape.rows is not None
+
+    def add(self, topic: str, records: Iterable[Record]) -> None:
+        self.topics.setdefault(topic, []).extend(records)
+
+    def insert(self, plan: Plan, row: Any) -> None:
+        """INSERT VALUES: written at once, wall clock at 0."""
+        source = plan.source(row.target)
+        assert source is not None
+        self.add(source.topic, encode_insert(source, row, 0).to_pylist())
+
+    def run(self, query: QueryPlan, plan: Plan, inputs: list[tuple[str, Record]]) -> None:
+        """Run a query over all its input; what it writes is added to the topics."""
+        read = topics_of(query, Scan)
+        sinks = topics_of(query, Sink)
+        named = {t for t, _ in inputs}
+        feed = [(t, r) for t, r in inputs if t in read]
+        feed += [(t, r) for t in read if t not in named for r in self.topics.get(t, [])]
+        self.process(query, plan, feed, [t for t in sinks if t not in read])
+
+    def process(self, query: QueryPlan, plan: Plan, feed: list[tuple[str, Record]], sinks: list[str]) -> None:
+        """Run a query over records in this order; what it writes to `sinks` is added to them."""
+        log = MemoryLog()
+        for topic in topics_of(query):
+            log.admin().create_topic(topic, 1)
+        log.supports_redo = not self.shape.changelogs
+        config = InstanceConfig(
+            threads=1,
+            coalesce=self.shape.coalesce,
+            vector=self.shape.vector,
+            rows_per_run=self.shape.rows,
+            changelogs=self.shape.changelogs,
+        )
+        instance = Instance(log, MemoryPhysical(), VirtualClock(), config)
+        driver = Driver(instance)
+        instance.deploy(replace(plan, queries=(query,), inserts=(), sources=_existing(plan, log)))
+        producer = log.producer("case")
+        steps = _steps(feed, one_by_one=self.shape.rows is None)
+        for n, step in enumerate(steps):
+            if self.shape.changelogs and n == len(steps) // 2:
+                instance, driver = _without_state(log, driver, config)
+            producer.begin()
+            for topic, record in step:
+                producer.send(TopicPartition(topic, 0), pa.RecordBatch.from_pylist([record], PRODUCE_SCHEMA))
+            producer.commit()
+            driver.run_until_idle()
+            failed = instance.metrics.query(query.id)
+            if failed.errors:
+                raise QueryFailed(failed.last_error)
+        driver.commit()
+        for topic in sinks:
+            self.add(topic, _read(log, topic))
+
+
+def topics_of(query: QueryPlan, *kinds: type[Scan | Sink]) -> list[str]:
+    """Topics a query reads or writes."""
+    specs = [o.spec for s in query.subtopologies for o in s.operators]
+    return sorted({s.topic for s in specs if isinstance(s, kinds or (Scan, Sink))})  # type: ignore[union-attr]
+
+
+def _existing(plan: Plan, log: MemoryLog) -> tuple[SourceDef, ...]:
+    topics = log.admin().topics()
+    return tuple(s for s in plan.sources if s.topic in topics)
+
+
+def _without_state(log: MemoryLog, driver: Driver, config: InstanceConfig) -> tuple[Instance, Driver]:
+    """The instance again after it has lost its state."""
+    driver.commit()
+    driver.instance.close()
+    instance = Instance(log, MemoryPhysical(), VirtualClock(), config)
+    assert instance.state.restoring(), "nothing is to be restored"
+    driver = Driver(instance)
+    instance.resume()
+    return instance, driver
+
+
+def _steps(feed: list[tuple[str, Record]], *, one_by_one: bool) -> list[list[tuple[str, Record]]]:
+    """What is written before the engine runs again. Neighbouring records of one topic may go together: the order stays."""
+    if one_by_one:
+        return [[f] for f in feed]
+    return [list(group) for _, group in groupby(feed, key=lambda f: f[0])]
+
+
+def _read(log: MemoryLog, topic: str) -> list[Record]:
+    reader = log.reader(TopicPartition(topic, 0), EARLIEST)
+    out: list[Record] = []
+    while (batch := reader.read(100_000, 1 << 30)) is not None:
+        out += batch.records.to_pylist()
+    return out
+
+
+def input_record(record: Record, source: SourceDef | None) -> Record:
+    """An input of a case as bytes."""
+    headers = [{"key": h["KEY"], "value": _bytes(h["VALUE"])} for h in record.get("headers", [])]
+    if source is None:
+        key, value = None, None
+    else:
+        key = encode_key(record, source)
+        value = encode(record.get("value"), source.value_format, source.schema.value)
+    return {"timestamp": record.get("timestamp") or 0, "key": key, "value": value, "headers": headers or None}
+
+
+def output_record(record: Record, source: SourceDef) -> Record:
+    """A record of an output topic in its logical form."""
+    try:
+        key, window = decode_key(record["key"], source)
+        value = decode(record["value"], source.value_format, source.schema.value)
+    except (ValueError, UnicodeDecodeError) as error:
+        raise RuntimeFailure(f"cannot read back {record}: {error}") from error
+    headers = [(h["key"], _text(h["value"])) for h in record["headers"] or []]
+    return {"key": key, "value": value, "timestamp": record["timestamp"], "window": window, "headers": headers}
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()

@@ -1,0 +1,34 @@
+"""The Spark driver that is killed: `python -m tests.crash.spark_workload DIR QUERIES`, streams until DIR/ended exists and all is done.
+
+Says `ready` on stdout when streams run, `done` at the end.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from flowql.deploy.stages import select
+from runtime.spark.engine.instance import SparkInstance
+from runtime.spark.settings import SparkSettings
+from tests.crash.project import compiled
+
+SETTINGS = SparkSettings(master="local[2]", shuffle_partitions=2)
+
+
+def main(folder: Path, queries: list[str]) -> None:
+    instance = SparkInstance(folder / "log", folder / "state", SETTINGS, "flowql")
+    instance.start()
+    instance.deploy(select(compiled(), queries))
+    print("ready", flush=True)
+    while not (folder / "ended").exists() or not instance.catch_up()():
+        if instance.fatal is not None:
+            raise instance.fatal
+        time.sleep(0.05)
+    instance.stop()
+    print("done", flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2].split(",") if sys.argv[2] else [])

@@ -1,0 +1,27 @@
+"""One kill of a real Spark driver (`python -m tests.crash.spark`: all kinds of queries, two kills a round)."""
+
+import random
+
+import pytest
+
+from tests.spark_here import skip_without_spark
+
+pytest.importorskip("pyspark")
+
+from tests.crash.outcome import differences
+from tests.crash.spark import expected_of, killed, portions_of
+
+QUERIES = ["ITEMS"]
+
+
+@pytest.mark.crash
+@pytest.mark.spark
+def test_a_stream_whose_driver_is_killed_gives_what_the_runtime_gives(tmp_path):
+    skip_without_spark()
+    seed = random.randrange(1 << 20)
+    print(f"seed {seed}")
+    portions = portions_of(600, seed)
+    expected = expected_of(tmp_path / "runtime", QUERIES, portions)
+    assert expected.upserted.keys() == {"items"}
+    seen = killed(tmp_path / "spark", QUERIES, portions, random.Random(seed), kills=1)
+    assert not differences(expected, seen), f"seed {seed}"
