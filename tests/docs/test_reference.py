@@ -1,0 +1,35 @@
+"""The generated pages are up to date, and every page can be found from the first one."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGES = sorted(p for p in DOCS.rglob("*.md"))
+
+
+def test_the_page_of_functions_is_up_to_date() -> None:
+    written = (DOCS / "reference" / "functions.md").read_text(encoding="utf-8")
+    page = runpy.run_path(str(DOCS / "reference" / "generate.py"))["page"]
+    assert written == page(), "type  .venv/bin/python docs/reference/generate.py"
+
+
+def links(page: Path) -> list[Path]:
+    """Files that a page links to, within the project; a leading slash stands for its root."""
+    found = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    return [(DOCS.parent / link[1:] if link[0] == "/" else page.parent / link) for link in found if "://" not in link]
+
+
+@pytest.mark.parametrize("page", [*PAGES, DOCS.parent / "README.md"], ids=lambda p: str(p.name))
+def test_links_lead_somewhere(page: Path) -> None:
+    assert not [str(p) for p in links(page) if not p.exists()]
+
+
+def test_every_page_is_linked_from_the_index() -> None:
+    index = DOCS / "README.md"
+    assert index in links(DOCS.parent / "README.md")
+    assert set(PAGES) - {index} <= set(links(index))
