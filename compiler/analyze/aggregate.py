@@ -226,6 +226,8 @@ def _check_source(query: Query, relation: Relation, collected: Collected) -> Non
             "a table has no events",
             help="aggregate the stream instead",
         )
+    if query.window is not None and query.window.time is not None:
+        _check_time(query.window.time, relation)
     if relation.node.schema.window is not None and relation.is_table:
         raise unsupported(
             f"GROUP BY on the windowed table {relation.sources[0].name} is not built yet",
@@ -243,6 +245,22 @@ def _check_source(query: Query, relation: Relation, collected: Collected) -> Non
                 "cannot be undone",
                 why="a row of a table that changes must be taken out of its group again",
             )
+
+
+def _check_time(named: Name, relation: Relation) -> None:
+    """A window is over the time that records have; a source says with TIMESTAMP which column that is."""
+    source = relation.sources[0]
+    column = source.timestamp.column if source.timestamp is not None else None
+    if named.parts[-1] in ("ROWTIME", column):
+        return
+    time = f"the column {column}" if column else "the time of its records, ROWTIME"
+    raise mistake(
+        "FQ2011",
+        f"{named.parts[-1]} is not the time of {source.name}, which is {time}",
+        named.span,
+        "not the source's time",
+        help=f"write {column or 'ROWTIME'}, or WITH (TIMESTAMP='{named.parts[-1]}') at {source.name}",
+    )
 
 
 def _can_undo(call: AggregateCall) -> bool:
@@ -293,10 +311,19 @@ def _window(clause: WindowClause) -> Window:
             clause.span,
             "windows would leave gaps",
         )
+    if clause.kind == "cumulating" and clause.size_ms % advance:
+        raise mistake(
+            "FQ2011",
+            f"SIZE {clause.size_ms} ms of a cumulating window must be a multiple of its step, {advance} ms",
+            clause.span,
+            "the last step would be cut short",
+        )
     return Window(clause.kind, clause.size_ms, advance, clause.grace_ms, clause.retention_ms)
 
 
 def _key_window(window: Window | None) -> KeyWindow | None:
     if window is None:
         return None
-    return KeyWindow("session") if window.kind == "session" else KeyWindow("time", window.size_ms)
+    # Windows of several lengths have both bounds in the key.
+    several = window.kind in ("session", "cumulating")
+    return KeyWindow("session") if several else KeyWindow("time", window.size_ms)

@@ -144,6 +144,11 @@ def _check_keys(statement: CreateSource, schema: Schema, span: Span) -> None:
         raise mistake("FQ2022", f"windowed sources require a key column; {statement.name} has none", span, "no KEY")
 
 
+def _in_other_case(name: str, schema: Schema) -> Field | None:
+    """The column of a name in lower case, where a dialect folds that way: a property's text does not say how it folds."""
+    return schema.get(name.lower()) if all(f.name == f.name.lower() for f in schema) else None
+
+
 def timestamp_of(properties: Properties, schema: Schema, span: Span) -> TimestampSpec | None:
     """The TIMESTAMP property against a schema."""
     if properties.timestamp is None:
@@ -154,7 +159,7 @@ def timestamp_of(properties: Properties, schema: Schema, span: Span) -> Timestam
         return None
     at = properties.span("TIMESTAMP")
     at = at if at != NOWHERE else span
-    found = schema.get(properties.timestamp)
+    found = schema.get(properties.timestamp) or _in_other_case(properties.timestamp, schema)
     if found is None or found.role not in ("key", "value"):
         names = [f.name for f in schema if f.role in ("key", "value")]
         hint = did_you_mean(properties.timestamp, names) or f"columns are {listing(names)}"

@@ -146,7 +146,7 @@ def _join(join: JoinClause) -> str:
 def _window(window: WindowClause) -> str:
     size = f"{window.size_ms} MILLISECONDS"
     parts = [size if window.kind == "session" else f"SIZE {size}"]
-    if window.kind == "hopping" and window.advance_ms is not None:
+    if window.kind in ("hopping", "cumulating") and window.advance_ms is not None:
         parts.append(f"ADVANCE BY {window.advance_ms} MILLISECONDS")
     if window.retention_ms is not None:
         parts.append(f"RETENTION {window.retention_ms} MILLISECONDS")

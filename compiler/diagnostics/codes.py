@@ -99,6 +99,14 @@ CODES: dict[str, CodePage] = {
         "The expression is nested too deeply",
         "Parentheses, calls and types may be nested 50 deep. Split the expression over two streams, or flatten it.",
     ),
+    "FQ1014": CodePage(
+        "A window function without its group",
+        "TUMBLE, HOP, CUMULATE and SESSION in FROM give every row the windows it falls in. A query over them groups by the "
+        "window: GROUP BY names window_start and window_end, beside other columns.",
+        "SELECT k, COUNT(*) AS n FROM TABLE(TUMBLE(TABLE s, DESCRIPTOR(ts), INTERVAL '1' HOUR)) GROUP BY k;",
+        "SELECT k, window_start, COUNT(*) AS n FROM TABLE(TUMBLE(TABLE s, DESCRIPTOR(ts), INTERVAL '1' HOUR)) "
+        "GROUP BY k, window_start, window_end;",
+    ),
     "FQ1901": CodePage(
         "Understood, and not supported yet",
         "The construct is part of the language and FlowQL does not build it yet. This is not a mistake of yours; "

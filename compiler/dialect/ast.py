@@ -137,14 +137,18 @@ class JoinClause:
 
 @dataclass(frozen=True, slots=True)
 class WindowClause:
-    """WINDOW of a grouped query, in ms. For sessions `size_ms` is the gap."""
+    """WINDOW of a grouped query, in ms. For sessions `size_ms` is the gap.
 
-    kind: Literal["tumbling", "hopping", "session"]
+    time: the time column that a window function names; None with a WINDOW clause.
+    """
+
+    kind: Literal["tumbling", "hopping", "cumulating", "session"]
     size_ms: int
     advance_ms: int | None = None
     grace_ms: int | None = None
     retention_ms: int | None = None
     span: Span = field(default=NOWHERE, compare=False)
+    time: Name | None = None
 
 
 @dataclass(frozen=True, slots=True)

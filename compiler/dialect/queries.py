@@ -9,9 +9,17 @@ from compiler.dialect.cursor import Cursor
 from compiler.dialect.expressions import parse_expr, parse_select_expr, parse_value
 from compiler.dialect.numbers import parse_duration
 from compiler.dialect.tokens import Tok
+from compiler.dialect.window_functions import at_window_function, grouped, parse_window_function
 
 JoinKind = Literal["inner", "left", "right", "full"]
 _KINDS: dict[str, JoinKind] = {"LEFT": "left", "RIGHT": "right", "FULL": "full"}
+_WINDOWS: dict[str, Literal["tumbling", "hopping", "cumulating", "session"]] = {
+    "TUMBLING": "tumbling",
+    "HOPPING": "hopping",
+    "CUMULATING": "cumulating",
+    "SESSION": "session",
+}
+_STEPPED = ("HOPPING", "CUMULATING")
 _CLAUSES = ("FROM", "WINDOW", "WHERE", "GROUP", "PARTITION", "HAVING", "EMIT", "LIMIT")
 
 
@@ -27,16 +35,22 @@ def parse_select(cur: Cursor) -> Query:
     if not cur.at_word("FROM"):
         cur.expected("`,` or `FROM` after a select item", words=["FROM"])
     cur.next()
-    source = parse_source(cur)
+    function: WindowClause | None = None
+    if at_window_function(cur):
+        source, function = _windowed_source(cur)
+    else:
+        source = parse_source(cur)
     joins: list[JoinClause] = []
     while _at_join(cur):
         joins.append(parse_join_clause(cur))
     _refuse_other_sources(cur)
-    window = parse_window_clause(cur) if _at_window(cur) else None
+    window = parse_window_clause(cur) if _at_window(cur) else function
     where = parse_expr(cur) if cur.accept_words("WHERE") else None
     group_by = _keys(cur) if cur.accept_words("GROUP", "BY") else ()
     partition_by = _keys(cur) if cur.accept_words("PARTITION", "BY") else ()
     having = parse_expr(cur) if cur.accept_words("HAVING") else None
+    if function is not None:
+        items, group_by = grouped(cur, function, items, group_by, start)
     emit = _emit(cur)
     limit = _limit(cur)
     _check_tail(cur)
@@ -100,6 +114,17 @@ def parse_source(cur: Cursor) -> TableRef:
     elif cur.at_name() and not _at_clause(cur):
         alias = cur.fold(cur.next())
     return TableRef(name, alias, query, cur.span_since(start))
+
+
+def _windowed_source(cur: Cursor) -> tuple[TableRef, WindowClause]:
+    start = cur.peek()
+    name, window = parse_window_function(cur)
+    alias = None
+    if cur.accept_words("AS"):
+        alias = cur.expect_name("an alias")
+    elif cur.at_name() and not _at_clause(cur):
+        alias = cur.fold(cur.next())
+    return TableRef(name, alias, None, cur.span_since(start)), window
 
 
 def _refuse_function(cur: Cursor, name: Tok) -> None:
@@ -175,32 +200,29 @@ def parse_window_clause(cur: Cursor) -> WindowClause:
     """`[WINDOW] TUMBLING (SIZE 1 HOUR, RETENTION 7 DAYS, GRACE PERIOD 5 MINUTES)` and its kin."""
     start = cur.peek()
     cur.accept_words("WINDOW")
-    kinds = ("TUMBLING", "HOPPING", "SESSION")
+    kinds = ("TUMBLING", "HOPPING", "CUMULATING", "SESSION")
     if cur.at_name() and not cur.at_word(*kinds) and cur.at_word(*kinds, ahead=1):
         cur.next()  # ksqlDB lets a window have a name, without a use for it
     if not cur.at_word(*kinds):
-        cur.expected("TUMBLING, HOPPING or SESSION", help="write  WINDOW TUMBLING (SIZE 1 HOUR)", words=kinds)
+        cur.expected(
+            "TUMBLING, HOPPING, CUMULATING or SESSION", help="write  WINDOW TUMBLING (SIZE 1 HOUR)", words=kinds
+        )
     kind = cur.next().upper
     cur.expect_op("(")
     if kind != "SESSION":
         cur.expect_word(
-            "SIZE", help=f"write  WINDOW {kind} (SIZE 1 HOUR{', ADVANCE BY 5 MINUTES' if kind == 'HOPPING' else ''})"
+            "SIZE", help=f"write  WINDOW {kind} (SIZE 1 HOUR{', ADVANCE BY 5 MINUTES' if kind in _STEPPED else ''})"
         )
     size = _positive(cur, "the gap of the session" if kind == "SESSION" else "the size of the window")
     advance: int | None = None
-    if kind == "HOPPING":
-        cur.expect_op(",", help="a hopping window also needs  ADVANCE BY 5 MINUTES")
+    if kind in _STEPPED:
+        cur.expect_op(",", help=f"a {kind.lower()} window also needs  ADVANCE BY 5 MINUTES")
         cur.expect_word("ADVANCE")
         cur.expect_word("BY")
         advance = _positive(cur, "the advance of the window")
     retention, grace = _window_options(cur)
     cur.expect_op(")", label="a comma or `)` goes here")
-    named: dict[str, Literal["tumbling", "hopping", "session"]] = {
-        "TUMBLING": "tumbling",
-        "HOPPING": "hopping",
-        "SESSION": "session",
-    }
-    return WindowClause(named[kind], size, advance, grace, retention, cur.span_since(start))
+    return WindowClause(_WINDOWS[kind], size, advance, grace, retention, cur.span_since(start))
 
 
 def _window_options(cur: Cursor) -> tuple[int | None, int | None]:

@@ -107,7 +107,7 @@ def _named(columns: tuple[NamedExpr, ...]) -> str:
 
 
 def _window(w: Window) -> str:
-    size = f"{w.size_ms} ms" if w.kind != "hopping" else f"{w.size_ms} ms every {w.advance_ms} ms"
+    size = f"{w.size_ms} ms" if w.kind not in ("hopping", "cumulating") else f"{w.size_ms} ms every {w.advance_ms} ms"
     return f"{w.kind} {size}{'' if w.grace_ms is None else f' grace {w.grace_ms} ms'}"
 
 

@@ -110,9 +110,12 @@ class Rekey:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A window of a grouped aggregation. `grace_ms` None means the dialect's default (24 h minus size, at least 0)."""
+    """A window of a grouped aggregation. `grace_ms` None means the dialect's default (24 h minus size, at least 0).
 
-    kind: Literal["tumbling", "hopping", "session"]
+    Cumulating windows start as tumbling ones and end at every multiple of the advance up to their size.
+    """
+
+    kind: Literal["tumbling", "hopping", "cumulating", "session"]
     size_ms: int  # of a session: the gap
     advance_ms: int
     grace_ms: int | None = None

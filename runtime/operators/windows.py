@@ -1,4 +1,4 @@
-"""Grouped aggregation over tumbling and hopping windows."""
+"""Grouped aggregation over tumbling, hopping and cumulating windows."""
 
 from __future__ import annotations
 
@@ -35,6 +35,8 @@ class WindowedAggregateOperator:
     same row come by start, then key. As in ksqlDB the store forgets a window when the newest window is more than the
     retention (size + grace, if none is given) ahead of it: a jump of stream time that closes a window and outruns its
     retention at once loses it; such windows are counted with the late rows.
+
+    A cumulating window is kept under its end minus the size: so it lives as a hopping window of that start does.
     """
 
     def __init__(self, plan: Operator, inputs: Sequence[Operator]) -> None:
@@ -45,12 +47,14 @@ class WindowedAggregateOperator:
         self.size = window.size_ms
         self.advance = window.advance_ms or window.size_ms
         self.grace = grace_of(window)
+        self._cumulates = window.kind == "cumulating"
+        self._first = -self.size if self._cumulates else 0  # no window is kept under less
         self.memory = max(self.size + self.grace, window.retention_ms or 0)
         self.retention = max(self.memory, plan.stores[0].retention_ms or 0)
         self._retract = plan.change == "retract"
         self._fold = Fold(plan, inputs[0].schema)
         self._store = plan.stores[0].name
-        self._partials = Partials.of(self._fold, inputs[0].schema)
+        self._partials = None if self._cumulates else Partials.of(self._fold, inputs[0].schema)
         self.open = OpenWindows(plan.stores[0]) if self.emits_final else None
 
     def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
@@ -75,10 +79,18 @@ class WindowedAggregateOperator:
         return out
 
     def starts(self, rowtime: int) -> range:
-        """Starts of the windows a row falls in, rising; none before the epoch."""
+        """What the windows a row falls in are kept under, rising: their starts, none before the epoch."""
+        if self._cumulates:
+            shortest = rowtime - rowtime % self.advance + self.advance - self.size
+            return range(shortest, rowtime - rowtime % self.size + 1, self.advance)
         last = rowtime - rowtime % self.advance
         first = max(0, rowtime - self.size + self.advance)
         return range(first - first % self.advance, last + 1, self.advance)
+
+    def bounds(self, start: int) -> tuple[int, int]:
+        """Start and end of the window that is kept under `start`."""
+        end = start + self.size
+        return (end - 1) // self.size * self.size if self._cumulates else start, end
 
     def _rows(self, batch: Batch, run: RunContext, store: Store) -> tuple[Ints, Ints, Batch | None]:
         fold, all_rows = self._fold, batch.rows()
@@ -118,7 +130,7 @@ class WindowedAggregateOperator:
             written[key] = None
             if self.open is not None:
                 continue
-            bounds = (start, start + self.size)
+            bounds = self.bounds(start)
             before = None
             if group is not None:
                 before = fold.row(key[:-1], accs, bounds) if self._retract else KNOWN
@@ -130,8 +142,8 @@ class WindowedAggregateOperator:
         return changes
 
     def _closed_before(self, began: int) -> int:
-        """The last start of a window that was closed when stream time was at `began`; -1 if none was."""
-        return began - self.size - self.grace if began != NO_TIME else -1
+        """The last start of a window that was closed when stream time was at `began`; below all if none was."""
+        return began - self.size - self.grace if began != NO_TIME else self._first - 1
 
     def _closed(
         self, windows: OpenWindows, store: Store, began: int, times: Ints, seqs: Ints, run: RunContext
@@ -145,7 +157,7 @@ class WindowedAggregateOperator:
         life = self.size + self.grace
         known = self._closed_before(began)
         now = int(times[-1]) - life
-        if now < 0 or now // self.advance == max(known, -1) // self.advance:
+        if now < self._first or now // self.advance == max(known, self._first - 1) // self.advance:
             return None
         closing: list[tuple[int, int, Key, Value]] = []
         lost = 0
@@ -164,7 +176,7 @@ class WindowedAggregateOperator:
         closing.sort(key=lambda c: c[:2])  # stable: by key within
         out = Emitter(self.plan.schema)
         for row, start, key, value in closing:
-            made = self._fold.row(key[:-1], value[:-1], (start, start + self.size))
+            made = self._fold.row(key[:-1], value[:-1], self.bounds(start))
             out.add(made, value[-1], INSERT, int(seqs[row]))
         return out.batch()
 

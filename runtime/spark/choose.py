@@ -216,6 +216,8 @@ class _Rules:
             return ""
         if spec.window.kind == "session":
             return "sessions merge as ksqlDB's do, by the runtime's operator"
+        if spec.window.kind == "cumulating":
+            return "cumulating windows are kept by the runtime's operator"
         if spec.emit_final:
             return "windows close by the stream time of their own partition"
         if self.settings.late_rows != "none":

@@ -126,7 +126,6 @@ def test_standard_subquery_and_ksql_without() -> None:
         "SELECT DISTINCT a FROM s",
         "SELECT a FROM s UNION ALL SELECT a FROM r",
         "SELECT a FROM s ORDER BY a",
-        "SELECT a FROM TUMBLE(s, ts, INTERVAL '1' HOUR)",
         "SELECT a FROM s JOIN r FOR SYSTEM_TIME AS OF s.ts ON s.a = r.a",
         "SELECT a FROM s GROUP BY GROUPING SETS ((a), (b))",
         "SELECT a FROM s CROSS JOIN r",

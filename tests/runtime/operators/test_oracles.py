@@ -78,6 +78,27 @@ def test_windows_without_late_rows(window, final, vector):
     assert given_rows == {r[:3]: (*r[:4], int(r[4])) for r in expected}
 
 
+@pytest.mark.parametrize("final", [True, False])
+def test_cumulating_windows_without_late_rows(final):
+    window = Window("cumulating", 120, 40, 60, 9_000)
+    keys, values, times = _records(3, 3_000, 50)
+    times -= 9_950  # so that the first windows begin with the epoch
+    task = Task(*aggregate(S, "COUNT SUM:v", window=window, final=final), coalesce=True)
+    out = _feed(task, keys, values, times, 700)
+    assert task.late == 0
+    records = pa.table({"k": keys, "v": values, "t": times})
+    closed = f"AND e + {window.grace_ms} <= {times.max()}" if final else ""
+    expected = _sql(
+        f"""SELECT k, t - t % 120 AS s, e, count(*), sum(v) FROM
+            (SELECT *, unnest([40, 80, 120]) + t - t % 120 AS e FROM records) WHERE e > t {closed} GROUP BY k, s, e""",
+        records=records,
+    )
+    given_rows = {r[:3]: r for _, r, _ in out}
+    if final:
+        assert len(given_rows) == len(out), "a window is given once"
+    assert given_rows == {r[:3]: (*r[:4], int(r[4])) for r in expected}
+
+
 def _closed(window: Window, times: Any) -> str:
     return f"AND s + {window.size_ms + (window.grace_ms or 0)} <= {times.max()}"
 

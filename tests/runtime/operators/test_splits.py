@@ -28,6 +28,8 @@ WINDOWED = st.sampled_from(
         (Window("tumbling", 8, 8, grace_ms=3, retention_ms=99), True),
         (Window("hopping", 9, 4, grace_ms=2), True),
         (Window("hopping", 9, 4, grace_ms=0), False),
+        (Window("cumulating", 9, 3, grace_ms=2), False),
+        (Window("cumulating", 9, 3, grace_ms=2), True),
         (Window("session", 4, 0, grace_ms=5), False),
         (Window("session", 4, 0, grace_ms=5), True),
     ]
