@@ -27,6 +27,7 @@ class Output(Enum):
     JSON = "json"
     CSV = "csv"
     ARROW = "arrow"
+    PARQUET = "parquet"
 
 
 ProjectOption = Annotated[

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import csv
-import io
 import json
 import math
 import os
@@ -16,15 +15,13 @@ import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any
-
-import pyarrow as pa
+from typing import Any, TextIO
 
 from compiler.diagnostics.diagnostic import Diagnostic
 from compiler.diagnostics.render import render
+from flowql.cli.aligned import NULL, numeric, table_lines
 
 _EMPTY = "(none)"
-_WIDTH = 10_000
 
 
 def note(text: str) -> None:
@@ -62,27 +59,36 @@ def print_text(text: str) -> None:
 
 def print_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, output: str = "table") -> None:
     """Rows on stdout as `table`, `json` (an array of objects) or `csv`."""
-    if output == "json":
-        print_json([{c: json_value(v) for c, v in zip(columns, row, strict=True)} for row in rows])
+    if output == "table":
+        rows = list(rows)
+        if not rows:
+            note(_EMPTY)
+        right = [numeric(column) for column in zip(*rows, strict=True)] if rows else None
+        write_lines(sys.stdout, table_lines(columns, ([plain(v) for v in row] for row in rows), right))
     elif output == "csv":
-        buffer = io.StringIO()
-        writer = csv.writer(buffer, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows([_plain(v, "") for v in row] for row in rows)
-        sys.stdout.write(buffer.getvalue())
+        write_csv(sys.stdout, columns, rows)
     else:
-        _print_table(columns, list(rows))
+        print_json([{c: json_value(v) for c, v in zip(columns, row, strict=True)} for row in rows])
 
 
-def print_arrow(table: pa.Table, *, output: str = "table") -> None:
-    """An Arrow table on stdout; `arrow` is an IPC stream."""
-    if output == "arrow":
-        with pa.ipc.new_stream(sys.stdout.buffer, table.schema) as writer:
-            writer.write_table(table)
-        sys.stdout.buffer.flush()
-        return
-    columns = [column.to_pylist() for column in table.columns]
-    print_rows(table.column_names, list(zip(*columns, strict=True)) if columns else [], output=output)
+def write_lines(file: TextIO, lines: Iterable[str]) -> None:
+    file.writelines(f"{line}\n" for line in lines)
+
+
+def write_csv(file: TextIO, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([plain(v, "") for v in row] for row in rows)
+
+
+def write_json(file: TextIO, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """An array of objects, one per line, written as the rows come."""
+    before = "["
+    for row in rows:
+        values = {c: json_value(v) for c, v in zip(columns, row, strict=True)}
+        file.write(f"{before}\n {json.dumps(values, ensure_ascii=False, default=json_value, allow_nan=False)}")
+        before = ","
+    file.write("[]\n" if before == "[" else "\n]\n")
 
 
 def json_value(value: Any) -> Any:
@@ -114,26 +120,8 @@ def json_value(value: Any) -> Any:
     return value
 
 
-def _print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    from rich.console import Console  # 0.05 s that documents and Arrow do without
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, show_edge=False, header_style="bold")
-    for i, name in enumerate(columns):
-        numbers = any(isinstance(r[i], (int, float, Decimal)) and not isinstance(r[i], bool) for r in rows)
-        table.add_column(name, justify="right" if numbers else "left", no_wrap=True)
-    for row in rows:
-        table.add_row(*(_plain(v, "null") for v in row))
-    text = io.StringIO()
-    # As wide as it is: cut off or folded, a value could be neither read nor copied; the terminal breaks long lines.
-    wide = Console(file=text, markup=False, highlight=False, width=_WIDTH, color_system=None)
-    wide.print(table)
-    sys.stdout.write("\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n")
-    if not rows:
-        note(_EMPTY)
-
-
-def _plain(value: Any, null: str) -> str:
+def plain(value: Any, null: str = NULL) -> str:
+    """A value as tables and CSV show it."""
     if value is None:
         return null
     shown = json_value(value)

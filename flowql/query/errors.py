@@ -10,6 +10,7 @@ UNKNOWN = "FQ5103"  # no such table, stream or store
 BUSY = "FQ5104"
 NOTHING = "FQ5105"  # nothing was ever deployed here
 
+SEQUENCE = b"flowql.sequence"  # in the metadata of an answer: the number of the commit it is about
 APART = b"flowql.apart"  # in the metadata of an answer: why its relations are not at one place of their input
 
 

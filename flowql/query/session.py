@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from compiler.diagnostics.suggest import did_you_mean
+from flowql.query.answer import Answer
 from flowql.query.committed import Commit, Take
-from flowql.query.errors import APART, BUSY, INVALID, REFUSED, UNKNOWN, QueryError
-from flowql.query.relations import Relation, TopicRelation, arrow_schema
+from flowql.query.errors import APART, BUSY, INVALID, REFUSED, SEQUENCE, UNKNOWN, QueryError
+from flowql.query.relations import CHUNK_ROWS, Relation, TopicRelation, arrow_schema
 from flowql.query.statement import Statement, first_line, parse
 
-SEQUENCE = b"flowql.sequence"
 SETTLE_S = 5.0  # how long to look for a moment at which log and state are at the same commit
 _SETTLE_STEP_S = 0.002
 _INT64 = pa.int64()
@@ -29,25 +29,41 @@ _LOCKS = (
 
 
 def evaluate(sql: str, take: Take) -> pa.Table:
-    """The answer; the number of the commit it is about is in the schema's metadata under SEQUENCE; if its
-    relations are not at one place of their input, the reason is under APART.
+    """The whole answer at once; see `answer`."""
+    return answer(sql, take).table()
 
-    Blocks for as long as DuckDB computes, in one thread, holding nothing the engine waits for. Raises QueryError.
-    take: gives a commit; its snapshot is closed here.
+
+def answer(sql: str, take: Take) -> Answer:
+    """The answer, computed as it is taken, in the thread that takes it; nothing is held that the engine waits for.
+
+    Raises QueryError, most often before the first piece. take: gives a commit; its snapshot is closed here.
     """
+    pieces = _pieces(sql, take)
+    schema = next(pieces)
+    assert isinstance(schema, pa.Schema)
+    return Answer(schema, pieces)
+
+
+def _pieces(sql: str, take: Take) -> Generator[pa.Schema | pa.RecordBatch]:
+    """The schema, then the rows; the first of them are computed before the schema is given, as most mistakes show there."""
     connection = duckdb.connect(":memory:", config={"threads": "1"})
     try:
         statement = parse(sql, connection)
         commit, relations = _bind(statement, take)
         try:
             _load(connection, statement, relations, commit)
-            return _answer(connection, statement.sql, commit)
         finally:
             commit.snapshot.close()
+        schema, batches = _result(connection, statement.sql, commit)
+        first = next(batches, None)
+        yield schema
+        if first is not None:
+            yield first
+            yield from batches
     except duckdb.PermissionException as error:
         title = f"files, the network and extensions are out of reach of a question ({first_line(error)})"
         raise QueryError(title, code=REFUSED, help="import data with:  flowql topic import") from error
-    except duckdb.Error as error:
+    except (duckdb.Error, OSError) as error:  # Arrow's reader gives what DuckDB says as an OSError
         raise QueryError(first_line(error), code=INVALID) from error
     finally:
         connection.close()
@@ -114,18 +130,28 @@ def _load(
             connection.register(name, arrow_schema(make().schema).empty_table())
 
 
-def _answer(connection: duckdb.DuckDBPyConnection, sql: str, commit: Commit) -> pa.Table:
+def _result(
+    connection: duckdb.DuckDBPyConnection, sql: str, commit: Commit
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     relation = connection.sql(sql)
     if relation is None:
         raise QueryError("this statement gives no rows", code=INVALID)
-    kinds = [str(t) for t in relation.types]
-    table = relation.to_arrow_table()
-    columns = [_whole(c) if k == "HUGEINT" else c for c, k in zip(table.columns, kinds, strict=True)]
-    fields = [pa.field(n, c.type) for n, c in zip(_unique(table.column_names), columns, strict=True)]
     metadata = {SEQUENCE: str(commit.snapshot.sequence).encode()}
     if commit.apart:
         metadata[APART] = commit.apart.encode()
-    return pa.table(columns, schema=pa.schema(fields, metadata))
+    kinds = [str(t) for t in relation.types]
+    if "HUGEINT" not in kinds:
+        reader = relation.to_arrow_reader(CHUNK_ROWS)
+        schema = _named(reader.schema.types, reader.schema.names, metadata)
+        return schema, (pa.RecordBatch.from_arrays(b.columns, schema=schema) for b in reader)
+    table = relation.to_arrow_table()  # whether all of a column fits is known when all of it is here
+    columns = [_whole(c) if k == "HUGEINT" else c for c, k in zip(table.columns, kinds, strict=True)]
+    schema = _named([c.type for c in columns], table.column_names, metadata)
+    return schema, iter(pa.table(columns, schema=schema).to_batches(CHUNK_ROWS))
+
+
+def _named(types: Sequence[pa.DataType], names: Sequence[str], metadata: Mapping[bytes, bytes]) -> pa.Schema:
+    return pa.schema([pa.field(n, t) for n, t in zip(_unique(names), types, strict=True)], metadata)
 
 
 def _whole(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -136,7 +162,7 @@ def _whole(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return column
 
 
-def _unique(names: list[str]) -> list[str]:
+def _unique(names: Sequence[str]) -> list[str]:
     """Column names that differ, so that a row can be an object."""
     found: list[str] = []
     for name in names:

@@ -7,18 +7,17 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import pyarrow as pa
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from compiler.plan import codec
 from flowql.errors import CommandError, RuntimeFailure
 from flowql.server.service import Service
+from flowql.server.streaming import ARROW, encode
 
-ARROW = "application/vnd.apache.arrow.stream"
 REFUSED, FAILED = 403, 400
 INTERNAL = "FQ5000"
 Handler = Callable[[Request], Awaitable[Response]]
@@ -47,7 +46,8 @@ def make_app(service: Service, token: str, request_stop: Callable[[], None]) -> 
 
     async def query(request: Request) -> Response:
         sql = (await request.body()).decode()
-        return Response(await run_in_threadpool(lambda: _stream(service.query(sql))), media_type=ARROW)
+        answer = await run_in_threadpool(lambda: service.query(sql))
+        return StreamingResponse(encode(answer), media_type=ARROW)
 
     async def stop(_: Request) -> Response:
         request_stop()
@@ -90,10 +90,3 @@ def _guarded(handler: Handler, token: str) -> Handler:
 def _failure(code: str, title: str, help_: str, status: int) -> Response:
     body: dict[str, Any] = {"code": code, "title": title, "help": help_}
     return JSONResponse(body, status)
-
-
-def _stream(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue().to_pybytes()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ import pyarrow as pa
 from compiler.plan import codec
 from compiler.plan.topology import Plan
 from flowql.errors import CommandError
+from flowql.query.answer import Answer
 from flowql.query.errors import QueryError
 from flowql.server.address import Address, is_alive, read_address
+from flowql.server.streaming import decode
 
 CONNECT_S, ANSWER_S = 2.0, 600.0  # a deployment waits for a commit, a question for its answer
 LOST = "FQ5302"
@@ -68,7 +71,20 @@ class Client:
         return found
 
     def query(self, sql: str) -> pa.Table:
-        return pa.ipc.open_stream(self._call("POST", "/query", content=sql.encode()).content).read_all()
+        """The whole answer at once."""
+        with self.answer(sql) as answer:
+            return answer.table()
+
+    @contextmanager
+    def answer(self, sql: str) -> Iterator[Answer]:
+        """The answer, as far as it is taken."""
+        try:
+            with self._http.stream("POST", "/query", content=sql.encode()) as response:
+                if not response.is_success:
+                    response.read()
+                yield decode(_checked(response, "/query").iter_bytes())
+        except httpx.HTTPError as error:
+            raise self._lost(error) from error
 
     def stop(self, timeout_s: float = 60.0) -> None:
         """Ask it to commit and end, and wait until its process is gone."""
@@ -84,10 +100,18 @@ class Client:
         try:
             response = self._http.request(method, path, **content)
         except httpx.HTTPError as error:
-            title = f"process {self.address.pid} does not answer: {type(error).__name__} {error}".rstrip()
-            raise CommandError(title, code=LOST, help="flowql status") from error
-        if response.is_success:
-            return response
-        body = response.json()
-        kind = QueryError if path == "/query" else CommandError
-        raise kind(body["title"], code=body["code"], help=body["help"])
+            raise self._lost(error) from error
+        return _checked(response, path)
+
+    def _lost(self, error: httpx.HTTPError) -> CommandError:
+        title = f"process {self.address.pid} does not answer: {type(error).__name__} {error}".rstrip()
+        return CommandError(title, code=LOST, help="flowql status")
+
+
+def _checked(response: httpx.Response, path: str) -> httpx.Response:
+    """CommandError with what the instance says when it refuses."""
+    if response.is_success:
+        return response
+    body = response.json()
+    kind = QueryError if path == "/query" else CommandError
+    raise kind(body["title"], code=body["code"], help=body["help"])

@@ -6,11 +6,10 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-import pyarrow as pa
-
 from compiler.plan.topology import Plan
 from flowql.deploy.stages import decide
-from flowql.query.session import evaluate
+from flowql.query.answer import Answer
+from flowql.query.session import answer
 from flowql.server.engine import Engine
 
 
@@ -46,5 +45,6 @@ class Service:
                 assert sorted(map(str, made)) == sorted(map(str, expected)), "what was shown is what was done"
             return deployment.to_data(applied=not dry_run)
 
-    def query(self, sql: str) -> pa.Table:
-        return evaluate(sql, self._engine.take)
+    def query(self, sql: str) -> Answer:
+        """Close it, or take all of it."""
+        return answer(sql, self._engine.take)

@@ -11,7 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from flowql.cli.render import json_value, print_arrow, print_rows
+from flowql.cli.options import Output
+from flowql.cli.render import json_value, print_rows
+from flowql.cli.results import write_answer
+from flowql.query.answer import Answer
 
 
 @pytest.mark.parametrize(
@@ -44,6 +47,11 @@ def table() -> pa.Table:
     )
 
 
+def print_arrow(table: pa.Table, *, output: str) -> None:
+    """In pieces of one row, as answers come."""
+    write_answer(Answer(table.schema, (b for b in table.to_batches(1))), Output(output))
+
+
 def test_rows_as_json_are_one_array_of_objects(capsys: pytest.CaptureFixture[str]) -> None:
     print_arrow(table(), output="json")
     assert json.loads(capsys.readouterr().out) == [
@@ -64,7 +72,7 @@ def test_rows_as_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.splitlines() == [
         "   N  Amount  at                        s",
         "   1    1.50  2026-01-01T00:00:00.000Z  x, y",
-        "null   -2.00  null                      [bold]",
+        "NULL   -2.00  NULL                      [bold]",
     ]
 
 

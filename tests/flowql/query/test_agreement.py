@@ -41,10 +41,10 @@ def test_tables_and_streams_of_one_input_agree_and_an_answer_says_when_not() -> 
     for _ in range(10):
         world.driver.round()
     world.driver.commit()
-    answer = service.query(SUMS)
+    answer = service.query(SUMS).table()
     assert answer.to_pylist() == [{"a": 40, "b": 20, "c": 40}]
     assert b"did not come together" in answer.schema.metadata[APART]
     instance.manager.resume("CTAS_B")
-    answer = service.query(SUMS)
+    answer = service.query(SUMS).table()
     assert answer.to_pylist() == [{"a": 40, "b": 40, "c": 40}]
     assert APART not in answer.schema.metadata

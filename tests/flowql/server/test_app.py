@@ -72,6 +72,15 @@ def test_mistakes_reach_who_asked(client: Client) -> None:
     assert client.status()["queries"] == []
 
 
+def test_a_mistake_late_in_a_long_answer_reaches_who_asked(host: Host, client: Client) -> None:
+    client.deploy(plan_of(SQL), prune=False)
+    text = "SELECT CAST(CASE WHEN i = 150000 THEN 'x' ELSE '1' END AS INT) AS v FROM range(200000) t(i)"
+    with client.answer(text) as answer:
+        assert next(answer.batches).num_rows > 0
+        with pytest.raises(QueryError, match="Could not convert string 'x'"):
+            list(answer.batches)
+
+
 def test_nobody_without_the_token(client: Client) -> None:
     base = f"http://127.0.0.1:{client.address.port}"
     for headers in ({}, {"Authorization": "Bearer nope"}):

@@ -1,0 +1,27 @@
+"""Rows on their way to who asked. Light: who only passes them on loads no engine."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Rows in pieces, to be taken once; `close` when no more of them are wanted.
+
+    The schema's metadata has the number of the commit it is about under SEQUENCE (`flowql.query.errors`); if its relations are
+    not at one place of their input, the reason is under APART.
+    """
+
+    schema: pa.Schema
+    batches: Generator[pa.RecordBatch]
+
+    def close(self) -> None:
+        self.batches.close()
+
+    def table(self) -> pa.Table:
+        """All of it at once."""
+        return pa.Table.from_batches(list(self.batches), self.schema)

@@ -1,0 +1,98 @@
+"""Answers on their way: an Arrow stream whose end may say that it broke off, and why."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from flowql.errors import CommandError
+from flowql.query.answer import Answer
+from flowql.query.errors import QueryError
+
+ARROW = "application/vnd.apache.arrow.stream"
+_BROKE = b"flowql.error"  # on an empty last batch: code, title and help of what came up on the way
+
+
+class _Written(io.RawIOBase):
+    """What a writer has written since it was last taken."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._parts.append(bytes(data))
+        return len(self._parts[-1])
+
+    def take(self) -> bytes:
+        data = b"".join(self._parts)
+        self._parts.clear()
+        return data
+
+
+def encode(answer: Answer) -> Iterator[bytes]:
+    """The answer as an Arrow stream, piece by piece."""
+    out = _Written()
+    try:
+        with pa.ipc.new_stream(out, answer.schema) as writer:
+            try:
+                for batch in answer.batches:
+                    writer.write_batch(batch)
+                    yield out.take()
+            except CommandError as error:
+                said = json.dumps({"code": error.code, "title": error.title, "help": error.help})
+                nothing = answer.schema.empty_table().to_batches() or [_no_rows(answer.schema)]
+                writer.write_batch(nothing[0], custom_metadata={_BROKE: said.encode()})
+        yield out.take()
+    finally:
+        answer.close()
+
+
+def decode(parts: Iterator[bytes]) -> Answer:
+    """The other way round. Raises QueryError where the answer broke off."""
+    reader = pa.ipc.open_stream(io.BufferedReader(_Readable(parts)))
+    return Answer(reader.schema, _batches(reader))
+
+
+def _batches(reader: pa.RecordBatchStreamReader) -> Generator[pa.RecordBatch]:
+    while True:
+        try:
+            batch, metadata = reader.read_next_batch_with_custom_metadata()
+        except StopIteration:
+            return
+        if metadata is not None and _BROKE in metadata:
+            error = json.loads(metadata[_BROKE])
+            raise QueryError(error["title"], code=error["code"], help=error["help"])
+        yield batch
+
+
+def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
+
+
+class _Readable(io.RawIOBase):
+    """Pieces of bytes as a file."""
+
+    def __init__(self, parts: Iterator[bytes]) -> None:
+        self._parts, self._left = parts, b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, target: Any) -> int:
+        while not self._left:
+            part = next(self._parts, None)
+            if part is None:
+                return 0
+            self._left = part
+        view = memoryview(target)
+        n = min(len(view), len(self._left))
+        view[:n] = self._left[:n]
+        self._left = self._left[n:]
+        return n
