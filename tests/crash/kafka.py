@@ -24,7 +24,7 @@ from flowql.deploy.engine import open_on
 from flowql.kafka.broker import Broker
 from runtime.app.progress import caught_up, source_ends
 from runtime.config import InstanceConfig
-from runtime.errors import LogUnavailable
+from runtime.errors import Fenced, LogUnavailable, TransactionAborted
 from runtime.log.base import Log
 from runtime.log.kafka.connection import Connection
 from runtime.log.kafka.log import KafkaLog
@@ -171,7 +171,11 @@ def _said(child: subprocess.Popen[str]) -> str:
 
 @contextmanager
 def _appending(log: Log) -> Iterator[Callable[[list], None]]:
-    """Transactions from outside; one that fails is made again, unless it turns out to be there."""
+    """Transactions from outside; one that fails is made again, unless it turns out to be there.
+
+    Nobody else writes as `source`: if it is fenced, a broker was slow. It aborts what takes longer than the timeout, and a request
+    for an epoch that the client has sent twice may count twice.
+    """
     producer, sequence = log.producer("source"), log.last_sequence("source")
 
     def append(parts: list) -> None:
@@ -185,7 +189,7 @@ def _appending(log: Log) -> Iterator[Callable[[list], None]]:
                 producer.commit()
                 sequence += 1
                 return
-            except LogUnavailable:
+            except (LogUnavailable, TransactionAborted, Fenced):
                 producer = _again(log, limit)
                 if log.last_sequence("source") == sequence + 1:
                     sequence += 1

@@ -80,6 +80,7 @@ class KafkaProducer:
         try:
             self._repeat(self._client.init_transactions, INIT_S)
         except KafkaException as error:
+            self.close()  # or it would go on asking for an epoch, and fence the next one
             raise errors.failure(errors.of(error), f"producer {transactional_id} cannot start") from error
         self._sequence = committed_sequence(groups, transactional_id, counter)
 
