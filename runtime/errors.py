@@ -12,6 +12,7 @@
         LogDenied         brokers do not let us
         RecordRefused     a record that the log will never take; nothing of its transaction is visible
         TransactionAborted  nothing of the transaction is visible; a new producer may try the same again
+        StaleMember       the proof of membership in a group does not count (any more)
       StateError          state and log do not fit together
       PlanUnsupported     the plan holds what this runtime does not make
       BadRecord           one record cannot be read (goes to dead letters)
@@ -97,6 +98,13 @@ class TransactionAborted(LogError):
     """The transaction left no trace; its producer is of no more use."""
 
     code = "FQ4044"
+    retriable = True
+
+
+class StaleMember(LogError):
+    """The proof of membership in a group does not count (any more); the transaction left no trace."""
+
+    code = "FQ4045"
     retriable = True
 
 

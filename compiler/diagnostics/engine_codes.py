@@ -113,4 +113,10 @@ ENGINE_CODES: dict[str, CodePage] = {
         "A transaction was aborted",
         "Brokers could not finish it, and nothing of it is visible. The same is tried again.",
     ),
+    "FQ4045": CodePage(
+        "The group has changed",
+        "An instance tried to commit as a member of its group, and the group has moved on: others joined or left, or the instance "
+        "was silent for too long and its partitions went to others. Nothing of the commit is visible. The instance commits again, "
+        "or gives up what it lost and goes on with what it is assigned.",
+    ),
 }

@@ -5,9 +5,10 @@ Records travel as Arrow batches. Offsets of a partition rise but may have gaps. 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
@@ -82,6 +83,45 @@ class Position:
     metadata: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class GroupMetadata:
+    """Proof that a consumer is member of a group, as of one moment: a value that any thread may hold.
+
+    A transaction that moves positions of the group carries it (`Producer.send_positions`). It is stale when the member's epoch has
+    gone on, and worthless when the group has given the member up. token: opaque, the log's own.
+    """
+
+    group: str
+    member: str
+    token: bytes = b""
+
+
+class GroupChange(Enum):
+    """What happened to a member of a group.
+
+    ASSIGN: these partitions are owned in addition. Nothing of them is read before `Consumer.assign` names them.
+    REVOKE: these are to be given up in order. They stay owned, and positions of them may be committed, until
+    `acknowledge_revoke`; nobody else gets them before.
+    LOST: the group has given this member up, all its partitions may have other owners already. Nothing of them may be committed
+    any more. The consumer joins anew by itself, so ASSIGN follows. A REVOKE that was not acknowledged is void.
+    EPOCH: nothing changed but the proof; the older one is stale. partitions is empty.
+    """
+
+    ASSIGN = "assign"
+    REVOKE = "revoke"
+    LOST = "lost"
+    EPOCH = "epoch"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEvent:
+    """One change, in the order in which they happened. partitions: sorted. metadata: from this moment on."""
+
+    change: GroupChange
+    partitions: tuple[TopicPartition, ...]
+    metadata: GroupMetadata
+
+
 class Admin(Protocol):
     """Topic management. Calls block briefly; never made by a processing thread."""
 
@@ -107,7 +147,21 @@ class Admin(Protocol):
         """The same without waiting for the answer."""
         ...
 
+    def written_offset(self, tp: TopicPartition) -> int:
+        """The offset after the last record, those of open transactions included: who waits until a read position is there has
+        seen everything that was committed before it asked. Raises TopicMissing, LogUnavailable.
+        """
+        ...
+
     def committed(self, group: str) -> dict[TopicPartition, Position]: ...
+
+    def stable_positions(self, group: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, Position]:
+        """Committed positions of these partitions, as stable ones: of no transaction it is open whether it moves them.
+
+        Partitions without a position are left out. Raises LogUnavailable (retriable: ask again) while a transaction that moves
+        one of them is not finished, or brokers do not answer; never waits long for either.
+        """
+        ...
 
 
 class Reader(Protocol):
@@ -128,10 +182,40 @@ class Reader(Protocol):
 
 
 class Consumer(Protocol):
-    """A client that reads many partitions. Owned by one background thread; no other thread calls it."""
+    """A client that reads many partitions. Owned by one background thread; no other thread calls it.
+
+    Without `subscribe` it reads whatever it is told to. With it, it is a member of a group and reads of what it owns.
+    """
+
+    def subscribe(self, group: str, topics: Sequence[str], serve: Callable[[], None]) -> None:
+        """Become a dynamic member of `group` that reads `topics`, or change the topics. Does not wait for partitions: they
+        come as events. Topics that do not exist (yet) are left out until they do.
+
+        Partitions with one number of co-partitioned topics (equal partition counts, equal subscriptions of all members) come to
+        the same member (`range`); while members' subscriptions differ, they may not.
+
+        serve: `poll` may have to wait inside until a REVOKE is acknowledged (Kafka's callbacks). It then calls `serve` again and
+        again, which must hand on `group_events` and carry out what the owner's thread was asked meanwhile, but never call
+        `poll`. Raises LogError for another group than before, LogDenied; errors of brokers later come from `poll`.
+        """
+        ...
+
+    def group_events(self) -> list[GroupEvent]:
+        """What happened in the group since the last call, in order; [] without `subscribe`. Does not block."""
+        ...
+
+    def acknowledge_revoke(self) -> None:
+        """The partitions of the oldest open REVOKE are given up: what was to be committed of them is. Of no effect if none is
+        open (it was void).
+        """
+        ...
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Read exactly these partitions from these offsets (EARLIEST/LATEST allowed); others are dropped."""
+        """Read exactly these partitions from these offsets (EARLIEST/LATEST allowed); others are dropped.
+
+        A member reads those of them that it owns at this moment, and leaves out the others without an error: they may just have
+        been lost. What it owns and is not named is not read.
+        """
         ...
 
     def seek(self, tp: TopicPartition, offset: int) -> None: ...
@@ -143,19 +227,25 @@ class Consumer(Protocol):
     def poll(self, max_records: int, max_bytes: int) -> list[RawBatch]:
         """What is there now of the assigned, unpaused partitions, round-robin; [] if nothing. Does not block.
 
-        A LogError names the partition that cannot be read; nothing that was read of others is lost with it.
+        A LogError names the partition that cannot be read; nothing that was read of others is lost with it. Keeps a membership
+        alive: a member that is not polled for minutes is given up. Partitions of an open REVOKE are not read.
         """
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Give everything back. A member leaves its group at once and gets no more events."""
+        ...
 
 
 class Producer(Protocol):
     """A transactional producer. All calls come from one thread at a time.
 
-    begin -> send* -> send_positions? -> attach_redo? -> commit | abort. Nothing is visible before commit returns;
+    begin -> send* -> send_positions* -> attach_redo? -> commit | abort. Nothing is visible before commit returns;
     after commit everything is, at once. An exception from commit that is not LogFull leaves the outcome unknown, or the
     producer of no more use: the caller discards this producer, makes a new one with the same id and asks `Log.last_sequence`.
+
+    Any call may raise Fenced: a newer producer with this id exists, or the log has ended a transaction that took too long and
+    shut this producer out with it.
     """
 
     def begin(self) -> None: ...
@@ -164,7 +254,16 @@ class Producer(Protocol):
         """Add records (PRODUCE_SCHEMA) to the transaction."""
         ...
 
-    def send_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None: ...
+    def send_positions(
+        self, group: str, positions: Mapping[TopicPartition, Position], metadata: GroupMetadata | None = None
+    ) -> None:
+        """Move positions of a group with this transaction.
+
+        metadata: of the member that owns these partitions; None for a group without members. With a proof that does not count
+        (any more), this call or `commit` raises StaleMember, and nothing of the transaction is visible. The same may be tried
+        again with a newer proof, but only if the partitions were not lost in between: a log checks the member, not what it owns.
+        """
+        ...
 
     def attach_redo(self, payload: bytes) -> None:
         """State writes that this transaction makes true; kept by the log until `Log.trim_redo` (embedded logs only)."""

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from runtime.errors import LogError, OffsetOutOfRange
-from runtime.log.base import EARLIEST, LATEST, Position, RawBatch, Reader, TopicPartition
+from runtime.errors import LogError, OffsetOutOfRange, StaleMember
+from runtime.log.base import (
+    EARLIEST,
+    LATEST,
+    GroupChange,
+    GroupEvent,
+    GroupMetadata,
+    Position,
+    RawBatch,
+    Reader,
+    TopicInfo,
+    TopicPartition,
+)
 from runtime.log.transaction import Transaction
 
 # Consecutive stored batches are joined into one while both are below this; joining copies.
@@ -25,6 +36,8 @@ class Lookup(Protocol):
     def refresh(self) -> None:
         """See what other processes have committed."""
         ...
+
+    def topics(self) -> dict[str, TopicInfo]: ...
 
     def bounds(self, tp: TopicPartition) -> tuple[int, int]:
         """Begin and end offset. TopicMissing."""
@@ -148,18 +161,68 @@ def naming(tp: TopicPartition) -> Iterator[None]:
         raise
 
 
+class OnlyMember:
+    """A group in a log that one instance runs on: its one member owns every partition of the topics it asks for."""
+
+    def __init__(self, lookup: Lookup, group: str, member: str) -> None:
+        self.metadata = GroupMetadata(group, member)
+        self.owned: set[TopicPartition] = set()
+        self.leaving: set[TopicPartition] = set()
+        self._lookup = lookup
+        self._events: list[GroupEvent] = []
+
+    def want(self, topics: Sequence[str]) -> None:
+        self._lookup.refresh()
+        known = self._lookup.topics()
+        wanted = {TopicPartition(t, p) for t in topics if t in known for p in range(known[t].partitions)}
+        gone, new = self.owned - self.leaving - wanted, wanted - self.owned
+        self.leaving |= gone
+        self.owned |= new
+        for change, tps in ((GroupChange.REVOKE, gone), (GroupChange.ASSIGN, new)):
+            if tps:
+                self._events.append(GroupEvent(change, tuple(sorted(tps)), self.metadata))
+
+    def events(self) -> list[GroupEvent]:
+        out, self._events = self._events, []
+        return out
+
+    def acknowledge(self) -> None:
+        self.owned -= self.leaving
+        self.leaving = set()
+
+
 class LogConsumer:
     """Reads many partitions in turn. Owned by one thread."""
 
     def __init__(self, lookup: Lookup, client_id: str) -> None:
         self.client_id = client_id
         self._lookup = lookup
+        self._member: OnlyMember | None = None
         self._readers: dict[TopicPartition, Reader] = {}
         self._paused: set[TopicPartition] = set()
         self._turn = 0
 
+    def subscribe(self, group: str, topics: Sequence[str], serve: Callable[[], None]) -> None:
+        """Nothing ever waits: `serve` is not called."""
+        if self._member is None:
+            self._member = OnlyMember(self._lookup, group, self.client_id)
+        if self._member.metadata.group != group:
+            raise LogError(f"consumer {self.client_id} is a member of {self._member.metadata.group}, not of {group}")
+        self._member.want(topics)
+        self._readers = {tp: r for tp, r in self._readers.items() if tp in self._member.owned - self._member.leaving}
+
+    def group_events(self) -> list[GroupEvent]:
+        return self._member.events() if self._member is not None else []
+
+    def acknowledge_revoke(self) -> None:
+        if self._member is not None:
+            self._member.acknowledge()
+
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         readers: dict[TopicPartition, Reader] = {}
+        if self._member is not None:
+            mine = self._member.owned - self._member.leaving
+            positions = {tp: o for tp, o in positions.items() if tp in mine}
         for tp, offset in positions.items():
             with naming(tp):
                 readers[tp] = LogReader(self._lookup, tp, offset)
@@ -232,8 +295,13 @@ class LogProducer:
         self._committer.check_partition(tp)
         transaction.add(tp, records)
 
-    def send_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
+    def send_positions(
+        self, group: str, positions: Mapping[TopicPartition, Position], metadata: GroupMetadata | None = None
+    ) -> None:
+        """Whoever holds the log is its groups' only member: a proof has nothing to prove but the group's name."""
         transaction = self._open()
+        if metadata is not None and metadata.group != group:
+            raise StaleMember(f"producer {self.transactional_id}: a member of {metadata.group}, not of {group}")
         for tp in positions:
             self._committer.check_partition(tp)
         transaction.add_positions(group, positions)

@@ -160,6 +160,14 @@ class MemoryLog:
         answer.set_result(self.end_offsets(tps))
         return answer
 
+    def written_offset(self, tp: TopicPartition) -> int:
+        """Transactions are never seen open."""
+        return self.end_offset(tp)
+
+    def stable_positions(self, group: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, Position]:
+        known = self.committed(group)
+        return {tp: known[tp] for tp in tps if tp in known}
+
     def committed(self, group: str) -> dict[TopicPartition, Position]:
         with self._lock:
             return dict(self._groups.get(group, {}))

@@ -1,7 +1,5 @@
-"""The main consumer on Kafka: many partitions, from positions that the instance names itself.
-
-It belongs to no group yet: the instance owns all partitions. Membership would put `subscribe` beside `assign` here, and the
-group's metadata into `KafkaLog.group_metadata`.
+"""The main consumer on Kafka: many partitions, from positions that the instance names itself; all it wants, or as a member of a
+group what it owns (`runtime.log.kafka.member`).
 """
 
 from __future__ import annotations
@@ -9,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from runtime.errors import LogError
-from runtime.log.base import RawBatch, TopicPartition
+from runtime.log.base import GroupEvent, RawBatch, TopicPartition
 from runtime.log.clients import naming
 from runtime.log.kafka.admin import KafkaAdmin
 from runtime.log.kafka.fetching import Cursor, FetchClient
@@ -17,23 +15,50 @@ from runtime.log.kafka.reading import resolve
 
 
 class KafkaConsumer:
-    """Reads many partitions in turn. Owned by one thread. Its client is made with the first assignment."""
+    """Reads many partitions in turn. Owned by one thread. Its client is made when it is told what to read.
 
-    def __init__(self, admin: KafkaAdmin, make_client: Callable[[], FetchClient], client_id: str) -> None:
+    make_client: for a group that it joins, or without one.
+    """
+
+    def __init__(self, admin: KafkaAdmin, make_client: Callable[[str | None], FetchClient], client_id: str) -> None:
         self.client_id = client_id
         self._admin, self._make_client = admin, make_client
+        self._group: str | None = None
         self._client: FetchClient | None = None
         self._paused: set[TopicPartition] = set()
         self._turn = 0
 
+    def subscribe(self, group: str, topics: Sequence[str], serve: Callable[[], None]) -> None:
+        if self._client is None:
+            self._client, self._group = self._make_client(group), group
+        if self._group != group or self._client.member is None:
+            raise LogError(f"consumer {self.client_id} reads for {self._group or 'no group'}, it cannot join {group}")
+        self._client.member.subscribe(topics, serve)
+
+    def group_events(self) -> list[GroupEvent]:
+        """What was fetched of partitions that are gone is forgotten."""
+        client = self._client
+        if client is None or client.member is None:
+            return []
+        readable = client.member.owned - client.member.leaving
+        client.stop([tp for tp in client.cursors if tp not in readable])
+        return client.member.events()
+
+    def acknowledge_revoke(self) -> None:
+        if self._client is not None and self._client.member is not None:
+            self._client.member.acknowledge()
+
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         resolved: dict[TopicPartition, int] = {}
+        if self._client is not None and self._client.member is not None:
+            mine = self._client.member.owned - self._client.member.leaving
+            positions = {tp: o for tp, o in positions.items() if tp in mine}
         for tp, offset in positions.items():
             with naming(tp):
                 self._admin.check_partition(tp)
                 resolved[tp] = resolve(self._admin, tp, offset)
         if self._client is None:
-            self._client = self._make_client()
+            self._client = self._make_client(None)
         self._client.stop([tp for tp in self._client.cursors if tp not in resolved])
         for tp, offset in resolved.items():
             self._client.start(tp, offset)

@@ -18,6 +18,7 @@ from runtime.errors import (
     LogUnavailable,
     OffsetOutOfRange,
     RecordRefused,
+    StaleMember,
     TopicMissing,
 )
 
@@ -41,6 +42,13 @@ _REFUSED = {
     KafkaError.INVALID_RECORD,
     KafkaError.INVALID_TIMESTAMP,
     KafkaError.INVALID_MSG,
+}
+_STALE = {
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.FENCED_MEMBER_EPOCH,
+    KafkaError.STALE_MEMBER_EPOCH,
+    KafkaError.FENCED_INSTANCE_ID,
 }
 OUT_OF_RANGE = {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET}
 # Over in a moment, by itself: a leader or coordinator is changing, a transaction is being finished.
@@ -84,6 +92,7 @@ def failure(error: KafkaError, what: str) -> LogError:
         (_MISSING, TopicMissing),
         (_DENIED, LogDenied),
         (_REFUSED, RecordRefused),
+        (_STALE, StaleMember),
         (OUT_OF_RANGE, OffsetOutOfRange),
         (_UNAVAILABLE, LogUnavailable),
     ):

@@ -25,11 +25,13 @@ from runtime.log.clients import fitting
 from runtime.log.kafka import errors
 from runtime.log.kafka.admin import KafkaAdmin
 from runtime.log.kafka.connection import LOGGER, Connection
+from runtime.log.kafka.member import SETTINGS, KafkaMember
 from runtime.log.kafka.records import to_arrow
 
 CONSUME_MAX = 5_000  # messages turned into one batch while they are in the processor's cache
 # Above the first a partition is paused at the brokers, below the second it goes on: pausing throws away what is prefetched.
 SETTLE_S = 0.02  # between two looks at what should change by itself
+SEEK_MS = 5_000
 HIGH_BYTES, LOW_BYTES = 8 << 20, 1 << 20
 
 
@@ -81,25 +83,59 @@ class Cursor:
 class FetchClient:
     """Owned by one thread at a time: calls of a Kafka consumer wait for each other, and spin while they do."""
 
-    def __init__(self, connection: Connection, admin: KafkaAdmin, client_id: str, group: str, wait_ms: int) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        admin: KafkaAdmin,
+        client_id: str,
+        group: str,
+        wait_ms: int,
+        *,
+        joins: bool = False,
+    ) -> None:
         self._admin, self._group = admin, group
         self._clock = SystemClock()
-        self._client = KafkaClient(connection.consumer(client_id, group, wait_ms), logger=LOGGER)
+        settings = connection.consumer(client_id, group, wait_ms)
+        self._client = KafkaClient({**settings, **SETTINGS} if joins else settings, logger=LOGGER)
+        self.member = KafkaMember(self._client, group) if joins else None
         self.cursors: dict[TopicPartition, Cursor] = {}
 
     def start(self, tp: TopicPartition, offset: int) -> Cursor:
-        """Read a partition from an offset; where it was read before is forgotten."""
+        """Read a partition from an offset; where it was read before is forgotten. A member owns it."""
         self.stop([tp])
+        place = KafkaPartition(tp.topic, tp.partition, offset)
         with errors.naming(f"{tp} cannot be read"):
-            self._client.incremental_assign([KafkaPartition(tp.topic, tp.partition, offset)])
+            if self.member is None:
+                self._client.incremental_assign([place])
+            else:  # resumed first: a client that resumes goes back to where it was paused
+                self._client.resume([place])
+                self._seek(place)
         cursor = self.cursors[tp] = Cursor(tp, offset, offset)
         return cursor
 
     def stop(self, tps: Iterable[TopicPartition]) -> None:
         known = [tp for tp in tps if self.cursors.pop(tp, None) is not None]
+        if self.member is not None:
+            known = [tp for tp in known if tp in self.member.owned]
         if known:
+            places = [KafkaPartition(tp.topic, tp.partition) for tp in known]
             with errors.naming("partitions cannot be given up"):
-                self._client.incremental_unassign([KafkaPartition(tp.topic, tp.partition) for tp in known])
+                if self.member is None:
+                    self._client.incremental_unassign(places)
+                else:  # what a member owns only its group takes away
+                    self._client.pause(places)
+
+    def _seek(self, place: KafkaPartition) -> None:
+        """What was assigned a moment ago may not be fetched yet, and cannot be moved until it is."""
+        limit = self._clock.now_ms() + SEEK_MS
+        while True:
+            try:
+                self._client.seek(place)
+                return
+            except KafkaException as error:
+                if errors.of(error).code() != KafkaError._STATE or self._clock.now_ms() > limit:
+                    raise
+                futures.wait([Future()], SETTLE_S)
 
     def pump(self, wait_s: float = 0.0) -> None:
         """Take over what has arrived; wait for the first message if there is none."""
@@ -145,6 +181,8 @@ class FetchClient:
 
     def close(self) -> None:
         self.cursors.clear()
+        if self.member is not None:
+            self.member.close()
         self._client.close()
 
     def _add(self, cursor: Cursor, messages: list[Message]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 
-from runtime.errors import LogError
+from runtime.errors import LogError, TopicMissing
 from runtime.log.base import EARLIEST, Admin, Consumer, Position, Producer, Reader, TopicInfo, TopicPartition
 from runtime.log.kafka.admin import TIMEOUT_S, KafkaAdmin
 from runtime.log.kafka.connection import Connection
@@ -16,6 +16,7 @@ from runtime.log.kafka.producer import KafkaProducer, committed_sequence, sequen
 from runtime.log.kafka.reading import WAIT_MS, KafkaReader, SharedReading
 
 MAIN_WAIT_MS = 100
+STABLE_S = 0.5  # for a transaction to be finished, before whoever asks is told to ask again
 
 
 class KafkaLog:
@@ -43,9 +44,11 @@ class KafkaLog:
         return KafkaReader(self._reading, tp, offset)
 
     def consumer(self, client_id: str) -> Consumer:
-        return KafkaConsumer(
-            self._admin, lambda: self._fetch_client(client_id, MAIN_WAIT_MS, self._application_id), client_id
-        )
+        def make(group: str | None) -> FetchClient:
+            joins = group is not None
+            return self._fetch_client(client_id, MAIN_WAIT_MS, group or self._application_id, joins=joins)
+
+        return KafkaConsumer(self._admin, make, client_id)
 
     def producer(self, transactional_id: str) -> Producer:
         held = self._held.pop(transactional_id, None)
@@ -90,6 +93,12 @@ class KafkaLog:
         with self._client_of(group) as client:
             return client.committed(tps, TIMEOUT_S)
 
+    def stable_positions(self, group: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, Position]:
+        if not tps:
+            return {}
+        with self._client_of(group) as client:
+            return client.committed(tps, STABLE_S)
+
     def group_metadata(self, group: str) -> object:
         """What transactions prove their membership with; of a group without members it is a constant."""
         if group not in self._metadata:
@@ -123,8 +132,8 @@ class KafkaLog:
             self._shared = SharedReading(self._admin, lambda: self._fetch_client(f"{app}-restore", WAIT_MS, app))
         return self._shared
 
-    def _fetch_client(self, client_id: str, wait_ms: int, group: str) -> FetchClient:
-        return FetchClient(self._connection, self._admin, client_id, group, wait_ms)
+    def _fetch_client(self, client_id: str, wait_ms: int, group: str, *, joins: bool = False) -> FetchClient:
+        return FetchClient(self._connection, self._admin, client_id, group, wait_ms, joins=joins)
 
     def _new_producer(self, transactional_id: str) -> KafkaProducer:
         return KafkaProducer(self._connection, self._admin, transactional_id, self._counter, self)
@@ -146,6 +155,13 @@ class KafkaLog:
 
     def end_offset(self, tp: TopicPartition) -> int:
         return self._admin.end_offset(tp)
+
+    def written_offset(self, tp: TopicPartition) -> int:
+        self._admin.check_partition(tp)
+        found = self._admin.written_offsets([tp])
+        if tp not in found:
+            raise TopicMissing(f"there is no topic partition {tp}")
+        return found[tp]
 
     def end_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         return self._admin.end_offsets(tps)

@@ -21,8 +21,16 @@ from confluent_kafka import Producer as KafkaClient
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from runtime.clock import SystemClock
-from runtime.errors import Fenced, LogError, LogUnavailable, RecordRefused, TopicMissing, TransactionAborted
-from runtime.log.base import Position, TopicPartition
+from runtime.errors import (
+    Fenced,
+    LogError,
+    LogUnavailable,
+    RecordRefused,
+    StaleMember,
+    TopicMissing,
+    TransactionAborted,
+)
+from runtime.log.base import GroupMetadata, Position, TopicPartition
 from runtime.log.kafka import errors
 from runtime.log.kafka.admin import KafkaAdmin
 from runtime.log.kafka.connection import LOGGER, Connection
@@ -69,6 +77,7 @@ class KafkaProducer:
         self._admin, self._groups, self._counter = admin, groups, counter
         self._clock = SystemClock()
         self._positions: dict[str, dict[TopicPartition, Position]] = {}
+        self._proofs: dict[str, GroupMetadata] = {}
         self._sent: set[TopicPartition] = set()
         self._is_open = False
         self._failure: LogError | None = None
@@ -90,6 +99,7 @@ class KafkaProducer:
             raise LogError(f"producer {self.transactional_id}: a transaction is open already")
         self._guard(self._client.begin_transaction)
         self._is_open, self._positions, self._sent, self._refused = True, {}, set(), None
+        self._proofs = {}
 
     def send(self, tp: TopicPartition, records: pa.RecordBatch) -> None:
         self._check_open()
@@ -104,8 +114,12 @@ class KafkaProducer:
                 self._fail(error, tp)
             self._client.poll(0)
 
-    def send_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
+    def send_positions(
+        self, group: str, positions: Mapping[TopicPartition, Position], metadata: GroupMetadata | None = None
+    ) -> None:
         self._check_open()
+        if metadata is not None:
+            self._proofs[group] = metadata
         for tp in positions:
             self._admin.check_partition(tp)
         self._positions.setdefault(group, {}).update(positions)
@@ -122,7 +136,8 @@ class KafkaProducer:
         try:
             for group, positions in self._positions.items():
                 offsets = [KafkaPartition(t, p, o.offset, o.metadata) for (t, p), o in positions.items()]
-                metadata = self._groups.group_metadata(group)
+                proof = self._proofs.get(group)
+                metadata = self._groups.group_metadata(group) if proof is None else proof.token
                 self._repeat(partial(self._client.send_offsets_to_transaction, offsets, metadata), COMMIT_S)
             self._client.flush(CALL_S)
             ends = self._ends()
@@ -229,7 +244,7 @@ class KafkaProducer:
             raise self._give_up(named) from error
         if failed.txn_requires_abort() or isinstance(named, RecordRefused | TopicMissing):
             self._abort()
-            known = isinstance(named, RecordRefused | TopicMissing)
+            known = isinstance(named, RecordRefused | TopicMissing | StaleMember)
             raise self._give_up(named if known else TransactionAborted(str(named))) from error
         raise self._give_up(LogUnavailable(f"{named}; whether the transaction was committed is not known")) from error
 

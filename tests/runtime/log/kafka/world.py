@@ -81,7 +81,7 @@ class TestLog(KafkaLog):
     def producer(self, transactional_id):
         producer = super().producer(self.name(transactional_id))
         send_positions = producer.send_positions
-        producer.send_positions = lambda group, positions: send_positions(self.name(group), positions)
+        producer.send_positions = lambda group, *given: send_positions(self.name(group), *given)
         return producer
 
     def last_sequence(self, transactional_id):

@@ -1,0 +1,153 @@
+"""Membership on a real broker: partitions come, go and are lost; proofs of membership count or do not."""
+
+import time
+import uuid
+
+import pytest
+
+from runtime.errors import StaleMember
+from runtime.log.base import GroupChange, Position, TopicPartition
+from runtime.log.kafka.connection import Connection
+from runtime.log.kafka.log import KafkaLog
+from tests.runtime.log.records import batch, produce
+
+PATIENCE_S = 60.0
+
+
+class Member:
+    """A consumer in a group and what it was told. Acknowledges a revoke when `lets_go`."""
+
+    def __init__(self, log, name, group, topics):
+        self.log, self.consumer, self.lets_go = log, log.consumer(name), True
+        self.owned, self.seen, self.read = set(), [], []
+        self.consumer.subscribe(group, topics, self.serve)
+
+    def serve(self):
+        for event in self.consumer.group_events():
+            self.seen.append(event)
+            tps = set(event.partitions)
+            if event.change is GroupChange.ASSIGN:
+                self.owned |= tps
+            elif event.change is GroupChange.REVOKE and self.lets_go:
+                self.owned -= tps
+                self.consumer.acknowledge_revoke()
+            elif event.change is GroupChange.LOST:
+                self.owned -= tps
+        time.sleep(0.005)
+
+    def step(self):
+        self.read += [
+            (b.tp, v) for b in self.consumer.poll(100, 1 << 20) for v in b.records.column("value").to_pylist()
+        ]
+        self.serve()
+
+    @property
+    def metadata(self):
+        return self.seen[-1].metadata
+
+
+def until(done, *members):
+    limit = time.monotonic() + PATIENCE_S
+    while not done():
+        assert time.monotonic() < limit, [(m.owned, [e.change for e in m.seen]) for m in members]
+        for member in members:
+            member.step()
+
+
+@pytest.fixture
+def log(kafka):
+    name = uuid.uuid4().hex[:8]
+    log = KafkaLog(Connection(kafka), name)
+    log.name = name
+    log.topics_read = [f"{name}-A", f"{name}-B"]
+    for topic in log.topics_read:
+        log.create_topic(topic, 2)
+    yield log
+    log.close()
+
+
+def commit(log, writer, tp, offset, metadata):
+    producer = log.producer(writer)
+    producer.begin()
+    producer.send_positions(log.name, {tp: Position(offset, "seq=1")}, metadata)
+    try:
+        return producer.commit()
+    finally:
+        producer.close()
+
+
+def test_a_second_member_gets_whole_partition_groups_and_gives_them_back(log):
+    everything = {TopicPartition(t, p) for t in log.topics_read for p in (0, 1)}
+    first = Member(log, "first", log.name, log.topics_read)
+    until(lambda: first.owned == everything, first)
+    a0 = TopicPartition(log.topics_read[0], 0)
+    produce(log, f"{log.name}-w", (a0, [b"1", b"2", b"3"]))
+    first.consumer.assign({a0: 1})
+    until(lambda: len(first.read) == 2, first)
+    assert first.read == [(a0, b"2"), (a0, b"3")]
+    first.consumer.seek(a0, 0)
+    until(lambda: len(first.read) == 5, first)
+
+    second = Member(log, "second", log.name, log.topics_read)
+    until(lambda: len(first.owned) == len(second.owned) == 2, first, second)
+    assert first.owned | second.owned == everything
+    assert all(len({tp.partition for tp in m.owned}) == 1 for m in (first, second))  # co-partitioned
+
+    keeps, goes = first.metadata, second.metadata
+    kept = min(first.owned)
+    commit(log, f"{log.name}-1", kept, 2, keeps)
+    assert log.stable_positions(log.name, [kept]) == {kept: Position(2, "seq=1")}
+    second.consumer.close()
+    until(lambda: first.owned == everything, first)
+    with pytest.raises(StaleMember):
+        commit(log, f"{log.name}-1", kept, 3, goes)
+    assert log.stable_positions(log.name, [kept])[kept].offset == 2
+    commit(log, f"{log.name}-1", kept, 3, first.metadata)
+    assert log.stable_positions(log.name, [kept])[kept].offset == 3
+    first.consumer.close()
+
+
+def test_a_revoke_waits_until_it_is_acknowledged(log):
+    first = Member(log, "first", log.name, log.topics_read)
+    until(lambda: len(first.owned) == 4, first)
+    second = Member(log, "second", log.name, log.topics_read)
+    served = first.serve
+    waits = []
+
+    def serve():
+        """What the owner's thread may do while its poll waits: commit, look, and only then let go."""
+        first.lets_go = False
+        served()
+        if any(e.change is GroupChange.REVOKE for e in first.seen):
+            waits.append(time.monotonic())
+            if len(waits) == 1:
+                leaving = next(e for e in first.seen if e.change is GroupChange.REVOKE).partitions
+                commit(log, f"{log.name}-1", leaving[0], 5, first.metadata)
+            second.step()
+            assert not second.owned
+            if waits[-1] - waits[0] > 2.0:
+                first.consumer.acknowledge_revoke()
+
+    first.consumer.subscribe(log.name, log.topics_read, serve)
+    until(lambda: len(second.owned) == 2, first, second)
+    gone = next(e for e in first.seen if e.change is GroupChange.REVOKE).partitions
+    assert second.owned == set(gone)
+    assert log.stable_positions(log.name, gone)[gone[0]].offset == 5
+    for member in (first, second):
+        member.consumer.close()
+
+
+def test_an_open_transaction_on_positions_is_waited_for(log):
+    a0 = TopicPartition(log.topics_read[0], 0)
+    producer = log.producer(f"{log.name}-1")
+    producer.begin()
+    producer.send(a0, batch([b"1"]))
+    producer.send_positions(log.name, {a0: Position(1)})
+    producer.commit()
+    assert log.written_offset(a0) == log.end_offset(a0)
+    producer.begin()
+    producer.send(a0, batch([b"2"]))
+    producer._client.flush(5)
+    assert log.written_offset(a0) > log.end_offset(a0)
+    producer.abort()
+    producer.close()
