@@ -8,15 +8,17 @@ from typing import Literal
 
 from compiler.analyze.dependencies import Pending, in_order
 from compiler.analyze.properties import NO_OPTIONS, QueryOptions
+from compiler.analyze.push import HIDDEN, INCOMPLETE, PUSH, complete
 from compiler.analyze.statements import analyze
 from compiler.catalog.catalog import EMPTY, Catalog
 from compiler.diagnostics.diagnostic import CompileError, Diagnostic, ParseError, UnsupportedError
 from compiler.diagnostics.source import NOWHERE, SourceText, Span
 from compiler.dialect.ast import CreateAs, Property, Query, SetProperty, Statement
-from compiler.dialect.parser import parse_statements
+from compiler.dialect.parser import parse_query, parse_statements
 from compiler.functions import builtin as _builtin  # noqa: F401 - fills the function catalogue
 from compiler.physical.world import RuleTrace, StatementResult, World
-from compiler.plan.topology import Plan
+from compiler.plan.logical import Scan, walk_nodes
+from compiler.plan.topology import Plan, SourceDef
 from compiler.plan.verify import verify_plan
 
 DialectName = Literal["ksql", "standard"]
@@ -188,3 +190,63 @@ class Session:
             _set(self.properties, statement)
             return StatementResult("set", statement.name)
         return self._world.apply(analyze(statement, self._world.catalog, self.properties), NO_OPTIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class PushQuery:
+    """A query that nobody keeps: its rows go to who asks, for as long as they listen.
+
+    plan: the query, what it reads, and its result. result: the stream or table of rows; hidden columns of it begin with
+    HIDDEN. reads: the sources it names. limit: rows after which it ends.
+    """
+
+    plan: Plan
+    result: SourceDef
+    reads: tuple[SourceDef, ...]
+    limit: int | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns that were asked for."""
+        return tuple(n for n in self.result.schema.names if not n.startswith(HIDDEN))
+
+
+def compile_push(
+    source: SourceText,
+    sources: Sequence[SourceDef],
+    *,
+    dialect: DialectName = "ksql",
+    topic_partitions: Mapping[str, int] = _NO_PARTITIONS,
+) -> PushQuery:
+    """`SELECT ... EMIT CHANGES` over streams and tables that exist. Raises CompileError with all mistakes.
+
+    As for any query, except that LIMIT is allowed and that the key need not be selected.
+    """
+    query = parse_query(source, dialect)
+    catalog = Catalog({s.name: s for s in sources})
+    try:
+        plan = _pushed(replace(query, limit=None), catalog, topic_partitions)
+    except CompileError as error:
+        completed = complete(query, catalog) if {d.code for d in error.diagnostics} <= INCOMPLETE else None
+        if completed is None:
+            raise
+        try:
+            plan = _pushed(replace(completed, limit=None), catalog, topic_partitions)
+        except CompileError:
+            raise error from None
+    (running,) = plan.queries
+    result = plan.source(running.sink)
+    assert result is not None
+    read = {s.source for s in (n.spec for n in walk_nodes(running.logical)) if isinstance(s, Scan)}
+    reads = tuple(s for s in plan.sources if s.name in read)
+    return PushQuery(replace(plan, sources=(*reads, result)), result, reads, query.limit)
+
+
+def _pushed(query: Query, catalog: Catalog, topic_partitions: Mapping[str, int]) -> Plan:
+    """The plan of a query whose result is read by nobody but us: in a format for any key."""
+    world = World(catalog, overrides=_NO_OVERRIDES, previous=None, topic_partitions=topic_partitions)
+    statement = _with_kind(CreateAs("", query.span, name=PUSH, query=query, name_span=query.span), catalog)
+    formats = tuple(Property(f"{part}_FORMAT", "JSON") for part in ("KEY", "VALUE"))
+    with_formats = replace(statement, properties=formats) if isinstance(statement, CreateAs) else statement
+    world.apply(analyze(with_formats, catalog, _NO_PROPERTIES), NO_OPTIONS)
+    return world.plan(_NO_PROPERTIES)

@@ -141,6 +141,12 @@ PROJECT_CODES: dict[str, CodePage] = {
         "flowql query 'SELECT 1'",
         "flowql deploy\nflowql query 'SELECT 1'",
     ),
+    "FQ5106": CodePage(
+        "Nothing new will come",
+        "Rows come from an instance that runs, and none does. What was computed before it stopped can still be read.",
+        "flowql subscribe ORDERS",
+        "flowql deploy\nflowql subscribe ORDERS",
+    ),
     "FQ5201": CodePage(
         "A query that runs stands in the way",
         "A query that the project no longer has still makes a result which the project now defines otherwise. Queries are only "

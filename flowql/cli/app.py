@@ -31,6 +31,7 @@ VERBS = (
     "status",
     "stop",
     "query",
+    "subscribe",
     "verify",
     "test",
     "bench",

@@ -179,6 +179,9 @@ class MemoryLog:
             if offset > partition.end:
                 raise LogError(f"{tp}: {offset} is above the end {partition.end}")
             partition.start = max(partition.start, offset)
+            whole = bisect_right(partition.bases, partition.start) - 1  # those before the one that holds the start
+            if whole > 0:
+                del partition.bases[:whole], partition.batches[:whole]
 
     # What readers and producers use
 

@@ -1,0 +1,183 @@
+"""Rows as they come: a push query, followed until Ctrl-C, a limit or the end of the instance, and how its rows are written."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TextIO
+
+from compiler.catalog.names import listing
+from compiler.diagnostics.suggest import did_you_mean
+from compiler.plan.topology import Plan, SourceDef
+from flowql.cli.aligned import Layout, numeric
+from flowql.cli.render import json_value, plain
+from flowql.config.storage import log_at
+from flowql.deploy.settings import Settings
+from flowql.query.errors import NOTHING, UNKNOWN, QueryError
+from flowql.server.address import read_address
+from flowql.server.choice import at_rest
+from flowql.server.client import connect
+
+if TYPE_CHECKING:
+    from compiler.driver import DialectName, PushQuery
+    from flowql.query.push import Change, Start, Subscription
+
+SILENT = "FQ5106"
+_SELECT = re.compile(r"\s*(select|with)\b", re.IGNORECASE)
+_WAIT_S = 0.05
+_ALIVE_S = 1.0  # how often to look whether the instance is still there
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """What was deployed to a target. live: an instance runs it."""
+
+    plan: Plan
+    topics: Mapping[str, int]
+    live: bool
+
+
+def deployed(settings: Settings) -> Deployed:
+    """Of the live instance, else of its directory; QueryError when nothing ever ran there."""
+    client = connect(settings.data_dir)
+    if client is not None:
+        try:
+            return Deployed(*client.plan(), live=True)
+        finally:
+            client.close()
+    plan, topics = at_rest(settings).deployed()
+    if not plan.sources:
+        raise QueryError(f"nothing has been deployed to {settings.data_dir} yet", code=NOTHING, help="flowql deploy")
+    return Deployed(plan, topics, live=False)
+
+
+def statement_of(text: str, plan: Plan) -> str:
+    """A SELECT as it is; the name of a stream or table as one of all its columns. QueryError for a name nobody has."""
+    if _SELECT.match(text):
+        return text
+    from flowql.query.committed import dead_letter_source
+
+    known = {s.name: s for s in (*plan.sources, dead_letter_source(""))}
+    name = text.strip().strip('`"')
+    found = name if name in known else next((n for n in known if n.casefold() == name.casefold()), None)
+    if found is None:
+        hint = did_you_mean(name, known) or f"there are {listing(known)}"
+        raise QueryError(f"there is no stream or table {name}", code=UNKNOWN, help=hint)
+    return f"SELECT * FROM `{found}` EMIT CHANGES"
+
+
+def compile_text(text: str, found: Deployed, settings: Settings, dialect: DialectName) -> PushQuery:
+    """The push query a text asks for. Raises CompileError or QueryError."""
+    from flowql.query.push import compile_question  # the compiler: 0.5 s
+
+    return compile_question(statement_of(text, found.plan), found.plan, settings.application_id, found.topics, dialect)
+
+
+def listen(query: PushQuery, settings: Settings, start: Start) -> Subscription:
+    """Start a push query in this process; the instance notices nothing of it."""
+    from flowql.query.push import Subscription  # the engine
+
+    return Subscription(query, log_at(settings.log_dir, settings.kafka, settings.application_id), start)
+
+
+@dataclass(slots=True)
+class Following:
+    """A subscription on its way. live: an instance ran when it began. stopped: asked to end. Iterate it for lists of changes, also empty ones."""
+
+    subscription: Subscription
+    settings: Settings
+    live: bool = True
+    limit: int | None = None
+    stopped: Callable[[], bool] = field(default=lambda: False)
+    rows: int = 0
+    why: str = ""  # it ended, when nobody stopped it
+
+    def __iter__(self) -> Iterator[list[Change]]:
+        checked = time.monotonic()
+        ending = not self.live
+        while not self.stopped() and (self.limit is None or self.rows < self.limit):
+            changes = self.subscription.poll()
+            if self.limit is not None:
+                changes = changes[: self.limit - self.rows]
+            self.rows += len(changes)
+            yield changes
+            if changes:
+                continue
+            if ending and self.subscription.idle():
+                self.why = "the instance has stopped" if self.live else "no instance is running"
+                return
+            if time.monotonic() - checked > _ALIVE_S:
+                checked, ending = time.monotonic(), read_address(self.settings.data_dir) is None
+            time.sleep(_WAIT_S)
+
+
+def refuse_silence(found: Deployed, start: Start) -> None:
+    """Who waits for news of an instance that does not run waits for ever."""
+    if not found.live and start == "latest":
+        title = "no instance is running, so nothing new will come"
+        raise QueryError(title, code=SILENT, help="flowql deploy   # or read what there is:  --from earliest")
+
+
+@contextmanager
+def until_asked_to_stop() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C and SIGTERM end what goes on here, in order, instead of the program. Main thread only."""
+    asked = False
+
+    def stop(*_: Any) -> None:
+        nonlocal asked
+        asked = True
+
+    before = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class TableWriter:
+    """Changes as aligned lines. Of a table each says what it does to its row: `put` or `delete`."""
+
+    def __init__(self, columns: Sequence[str], result: SourceDef, out: TextIO | None = None) -> None:
+        self._table, self._names = result.kind == "table", columns
+        self._out = out or sys.stdout
+        self._layout: Layout | None = None
+
+    def write(self, changes: Sequence[Change]) -> None:
+        if not changes:
+            return
+        rows = [self._row(c) for c in changes]
+        if self._layout is None:
+            values = [numeric(c.row.get(n) for c in changes) for n in self._names]
+            header = [*(["change"] if self._table else []), *self._names]
+            self._layout = Layout(header, [*([False] if self._table else []), *values])
+            for row in rows:
+                self._layout.fit(row)
+            self._out.write(self._layout.line(header) + "\n")
+        for row in rows:
+            self._out.writelines(f"{line}\n" for line in self._layout.lines(row))
+        self._out.flush()
+
+    def _row(self, change: Change) -> list[str]:
+        cells = [plain(change.row[n]) if n in change.row else "" for n in self._names]
+        return [change.op, *cells] if self._table else cells
+
+
+class JsonWriter:
+    """Changes as lines of JSON: `{op, rowtime, row}`."""
+
+    def __init__(self, out: TextIO | None = None) -> None:
+        self._out = out or sys.stdout
+
+    def write(self, changes: Sequence[Change]) -> None:
+        for c in changes:
+            document = {"op": c.op, "rowtime": c.rowtime_ms, "row": {n: json_value(v) for n, v in c.row.items()}}
+            self._out.write(json.dumps(document, ensure_ascii=False, default=json_value, allow_nan=False) + "\n")
+        if changes:
+            self._out.flush()

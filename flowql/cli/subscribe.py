@@ -1,0 +1,77 @@
+"""`flowql subscribe`: the rows of a stream and the changes of a table, as they come."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from flowql.cli.listening import (
+    Following,
+    JsonWriter,
+    TableWriter,
+    compile_text,
+    deployed,
+    listen,
+    refuse_silence,
+    until_asked_to_stop,
+)
+from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.render import note
+from flowql.deploy.settings import settings_of
+
+if TYPE_CHECKING:
+    from flowql.query.push import Start
+
+
+def command(
+    ctx: typer.Context,
+    what: Annotated[str, typer.Argument(help="A stream, a table, or SELECT ... EMIT CHANGES.", metavar="NAME|SELECT")],
+    start: Annotated[
+        str, typer.Option("--from", help="Where in the streams to begin.", metavar="earliest|latest")
+    ] = "latest",
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="End after so many rows.")] = None,
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    output: OutputOption = None,
+    var: VarOption = None,
+) -> None:
+    """Print rows of a stream or changes of a table as they come, until Ctrl-C.
+
+    A SELECT is computed here, over the log, and costs the instance nothing. `-o json` writes a line per row: {op, rowtime, row}.
+
+    What comes in:  flowql subscribe ORDERS
+
+    Changes of a result, with the past:  flowql subscribe SPENT_PER_HOUR --from earliest
+
+    Some of it, reckoned anew:  flowql subscribe "SELECT ITEM, COUNT(*) AS N FROM ORDERS GROUP BY ITEM EMIT CHANGES"
+    """
+    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
+    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
+    if start not in ("earliest", "latest"):
+        raise typer.BadParameter(f"--from takes earliest or latest, not {start}")
+    from_ = cast("Start", start)
+    with until_asked_to_stop() as stopped:
+        found = scope.load()
+        settings = settings_of(found)
+        there = deployed(settings)
+        query = compile_text(what, there, settings, found.dialect)
+        refuse_silence(there, from_)
+        limits = [n for n in (limit, query.limit) if n is not None]
+        with closing(listen(query, settings, from_)) as subscription:
+            writer = JsonWriter() if as_json else TableWriter(subscription.columns, query.result)
+            following = Following(subscription, settings, there.live, min(limits, default=None), stopped)
+            follow(following, writer)
+
+
+def follow(following: Following, writer: TableWriter | JsonWriter) -> None:
+    """Write what comes until it ends, and say how it went."""
+    said = False
+    for changes in following:
+        if following.live and not said and following.subscription.ready:
+            note("listening; Ctrl-C ends")
+            said = True
+        writer.write(changes)
+    rows = f"{following.rows:,} {'row' if following.rows == 1 else 'rows'}"
+    note(f"{following.why}; {rows}" if following.why else rows)

@@ -1,0 +1,162 @@
+"""Questions that go on being answered: `SELECT ... EMIT CHANGES` over what an instance runs on.
+
+A push query runs where it is asked. It is a query like any other, on the engine, in one thread of the process that asks: it
+reads the topics of the log, which anyone may, and keeps its results and its state in memory. The instance it asks about knows
+nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from compiler.diagnostics.source import SourceText
+from compiler.driver import DialectName, PushQuery, compile_push
+from compiler.plan.schema import WINDOW_END, WINDOW_FIELDS, WINDOW_START, Schema
+from compiler.plan.topology import Plan, SourceDef, scan_of
+from flowql.query.committed import dead_letter_source
+from flowql.query.relations import READ_BYTES, READ_RECORDS
+from runtime.app.driver import Driver
+from runtime.app.instance import Instance
+from runtime.app.progress import caught_up
+from runtime.batch import DELETE, Batch
+from runtime.clock import SystemClock
+from runtime.config import InstanceConfig
+from runtime.errors import RuntimeFailure
+from runtime.log.base import Log, Reader, TopicPartition
+from runtime.log.overlay import OverlayLog
+from runtime.operators.base import NO_STATE, RunContext
+from runtime.operators.decode import Decoder
+from runtime.state.memory import MemoryPhysical
+
+Start = Literal["earliest", "latest"]
+Op = Literal["insert", "put", "delete"]
+MEMORY_BYTES = 128 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A row that came: `insert` into a stream, `put` into a table, `delete` from one (then only its key is there)."""
+
+    op: Op
+    rowtime_ms: int
+    row: Mapping[str, Any]
+
+
+def compile_question(
+    text: str, plan: Plan, application_id: str, topic_partitions: Mapping[str, int], dialect: DialectName = "ksql"
+) -> PushQuery:
+    """A push query over the streams and tables of a deployed plan. Raises CompileError, its places in `text`."""
+    sources = (*plan.sources, dead_letter_source(application_id))
+    return compile_push(SourceText("", text), sources, dialect=dialect, topic_partitions=topic_partitions)
+
+
+class Subscription:
+    """A running push query. One thread; `close` ends it. The log is its own from here on.
+
+    start: of streams, where to begin. Tables are always read from their beginning, as each change needs what was before it;
+    from `latest` on, what is then found in them is not news.
+    """
+
+    def __init__(self, query: PushQuery, log: Log, start: Start) -> None:
+        self.query = query
+        self._ends = _ends(query.reads, log)
+        starts = {tp: end for tp, end in self._ends.items() if _is_stream(tp, query.reads)} if start == "latest" else {}
+        self._log = OverlayLog(log, starts)
+        try:
+            config = InstanceConfig("push", threads=1, memory_bytes=MEMORY_BYTES, coalesce=False)
+            self._instance = Instance(self._log, MemoryPhysical(), SystemClock(), config)
+        except BaseException:
+            self._log.close()
+            raise
+        try:
+            self._driver = Driver(self._instance)
+            self._instance.deploy(query.plan)
+            self._readers = self._result_readers()
+            self._schema = with_bounds(query.result.schema)
+            self._decoder = Decoder(scan_of(query.result), self._schema)
+        except BaseException:
+            self._instance.close()
+            raise
+        self._old_news = start == "latest" and all(s.kind == "table" for s in query.reads)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Of the rows: those that were asked for, of a windowed table also the bounds of the window after its key."""
+        bounds = [f.name for f in self._schema if f.role == "window"]
+        return tuple(n for n in self._schema.names if n in bounds or n in self.query.columns)
+
+    def close(self) -> None:
+        self._instance.close()
+
+    def poll(self) -> list[Change]:
+        """Work a little; the changes that came of it. Raises RuntimeFailure when the query fails."""
+        self._driver.round()
+        self._check()
+        found = [change for reader in self._readers for change in self._changes(reader)]
+        if not self._old_news:
+            return found
+        self._old_news = not self.settled()
+        return []
+
+    @property
+    def ready(self) -> bool:
+        """What comes from here on is what was asked for."""
+        return not self._old_news
+
+    def settled(self) -> bool:
+        """Everything that was there when it began is processed."""
+        return caught_up(self._instance, self._ends)
+
+    def idle(self) -> bool:
+        """Everything that is there now is processed."""
+        return caught_up(self._instance, _ends(self.query.reads, self._log))
+
+    def _check(self) -> None:
+        if self._instance.fatal is not None:
+            raise RuntimeFailure(f"the query stopped: {self._instance.fatal}") from self._instance.fatal
+        for name, running in self._instance.queries.items():
+            errors = self._instance.metrics.query(name)
+            if running.broken or errors.errors:
+                raise RuntimeFailure(running.broken or errors.last_error or "the query failed")
+
+    def _result_readers(self) -> list[Reader]:
+        topic = self.query.result.topic
+        partitions = self._log.own.topics()[topic].partitions
+        return [self._log.own.reader(TopicPartition(topic, p)) for p in range(partitions)]
+
+    def _changes(self, reader: Reader) -> Iterator[Change]:
+        """The new rows of a partition, which are then forgotten."""
+        while (raw := reader.read(READ_RECORDS, READ_BYTES)) is not None:
+            yield from self._rows(self._decoder.decode(raw, RunContext(NO_STATE)))
+            self._log.own.drop_before(reader.tp, raw.next_offset)
+
+    def _rows(self, batch: Batch) -> Iterator[Change]:
+        table = self.query.result.kind == "table"
+        keys = {f.name for f in self._schema if f.role in ("key", "window")}
+        columns = [batch.column(n) for n in self.columns]
+        for i, (op, time) in enumerate(zip(batch.op.tolist(), batch.rowtime.tolist(), strict=True)):
+            gone = table and op == DELETE
+            row = {n: c[i] for n, c in zip(self.columns, columns, strict=True) if not gone or n in keys}
+            yield Change("delete" if gone else "put" if table else "insert", time, row)
+
+
+def with_bounds(schema: Schema) -> Schema:
+    """What is said of a windowed table leaves the bounds out, as they are in its keys; here they are columns after the key."""
+    if schema.window is None:
+        return schema
+    rest = [f for f in schema if f.role != "key" and f.name not in (WINDOW_START, WINDOW_END)]
+    return Schema((*schema.key, *WINDOW_FIELDS, *rest), schema.window)
+
+
+def _is_stream(tp: TopicPartition, reads: tuple[SourceDef, ...]) -> bool:
+    return all(s.kind == "stream" for s in reads if s.topic == tp.topic)
+
+
+def _ends(reads: tuple[SourceDef, ...], log: Log | OverlayLog) -> dict[TopicPartition, int]:
+    """Where the topics end now."""
+    admin = log.admin()
+    known = admin.topics()
+    tps = [TopicPartition(s.topic, p) for s in reads if s.topic in known for p in range(known[s.topic].partitions)]
+    return admin.end_offsets(sorted(set(tps)))

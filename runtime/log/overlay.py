@@ -1,0 +1,174 @@
+"""A log over another one: topics of the other are read, everything that is written stays in memory.
+
+Who runs queries on it sees what another instance runs on and leaves no trace there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+
+import pyarrow as pa
+
+from runtime.errors import LogError
+from runtime.log.base import (
+    EARLIEST,
+    Admin,
+    Consumer,
+    Log,
+    Position,
+    Producer,
+    RawBatch,
+    Reader,
+    TopicInfo,
+    TopicPartition,
+)
+from runtime.log.memory import MemoryLog
+
+_NO_STARTS: Mapping[TopicPartition, int] = {}
+
+
+class OverlayLog:
+    """Topics of `base`, from `starts` on where that says so, and topics of its own.
+
+    supports_redo: False, as nothing of it outlives this object. Positions that are committed are not kept.
+    """
+
+    supports_redo = False
+
+    def __init__(self, base: Log, starts: Mapping[TopicPartition, int] = _NO_STARTS) -> None:
+        self._base, self._below, self._starts = base, base.admin(), starts
+        self.own = MemoryLog()
+
+    def admin(self) -> Admin:
+        return self
+
+    def reader(self, tp: TopicPartition, offset: int = EARLIEST) -> Reader:
+        if self.is_own(tp):
+            return self.own.reader(tp, offset)
+        return self._base.reader(tp, self.begin_offset(tp) if offset == EARLIEST else offset)
+
+    def consumer(self, client_id: str) -> Consumer:
+        return _Consumer(self, self._base.consumer(client_id), self.own.consumer(client_id))
+
+    def producer(self, transactional_id: str) -> Producer:
+        return _Producer(self.own.producer(transactional_id))
+
+    def last_sequence(self, transactional_id: str) -> int:
+        return self.own.last_sequence(transactional_id)
+
+    def redo_after(self, transactional_id: str, sequence: int) -> Iterator[tuple[int, bytes]]:
+        return iter(())
+
+    def trim_redo(self, transactional_id: str, sequence: int) -> None:
+        """There is none."""
+
+    def hold(self, transactional_id: str) -> None:
+        """Nobody else has this object."""
+
+    def close(self) -> None:
+        self.own.close()
+        self._base.close()
+
+    # Admin
+
+    def create_topic(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> TopicInfo:
+        known = self._below.topics().get(name)
+        if known is None:
+            return self.own.create_topic(name, partitions, config)
+        if known.partitions != partitions:
+            raise LogError(f"topic {name} exists with {known.partitions} partitions, not {partitions}")
+        return known
+
+    def delete_topic(self, name: str) -> None:
+        self.own.delete_topic(name)
+
+    def topics(self) -> dict[str, TopicInfo]:
+        return {**self._below.topics(), **self.own.topics()}
+
+    def begin_offset(self, tp: TopicPartition) -> int:
+        if self.is_own(tp):
+            return self.own.begin_offset(tp)
+        begin = self._below.begin_offset(tp)
+        return max(begin, self._starts.get(tp, begin))
+
+    def end_offset(self, tp: TopicPartition) -> int:
+        return self.own.end_offset(tp) if self.is_own(tp) else self._below.end_offset(tp)
+
+    def end_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        own = [tp for tp in tps if self.is_own(tp)]
+        below = [tp for tp in tps if tp not in own]
+        return {**self._below.end_offsets(below), **self.own.end_offsets(own)}
+
+    def ask_end_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:
+        answer: Future[dict[TopicPartition, int]] = Future()
+        answer.set_result(self.end_offsets(tps))
+        return answer
+
+    def committed(self, group: str) -> dict[TopicPartition, Position]:
+        return self.own.committed(group)
+
+    def is_own(self, tp: TopicPartition) -> bool:
+        """Whether a partition is of this log and not of the one below."""
+        return tp.topic in self.own.topics()
+
+
+class _Consumer:
+    """Two consumers as one."""
+
+    def __init__(self, log: OverlayLog, below: Consumer, own: Consumer) -> None:
+        self._log, self._below, self._own = log, below, own
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        own = {tp: o for tp, o in positions.items() if self._log.is_own(tp)}
+        self._own.assign(own)
+        self._below.assign({tp: o for tp, o in positions.items() if tp not in own})
+
+    def seek(self, tp: TopicPartition, offset: int) -> None:
+        self._of(tp).seek(tp, offset)
+
+    def pause(self, tps: Sequence[TopicPartition]) -> None:
+        for tp in tps:
+            self._of(tp).pause([tp])
+
+    def resume(self, tps: Sequence[TopicPartition]) -> None:
+        for tp in tps:
+            self._of(tp).resume([tp])
+
+    def poll(self, max_records: int, max_bytes: int) -> list[RawBatch]:
+        return [*self._below.poll(max_records, max_bytes), *self._own.poll(max_records, max_bytes)]
+
+    def close(self) -> None:
+        self._below.close()
+        self._own.close()
+
+    def _of(self, tp: TopicPartition) -> Consumer:
+        return self._own if self._log.is_own(tp) else self._below
+
+
+class _Producer:
+    """Of the topics in memory. Positions of the topics below are nobody's business there."""
+
+    def __init__(self, own: Producer) -> None:
+        self._own = own
+
+    def begin(self) -> None:
+        self._own.begin()
+
+    def send(self, tp: TopicPartition, records: pa.RecordBatch) -> None:
+        self._own.send(tp, records)
+
+    def send_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
+        """Nobody will ask for them."""
+
+    def attach_redo(self, payload: bytes) -> None:
+        raise AssertionError("an overlay keeps no redo")
+
+    def commit(self) -> int:
+        return self._own.commit()
+
+    def abort(self) -> None:
+        self._own.abort()
+
+    def close(self) -> None:
+        self._own.close()

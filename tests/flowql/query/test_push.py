@@ -1,0 +1,211 @@
+"""Push queries over a running engine: what they say, against what the engine answers at rest and DuckDB over all rows."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any
+
+import pytest
+
+from compiler.diagnostics.diagnostic import CompileError
+from flowql.query.push import Change, Start, Subscription, compile_question
+from runtime.errors import RuntimeFailure
+from runtime.log.base import TopicPartition
+from tests.flowql.query.world import APPLICATION, World
+
+WAIT_S = 60.0
+SQL = """
+CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC = 's', PARTITIONS = 2, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
+CREATE TABLE T (K STRING PRIMARY KEY, V INT) WITH (KAFKA_TOPIC = 't', PARTITIONS = 2, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
+CREATE TABLE TOTALS AS SELECT K, COUNT(*) AS N, SUM(V) AS TOTAL FROM S GROUP BY K;
+CREATE TABLE LARGE AS SELECT K, V FROM T WHERE V >= 50;
+CREATE TABLE HOURLY AS SELECT K, COUNT(*) AS N FROM S WINDOW TUMBLING (SIZE 1 HOUR) GROUP BY K;
+"""
+
+
+@pytest.fixture
+def world() -> World:
+    return World(SQL)
+
+
+class Unclosed:
+    """The log of the world, which outlives those who read it."""
+
+    def __init__(self, log: Any) -> None:
+        self._log = log
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    def close(self) -> None:
+        pass
+
+
+@contextmanager
+def listening(world: World, sql: str, start: Start = "earliest") -> Iterator[Subscription]:
+    topics = {name: info.partitions for name, info in world.log.topics().items()}
+    query = compile_question(sql, world.instance.plan, APPLICATION, topics)
+    with closing(Subscription(query, Unclosed(world.log), start)) as subscription:
+        yield subscription
+
+
+def taken(subscription: Subscription) -> list[Change]:
+    """All that comes of what is there now."""
+    found: list[Change] = []
+    limit = time.monotonic() + WAIT_S
+    quiet = 0
+    while quiet < 3:  # what is committed after a look at the results is there at the next
+        assert time.monotonic() < limit
+        more = subscription.poll()
+        found += more
+        quiet = quiet + 1 if subscription.ready and subscription.idle() and not more else 0
+        time.sleep(0.005)
+    return found
+
+
+def rows(changes: Sequence[Change]) -> list[dict[str, Any]]:
+    return [dict(c.row) for c in changes]
+
+
+def folded(changes: Sequence[Change], *keys: str) -> list[dict[str, Any]]:
+    """The table that changes lead to."""
+    table: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for c in changes:
+        key = tuple(c.row[k] for k in keys)
+        if c.op == "delete":
+            del table[key]
+        else:
+            table[key] = dict(c.row)
+    return sorted(table.values(), key=str)
+
+
+def feed(world: World, seed: int, count: int = 200) -> None:
+    chance = random.Random(seed)
+    for _ in range(4):
+        times = sorted(chance.randrange(10_000_000) for _ in range(count // 4))
+        world.send("s", [(chance.choice("abcde"), {"V": chance.randrange(100)}, t) for t in times])
+        values = [(chance.choice("xyz"), chance.choice([None, {"V": chance.randrange(100)}]), t) for t in times]
+        world.send("t", values)
+    world.driver.run_until_caught_up()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_comes_is_what_is_there(world: World, seed: int) -> None:
+    """Half of it before the question and half of it after, each against a question asked at rest."""
+    feed(world, seed)
+    with (
+        listening(world, "SELECT * FROM S EMIT CHANGES") as stream,
+        listening(world, "SELECT * FROM TOTALS EMIT CHANGES") as totals,
+        listening(world, "SELECT * FROM LARGE EMIT CHANGES") as large,
+        listening(world, "SELECT * FROM HOURLY EMIT CHANGES") as hourly,
+        listening(world, "SELECT K, V FROM T WHERE V < 50 EMIT CHANGES") as small,
+        listening(world, "SELECT V, COUNT(*) AS N FROM S GROUP BY V EMIT CHANGES") as counts,
+    ):
+        asked = [stream, totals, large, hourly, small, counts]
+        before = [taken(s) for s in asked]
+        feed(world, seed + 1000)
+        changes = [b + taken(s) for s, b in zip(asked, before, strict=True)]
+    come = Counter(tuple(r.values()) for r in rows(changes[0]))
+    assert come == Counter((r["K"], r["V"]) for r in world.ask("SELECT K, V FROM s"))
+
+    def at_rest(sql: str) -> list[dict[str, Any]]:
+        return sorted(world.ask(sql), key=str)
+
+    assert folded(changes[1], "K") == at_rest("SELECT K, N, TOTAL FROM totals")
+    assert folded(changes[2], "K") == at_rest("SELECT K, V FROM large")
+    assert folded(changes[3], "K", "WINDOWSTART") == at_rest("SELECT K, WINDOWSTART, WINDOWEND, N FROM hourly")
+    assert folded(changes[4], "K") == at_rest("SELECT K, V FROM t WHERE V < 50")
+    assert folded(changes[5], "V") == at_rest("SELECT V, COUNT(*) AS N FROM s GROUP BY V")
+
+
+def test_from_now_on(world: World) -> None:
+    world.feed("s", [("a", {"V": 1}, 1)])
+    world.feed("t", [("x", {"V": 70}, 1)])
+    with (
+        listening(world, "SELECT * FROM S EMIT CHANGES", "latest") as stream,
+        listening(world, "SELECT * FROM TOTALS EMIT CHANGES", "latest") as totals,
+        listening(world, "SELECT K, V FROM T WHERE V > 60 EMIT CHANGES", "latest") as large,
+    ):
+        assert [taken(s) for s in (stream, totals, large)] == [[], [], []]
+        world.feed("s", [("a", {"V": 5}, 2)])
+        world.feed("t", [("x", {"V": 7}, 2), ("y", {"V": 99}, 3)])
+        assert taken(stream) == [Change("insert", 2, {"K": "a", "V": 5})]
+        assert taken(totals) == [Change("put", 2, {"K": "a", "N": 2, "TOTAL": 6})]
+        # The row that no longer fits is known only because the table was read from its beginning.
+        assert sorted(taken(large), key=str) == [
+            Change("delete", 2, {"K": "x"}),
+            Change("put", 3, {"K": "y", "V": 99}),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT V FROM S EMIT CHANGES", {"V": 5}),
+        ("SELECT K FROM S EMIT CHANGES", {"K": "a"}),
+        ("SELECT N FROM TOTALS EMIT CHANGES", {"N": 1}),
+        ("SELECT COUNT(*) AS N FROM S GROUP BY K, V EMIT CHANGES", {"N": 1}),
+        ("SELECT S.V, TOTALS.N FROM S LEFT JOIN TOTALS ON S.K = TOTALS.K EMIT CHANGES", {"V": 5, "N": 1}),
+        ("SELECT V AS K FROM S PARTITION BY K EMIT CHANGES", {"K": 5}),
+    ],
+)
+def test_the_key_need_not_be_selected(world: World, sql: str, expected: dict[str, Any]) -> None:
+    world.feed("t", [("a", {"V": 1}, 0)])
+    world.feed("s", [("a", {"V": 5}, 1)])
+    with listening(world, sql) as subscription:
+        assert rows(taken(subscription)) == [expected]
+
+
+def test_dead_letters_can_be_listened_to(world: World) -> None:
+    with listening(world, "SELECT TOPIC, CODE FROM DEAD_LETTERS EMIT CHANGES", "latest") as subscription:
+        assert taken(subscription) == []
+        world.send("s", [("a", {"V": "no number"}, 1)])
+        world.driver.run_until_caught_up()
+        assert {c.row["TOPIC"] for c in taken(subscription)} == {"s"}
+
+
+def test_it_leaves_no_trace_in_the_log(world: World) -> None:
+    world.feed("s", [("a", {"V": 5}, 1)])
+    commits, topics = world.instance.metrics.commits, dict(world.log.topics())
+    with listening(world, "SELECT V, COUNT(*) AS N FROM S GROUP BY V EMIT CHANGES") as subscription:
+        assert taken(subscription)
+        own = subscription._log.own
+        for p in range(own.topics()["this query"].partitions):
+            tp = TopicPartition("this query", p)
+            assert own.begin_offset(tp) == own.end_offset(tp), "rows that were given are forgotten"
+            assert len(own._partition(tp).batches) <= 1
+    assert (world.instance.metrics.commits, world.log.topics()) == (commits, topics)
+    assert world.log.committed("push") == {}
+
+
+def test_a_source_that_goes_away_ends_it_with_the_reason(world: World) -> None:
+    world.feed("t", [("a", {"V": 5}, 1)])
+    with listening(world, "SELECT * FROM T EMIT CHANGES") as subscription:
+        assert taken(subscription)
+        world.log.delete_topic("t")
+        with pytest.raises(RuntimeFailure, match=r"\bt\b"):
+            taken(subscription)
+
+
+@pytest.mark.parametrize(
+    ("sql", "code", "column"),
+    [
+        ("SELECT NOPE FROM S EMIT CHANGES", "FQ2002", 8),
+        ("SELECT * FROM NOPE EMIT CHANGES", "FQ2001", 15),
+        ("SELECT * FORM S", "FQ1001", 10),
+        ("SELECT K, SUM(K) AS X FROM S GROUP BY K EMIT CHANGES", "FQ2005", 11),
+    ],
+)
+def test_mistakes_have_a_place(world: World, sql: str, code: str, column: int) -> None:
+    with pytest.raises(CompileError) as found:
+        compile_question(sql, world.instance.plan, APPLICATION, {})
+    (mistake,) = found.value.diagnostics
+    assert (mistake.code, mistake.span.line, mistake.span.column) == (code, 1, column)
+
+
+def test_a_limit_is_for_who_reads(world: World) -> None:
+    assert compile_question("SELECT * FROM S EMIT CHANGES LIMIT 3", world.instance.plan, APPLICATION, {}).limit == 3

@@ -1,0 +1,74 @@
+"""A log over another: reads go through, writes stay above."""
+
+import pytest
+
+from runtime.errors import LogError, TopicMissing
+from runtime.log.base import EARLIEST, LATEST, Position, TopicPartition
+from runtime.log.memory import MemoryLog
+from runtime.log.overlay import OverlayLog
+from tests.runtime.log.records import batch, produce, values
+
+A0, A1, B0 = TopicPartition("A", 0), TopicPartition("A", 1), TopicPartition("B", 0)
+
+
+@pytest.fixture
+def below():
+    log = MemoryLog()
+    log.create_topic("A", 2)
+    produce(log, "p", (A0, [b"1", b"2", b"3"]), (A1, [b"4"]))
+    return log
+
+
+def test_what_is_below_is_read_from_where_it_is_to_begin(below):
+    log = OverlayLog(below, {A0: 2})
+    assert (values(log, A0), values(log, A1)) == ([b"3"], [b"4"])
+    assert (log.begin_offset(A0), log.end_offset(A0), log.begin_offset(A1)) == (2, 3, 0)
+    consumer = log.consumer("c")
+    consumer.assign({A0: log.begin_offset(A0), A1: LATEST})
+    assert [b.records["value"].to_pylist() for b in consumer.poll(10, 1000)] == [[b"3"]]
+    produce(below, "p", (A1, [b"5"]))
+    assert [b.records["value"].to_pylist() for b in consumer.poll(10, 1000)] == [[b"5"]]
+
+
+def test_what_is_written_stays_above(below):
+    log = OverlayLog(below)
+    log.create_topic("B", 1)
+    producer = log.producer("p")
+    producer.begin()
+    producer.send(B0, batch([b"x"]))
+    producer.send_positions("g", {A0: Position(3)})
+    producer.commit()
+    assert (values(log, B0), sorted(log.topics())) == ([b"x"], ["A", "B"])
+    assert (sorted(below.topics()), below.committed("g"), below.last_sequence("p")) == (["A"], {}, 1)
+    consumer = log.consumer("c")
+    consumer.assign({A1: EARLIEST, B0: EARLIEST})
+    assert sorted(v for b in consumer.poll(10, 1000) for v in b.records["value"].to_pylist()) == [b"4", b"x"]
+    consumer.pause([B0])
+    produce(log, "p", (B0, [b"y"]))
+    assert consumer.poll(10, 1000) == []
+    assert log.end_offsets([A0, B0]) == {A0: 3, B0: 2}
+    log.delete_topic("B")
+    with pytest.raises(TopicMissing):
+        log.delete_topic("A")
+
+
+def test_a_topic_is_below_or_above(below):
+    log = OverlayLog(below)
+    assert log.create_topic("A", 2).partitions == 2
+    with pytest.raises(LogError, match="2 partitions"):
+        log.create_topic("A", 3)
+    with pytest.raises(TopicMissing):
+        produce(log, "q", (A0, [b"no"]))
+
+
+def test_memory_forgets_what_is_dropped():
+    log = MemoryLog()
+    log.create_topic("A", 1)
+    for n in range(10):
+        produce(log, "p", (A0, [b"%d" % n, b"x"]))
+    log.drop_before(A0, 15)
+    assert values(log, A0) == [b"x", b"8", b"x", b"9", b"x"]
+    assert len(log._partition(A0).batches) == 3
+    log.drop_before(A0, 20)
+    produce(log, "p", (A0, [b"new"]))
+    assert values(log, A0) == [b"new"]
