@@ -1,6 +1,7 @@
 """One Nexmark query alone on one engine, from its topics to its topic: what it takes, and that the result is right.
 
-An engine is a function of a `Job`. It gives figures for a result that `results.wrong` has nothing against.
+An engine is a function of a `Job` and of what takes a line about how far it is. It gives figures for a result that
+`results.wrong` has nothing against.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from runtime.spark.settings import SparkSettings
 TICK_S = 0.01  # each look takes the interpreter lock from the threads that are measured
 TICKS_PER_SAMPLE = 5
 SPARK_MEMORY_BYTES = 3 << 29  # of the driver
+Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class Job:
             raise BenchFailed(message)
 
 
-def on_runtime(job: Job) -> Figure:
+def on_runtime(job: Job, _report: Report) -> Figure:
     """In this process, from the first batch fetched to the last durable commit."""
     config = InstanceConfig(application_id=f"bench-{job.query}", threads=job.threads)
     instance = open_instance(job.folder / "log", job.folder / f"state-{job.query}", config)
@@ -84,7 +86,7 @@ def on_runtime(job: Job) -> Figure:
     return figure
 
 
-def on_spark(job: Job) -> Figure:
+def on_spark(job: Job, report: Report) -> Figure:
     """As one bounded run in a session that is there already, from its start to the last commit."""
     from runtime.spark.engine.instance import SparkInstance  # the extra may be missing
 
@@ -97,15 +99,23 @@ def on_spark(job: Job) -> Figure:
         watch = Stopwatch()
         watch.start()
 
-        def progress(_status: dict[str, Any]) -> None:
+        said: dict[str, str] = {}
+
+        def progress(status: dict[str, Any]) -> None:
             watch.sample()
+            for query in status["queries"]:
+                state = query["last_error"] or ("begun" if query["batch"] is None else "committed")
+                if said.get(query["id"]) != state:
+                    said[query["id"]] = state
+                    report(f"{query['id']} {state}")
 
         instance.run_until_caught_up(progress)
         figure = watch.stop(job.query, "spark", job.records)
+        report("comparing with the oracle")
         job.check(instance.site.log)
     finally:
         instance.stop()
     return figure
 
 
-ENGINES: Mapping[str, Callable[[Job], Figure]] = {"runtime": on_runtime, "spark": on_spark}
+ENGINES: Mapping[str, Callable[[Job, Report], Figure]] = {"runtime": on_runtime, "spark": on_spark}

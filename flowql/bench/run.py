@@ -1,6 +1,7 @@
 """`flowql bench nexmark`: each query alone over the same events on the embedded log, checked before a speed is printed.
 
-Input is written first; each query has a process of its own; the oracle runs after it.
+Input is written first; each query has a process of its own; the oracle runs after it. A query that fails is said at once and
+the others go on: the run as a whole fails at the end.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -32,47 +33,77 @@ def run(
     engine: str = "runtime",
     bare: bool = False,
 ) -> list[Figure]:
-    """Measure each query over input written once. bare: a DuckDB loop over the same files beside it."""
-    figures = []
+    """Measure each query over input written once. bare: a DuckDB loop over the same files beside it. BenchFailed at the end."""
+    figures, failed = [], []
     with tempfile.TemporaryDirectory(prefix="flowql-bench-") as name:
         folder = Path(name)
         topics = [t for t in SCHEMAS if any(t in EXPECTED[q].reads for q in queries)]
         report(f"writing {sum(counts(events)[t] for t in topics):,} events")
         write_log(folder, events, topics)
         for query in queries:
-            report(f"running {query}")
-            figures.append(_measured(engine, Job(folder, project, query, events, threads)))
+            report(f"{query}: running")
+            try:
+                figure = _measured(engine, Job(folder, project, query, events, threads), report)
+            except BenchFailed as error:
+                failed.append(str(error))
+                report(f"{query}: failed: {error}")
+                continue
+            figures.append(figure)
+            report(f"{query}: equal to the oracle, {figure.events:,} events in {figure.seconds:.1f} s")
             if bare and query in STATEMENTS:
                 seconds, cpu_s = bare_loop(folder, "bid", PARTITIONS, query, threads)
                 rate = int(events / seconds)
                 figures.append(
                     Figure(query, "duckdb loop", "embedded", events, round(seconds, 3), rate, round(cpu_s, 2), 0)
                 )
+    if failed:
+        raise BenchFailed("; ".join(failed))
     return figures
 
 
-def _measured(engine: str, job: Job) -> Figure:
+def _measured(engine: str, job: Job, report: Callable[[str], None]) -> Figure:
     """In a process of its own."""
     words = [engine, str(job.folder), str(job.project), job.query, str(job.events), str(job.threads)]
     command = [sys.executable, "-m", "flowql.bench.run", *words]
-    return Figure(**_outcome(subprocess.run(command, capture_output=True, text=True, check=False)))
-
-
-def _outcome(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    """What a child printed. Its last line is the outcome, whatever libraries say when the process ends."""
-    lines = done.stdout.strip().splitlines()
-    if not lines:
-        raise BenchFailed(f"the measuring process ended with {done.returncode} and said nothing: {done.stderr[-2000:]}")
-    outcome: dict[str, Any] = json.loads(lines[-1])
+    with (
+        tempfile.TemporaryFile("w+") as said,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True) as child,
+    ):
+        assert child.stdout is not None
+        outcome = _outcome(job.query, child.stdout, report)
+        code = child.wait()
+        if outcome is None:
+            said.seek(0)
+            raise BenchFailed(f"{job.query}: the measuring process ended with {code}: {said.read()[-2000:]}")
     if "failed" in outcome:
         raise BenchFailed(outcome["failed"])
-    return outcome
+    return Figure(**outcome)
+
+
+def _outcome(query: str, lines: Iterable[str], report: Callable[[str], None]) -> dict[str, Any] | None:
+    """What a child printed last, whatever libraries say when a process ends; what it printed before is how far it is."""
+    found = None
+    for line in lines:
+        try:
+            data = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(data, dict) and "progress" in data:
+            report(f"{query}: {data['progress']}")
+        elif isinstance(data, dict):
+            found = data
+    return found
+
+
+def _progress(text: str) -> None:
+    print(json.dumps({"progress": text}), flush=True)
 
 
 def _main() -> None:
     engine, folder, project, query, events, threads = sys.argv[1:]
     try:
-        outcome = asdict(ENGINES[engine](Job(Path(folder), Path(project), query, int(events), int(threads))))
+        job = Job(Path(folder), Path(project), query, int(events), int(threads))
+        outcome = asdict(ENGINES[engine](job, _progress))
     except Exception as error:  # the process that measures ends here: whatever it was, the parent is to say it
         text = str(error) if isinstance(error, BenchFailed) else f"{query}: {type(error).__name__}: {error}"
         print(json.dumps({"failed": text}))
