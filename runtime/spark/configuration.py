@@ -14,6 +14,10 @@ from runtime.spark.settings import SparkSettings
 LOG_LEVEL = "FLOWQL_SPARK_LOG"
 MIB = 1 << 20
 
+_ROCKSDB = "spark.sql.streaming.stateStore.rocksdb"
+_STATE_SHARE = 4  # the state stores of a local master may take this part of the target's memory, beside the heap
+_STATE_MIB_MIN = 128  # below it write buffers are flushed all the time
+
 # What results mean is no option. Names of columns differ by case in FlowQL; times are UTC. Without ANSI mode Spark computes
 # as Java and so as FlowQL does: integers wrap, casts of doubles are clamped, what fails is NULL (and a dead letter, native/).
 FIXED: Mapping[str, str] = {
@@ -26,7 +30,7 @@ FIXED: Mapping[str, str] = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    f"{_ROCKSDB}.changelogCheckpointing.enabled": "true",
 }
 
 # What a target says elsewhere, or the engine decides. Property -> where.
@@ -43,6 +47,8 @@ _CHOSEN: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.catalogImplementation": "in-memory",  # no metastore, no Derby
     "spark.sql.streaming.stopTimeout": "30s",
+    # Each task of a query has a RocksDB of its own: without a common bound each takes what it likes, outside the heap.
+    f"{_ROCKSDB}.boundedMemoryUsage": "true",
     "spark.python.sql.dataFrameDebugging.enabled": "false",  # plans are generated; where is no help and costs time
     "spark.sql.pyspark.jvmStacktrace.enabled": "false",
     "spark.executorEnv.TZ": "UTC",
@@ -123,6 +129,8 @@ def properties(settings: SparkSettings, app: str, scratch: Scratch) -> dict[str,
     cores = settings.cores(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     shuffle = settings.shuffle_partitions or cores
     local = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"} if settings.is_local else {}
+    if settings.is_local:
+        local[f"{_ROCKSDB}.maxMemoryUsageMB"] = str(max(_STATE_MIB_MIN, settings.driver_memory_mib // _STATE_SHARE))
     return {
         **_CHOSEN,
         **local,

@@ -14,6 +14,8 @@ from compiler.plan.topology import PRIORITY_WEIGHTS
 from runtime.spark.configuration import FIXED, LOG_LEVEL, Scratch, allocation, pool_of, properties
 from runtime.spark.settings import SparkSettings
 
+ROCKSDB = "spark.sql.streaming.stateStore.rocksdb"
+
 
 @pytest.fixture
 def scratch(tmp_path: Path) -> Scratch:
@@ -61,6 +63,20 @@ def test_what_is_fixed_beats_what_is_given(scratch: Scratch) -> None:
 )
 def test_shuffle_partitions(scratch: Scratch, settings: SparkSettings, expected: str | None) -> None:
     assert properties(settings, "x", scratch).get("spark.sql.shuffle.partitions") == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (SparkSettings(memory_bytes=2 << 30), ("true", "512")),
+        (SparkSettings(memory_bytes=256 << 20), ("true", "128")),
+        (SparkSettings(conf={f"{ROCKSDB}.maxMemoryUsageMB": "900"}), ("true", "900")),
+        (SparkSettings(master="yarn"), ("true", None)),  # memory of executors is not the target's
+    ],
+)
+def test_memory_of_state_is_bounded(scratch: Scratch, settings: SparkSettings, expected: tuple[str, str]) -> None:
+    made = properties(settings, "x", scratch)
+    assert (made[f"{ROCKSDB}.boundedMemoryUsage"], made.get(f"{ROCKSDB}.maxMemoryUsageMB")) == expected
 
 
 def test_the_file_is_private_and_escaped(scratch: Scratch) -> None:
