@@ -240,7 +240,7 @@ class Consumer(Protocol):
 class Producer(Protocol):
     """A transactional producer. All calls come from one thread at a time.
 
-    begin -> send* -> send_positions* -> attach_redo? -> commit | abort. Nothing is visible before commit returns;
+    begin -> drop_before* -> send* -> send_positions* -> attach_redo? -> commit | abort. Nothing is visible before commit returns;
     after commit everything is, at once. An exception from commit that is not LogFull leaves the outcome unknown, or the
     producer of no more use: the caller discards this producer, makes a new one with the same id and asks `Log.last_sequence`.
 
@@ -263,6 +263,10 @@ class Producer(Protocol):
         (any more), this call or `commit` raises StaleMember, and nothing of the transaction is visible. The same may be tried
         again with a newer proof, but only if the partitions were not lost in between: a log checks the member, not what it owns.
         """
+        ...
+
+    def drop_before(self, tp: TopicPartition, offset: int) -> None:
+        """With this transaction the committed records below `offset` are gone: it takes their place (embedded logs only)."""
         ...
 
     def attach_redo(self, payload: bytes) -> None:

@@ -306,6 +306,11 @@ class LogProducer:
             self._committer.check_partition(tp)
         transaction.add_positions(group, positions)
 
+    def drop_before(self, tp: TopicPartition, offset: int) -> None:
+        transaction = self._open()
+        self._committer.check_partition(tp)
+        transaction.starts[tp] = offset
+
     def attach_redo(self, payload: bytes) -> None:
         transaction = self._open()
         if transaction.redo is not None:

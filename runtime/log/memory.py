@@ -26,7 +26,7 @@ from runtime.log.base import (
     TopicPartition,
 )
 from runtime.log.clients import LogConsumer, LogProducer, LogReader, check_topic_name
-from runtime.log.transaction import Transaction
+from runtime.log.transaction import Transaction, check_start
 
 
 @dataclass(slots=True)
@@ -176,8 +176,7 @@ class MemoryLog:
         """Records below `offset` are gone (retention)."""
         with self._lock:
             partition = self._partition(tp)
-            if offset > partition.end:
-                raise LogError(f"{tp}: {offset} is above the end {partition.end}")
+            check_start(tp, offset, partition.end)
             partition.start = max(partition.start, offset)
             whole = bisect_right(partition.bases, partition.start) - 1  # those before the one that holds the start
             if whole > 0:
@@ -213,6 +212,10 @@ class MemoryLog:
             self.check_epoch(transactional_id, epoch)
             for tp, _ in batches:
                 self.check_partition(tp)
+            for tp, offset in transaction.starts.items():
+                check_start(tp, offset, self._partition(tp).end)
+            for tp, offset in transaction.starts.items():
+                self.drop_before(tp, offset)
             for tp, parts in batches:
                 self._append(self._partition(tp), parts)
             for (group, tp), position in transaction.positions.items():

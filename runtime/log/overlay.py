@@ -161,6 +161,9 @@ class _Producer:
     def send_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
         """Nobody will ask for them."""
 
+    def drop_before(self, tp: TopicPartition, offset: int) -> None:
+        self._own.drop_before(tp, offset)
+
     def attach_redo(self, payload: bytes) -> None:
         raise AssertionError("an overlay keeps no redo")
 

@@ -18,13 +18,17 @@ _JOINED_BYTES_MAX = 8 << 20
 
 
 class Transaction:
-    """References to the records, positions and redo payload of one transaction; nothing is copied until commit."""
+    """References to the records, positions and redo payload of one transaction; nothing is copied until commit.
 
-    __slots__ = ("positions", "records", "redo")
+    starts: the new first offset of partitions whose older records it replaces.
+    """
+
+    __slots__ = ("positions", "records", "redo", "starts")
 
     def __init__(self) -> None:
         self.records: dict[TopicPartition, list[pa.RecordBatch]] = {}
         self.positions: dict[tuple[str, TopicPartition], Position] = {}
+        self.starts: dict[TopicPartition, int] = {}
         self.redo: bytes | None = None
 
     def add(self, tp: TopicPartition, records: pa.RecordBatch) -> None:
@@ -77,6 +81,12 @@ def _concat(run: list[pa.RecordBatch]) -> pa.RecordBatch:
         if len(run) == 1
         else pa.concat_batches([b.replace_schema_metadata(None).cast(PRODUCE_SCHEMA) for b in run])
     )
+
+
+def check_start(tp: TopicPartition, offset: int, end: int) -> None:
+    """Whether the records below `offset` may go; LogError if there are not so many."""
+    if offset > end:
+        raise LogError(f"{tp}: {offset} is above the end {end}")
 
 
 def max_timestamp(records: pa.RecordBatch) -> int:

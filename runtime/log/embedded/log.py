@@ -22,7 +22,7 @@ from runtime.log.embedded.records import AdvanceStart, Commit, CreateTopic, Dele
 from runtime.log.embedded.state import Partition, Topic, topic_directory
 from runtime.log.embedded.writer import Writer, read_redo, redo_path
 from runtime.log.files import DiskFiles, Files, Lock
-from runtime.log.transaction import Transaction
+from runtime.log.transaction import Transaction, check_start
 
 
 class EmbeddedLog:
@@ -174,12 +174,9 @@ class EmbeddedLog:
         """Records below `offset` are gone (retention); files go as whole segments do."""
         with self._ledger.appending():
             partition = self._partition(tp)
-            if offset > partition.end_offset:
-                raise LogError(f"{tp}: {offset} is above the end {partition.end_offset}")
-            before = [s.path for s in partition.segments]
-            self._ledger.write(AdvanceStart(self._state.topics[tp.topic].id, tp.partition, offset))
-            for path in before[: len(before) - len(partition.segments)]:
-                self._segments.remove(path)
+            check_start(tp, offset, partition.end_offset)
+            with self._removing([partition]):
+                self._ledger.write(AdvanceStart(self._state.topics[tp.topic].id, tp.partition, offset))
 
     # What readers use
 
@@ -233,15 +230,26 @@ class EmbeddedLog:
                 self._partition(tp)
             for _, tp in transaction.positions:
                 self._partition(tp)
+            for tp, offset in transaction.starts.items():
+                check_start(tp, offset, self._partition(tp).end_offset)
             writer = Writer(self._files, self._segments, self._directory, self._state)
-            try:
-                record = writer.write(transactional_id, epoch, transaction, batches)
-                self._commit(writer, record)
-            except OSError:  # the record is not in the commit log; where that is unknown the error is LogCorrupt
-                with contextlib.suppress(OSError):  # see Writer.undo
-                    writer.undo()
-                raise
+            with self._removing([self._partition(tp) for tp in transaction.starts]):
+                try:
+                    record = writer.write(transactional_id, epoch, transaction, batches)
+                    self._commit(writer, record)
+                except OSError:  # the record is not in the commit log; where that is unknown the error is LogCorrupt
+                    with contextlib.suppress(OSError):  # see Writer.undo
+                        writer.undo()
+                    raise
             return record.sequence
+
+    @contextlib.contextmanager
+    def _removing(self, partitions: Sequence[Partition]) -> Iterator[None]:
+        """Within, a record makes segments of the partitions superfluous: their files go after it, never before."""
+        before = {s.path for p in partitions for s in p.segments}
+        yield
+        for path in sorted(before - {s.path for p in partitions for s in p.segments}):
+            self._segments.remove(path)
 
     def _commit(self, writer: Writer, record: Commit) -> None:
         writer.make_durable()

@@ -31,6 +31,14 @@ class GroupPosition(msgspec.Struct, frozen=True, array_like=True):
     metadata: str
 
 
+class NewStart(msgspec.Struct, frozen=True, array_like=True):
+    """Records of a partition below `offset` are gone with a transaction, which takes their place."""
+
+    topic_id: int
+    partition: int
+    offset: int
+
+
 class Redo(msgspec.Struct, frozen=True, array_like=True):
     """Where a redo payload lies: bytes [start, start + length) of redo file number `file`."""
 
@@ -50,6 +58,7 @@ class Commit(msgspec.Struct, frozen=True, array_like=True, tag="commit"):
     appends: list[Append]
     positions: list[GroupPosition]
     redo: Redo | None = None
+    starts: list[NewStart] = []
 
 
 class CreateTopic(msgspec.Struct, frozen=True, array_like=True, tag="create_topic"):

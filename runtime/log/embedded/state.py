@@ -214,6 +214,8 @@ class LogState:
     def _commit(self, record: Commit) -> None:
         for a in record.appends:
             self.by_id[a.topic_id].partitions[a.partition].append(a)
+        for start in record.starts:
+            self.by_id[start.topic_id].partitions[start.partition].advance_start(start.offset)
         for g in record.positions:
             if g.topic_id in self.by_id:
                 self.groups.setdefault(g.group, {})[g.topic_id, g.partition] = Position(g.offset, g.metadata)

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from runtime.errors import LogCorrupt
 from runtime.log.base import TopicPartition
-from runtime.log.embedded.records import Append, Commit, GroupPosition, Redo
+from runtime.log.embedded.records import Append, Commit, GroupPosition, NewStart, Redo
 from runtime.log.embedded.segment import HEADER, SegmentFiles, encode
 from runtime.log.embedded.state import LogState, Partition
 from runtime.log.files import File, Files
@@ -45,7 +45,8 @@ class Writer:
             for (group, tp), p in transaction.positions.items()
         ]
         redo = None if transaction.redo is None else self._write_redo(sequence, transaction.redo)
-        return Commit(transactional_id, epoch, sequence, appends, positions, redo)
+        starts = [NewStart(self._state.topics[tp.topic].id, tp.partition, at) for tp, at in transaction.starts.items()]
+        return Commit(transactional_id, epoch, sequence, appends, positions, redo, starts)
 
     def make_durable(self) -> None:
         """Contents and names of all that was written. Comes before the commit record, always."""

@@ -124,6 +124,10 @@ class KafkaProducer:
             self._admin.check_partition(tp)
         self._positions.setdefault(group, {}).update(positions)
 
+    def drop_before(self, tp: TopicPartition, offset: int) -> None:
+        self._check_open()
+        raise LogError(f"Kafka cannot drop records of {tp} below {offset} as part of a transaction")
+
     def attach_redo(self, payload: bytes) -> None:
         self._check_open()
         raise LogError("Kafka keeps no redo; state comes back from changelogs")

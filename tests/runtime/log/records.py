@@ -36,10 +36,12 @@ def values(log: Log, tp: TopicPartition):
     return [r[3] for r in read_all(log, tp)]
 
 
-def produce(log: Log, transactional_id: str, *sends, positions=None, redo=None):
-    """One transaction by a new producer: sends are (tp, rows)."""
+def produce(log: Log, transactional_id: str, *sends, positions=None, redo=None, drop=None):
+    """One transaction by a new producer: sends are (tp, rows); drop: tp -> the offset below which records go."""
     producer = log.producer(transactional_id)
     producer.begin()
+    for tp, offset in (drop or {}).items():
+        producer.drop_before(tp, offset)
     for tp, rows in sends:
         producer.send(tp, batch(rows))
     for group, entries in (positions or {}).items():

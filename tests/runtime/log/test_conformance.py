@@ -318,6 +318,22 @@ def test_offset_below_the_start_names_the_gap(log):
         log.drop_before(A0, 4)
 
 
+def test_a_transaction_takes_the_place_of_older_records(log):
+    """At once in all partitions, its own records being above what goes; an abort leaves everything."""
+    produce(log, "p", (A0, [b"0", b"1"]), (A1, [b"2"]))
+    producer = log.producer("p")
+    producer.begin()
+    producer.drop_before(A0, 2)
+    producer.abort()
+    assert (values(log, A0), values(log, A1)) == ([b"0", b"1"], [b"2"])
+    produce(log, "p", (A0, [b"new"]), drop={A0: 2, A1: 1})
+    assert (values(log, A0), values(log, A1)) == ([b"new"], [])
+    assert [log.admin().begin_offset(tp) for tp in (A0, A1)] == [2, 1]
+    with pytest.raises(LogError, match="above the end"):
+        produce(log, "p", (A0, [b"x"]), drop={A0: 4})
+    assert values(log, A0) == [b"new"]
+
+
 def test_threads_read_while_another_writes(log):
     """Both partitions get every number; whoever sees it in the first sees it in the second."""
     failures = []

@@ -26,6 +26,7 @@ def steps():
     yield lambda log: produce(log, "q", (A0, [b"q"]), positions={"h": {B0: Position(1)}})
     yield lambda log: log.drop_before(B0, 5)
     yield lambda log: produce(log, "p", (A0, [b"late"]), redo=b"r7")
+    yield lambda log: produce(log, "p", (B0, [b"instead"]), drop={B0: log.end_offset(B0), A1: 1})
     yield lambda log: log.delete_topic("A")
     yield lambda log: log.trim_redo("p", 6)
     yield lambda log: produce(log, "p", (B0, [b"last"]), positions={"g": {B0: Position(9)}}, redo=b"end")
