@@ -12,11 +12,11 @@ from compiler.plan.logical import Format
 from compiler.plan.topology import Plan, SourceDef, StoreSpec
 from flowql.config.storage import log_at
 from flowql.query.errors import NOTHING, QueryError
-from flowql.query.relations import Relation, StoreRelation, TopicRelation
+from flowql.query.relations import Relation, StoreRelation, TopicRelation, spans_of
 from flowql.query.views import StoreView, store_views
 from runtime.app.plan_topic import read_plan
 from runtime.errors import LogCorrupt, StateError
-from runtime.log.base import Log, TopicPartition
+from runtime.log.base import Log
 from runtime.log.kafka.settings import KafkaSettings
 from runtime.state.layout import MARKER, decode_number
 from runtime.state.reader import open_readonly
@@ -56,16 +56,10 @@ class Commit:
         return found
 
     def _topic(self, source: SourceDef) -> Callable[[], Relation]:
-        return lambda: TopicRelation(source.name, source, self.log, self._ends(source.topic))
+        return lambda: TopicRelation(source.name, source, self.log, spans_of(self.log, source.topic))
 
     def _store(self, spec: StoreSpec, make: Callable[[], StoreView], present: bool) -> Callable[[], Relation]:
         return lambda: StoreRelation(spec.name, make(), self.snapshot, present)
-
-    def _ends(self, topic: str) -> dict[TopicPartition, int]:
-        admin = self.log.admin()
-        info = admin.topics().get(topic)
-        tps = [TopicPartition(topic, p) for p in range(info.partitions)] if info is not None else []
-        return {tp: admin.end_offset(tp) for tp in tps}
 
 
 def queries_behind(plan: Plan, relations: Iterable[str]) -> set[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
@@ -17,6 +17,7 @@ from flowql.query.lookup import Points, access
 from flowql.query.statement import Condition
 from flowql.query.views import ROWTIME, Columns, Rows, StoreView
 from runtime.batch import DELETE, Batch, to_arrow
+from runtime.errors import OffsetOutOfRange
 from runtime.log.base import Log, RawBatch, TopicPartition
 from runtime.operators.base import NO_STATE, RunContext
 from runtime.operators.decode import Decoder
@@ -25,6 +26,7 @@ from runtime.state.values import encode_value
 
 CHUNK_ROWS = 8_192
 READ_RECORDS, READ_BYTES = 50_000, 16 << 20
+_REPLACED_TRIES = 5  # results that are replaced more often than a question takes to read them once
 
 
 class Relation(Protocol):
@@ -75,15 +77,16 @@ class StoreRelation:
 
 @dataclass(frozen=True, slots=True)
 class TopicRelation:
-    """A stream or table read from its topic, up to `ends`: all records of a stream, the last per key of a table.
+    """A stream or table read from its topic, within `spans`: all records of a stream, the last per key of a table.
 
-    Records that cannot be read are left out; they are in DEAD_LETTERS once a query has met them.
+    Records that cannot be read are left out; they are in DEAD_LETTERS once a query has met them. Where a batch has replaced
+    them meanwhile, what took their place is read.
     """
 
     name: str
     source: SourceDef
     log: Log
-    ends: dict[TopicPartition, int]
+    spans: Mapping[TopicPartition, tuple[int, int]]
 
     @property
     def schema(self) -> Schema:
@@ -94,11 +97,20 @@ class TopicRelation:
 
     def read(self, conditions: Sequence[Condition], columns: frozenset[str] | None) -> pa.Table:
         del conditions
+        spans = self.spans
+        for _ in range(_REPLACED_TRIES):
+            try:
+                return self._read(spans, columns)
+            except OffsetOutOfRange:
+                spans = spans_of(self.log, self.source.topic)
+        return self._read(spans, columns)
+
+    def _read(self, spans: Mapping[TopicPartition, tuple[int, int]], columns: frozenset[str] | None) -> pa.Table:
         is_table = self.source.kind == "table"
         decoder = Decoder(scan_of(self.source), self._wanted(columns))
         chunks = []
-        for tp in sorted(self.ends):
-            batches = [b for raw in _records(self.log, tp, self.ends[tp]) if len(b := _decode(decoder, raw))]
+        for tp, (begin, end) in sorted(spans.items()):
+            batches = [b for raw in _records(self.log, tp, begin, end) if len(b := _decode(decoder, raw))]
             if is_table:
                 batches = _latest(batches)
             chunks += [self._shown(b) for b in batches]
@@ -145,9 +157,27 @@ def _batch(schema: Schema, values: Columns, columns: frozenset[str] | None) -> p
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(schema))
 
 
-def _records(log: Log, tp: TopicPartition, end: int) -> Iterator[RawBatch]:
-    """The records of a partition below `end`."""
-    reader = log.reader(tp)
+def spans_of(log: Log, topic: str) -> dict[TopicPartition, tuple[int, int]]:
+    """First offset and end of each partition, for `TopicRelation`; {} for no topic.
+
+    Ends are of one moment and taken last, so what is replaced in between shows when it is read: its first offset is gone.
+    """
+    admin = log.admin()
+    info = admin.topics().get(topic)
+    begins = (
+        {tp: admin.begin_offset(tp) for p in range(info.partitions) for tp in [TopicPartition(topic, p)]}
+        if info
+        else {}
+    )
+    ends = admin.end_offsets(list(begins))
+    return {tp: (begin, ends[tp]) for tp, begin in begins.items() if tp in ends}
+
+
+def _records(log: Log, tp: TopicPartition, begin: int, end: int) -> Iterator[RawBatch]:
+    """The records of a partition from `begin` to below `end`. OffsetOutOfRange if the first are gone."""
+    if begin >= end:
+        return
+    reader = log.reader(tp, begin)
     while (raw := reader.read(READ_RECORDS, READ_BYTES)) is not None:
         offsets = raw.records.column(0).to_numpy()
         kept = int(np.searchsorted(offsets, end))

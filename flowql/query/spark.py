@@ -10,7 +10,7 @@ import pyarrow as pa
 from compiler.plan.schema import Schema
 from compiler.plan.topology import SourceDef
 from flowql.query.committed import Commit
-from flowql.query.relations import Relation, TopicRelation
+from flowql.query.relations import Relation, TopicRelation, spans_of
 from flowql.query.statement import Condition
 from flowql.query.views import StoreView, store_views
 
@@ -43,7 +43,7 @@ class SparkCommit(Commit):
         """The source says that keys have a window, the store has its bounds as columns."""
         bounds = tuple(f for f in schema if f.role == "window" and source.schema.get(f.name) is None)
         read = replace(source, schema=Schema((*source.schema.fields, *bounds), source.schema.window))
-        return TableOfTopic(TopicRelation(source.name, read, self.log, self._ends(source.topic)), schema)
+        return TableOfTopic(TopicRelation(source.name, read, self.log, spans_of(self.log, source.topic)), schema)
 
 
 @dataclass(frozen=True, slots=True)

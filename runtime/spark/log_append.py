@@ -104,8 +104,10 @@ def append(
     pieces: Sequence[Piece],
     notes: Sequence[Mapping[str, Any]],
     positions: Mapping[TopicPartition, int] | None = None,
+    *,
+    replaces: Mapping[TopicPartition, int] | None = None,
 ) -> Appended:
-    """Commit one epoch: all of it, once, or nothing. positions: what has been read with it.
+    """Commit one epoch: all of it, once, or nothing. positions: what has been read with it; replaces: records below go with it.
 
     StateError if epochs are missing before this one, or if an unfinished run of another checkpoint would be continued.
     """
@@ -113,7 +115,7 @@ def append(
     for _ in range(_FENCED_TRIES):
         producer = log.producer(target.group)
         try:
-            return _append(log, producer, target, epoch, pieces, notes, positions or {})
+            return _append(log, producer, target, epoch, pieces, notes, positions or {}, replaces or {})
         except Fenced:
             continue
         finally:
@@ -129,6 +131,7 @@ def _append(
     pieces: Sequence[Piece],
     notes: Sequence[Mapping[str, Any]],
     positions: Mapping[TopicPartition, int],
+    replaces: Mapping[TopicPartition, int],
 ) -> Appended:
     place = place_of(
         log, target
@@ -137,6 +140,8 @@ def _append(
     if place is not None and place.run == target.run and epoch < place.next_epoch:
         return Appended(0, 0, skipped=True)
     producer.begin()
+    for tp, offset in replaces.items():
+        producer.drop_before(tp, offset)
     records = dead = 0
     for piece in sorted(pieces, key=lambda p: (p.source, p.seq)):
         if piece.kind == DEAD:

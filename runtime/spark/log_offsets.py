@@ -55,6 +55,11 @@ def shared_log(path: str | os.PathLike[str]) -> EmbeddedLog:
     return log
 
 
+def partition_offsets(positions: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+    """The same by partition."""
+    return {TopicPartition(t, int(p)): offset for t, at in positions.items() for p, offset in at.items()}
+
+
 def begins(path: str | os.PathLike[str], topics: Collection[str]) -> Offsets:
     """The first offset of each partition of these topics that is still there."""
     return bounds(shared_log(path), topics)[0]

@@ -1,7 +1,8 @@
 """EMITTED rows into the log from Spark: workers stage files, the driver's commit appends them in one transaction.
 
 Options: `path` (the log), `staging` (folder for staged files), `query`, `run` (identity of the checkpoint), `application_id`
-(whose dead letters), `epoch` (batch writes only; in streaming it is Spark's batch id).
+(whose dead letters), `replaces` (JSON as in `log_offsets`: records below these go with the epoch), `epoch` (batch writes only; in
+streaming it is Spark's batch id).
 
 For epochs of few rows `log_append.append_emitted` over collected rows in `foreachBatch` is cheaper: no process takes part but the
 driver's (measured, 2,000 records: 0.33 s of processor time, here 0.9 s; 1 M records: 5.3 and 5.1 s, but all of it in the driver).
@@ -9,8 +10,9 @@ driver's (measured, 2,000 records: 0.33 s of processor time, here 0.9 s; 1 M rec
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from runtime.errors import LogError
 from runtime.spark.log_append import Appended, Target, append
-from runtime.spark.log_offsets import shared_log
+from runtime.spark.log_offsets import Offsets, partition_offsets, shared_log
 from runtime.spark.log_staging import Staged, pieces_of, stage, sweep
 from runtime.spark.shapes import EMITTED
 
@@ -35,6 +37,7 @@ class SinkOptions:
     path: str
     staging: Path
     target: Target
+    replaces: Offsets = field(default_factory=dict)
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SinkOptions:
@@ -42,7 +45,7 @@ class SinkOptions:
             if not options.get(needed):
                 raise LogError(f"{NAME} needs the option {needed} for writing")
         target = Target(options["query"], options.get("run", ""), options.get("application_id", "flowql"))
-        return cls(options["path"], Path(options["staging"]), target)
+        return cls(options["path"], Path(options["staging"]), target, json.loads(options.get("replaces") or "{}"))
 
     def texts(self) -> dict[str, str]:
         """The inverse of `of`."""
@@ -53,6 +56,7 @@ class SinkOptions:
             "query": t.query,
             "run": t.run,
             "application_id": t.application_id,
+            "replaces": json.dumps(self.replaces),
         }
 
 
@@ -91,7 +95,8 @@ class _Writer:
         o = self._options
         staged = [m.staged for m in messages if m is not None]
         notes = [note for s in staged for note in s.notes]
-        appended = append(shared_log(o.path), o.target, epoch, list(pieces_of(staged)), notes)
+        pieces = list(pieces_of(staged))
+        appended = append(shared_log(o.path), o.target, epoch, pieces, notes, replaces=partition_offsets(o.replaces))
         sweep(o.staging, o.target.query, staged)
         return appended
 

@@ -13,6 +13,7 @@ from urllib.parse import quote
 from compiler.plan import codec
 from compiler.plan.topology import Plan
 from runtime.errors import StateError
+from runtime.spark.log_offsets import Offsets
 
 FILE = "plan.json"
 _FORMAT = 1
@@ -25,13 +26,15 @@ class Record:
     """What a query's results in the log came from.
 
     definition: of the query when they were begun. run: identity of their checkpoint, or of the batch run. how: pinned with the
-    checkpoint, for what one way keeps the other cannot read.
+    checkpoint, for what one way keeps the other cannot read. replaces: of a batch run, where earlier results end in the topics it
+    writes: its one epoch takes their place.
     """
 
     definition: str
     run: str
     form: Form
     how: How = "exact"
+    replaces: Offsets = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Collection
+from dataclasses import replace
 
 from compiler.plan import codec
 from compiler.plan.topology import InsertValues, Plan, QueryPlan
@@ -17,6 +18,7 @@ from runtime.spark.engine.feeders import ensure_fed_topics, is_feeder, with_feed
 from runtime.spark.engine.order import downstream, topics_written
 from runtime.spark.engine.site import Site
 from runtime.spark.errors import ResultsOfBatch, SparkFailure
+from runtime.spark.log_offsets import bounds
 from runtime.spark.log_staging import clear
 from runtime.task import dead_letters
 
@@ -42,15 +44,19 @@ def prepare(
 ) -> Deployed:
     """Make the folders and the log what `plan` needs, and write `plan.json`. Nothing of it runs meanwhile.
 
-    rebuild: queries that begin anew; those that read them do, too. Batches always begin anew. how: of queries that begin.
+    rebuild: queries that begin anew; those that read them do, too. Batches always begin anew. how: of queries that begin. Results
+    of streams that begin anew are dropped here; those of batches stay until others take their place.
     """
     ensure_fed_topics(plan, site.settings.files, site.log)
     ensure_topics(plan, site.log)
     whole = with_feeders(plan, site.settings.files)
     site.log.create_topic(dead_letters.topic_name(site.application_id), 1)
     fresh = downstream(whole, rebuild) if form == "stream" else {q.id for q in whole.queries}
-    for topic in sorted({t for q in whole.queries if q.id in fresh for t in topics_written(q)}):
-        _drop(site, whole, topic, fresh)
+    written = sorted({t for q in whole.queries if q.id in fresh for t in topics_written(q)})
+    old = bounds(site.log, [topic for topic in written if _has_results(site, whole, topic, fresh)])[1]
+    if form == "stream":
+        for topic in old:
+            site.drop_results(topic)
     gone = [q for q in before.records if whole.query(q) is None]
     for name in {*fresh, *gone}:
         shutil.rmtree(site.checkpoint(name), ignore_errors=True)
@@ -58,7 +64,11 @@ def prepare(
     for name in gone:
         site.forget(name)
     _write_inserts(site, plan, now_ms)
-    after = Deployed(plan, {q.id: _record(q, before, fresh, how.get(q.id, "exact"), form) for q in whole.queries})
+    records = {q.id: _record(q, before, fresh, how.get(q.id, "exact"), form) for q in whole.queries}
+    if form == "batch":
+        for q in whole.queries:
+            records[q.id] = replace(records[q.id], replaces={t: old[t] for t in topics_written(q) if t in old})
+    after = Deployed(plan, records)
     save(site.state_dir, after)
     return after
 
@@ -70,20 +80,20 @@ def _record(query: QueryPlan, before: Deployed, fresh: Collection[str], how: How
     return known
 
 
-def _drop(site: Site, plan: Plan, topic: str, fresh: Collection[str]) -> None:
-    """Drop the results that are to be computed anew; they must be all there is in their topic."""
+def _has_results(site: Site, plan: Plan, topic: str, fresh: Collection[str]) -> bool:
+    """Whether a topic has results that are to be computed anew; they must be all there is in it."""
     writers = [q for q in plan.queries if topic in topics_written(q)]
     written = [q.id for q in writers if site.place(q.id) is not None]
     owned = any(map(is_feeder, writers)) or any(s.topic == topic and s.query is not None for s in plan.sources)
     if not written:
-        return
+        return False
     if not owned:
         title = f"{', '.join(written)} writes into {topic}, which also holds records from outside"
         raise SparkFailure(
             f"{title}: its results cannot be taken out again", help="use a target with a data_dir of its own"
         )
     assert set(written) <= set(fresh), "who writes to the same topic begins anew, too"
-    site.drop_results(topic)
+    return True
 
 
 def _write_inserts(site: Site, plan: Plan, now_ms: int) -> None:

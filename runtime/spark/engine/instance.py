@@ -231,7 +231,7 @@ class SparkInstance:
                 running = RunningQuery(query, record)
             running.plan = query
             found[query.id] = running
-        self._launcher.plan = whole
+        self._launcher.plan, self._launcher.records = whole, deployed.records
         self._supervisor.queries = found
 
     def _epochs(self) -> dict[str, int]:

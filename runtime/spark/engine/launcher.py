@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from compiler.plan.topology import Plan
+from compiler.plan.topology import Plan, QueryPlan
 from runtime.spark.engine.checkpoints import NONE, lag
-from runtime.spark.engine.deployed import staging_of
+from runtime.spark.engine.deployed import Record, staging_of
 from runtime.spark.engine.order import outside_topics, topics_read
 from runtime.spark.engine.site import Site
 from runtime.spark.engine.streams import RunningQuery, Stream
 from runtime.spark.engine.supervisor import Pace
 from runtime.spark.engine.work import run_batch, start_stream
-from runtime.spark.log_offsets import bounds
+from runtime.spark.log_offsets import Offsets, bounds
 from runtime.spark.log_staging import clear
 from runtime.spark.session import in_pool
 
@@ -21,11 +22,12 @@ if TYPE_CHECKING:
 
 
 class SparkLauncher:
-    """Implements `runtime.spark.engine.supervisor.Launcher`. `plan` is replaced at a deployment."""
+    """Implements `runtime.spark.engine.supervisor.Launcher`. `plan` and `records` are replaced at a deployment."""
 
     def __init__(self, spark: SparkSession, site: Site) -> None:
         self._spark, self._site = spark, site
         self.plan = Plan()
+        self.records: Mapping[str, Record] = {}
 
     def stream(self, query: RunningQuery, pace: Pace) -> Stream:
         assert query.record is not None
@@ -38,10 +40,19 @@ class SparkLauncher:
         assert query.record is not None
         self._use()
         clear(staging_of(self._site.state_dir), query.plan.id)
-        span = bounds(self._site.log, topics_read(query.plan))
+        span = self._span(query.plan)
         with in_pool(self._spark, query.plan.priority):
             run_batch(self._spark, self._site, self.plan, query.plan, query.record, span)
         self._site.note_inputs(query.plan.id, span[1])
+
+    def _span(self, query: QueryPlan) -> tuple[Offsets, Offsets]:
+        """What a batch reads: everything but earlier results that others of this run have yet to replace."""
+        first, after = bounds(self._site.log, topics_read(query))
+        for record in self.records.values():
+            for topic, at in record.replaces.items():
+                for partition, offset in at.items() if topic in first else ():
+                    first[topic][partition] = max(first[topic][partition], offset)
+        return first, after
 
     def _use(self) -> None:
         """Writers look up data sources in the session of their thread, which by default is none."""

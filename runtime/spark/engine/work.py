@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compiler.plan.topology import Plan, QueryPlan
-from runtime.log.base import TopicPartition
 from runtime.spark.engine.checkpoints import positions_after
 from runtime.spark.engine.deployed import Record, staging_of
 from runtime.spark.engine.feeders import is_feeder
@@ -15,7 +14,7 @@ from runtime.spark.engine.supervisor import Pace
 from runtime.spark.files import emitted_files
 from runtime.spark.files_sink import final_rows, rows_of_topic, write_files
 from runtime.spark.log_append import Target, append_emitted
-from runtime.spark.log_offsets import Offsets
+from runtime.spark.log_offsets import Offsets, partition_offsets
 from runtime.spark.log_sink import SinkOptions, write_epoch
 from runtime.spark.log_source import ReadOptions, read_log, stream_log
 from runtime.spark.native.query import native_bounded
@@ -92,10 +91,10 @@ class _Commit:
 
     def __call__(self, emitted: DataFrame, epoch: int) -> None:
         batches = emitted.select(*EMITTED.names).toArrow().to_batches()
-        after = positions_after(self._site.checkpoint(self._target.query), epoch)
-        positions = {TopicPartition(t, int(p)): offset for t, at in after.items() for p, offset in at.items()}
+        positions = partition_offsets(positions_after(self._site.checkpoint(self._target.query), epoch))
         append_emitted(self._site.log, self._target, epoch, batches, positions)
 
 
 def _sink(site: Site, query: QueryPlan, record: Record) -> SinkOptions:
-    return SinkOptions(str(site.log_dir), staging_of(site.state_dir), site.target(query.id, record.run))
+    target = site.target(query.id, record.run)
+    return SinkOptions(str(site.log_dir), staging_of(site.state_dir), target, record.replaces)

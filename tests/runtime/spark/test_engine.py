@@ -59,11 +59,18 @@ def opened(spark: SparkSession, tmp_path: Path) -> Iterator[Open]:
         instance.stop()
 
 
-def run(opened: Open, plan: Plan, mode: Mode, *, rebuild: bool = False) -> dict[str, dict[str, Any]]:
-    """The plan once over; the status of its queries."""
+def run(
+    opened: Open,
+    plan: Plan,
+    mode: Mode,
+    *,
+    rebuild: bool = False,
+    watch: Callable[[], None] = lambda: None,
+) -> dict[str, dict[str, Any]]:
+    """The plan once over; the status of its queries. watch: called now and then."""
     instance = opened(mode)
     instance.deploy(plan, rebuild=rebuild)
-    instance.run_until_caught_up()
+    instance.run_until_caught_up(lambda _status: watch())
     status = {q["id"]: q for q in instance.status()["queries"]}
     instance.stop()
     return status
@@ -134,12 +141,16 @@ def test_what_no_longer_fits_is_refused_and_rebuilt_when_asked(opened: Open, tmp
 
 
 def test_batches_compute_everything_again(opened: Open, tmp_path: Path) -> None:
+    right: dict[int, Any] = {5: b'{"N":2}'}
+    seen: list[Any] = []
     for _ in range(2):
-        status = run(opened, plan_of(SQL), "bounded")
-        assert table(tmp_path, "N") == {5: b'{"N":2}'}
+        status = run(opened, plan_of(SQL), "bounded", watch=lambda: seen.append(table(tmp_path, "N")))
+        assert table(tmp_path, "N") == right
         assert sum(stream(tmp_path, "A").values()) == 2
         assert {q["lag"] for q in status.values()} == {0}
         assert status["CTAS_N"]["form"] == "batch"
+    first = seen.index(right)
+    assert all(s == right for s in seen[first:]), "results take the place of earlier ones at once"
 
 
 def test_a_failing_query_is_restarted_alone(opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

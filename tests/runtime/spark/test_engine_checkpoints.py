@@ -205,7 +205,13 @@ def test_batches_take_the_place_of_batches(site: Site) -> None:
     ran(site, first, "CSAS_A", "A")
     assert check(site, first, first.plan, "batch") == {}
     second = deployed(site, form="batch")
-    assert held(site, "A") == 0
+    assert held(site, "A") == 1, "earlier results stay until there are others"
+    assert {q: r.replaces for q, r in second.records.items()} == {
+        "CSAS_A": {"A": {"0": 1}},
+        "CTAS_N": {},
+        "CTAS_ALONE": {},
+    }
+    assert load(site.state_dir) == second
     assert second.records["CSAS_A"].run != first.records["CSAS_A"].run
     assert second.records["CSAS_A"].form == "batch"
 

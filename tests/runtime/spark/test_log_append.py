@@ -9,8 +9,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from compiler.plan.logical import Format
+from compiler.plan.schema import Field, Schema
+from compiler.plan.topology import SourceDef
+from compiler.plan.types import STRING
 from flowql.query.committed import dead_letter_source
-from flowql.query.relations import TopicRelation
+from flowql.query.relations import TopicRelation, spans_of
 from runtime.errors import LogError, StateError
 from runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
 from runtime.log.embedded.log import EmbeddedLog
@@ -51,6 +55,21 @@ def test_a_repeated_epoch_counts_once_and_its_place_is_kept(log: EmbeddedLog) ->
     assert place is not None
     assert (place.run, place.next_epoch) == ("run-a", 2)
     assert append_emitted(log, TARGET, 1, [emitted(row("again"))]).skipped
+
+
+def test_an_epoch_takes_the_place_of_earlier_results(log: EmbeddedLog) -> None:
+    """Also for a question that looked before it and reads after it: it finds one of the two, and never nothing."""
+    append_emitted(log, TARGET, 0, [emitted(row("old"), row("old too", partition=1))])
+    source = SourceDef("OUT", "stream", "out", Schema((Field("V", STRING),)), Format("NONE"), Format("KAFKA"))
+    question = TopicRelation(source.name, source, log, spans_of(log, "out"))
+    assert question.read((), None).column("V").to_pylist() == ["old", "old too"]
+    again = Target(TARGET.query, "run-b", TARGET.application_id)
+    pieces, notes = split([emitted(row("new"))])
+    ends = {TopicPartition("out", p): 1 for p in range(2)}
+    append(log, again, 0, pieces, notes, replaces=ends)
+    append(log, again, 0, pieces, notes, replaces=ends)
+    assert values(log, "out") == [[b"new"], []]
+    assert question.read((), None).column("V").to_pylist() == ["new"]
 
 
 def test_an_epoch_without_rows_moves_the_place(log: EmbeddedLog) -> None:
@@ -196,7 +215,7 @@ def test_dead_letters_are_found_as_those_of_the_runtime(log: EmbeddedLog) -> Non
     letters = dead_letters.encode("Q/1", [LocatedDeadLetter(DeadLetter(0, "FQ4020", "not JSON"), raw)])
     append_emitted(log, TARGET, 0, [emitted((DEAD, "Q/1", 0, 0, 0, letters))])
     source = dead_letter_source("app")
-    found = TopicRelation(source.name, source, log, log.end_offsets([TARGET.dead_letters])).read((), None).to_pylist()
+    found = TopicRelation(source.name, source, log, spans_of(log, source.topic)).read((), None).to_pylist()
     assert [(r["QUERY"], r["TOPIC"], r["PARTITION"], r["OFFSET"], r["CODE"], r["VALUE"]) for r in found] == [
         ("Q/1", "t", 1, 7, "FQ4020", b"\x00bad")
     ]
