@@ -8,6 +8,7 @@ from typing import Any
 
 from compiler.plan.topology import QueryPlan, StoreSpec
 from runtime.errors import StateError
+from runtime.spark.engine.checkpoints import NONE
 from runtime.spark.engine.deployed import Deployed
 from runtime.spark.engine.site import Site
 from runtime.state.store import Key, Snapshot, Value
@@ -15,7 +16,7 @@ from runtime.state.store import Key, Snapshot, Value
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """A query and the batch at which it is asked."""
+    """A query and the batch at which it is asked; NONE before its first."""
 
     query: QueryPlan
     batch: int
@@ -32,13 +33,13 @@ def sequence_of(site: Site, deployed: Deployed) -> int:
 
 
 def pin(site: Site, deployed: Deployed) -> list[Pinned]:
-    """Where each query is now whose state can be read: streams of the exact way that have committed something."""
+    """Where each query is now whose state can be read: streams of the exact way. Others keep nothing, or in a form of Spark's."""
     found = []
     for query in deployed.plan.queries:
         record = deployed.records.get(query.id)
-        place = site.place_of_record(query.id, record)
-        if record is not None and place is not None and (record.form, record.how) == ("stream", "exact"):
-            found.append(Pinned(query, place.next_epoch - 1))
+        if record is not None and (record.form, record.how) == ("stream", "exact"):
+            place = site.place_of_record(query.id, record)
+            found.append(Pinned(query, NONE if place is None else place.next_epoch - 1))
     return found
 
 
@@ -62,12 +63,14 @@ class SparkSnapshot:
         return {name: data for s in self._open.values() for name, data in s.tasks().items()}
 
     def get(self, store: str, key: Key) -> Value | None:
-        return self._of(store).get(store, key)
+        kept = self._of(store)
+        return None if kept is None else kept.get(store, key)
 
     def scan(
         self, store: str, *, low: Key | None = None, high: Key | None = None, limit: int | None = None
     ) -> Iterator[tuple[Key, Value]]:
-        return self._of(store).scan(store, low=low, high=high, limit=limit)
+        kept = self._of(store)
+        return iter(()) if kept is None else kept.scan(store, low=low, high=high, limit=limit)
 
     def rows_read(self) -> int:
         return sum(s.rows_read() for s in self._open.values())
@@ -77,10 +80,13 @@ class SparkSnapshot:
             snapshot.close()
         self._open.clear()
 
-    def _of(self, store: str) -> Snapshot:
+    def _of(self, store: str) -> Snapshot | None:
+        """None before the first batch: there is no checkpoint to read, and no row in it."""
         at = self._query_of.get(store)
         if at is None:
             raise StateError(f"there is no store {store} at this batch")
+        if at.batch == NONE:
+            return None
         if at.query.id not in self._open:
             self._open[at.query.id] = self._read(at)
         return self._open[at.query.id]

@@ -11,17 +11,20 @@ import pyarrow as pa
 import pytest
 
 from compiler.plan.topology import QueryPlan
+from flowql.query.spark import SparkCommit
 from runtime.errors import StateError, TopicMissing
 from runtime.log.base import PRODUCE_SCHEMA, TopicPartition
 from runtime.log.embedded.log import EmbeddedLog
-from runtime.spark.engine.checkpoints import Progress, check_fits, lag, positions_after, progress_of
+from runtime.spark.engine.checkpoints import NONE, Progress, check_fits, lag, positions_after, progress_of
 from runtime.spark.engine.deployed import FILE, Deployed, Form, Record, checkpoint_of, load
 from runtime.spark.engine.deployment import check, prepare
 from runtime.spark.engine.site import Site
+from runtime.spark.engine.state import Pinned, SparkSnapshot, pin, sequence_of
 from runtime.spark.engine.status import Rates, stopped_status
 from runtime.spark.errors import CheckpointLost, CheckpointOfOtherQuery, ResultsOfBatch, SparkFailure
 from runtime.spark.log_append import Piece, Place, append
 from runtime.spark.settings import SparkSettings
+from runtime.state.store import Snapshot
 from tests.runtime.spark.test_engine_order import plan_of
 
 SQL = """
@@ -190,6 +193,26 @@ def test_what_does_not_fit_is_found_before_it_runs(site: Site) -> None:
     assert {q: type(f) for q, f in found.items()} == {"CSAS_A": CheckpointOfOtherQuery}
     assert {q: type(f) for q, f in check(site, state, state.plan, "batch").items()} == {"CSAS_A": ResultsOfBatch}
     assert {q: type(f) for q, f in check(site, Deployed(), state.plan, "stream").items()} == {"CSAS_A": CheckpointLost}
+
+
+def test_before_its_first_batch_a_stream_keeps_no_rows(site: Site) -> None:
+    def unread(at: Pinned) -> Snapshot:
+        raise AssertionError(f"{at.query.id} has no checkpoint to read")
+
+    state = deployed(site)
+    ran(site, state, "CSAS_A", "A")
+    pinned = pin(site, state)
+    assert {p.query.id: p.batch for p in pinned} == {"CSAS_A": 0, "CTAS_N": NONE, "CTAS_ALONE": NONE}
+    snapshot = SparkSnapshot(pinned, sequence_of(site, state), unread)
+    (store,) = [s.name for s in snapshot.stores() if s.name.startswith("CTAS_ALONE")]
+    assert (list(snapshot.scan(store)), snapshot.get(store, ("a",))) == ([], None)
+    asked = SparkCommit(state.plan, snapshot, site.log, site.application_id)
+    assert asked.relations()[store]().read([], None).num_rows == 0
+    batch = deployed(site, form="batch")
+    left_out = SparkCommit(
+        batch.plan, SparkSnapshot(pin(site, batch), 0, unread), site.log, site.application_id
+    ).relations()
+    assert (store in left_out, "ALONE" in left_out) == (False, True)
 
 
 def test_a_query_that_was_removed_may_come_back(site: Site) -> None:
