@@ -6,6 +6,8 @@ import threading
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+from runtime.latency import Latencies
+
 
 @dataclass(slots=True)
 class QueryMetrics:
@@ -17,10 +19,13 @@ class QueryMetrics:
     late_records: int = 0
     errors: int = 0
     last_error: str = ""
-    cpu_ns: int = 0
+    cpu_ns: int = 0  # of processor time
+    turn_ns: int = 0  # that it held a processing thread: what the scheduler shares out
     slices: int = 0
     slowest_slice_ns: int = 0
     slow_slices: int = 0  # more than ten times as long as planned: a function that blocks (rule R18)
+    # From when the instance saw that a record is in the log to the commit of all that follows from it.
+    latency: Latencies = field(default_factory=Latencies)
 
 
 @dataclass(slots=True)
@@ -33,6 +38,7 @@ class Metrics:
     decoded: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     commits: int = 0
     cut_to_commit_ms: float = 0.0
+    commit_latency: Latencies = field(default_factory=Latencies)  # from cut to commit
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add_fetched(self, topic: str, records: int) -> None:

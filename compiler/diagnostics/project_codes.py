@@ -237,6 +237,12 @@ PROJECT_CODES: dict[str, CodePage] = {
         "The instance did not start",
         "The background process ended, or was not ready in time. Its own log names the reason.",
     ),
+    "FQ5306": CodePage(
+        "No instance is running",
+        "What was asked concerns queries that run, and none do in the directory of this target. `-t` names another target.",
+        "flowql top",
+        "flowql deploy\nflowql top",
+    ),
     "FQ5070": CodePage(
         "There is no such test",
         "Tests are YAML and SQL files in the folder `tests` beside flowql.yaml, below any folders. A pattern is a part of a "

@@ -135,12 +135,13 @@ class InsertValues:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The whole project: what `plan.json` holds and both engines run."""
+    """The whole project: what `plan.json` holds and both engines run. paused: ids of queries that wait for `flowql resume`."""
 
     sources: tuple[SourceDef, ...] = ()
     queries: tuple[QueryPlan, ...] = ()
     inserts: tuple[InsertValues, ...] = ()
     properties: tuple[tuple[str, str], ...] = ()
+    paused: tuple[str, ...] = ()
     format: int = PLAN_FORMAT
 
     def source(self, name: str) -> SourceDef | None:

@@ -193,7 +193,7 @@ def _measured(
             raise BenchFailed("no critical record arrives")
         time.sleep(SAMPLE_S)
     time.sleep(WARM_UP_S)
-    before = {q: instance.metrics.query(q).cpu_ns for q in instance.queries}
+    before = {q: instance.metrics.query(q).turn_ns for q in instance.queries}
     since_ns = time.time_ns()
     until_ns = since_ns + int(seconds * 1e9)
     while time.time_ns() < until_ns:
@@ -202,7 +202,7 @@ def _measured(
         if beside:
             saturation.sample(instance)
         time.sleep(SAMPLE_S)
-    spent = {q: instance.metrics.query(q).cpu_ns - before[q] for q in instance.queries}
+    spent = {q: instance.metrics.query(q).turn_ns - before[q] for q in instance.queries}
     saturation.check()
     if feed.poll() is not None:
         raise BenchFailed("the feed ended early")

@@ -42,14 +42,16 @@ class Deployment:
 
 
 def decide(running: Plan, wanted: Plan, *, prune: bool) -> Deployment:
-    """How to come from what runs to what is wanted. Without `prune` nothing that runs is removed.
+    """How to come from what runs to what is wanted. Without `prune` nothing that runs is removed. What is paused stays so.
 
     Raises CommandError when a query that would go on running no longer fits the project.
     """
     changes = diff_plans(running, wanted)
+    wanted = replace(wanted, paused=running.paused)
     removed = [c.query for c in changes if c.action == "remove"]
     if prune or not removed:
-        return Deployment(wanted, changes)
+        paused = tuple(q for q in wanted.paused if q not in removed)
+        return Deployment(replace(wanted, paused=paused), changes)
     kept = [q for q in running.queries if q.id in removed]
     for query in kept:
         _check_fits(query, running, wanted)
@@ -78,7 +80,7 @@ def select(plan: Plan, names: Sequence[str]) -> Plan:
     """The part of a plan that the named queries (by id or by name of their result) need. All of it for no names."""
     if not names:
         return plan
-    chosen = {query.id: query for name in names for query in [_find(plan, name)]}
+    chosen = {query.id: query for name in names for query in [find_query(plan, name)]}
     waiting = list(chosen.values())
     while waiting:
         for query in _writers(plan, names_of(waiting.pop())):
@@ -101,7 +103,8 @@ def _writers(plan: Plan, names: Iterable[str]) -> list[QueryPlan]:
     return [q for q in plan.queries if topics.get(q.sink) in wanted]
 
 
-def _find(plan: Plan, name: str) -> QueryPlan:
+def find_query(plan: Plan, name: str) -> QueryPlan:
+    """By id or by name of its result, in any case. Raises CommandError with the nearest name."""
     for query in plan.queries:
         if name in (query.id, query.sink):
             return query

@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from compiler.plan import codec
+from flowql.deploy.control import NewPriority
 from flowql.errors import CommandError, RuntimeFailure
 from flowql.server.service import Service
 from flowql.server.streaming import ARROW, encode
@@ -29,8 +30,9 @@ def make_app(service: Service, token: str, request_stop: Callable[[], None]) -> 
     async def health(_: Request) -> Response:
         return JSONResponse({"pid": os.getpid()})
 
-    async def status(_: Request) -> Response:
-        return JSONResponse(await run_in_threadpool(service.status))
+    async def status(request: Request) -> Response:
+        detail = "detail" in request.query_params
+        return JSONResponse(await run_in_threadpool(lambda: service.status(detail=detail)))
 
     async def plan(_: Request) -> Response:
         topics = await run_in_threadpool(service.topics)
@@ -43,6 +45,15 @@ def make_app(service: Service, token: str, request_stop: Callable[[], None]) -> 
         rebuild = bool(body.get("rebuild"))
         done = await run_in_threadpool(lambda: service.deploy(wanted, prune=prune, dry_run=dry_run, rebuild=rebuild))
         return JSONResponse(done)
+
+    async def priority(request: Request) -> Response:
+        wanted = NewPriority(**await request.json())
+        return JSONResponse(await run_in_threadpool(lambda: service.set_priority(wanted)))
+
+    async def pause(request: Request) -> Response:
+        body = await request.json()
+        done = await run_in_threadpool(lambda: service.pause(body["queries"], paused=body["paused"]))
+        return JSONResponse({"queries": done})
 
     async def query(request: Request) -> Response:
         sql = (await request.body()).decode()
@@ -62,6 +73,8 @@ def make_app(service: Service, token: str, request_stop: Callable[[], None]) -> 
             route("/status", status, "GET"),
             route("/plan", plan, "GET"),
             route("/plan", deploy, "POST"),
+            route("/priority", priority, "POST"),
+            route("/pause", pause, "POST"),
             route("/query", query, "POST"),
             route("/stop", stop, "POST"),
         ]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 
 from compiler.plan import codec
 from compiler.plan.topology import Plan
+from flowql.deploy.control import NewPriority
 from flowql.errors import CommandError
 from flowql.query.answer import Answer
 from flowql.query.errors import QueryError
@@ -56,8 +58,19 @@ class Client:
         except CommandError:
             return False
 
-    def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = self._call("GET", "/status").json()
+    def status(self, *, detail: bool = False) -> dict[str, Any]:
+        found: dict[str, Any] = self._call("GET", "/status", params={"detail": "1"} if detail else {}).json()
+        return found
+
+    def set_priority(self, wanted: NewPriority) -> dict[str, Any]:
+        found: dict[str, Any] = self._call("POST", "/priority", json=asdict(wanted)).json()
+        return found
+
+    def pause(self, names: Sequence[str], *, paused: bool) -> list[str]:
+        """The ids of the queries meant."""
+        found: list[str] = self._call("POST", "/pause", json={"queries": list(names), "paused": paused}).json()[
+            "queries"
+        ]
         return found
 
     def plan(self) -> tuple[Plan, Mapping[str, int]]:

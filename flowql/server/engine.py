@@ -48,8 +48,8 @@ class Engine(Protocol):
         """Partitions of the topics there are."""
         ...
 
-    def status(self) -> dict[str, Any]:
-        """The public JSON of `status`."""
+    def status(self, *, detail: bool = False) -> dict[str, Any]:
+        """The public JSON of `status`. detail: what the endpoint for Prometheus tells beside it, where the engine knows."""
         ...
 
     def take(self, relations: Sequence[str]) -> Commit:

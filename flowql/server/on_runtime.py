@@ -62,8 +62,8 @@ class RuntimeEngine:
     def topics(self) -> Mapping[str, int]:
         return {name: info.partitions for name, info in self.instance.admin.topics().items()}
 
-    def status(self) -> dict[str, Any]:
-        return live_status(self.instance)
+    def status(self, *, detail: bool = False) -> dict[str, Any]:
+        return live_status(self.instance, detail=detail)
 
     def take(self, relations: Sequence[str]) -> Commit:
         # The plan first: a deployment in between makes stores of the older plan look empty, never wrong.

@@ -14,6 +14,7 @@ from flowql.query.committed import Commit, Take
 from flowql.query.errors import NOTHING, QueryError
 from flowql.query.spark import SparkCommit
 from flowql.server.engine import Mode
+from flowql.server.process import process_figures
 from runtime.log.embedded.log import EmbeddedLog
 from runtime.spark.engine.checkpoint_state import reader_at_rest
 from runtime.spark.engine.deployed import Deployed, load
@@ -59,8 +60,9 @@ class SparkEngine:
     def topics(self) -> Mapping[str, int]:
         return self.instance.site.partitions()
 
-    def status(self) -> dict[str, Any]:
-        return {"instance": _instance(os.getpid(), self._settings), **self.instance.status()}
+    def status(self, *, detail: bool = False) -> dict[str, Any]:
+        del detail  # there is no more to tell
+        return {"instance": _instance(os.getpid(), self._settings) | process_figures(), **self.instance.status()}
 
     def take(self, relations: Sequence[str]) -> Commit:
         del (

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from compiler.plan.topology import Plan
-from flowql.deploy.stages import decide
+from flowql.deploy.control import NewPriority, priority_of, with_paused, with_priority
+from flowql.deploy.stages import decide, find_query
 from flowql.query.answer import Answer
 from flowql.query.session import answer
 from flowql.server.engine import Engine
@@ -20,8 +21,8 @@ class Service:
         self._engine = engine
         self._deploying = threading.Lock()
 
-    def status(self) -> dict[str, Any]:
-        return self._engine.status()
+    def status(self, *, detail: bool = False) -> dict[str, Any]:
+        return self._engine.status(detail=detail)
 
     @property
     def plan(self) -> Plan:
@@ -44,6 +45,20 @@ class Service:
                 made = [c for c in done if c.query not in deployment.withheld]
                 assert sorted(map(str, made)) == sorted(map(str, expected)), "what was shown is what was done"
             return deployment.to_data(applied=not dry_run)
+
+    def set_priority(self, wanted: NewPriority) -> dict[str, Any]:
+        """From now on, and after a restart, until a deployment says otherwise. The query's new entry of `priority`."""
+        with self._deploying:
+            plan = with_priority(self._engine.plan, wanted)
+            self._engine.deploy(plan)
+            return priority_of(find_query(plan, wanted.query))
+
+    def pause(self, names: Sequence[str], *, paused: bool) -> list[str]:
+        """From now on, and after a restart, until the opposite is asked for. The ids of the queries."""
+        with self._deploying:
+            plan, meant = with_paused(self._engine.plan, names, paused=paused)
+            self._engine.deploy(plan)
+            return meant
 
     def query(self, sql: str) -> Answer:
         """Close it, or take all of it."""

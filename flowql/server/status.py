@@ -10,26 +10,23 @@ from compiler.plan.topology import QueryPlan
 from flowql.deploy.settings import Settings
 from flowql.query.committed import Commit, stopped_commits
 from flowql.query.errors import QueryError
+from flowql.server.process import process_figures
 from runtime.app.instance import Clients, Instance
-from runtime.app.progress import query_status
+from runtime.app.status import instance_figures, statuses
 from runtime.log.base import TopicPartition
 
 PHYSICAL_STORES = 1  # one RocksDB, whatever the number of queries
 MARKERS_MAX = 100  # a lag that may be nothing but these is looked at
 
 
-def live_status(instance: Instance) -> dict[str, Any]:
-    queries = []
-    for name in list(instance.queries):
-        try:
-            queries.append(query_status(instance, name))
-        except KeyError:  # removed while we looked
-            continue
+def live_status(instance: Instance, *, detail: bool = False) -> dict[str, Any]:
+    """detail: what the endpoint for Prometheus tells beside it."""
+    kafka = not instance.log.supports_redo
     return {
-        "instance": _instance(
-            os.getpid(), instance.config.threads, instance.clients, kafka=not instance.log.supports_redo
-        ),
-        "queries": queries,
+        "instance": _instance(os.getpid(), instance.config.threads, instance.clients, kafka=kafka)
+        | process_figures()
+        | instance_figures(instance, detail=detail),
+        "queries": statuses(instance, detail=detail),
     }
 
 
@@ -76,6 +73,7 @@ def _stopped_query(query: QueryPlan, commit: Commit) -> dict[str, Any]:
         "late_records": 0,
         "errors": 0,
         "last_error": None,
+        "latency_target_ms": query.latency_target_ms,
     }
 
 

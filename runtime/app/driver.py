@@ -66,7 +66,7 @@ class Driver:
     def _drained(self) -> bool:
         failed = {q for q, b in self.instance.polling.backoff.items() if b.held}
         for name, q in self.instance.queries.items():
-            if name in failed or q.broken:
+            if name in failed or q.broken or q.paused:
                 continue
             for task in q.built.tasks:
                 if task.status is TaskStatus.RESTORING:

@@ -16,6 +16,7 @@ from compiler.plan.topology import Plan, QueryPlan
 from runtime.app.alignment import TIMEOUT_S, AlignedSnapshot, Alignment
 from runtime.app.exchanges import STORE as EXCHANGE_STORE
 from runtime.app.exchanges import Exchanges
+from runtime.app.figures import Figures
 from runtime.app.plan_topic import read_plan, write_plan
 from runtime.app.polling import PollingStep
 from runtime.app.recovery import recover
@@ -37,6 +38,7 @@ from runtime.state.changelog import COMPACTED, ChangelogWriter, changelog_topic,
 from runtime.state.cleaner import Cleaner
 from runtime.state.manager import StateManager
 from runtime.state.physical import Physical
+from runtime.state.sizes import StoreSizes
 from runtime.state.store import Snapshot
 from runtime.task import dead_letters
 from runtime.task.input_buffer import LogInput
@@ -90,7 +92,7 @@ class Instance:
         self.collector = RecordCollector()
         self.exchanges = Exchanges(self.state)
         self.scans = Scans(self.metrics)
-        self.manager = TaskManager(clock, config.policy, self._may_run, config.threads)
+        self.manager = TaskManager(clock, config.policy, self.may_run, config.threads)
         self.main = ConsumerFacade(log, f"{config.application_id}-main", config.fetch_buffer_bytes)
         self.restore = ConsumerFacade(log, f"{config.application_id}-restore", config.fetch_buffer_bytes)
         self.polling = PollingStep(
@@ -123,6 +125,8 @@ class Instance:
             on_error=self._restore_failed,
         )
         self.cleaner = Cleaner(self.state, lambda: None)
+        self.figures = Figures(self.metrics, self.manager, lambda: self.queries, clock)
+        self.sizes = StoreSizes(physical, self.state.committed_stores, clock)
         self._alignment = Alignment(
             self.state,
             self.commit,
@@ -157,7 +161,8 @@ class Instance:
         processing = [
             NamedStep(p.name, p, partial(self.manager.wait, p.name), self.manager.signal) for p in self.processing
         ]
-        return [main, restore, restoration, polling, *processing, commit, named("cleanup", self.cleaner)]
+        watching = [named("figures", self.figures), named("sizes", self.sizes), named("cleanup", self.cleaner)]
+        return [main, restore, restoration, polling, *processing, commit, *watching]
 
     def start(self) -> None:
         """Start the threads. Not used with a driver."""
@@ -227,10 +232,14 @@ class Instance:
         """Move a completed run into the epoch. The epoch lock is held."""
         m = self.metrics.queries[task.id.query]
         m.records_in += result.source_rows
+        known = task.take_settled()
+        oldest = min((ms for ms, _ in known), default=None)
+        if not task.downstream:
+            self.commit.settled += [(task.id.query, ms, records) for ms, records in known]
         for output in result.outputs:
             if isinstance(output, ExchangeRows):
                 for p, batch in output.parts:
-                    self.exchanges.get(output.topic, p, task.id.partition).push(batch)
+                    self.exchanges.get(output.topic, p, task.id.partition).push(batch, oldest)
             else:
                 for p, records in output.parts:
                     m.records_out += records.num_rows
@@ -242,7 +251,7 @@ class Instance:
         m.late_records += sum(result.late.values())
         self.commit.dirty = True
 
-    def _may_run(self) -> bool:
+    def may_run(self) -> bool:
         return self.fatal is None and self.collector.size_bytes < self.config.uncommitted_output_bytes
 
     def _is_paused(self, query: str) -> bool:
@@ -315,6 +324,7 @@ class Instance:
         stored = read_plan(self.log, self.config.application_id)
         if stored is not None:
             self._start(stored, stored.queries)
+            self._pause(stored)
             self.plan = stored
         return self.plan
 
@@ -354,8 +364,18 @@ class Instance:
                 self.queries[c.query].plan = query
                 self._set_account(query)
         self._start(plan, [q for c in changes if c.action in ("add", "change") for q in [plan.query(c.query)] if q])
+        self._pause(plan)
         self.plan = plan
         return changes
+
+    def _pause(self, plan: Plan) -> None:
+        """Hold the queries that are paused, let go those that were."""
+        for name, running in self.queries.items():
+            before, running.paused = running.paused, name in plan.paused
+            if running.paused:
+                self.manager.hold(name)
+            elif before and not self._trouble(name):  # else they go on when that is over
+                self.manager.resume(name)
 
     def _detach(self, queries: Iterable[str]) -> list[Task]:
         """Stop queries and take their tasks from everyone who knows them."""
@@ -388,6 +408,8 @@ class Instance:
                 self._break(q.id, self.queries[q.id], error)
                 continue
             self.queries[q.id] = RunningQuery(q, built)
+            if q.id in plan.paused:  # before it gets its first slice
+                self.manager.hold(q.id)
             with self.state.epoch_lock:
                 for task in built.tasks:
                     if not task.state.metadata:  # resolved once, at deploy (rule R3)

@@ -19,6 +19,7 @@ from runtime.errors import LogError, TopicMissing
 from runtime.log.base import Admin, RawBatch, TopicPartition
 from runtime.metrics import Metrics
 from runtime.scheduler.manager import TaskManager
+from runtime.task.arrivals import Arrivals
 from runtime.task.input_buffer import LogInput
 
 IDLE_MS = 5
@@ -61,6 +62,8 @@ class PollingStep:
         self._commands: deque[Callable[[], None]] = deque()
         self._inputs: dict[TopicPartition, list[LogInput]] = {}
         self._heads: dict[TopicPartition, int] = {}
+        self._arrivals: dict[TopicPartition, Arrivals] = {}
+        self._now_ms = 0
         self._ends_at_ms = -END_REFRESH_MS
         self._asked: tuple[list[TopicPartition], Future[dict[TopicPartition, int]]] | None = None
         self._bytes_per_input = input_bytes_max
@@ -77,6 +80,7 @@ class PollingStep:
 
     def run_once(self, now_ms: int) -> int:
         progress = bool(self._commands)
+        self._now_ms = now_ms
         while self._commands:
             self._commands.popleft()()
         self._refresh_ends(now_ms)
@@ -93,6 +97,7 @@ class PollingStep:
     def add_inputs(self, inputs: list[LogInput]) -> None:
         for i in inputs:
             self._inputs.setdefault(i.tp, []).append(i)
+            i.arrivals, i.since_ms = self._arrivals.setdefault(i.tp, Arrivals()), self._now_ms
         self._learn_ends(
             list(dict.fromkeys(i.tp for i in inputs))
         )  # before their tasks may run: none looks idle that is not
@@ -103,7 +108,7 @@ class PollingStep:
         for tp in list(self._inputs):
             self._inputs[tp] = [i for i in self._inputs[tp] if id(i) not in gone]
             if not self._inputs[tp]:
-                del self._inputs[tp]
+                del self._inputs[tp], self._arrivals[tp]
         self._assign()
 
     def forget_query(self, query: str) -> None:
@@ -166,6 +171,7 @@ class PollingStep:
             return  # left over from before a seek
         self._metrics.add_fetched(batch.tp.topic, batch.records.num_rows)
         self._heads[batch.tp] = batch.next_offset
+        self._arrivals[batch.tp].reach(batch.next_offset, self._now_ms)
         for i in self._inputs[batch.tp]:
             if i.attached:
                 i.add(batch)
@@ -250,6 +256,7 @@ class PollingStep:
                 continue
             for i in self._inputs.get(tp, ()):
                 i.end_offset = end
+                self._arrivals[tp].reach(end, self._now_ms)
 
     def _main_events(self) -> None:
         for event in (*self._main.events(), *self._restore.events()):

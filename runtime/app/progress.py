@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from runtime.app.instance import Instance, RunningQuery
 from runtime.app.polling import END_UNKNOWN
 from runtime.errors import LogUnavailable
 from runtime.log.base import TopicPartition
+from runtime.task.input_buffer import LogInput
 from runtime.task.status import TaskStatus
 
 
@@ -44,21 +45,31 @@ def caught_up(instance: Instance, ends: Mapping[TopicPartition, int]) -> bool:
 
 
 def _whole(instance: Instance) -> list[RunningQuery]:
-    """Queries that can go on; one that reads what is gone never catches up."""
-    return [q for q in list(instance.queries.values()) if not q.broken]
+    """Queries that can go on; one that is paused, or reads what is gone, never catches up."""
+    return [q for q in list(instance.queries.values()) if not (q.broken or q.paused)]
 
 
-def lag(instance: Instance, query: RunningQuery) -> int:
-    """Records of its sources that a query has not processed yet; of a broken one, as far as its sources exist."""
-    topics = instance.admin.topics() if query.broken else {}
-    tasks = query.built.tasks
-    inputs = [i for t in tasks for i in t.logs.values() if not query.broken or i.tp.topic in topics]
+def ends_of(instance: Instance, query: RunningQuery | None = None) -> dict[TopicPartition, int]:
+    """Current ends of what a query reads, or all of them, with one look at the log; partitions that are gone are left out."""
+    queries = list(instance.queries.values()) if query is None else [query]
+    inputs = [i for q in queries for t in q.built.tasks for i in t.logs.values()]
     try:
-        ends = instance.admin.end_offsets(sorted({i.tp for i in inputs}))
+        return instance.admin.end_offsets(sorted({i.tp for i in inputs}))
     except LogUnavailable:  # as it was when they were last seen
-        ends = {i.tp: i.end_offset for i in inputs if i.end_offset != END_UNKNOWN}
-    logs = sum(max(0, ends.get(i.tp, 0) - i.position) for i in inputs)
-    return logs + sum(x.rows for t in tasks for x in t.exchanges.values())
+        return {i.tp: i.end_offset for i in inputs if i.end_offset != END_UNKNOWN}
+
+
+def lag_of_inputs(inputs: Iterable[LogInput], ends: Mapping[TopicPartition, int]) -> int:
+    """Records of the log that are not processed yet."""
+    return sum(max(0, ends.get(i.tp, 0) - i.position) for i in inputs)
+
+
+def lag(instance: Instance, query: RunningQuery, ends: Mapping[TopicPartition, int] | None = None) -> int:
+    """Records of its sources that a query has not processed yet; of a broken one, as far as its sources exist."""
+    if ends is None:
+        ends = ends_of(instance, query)
+    logs = lag_of_inputs((i for t in query.built.tasks for i in t.logs.values()), ends)
+    return logs + sum(x.rows for t in query.built.tasks for x in t.exchanges.values())
 
 
 def state_of(instance: Instance, query_id: str) -> str:
@@ -78,8 +89,11 @@ def state_of(instance: Instance, query_id: str) -> str:
     return "failed" if backoff is not None and backoff.held else "running"
 
 
-def query_status(instance: Instance, query_id: str) -> dict[str, Any]:
-    """One entry of `status` (its shape is public). `restored` is there only while the query is restored."""
+def query_status(instance: Instance, query_id: str, ends: Mapping[TopicPartition, int] | None = None) -> dict[str, Any]:
+    """What an entry of `status` says of progress (its shape is public). `restored` is there only while the query is restored.
+
+    ends: of the partitions it reads, where they are known.
+    """
     q, m = instance.queries[query_id], instance.metrics.query(query_id)
     status = {
         "id": query_id,
@@ -87,7 +101,7 @@ def query_status(instance: Instance, query_id: str) -> dict[str, Any]:
         "priority": q.plan.priority,
         "weight": q.plan.weight,
         "engine": "runtime",
-        "lag": lag(instance, q),
+        "lag": lag(instance, q, ends),
         "records_in": m.records_in,
         "records_out": m.records_out,
         "dead_letters": m.dead_letters,

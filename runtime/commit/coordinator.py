@@ -41,6 +41,9 @@ RETRY_MS = 200
 REDO_FLUSH_BYTES = 16 << 20  # a start replays at most about this much, which takes well below a second
 
 
+Settled = tuple[str, int, int]  # query, since when (ms) it was known, how many records
+
+
 @dataclass(slots=True)
 class Epoch:
     """What one cut took, until the log has committed it."""
@@ -50,6 +53,7 @@ class Epoch:
     positions: dict[TopicPartition, int]
     cut_ns: int
     waiting: list[CommitRequest]
+    settled: list[Settled]
 
 
 class Changelog(Protocol):
@@ -103,6 +107,7 @@ class CommitStep:
         self._redo_bytes = 0
         self._unknown = False  # whether the last transaction was committed
         self.dirty = False  # set by publish under the epoch lock, cleared by the cut
+        self.settled: list[Settled] = []  # what this epoch will have answered; under the epoch lock
         self.blocked: str = ""  # why commits do not get through, for status
         self.wake: Callable[[], None] = lambda: None  # set when threads run: ends the commit thread's wait
         self.on_commit: Callable[[], None] = lambda: None
@@ -150,7 +155,8 @@ class CommitStep:
                     request.done.set_exception(error)
             self._before_cut()
             self.dirty = False
-            return Epoch(self._collector.cut(), self._state.cut(), self._positions(), start, waiting)
+            settled, self.settled = self.settled, []
+            return Epoch(self._collector.cut(), self._state.cut(), self._positions(), start, waiting, settled)
 
     def _commit(self, epoch: Epoch) -> bool:
         """True when the epoch is committed and applied; False to try again later."""
@@ -214,7 +220,7 @@ class CommitStep:
 
     def _after(self, epoch: Epoch, redo_bytes: int) -> None:
         self._metrics.commits += 1
-        self._metrics.cut_to_commit_ms = (self._clock.cost_ns() - epoch.cut_ns) / 1e6
+        self._measure(epoch)
         for request in epoch.waiting:
             try:
                 request.after()
@@ -225,6 +231,13 @@ class CommitStep:
         if self._redo_bytes > REDO_FLUSH_BYTES:
             self.flush()
         self.on_commit()
+
+    def _measure(self, epoch: Epoch) -> None:
+        took_ms, now_ms = (self._clock.cost_ns() - epoch.cut_ns) / 1e6, self._clock.now_ms()
+        self._metrics.cut_to_commit_ms = took_ms
+        self._metrics.commit_latency.add(round(took_ms), 1)
+        for query, since_ms, records in epoch.settled:
+            self._metrics.query(query).latency.add(now_ms - since_ms, records)
 
     def flush(self) -> None:
         """Make the physical state durable, so that the log may forget its redo."""

@@ -20,14 +20,15 @@ class ProcessingStep:
         grant = self._manager.acquire(self.name)
         if grant is None:
             return IDLE_MS
-        start, error, rows = self._clock.cost_ns(), None, 0
+        start, cpu, error, rows = self._clock.cost_ns(), self._clock.cpu_ns(), None, 0
         try:
             rows = grant.task.process(grant.limit_ns, in_pieces=grant.in_pieces)
         except Exception as e:  # goes to the exception queue with its task
             error = e
         cost_ns = self._clock.cost_ns() - start
         m = self._metrics.query(grant.task.id.query)
-        m.cpu_ns += cost_ns
+        m.cpu_ns += self._clock.cpu_ns() - cpu
+        m.turn_ns += cost_ns
         m.slices += 1
         m.slowest_slice_ns = max(m.slowest_slice_ns, cost_ns)
         m.slow_slices += cost_ns > SLOW_NS

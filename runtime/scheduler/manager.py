@@ -155,6 +155,16 @@ class TaskManager:
 
     # -- called by anyone
 
+    def at_work(self) -> list[str]:
+        """Queries that a thread works on now."""
+        with self._lock:
+            return sorted({e.task.id.query for e in self._entries.values() if e.owner is not None})
+
+    def entitled_ns(self) -> dict[str, float]:
+        """Time that each query's weight has entitled it to while it had work."""
+        with self._lock:
+            return dict(self.accounts.entitled_ns)
+
     def signal(self) -> None:
         with self._changed:
             self._notify()

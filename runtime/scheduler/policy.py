@@ -71,6 +71,7 @@ class FairClock:
     """
 
     def __init__(self) -> None:
+        self.entitled_ns: dict[str, float] = {}  # time that each query's weight entitled it to while it had work
         self._facts: dict[str, QueryFacts] = {}
         self._backlogged: set[str] = set()
         self.virtual_time = 0.0
@@ -87,6 +88,7 @@ class FairClock:
 
     def remove(self, query: str) -> None:
         self._facts.pop(query, None)
+        self.entitled_ns.pop(query, None)
         self._backlogged.discard(query)
 
     def wake(self, query: str) -> bool:
@@ -114,10 +116,13 @@ class FairClock:
         """Correct the charge to what the slice really cost and let virtual time pass."""
         if query in self._facts:
             self._charge(query, actual_ns - expected_ns)
-        total = sum(self._facts[q].weight for q in self._backlogged if q in self._facts)
+        with_work = [(q, self._facts[q]) for q in self._backlogged if q in self._facts]
+        total = sum(f.weight for _, f in with_work)
         if total:
             self.virtual_time += actual_ns / total
-        runtimes = [self._facts[q].virtual_runtime for q in self._backlogged if q in self._facts]
+        for q, f in with_work:
+            self.entitled_ns[q] = self.entitled_ns.get(q, 0.0) + actual_ns * f.weight / total
+        runtimes = [f.virtual_runtime for _, f in with_work]
         # Virtual time never falls behind everybody: that would make nobody eligible and forget who is owed what.
         if runtimes and self.virtual_time < min(runtimes):
             self.virtual_time = min(runtimes)

@@ -137,6 +137,10 @@ class StateManager:
         """All tasks that have committed state, open or not, here or still to be restored."""
         return sorted({*read_tasks(self._physical), *self.restoring()})
 
+    def committed_stores(self) -> Mapping[str, StoreEntry]:
+        """By name, as of the last commit."""
+        return self._committed
+
     def open_stores(self) -> set[str]:
         """Names of stores of open tasks."""
         with self.epoch_lock.join():

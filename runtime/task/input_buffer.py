@@ -17,6 +17,7 @@ import numpy as np
 from runtime.batch import Batch, Ints
 from runtime.log.base import RawBatch, TopicPartition
 from runtime.operators.base import DeadLetter
+from runtime.task.arrivals import Arrivals
 
 # What readers share is decoded in pieces: nobody can stop a decode half way, and a whole fetch of 20,000 rows takes 60 ms.
 STAGED_ROWS = 4_096
@@ -45,6 +46,7 @@ class LogInput:
     position: next offset to process. next_fetch: offset after what is buffered. attached: fed from the shared head of the
     partition, else through a lane (an own read position) until it has caught up with the head. stop_at: records from this
     offset on have to wait (`runtime.app.alignment`); others of the task wait with them, for their order is not known.
+    arrivals: of the partition, since_ms: when this reader came to it; set by the polling thread.
     """
 
     operator: str
@@ -61,10 +63,14 @@ class LogInput:
     rows: int = 0
     size_bytes: int = 0
     staged: Staged | None = None
+    arrivals: Arrivals | None = None
+    since_ms: int = 0
+    settled: tuple[int, int] = (0, 0)  # where `take_settled` was last, and how many records are settled since
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self.next_fetch = self.position
+        self.settled = (self.position, 0)
 
     def add(self, batch: RawBatch) -> None:
         """Append fetched records; what is below `next_fetch` was buffered before and is cut off."""
@@ -189,6 +195,7 @@ class LogInput:
 
     def _settle(self, raw: RawBatch, before: int, settled: int) -> None:
         total = raw.records.num_rows
+        self.settled = (self.settled[0], self.settled[1] + settled - before)
         with self.lock:
             self.rows -= settled - before
             if settled >= total:
@@ -200,6 +207,14 @@ class LogInput:
                 self.position = int(raw.records.column(0)[settled].as_py())
                 self.skipped = settled
 
+    def take_settled(self) -> list[tuple[int, int]]:
+        """(ms since when they were known to be in the log, how many) of the records settled since the last call."""
+        (start, records), self.settled = self.settled, (self.position, 0)
+        if not records or self.arrivals is None:
+            return []
+        known = self.arrivals.between(start, self.position, records)
+        return [(max(ms, self.since_ms), n) for ms, n in known]
+
     def reset(self, position: int) -> None:
         """Go back to `position`; everything buffered is forgotten and fetched anew through a lane."""
         with self.lock:
@@ -207,6 +222,7 @@ class LogInput:
             self.rows = self.size_bytes = self.skipped = 0
             self.staged = None
         self.position = self.next_fetch = position
+        self.settled = (position, 0)
         self.attached, self.chunk = False, None
 
 
@@ -220,7 +236,8 @@ class ExchangeInput:
 
     One ordered lane per upstream partition: merged by time downstream, so that skew between partitions makes no row late.
     `queue` is guarded by the epoch lock. first: number of the oldest batch in it, counted since the lane was made.
-    siblings: all lanes of the same consumer.
+    since: for each batch in it, since when (ms) the oldest of the records it came from was known to be in the log, None where
+    that is not known. siblings: all lanes of the same consumer.
     """
 
     operator: str
@@ -229,14 +246,17 @@ class ExchangeInput:
     source: int
     rows_max: int = 200_000
     queue: deque[Batch] = field(default_factory=deque)
+    since: deque[int | None] = field(default_factory=deque)
+    settled: list[tuple[int, int]] = field(default_factory=list)  # what `take_settled` gives next
     first: int = 0
     rows: int = 0
     staged: Staged | None = None
     upstream_idle: Callable[[], bool] = lambda: True
     siblings: list[ExchangeInput] = field(default_factory=list)
 
-    def push(self, batch: Batch) -> None:
+    def push(self, batch: Batch, since_ms: int | None = None) -> None:
         self.queue.append(batch)
+        self.since.append(since_ms)
         self.rows += len(batch)
 
     @property
@@ -271,11 +291,19 @@ class ExchangeInput:
         staged = self.staged
         assert staged is not None
         self.rows -= cursor - staged.cursor
+        if (since := self.since[0]) is not None:
+            self.settled.append((since, cursor - staged.cursor))
         staged.cursor = cursor
         if cursor >= len(staged.batch):
             self.queue.popleft()
+            self.since.popleft()
             self.first += 1
             self.staged = None
+
+    def take_settled(self) -> list[tuple[int, int]]:
+        """As `LogInput.take_settled`; rows count, and each as the oldest of its batch."""
+        settled, self.settled = self.settled, []
+        return settled
 
     @property
     def consumed(self) -> int:

@@ -198,6 +198,10 @@ class Task:
             self._publisher.publish(self, RunResult(outputs, dead, source_rows, run.late))
         return max(1, sum(len(t.seq) for t in taken))
 
+    def take_settled(self) -> list[tuple[int, int]]:
+        """(ms since when it was known, how many) of what runs have used up since the last call. The epoch lock is held."""
+        return [known for i in self.inputs.values() for known in i.take_settled()]
+
     @property
     def positions(self) -> dict[str, int]:
         return {i.tp.topic: i.position for i in self.logs.values()}

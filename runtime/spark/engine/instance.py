@@ -108,6 +108,7 @@ class SparkInstance:
         how = self._how(plan)
         with self._thread.between_steps():
             touched = {c.query for c in changes if c.action in ("change", "remove", "priority")}
+            touched |= set(before.plan.paused) ^ set(plan.paused)
             restarted = touched | downstream(with_feeders(plan, self.site.settings.files), against)
             self._halt(restarted if self.form == "stream" else {q.id for q in before.plan.queries})
             self._deployed = prepare(
@@ -229,7 +230,7 @@ class SparkInstance:
             running, record = before.get(query.id), deployed.records.get(query.id)
             if running is None or running.stream is None or running.record != record:
                 running = RunningQuery(query, record)
-            running.plan = query
+            running.plan, running.paused = query, query.id in deployed.plan.paused
             found[query.id] = running
         self._launcher.plan, self._launcher.records = whole, deployed.records
         self._supervisor.queries = found

@@ -45,10 +45,10 @@ class Rates:
 def query_status(site: Site, running: RunningQuery, rates: Rates) -> dict[str, Any]:
     """One entry of `status` of a live instance."""
     found = _entry(site, running.plan, running.record)
-    found["state"] = _SHOWN.get(running.state, running.state)
+    found["state"] = "paused" if running.paused else _SHOWN.get(running.state, running.state)
     found["errors"] = running.errors
     found["last_error"] = running.last_error or None
-    found["rate"] = rates.of(running.plan.id)
+    found["rate"] = found["rate_in"] = rates.of(running.plan.id)
     return found
 
 
@@ -75,6 +75,10 @@ def _entry(site: Site, query: QueryPlan, record: Record | None) -> dict[str, Any
         "last_error": None,
         "batch": place.next_epoch - 1 if place is not None else None,
         "rate": 0.0,
+        "rate_in": 0.0,
+        "latency_target_ms": query.latency_target_ms,
+        # What Spark does not tell; the runtime does.
+        **dict.fromkeys(("rate_out", "latency_ms", "cpu", "cpu_s", "share", "entitled", "state_bytes", "waits")),
         "form": record.form if record is not None else None,
         "how": record.how if record is not None else None,
     }

@@ -40,15 +40,18 @@ class RunningQuery:
     consecutive: int = 0
     epoch: int = -1
     resume_at_ms: int = 0
+    paused: bool = False
     last_error: str = ""
 
     @property
     def settled(self) -> bool:
         """There is nothing more to do for it in a run that ends."""
-        return self.state in ("done", "error")
+        return self.paused or self.state in ("done", "error")
 
     def due(self, now_ms: int) -> bool:
         """It may be started."""
+        if self.paused:
+            return False
         return self.state == "waiting" or (self.state == "failed" and now_ms >= self.resume_at_ms)
 
     def started(self, stream: Stream | None) -> None:

@@ -179,6 +179,37 @@ def test_what_ran_comes_back_after_kill_and_stop(demo: Demo) -> None:
     assert "no instance" in demo.call("stop")
 
 
+def test_priorities_and_pauses_outlive_a_kill(demo: Demo) -> None:
+    demo.write(A + B)
+    assert "FQ5306" in demo.call("priority", code=1)
+    demo.deploy()
+    demo.call("priority", "set", "a", "critical", "--latency-target", "200 ms")
+    assert "paused CTAS_B" in demo.call("pause", "b")
+    feed(demo.data_dir, 4)
+    demo.await_ask({"a": 400, "b": 0})
+    demo.kill()
+    program = [sys.executable, "-c", "from flowql.cli import main; main()", "serve", "-p", str(demo.folder)]
+    process = subprocess.Popen(program, stderr=subprocess.DEVNULL)  # nothing is deployed anew
+    try:
+        limit = time.monotonic() + WAIT_S
+        while not (demo.data_dir / "instance.json").exists() or demo.query_status("CTAS_A")["state"] == "stopped":
+            assert time.monotonic() < limit
+            time.sleep(0.05)
+        shown = {q["query"]: q for q in json.loads(demo.call("priority", "-o", "json"))}
+        assert (shown["CTAS_A"]["weight"], shown["CTAS_A"]["latency_target_ms"], shown["CTAS_A"]["of_all"]) == (
+            64,
+            200,
+            1,
+        )
+        assert shown["CTAS_B"]["of_all"] == 0
+        assert demo.query_status("CTAS_B")["state"] == "paused"
+        assert json.loads(demo.call("resume", "b", "-o", "json")) == {"resumed": ["CTAS_B"]}
+        demo.await_ask({"a": 400, "b": 400})
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_answers_agree_on_one_commit_and_never_go_back(demo: Demo) -> None:
     demo.write(A + B)
     demo.deploy()

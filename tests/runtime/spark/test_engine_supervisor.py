@@ -173,3 +173,15 @@ def test_a_circle_runs_until_nothing_is_new(rounds: int) -> None:
                     launcher.left["CSAS_B"] = 1
     assert supervisor.finished
     assert [c[0] for c in launcher.calls].count("CSAS_B") == 1 + rounds
+
+
+def test_a_paused_query_is_not_started_and_nobody_waits_for_it() -> None:
+    plan, launcher = plan_of(CHAIN), FakeLauncher()
+    supervisor = Supervisor(launcher)
+    supervisor.queries = {q.id: RunningQuery(q, paused=q.id == "CSAS_A") for q in plan.queries}
+    supervisor.run_continuously()
+    supervisor.run_once(0)
+    assert sorted(name for name, _ in launcher.calls) == ["CSAS_B", "CSAS_OTHER"]
+    supervisor.queries["CSAS_A"].paused = False
+    supervisor.run_once(1)
+    assert launcher.calls[-1] == ("CSAS_A", "continuous")

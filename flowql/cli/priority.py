@@ -1,0 +1,142 @@
+"""`flowql priority`: how queries share the processor, shown and changed while they run."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated, Any
+
+import typer
+
+from compiler.analyze.properties import duration_ms
+from compiler.plan.topology import PRIORITY_WEIGHTS
+from flowql.cli.live import live_client
+from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.render import note, print_json, print_rows
+from flowql.deploy.control import NewPriority
+
+HELP = """Show and change how queries share the processor.
+
+Alone it shows each query's class and weight, its part if all had work, what it was entitled to beside those that had, and what it
+got in the last ten seconds.
+
+Examples:  flowql priority
+
+           flowql priority set orders_by_customer critical
+"""
+app = typer.Typer(help=HELP, invoke_without_command=True)
+WEIGHT_MAX = 10_000
+
+
+class PriorityClass(Enum):
+    """The classes, as an option takes them."""
+
+    CRITICAL = "critical"
+    HIGH = "high"
+    NORMAL = "normal"
+    BATCH = "batch"
+
+
+@app.callback()
+def ls(
+    ctx: typer.Context,
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    output: OutputOption = None,
+    var: VarOption = None,
+) -> None:
+    """What the verb does alone."""
+    if ctx.invoked_subcommand is not None:  # what stands before `set` holds for it
+        given = {"project": project, "target": target, "output": output, "var": var}
+        root = ctx.find_root()
+        root.obj = {**(root.obj or {}), **{k: v for k, v in given.items() if v is not None}}
+        return
+    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
+    form = scope.only(Output.TABLE, Output.JSON, Output.CSV)
+    with live_client(scope) as client:
+        queries = client.status()["queries"]
+    total = sum(q["weight"] for q in queries if q["state"] != "paused") or 1
+    columns = ("query", "priority", "weight", "latency_target_ms", "of_all", "entitled", "share")
+    shown = ("query", "priority", "weight", "target ms", "of all", "entitled", "got")
+    table = form is Output.TABLE
+    rows = [[*_row(q), _target(q, table=table), *_shares(q, total, percent=table)] for q in queries]
+    print_rows(shown if table else columns, rows, output=form.value)
+
+
+def _row(q: dict[str, Any]) -> list[Any]:
+    return [q["id"], q["priority"], q["weight"]]
+
+
+def _target(q: dict[str, Any], *, table: bool) -> Any:
+    return "-" if table and q["latency_target_ms"] is None else q["latency_target_ms"]
+
+
+def _shares(q: dict[str, Any], total: int, *, percent: bool) -> list[Any]:
+    """Of the processor: if all queries had work, what it was entitled to beside those that did, and what it got."""
+    of_all = 0.0 if q["state"] == "paused" else q["weight"] / total
+    shares = [of_all, q["entitled"], q["share"]]
+    if not percent:
+        return [None if s is None else round(s, 4) for s in shares]
+    return ["-" if s is None else f"{s:.1%}" for s in shares]
+
+
+@app.command("set")
+def set_(
+    ctx: typer.Context,
+    query: Annotated[str, typer.Argument(help="Its id, or the name of its result.", metavar="QUERY")],
+    priority: Annotated[PriorityClass, typer.Argument(help="The class.", metavar="CLASS", show_default=False)],
+    weight: Annotated[
+        int | None, typer.Option("--weight", min=1, max=WEIGHT_MAX, help="Another weight than the class has.")
+    ] = None,
+    latency_target: Annotated[
+        str | None,
+        typer.Option(
+            "--latency-target", help="Shorter turns and more frequent commits; `none` takes it away.", metavar="TIME"
+        ),
+    ] = None,
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    output: OutputOption = None,
+    var: VarOption = None,
+) -> None:
+    """Change a query's class (critical, high, normal, batch) at once, without a restart.
+
+    It outlives a restart of the instance, and lasts until the next deployment of a project that says otherwise.
+
+    Examples:  flowql priority set orders_by_customer critical --latency-target '200 ms'
+
+               flowql priority set history batch --weight 2
+    """
+    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
+    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
+    wanted = NewPriority(query, priority.value, weight, _target_ms(latency_target))
+    with live_client(scope) as client:
+        done = client.set_priority(wanted)
+    if as_json:
+        print_json(done)
+        return
+    note(f"{done['id']} is {_described(done)} from now on")
+    note(f"until the next deployment; to keep it, in flowql.yaml:  priorities: {{{done['id']}: {_yaml(done)}}}")
+
+
+def _target_ms(text: str | None) -> int | None:
+    """None leaves it, 0 takes it away."""
+    if text is None or text.casefold() == "none":
+        return None if text is None else 0
+    ms = duration_ms(text)
+    if ms is None or ms < 1:
+        raise typer.BadParameter(f"--latency-target takes a time such as '500 ms', or none; not {text!r}")
+    return ms
+
+
+def _described(done: dict[str, Any]) -> str:
+    target = f", latency target {done['latency_target_ms']} ms" if done["latency_target_ms"] else ""
+    return f"{done['priority']}, weight {done['weight']}{target}"
+
+
+def _yaml(done: dict[str, Any]) -> str:
+    parts = [f"priority: {done['priority']}"]
+    if done["weight"] != PRIORITY_WEIGHTS[done["priority"]]:
+        parts.append(f"weight: {done['weight']}")
+    if done["latency_target_ms"]:
+        parts.append(f"latency_target: {done['latency_target_ms']} ms")
+    return f"{{{', '.join(parts)}}}" if len(parts) > 1 else str(done["priority"])

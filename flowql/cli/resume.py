@@ -1,0 +1,38 @@
+"""`flowql resume`: queries that were paused go on."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from flowql.cli.live import live_client
+from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.render import note, print_json
+
+
+def command(
+    ctx: typer.Context,
+    queries: Annotated[
+        list[str],
+        typer.Argument(help="Their ids, or the names of their results.", metavar="QUERY...", show_default=False),
+    ],
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    output: OutputOption = None,
+    var: VarOption = None,
+) -> None:
+    """Let paused queries go on where they stopped.
+
+    What arrived meanwhile waits in the log, and is processed now.
+
+    Example:  flowql resume orders_by_customer
+    """
+    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
+    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
+    with live_client(scope) as client:
+        done = client.pause(queries, paused=False)
+    if as_json:
+        print_json({"resumed": done})
+    else:
+        note(f"resumed {', '.join(done)}")

@@ -1,0 +1,20 @@
+"""What `status` says of the process of an instance, whichever engine runs in it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import psutil
+
+
+def process_figures() -> dict[str, Any]:
+    """How long the process runs, its processor time and memory."""
+    process = psutil.Process()
+    with process.oneshot():
+        cpu = process.cpu_times()
+        return {
+            "uptime_s": round(time.time() - process.create_time(), 1),
+            "cpu_s": round(cpu.user + cpu.system, 2),
+            "memory_bytes": process.memory_info().rss,
+        }

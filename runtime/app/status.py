@@ -1,0 +1,93 @@
+"""What `status` and the endpoint for Prometheus say of a live instance: counters, rates, latencies, sizes, who waits for whom.
+
+Reads; one look at the log and one pass over the queries, whatever is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from runtime.app.figures import QueryFigures
+from runtime.app.instance import Instance, RunningQuery
+from runtime.app.progress import ends_of, lag_of_inputs, query_status
+from runtime.app.waits import wait_of
+from runtime.latency import Latencies, octaves
+from runtime.log.base import TopicPartition
+
+
+def statuses(instance: Instance, *, detail: bool = False) -> list[dict[str, Any]]:
+    """An entry of `status` for each query (their fields are public: docs/guide/watching.md). detail: by partition, and the
+    classes of latencies, too.
+    """
+    figures, ends = instance.figures.read(), ends_of(instance)
+    found = []
+    for name, q in list(instance.queries.items()):
+        try:
+            entry = query_status(instance, name, ends)
+        except KeyError:  # removed while we looked
+            continue
+        entry |= _figures(figures.get(name, QueryFigures())) | _sizes(instance, q)
+        wait = wait_of(instance, name, entry["state"])
+        entry["waits"] = None if wait is None else {"for": wait.reason, "whom": list(wait.whom)}
+        entry["cpu_s"] = round(instance.metrics.query(name).cpu_ns / 1e9, 3)
+        if detail:
+            entry |= _detail(instance, q, ends)
+        found.append(entry)
+    return found
+
+
+def instance_figures(instance: Instance, *, detail: bool = False) -> dict[str, Any]:
+    """What belongs to no query."""
+    m = instance.metrics
+    found: dict[str, Any] = {
+        "commits": m.commits,
+        "commit_ms": round(m.cut_to_commit_ms, 1),
+        "blocked": instance.commit.blocked or None,
+        "uncommitted_bytes": instance.collector.size_bytes,
+    }
+    if detail:
+        found["topics"] = {
+            topic: {"fetched": m.fetched[topic], "decoded": m.decoded.get(topic, 0)} for topic in sorted(m.fetched)
+        }
+        found["commit_latency"] = _classes(m.commit_latency)
+    return found
+
+
+def _figures(f: QueryFigures) -> dict[str, Any]:
+    latency = None if f.p50_ms is None or f.p99_ms is None else {"p50": round(f.p50_ms, 1), "p99": round(f.p99_ms, 1)}
+    return {
+        "rate_in": round(f.rate_in, 1),
+        "rate_out": round(f.rate_out, 1),
+        "latency_ms": latency,
+        "cpu": round(f.cpu, 3),
+        "share": None if f.share is None else round(f.share, 4),
+        "entitled": None if f.entitled is None else round(f.entitled, 4),
+    }
+
+
+def _sizes(instance: Instance, q: RunningQuery) -> dict[str, Any]:
+    stores = {s.name for sub in q.plan.subtopologies for op in sub.operators for s in op.stores}
+    return {
+        "latency_target_ms": q.plan.latency_target_ms,
+        "tasks": len(q.built.tasks),
+        "state_bytes": sum(instance.sizes.of.get(name, 0) for name in stores),
+        "buffered_bytes": sum(t.buffered_bytes for t in q.built.tasks),
+    }
+
+
+def _detail(instance: Instance, q: RunningQuery, ends: Mapping[TopicPartition, int]) -> dict[str, Any]:
+    places = [i for t in q.built.tasks for i in t.logs.values()]
+    return {
+        "partitions": [
+            {"topic": i.tp.topic, "partition": i.tp.partition, "position": i.position, "lag": lag_of_inputs([i], ends)}
+            for i in places
+        ],
+        "latency": _classes(instance.metrics.query(q.plan.id).latency),
+    }
+
+
+def _classes(latencies: Latencies) -> dict[str, Any]:
+    """Upper ends in ms with how many took no longer; None stands for no upper end."""
+    classes = octaves(latencies.counts)
+    return {"sum_ms": latencies.sum_ms, "classes": [*([ms, n] for ms, n in classes[:-1]), [None, classes[-1][1]]]}

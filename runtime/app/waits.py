@@ -1,0 +1,70 @@
+"""What a query waits for at this moment, and for whom. Reads, changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from runtime.app.instance import Instance
+from runtime.task.input_buffer import ExchangeInput, LogInput
+from runtime.task.task import Task
+
+Reason = Literal[
+    "deployment",  # what it reads is gone: it goes on when it is deployed anew
+    "resume",  # it is paused
+    "restoration",  # its state comes back from changelogs
+    "restart",  # it failed and is tried again
+    "log",  # commits do not get through
+    "commit",  # too much output waits for the next commit
+    "processor",  # it could run; whom: the queries that do
+    "input",  # there is nothing to read
+    "other input",  # earlier rows may come from another input; whom: topic partitions
+    "repartition",  # what it feeds is full; whom: the repartition
+    "question",  # somebody asks for tables that agree
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A reason, and whom it is for."""
+
+    reason: Reason
+    whom: tuple[str, ...] = ()
+
+
+_STATES: dict[str, Reason] = {
+    "error": "deployment",
+    "paused": "resume",
+    "restoring": "restoration",
+    "failed": "restart",
+    "blocked": "log",
+}
+
+
+def wait_of(instance: Instance, query: str, state: str) -> Wait | None:
+    """None while it is at work. state: as `progress.state_of` says."""
+    if state in _STATES:
+        return Wait(_STATES[state])
+    at_work = instance.manager.at_work()
+    if query in at_work:
+        return None
+    tasks = instance.queries[query].built.tasks
+    if any(t.runnable for t in tasks):
+        return Wait("processor", tuple(at_work)) if instance.may_run() else Wait("commit")
+    waiting = [t for t in tasks if t.buffered_rows]
+    return _of_rows(waiting) if waiting else Wait("input")
+
+
+def _of_rows(tasks: list[Task]) -> Wait:
+    """Tasks that have rows and cannot run."""
+    if any(t.horizon.ms is not None or any(i.stopped for i in t.logs.values()) for t in tasks):
+        return Wait("question")
+    full = {x.topic for t in tasks for x in t.downstream if x.full}
+    if full:
+        return Wait("repartition", tuple(sorted(full)))
+    missing = {_name(i) for t in tasks for i in t.inputs.values() if not i.has_rows and not i.idle}
+    return Wait("other input", tuple(sorted(missing))) if missing else Wait("processor")
+
+
+def _name(source: LogInput | ExchangeInput) -> str:
+    return str(source.tp) if isinstance(source, LogInput) else source.topic
