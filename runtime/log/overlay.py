@@ -5,7 +5,7 @@ Who runs queries on it sees what another instance runs on and leaves no trace th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 
 import pyarrow as pa
@@ -15,6 +15,8 @@ from runtime.log.base import (
     EARLIEST,
     Admin,
     Consumer,
+    GroupEvent,
+    GroupMetadata,
     Log,
     Position,
     Producer,
@@ -105,8 +107,14 @@ class OverlayLog:
         answer.set_result(self.end_offsets(tps))
         return answer
 
+    def written_offset(self, tp: TopicPartition) -> int:
+        return self.own.written_offset(tp) if self.is_own(tp) else self._below.written_offset(tp)
+
     def committed(self, group: str) -> dict[TopicPartition, Position]:
         return self.own.committed(group)
+
+    def stable_positions(self, group: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, Position]:
+        return self.own.stable_positions(group, tps)
 
     def is_own(self, tp: TopicPartition) -> bool:
         """Whether a partition is of this log and not of the one below."""
@@ -118,6 +126,15 @@ class _Consumer:
 
     def __init__(self, log: OverlayLog, below: Consumer, own: Consumer) -> None:
         self._log, self._below, self._own = log, below, own
+
+    def subscribe(self, group: str, topics: Sequence[str], serve: Callable[[], None]) -> None:
+        raise LogError(f"{group}: who reads through an overlay is in nobody's group")
+
+    def group_events(self) -> list[GroupEvent]:
+        return []
+
+    def acknowledge_revoke(self) -> None:
+        """There is no group."""
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         own = {tp: o for tp, o in positions.items() if self._log.is_own(tp)}
@@ -158,7 +175,9 @@ class _Producer:
     def send(self, tp: TopicPartition, records: pa.RecordBatch) -> None:
         self._own.send(tp, records)
 
-    def send_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
+    def send_positions(
+        self, group: str, positions: Mapping[TopicPartition, Position], metadata: GroupMetadata | None = None
+    ) -> None:
         """Nobody will ask for them."""
 
     def drop_before(self, tp: TopicPartition, offset: int) -> None:
