@@ -29,6 +29,7 @@ VERBS = (
     "deploy",
     "serve",
     "status",
+    "top",
     "priority",
     "pause",
     "resume",

@@ -53,6 +53,12 @@ def print_json(document: Any) -> None:
     sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False, default=json_value, allow_nan=False) + "\n")
 
 
+def print_json_line(document: Any) -> None:
+    """One of several JSON documents on stdout, seen at once by who reads."""
+    sys.stdout.write(json.dumps(document, ensure_ascii=False, default=json_value, allow_nan=False) + "\n")
+    sys.stdout.flush()
+
+
 def print_text(text: str) -> None:
     sys.stdout.write(text if text.endswith("\n") else text + "\n")
 

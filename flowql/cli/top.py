@@ -1,0 +1,114 @@
+"""`flowql top`: what the queries of a running instance do now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from flowql.cli.live import NOT_RUNNING, live_client
+from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.render import print_json, print_json_line, print_text
+from flowql.cli.watching.columns import COLUMNS
+from flowql.cli.watching.screen import INTERVAL_S_MAX, INTERVAL_S_MIN, Screen, run
+from flowql.cli.watching.table import View, picture, text_of
+from flowql.deploy.settings import settings_of
+from flowql.errors import CommandError
+from flowql.server.client import Client, connect
+
+KEYS = [c.key for c in COLUMNS]
+WIDTH_PIPED = 200  # of a table that goes to a file: everything fits
+
+
+def command(
+    ctx: typer.Context,
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    output: OutputOption = None,
+    var: VarOption = None,
+    sort: Annotated[
+        str, typer.Option("--sort", help=f"By which column: {', '.join(KEYS)}.", metavar="COLUMN")
+    ] = "share",
+    reverse: Annotated[bool, typer.Option("--reverse", help="The other way round.")] = False,
+    filter_: Annotated[
+        str, typer.Option("--filter", help="Only queries with this text in id, class or state.", metavar="TEXT")
+    ] = "",
+    interval: Annotated[
+        float, typer.Option("--interval", min=INTERVAL_S_MIN, max=INTERVAL_S_MAX, help="Seconds between two looks.")
+    ] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Look once, and end.")] = False,
+) -> None:
+    """Show what each query does now: share of the processor, rates, lag, latency, state, and what it waits for.
+
+    GOT/DUE is the share of the processor it got in the last ten seconds and what its weight entitled it to beside the
+    others that had work. P50 and P99 are latencies of the last thirty seconds, from when the instance saw that a record
+    is in the log to the commit of all that follows from it.
+
+    In a terminal it goes on until you press q; ? shows the other keys. Elsewhere it writes a table at each look, and with
+    -o json a document per line.
+
+    Examples:  flowql top --sort lag --filter batch
+
+               flowql top --once -o json
+    """
+    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
+    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
+    if sort not in KEYS:
+        raise typer.BadParameter(f"--sort takes one of {', '.join(KEYS)}; not {sort!r}")
+    view = View(sort, reverse, filter_)
+    with live_client(scope) as client:
+        status = client.status()
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if once or as_json or not console.is_terminal:
+        _plain(scope, view, console, status, as_json=as_json, interval_s=None if once else interval)
+        return
+    from flowql.cli.watching.keys import reading_keys
+
+    instance = _Instance(settings_of(scope.load()).data_dir)
+    with reading_keys() as keys:
+        run(Screen(instance.look, view, interval, status), keys, console)
+
+
+class _Instance:
+    """The instance of a directory, whichever process it is in just now."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+        self._client: Client | None = None
+
+    def look(self) -> Mapping[str, Any]:
+        """Raises CommandError while there is none."""
+        if self._client is None:
+            self._client = connect(self._data_dir)
+        if self._client is None:
+            raise CommandError("the instance has stopped", code=NOT_RUNNING)
+        try:
+            return self._client.status()
+        except CommandError as error:
+            self._client.close()
+            self._client = None
+            raise CommandError("the instance has stopped", code=error.code) from error
+
+
+def _plain(
+    scope: Scope, view: View, console: Any, status: Mapping[str, Any], *, as_json: bool, interval_s: float | None
+) -> None:
+    """Without a screen: once, or until interrupted or the instance is gone."""
+    while True:
+        if as_json:
+            document = {"instance": status["instance"], "queries": view.select(status)}
+            (print_json if interval_s is None else print_json_line)(document)
+        elif console.is_terminal:
+            console.print(picture(status, view, console.width))
+        else:
+            print_text(text_of(status, view, WIDTH_PIPED))
+        if interval_s is None:
+            return
+        time.sleep(interval_s)
+        with live_client(scope) as client:
+            status = client.status()

@@ -1,0 +1,113 @@
+"""One status as a picture: a headline, an aligned table, and what went wrong last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from flowql.cli.watching.amounts import count, duration, percent, size
+from flowql.cli.watching.columns import BY_KEY, Column, Query, fitting, least, matching, ordered, wanted
+
+STYLES = {"error": "bold red", "failed": "red", "blocked": "red", "restoring": "cyan", "paused": "yellow"}
+HEADING, SORTED, FAINT = "bold", "bold reverse", "dim"
+
+
+@dataclass(slots=True)
+class View:
+    """What is shown, and how. first: of the queries, the one in the first line."""
+
+    sort: str = "share"
+    reverse: bool = False
+    filter: str = ""
+    first: int = 0
+
+    def select(self, status: Mapping[str, Any]) -> list[Query]:
+        """The queries to show, in order."""
+        return ordered(matching(status["queries"], self.filter), self.sort, reverse=self.reverse)
+
+
+def headline(status: Mapping[str, Any], cpu: float | None = None) -> str:
+    """The instance in a line. cpu: processors it uses now."""
+    i, queries = status["instance"], status["queries"]
+    rate, behind = sum(q.get("rate_in") or 0 for q in queries), sum(q["lag"] for q in queries)
+    parts = [f"process {i['pid']}", f"up {duration(i['uptime_s'] * 1000)}"]
+    parts += [
+        f"{len(queries)} {'query' if len(queries) == 1 else 'queries'}",
+        f"{count(rate)} in/s",
+        f"lag {count(behind)}",
+    ]
+    if cpu is not None:
+        parts.append(f"CPU {percent(cpu)}")
+    parts.append(f"memory {size(i['memory_bytes'])}")
+    if "commit_ms" in i:
+        parts.append(f"commit {duration(i['commit_ms'])}")
+    return "  ".join([*parts, f"{i['engine']} on {i['log']}"])
+
+
+def picture(
+    status: Mapping[str, Any], view: View, width: int, *, height: int | None = None, cpu: float | None = None
+) -> RenderableType:
+    """At most `height` lines."""
+    lines = [_cut(headline(status, cpu), width, "")]
+    if status["instance"].get("blocked"):
+        lines.append(_cut(f"commits do not get through: {status['instance']['blocked']}", width, STYLES["blocked"]))
+    queries = view.select(status)
+    wrong = [q for q in queries if q["last_error"] and q["state"] != "running"]
+    room = len(queries) if height is None else max(1, height - len(lines) - 2 - min(2, len(wrong)))
+    view.first = max(0, min(view.first, len(queries) - room))
+    shown = queries[view.first : view.first + room]
+    lines += [Text(""), *rows(shown, view, width)]
+    if not queries:
+        lines.append(Text(f"no query has {view.filter!r}" if view.filter else "nothing is deployed", FAINT))
+    lines += [_cut(f"{q['id']}: {q['last_error']}", width, STYLES["failed"]) for q in wrong[:2]]
+    return Group(*lines)
+
+
+def rows(queries: Sequence[Query], view: View, width: int) -> list[Text]:
+    """The table: a heading and a line per query."""
+    columns = fitting(queries, width)
+    widths = _widths(columns, queries, width)
+    lines = [Text(" ").join(_heading(c, w, view) for c, w in zip(columns, widths, strict=True))]
+    lines[0].rstrip()
+    for q in queries:
+        cells = (_fit(c.text(q), w, left=c.left) for c, w in zip(columns, widths, strict=True))
+        lines.append(Text(" ".join(cells).rstrip(), STYLES.get(q["state"], "")))
+    return lines
+
+
+def _widths(columns: Sequence[Column], queries: Sequence[Query], width: int) -> list[int]:
+    """Numbers as wide as they are; what is left is for names, then for what queries are doing."""
+    found = [least(c, queries) for c in columns]
+    left = width - sum(found) - len(columns) + 1
+    for n, column in enumerate(columns):
+        if column.key in ("query", "doing"):
+            more = max(0, min(left, wanted(column, queries) - found[n]))
+            found[n], left = found[n] + more, left - more
+    return found
+
+
+def _heading(column: Column, width: int, view: View) -> Text:
+    is_sorted = column is BY_KEY[view.sort]
+    return Text(_fit(column.heading, width, left=column.left), SORTED if is_sorted else HEADING)
+
+
+def _fit(text: str, width: int, *, left: bool) -> str:
+    cut = text if len(text) <= width else f"{text[: width - 1]}…"
+    return cut.ljust(width) if left else cut.rjust(width)
+
+
+def _cut(text: str, width: int, style: str) -> Text:
+    return Text(_fit(text, width, left=True).rstrip(), style)
+
+
+def text_of(status: Mapping[str, Any], view: View, width: int) -> str:
+    """The picture without colour."""
+    plain = Console(file=StringIO(), width=width, color_system=None, highlight=False)
+    with plain.capture() as captured:
+        plain.print(picture(status, view, width))
+    return captured.get()
