@@ -12,7 +12,8 @@ Anything else that escapes is a bug of FlowQL.
 
 from __future__ import annotations
 
-from compiler.diagnostics.diagnostic import CompileError, ParseError, UnsupportedError
+from compiler.diagnostics.diagnostic import CompileError, Diagnostic, ParseError, UnsupportedError
+from compiler.diagnostics.source import NOWHERE, Span
 from runtime.errors import RuntimeFailure
 
 
@@ -21,11 +22,14 @@ class ProjectError(CompileError):
 
 
 class CommandError(Exception):
-    """A command cannot do what it was asked. `help`: what to type instead."""
+    """A command cannot do what it was asked. `help`: what to type instead. `span`: where in what was typed."""
 
-    def __init__(self, title: str, *, code: str = "FQ5001", help: str = "") -> None:
+    def __init__(self, title: str, *, code: str = "FQ5001", help: str = "", span: Span = NOWHERE) -> None:
         super().__init__(title)
-        self.code, self.title, self.help = code, title, help
+        self.code, self.title, self.help, self.span = code, title, help, span
+
+    def diagnostic(self) -> Diagnostic:
+        return Diagnostic(self.code, self.title, self.span, help=self.help)
 
 
 __all__ = ["CommandError", "CompileError", "ParseError", "ProjectError", "RuntimeFailure", "UnsupportedError"]

@@ -35,6 +35,7 @@ VERBS = (
     "resume",
     "stop",
     "query",
+    "shell",
     "subscribe",
     "verify",
     "test",
@@ -113,7 +114,7 @@ def _failed(e: BaseException) -> int:
         case CompileError():
             show_diagnostics(e.diagnostics)
         case CommandError():
-            show_failure(e.code, e.title, e.help)
+            show_diagnostics([e.diagnostic()])
         case RuntimeFailure():
             show_failure(e.code, str(e))
         case KeyboardInterrupt():

@@ -16,7 +16,7 @@ from compiler.catalog.names import listing
 from compiler.diagnostics.suggest import did_you_mean
 from compiler.plan.topology import Plan, SourceDef
 from flowql.cli.aligned import Layout, numeric
-from flowql.cli.render import json_value, plain
+from flowql.cli.render import json_value, note, plain
 from flowql.config.storage import log_at
 from flowql.deploy.settings import Settings
 from flowql.query.errors import NOTHING, UNKNOWN, QueryError
@@ -115,6 +115,19 @@ class Following:
             if time.monotonic() - checked > _ALIVE_S:
                 checked, ending = time.monotonic(), read_address(self.settings.data_dir) is None
             time.sleep(_WAIT_S)
+
+    def write_to(self, writer: TableWriter | JsonWriter) -> None:
+        """Write what comes until it ends, and say how it went."""
+        said = False
+        for changes in self:
+            if self.live and not said and self.subscription.ready:
+                note("listening; Ctrl-C ends")
+                said = True
+            writer.write(changes)
+        if self.stopped() and sys.stderr.isatty():
+            note("")  # the terminal has written ^C
+        rows = f"{self.rows:,} {'row' if self.rows == 1 else 'rows'}"
+        note(f"{self.why}; {rows}" if self.why else rows)
 
 
 def refuse_silence(found: Deployed, start: Start) -> None:

@@ -18,7 +18,6 @@ from flowql.cli.listening import (
     until_asked_to_stop,
 )
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
-from flowql.cli.render import note
 from flowql.deploy.settings import settings_of
 
 if TYPE_CHECKING:
@@ -62,16 +61,4 @@ def command(
         with closing(listen(query, settings, from_)) as subscription:
             writer = JsonWriter() if as_json else TableWriter(subscription.columns, query.result)
             following = Following(subscription, settings, there.live, min(limits, default=None), stopped)
-            follow(following, writer)
-
-
-def follow(following: Following, writer: TableWriter | JsonWriter) -> None:
-    """Write what comes until it ends, and say how it went."""
-    said = False
-    for changes in following:
-        if following.live and not said and following.subscription.ready:
-            note("listening; Ctrl-C ends")
-            said = True
-        writer.write(changes)
-    rows = f"{following.rows:,} {'row' if following.rows == 1 else 'rows'}"
-    note(f"{following.why}; {rows}" if following.why else rows)
+            following.write_to(writer)

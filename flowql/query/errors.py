@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from compiler.diagnostics.source import NOWHERE, Span
 from flowql.errors import CommandError
 
 REFUSED = "FQ5101"  # it would write, or reach outside
@@ -16,3 +22,26 @@ APART = b"flowql.apart"  # in the metadata of an answer: why its relations are n
 
 class QueryError(CommandError):
     """A question that cannot be answered: refused, wrong, or about something that is not there."""
+
+
+def to_data(error: CommandError) -> dict[str, Any]:
+    """An error as it travels; `query_error` makes it one again."""
+    return {"code": error.code, "title": error.title, "help": error.help, "span": asdict(error.span)}
+
+
+def query_error(data: Mapping[str, Any]) -> QueryError:
+    return QueryError(data["title"], code=data["code"], help=data["help"], span=Span(**data["span"]))
+
+
+def place(sql: str, start: int, length: int) -> Span:
+    """Characters of a statement, as a message shows them."""
+    before = sql[:start]
+    line = before.count("\n") + 1
+    column = start - (before.rfind("\n") + 1) + 1
+    return Span("", line, column, length, sql.splitlines()[line - 1] if sql else "")
+
+
+def place_of_word(sql: str, word: str) -> Span:
+    """Where a name stands that a message is about; NOWHERE if that is not certain."""
+    found = list(re.finditer(rf"(?<!\w){re.escape(word)}(?!\w)", sql, re.IGNORECASE))
+    return place(sql, found[0].start(), len(word)) if len(found) == 1 else NOWHERE

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from compiler.diagnostics.suggest import did_you_mean
 from flowql.query.answer import Answer
 from flowql.query.committed import Commit, Take
-from flowql.query.errors import APART, BUSY, INVALID, REFUSED, SEQUENCE, UNKNOWN, QueryError
+from flowql.query.errors import APART, BUSY, INVALID, REFUSED, SEQUENCE, UNKNOWN, QueryError, place_of_word
 from flowql.query.relations import CHUNK_ROWS, Relation, TopicRelation, arrow_schema
-from flowql.query.statement import Statement, first_line, parse
+from flowql.query.statement import Statement, first_line, invalid, parse
 
 SETTLE_S = 5.0  # how long to look for a moment at which log and state are at the same commit
 _SETTLE_STEP_S = 0.002
@@ -64,7 +64,7 @@ def _pieces(sql: str, take: Take) -> Generator[pa.Schema | pa.RecordBatch]:
         title = f"files, the network and extensions are out of reach of a question ({first_line(error)})"
         raise QueryError(title, code=REFUSED, help="import data with:  flowql topic import") from error
     except (duckdb.Error, OSError) as error:  # Arrow's reader gives what DuckDB says as an OSError
-        raise QueryError(first_line(error), code=INVALID) from error
+        raise invalid(sql, error) from error
     finally:
         connection.close()
 
@@ -104,7 +104,8 @@ def _relations(statement: Statement, commit: Commit) -> dict[str, Relation]:
             found[name] = known[name]()
         elif table.casefold() not in statement.ctes and not _is_system(table):
             hint = did_you_mean(table, known) or f"there are {', '.join(sorted(known))}"
-            raise QueryError(f"there is no table, stream or store {table}", code=UNKNOWN, help=hint)
+            at = place_of_word(statement.sql, table)
+            raise QueryError(f"there is no table, stream or store {table}", code=UNKNOWN, help=hint, span=at)
     return found
 
 

@@ -14,9 +14,12 @@ from typing import Any
 
 import duckdb
 
-from flowql.query.errors import INVALID, REFUSED, QueryError
+from compiler.diagnostics.source import NOWHERE
+from flowql.query.errors import INVALID, REFUSED, QueryError, place, place_of_word
 
 _EXPLAIN = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/)*explain\b(?:\s+analyze\b)?(?:\s*\([^)]*\))?", re.I | re.S)
+_EXCERPT = re.compile(r"^LINE (\d+): (.*)\n( *\^+)", re.M)
+_NAMED = re.compile(r'(?:"|with name )(\w+)')
 _WRITES = ("INSERT_QUERY_NODE", "UPDATE_QUERY_NODE", "DELETE_QUERY_NODE", "MERGE_QUERY_NODE")
 _HIDING = ("query", "query_table")
 _FLIPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -69,7 +72,7 @@ def parse(sql: str, connection: duckdb.DuckDBPyConnection) -> Statement:
     try:
         found = connection.extract_statements(sql)
     except duckdb.Error as error:
-        raise QueryError(first_line(error), code=INVALID) from error
+        raise invalid(sql, error) from error
     if len(found) != 1:
         title = (
             "there is no statement" if not found else f"there are {len(found)} statements; ask one question at a time"
@@ -91,6 +94,26 @@ def parse(sql: str, connection: duckdb.DuckDBPyConnection) -> Statement:
 def first_line(error: Exception) -> str:
     """What DuckDB says, without its excerpt of the statement."""
     return str(error).split("\n\n")[0].replace("\n", " ")
+
+
+def invalid(sql: str, error: Exception) -> QueryError:
+    """What DuckDB says of a statement, with the place it shows, or that of the name it complains of."""
+    message = str(error)
+    excerpt = _EXCERPT.search(message)
+    span = NOWHERE
+    if excerpt is not None:
+        lines = sql.split("\n")
+        number, shown, marks = int(excerpt[1]), excerpt[2], excerpt[3]
+        in_excerpt = marks.index("^") - len(f"LINE {number}: ")
+        dots = 3 * shown.startswith("...")
+        line = lines[number - 1] if number <= len(lines) else ""
+        begin = line.find(shown[dots:].removesuffix("..."))
+        if begin >= 0 and in_excerpt >= dots:
+            before = sum(len(x) + 1 for x in lines[: number - 1])
+            span = place(sql, before + begin + in_excerpt - dots, marks.count("^"))
+    elif name := _NAMED.search(message):
+        span = place_of_word(sql, name[1])
+    return QueryError(first_line(error), code=INVALID, span=span)
 
 
 def _select(sql: str, connection: duckdb.DuckDBPyConnection) -> Statement:

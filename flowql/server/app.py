@@ -5,7 +5,6 @@ from __future__ import annotations
 import hmac
 import os
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -16,6 +15,7 @@ from starlette.routing import Route
 from compiler.plan import codec
 from flowql.deploy.control import NewPriority
 from flowql.errors import CommandError, RuntimeFailure
+from flowql.query.errors import to_data
 from flowql.server.service import Service
 from flowql.server.streaming import ARROW, encode
 
@@ -91,7 +91,7 @@ def _guarded(handler: Handler, token: str) -> Handler:
         try:
             return await handler(request)
         except CommandError as error:
-            return _failure(error.code, error.title, error.help, FAILED)
+            return JSONResponse(to_data(error), FAILED)
         except RuntimeFailure as error:
             return _failure(error.code, str(error), "", FAILED)
         except Exception as error:  # the instance goes on; who asked is told
@@ -101,5 +101,4 @@ def _guarded(handler: Handler, token: str) -> Handler:
 
 
 def _failure(code: str, title: str, help_: str, status: int) -> Response:
-    body: dict[str, Any] = {"code": code, "title": title, "help": help_}
-    return JSONResponse(body, status)
+    return JSONResponse(to_data(CommandError(title, code=code, help=help_)), status)

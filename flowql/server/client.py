@@ -17,7 +17,7 @@ from compiler.plan.topology import Plan
 from flowql.deploy.control import NewPriority
 from flowql.errors import CommandError
 from flowql.query.answer import Answer
-from flowql.query.errors import QueryError
+from flowql.query.errors import query_error
 from flowql.server.address import Address, is_alive, read_address
 from flowql.server.streaming import decode
 
@@ -125,6 +125,5 @@ def _checked(response: httpx.Response, path: str) -> httpx.Response:
     """CommandError with what the instance says when it refuses."""
     if response.is_success:
         return response
-    body = response.json()
-    kind = QueryError if path == "/query" else CommandError
-    raise kind(body["title"], code=body["code"], help=body["help"])
+    error = query_error(response.json())
+    raise error if path == "/query" else CommandError(error.title, code=error.code, help=error.help)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from flowql.errors import CommandError
 from flowql.query.answer import Answer
-from flowql.query.errors import QueryError
+from flowql.query.errors import query_error, to_data
 
 ARROW = "application/vnd.apache.arrow.stream"
 _BROKE = b"flowql.error"  # on an empty last batch: code, title and help of what came up on the way
@@ -46,7 +46,7 @@ def encode(answer: Answer) -> Iterator[bytes]:
                     writer.write_batch(batch)
                     yield out.take()
             except CommandError as error:
-                said = json.dumps({"code": error.code, "title": error.title, "help": error.help})
+                said = json.dumps(to_data(error))
                 nothing = answer.schema.empty_table().to_batches() or [_no_rows(answer.schema)]
                 writer.write_batch(nothing[0], custom_metadata={_BROKE: said.encode()})
         yield out.take()
@@ -67,8 +67,7 @@ def _batches(reader: pa.RecordBatchStreamReader) -> Generator[pa.RecordBatch]:
         except StopIteration:
             return
         if metadata is not None and _BROKE in metadata:
-            error = json.loads(metadata[_BROKE])
-            raise QueryError(error["title"], code=error["code"], help=error["help"])
+            raise query_error(json.loads(metadata[_BROKE]))
         yield batch
 
 

@@ -126,3 +126,19 @@ def test_columns_are_those_a_text_can_name(connection: duckdb.DuckDBPyConnection
         "SELECT COLUMNS('x') FROM t",
     ):
         assert touches(sql).columns is None
+
+
+@pytest.mark.parametrize(
+    ("sql", "line", "column", "length"),
+    [
+        ("SELECT 1 FORM x", 1, 15, 1),
+        ("SELECT 1,\n  count( FROM x", 2, 10, 4),
+        ("SELECT " + "1, " * 60 + "FROM FROM x", 1, 193, 4),
+    ],
+)
+def test_what_duckdb_cannot_read_has_a_place(sql: str, line: int, column: int, length: int) -> None:
+    with pytest.raises(QueryError) as refused:
+        parse(sql, duckdb.connect())
+    span = refused.value.span
+    assert (span.line, span.column, span.length) == (line, column, length)
+    assert span.line_text == sql.splitlines()[line - 1]

@@ -1,0 +1,5 @@
+"""`flowql shell`: questions one after the other. Entry point: `command`; only `prompt` knows the terminal."""
+
+from flowql.cli.shell.command import command
+
+__all__ = ["command"]

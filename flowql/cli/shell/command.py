@@ -1,0 +1,90 @@
+"""The verb: a prompt for people, statements of -c or of stdin for programs."""
+
+from __future__ import annotations
+
+import sys
+from importlib import metadata
+from typing import Annotated
+
+import typer
+
+from flowql.cli.options import OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.render import note, show_diagnostics, show_failure
+from flowql.cli.shell.session import FORMS, Manner, Quit, Session
+from flowql.cli.shell.split import split
+from flowql.deploy.settings import settings_of
+from flowql.errors import CommandError, CompileError, RuntimeFailure
+from flowql.server.address import read_address
+
+
+def command(
+    ctx: typer.Context,
+    statements: Annotated[
+        list[str] | None,
+        typer.Option("--command", "-c", help="Answer this and end (may be given again).", metavar="STATEMENTS"),
+    ] = None,
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    output: OutputOption = None,
+    var: VarOption = None,
+) -> None:
+    r"""Ask one question after the other: SELECT, SELECT ... EMIT CHANGES, SHOW, DESCRIBE, EXPLAIN.
+
+    On a terminal with completion (Tab), history and several lines; `\\?` helps, `\\q` ends. Otherwise the statements of stdin
+    are answered up to the first that fails.
+
+    One answer:  flowql shell -c "SHOW QUERIES"
+
+    A file of questions:  flowql shell -o json < questions.sql
+    """
+    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
+    found = scope.load()
+    interactive = not statements and sys.stdin.isatty() and sys.stdout.isatty()
+    session = Session(found, settings_of(found), Manner(scope.only(*FORMS), interactive))
+    if interactive:
+        _talk(session)
+    else:
+        _run_all(session, ";\n".join(statements) if statements else sys.stdin.read())
+
+
+def _run_all(session: Session, text: str) -> None:
+    whole, rest = split(text)
+    try:
+        for statement in [*whole, *([rest] if rest else [])]:
+            session.run(statement)
+    except Quit:
+        return
+
+
+def _talk(session: Session) -> None:
+    """Until the person leaves. A mistake ends a statement, never the shell."""
+    from flowql.cli.shell.prompt import Prompt  # the terminal: 0.2 s
+
+    prompt = Prompt(session)
+    note(_greeting(session))
+    while True:
+        try:
+            whole, rest = split(prompt.read())
+            for statement in [*whole, *([rest] if rest else [])]:
+                session.run(statement)
+        except KeyboardInterrupt:
+            continue
+        except (EOFError, Quit):
+            return
+        except CompileError as error:
+            show_diagnostics(error.diagnostics)
+        except CommandError as error:
+            show_diagnostics([error.diagnostic()])
+        except RuntimeFailure as error:
+            show_failure(error.code, str(error))
+
+
+def _greeting(session: Session) -> str:
+    address = read_address(session.settings.data_dir)
+    where = (
+        f"process {address.pid}" if address is not None else "no instance is running: answers are of its last commit"
+    )
+    project = session.project
+    count = len(session.there.plan.queries)
+    queries = f"{count} {'query' if count == 1 else 'queries'}"
+    return f"FlowQL {metadata.version('flowql')}, {project.name} ({project.target.name}): {queries}, {where}. \\? helps, \\q ends."

@@ -1,0 +1,51 @@
+"""What can be named in a question: relations with their columns, queries, topics, functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from compiler.plan.schema import Schema
+from compiler.plan.topology import Plan, QueryPlan, SourceDef, StoreSpec
+
+DEAD_LETTERS = "DEAD_LETTERS"
+_NO_TOPICS: Mapping[str, int] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What a deployed plan offers. relations: streams, tables and internal stores -> their columns as questions see them."""
+
+    relations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    queries: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(plan: Plan, topics: Mapping[str, int] = _NO_TOPICS) -> Names:
+        found = {s.name: columns_of(s.schema) for s in plan.sources}
+        for _, store in stores_of(plan):
+            found.setdefault(store.name, columns_of(Schema((*store.key.fields, *store.value.fields))))
+        found.setdefault(DEAD_LETTERS, ())
+        return Names(found, tuple(q.id for q in plan.queries), tuple(topics))
+
+
+def columns_of(schema: Schema) -> tuple[str, ...]:
+    """As questions see them, with the time of a row and the bounds of its window."""
+    bounds = ("WINDOWSTART", "WINDOWEND") if schema.window is not None else ()
+    return tuple(dict.fromkeys((*schema.names, *bounds, "ROWTIME")))
+
+
+def stores_of(plan: Plan) -> Iterator[tuple[QueryPlan, StoreSpec]]:
+    """Every store, with the query it belongs to."""
+    for query in plan.queries:
+        for sub in query.subtopologies:
+            for op in sub.operators:
+                for store in op.stores:
+                    yield query, store
+
+
+def find(plan: Plan, name: str) -> SourceDef | StoreSpec | None:
+    """The stream, table or store of that name; as written before any other spelling."""
+    known: dict[str, SourceDef | StoreSpec] = {store.name: store for _, store in stores_of(plan)}
+    known |= {s.name: s for s in plan.sources}
+    return known.get(name) or next((v for k, v in known.items() if k.casefold() == name.casefold()), None)

@@ -1,0 +1,251 @@
+"""One statement after the other: what kind it is, who answers it, and how the answer is written."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from flowql.cli.aligned import record_lines
+from flowql.cli.listening import (
+    Deployed,
+    Following,
+    JsonWriter,
+    TableWriter,
+    compile_text,
+    deployed,
+    listen,
+    refuse_silence,
+    until_asked_to_stop,
+)
+from flowql.cli.options import Output
+from flowql.cli.query import asking, say_apart
+from flowql.cli.render import note, plain, print_rows
+from flowql.cli.results import answer_lines, python_rows, write_answer
+from flowql.cli.shell import show
+from flowql.cli.shell.names import Names
+from flowql.cli.shell.pager import page
+from flowql.cli.shell.split import blanked, without_comments
+from flowql.config.project import Project
+from flowql.deploy.settings import Settings
+from flowql.query.answer import Answer
+from flowql.query.errors import INVALID, REFUSED, QueryError
+from flowql.server.client import connect
+
+if TYPE_CHECKING:
+    from flowql.query.push import Start
+
+HELP = """\
+SELECT ...;                  ask tables, streams and stores (DuckDB's SQL), as of one commit
+SELECT ... EMIT CHANGES;     rows as they come (FlowQL's SQL), until Ctrl-C
+SHOW STREAMS | TABLES | QUERIES | TOPICS | FUNCTIONS;
+DESCRIBE NAME;   DESCRIBE FUNCTION NAME;   EXPLAIN QUERY;
+SET 'auto.offset.reset' = 'earliest';      push queries begin at the beginning (latest: from now on)
+\\d            what there is         \\d NAME      its columns, where it comes from, who reads it
+\\ds  \\dt      streams, tables       \\df TEXT     functions with TEXT in their name
+\\x            a line per value, for wide rows: on, off
+\\timing       how long each statement took: on, off
+\\q            leave (or Ctrl-D)
+Statements end with a semicolon and may have several lines. Ctrl-C drops what is typed, or ends what comes."""
+OFFSET_RESET = "auto.offset.reset"
+_PUSH = re.compile(r"\bEMIT\s+(CHANGES|FINAL)\b", re.IGNORECASE)
+_NAME = r"[`\"]?(?P<name>[\w-]+)[`\"]?"
+_WRITING = (
+    *("ALTER", "ATTACH", "CALL", "COPY", "CREATE", "DELETE", "DROP", "INSERT", "INSTALL", "LOAD", "MERGE", "PAUSE"),
+    *("RESUME", "TERMINATE", "TRUNCATE", "UPDATE", "USE"),
+)
+FORMS = (Output.TABLE, Output.JSON, Output.CSV)
+
+
+class Quit(Exception):
+    """The person wants to leave."""
+
+
+@dataclass(slots=True)
+class Manner:
+    """How answers are shown. interactive: a person watches, so long answers are paged and rows counted."""
+
+    output: Output = Output.TABLE
+    interactive: bool = False
+    expanded: bool = False
+    timing: bool = False
+    start: Start = "latest"
+
+
+class Session:
+    """Answers statements of one target. Raises CompileError, CommandError, RuntimeFailure or Quit."""
+
+    def __init__(self, project: Project, settings: Settings, manner: Manner) -> None:
+        self.project, self.settings, self.manner = project, settings, manner
+        self.there: Deployed = deployed(settings)
+        self.names = Names.of(self.there.plan, self.there.topics)
+        self._rules: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], None]], ...] = tuple(
+            (re.compile(pattern + r"\s*\Z", re.IGNORECASE), method)
+            for pattern, method in (
+                (r"(LIST|SHOW)\s+(?P<all>ALL\s+)?(?P<what>STREAMS|TABLES|QUERIES|TOPICS)(\s+EXTENDED)?", self._list),
+                (r"(LIST|SHOW)\s+FUNCTIONS", lambda _: self._rows(show.functions())),
+                (r"(LIST|SHOW)\s+PROPERTIES", lambda _: self._properties()),
+                (rf"DESCRIBE\s+FUNCTION\s+{_NAME}", lambda m: self._text(show.function(m["name"]))),
+                (rf"DESCRIBE\s+(EXTENDED\s+)?{_NAME}(\s+EXTENDED)?", self._describe),
+                (rf"EXPLAIN\s+{_NAME}", lambda m: self._text(show.explain(self.there.plan, m["name"]))),
+                (r"EXPLAIN\s+(?P<query>SELECT\b.*\bEMIT\s+(CHANGES|FINAL)\b.*)", self._explain_push),
+                (r"SET\s+'(?P<name>[^']*)'\s*=\s*'(?P<value>[^']*)'", self._set),
+                (r"UNSET\s+'(?P<name>[^']*)'", self._set),
+                (r"\\d", lambda _: self._rows(show.relations(self.there.plan))),
+                (r"\\ds", lambda _: self._rows(show.relations(self.there.plan, "stream"))),
+                (r"\\dt", lambda _: self._rows(show.relations(self.there.plan, "table"))),
+                (rf"\\d[st]?\s+{_NAME}", self._describe),
+                (r"\\df(\s+(?P<name>\w+))?", lambda m: self._rows(show.functions(m["name"] or ""))),
+                (r"\\x", lambda _: self._toggle("expanded")),
+                (r"\\timing", lambda _: self._toggle("timing")),
+                (r"\\\?|\\h(elp)?|HELP|\?", lambda _: self._text(HELP)),
+                (r"\\q(uit)?|QUIT|EXIT", lambda _: self._quit()),
+            )
+        )
+
+    def run(self, statement: str) -> None:
+        """Answer one statement, without its semicolon."""
+        began = time.perf_counter()
+        self._answer(without_comments(statement).rstrip())
+        if self.manner.timing:
+            note(f"{(time.perf_counter() - began) * 1000:,.1f} ms")
+
+    def refresh(self) -> None:
+        """What is deployed may have changed since the last statement."""
+        self.there = deployed(self.settings)
+        self.names = Names.of(self.there.plan, self.there.topics)
+
+    def _answer(self, text: str) -> None:
+        for pattern, method in self._rules:
+            match = pattern.match(text)
+            if match is not None:
+                self.refresh()
+                method(match)
+                return
+        first = re.match(r"\\?\w*|.", text, re.DOTALL)
+        word = first.group().upper() if first is not None else ""
+        if word.startswith("\\"):
+            raise QueryError(f"there is no command {text.split()[0]}", code=INVALID, help="\\?  shows what there is")
+        if word in _WRITING:
+            raise _changes_something(word)
+        if _PUSH.search(blanked(text)):
+            self._push(text)
+        else:
+            self._pull(text)
+
+    # Rows that are there, and rows that come.
+
+    def _pull(self, text: str) -> None:
+        with asking(self.settings, text) as answer:
+            say_apart(answer)
+            if self.manner.output is not Output.TABLE:
+                write_answer(answer, self.manner.output)
+                return
+            page(self._lines(answer), paging=self.manner.interactive)
+
+    def _lines(self, answer: Answer) -> Iterator[str]:
+        count = 0
+
+        def rows() -> Iterator[list[str]]:
+            nonlocal count
+            for row in python_rows(answer.batches):
+                count += 1
+                yield [plain(v) for v in row]
+
+        if self.manner.expanded:
+            yield from record_lines(answer.schema.names, rows())
+        else:
+            yield from answer_lines(answer.schema, rows())
+        if self.manner.interactive:
+            yield f"({count:,} {'row' if count == 1 else 'rows'})"
+
+    def _push(self, text: str) -> None:
+        self.refresh()
+        query = compile_text(text, self.there, self.settings, self.project.dialect)
+        refuse_silence(self.there, self.manner.start)
+        with (
+            until_asked_to_stop() as stopped,
+            closing(listen(query, self.settings, self.manner.start)) as subscription,
+        ):
+            as_json = self.manner.output is Output.JSON
+            writer = JsonWriter() if as_json else TableWriter(subscription.columns, query.result)
+            following = Following(subscription, self.settings, self.there.live, query.limit, stopped)
+            following.write_to(writer)
+
+    # Questions about the catalogue.
+
+    def _list(self, match: re.Match[str]) -> None:
+        plan, what = self.there.plan, match["what"].upper()
+        if what == "TOPICS":
+            self._rows(show.topics(plan, self.there.topics, internal=match["all"] is not None))
+        elif what == "QUERIES":
+            self._rows(show.queries(plan, self._status()))
+        else:
+            self._rows(show.relations(plan, what[:-1].lower()))
+
+    def _status(self) -> Mapping[str, object]:
+        client = connect(self.settings.data_dir)
+        if client is None:
+            return {}
+        with closing(client):
+            return client.status()
+
+    def _describe(self, match: re.Match[str]) -> None:
+        self._rows(show.describe(self.there.plan, match["name"]))
+
+    def _explain_push(self, match: re.Match[str]) -> None:
+        query = compile_text(match["query"], self.there, self.settings, self.project.dialect)
+        self._text(show.explain_push(query.plan.queries[0]))
+
+    # Settings.
+
+    def _set(self, match: re.Match[str]) -> None:
+        name, value = match["name"], match.groupdict().get("value", "latest")
+        if name.removeprefix("ksql.streams.") != OFFSET_RESET:
+            raise QueryError(
+                f"`{name}` means nothing in the shell", code=INVALID, help=f"SET '{OFFSET_RESET}' = 'earliest'"
+            )
+        if value not in ("earliest", "latest"):
+            raise QueryError(f"`{name}` is earliest or latest, not {value}", code=INVALID)
+        self.manner.start = "earliest" if value == "earliest" else "latest"
+
+    def _properties(self) -> None:
+        self._rows(show.Rows(("property", "value"), [(OFFSET_RESET, self.manner.start)]))
+
+    def _toggle(self, what: str) -> None:
+        now = not getattr(self.manner, what)
+        setattr(self.manner, what, now)
+        note(f"{what} is {'on' if now else 'off'}")
+
+    def _quit(self) -> None:
+        raise Quit
+
+    # Output.
+
+    def _rows(self, found: show.Rows) -> None:
+        if self.manner.output is not Output.TABLE:
+            print_rows(found.columns, found.rows, output=self.manner.output.value)
+            return
+        page(self._shown(found), paging=self.manner.interactive)
+
+    def _shown(self, found: show.Rows) -> Iterator[str]:
+        cells = [[plain(v) for v in row] for row in found.rows]
+        yield from found.head.splitlines()
+        if self.manner.expanded:
+            yield from record_lines(found.columns, cells)
+        else:
+            yield from show.lines(found.columns, cells, found.rows)
+        yield from found.foot.splitlines()
+
+    def _text(self, text: str) -> None:
+        page(text.splitlines(), paging=self.manner.interactive)
+
+
+def _changes_something(word: str) -> QueryError:
+    title = f"{word} would change something, and the shell only asks"
+    if word == "INSERT":
+        return QueryError(title, code=REFUSED, help="""flowql topic produce TOPIC 'KEY:{"COLUMN": 1}'""")
+    return QueryError(title, code=REFUSED, help="write it into the project's files, then:  flowql deploy")

@@ -1,0 +1,117 @@
+"""Statements without a terminal, at a live instance in this process."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from flowql.server.host import Host
+from tests.flowql.cli.program import Outcome, Program
+
+COUNTED = "SELECT K, N FROM A ORDER BY K"
+WAIT_S = 60.0
+
+
+@pytest.fixture
+def counted(flowql: Program, host: Host, folder: Path) -> None:
+    """The rows of S are in A."""
+    limit = time.monotonic() + WAIT_S
+    while host.service.query("SELECT sum(N) AS n FROM a").table().to_pylist() != [{"n": 3}]:
+        assert time.monotonic() < limit
+
+
+class Shell:
+    def __init__(self, flowql: Program, folder: Path) -> None:
+        self._flowql, self._folder = flowql, folder
+
+    def __call__(self, *statements: str, form: str = "table") -> Outcome:
+        asked = [word for s in statements for word in ("-c", s)]
+        return self._flowql("shell", *asked, "-o", form, "-p", str(self._folder))
+
+
+@pytest.fixture
+def shell(flowql: Program, counted: None, folder: Path) -> Shell:
+    return Shell(flowql, folder)
+
+
+def test_rows_that_are_there_and_rows_that_come(shell: Shell) -> None:
+    assert shell(COUNTED).out == "K  N\na  2\nb  1\n"
+    assert json.loads(shell(COUNTED, form="json").out) == [{"K": "a", "N": 2}, {"K": "b", "N": 1}]
+    assert shell("\\x", COUNTED).out == "-[ 1 ]\nK | a\nN | 2\n-[ 2 ]\nK | b\nN | 1\n"
+    come = shell("SET 'auto.offset.reset' = 'earliest'; SELECT V FROM S EMIT CHANGES LIMIT 2", COUNTED)
+    assert come.out == " V\n 1\n22\nK  N\na  2\nb  1\n"
+    come = shell("SET 'auto.offset.reset'='earliest'", "SELECT K FROM S EMIT CHANGES LIMIT 1", form="json")
+    assert json.loads(come.out)["row"] == {"K": "a"}
+
+
+def test_the_catalogue(shell: Shell) -> None:
+    streams = "name  kind    topic  made by\nS     stream  s\n"
+    assert shell("\\ds").out == shell("SHOW STREAMS;").out == shell("list streams extended").out == streams
+    assert shell("\\dt").out == shell("SHOW TABLES").out == "name  kind   topic  made by\nA     table  A      CTAS_A\n"
+    known = [["S", "stream"], ["A", "table"], ["CTAS_A-aggregate-1", "store"]]
+    assert [r.split()[:2] for r in shell("\\d").out.splitlines()[1:]] == known
+    assert shell("\\d CTAS_A-aggregate-1").out.startswith("store CTAS_A-aggregate-1 of CTAS_A")
+    assert shell("SHOW TOPICS").out == "topic  partitions  sources\nA               1  A\ns               1  S\n"
+    assert "__" not in shell("SHOW TOPICS").out
+    assert len(shell("SHOW ALL TOPICS").out.splitlines()) > 3
+    rows = json.loads(shell("SHOW QUERIES", form="json").out)
+    assert [(r["query"], r["result"], r["state"]) for r in rows] == [("CTAS_A", "A", "running")]
+    described = shell("DESCRIBE a").out
+    assert described == shell("\\d A").out
+    assert described.startswith(
+        "table A (topic A, key KAFKA, value JSON)\ncolumn  type\nK       STRING  key\nN       BIGINT\n"
+    )
+    assert "read by CTAS_A" in shell("DESCRIBE S EXTENDED").out
+    assert "aggregate" in shell("EXPLAIN CTAS_A").out
+    assert "push query" in shell("EXPLAIN SELECT V FROM S EMIT CHANGES").out
+    assert "PYTHON_ARROW_SCAN" in shell("EXPLAIN SELECT V FROM S").out
+    assert "SUBSTRING" in shell("DESCRIBE FUNCTION substring").out
+    assert {line.split()[0] for line in shell("\\df count").out.splitlines()[1:]} >= {"COUNT", "COUNT_DISTINCT"}
+    assert "earliest" in shell("SET 'auto.offset.reset'='earliest'", "SHOW PROPERTIES").out
+
+
+@pytest.mark.parametrize(
+    ("statement", "code", "marked"),
+    [
+        ("SELECT nope FROM A", "FQ5102", " 1 | SELECT nope FROM A\n   |        ^^^^\n"),
+        ("SELECT 1\nFROM nope", "FQ5103", " 2 | FROM nope\n   |      ^^^^\n"),
+        ("SELECT count( FROM A", "FQ5102", "   |               ^^^^\n"),
+        ("SELECT X FROM S EMIT CHANGES", "FQ2002", " 1 | SELECT X FROM S EMIT CHANGES\n   |        ^ unknown column\n"),
+        ("DESCRIBE NOPE", "FQ5103", ""),
+        ("EXPLAIN NOPE", "FQ5103", ""),
+        ("DESCRIBE FUNCTION NOPE", "FQ5103", ""),
+        ("\\nope", "FQ5102", ""),
+        ("CREATE STREAM X AS SELECT * FROM S", "FQ5101", ""),
+        ("INSERT INTO S VALUES ('a', 1)", "FQ5101", "flowql topic produce"),
+        ("SET 'other' = 'x'", "FQ5102", ""),
+        ("SET 'auto.offset.reset' = 'middle'", "FQ5102", ""),
+    ],
+)
+def test_mistakes_end_a_script_with_their_place(shell: Shell, statement: str, code: str, marked: str) -> None:
+    said = shell(statement, COUNTED)
+    assert (said.code, said.out) == (1, "")
+    assert code in said.err
+    assert marked in said.err
+
+
+def test_statements_of_a_pipe(flowql: Program, counted: None, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"-- what there is\n{COUNTED};\n\\timing\n{COUNTED}"))
+    said = flowql("shell", "-o", "csv", "-p", str(folder))
+    assert (said.code, said.out) == (0, "K,N\na,2\nb,1\n" * 2)
+    assert said.err.startswith("timing is on\n")
+    assert said.err.endswith(" ms\n")
+
+
+def test_quit_ends_a_script(shell: Shell) -> None:
+    assert (shell("\\q", "SELECT nope").code, shell("\\?").code) == (0, 0)
+
+
+def test_of_a_stopped_instance(shell: Shell, host: Host) -> None:
+    host.close()
+    assert shell(COUNTED).out == "K  N\na  2\nb  1\n"
+    assert json.loads(shell("SHOW QUERIES", form="json").out)[0]["state"] == "stopped"
+    assert "FQ5106" in shell("SELECT V FROM S EMIT CHANGES").err
