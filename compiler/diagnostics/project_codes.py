@@ -232,7 +232,12 @@ PROJECT_CODES: dict[str, CodePage] = {
     "FQ5303": CodePage(
         "The instance stopped", "Something it cannot go on from happened. What was committed is not lost."
     ),
-    "FQ5304": CodePage("The instance cannot listen", "It found no free port on this machine's own address."),
+    "FQ5304": CodePage(
+        "The instance cannot listen",
+        "It found no free port on this machine's own address, or another process has the port that `metrics` names.",
+        "targets:\n  a: {metrics: 9464}\n  b: {metrics: 9464}",
+        "targets:\n  a: {metrics: 9464}\n  b: {metrics: 9465}",
+    ),
     "FQ5305": CodePage(
         "The instance did not start",
         "The background process ended, or was not ready in time. Its own log names the reason.",

@@ -31,6 +31,7 @@ VERBS = (
     "status",
     "top",
     "priority",
+    "metrics",
     "pause",
     "resume",
     "stop",

@@ -20,6 +20,7 @@ from flowql.config.reader import Item, Reader, compose, texts
 from flowql.config.spark import spark_settings
 from flowql.config.table import FILE_NAME, PROJECT
 from flowql.config.variables import Variables
+from flowql.config.watching import metrics_settings
 from flowql.errors import ProjectError
 
 if TYPE_CHECKING:
@@ -231,6 +232,7 @@ class _Loading:
             self._error("FQ3003", title, given["spark"].key, "no meaning here", "add  engine: spark")
         values["spark"], problems = spark_settings(spark, self._root, values)
         self._found += problems
+        values["metrics"] = metrics_settings(values.pop("metrics", {}))
         kafka: Mapping[str, Item] = values.pop("kafka", {})
         if values.get("log") == "kafka":
             values["kafka"], problems = kafka_settings(kafka, self._root)

@@ -11,6 +11,7 @@ from compiler.analyze.properties import QueryOptions
 from compiler.diagnostics.diagnostic import Diagnostic
 from compiler.diagnostics.source import SourceText, Span
 from flowql.config.places import Places
+from flowql.config.watching import LogLevel, MetricsSettings
 from runtime.config import MIB
 from runtime.log.kafka.settings import KafkaSettings
 from runtime.spark.settings import SparkSettings
@@ -41,6 +42,8 @@ class Target:
     spark: SparkSettings = field(default_factory=SparkSettings)
     kafka: KafkaSettings | None = None
     app_id: str | None = None
+    metrics: MetricsSettings | None = None
+    log_level: LogLevel = "info"
 
     @property
     def log_dir(self) -> Path:

@@ -6,6 +6,7 @@ from compiler.plan.topology import PRIORITY_WEIGHTS
 from flowql.config.kafka import KAFKA
 from flowql.config.shape import Choice, Constant, Duration, Fragment, Key, ListOf, MapOf, Record, Size, Text, Whole
 from flowql.config.spark import SPARK
+from flowql.config.watching import LOG_LEVELS, METRICS
 
 FILE_NAME = "flowql.yaml"
 _PRIORITY = Key(Choice(tuple(PRIORITY_WEIGHTS)), "Its class: 64, 16, 4 or 1 parts of the processing time.")
@@ -24,6 +25,8 @@ TARGET = Record(
         "guarantee": Key(Choice(("exactly_once", "at_least_once")), "What a crash may do."),
         "standbys": Key(Whole(0, 16), "Copies of state kept warm on other instances."),
         "remote_state": Key(Text("an address"), "Where checkpoints are copied to (file, s3, gcs, abfs)."),
+        "metrics": Key(METRICS, "A port for Prometheus, 9464 by custom."),
+        "log_level": Key(Choice(LOG_LEVELS), "What the instance writes down: info, where nothing is said."),
         "kafka": Key(KAFKA, "With `log: kafka`: where the brokers are and how to talk to them."),
         "spark": Key(SPARK, "With `engine: spark`: where and how Spark runs."),
     },

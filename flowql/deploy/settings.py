@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from flowql.config.project import Project
+from flowql.config.watching import LogLevel, MetricsSettings
 from flowql.errors import CommandError
 from runtime.log.kafka.settings import KafkaSettings
 from runtime.spark.settings import SparkSettings, TopicFiles
@@ -27,6 +28,8 @@ class Settings:
     engine: Literal["runtime", "spark"] = "runtime"
     spark: SparkSettings = field(default_factory=SparkSettings)
     kafka: KafkaSettings | None = None
+    metrics: MetricsSettings | None = None
+    log_level: LogLevel = "info"
 
     def dumps(self) -> str:
         return json.dumps({**asdict(self), "data_dir": str(self.data_dir)})
@@ -37,6 +40,7 @@ class Settings:
         spark = data.pop("spark")
         files = {topic: TopicFiles(**f) for topic, f in spark.pop("files").items()}
         data["kafka"] = KafkaSettings(**data["kafka"]) if data["kafka"] is not None else None
+        data["metrics"] = MetricsSettings(**data["metrics"]) if data["metrics"] is not None else None
         return cls(**{**data, "data_dir": Path(data["data_dir"]), "spark": SparkSettings(**spark, files=files)})
 
     @property
@@ -63,4 +67,6 @@ def settings_of(project: Project) -> Settings:
         target.engine,
         target.spark,
         target.kafka,
+        target.metrics,
+        target.log_level,
     )

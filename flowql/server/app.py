@@ -16,6 +16,7 @@ from compiler.plan import codec
 from flowql.deploy.control import NewPriority
 from flowql.errors import CommandError, RuntimeFailure
 from flowql.query.errors import to_data
+from flowql.server.prometheus import CONTENT_TYPE, exposition
 from flowql.server.service import Service
 from flowql.server.streaming import ARROW, encode
 
@@ -33,6 +34,9 @@ def make_app(service: Service, token: str, request_stop: Callable[[], None]) -> 
     async def status(request: Request) -> Response:
         detail = "detail" in request.query_params
         return JSONResponse(await run_in_threadpool(lambda: service.status(detail=detail)))
+
+    async def metrics(_: Request) -> Response:
+        return await scrape(service)
 
     async def plan(_: Request) -> Response:
         topics = await run_in_threadpool(service.topics)
@@ -71,6 +75,7 @@ def make_app(service: Service, token: str, request_stop: Callable[[], None]) -> 
         routes=[
             route("/health", health, "GET"),
             route("/status", status, "GET"),
+            route("/metrics", metrics, "GET"),
             route("/plan", plan, "GET"),
             route("/plan", deploy, "POST"),
             route("/priority", priority, "POST"),
@@ -79,6 +84,21 @@ def make_app(service: Service, token: str, request_stop: Callable[[], None]) -> 
             route("/stop", stop, "POST"),
         ]
     )
+
+
+def make_metrics_app(service: Service) -> Starlette:
+    """For Prometheus, which knows no token: figures and nothing else."""
+
+    async def metrics(_: Request) -> Response:
+        return await scrape(service)
+
+    return Starlette(routes=[Route("/metrics", metrics, methods=["GET"])])
+
+
+async def scrape(service: Service) -> Response:
+    """The figures of now."""
+    text = await run_in_threadpool(lambda: exposition(service.status(detail=True)))
+    return Response(text, media_type=CONTENT_TYPE)
 
 
 def _guarded(handler: Handler, token: str) -> Handler:

@@ -62,6 +62,10 @@ class Client:
         found: dict[str, Any] = self._call("GET", "/status", params={"detail": "1"} if detail else {}).json()
         return found
 
+    def metrics(self) -> str:
+        """What Prometheus reads."""
+        return self._call("GET", "/metrics").text
+
     def set_priority(self, wanted: NewPriority) -> dict[str, Any]:
         found: dict[str, Any] = self._call("POST", "/priority", json=asdict(wanted)).json()
         return found

@@ -8,11 +8,12 @@ import threading
 import time
 
 import uvicorn
+from starlette.applications import Starlette
 
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
 from flowql.server.address import own_address, remove_address, write_address
-from flowql.server.app import make_app
+from flowql.server.app import make_app, make_metrics_app
 from flowql.server.choice import open_engine
 from flowql.server.engine import Mode
 from flowql.server.service import Service
@@ -28,8 +29,7 @@ class Host:
     def __init__(self, settings: Settings, mode: Mode = "continuous") -> None:
         self._settings, self._mode = settings, mode
         self._stop = threading.Event()
-        self._server: uvicorn.Server | None = None
-        self._http: threading.Thread | None = None
+        self._servers: list[tuple[uvicorn.Server, threading.Thread]] = []
         self._closed = False
 
     def start(self) -> None:
@@ -69,28 +69,44 @@ class Host:
             return
         self._closed = True
         remove_address(self._settings.data_dir)
-        if self._server is not None and self._http is not None:
-            self._server.should_exit = True
-            self._http.join(START_S)
+        for server, _ in self._servers:
+            server.should_exit = True
+        for _, thread in self._servers:
+            thread.join(START_S)
         self.engine.stop()
 
     def _listen(self) -> None:
         token = secrets.token_urlsafe(32)
-        listener = socket.socket()
-        listener.bind(("127.0.0.1", 0))
-        config = uvicorn.Config(
-            make_app(self.service, token, self.request_stop),
-            log_level="warning",
-            access_log=False,
-            lifespan="off",
-            timeout_graceful_shutdown=5,
-        )
-        self._server = uvicorn.Server(config)
-        self._http = threading.Thread(target=self._server.run, args=([listener],), name="http", daemon=True)
-        self._http.start()
+        if self._settings.metrics is not None:
+            self._serve(make_metrics_app(self.service), self._settings.metrics.address, self._settings.metrics.port)
+        port = self._serve(make_app(self.service, token, self.request_stop), "127.0.0.1", 0)
+        write_address(self._settings.data_dir, own_address(port, token))
+
+    def _serve(self, app: Starlette, address: str, port: int) -> int:
+        """Answer requests in a thread of its own; the port."""
+        listener = _bound(address, port)
+        config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=5)
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, args=([listener],), name="http", daemon=True)
+        self._servers.append((server, thread))
+        thread.start()
         limit = time.monotonic() + START_S
-        while not self._server.started:
-            if time.monotonic() > limit or not self._http.is_alive():
-                raise CommandError("the instance cannot listen on 127.0.0.1", code=SILENT)
+        while not server.started:
+            if time.monotonic() > limit or not thread.is_alive():
+                raise CommandError(f"the instance cannot listen on {address}", code=SILENT)
             time.sleep(0.005)
-        write_address(self._settings.data_dir, own_address(listener.getsockname()[1], token))
+        return int(listener.getsockname()[1])
+
+
+def _bound(address: str, port: int) -> socket.socket:
+    """A socket that may be bound again at once after the process has ended."""
+    listener = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((address, port))
+    except OSError as error:
+        listener.close()
+        title = f"the instance cannot listen on {address}:{port}: {error.strerror or error}"
+        help_ = "another `metrics` port in flowql.yaml" if port else ""
+        raise CommandError(title, code=SILENT, help=help_) from error
+    return listener

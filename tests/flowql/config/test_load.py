@@ -13,6 +13,8 @@ from compiler.driver import QueryDefinition
 from flowql.config.compile import compile_sources
 from flowql.config.load import load_project, read_project
 from flowql.config.project import Project
+from flowql.config.watching import MetricsSettings
+from flowql.deploy.settings import Settings, settings_of
 from flowql.errors import ProjectError
 
 SOURCE = "CREATE STREAM S (K STRING KEY, A INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, VALUE_FORMAT='JSON');"
@@ -202,3 +204,18 @@ def test_structured_queries_name_themselves() -> None:
     assert (first.name, [p.name for p in first.properties]) == ("LARGE", ["QUERY_ID"])
     assert (second.name, second.kind, len(second.query.select), second.properties) == ("LARGE", "stream", 3, ())
     assert third.name == "Large"
+
+
+def test_a_target_is_watched_at_a_port_or_an_address() -> None:
+    text = "name: demo\ntargets:\n  a: {metrics: 9464}\n  b: {metrics: {port: 9465, address: 0.0.0.0}, log_level: debug}\n  c: {}\n"
+    targets = read(text).targets
+    assert targets["a"].metrics == MetricsSettings(9464)
+    assert targets["b"].metrics == MetricsSettings(9465, "0.0.0.0")
+    assert (targets["c"].metrics, targets["c"].log_level, targets["b"].log_level) == (None, "info", "debug")
+    settings = settings_of(read(text, target="b"))
+    assert Settings.loads(settings.dumps()) == settings
+
+
+def test_a_port_that_is_none_is_shown_where_it_stands() -> None:
+    (found,) = read("name: demo\ntargets:\n  a: {metrics: none}\n").diagnostics
+    assert (found.code, found.span.line) == ("FQ3004", 3)

@@ -1,0 +1,53 @@
+"""`flowql metrics`: figures for Prometheus, and a Grafana dashboard over them."""
+
+from __future__ import annotations
+
+import typer
+
+from flowql.cli.live import live_client
+from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.render import print_json, print_rows, print_text
+
+HELP = """Figures of a running instance for Prometheus, and a Grafana dashboard over them.
+
+With `metrics: 9464` in a target of flowql.yaml Prometheus finds them at http://127.0.0.1:9464/metrics.
+
+Examples:  flowql metrics show
+
+           flowql metrics dashboard > flowql.json
+"""
+app = typer.Typer(help=HELP, no_args_is_help=True)
+
+
+@app.command()
+def show(
+    ctx: typer.Context,
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    var: VarOption = None,
+) -> None:
+    """Write what Prometheus would read now."""
+    scope = Scope.of(ctx, project=project, target=target, var=var)
+    with live_client(scope) as client:
+        print_text(client.metrics())
+
+
+@app.command()
+def names(ctx: typer.Context, output: OutputOption = None) -> None:
+    """List every metric: its name, kind, labels and meaning."""
+    from flowql.server.prometheus import METRICS
+
+    form = Scope.of(ctx, output=output).only(Output.TABLE, Output.JSON, Output.CSV)
+    rows = [(m.name, m.kind, ", ".join(m.labels), m.help) for m in METRICS]
+    print_rows(("metric", "kind", "labels", "meaning"), rows, output=form.value)
+
+
+@app.command()
+def dashboard() -> None:
+    """Write a dashboard as JSON, for Grafana's import.
+
+    Example:  flowql metrics dashboard > flowql.json
+    """
+    from flowql.server.dashboard import dashboard as made
+
+    print_json(made())

@@ -1,0 +1,162 @@
+"""A Grafana dashboard over the figures of an instance, made from a list of panels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+UID = "flowql-instance"
+WIDTH, HEIGHT = 12, 8  # of a panel, in Grafana's grid of 24 columns
+_ONLY = 'query=~"$query"'
+_SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A diagram over time. lines: expression -> legend. unit: Grafana's name of it. help: what to look at."""
+
+    title: str
+    lines: dict[str, str]
+    unit: str = "short"
+    help: str = ""
+
+
+PANELS = (
+    Panel(
+        "Share of the processor",
+        {
+            f"flowql_query_share_ratio{{{_ONLY}}}": "{{query}}",
+            f"flowql_query_entitled_ratio{{{_ONLY}}}": "{{query}} is entitled to",
+        },
+        "percentunit",
+        "A query that gets less than it is entitled to waits for something else: its partitions, or its input.",
+    ),
+    Panel(
+        "Processor time",
+        {f"rate(flowql_query_cpu_seconds_total{{{_ONLY}}}[$__rate_interval])": "{{query}}"}
+        | {"rate(flowql_cpu_seconds_total[$__rate_interval])": "whole process"},
+        "short",
+        "1 is one processor.",
+    ),
+    Panel("Records in", {f"rate(flowql_query_records_in_total{{{_ONLY}}}[$__rate_interval])": "{{query}}"}, "cps"),
+    Panel("Records out", {f"rate(flowql_query_records_out_total{{{_ONLY}}}[$__rate_interval])": "{{query}}"}, "cps"),
+    Panel("Lag", {f"flowql_query_lag_records{{{_ONLY}}}": "{{query}}"}, "short", "Records that wait in the log."),
+    Panel(
+        "Lag by partition",
+        {f"topk(20, flowql_partition_lag_records{{{_ONLY}}})": "{{query}} {{topic}}-{{partition}}"},
+        "short",
+        "One partition far above the others is skew.",
+    ),
+    Panel(
+        "Latency, 99th percentile",
+        {
+            "histogram_quantile(0.99, sum by (le, query) "
+            f"(rate(flowql_query_latency_seconds_bucket{{{_ONLY}}}[$__rate_interval])))": "{{query}}"
+        },
+        "s",
+        "From when a record was seen in the log to the commit of what follows from it.",
+    ),
+    Panel(
+        "Latency, median",
+        {
+            "histogram_quantile(0.5, sum by (le, query) "
+            f"(rate(flowql_query_latency_seconds_bucket{{{_ONLY}}}[$__rate_interval])))": "{{query}}"
+        },
+        "s",
+    ),
+    Panel("State", {f"flowql_query_state_bytes{{{_ONLY}}}": "{{query}}"}, "bytes"),
+    Panel(
+        "Memory",
+        {"flowql_memory_bytes": "process", "flowql_uncommitted_bytes": "uncommitted output"}
+        | {f"flowql_query_buffered_bytes{{{_ONLY}}}": "{{query}} waiting to be processed"},
+        "bytes",
+    ),
+    Panel(
+        "Trouble",
+        {
+            f"increase(flowql_query_errors_total{{{_ONLY}}}[$__rate_interval])": "{{query}} failures",
+            f"increase(flowql_query_dead_letters_total{{{_ONLY}}}[$__rate_interval])": "{{query}} dead letters",
+            f"increase(flowql_query_late_records_total{{{_ONLY}}}[$__rate_interval])": "{{query}} late",
+        },
+        "short",
+        "Should be empty.",
+    ),
+    Panel(
+        "Not running",
+        {
+            f'flowql_query_state{{{_ONLY}, state!="running"}}': "{{query}} {{state}}",
+            "flowql_commits_blocked": "commits blocked",
+        },
+        "short",
+        "Should be empty, or 0.",
+    ),
+    Panel(
+        "Commits",
+        {
+            "histogram_quantile(0.99, rate(flowql_commit_seconds_bucket[$__rate_interval]))": "99th percentile",
+            "histogram_quantile(0.5, rate(flowql_commit_seconds_bucket[$__rate_interval]))": "median",
+        },
+        "s",
+        "From cut to commit. It grows with the disk's latency.",
+    ),
+    Panel(
+        "Records fetched and decoded",
+        {
+            "rate(flowql_topic_records_fetched_total[$__rate_interval])": "{{topic}} fetched",
+            "rate(flowql_topic_records_decoded_total[$__rate_interval])": "{{topic}} decoded",
+        },
+        "cps",
+        "Each once for all queries, whatever their number.",
+    ),
+)
+
+
+def dashboard() -> dict[str, Any]:
+    """What Grafana imports: asks for the Prometheus to read and for the queries to show."""
+    return {
+        "uid": UID,
+        "title": "FlowQL",
+        "tags": ["flowql"],
+        "schemaVersion": 39,
+        "editable": True,
+        "refresh": "10s",
+        "time": {"from": "now-30m", "to": "now"},
+        "templating": {"list": [_datasource(), _queries()]},
+        "panels": [_panel(n, p) for n, p in enumerate(PANELS)],
+    }
+
+
+def _datasource() -> dict[str, Any]:
+    return {"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus"}
+
+
+def _queries() -> dict[str, Any]:
+    return {
+        "name": "query",
+        "label": "Queries",
+        "type": "query",
+        "datasource": _SOURCE,
+        "query": {"query": "label_values(flowql_query_weight, query)", "refId": "queries"},
+        "multi": True,
+        "includeAll": True,
+        "allValue": ".*",
+        "current": {"text": "All", "value": "$__all"},
+        "refresh": 2,  # whenever the time range changes
+    }
+
+
+def _panel(number: int, panel: Panel) -> dict[str, Any]:
+    return {
+        "id": number + 1,
+        "type": "timeseries",
+        "title": panel.title,
+        "description": panel.help,
+        "datasource": _SOURCE,
+        "gridPos": {"x": number % 2 * WIDTH, "y": number // 2 * HEIGHT, "w": WIDTH, "h": HEIGHT},
+        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
+        "options": {"legend": {"displayMode": "table", "placement": "right", "calcs": ["lastNotNull", "max"]}},
+        "targets": [
+            {"refId": chr(ord("A") + n), "datasource": _SOURCE, "expr": expr, "legendFormat": legend}
+            for n, (expr, legend) in enumerate(panel.lines.items())
+        ],
+    }

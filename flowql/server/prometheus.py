@@ -1,0 +1,165 @@
+"""The status of an instance in the text format of Prometheus. `METRICS` is all there is; names and labels stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
+
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+Status = Mapping[str, Any]
+# Labels and the value; of a histogram its sum and classes.
+Samples = Callable[[Status], Iterator[tuple[tuple[str, ...], Any]]]
+# Latencies beyond have no bucket of their own: 19 are enough for a histogram that every query has.
+BUCKET_MS_MAX = 131_072.0
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """name: as it is exposed, but for the `_bucket`, `_sum` and `_count` of a histogram."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    labels: tuple[str, ...]
+    help: str
+    samples: Samples
+
+
+def _query(name: str, kind: Literal["counter", "gauge"], key: str, help_: str) -> Metric:
+    """A figure that each entry of the status has; of one that does not know it, there is none."""
+
+    def samples(status: Status) -> Iterator[tuple[tuple[str, ...], Any]]:
+        for q in status["queries"]:
+            if q.get(key) is not None:
+                yield (q["id"],), q[key]
+
+    return Metric(f"flowql_query_{name}", kind, ("query",), help_, samples)
+
+
+def _instance(name: str, kind: Literal["counter", "gauge"], key: str, help_: str) -> Metric:
+    def samples(status: Status) -> Iterator[tuple[tuple[str, ...], Any]]:
+        if status["instance"].get(key) is not None:
+            yield (), status["instance"][key]
+
+    return Metric(f"flowql_{name}", kind, (), help_, samples)
+
+
+def _partition(name: str, key: str, help_: str) -> Metric:
+    def samples(status: Status) -> Iterator[tuple[tuple[str, ...], Any]]:
+        for q in status["queries"]:
+            for p in q.get("partitions", ()):
+                yield (q["id"], p["topic"], str(p["partition"])), p[key]
+
+    return Metric(f"flowql_partition_{name}", "gauge", ("query", "topic", "partition"), help_, samples)
+
+
+def _topic(name: str, key: str, help_: str) -> Metric:
+    def samples(status: Status) -> Iterator[tuple[tuple[str, ...], Any]]:
+        for topic, counts in status["instance"].get("topics", {}).items():
+            yield (topic,), counts[key]
+
+    return Metric(f"flowql_topic_{name}", "counter", ("topic",), help_, samples)
+
+
+def _info(status: Status) -> Iterator[tuple[tuple[str, ...], Any]]:
+    yield (status["instance"]["engine"], status["instance"]["log"]), 1
+
+
+def _states(status: Status) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for q in status["queries"]:
+        yield (q["id"], q["state"]), 1
+
+
+def _waits(status: Status) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for q in status["queries"]:
+        if q.get("waits") is not None:
+            yield (q["id"], q["waits"]["for"]), 1
+
+
+def _blocked(status: Status) -> Iterator[tuple[tuple[str, ...], Any]]:
+    yield (), int(status["instance"].get("blocked") is not None)
+
+
+def _latency(status: Status) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for q in status["queries"]:
+        if "latency" in q:
+            yield (q["id"],), q["latency"]
+
+
+def _commit_latency(status: Status) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if "commit_latency" in status["instance"]:
+        yield (), status["instance"]["commit_latency"]
+
+
+METRICS = (
+    Metric("flowql_instance_info", "gauge", ("engine", "log"), "Always 1.", _info),
+    _instance("uptime_seconds", "gauge", "uptime_s", "How long the process runs."),
+    _instance("cpu_seconds_total", "counter", "cpu_s", "Processor time of the process."),
+    _instance("memory_bytes", "gauge", "memory_bytes", "Resident memory of the process."),
+    _instance("commits_total", "counter", "commits", "Commits since the start."),
+    Metric("flowql_commits_blocked", "gauge", (), "1 while commits do not get through.", _blocked),
+    Metric("flowql_commit_seconds", "histogram", (), "From the cut of an epoch to its commit.", _commit_latency),
+    _instance("uncommitted_bytes", "gauge", "uncommitted_bytes", "Output that waits for the next commit."),
+    _topic("records_fetched_total", "fetched", "Records read from the log, once for all queries."),
+    _topic("records_decoded_total", "decoded", "Records decoded, once for all queries that read alike."),
+    Metric("flowql_query_state", "gauge", ("query", "state"), "1 for the state the query is in.", _states),
+    Metric("flowql_query_waiting", "gauge", ("query", "for"), "1 for what the query waits for now.", _waits),
+    _query("weight", "gauge", "weight", "Its parts of the processor's time."),
+    _query("share_ratio", "gauge", "share", "Of the time all queries got in the last 10 s."),
+    _query("entitled_ratio", "gauge", "entitled", "What its weight came to beside others with work, last 10 s."),
+    _query("cpu_seconds_total", "counter", "cpu_s", "Processor time."),
+    _query("records_in_total", "counter", "records_in", "Records read."),
+    _query("records_out_total", "counter", "records_out", "Records written."),
+    _query("lag_records", "gauge", "lag", "Records of its sources that it has not processed."),
+    Metric(
+        *("flowql_query_latency_seconds", "histogram", ("query",)),
+        "From when a record was seen in the log to the commit of what follows from it.",
+        _latency,
+    ),
+    _query("state_bytes", "gauge", "state_bytes", "Its stores, uncompressed; counted every few seconds."),
+    _query("buffered_bytes", "gauge", "buffered_bytes", "Records fetched and not processed."),
+    _query("dead_letters_total", "counter", "dead_letters", "Records that went to DEAD_LETTERS."),
+    _query("late_records_total", "counter", "late_records", "Records after the end of their window's grace."),
+    _query("errors_total", "counter", "errors", "Failures that held the query up."),
+    _partition("position", "position", "Offset of the next record it processes."),
+    _partition("lag_records", "lag", "Records of the partition that it has not processed."),
+)
+
+
+class _Once(Collector):
+    """Gives the families of one status."""
+
+    def __init__(self, status: Status) -> None:
+        self._status = status
+
+    def collect(self) -> Iterator[Family]:
+        for metric in METRICS:
+            yield _family(metric, self._status)
+
+
+def exposition(status: Status) -> bytes:
+    """The text Prometheus reads. status: with details."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Once(status))
+    return generate_latest(registry)
+
+
+def _family(metric: Metric, status: Status) -> Family:
+    if metric.kind == "histogram":
+        histogram = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+        for labels, value in metric.samples(status):
+            buckets = [
+                (f"{ms / 1000:g}", float(n)) for ms, n in value["classes"] if ms is not None and ms <= BUCKET_MS_MAX
+            ]
+            histogram.add_metric(labels, [*buckets, ("+Inf", float(value["classes"][-1][1]))], value["sum_ms"] / 1000)
+        return histogram
+    kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+    family = kind(metric.name, metric.help, labels=metric.labels)
+    for labels, value in metric.samples(status):
+        family.add_metric(labels, value)
+    return family
