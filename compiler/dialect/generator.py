@@ -104,8 +104,9 @@ class _Printer:
             return self._range(f), _PREDICATE
         if f.name == "not":
             return f"NOT {self.expr(f.args[0], _NOT)}", _NOT
-        if f.name == "neg":  # `-5` would be read as a literal and `--` as a comment
-            return f"-{self.expr(f.args[0], _PRIMARY if not _is_number(f.args[0]) else _PRIMARY + 1)}", _UNARY
+        if f.name == "neg":  # `-5` and `-5->x` would be read with a negative literal, and `--` as a comment
+            operand = self.expr(f.args[0], _PRIMARY)
+            return f"-({operand})" if operand[0] in "0123456789.-" else f"-{operand}", _UNARY
         return self._shaped(f), _PRIMARY
 
     def _range(self, f: Func) -> str:
@@ -175,10 +176,6 @@ class _Printer:
         if t.args:
             return f"{t.kind.value}<{', '.join(map(self.sql_type, t.args))}>"
         return str(t)
-
-
-def _is_number(ast: Ast) -> bool:
-    return isinstance(ast, Lit) and ast.kind in ("int", "bigint", "decimal", "double")
 
 
 def _literal(lit: Lit) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from compiler.diagnostics.source import SourceText
@@ -81,6 +81,9 @@ trees = st.recursive(
 
 @settings(max_examples=150, deadline=None)
 @given(trees, st.sampled_from(["ksql", "standard"]))
+@example(
+    Func("neg", (Func("field", (Lit("int", 0), Lit("string", "A"))),)), "ksql"
+)  # was written as a negative literal
 def test_generated_sql_reads_back(ast: Ast, dialect: DialectName) -> None:
     sql = to_sql(ast, dialect)
     assert parse_expression(SourceText("", sql), dialect) == ast, sql
