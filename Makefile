@@ -15,7 +15,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 PIP := $(PY) -m pip --disable-pip-version-check --no-input install --quiet --no-compile --require-hashes --no-build-isolation
 LOCK := $(VENV)/bin/pip-compile --generate-hashes --allow-unsafe --strip-extras \
   --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-header --no-annotate \
-  --extra dev --extra quickstart --extra plots --extra spark
+  --extra dev --extra quickstart --extra plots --extra registry --extra spark
 
 .PHONY: help setup quickstart test check format clean distclean lock
 

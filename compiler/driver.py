@@ -20,6 +20,7 @@ from compiler.physical.world import RuleTrace, StatementResult, World
 from compiler.plan.logical import Scan, walk_nodes
 from compiler.plan.topology import Plan, SourceDef
 from compiler.plan.verify import verify_plan
+from compiler.schemas.lookup import NO_SCHEMAS, SchemaLookup
 
 DialectName = Literal["ksql", "standard"]
 _NO_PROPERTIES: Mapping[str, str] = {}
@@ -68,17 +69,19 @@ def compile_project(
     previous: Plan | None = None,
     topic_partitions: Mapping[str, int] = _NO_PARTITIONS,
     variables: Mapping[str, str] = _NO_PROPERTIES,
+    registry: SchemaLookup = NO_SCHEMAS,
 ) -> Compiled:
     """Compile all statements of a project. Reports every mistake at once instead of raising.
 
     Statements apply in the order given, except that one that needs a name defined later waits for it. properties: session
     properties at the start. overrides: options by query id or by name of its sink. previous: the plan that runs now;
     queries with an unchanged definition keep its operators and names. topic_partitions: topic -> partitions, where known.
+    registry: schemas that are known beside those of the project.
     """
     pending, diagnostics = _pending(sources, dialect, properties, variables)
     order, mistakes = in_order(pending)
     diagnostics += mistakes
-    world = World(EMPTY, overrides=overrides, previous=previous, topic_partitions=topic_partitions)
+    world = World(_empty(dialect, registry), overrides=overrides, previous=previous, topic_partitions=topic_partitions)
     failed: set[str] = {n for p in pending if p not in order for n in p.defines}
     for p in order:
         if p.needs & failed:
@@ -94,6 +97,10 @@ def compile_project(
     plan = world.plan(final)
     verify_plan(plan)
     return Compiled(plan, world.catalog, tuple(diagnostics), world.trace)
+
+
+def _empty(dialect: DialectName, registry: SchemaLookup) -> Catalog:
+    return replace(EMPTY, registry=registry, fold="upper" if dialect == "ksql" else "lower")
 
 
 def _pending(
@@ -160,9 +167,12 @@ class Session:
         properties: Mapping[str, str] = _NO_PROPERTIES,
         overrides: Mapping[str, QueryOptions] = _NO_OVERRIDES,
         topic_partitions: Mapping[str, int] = _NO_PARTITIONS,
+        registry: SchemaLookup = NO_SCHEMAS,
     ) -> None:
         self._dialect: DialectName = dialect
-        self._world = World(EMPTY, overrides=overrides, previous=None, topic_partitions=topic_partitions)
+        self._world = World(
+            _empty(dialect, registry), overrides=overrides, previous=None, topic_partitions=topic_partitions
+        )
         self._variables: dict[str, str] = {}
         self.properties: dict[str, str] = dict(properties)
 

@@ -15,6 +15,7 @@
         StaleMember       the proof of membership in a group does not count (any more)
       StateError          state and log do not fit together
       PlanUnsupported     the plan holds what this runtime does not make
+      RegistryUnavailable the schema registry does not answer
       BadRecord           one record cannot be read (goes to dead letters)
       FatalRecord         one record that must stop its query (`throw.on.invalid`)
 
@@ -118,6 +119,13 @@ class PlanUnsupported(RuntimeFailure):
     """The plan holds what this runtime does not make; the compiler of the same version refuses it first."""
 
     code = "FQ4024"
+
+
+class RegistryUnavailable(RuntimeFailure):
+    """The schema registry does not answer, or does not take a schema."""
+
+    code = "FQ4028"
+    retriable = True
 
 
 class BadRecord(RuntimeFailure):

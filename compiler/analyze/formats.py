@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from compiler.analyze.mistakes import mistake
-from compiler.analyze.properties import Properties, check_format_name
+from compiler.analyze.properties import Properties, SideProperties, check_format_name
+from compiler.catalog.names import listing
 from compiler.diagnostics.source import NOWHERE, Span
 from compiler.plan.logical import Format
 from compiler.plan.schema import Field
 from compiler.plan.types import Kind, SqlType
+from compiler.schemas.avro import is_name as is_avro_name
+from compiler.schemas.ref import PROTOBUF_FORMATS, REGISTRY_FORMATS
 
 DEFAULT_KEY = "ksql.persistence.default.format.key"
 DEFAULT_VALUE = "ksql.persistence.default.format.value"
@@ -29,9 +32,11 @@ def key_format(
         name = check_format_name(session.get(DEFAULT_KEY, "KAFKA"), span)
     delimiter = _delimiter(name, properties.key_delimiter, inherited, properties.span("KEY_DELIMITER"))
     at = properties.span("KEY_FORMAT") if properties.key_format else span
+    _check_schema_properties("KEY", name, properties.key_schema)
     check_key_types(fields, at if at != NOWHERE else span)
     _check_schema("key", name, fields, at if at != NOWHERE else span)
-    return Format(name, wrap=False, delimiter=delimiter)
+    nullable = _nullable(name, properties.key_schema, inherited)
+    return Format(name, wrap=False, delimiter=delimiter, nullable=nullable)
 
 
 def value_format(
@@ -48,8 +53,32 @@ def value_format(
         name = check_format_name(session[DEFAULT_VALUE], span)
     delimiter = _delimiter(name, properties.value_delimiter, inherited, properties.span("VALUE_DELIMITER"))
     at = properties.span("VALUE_FORMAT") if properties.value_format else span
+    _check_schema_properties("VALUE", name, properties.value_schema)
     _check_schema("value", name, fields, at if at != NOWHERE else span)
-    return Format(name, wrap=_wrap(name, properties, session, fields), delimiter=delimiter)
+    nullable = _nullable(name, properties.value_schema, inherited)
+    wrap = _wrap(name, properties, session, fields)
+    return Format(name, wrap=wrap, delimiter=delimiter, nullable=nullable)
+
+
+# Which formats take which properties of a schema.
+_SCHEMA_ID, _NAME, _NULLABLE = REGISTRY_FORMATS, ("AVRO", "PROTOBUF", "JSON_SR"), PROTOBUF_FORMATS
+
+
+def _check_schema_properties(side: str, name: str, given: SideProperties) -> None:
+    for is_given, formats, what in (
+        (given.schema_id is not None, _SCHEMA_ID, f"{side}_SCHEMA_ID (schemaId)"),
+        (bool(given.schema_name), _NAME, f"{side}_SCHEMA_FULL_NAME (fullSchemaName)"),
+        (bool(given.nullable), _NULLABLE, f"{side}_PROTOBUF_NULLABLE_REPRESENTATION (nullableRepresentation)"),
+    ):
+        if is_given and name not in formats:
+            title = f"{name} does not support {what}"
+            raise mistake("FQ2011", title, given.span, "only for formats with a schema", help=f"for {listing(formats)}")
+
+
+def _nullable(name: str, given: SideProperties, inherited: Format | None) -> str:
+    if given.nullable:
+        return given.nullable
+    return inherited.nullable if inherited is not None and inherited.name == name else ""
 
 
 def _wrap(name: str, properties: Properties, session: Mapping[str, str], fields: Sequence[Field]) -> bool:
@@ -57,10 +86,14 @@ def _wrap(name: str, properties: Properties, session: Mapping[str, str], fields:
     if properties.wrap is not None and len(fields) != 1:
         title = "'WRAP_SINGLE_VALUE' is only valid for single-field value schemas"
         raise mistake("FQ2011", title, at, f"the value has {len(fields)} columns", help="leave WRAP_SINGLE_VALUE out")
-    if properties.wrap is not None and (name == "NONE" or (name in ("KAFKA", "DELIMITED") and properties.wrap)):
+    bare = name in ("KAFKA", "DELIMITED") and properties.wrap
+    whole = name in PROTOBUF_FORMATS and properties.wrap is False
+    if properties.wrap is not None and (name == "NONE" or bare or whole):
         value = str(properties.wrap).lower()
-        raise mistake("FQ2011", f"format {name} does not support 'WRAP_SINGLE_VALUE' set to '{value}'", at, "JSON only")
-    if len(fields) != 1:
+        raise mistake(
+            "FQ2011", f"format {name} does not support 'WRAP_SINGLE_VALUE' set to '{value}'", at, "JSON and AVRO only"
+        )
+    if len(fields) != 1 or name in PROTOBUF_FORMATS:
         return True
     if properties.wrap is not None:
         return properties.wrap
@@ -110,15 +143,49 @@ def _check_schema(side: str, name: str, fields: Sequence[Field], span: Span) -> 
             )
     if name == "DELIMITED":
         _check_kinds(side, name, fields, tuple(k for k in Kind if k not in _NESTED), span)
-    if name == "JSON":
+    if name in ("JSON", "JSON_SR", "AVRO"):
         for f in fields:
             if _has_odd_map(f.type):
                 raise mistake(
                     "FQ2013",
-                    f"JSON only supports MAP types with STRING keys; column {f.name} is {f.type}",
+                    f"{name.removesuffix('_SR')} only supports MAP types with STRING keys; column {f.name} is {f.type}",
                     span,
-                    "keys of JSON objects are strings",
+                    "keys of its maps are strings",
                 )
+    if name == "AVRO":
+        _check_avro_names(fields, span)
+    if name in PROTOBUF_FORMATS:
+        _check_protobuf(fields, span)
+
+
+def _check_avro_names(fields: Sequence[Field], span: Span) -> None:
+    for owner, n in [("", f.name) for f in fields] + [(f.name, n) for f in fields for n in _field_names(f.type)]:
+        if not is_avro_name(n):
+            inside = f" of column {owner}" if owner else ""
+            title = f"schema is not compatible with Avro: the name {n}{inside} has a character that Avro does not allow"
+            raise mistake("FQ2013", title, span, "not a name in Avro", help="give it an alias of letters, digits and _")
+
+
+def _field_names(t: SqlType) -> list[str]:
+    inner = [n for a in t.args for n in _field_names(a)]
+    return inner + [n for name, f in t.fields for n in (name, *_field_names(f))]
+
+
+def _check_protobuf(fields: Sequence[Field], span: Span) -> None:
+    """A repeated field repeats one value: neither a list nor a map; and keys of its maps are whole numbers or texts."""
+    for f in fields:
+        if found := _unwritable(f.type):
+            title = f"PROTOBUF cannot hold {found} of column {f.name} ({f.type})"
+            raise mistake("FQ2013", title, span, "cannot be written as PROTOBUF", help="put it into a STRUCT")
+
+
+def _unwritable(t: SqlType) -> str:
+    many = (Kind.ARRAY, Kind.MAP)
+    if t.kind in many and t.element.kind in many:
+        return f"{t.element.kind.value} inside {t.kind.value}"
+    if t.kind is Kind.MAP and t.args[0].kind not in (Kind.STRING, Kind.INT, Kind.BIGINT, Kind.BOOLEAN):
+        return f"a MAP with {t.args[0].kind.value} keys"
+    return next((w for p in (*t.args, *(f for _, f in t.fields)) if (w := _unwritable(p))), "")
 
 
 def _check_kinds(side: str, name: str, fields: Sequence[Field], kinds: Sequence[Kind], span: Span) -> None:

@@ -7,15 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from compiler.analyze.mistakes import mistake, unsupported
+from compiler.analyze.mistakes import mistake
 from compiler.catalog.names import did_you_mean, listing
 from compiler.diagnostics.source import NOWHERE, Span
 from compiler.dialect.ast import Property
 from compiler.plan.schema import KeyWindow
 from compiler.plan.topology import PRIORITY_WEIGHTS, Priority
 
-FORMATS = ("JSON", "DELIMITED", "KAFKA", "NONE")
-REGISTRY_FORMATS = ("AVRO", "PROTOBUF", "PROTOBUF_NOSR", "JSON_SR")
+FORMATS = ("JSON", "DELIMITED", "KAFKA", "NONE", "AVRO", "JSON_SR", "PROTOBUF", "PROTOBUF_NOSR")
 _SCHEMA_PROPERTIES = {
     "KEY_SCHEMA_ID": "schemaId",
     "VALUE_SCHEMA_ID": "schemaId",
@@ -62,6 +61,16 @@ NO_OPTIONS = QueryOptions()
 
 
 @dataclass(frozen=True, slots=True)
+class SideProperties:
+    """What is said of the schema of a key or value. None and empty: nothing. span: of the first of them."""
+
+    schema_id: int | None = None
+    schema_name: str = ""
+    nullable: str = ""
+    span: Span = NOWHERE
+
+
+@dataclass(frozen=True, slots=True)
 class Properties:
     """A WITH clause, checked. None means not given; names of formats are upper case."""
 
@@ -76,6 +85,8 @@ class Properties:
     value_delimiter: str | None = None
     window: KeyWindow | None = None
     options: QueryOptions = NO_OPTIONS
+    key_schema: SideProperties = SideProperties()
+    value_schema: SideProperties = SideProperties()
     spans: Mapping[str, Span] = field(default_factory=dict)
 
     def span(self, name: str) -> Span:
@@ -107,7 +118,6 @@ def read_properties(items: Sequence[Property], allowed: frozenset[str], fold: st
             raise mistake("FQ2010", f"property {p.name} is given twice", p.span, "given before")
         given[p.name] = p
     key_format, value_format = _formats(given)
-    _refuse_schema_properties(given, key_format, value_format)
     return Properties(
         topic=_text(given, "KAFKA_TOPIC"),
         key_format=key_format,
@@ -120,19 +130,17 @@ def read_properties(items: Sequence[Property], allowed: frozenset[str], fold: st
         value_delimiter=_delimiter(given, "VALUE_DELIMITER"),
         window=_window(given),
         options=_options(given),
+        key_schema=_side(given, "KEY"),
+        value_schema=_side(given, "VALUE"),
         spans={p.name: p.value_span if p.value_span != NOWHERE else p.span for p in items},
     )
 
 
 def check_format_name(name: str, span: Span) -> str:
-    """The name, upper case; errors for unknown formats, UnsupportedError for those that need a schema registry."""
+    """The name, upper case. Raises for unknown formats."""
     upper = name.upper()
-    if upper in REGISTRY_FORMATS:
-        raise unsupported(
-            f"format {upper} needs a schema registry, which is not built yet", span, "not built yet", help="use JSON"
-        )
     if upper not in FORMATS:
-        hint = did_you_mean(upper, FORMATS + REGISTRY_FORMATS) or f"known are {listing(FORMATS)}"
+        hint = did_you_mean(upper, FORMATS) or f"known are {listing(FORMATS)}"
         raise mistake("FQ2012", f"unknown format: {upper}", span, "not a format", help=hint)
     return upper
 
@@ -157,12 +165,18 @@ def _formats(given: Mapping[str, Property]) -> tuple[str | None, str | None]:
     return names.get("KEY_FORMAT", both), names.get("VALUE_FORMAT", both)
 
 
-def _refuse_schema_properties(given: Mapping[str, Property], key_format: str | None, value_format: str | None) -> None:
-    for name, config in _SCHEMA_PROPERTIES.items():
-        if name in given:
-            used = (key_format if name.startswith("KEY") else value_format) or "the default format"
-            title = f"{used} does not support {name} ({config})"
-            raise mistake("FQ2011", title, given[name].span, "only for formats with a schema registry")
+def _side(given: Mapping[str, Property], side: str) -> SideProperties:
+    """What is said of one side's schema."""
+    old_name = f"{side}_AVRO_SCHEMA_FULL_NAME"
+    name = f"{side}_SCHEMA_FULL_NAME" if f"{side}_SCHEMA_FULL_NAME" in given else old_name
+    nullable = f"{side}_PROTOBUF_NULLABLE_REPRESENTATION"
+    found = next((n for n in (f"{side}_SCHEMA_ID", name, nullable) if n in given), None)
+    how = str(given[nullable].value).upper() if nullable in given else ""
+    if how not in ("", "OPTIONAL", "WRAPPER"):
+        at = given[nullable].value_span
+        raise mistake("FQ2011", f"{nullable} must be OPTIONAL or WRAPPER, not {how!r}", at, "not a representation")
+    span = NOWHERE if found is None else given[found].span
+    return SideProperties(_positive(given, f"{side}_SCHEMA_ID"), _text(given, name) or "", how, span)
 
 
 def _text(given: Mapping[str, Property], name: str) -> str | None:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from compiler.analyze.formats import key_format, value_format
+from compiler.analyze.formats import DEFAULT_KEY, DEFAULT_VALUE, key_format, value_format
 from compiler.analyze.mistakes import mistake
 from compiler.analyze.properties import FOR_SOURCE, Properties, read_properties
+from compiler.analyze.registered import Side, check_schema_id, inferred_fields, key_side, value_side, with_schema
 from compiler.catalog.catalog import Catalog
 from compiler.catalog.names import did_you_mean, listing
 from compiler.diagnostics.source import NOWHERE, Span
 from compiler.dialect.ast import ColumnDef, CreateSource, TypeRef
 from compiler.dialect.words import SYSTEM_COLUMNS
-from compiler.plan.logical import TimestampSpec
+from compiler.plan.logical import Format, SchemaRef, TimestampSpec
 from compiler.plan.schema import Field, Role, Schema
 from compiler.plan.topology import SourceDef
 from compiler.plan.types import BYTES, STRING, Kind, SqlType, array, map_of, struct
+from compiler.schemas.ref import REGISTRY_FORMATS, subject_of
 
 RESERVED = SYSTEM_COLUMNS
 _ROLES: dict[str, Role] = {"value": "value", "key": "key", "primary_key": "key", "header": "header"}
@@ -43,9 +46,8 @@ def resolve_type(ref: TypeRef, catalog: Catalog, span: Span = NOWHERE) -> SqlTyp
 def bind_source(statement: CreateSource, catalog: Catalog, session: Mapping[str, str]) -> SourceDef:
     """The source a CREATE statement defines."""
     at = statement.name_span if statement.name_span != NOWHERE else statement.span
-    properties = read_properties(statement.properties, FOR_SOURCE)
-    fields = _columns(statement, catalog)
-    schema = Schema(tuple(fields), properties.window)
+    properties = read_properties(statement.properties, FOR_SOURCE, catalog.fold)
+    declared = _columns(statement, catalog)
     if properties.topic is None:
         raise mistake(
             "FQ2014",
@@ -54,11 +56,16 @@ def bind_source(statement: CreateSource, catalog: Catalog, session: Mapping[str,
             "over which topic?",
             help="add KAFKA_TOPIC='...'",
         )
+    sides = (key_side(properties.topic, properties, at), value_side(properties.topic, properties, at))
+    fields, found = _inferred(declared, sides, properties, catalog, session)
+    schema = Schema(tuple(fields), properties.window)
     keys = key_format(properties, session, schema.key, None, at)
     values = value_format(properties, session, schema.value, None, at)
-    if not statement.columns:
+    if not fields:
         title = f"{statement.name} has no columns, and {values.name} has no schema to take them from"
         raise mistake("FQ2014", title, at, "which columns?", help="write (id INT KEY, name STRING, ...) after the name")
+    keys = _with_schema(keys, sides[0], schema.key, catalog, session, found[0])
+    values = _with_schema(values, sides[1], schema.value, catalog, session, found[1])
     _check_keys(statement, schema, at)
     return SourceDef(
         name=statement.name,
@@ -72,6 +79,45 @@ def bind_source(statement: CreateSource, catalog: Catalog, session: Mapping[str,
         read_only=statement.read_only,
         statement=statement.text,
     )
+
+
+def _inferred(
+    declared: Sequence[Field],
+    sides: tuple[Side, Side],
+    properties: Properties,
+    catalog: Catalog,
+    session: Mapping[str, str],
+) -> tuple[Sequence[Field], tuple[SchemaRef | None, SchemaRef | None]]:
+    """The columns, those of a side without any taken from its registered schema, and the schemas they come from."""
+    names = (
+        properties.key_format or session.get(DEFAULT_KEY, "KAFKA").upper(),
+        properties.value_format or session.get(DEFAULT_VALUE, "").upper(),
+    )
+    wrap = properties.wrap is not False
+    fields: list[Field] = [*declared]
+    found: list[SchemaRef | None] = [None, None]
+    for i, side in enumerate(sides):
+        has = any(f.role == side.role for f in declared)
+        check_schema_id(side, names[i], has_columns=has)
+        if not has and names[i] in REGISTRY_FORMATS:
+            made, found[i] = inferred_fields(side, names[i], catalog, wrap=wrap)
+            fields = [*made, *fields] if side.is_key else [*fields, *made]
+    if found[1] is not None:  # header columns stay behind
+        fields.sort(key=lambda f: f.role == "header")
+    return fields, (found[0], found[1])
+
+
+def _with_schema(
+    fmt: Format,
+    side: Side,
+    fields: Sequence[Field],
+    catalog: Catalog,
+    session: Mapping[str, str],
+    found: SchemaRef | None,
+) -> Format:
+    if found is not None:
+        return replace(fmt, schema=replace(found, subject=found.subject or subject_of(side.topic, is_key=side.is_key)))
+    return with_schema(fmt, side, fields, catalog, session, writes=False)
 
 
 def _columns(statement: CreateSource, catalog: Catalog) -> Sequence[Field]:
@@ -144,11 +190,6 @@ def _check_keys(statement: CreateSource, schema: Schema, span: Span) -> None:
         raise mistake("FQ2022", f"windowed sources require a key column; {statement.name} has none", span, "no KEY")
 
 
-def _in_other_case(name: str, schema: Schema) -> Field | None:
-    """The column of a name in lower case, where a dialect folds that way: a property's text does not say how it folds."""
-    return schema.get(name.lower()) if all(f.name == f.name.lower() for f in schema) else None
-
-
 def timestamp_of(properties: Properties, schema: Schema, span: Span) -> TimestampSpec | None:
     """The TIMESTAMP property against a schema."""
     if properties.timestamp is None:
@@ -159,7 +200,7 @@ def timestamp_of(properties: Properties, schema: Schema, span: Span) -> Timestam
         return None
     at = properties.span("TIMESTAMP")
     at = at if at != NOWHERE else span
-    found = schema.get(properties.timestamp) or _in_other_case(properties.timestamp, schema)
+    found = schema.get(properties.timestamp)
     if found is None or found.role not in ("key", "value"):
         names = [f.name for f in schema if f.role in ("key", "value")]
         hint = did_you_mean(properties.timestamp, names) or f"columns are {listing(names)}"

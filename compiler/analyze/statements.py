@@ -10,6 +10,7 @@ from compiler.analyze.formats import describe, key_format, value_format
 from compiler.analyze.mistakes import mistake, unsupported
 from compiler.analyze.properties import FOR_INSERT, FOR_SINK, Properties, QueryOptions, read_properties
 from compiler.analyze.query import BoundSelect, bind_query
+from compiler.analyze.registered import key_side, value_side, with_schema
 from compiler.analyze.relation import project, with_key_roles
 from compiler.analyze.scope import Scope
 from compiler.analyze.sources import bind_source, resolve_type, timestamp_of
@@ -140,20 +141,23 @@ def analyze(statement: Statement, catalog: Catalog, session: Mapping[str, str] =
 
 def _create_as(statement: CreateAs, catalog: Catalog, session: Mapping[str, str], at: Span) -> BoundQuery:
     assert statement.query is not None
-    properties = read_properties(statement.properties, FOR_SINK)
+    properties = read_properties(statement.properties, FOR_SINK, catalog.fold)
     bound = bind_query(statement.query, catalog, session, statement.name)
     _check_kind(statement, bound, at)
     schema = _sink_schema(bound.node.schema)
     source = bound.inherited
     text = statement_text(statement.name, statement.kind, statement.query)
     topic = properties.topic or session.get(PREFIX, "") + statement.name
+    keys = key_format(properties, session, schema.key, source.key_format, at)
+    values = value_format(properties, session, schema.value, source.value_format, at)
+    sides = key_side(topic, properties, at), value_side(topic, properties, at)
     sink = SourceDef(
         name=statement.name,
         kind=statement.kind,
         topic=topic,
         schema=schema,
-        key_format=key_format(properties, session, schema.key, source.key_format, at),
-        value_format=value_format(properties, session, schema.value, source.value_format, at),
+        key_format=with_schema(keys, sides[0], schema.key, catalog, session, writes=True),
+        value_format=with_schema(values, sides[1], schema.value, catalog, session, writes=True),
         timestamp=timestamp_of(properties, schema, at),
         partitions=properties.partitions,
         statement=text,

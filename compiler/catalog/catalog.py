@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from compiler.catalog.names import did_you_mean, listing
 from compiler.diagnostics.diagnostic import CompileError, Diagnostic
 from compiler.diagnostics.source import NOWHERE, Span
+from compiler.plan.logical import SchemaRef
 from compiler.plan.topology import SourceDef
 from compiler.plan.types import SqlType
+from compiler.schemas.lookup import NO_SCHEMAS, SchemaLookup
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,12 +20,17 @@ class Catalog:
     """Streams, tables and types that exist, in order of creation. The mappings are never changed in place.
 
     readers: source name -> ids of the queries that read it. writers: source name -> ids of those that write it.
+    subjects: schemas that sources of this catalogue write with, by subject; `registry` has those of others.
+    fold: how unquoted names fold.
     """
 
     sources: Mapping[str, SourceDef] = field(default_factory=dict)
     types: Mapping[str, SqlType] = field(default_factory=dict)
     readers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     writers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    subjects: Mapping[str, SchemaRef] = field(default_factory=dict)
+    registry: SchemaLookup = NO_SCHEMAS
+    fold: Literal["upper", "lower"] = "upper"
 
     def topics(self) -> tuple[str, ...]:
         """Topics that sources name, each once, in order of creation."""
@@ -54,7 +62,20 @@ def add_source(catalog: Catalog, source: SourceDef, *, or_replace: bool = False,
         raise _error("FQ2050", title, span, "name is taken", "choose another name, or write CREATE OR REPLACE")
     if old is not None:
         _check_replaceable(old, source, span)
-    return replace(catalog, sources={**catalog.sources, source.name: source})
+    schemas = {f.schema.subject: f.schema for f in (source.key_format, source.value_format) if f.schema is not None}
+    schemas.pop("", None)  # of a format that is in no registry
+    return replace(catalog, sources={**catalog.sources, source.name: source}, subjects={**catalog.subjects, **schemas})
+
+
+def find_subject(catalog: Catalog, subject: str) -> SchemaRef | None:
+    """The newest schema of a subject."""
+    return catalog.subjects.get(subject) or catalog.registry.latest(subject)
+
+
+def schema_by_id(catalog: Catalog, schema_id: int) -> SchemaRef | None:
+    """The schema of an id."""
+    found = next((s for s in catalog.subjects.values() if s.id == schema_id), None)
+    return found or catalog.registry.by_id(schema_id)
 
 
 def _check_replaceable(old: SourceDef, new: SourceDef, span: Span) -> None:

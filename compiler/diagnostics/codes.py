@@ -167,6 +167,24 @@ CODES: dict[str, CodePage] = {
         "Something a source needs is missing",
         "A source needs columns, KAFKA_TOPIC and VALUE_FORMAT (or a default in the session).",
     ),
+    "FQ2015": CodePage(
+        "The schema is not in the registry",
+        "Without columns a source takes them from the schema that is registered for its topic (subject TOPIC-key or "
+        "TOPIC-value), or for the id in KEY_SCHEMA_ID or VALUE_SCHEMA_ID. There is none, it is of another format, or it has no "
+        "message of the name in KEY_SCHEMA_FULL_NAME or VALUE_SCHEMA_FULL_NAME.",
+        "CREATE STREAM s WITH (kafka_topic='new', value_format='AVRO')",
+        "CREATE STREAM s (id INT KEY, name STRING) WITH (kafka_topic='new', value_format='AVRO')",
+    ),
+    "FQ2016": CodePage(
+        "The registered schema has no SQL columns",
+        "It holds something that no SQL type can, such as a message that contains itself, or it is a single value: "
+        "WRAP_SINGLE_VALUE=false reads that as the column ROWVAL.",
+    ),
+    "FQ2017": CodePage(
+        "The schema of that id has other columns",
+        "A query that writes with VALUE_SCHEMA_ID or KEY_SCHEMA_ID gives the columns of that schema, by its names, with its types "
+        "and in its order. Columns that the schema has beyond them get their default.",
+    ),
     "FQ2020": CodePage(
         "An aggregate, table function or window in the wrong place",
         "Aggregates stand in SELECT and HAVING of a query with GROUP BY and are not nested; table functions stand in "

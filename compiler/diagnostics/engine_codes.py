@@ -87,6 +87,12 @@ ENGINE_CODES: dict[str, CodePage] = {
         "SELECT K, TOPK(V, 3) FROM A_TABLE GROUP BY K;",
         "SELECT K, SUM(V) FROM A_TABLE GROUP BY K;",
     ),
+    "FQ4028": CodePage(
+        "The schema registry does not answer",
+        "A query needs the schema of a record, or has to register the one it writes. It is tried again, later and later; other "
+        "queries go on. The address is the property ksql.schema.registry.url; who asks, the environment variable "
+        "FLOWQL_SCHEMA_REGISTRY_USER_INFO (user:password).",
+    ),
     "FQ4030": CodePage(
         "An expression failed on a record",
         "For example a number is divided by zero, or a text is no date. The value is NULL or the record goes to DEAD_LETTERS with "

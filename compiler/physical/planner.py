@@ -191,6 +191,12 @@ def _role(node: Node) -> str:
 def _same_bytes(side: _Lowered, format_: Format) -> bool:
     """Whether a side's keys are written as `format_` writes them: then equal keys are on equal partitions."""
     own = side.spread.format
-    if own.name != format_.name:
+    if own.name != format_.name or _numbered_by(own) != _numbered_by(format_):
         return False
     return own.name != "DELIMITED" or len(side.last.schema.key) == 1 or own.delimiter == format_.delimiter
+
+
+def _numbered_by(format_: Format) -> tuple[object, ...]:
+    """What gives a schema its id, which is part of a key's bytes: equal texts have one id under all subjects."""
+    ref = format_.schema
+    return () if ref is None else (ref.kind, ref.text, ref.references)

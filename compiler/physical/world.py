@@ -28,7 +28,7 @@ from compiler.catalog.catalog import (
 from compiler.optimize.rules import optimise
 from compiler.physical.naming import definition_hash
 from compiler.physical.planner import Topology, plan_query
-from compiler.plan.logical import Node
+from compiler.plan.logical import Node, SchemaRef
 from compiler.plan.topology import PRIORITY_WEIGHTS, InsertValues, Plan, QueryPlan
 
 
@@ -77,7 +77,15 @@ class World:
             queries=tuple(self._queries.values()),
             inserts=tuple(self._inserts),
             properties=tuple(sorted(properties.items())),
+            schemas=self._schemas(),
         )
+
+    def _schemas(self) -> tuple[SchemaRef, ...]:
+        """Those of sources, behind those of the plan that runs: its records stay."""
+        before = self._previous.schemas if self._previous is not None else ()
+        formats = [f for s in self.catalog.sources.values() for f in (s.key_format, s.value_format)]
+        own = [f.schema for f in formats if f.schema is not None and f.schema.id and not f.schema.registry]
+        return tuple(dict.fromkeys((*before, *own)))
 
     def apply(self, bound: Bound, options: QueryOptions) -> StatementResult:
         """Carry out a bound statement. `options` beat those of the statement. Raises CompileError."""

@@ -33,16 +33,38 @@ class NamedExpr:
 
 
 @dataclass(frozen=True, slots=True)
+class SchemaRef:
+    """A schema that records name by its id.
+
+    kind: AVRO, JSON or PROTOBUF. id: 0 where the registry gives it when the schema is first written. references: texts by
+    the name under which `text` imports them. message: PROTOBUF, the message of the text that records are; empty: the first.
+    registry: URL of the registry that numbers it; empty: the plan itself is the registry.
+    """
+
+    kind: str
+    text: str
+    id: int = 0
+    subject: str = ""
+    references: tuple[tuple[str, str], ...] = ()
+    message: str = ""
+    registry: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Format:
     """How one side (key or value) of a topic's records is written.
 
-    name: JSON, DELIMITED, KAFKA, NONE. wrap: a single column is written as an object (JSON).
-    delimiter: DELIMITED only. A key is never wrapped unless it has several columns.
+    name: JSON, DELIMITED, KAFKA, NONE, AVRO, JSON_SR, PROTOBUF, PROTOBUF_NOSR. wrap: a single column is written as an object.
+    delimiter: DELIMITED only. A key is never wrapped unless it has several columns (Protobuf: always).
+    schema: what AVRO, JSON_SR and PROTOBUF are written with; None where keys are only hashed.
+    nullable: PROTOBUF only, OPTIONAL or WRAPPER; without one a NULL scalar is written as 0, false or an empty text.
     """
 
     name: str
     wrap: bool = True
     delimiter: str = ","
+    schema: SchemaRef | None = None
+    nullable: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from compiler.plan.expr import Expr
-from compiler.plan.logical import ChangeKind, Format, Node, Scan, Spec, TimestampSpec
+from compiler.plan.logical import ChangeKind, Format, Node, Scan, SchemaRef, Spec, TimestampSpec
 from compiler.plan.schema import Schema
 
 PLAN_FORMAT = 1
@@ -135,7 +135,11 @@ class InsertValues:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The whole project: what `plan.json` holds and both engines run. paused: ids of queries that wait for `flowql resume`."""
+    """The whole project: what `plan.json` holds and both engines run.
+
+    paused: ids of queries that wait for `flowql resume`. schemas: all that records may name which this plan or one before it
+    wrote, where no registry keeps them.
+    """
 
     sources: tuple[SourceDef, ...] = ()
     queries: tuple[QueryPlan, ...] = ()
@@ -143,6 +147,7 @@ class Plan:
     properties: tuple[tuple[str, str], ...] = ()
     paused: tuple[str, ...] = ()
     format: int = PLAN_FORMAT
+    schemas: tuple[SchemaRef, ...] = ()
 
     def source(self, name: str) -> SourceDef | None:
         return next((s for s in self.sources if s.name == name), None)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from compiler.analyze.registered import REGISTRY
 from compiler.diagnostics.diagnostic import Diagnostic
 from compiler.diagnostics.source import NOWHERE
 from compiler.diagnostics.suggest import did_you_mean
 from compiler.driver import Compiled, compile_project
 from compiler.plan.topology import Plan
+from compiler.schemas.lookup import NO_SCHEMAS
 from flowql.config.project import Project
+from runtime.serde.registry import registry_at
 
 _NO_PARTITIONS: Mapping[str, int] = {}
 
@@ -20,8 +23,10 @@ def compile_sources(
 ) -> Compiled:
     """Compile a project; mistakes of its files and of its SQL come together, each at its place in a file. Prints nothing.
 
-    previous: the plan that runs, whose names are kept. topic_partitions: of topics that exist.
+    previous: the plan that runs, whose names are kept. topic_partitions: of topics that exist. A project with a schema
+    registry asks it for schemas; RegistryUnavailable when it does not answer.
     """
+    url = project.properties.get(REGISTRY, "")
     compiled = compile_project(
         project.sources,
         dialect=project.dialect,
@@ -30,6 +35,7 @@ def compile_sources(
         previous=previous,
         topic_partitions=topic_partitions,
         variables=project.variables,
+        registry=registry_at(url) if url else NO_SCHEMAS,
     )
     found = [*project.diagnostics, *project.places.placed(compiled.diagnostics)]
     if compiled.ok:

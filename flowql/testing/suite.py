@@ -18,6 +18,7 @@ from flowql.testing.case import Case, Finding, Verdict
 from flowql.testing.feed import Timing, records_of, timings
 from flowql.testing.judge import findings
 from flowql.testing.run import Outcome, needed, partitions_of, run
+from flowql.testing.schemas import without_registry
 from flowql.testing.sql_form import read_sql
 from flowql.testing.yaml_form import read_yaml
 
@@ -52,7 +53,7 @@ def load(project: Project, pattern: str = "") -> Suite:
     if wrong:
         raise CompileError(*wrong)
     chosen = tuple(c for c in cases if fits(c, pattern))
-    return Suite(project, compiled.plan, chosen, places, mistakes)
+    return Suite(project, without_registry(compiled.plan), chosen, places, mistakes)
 
 
 def files(project: Project) -> list[Path]:
@@ -118,7 +119,9 @@ def _plan(suite: Suite, case: Case) -> tuple[Plan, tuple[Diagnostic, ...]]:
     if case.when is None or not case.when.text.strip():
         return suite.plan, suite.mistakes
     compiled = compile_sources(replace(suite.project, sources=(*suite.project.sources, case.when)))
-    return compiled.plan, suite.places.placed([d for d in compiled.diagnostics if d.severity == "error"])
+    return without_registry(compiled.plan), suite.places.placed(
+        [d for d in compiled.diagnostics if d.severity == "error"]
+    )
 
 
 def _error_findings(case: Case, refused: Sequence[Diagnostic]) -> Iterator[Finding]:

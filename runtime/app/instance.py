@@ -34,6 +34,7 @@ from runtime.metrics import Metrics
 from runtime.output.collector import RecordCollector
 from runtime.scheduler.executor import ProcessingStep
 from runtime.scheduler.manager import TaskManager
+from runtime.serde.registry import KNOWN
 from runtime.state.changelog import COMPACTED, ChangelogWriter, changelog_topic, is_complete, metadata_topic
 from runtime.state.cleaner import Cleaner
 from runtime.state.manager import StateManager
@@ -333,6 +334,7 @@ class Instance:
         changes = diff_plans(self.plan, plan)
         if codec.to_data(plan) == codec.to_data(self.plan):
             return changes
+        KNOWN.remember(plan.schemas)
         ensure_topics(plan, self.admin)
         gone = [c.query for c in changes if c.action in ("change", "remove")]
         dropped = self._detach(gone)

@@ -7,6 +7,7 @@ import pyarrow as pa
 from compiler.plan import codec
 from compiler.plan.topology import Plan
 from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Admin, Log, TopicPartition
+from runtime.serde.registry import KNOWN
 
 KEY = b"plan"
 
@@ -25,11 +26,15 @@ def write_plan(plan: Plan, admin: Admin, application_id: str, now_ms: int) -> tu
 
 
 def read_plan(log: Log, application_id: str) -> Plan | None:
-    """The newest deployed plan, or None."""
+    """The newest deployed plan, or None. The schemas of its records are known from now on."""
     if topic_name(application_id) not in log.admin().topics():
         return None
     reader = log.reader(TopicPartition(topic_name(application_id), 0), EARLIEST)
     newest: bytes | None = None
     while (batch := reader.read(10_000, 1 << 26)) is not None:
         newest = batch.records.column("value")[batch.records.num_rows - 1].as_py()
-    return None if newest is None else codec.loads(newest.decode())
+    if newest is None:
+        return None
+    plan = codec.loads(newest.decode())
+    KNOWN.remember(plan.schemas)
+    return plan

@@ -14,6 +14,7 @@ from compiler.plan.logical import Format, Sink
 from compiler.plan.schema import Field, Schema
 from compiler.plan.types import Kind
 from runtime.batch import DELETE, UPDATE_BEFORE, Batch, Headers, Ints, Row
+from runtime.errors import BadRecord
 from runtime.log.base import HEADERS_TYPE, PRODUCE_SCHEMA
 from runtime.operators.base import RunContext
 from runtime.operators.decode import BAD_TIME, Time, time_reader
@@ -144,10 +145,17 @@ class Encoder:
                 if found is None:
                     continue
                 time = found
+            try:
+                key, value = encode_key(row), None if op == DELETE else encode_value(pick(row))
+            except BadRecord as e:
+                if run is None:
+                    raise
+                run.fail_row(int(batch.seq[i]), e.code, str(e))
+                continue
             kept.append(i)
             times.append(time)
-            keys.append(encode_key(row))
-            values.append(None if op == DELETE else encode_value(pick(row)))
+            keys.append(key)
+            values.append(value)
         headers = None if batch.headers is None else [batch.headers[i] for i in kept]
         records = _records(
             pa.array(times, pa.int64()), pa.array(keys, pa.binary()), pa.array(values, pa.binary()), headers

@@ -7,12 +7,16 @@ from typing import Protocol
 
 from compiler.plan.logical import Format
 from compiler.plan.schema import Field
+from compiler.schemas.ref import KINDS, is_wrapped, schema_for
 from runtime.batch import Row
 from runtime.errors import PlanUnsupported
+from runtime.serde.avro import AvroDecoder, AvroEncoder
 from runtime.serde.delimited import DelimitedDecoder, DelimitedEncoder
 from runtime.serde.json import JsonDecoder, JsonEncoder
+from runtime.serde.json_registry import JsonRegistryDecoder, JsonRegistryEncoder
 from runtime.serde.kafka import KafkaDecoder, KafkaEncoder
 from runtime.serde.none import NoneDecoder, NoneEncoder
+from runtime.serde.protobuf import ProtobufDecoder, ProtobufEncoder
 
 
 class RowDecoder(Protocol):
@@ -27,7 +31,10 @@ class RowEncoder(Protocol):
     """The values of all fields of one side to bytes."""
 
     def encode(self, row: Row) -> bytes | None:
-        """None where the format writes null (an unwrapped null value, a side without columns)."""
+        """None where the format writes null (an unwrapped null value, a side without columns).
+
+        Raises BadRecord for a row that the format's schema cannot hold.
+        """
         ...
 
 
@@ -39,6 +46,8 @@ def row_decoder(fields: Sequence[Field], fmt: Format, declared: Sequence[Field],
     if fmt.name == "JSON":
         wrapped = len(declared) > 1 or (fmt.wrap and not is_key)
         return JsonDecoder(names, types, wanted, wrapped=wrapped)
+    if fmt.name in KINDS:
+        return _schema_decoder(fmt, declared, wanted, is_key=is_key)
     if fmt.name == "DELIMITED":
         return DelimitedDecoder(types, wanted, fmt.delimiter)
     if fmt.name == "KAFKA":
@@ -53,6 +62,8 @@ def row_encoder(fields: Sequence[Field], fmt: Format, *, is_key: bool) -> RowEnc
     names, types = [f.name for f in fields], [f.type for f in fields]
     if fmt.name == "JSON":
         return JsonEncoder(names, types, wrapped=len(fields) > 1 or (fmt.wrap and not is_key))
+    if fmt.name in KINDS:
+        return _schema_encoder(fmt, fields, is_key=is_key)
     if fmt.name == "DELIMITED":
         return DelimitedEncoder(types, fmt.delimiter)
     if fmt.name == "KAFKA":
@@ -60,3 +71,26 @@ def row_encoder(fields: Sequence[Field], fmt: Format, *, is_key: bool) -> RowEnc
     if fmt.name == "NONE":
         return NoneEncoder()
     raise PlanUnsupported(f"format {fmt.name} has no codec")
+
+
+def _schema_decoder(fmt: Format, declared: Sequence[Field], wanted: Sequence[int], *, is_key: bool) -> RowDecoder:
+    """Formats whose records are read with a schema beside them."""
+    names, types = [f.name for f in declared], [f.type for f in declared]
+    wrapped = is_wrapped(fmt, declared, is_key=is_key)
+    if fmt.name == "AVRO":
+        return AvroDecoder(names, types, wanted, fmt.schema, wrapped=wrapped)
+    if fmt.name == "JSON_SR":
+        return JsonRegistryDecoder(JsonDecoder(names, types, wanted, wrapped=wrapped))
+    registered = fmt.name == "PROTOBUF"
+    return ProtobufDecoder(names, types, wanted, fmt.schema, registered=registered)
+
+
+def _schema_encoder(fmt: Format, fields: Sequence[Field], *, is_key: bool) -> RowEncoder:
+    names, types = [f.name for f in fields], [f.type for f in fields]
+    wrapped = is_wrapped(fmt, fields, is_key=is_key)
+    ref = fmt.schema or schema_for(fmt, fields, is_key=is_key)
+    if fmt.name == "AVRO":
+        return AvroEncoder(names, types, ref, wrapped=wrapped)
+    if fmt.name == "JSON_SR":
+        return JsonRegistryEncoder(JsonEncoder(names, types, wrapped=wrapped), ref)
+    return ProtobufEncoder(names, types, ref, registered=fmt.name == "PROTOBUF")

@@ -17,6 +17,7 @@ from compiler.plan.topology import Plan, SourceDef
 from tests.conformance.compare import difference
 from tests.conformance.final import different_stream, different_table
 from tests.conformance.functions import registered
+from tests.conformance.registry import CaseRegistry
 from tests.conformance.world import NotSupported, QueryFailed, Shape, World, input_record, output_record
 
 TIMEOUT_S = 10
@@ -75,7 +76,7 @@ def run_case(
 
 def _judge(case: Case, world: World) -> tuple[str, str | None]:
     partitions = {t["name"]: t.get("partitions", 1) for t in case.get("topics", [])}
-    session = Session(properties=case.get("properties", {}), topic_partitions=partitions)
+    session = Session(properties=case.get("properties", {}), topic_partitions=partitions, registry=CaseRegistry(case))
     error = case.get("error")
     statements = case["statements"]
     for n, text in enumerate(statements):
@@ -167,7 +168,7 @@ def judge_post(case: Case, plan: Plan) -> str | None:
         s = plan.source(w["name"])
         if s is None:
             return f"no source {w['name']}"
-        if s.kind != w.get("type", s.kind):
+        if s.kind != w.get("type", s.kind).lower():
             return f"{w['name']} is a {s.kind}"
         if "schema" in w and _columns(s) != _normal(w["schema"]):
             return f"{w['name']} has columns {_columns(s)}, expected {_normal(w['schema'])}"
@@ -180,11 +181,18 @@ def judge_post(case: Case, plan: Plan) -> str | None:
 
 
 def _columns(source: SourceDef) -> str:
-    mark = " PRIMARY KEY" if source.kind == "table" else " KEY"
-    shown = [f"{f.name} {f.type}{mark if f.role == 'key' else ''}" for f in source.schema if f.role in ("key", "value")]
+    shown = [
+        f"{f.name} {f.type}{' KEY' if f.role == 'key' else ''}" for f in source.schema if f.role in ("key", "value")
+    ]
     return _normal(", ".join(shown))
 
 
 def _normal(columns: str) -> str:
-    text = columns.upper().replace("`", "").replace("INTEGER", "INT").replace("VARCHAR", "STRING")
+    text = (
+        columns.upper()
+        .replace("`", "")
+        .replace("INTEGER", "INT")
+        .replace("VARCHAR", "STRING")
+        .replace("PRIMARY KEY", "KEY")
+    )
     return "".join(text.split())

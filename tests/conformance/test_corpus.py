@@ -34,7 +34,7 @@ def test_what_passed_keeps_passing() -> None:
     folder = corpus()
     if folder is None:
         pytest.skip("the conformance corpus is not here (set FLOWQL_QTT)")
-    results = [run_case(c) for c in load(folder, "core")]
+    results = [run_case(c) for c in load(folder, "all")]
     failed = {r.id: r.reason for r in results if not r.passed}
     regressed = {i: failed[i] for i in sorted(passing() & set(failed))}
     assert not regressed
@@ -51,6 +51,6 @@ def test_batches_and_vector_kernels_end_in_the_same_state() -> None:
     if folder is None:
         pytest.skip("the conformance corpus is not here (set FLOWQL_QTT)")
     known = passing()
-    cases = [c for c in load(folder, "core") if "error" not in c and c["id"] in known]
+    cases = [c for c in load(folder, "all") if "error" not in c and c["id"] in known]
     failed = {r.id: r.reason for c in cases if not (r := run_case(c, BATCHES)).passed}
     assert not failed

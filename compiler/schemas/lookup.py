@@ -1,0 +1,32 @@
+"""What the compiler asks of a schema registry. It only asks: schemas are registered by whoever writes records."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from compiler.plan.logical import SchemaRef
+
+
+class SchemaLookup(Protocol):
+    """A registry of schemas. Both methods may wait for a network and raise what their implementation says."""
+
+    def latest(self, subject: str) -> SchemaRef | None:
+        """The newest schema of a subject; None when the subject does not exist."""
+        ...
+
+    def by_id(self, schema_id: int) -> SchemaRef | None:
+        """The schema of that id; None when there is none."""
+        ...
+
+
+class NoSchemas:
+    """A registry without schemas."""
+
+    def latest(self, subject: str) -> SchemaRef | None:
+        return None
+
+    def by_id(self, schema_id: int) -> SchemaRef | None:
+        return None
+
+
+NO_SCHEMAS = NoSchemas()

@@ -1,0 +1,56 @@
+"""Formats that keep a schema beside the records, and how a side of a topic is named in a registry."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+
+from compiler.plan.logical import Format, SchemaRef
+from compiler.plan.schema import Field
+from compiler.plan.types import SqlType, struct
+from compiler.schemas import avro, json_schema, protobuf
+
+KINDS = {"AVRO": "AVRO", "JSON_SR": "JSON", "PROTOBUF": "PROTOBUF", "PROTOBUF_NOSR": "PROTOBUF"}
+REGISTRY_FORMATS = ("AVRO", "JSON_SR", "PROTOBUF")
+PROTOBUF_FORMATS = ("PROTOBUF", "PROTOBUF_NOSR")
+
+
+def subject_of(topic: str, *, is_key: bool) -> str:
+    """The subject under which a registry keeps the schemas of a topic's side (`TopicNameStrategy`)."""
+    return f"{topic}-{'key' if is_key else 'value'}"
+
+
+def is_wrapped(fmt: Format, fields: Sequence[Field], *, is_key: bool) -> bool:
+    """Whether the columns are fields of one object; else the single column is the whole side."""
+    return len(fields) != 1 or fmt.name in PROTOBUF_FORMATS or (fmt.wrap and not is_key)
+
+
+def schema_for(fmt: Format, fields: Sequence[Field], *, is_key: bool, name: str = "") -> SchemaRef:
+    """The schema that FlowQL writes these columns with. name: of the record or message, as the user wants it."""
+    columns = struct(*((f.name, f.type) for f in fields))
+    wrapped = is_wrapped(fmt, fields, is_key=is_key)
+    if fmt.name == "AVRO":
+        text = avro.schema_text(columns, wrapped=wrapped, name=name)
+    elif fmt.name == "JSON_SR":
+        text = json_schema.schema_text(columns, wrapped=wrapped, name=name)
+    else:
+        text = protobuf.schema_text(columns, nullable=fmt.nullable, name=name)
+    return SchemaRef(KINDS[fmt.name], text)
+
+
+def content_id(ref: SchemaRef) -> int:
+    """The id of a schema that no registry has numbered: the same for the same text in every process and after a restart."""
+    data = "\0".join((ref.kind, ref.text, *(part for r in ref.references for part in r)))
+    return zlib.crc32(data.encode()) & 0x7FFF_FFFF or 1
+
+
+_READERS: dict[str, Callable[[SchemaRef], SqlType]] = {
+    "AVRO": lambda ref: avro.type_of(ref.text),
+    "JSON": lambda ref: json_schema.type_of(ref.text),
+    "PROTOBUF": lambda ref: protobuf.type_of(ref.text, ref.references, ref.message),
+}
+
+
+def type_of(ref: SchemaRef) -> SqlType:
+    """The SQL type of a registered schema: a STRUCT of records and messages. Raises ValueError with what SQL cannot hold."""
+    return _READERS[ref.kind](ref)

@@ -1,0 +1,286 @@
+"""PROTOBUF: a zero byte, the schema's id, which message of the schema it is, and the message. PROTOBUF_NOSR: the message alone.
+
+Records are read with the schema they were written with. A scalar that is not there has its default, unless the schema can tell
+(`optional`, a wrapper); messages, lists and maps that are not there are NULL, empty and empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from google.protobuf.message import DecodeError, EncodeError
+
+from compiler.plan.logical import SchemaRef
+from compiler.plan.types import Kind, SqlType, struct
+from runtime.batch import Row
+from runtime.errors import BadRecord
+from runtime.serde.generic import same_name, struct_reader
+from runtime.serde.protobuf_schema import MessageSchema, message_schema
+from runtime.serde.protobuf_values import read_well_known, write_well_known
+from runtime.serde.registry import PREFIX, numbered, prefix, split_prefix, written_by
+
+Read = Callable[[Any], Any]
+Write = Callable[[Any, Any], None]  # (message, value): the value is not None
+
+
+class ProtobufDecoder:
+    """Reads the wanted ones of the declared columns. registered: records name their schema."""
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        types: Sequence[SqlType],
+        wanted: Sequence[int],
+        ref: SchemaRef | None,
+        *,
+        registered: bool,
+    ) -> None:
+        self._convert = struct_reader([(names[i], types[i]) for i in wanted])
+        self._ref, self._registered = ref, registered
+        self._readers: dict[MessageSchema, Read] = {}
+
+    def decode(self, data: bytes | None) -> Row | None:
+        if data is None:
+            return None
+        ref, start = self._ref, 0
+        path: tuple[int, ...] | None = None
+        if self._registered:
+            ref = written_by(split_prefix(data), ref)
+            path, start = _message_path(data, PREFIX)
+        assert ref is not None, "PROTOBUF_NOSR is always declared"
+        schema = message_schema(ref, path)
+        message = schema.message()
+        try:
+            message.ParseFromString(data[start:])
+        except DecodeError as error:
+            raise BadRecord(f"not a Protobuf message of its schema: {error}") from error
+        read = self._readers.get(schema)
+        if read is None:
+            read = self._readers[schema] = message_reader(schema.descriptor)
+        return tuple(self._convert(read(message)))
+
+
+class ProtobufEncoder:
+    """Writes all columns of a side with the schema of its format."""
+
+    def __init__(self, names: Sequence[str], types: Sequence[SqlType], ref: SchemaRef, *, registered: bool) -> None:
+        schema = message_schema(numbered(ref) if registered else ref, None)
+        self._message = schema.message
+        self._prefix = prefix(numbered(ref).id) + _path_bytes(schema.path) if registered else b""
+        self._names = tuple(names)
+        self._write = message_writer(struct(*zip(names, types, strict=True)), schema.descriptor, by_place=True)
+
+    def encode(self, row: Row) -> bytes | None:
+        message = self._message()
+        try:
+            self._write(message, dict(zip(self._names, row, strict=True)))
+            data: bytes = message.SerializeToString(deterministic=True)
+        except (TypeError, ValueError, EncodeError) as error:
+            raise BadRecord(f"the row does not fit its Protobuf schema: {error}") from error
+        return self._prefix + data
+
+
+# --- which message of a schema ---
+
+
+def _path_bytes(path: Sequence[int]) -> bytes:
+    """The indexes of nested messages as zigzag varints behind their number; the first message is a single zero."""
+    if tuple(path) == (0,):
+        return b"\0"
+    return b"".join(_varint(n << 1) for n in (len(path), *path))
+
+
+def _varint(n: int) -> bytes:
+    out = bytearray()
+    while n > 0x7F:
+        out.append(n & 0x7F | 0x80)
+        n >>= 7
+    return bytes([*out, n])
+
+
+def _message_path(data: bytes, at: int) -> tuple[tuple[int, ...], int]:
+    """(indexes, where the message begins). Raises BadRecord."""
+    count, at = _read_varint(data, at)
+    if not count:
+        return (0,), at
+    path = []
+    for _ in range(count):
+        index, at = _read_varint(data, at)
+        path.append(index)
+    return tuple(path), at
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    n = shift = 0
+    while at < len(data) and shift < 35:
+        n |= (data[at] & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if not data[at - 1] & 0x80:
+            return n >> 1, at
+    raise BadRecord("the record does not say which message it is")
+
+
+# --- messages to plain values ---
+
+
+def message_reader(descriptor: Any) -> Read:
+    """From a message to a dict of its fields; a oneof is one field, a dict of those in it."""
+    plain = [f for f in descriptor.fields if f.containing_oneof is None or _is_synthetic(f.containing_oneof)]
+    readers = [(f.name, _field_reader(f)) for f in plain]
+    groups = [o for o in descriptor.oneofs if not _is_synthetic(o)]
+    ones = [(f"{o.name}_{i}", o.name, [(f.name, _field_reader(f)) for f in o.fields]) for i, o in enumerate(groups)]
+
+    def read(message: Any) -> dict[str, Any]:
+        out = {name: r(message) for name, r in readers}
+        for name, oneof, inside in ones:
+            out[name] = {n: r(message) for n, r in inside} if message.WhichOneof(oneof) else None
+        return out
+
+    return read
+
+
+def _is_synthetic(oneof: Any) -> bool:
+    """Made for one `optional` field of proto3."""
+    return len(oneof.fields) == 1 and oneof.name == f"_{oneof.fields[0].name}"
+
+
+def _field_reader(f: Any) -> Read:
+    name = f.name
+    if _is_map(f):
+        value = _value_reader(f.message_type.fields_by_name["value"])
+        return lambda m: {k: value(v) for k, v in getattr(m, name).items()}
+    one = _value_reader(f)
+    if f.is_repeated:
+        return lambda m: [one(v) for v in getattr(m, name)]
+    if f.has_presence:
+        return lambda m: one(getattr(m, name)) if m.HasField(name) else None
+    return lambda m: one(getattr(m, name))
+
+
+def _is_map(f: Any) -> bool:
+    return f.message_type is not None and f.message_type.GetOptions().map_entry
+
+
+def _value_reader(f: Any) -> Read:
+    if f.enum_type is not None:
+        names = f.enum_type.values_by_number
+        return lambda v: names[v].name if v in names else str(v)
+    if f.message_type is None:
+        return lambda v: v
+    return read_well_known(f.message_type.full_name) or message_reader(f.message_type)
+
+
+# --- reference values to messages ---
+
+
+def message_writer(t: SqlType, descriptor: Any, *, by_place: bool = False) -> Write:
+    """Fills a message from a dict. by_place: fields stand for columns of other names where there are as many."""
+    fields = {f.name: f for f in descriptor.fields}
+    groups = {f"{o.name}_{i}": o for i, o in enumerate(o for o in descriptor.oneofs if not _is_synthetic(o))}
+    names = [n for n, _ in t.fields]
+    found = [same_name(n, (*fields, *groups)) for n in names]
+    if by_place and None in found and len(fields) == len(names):
+        found = list(fields)
+    writers: list[tuple[str, Write]] = []
+    for name, target, (_, inner) in zip(names, found, t.fields, strict=True):
+        if target in groups:
+            writers.append((name, message_writer(inner, descriptor)))
+        elif target is not None:
+            writers.append((name, _field_writer(inner, fields[target])))
+
+    def write(message: Any, value: Mapping[str, Any]) -> None:
+        for name, w in writers:
+            if (v := value[name]) is not None:
+                w(message, v)
+
+    return write
+
+
+def _field_writer(t: SqlType, f: Any) -> Write:
+    name = f.name
+    if _is_map(f):
+        return _map_writer(t, f)
+    if f.is_repeated:
+        return _list_writer(t, f)
+    if f.message_type is not None:
+        fill = _message_filler(t, f)
+
+        def write(message: Any, v: Any) -> None:
+            inner = getattr(message, name)
+            inner.SetInParent()
+            fill(inner, v)
+
+        return write
+    convert = _scalar(f)
+    return lambda m, v: setattr(m, name, convert(v))
+
+
+def _list_writer(t: SqlType, f: Any) -> Write:
+    """A NULL in a list is an empty message or the default of its type, as a repeated field has no gaps."""
+    name = f.name
+    if f.message_type is None:
+        convert, default = _scalar(f), _default(f)
+        return lambda m, v: getattr(m, name).extend([default if x is None else convert(x) for x in v])
+    fill = _message_filler(t.element, f)
+
+    def write(message: Any, values: Sequence[Any]) -> None:
+        for v in values:
+            added = getattr(message, name).add()
+            if v is not None:
+                fill(added, v)
+
+    return write
+
+
+def _map_writer(t: SqlType, f: Any) -> Write:
+    name, value = f.name, f.message_type.fields_by_name["value"]
+    if value.message_type is None:
+        convert, default = _scalar(value), _default(value)
+
+        def write(message: Any, v: Mapping[Any, Any]) -> None:
+            target = getattr(message, name)
+            for k, x in v.items():
+                target[k] = default if x is None else convert(x)
+
+        return write
+    fill = _message_filler(t.element, value)
+
+    def write_messages(message: Any, v: Mapping[Any, Any]) -> None:
+        target = getattr(message, name)
+        for k, x in v.items():
+            inner = target[k]  # made by being asked for
+            if x is not None:
+                fill(inner, x)
+
+    return write_messages
+
+
+def _message_filler(t: SqlType, f: Any) -> Write:
+    known = write_well_known(f.message_type.full_name, t)
+    if known is not None:
+        return known
+    if t.kind is not Kind.STRUCT:
+        raise ValueError(f"{t} cannot be written as the message {f.message_type.name}")
+    return message_writer(t, f.message_type)
+
+
+def _scalar(f: Any) -> Read:
+    if f.enum_type is None:
+        return lambda v: v
+    values = f.enum_type.values_by_name
+
+    def number(v: str) -> int:
+        if v not in values:
+            raise ValueError(f"{v!r} is not a value of {f.enum_type.name}")
+        found: int = values[v].number
+        return found
+
+    return number
+
+
+def _default(f: Any) -> Any:
+    """What an element that is not there is written as."""
+    if f.type == f.TYPE_BYTES:
+        return b""
+    return "" if f.type == f.TYPE_STRING else 0

@@ -1,0 +1,218 @@
+"""AVRO, JSON_SR and PROTOBUF: rows come back, other libraries read them, and schemas may differ between writer and reader."""
+
+from __future__ import annotations
+
+import io
+import json
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from compiler.plan.logical import Format, SchemaRef
+from compiler.plan.schema import Field
+from compiler.plan.types import (
+    BIGINT,
+    BOOLEAN,
+    BYTES,
+    DATE,
+    DOUBLE,
+    INT,
+    STRING,
+    TIME,
+    TIMESTAMP,
+    Kind,
+    SqlType,
+    array,
+    decimal,
+    map_of,
+    struct,
+)
+from compiler.schemas.ref import content_id, schema_for
+from runtime.errors import BadRecord, RegistryUnavailable
+from runtime.serde.codec import row_decoder, row_encoder
+from runtime.serde.registry import KNOWN, PREFIX, registry_at
+from tests.property.test_vector_equals_row import values_of
+
+INNER = struct(("X", INT), ("Y", STRING))
+TYPES = [
+    *(BOOLEAN, INT, BIGINT, DOUBLE, STRING, BYTES, TIME, TIMESTAMP, decimal(9, 3), INNER),
+    *(
+        array(STRING),
+        array(INNER),
+        map_of(STRING, DOUBLE),
+        map_of(STRING, INNER),
+        struct(("S", INNER), ("L", array(INT))),
+    ),
+]
+FIELDS = [Field(f"F{i}", t) for i, t in enumerate(TYPES)]
+ROWS = st.tuples(*(values_of(t) for t in TYPES))
+DEFAULTS: dict[Kind, Any] = {Kind.BOOLEAN: False, Kind.INT: 0, Kind.BIGINT: 0, Kind.DOUBLE: 0.0, Kind.STRING: "", Kind.BYTES: b""}  # fmt: skip
+
+
+def made(name: str, fields: list[Field], **options: Any) -> Format:
+    fmt = Format(name, **options)
+    ref = schema_for(fmt, fields, is_key=False)
+    return Format(name, **options, schema=SchemaRef(ref.kind, ref.text, content_id(ref), "t-value"))
+
+
+def there_and_back(fmt: Format, fields: list[Field], row: tuple[Any, ...]) -> Any:
+    data = row_encoder(fields, fmt, is_key=False).encode(row)
+    return row_decoder(fields, fmt, fields, is_key=False).decode(data)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equal in type and value, whatever the order in objects."""
+    return repr(in_order(a)) == repr(in_order(b))
+
+
+def in_order(v: Any) -> Any:
+    if isinstance(v, dict):
+        return {k: in_order(v[k]) for k in sorted(v)}
+    return [in_order(x) for x in v] if isinstance(v, (list, tuple)) else v
+
+
+@settings(deadline=None, max_examples=60)
+@given(ROWS, st.sampled_from(["AVRO", "JSON_SR"]))
+def test_rows_come_back(row: tuple[Any, ...], name: str) -> None:
+    if name == "JSON_SR":  # JSON has no infinities; the JSON format's own tests are about them
+        row = tuple(None if isinstance(v, float) or "nan" in repr(v) or "inf" in repr(v) else v for v in row)
+    assert same(there_and_back(made(name, FIELDS), FIELDS, row), row)
+
+
+def in_protobuf(v: Any, t: SqlType, *, nullable: bool) -> Any:
+    """What a Protobuf message holds of a value."""
+    if v is None:
+        empty = {Kind.ARRAY: [], Kind.MAP: {}}.get(t.kind)
+        return DEFAULTS.get(t.kind, empty) if not nullable or t.kind not in DEFAULTS else None
+    if t.kind is Kind.STRUCT:
+        return {n: in_protobuf(v[n], f, nullable=nullable) for n, f in t.fields}
+    if t.kind is Kind.ARRAY:
+        return [_element(x, t.element, nullable=nullable) for x in v]
+    return {k: _element(x, t.element, nullable=nullable) for k, x in v.items()} if t.kind is Kind.MAP else v
+
+
+def _element(v: Any, t: SqlType, *, nullable: bool) -> Any:
+    """A list has no gaps: an absent message is an empty one."""
+    if v is None and t.kind is Kind.STRUCT:
+        v = {n: None for n, _ in t.fields}
+    return in_protobuf(v, t, nullable=nullable and t.kind is Kind.STRUCT)
+
+
+@settings(deadline=None, max_examples=60)
+@given(ROWS, st.sampled_from(["PROTOBUF", "PROTOBUF_NOSR"]), st.sampled_from(["", "OPTIONAL", "WRAPPER"]))
+def test_rows_come_back_from_protobuf_with_its_defaults(row: tuple[Any, ...], name: str, nullable: str) -> None:
+    fmt = made(name, FIELDS, nullable=nullable)
+    expected = tuple(in_protobuf(v, t, nullable=bool(nullable)) for v, t in zip(row, TYPES, strict=True))
+    found = there_and_back(fmt, FIELDS, row)
+    assert same(found, expected)
+
+
+def test_avro_is_read_by_others() -> None:
+    fields = [Field("A", INT), Field("D", decimal(4, 2)), Field("L", array(STRING)), Field("T", DATE)]
+    fmt = made("AVRO", fields)
+    assert fmt.schema is not None
+    data = row_encoder(fields, fmt, is_key=False).encode((7, Decimal("1.50"), ["x", None], 3))
+    assert data is not None
+    assert data[:PREFIX] == b"\0" + fmt.schema.id.to_bytes(4, "big")
+    schema = fastavro.parse_schema(json.loads(fmt.schema.text))
+    value = fastavro.schemaless_reader(io.BytesIO(data[PREFIX:]), schema, None)
+    assert value == {"A": 7, "D": Decimal("1.50"), "L": ["x", None], "T": value["T"]}
+    assert value["T"].isoformat() == "1970-01-04"
+
+
+def test_avro_of_an_older_writer_is_read_with_its_own_schema() -> None:
+    older = SchemaRef(
+        "AVRO", '{"type":"record","name":"R","fields":[{"name":"n","type":"int"},{"name":"s","type":"long"}]}', 77
+    )
+    KNOWN.remember([older])
+    out = io.BytesIO(b"\0\0\0\0\x4d")
+    out.seek(PREFIX)
+    fastavro.schemaless_writer(out, fastavro.parse_schema(json.loads(older.text)), {"n": 5, "s": 6})
+    fields = [Field("S", STRING), Field("N", BIGINT), Field("NEW", DOUBLE)]
+    decoder = row_decoder(fields, made("AVRO", fields), fields, is_key=False)
+    assert decoder.decode(out.getvalue()) == ("6", 5, None)
+
+
+@pytest.mark.parametrize("name", ["AVRO", "JSON_SR", "PROTOBUF"])
+def test_what_is_no_record_of_the_format_is_a_bad_record(name: str) -> None:
+    fields = [Field("A", INT), Field("S", STRING)]
+    decoder = row_decoder(fields, made(name, fields), fields, is_key=False)
+    for data in (b"", b"{}", b"\0\0\0", b"\1\0\0\0\1abc"):
+        with pytest.raises(BadRecord):
+            decoder.decode(data)
+    encoded = row_encoder(fields, made(name, fields), is_key=False).encode((1, "x" * 200))
+    assert encoded is not None
+    with pytest.raises(BadRecord):
+        decoder.decode(encoded[:9] + b"\xff" if name != "JSON_SR" else encoded[:9])
+
+
+@pytest.mark.parametrize("name", ["AVRO", "PROTOBUF"])
+def test_an_unknown_schema_is_a_bad_record(name: str) -> None:
+    fields = [Field("A", INT), Field("S", STRING)]
+    with pytest.raises(BadRecord, match="schema 123456 is not in the registry"):
+        row_decoder(fields, made(name, fields), fields, is_key=False).decode(b"\0\0\x01\xe2\x40\0\2")
+
+
+def test_single_values_and_keys() -> None:
+    one = [Field("A", INT, "key")]
+    avro = made("AVRO", one, wrap=False)
+    data = row_encoder(one, avro, is_key=True).encode((5,))
+    assert row_decoder(one, avro, one, is_key=True).decode(data) == (5,)
+    assert row_encoder(one, avro, is_key=False).encode((None,)) is None
+    wrapped = made("PROTOBUF", one, wrap=False)
+    assert row_decoder(one, wrapped, one, is_key=True).decode(
+        row_encoder(one, wrapped, is_key=True).encode((None,))
+    ) == (0,)
+
+
+def test_protobuf_names_the_message_inside_its_schema() -> None:
+    text = 'syntax = "proto3"; message A { int32 x = 1; } message B { message C { string y = 1; } }'
+    ref = SchemaRef("PROTOBUF", text, 9, message="B.C")
+    fields = [Field("Y", STRING)]
+    fmt = Format("PROTOBUF", schema=ref)
+    data = row_encoder(fields, fmt, is_key=False).encode(("hi",))
+    assert data == b"\0\0\0\0\x09" + bytes([4, 2, 0]) + b"\n\2hi"
+    assert row_decoder(fields, fmt, fields, is_key=False).decode(data) == ("hi",)
+    other = row_decoder([Field("X", INT)], fmt, [Field("X", INT)], is_key=False)
+    assert other.decode(b"\0\0\0\0\x09\0\x08\x05") == (5,)
+
+
+def test_oneof_and_enum() -> None:
+    text = (
+        'syntax = "proto3"; enum E { NO = 0; YES = 1; } message A { oneof k { int32 i = 1; string s = 2; } E e = 3; }'
+    )
+    fields = [Field("K_0", struct(("I", INT), ("S", STRING))), Field("E", STRING)]
+    fmt = Format("PROTOBUF", schema=SchemaRef("PROTOBUF", text, 10))
+    for row in (({"I": None, "S": "x"}, "YES"), ({"I": 4, "S": None}, "NO"), (None, "NO")):
+        assert there_and_back(fmt, fields, row) == row
+    with pytest.raises(BadRecord, match="MAYBE"):
+        there_and_back(fmt, fields, (None, "MAYBE"))
+
+
+@pytest.mark.parametrize("name", ["AVRO", "PROTOBUF"])
+def test_records_of_confluents_serializers(name: str) -> None:
+    """A registry in memory of the client itself gives the ids."""
+    pytest.importorskip("authlib", reason="the extra `registry` is not installed")
+    url = f"mock://{name}"
+    fields = [Field("A", INT), Field("S", STRING)]
+    made_ref = schema_for(Format(name), fields, is_key=False)
+    ref = SchemaRef(made_ref.kind, made_ref.text, 0, "t-value", registry=url)
+    fmt = Format(name, schema=ref)
+    data = row_encoder(fields, fmt, is_key=False).encode((3, "x"))
+    assert data is not None
+    registered = registry_at(url).latest("t-value")
+    assert registered is not None
+    assert (registered.text, registered.registry) == (ref.text, url)
+    assert data[:PREFIX] == b"\0" + registered.id.to_bytes(4, "big")
+    assert row_decoder(fields, fmt, fields, is_key=False).decode(data) == (3, "x")
+    assert registry_at(url).by_id(99) is None
+
+
+def test_a_registry_that_is_not_there_is_named() -> None:
+    pytest.importorskip("authlib", reason="the extra `registry` is not installed")
+    with pytest.raises(RegistryUnavailable, match=r"127\.0\.0\.1:9"):
+        registry_at("http://127.0.0.1:9").latest("t-value")
