@@ -5,7 +5,7 @@ The plan is Project (keys and arguments) -> Rekey -> Aggregate -> [Filter] -> Pr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compiler.analyze.bind import AGGREGATE_PREFIX, Binder, Collected
@@ -44,15 +44,14 @@ def has_aggregates(node: Ast) -> bool:
     return has_aggregates(node.operand) if isinstance(node, CastTo) else False
 
 
-def aggregate_query(query: Query, relation: Relation, catalog: Catalog, sink: str) -> Node:
+def aggregate_query(query: Query, relation: Relation, catalog: Catalog, session: Mapping[str, str], sink: str) -> Node:
     """The plan of a query with GROUP BY, over a relation that WHERE has filtered already."""
     groups = _groups(query, relation, catalog)
     collected = Collected()
     bounds = _BOUNDS if query.window is not None else None
-    items = bind_items(
-        query.select, relation.scope, Binder(relation.scope, catalog, "SELECT", collected=collected, bounds=bounds)
-    )
-    having = _having(query, relation, catalog, collected)
+    binder = Binder(relation.scope, catalog, "SELECT", collected=collected, bounds=bounds, session=session)
+    items = bind_items(query.select, relation.scope, binder)
+    having = _having(query, Binder(relation.scope, catalog, "HAVING", collected=collected, session=session))
     if not collected.aggregates:
         raise mistake(
             "FQ2020",
@@ -125,12 +124,12 @@ def _names(node: Ast) -> list[Name]:
     return _names(node.operand) if isinstance(node, CastTo) else []
 
 
-def _having(query: Query, relation: Relation, catalog: Catalog, collected: Collected) -> Expr | None:
+def _having(query: Query, binder: Binder) -> Expr | None:
     if query.having is None:
         return None
     if query.window is not None:
         _refuse_bounds(query.having)
-    return Binder(relation.scope, catalog, "HAVING", collected=collected).condition(query.having)
+    return binder.condition(query.having)
 
 
 def _grouped_items(items: Sequence[Item], groups: Sequence[_Group], query: Query) -> list[Item]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
@@ -18,6 +18,7 @@ from compiler.diagnostics.source import Span
 from compiler.dialect.ast import Ast, CastTo, Func, LambdaFn, Lit, Name, Star
 from compiler.functions.casts import can_cast
 from compiler.functions.coercion import convert
+from compiler.functions.collecting_aggregates import LIMIT_PROPERTIES
 from compiler.functions.registry import (
     AggregateFunction,
     Function,
@@ -34,6 +35,7 @@ from compiler.plan.schema import WINDOW_END, WINDOW_START
 from compiler.plan.types import BOOLEAN, Kind, SqlType
 
 _COMPARISONS = {"eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "is_distinct": "IS DISTINCT FROM", "is_not_distinct": "IS NOT DISTINCT FROM"}  # fmt: skip
+_NO_SESSION: Mapping[str, str] = {}
 _TEMPORAL = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP)
 
 
@@ -53,7 +55,7 @@ class Binder:
     """Binds the expressions of one clause.
 
     clause: for messages. collected: where aggregates and table functions go; None where neither is allowed.
-    bounds: WINDOWSTART and WINDOWEND of the query's own window may be named.
+    bounds: WINDOWSTART and WINDOWEND of the query's own window may be named. session: properties that configure functions.
     """
 
     def __init__(
@@ -64,9 +66,10 @@ class Binder:
         *,
         collected: Collected | None = None,
         bounds: Scope | None = None,
+        session: Mapping[str, str] = _NO_SESSION,
     ) -> None:
         self._scope, self._catalog, self._clause = scope, catalog, clause
-        self._collected, self._bounds = collected, bounds
+        self._collected, self._bounds, self._session = collected, bounds, session
         self._lambda: list[dict[str, SqlType]] = []
         self._inside: str = ""  # the aggregate whose arguments are being bound
 
@@ -239,7 +242,7 @@ class Binder:
         assert self._collected is not None
         count = function.constants(len(bound))
         split = len(bound) - count
-        init = tuple(self._constant(e, node, function) for e in bound[split:])
+        init = tuple(self._constant(e, node, function) for e in bound[split:]) or self._limit(node, function)
         args = bound[:split]
         types = tuple(a.type for a in args)
         found = self._resolve(node, lambda: function.resolve(types, init), tuple(b.type for b in bound))
@@ -255,6 +258,18 @@ class Binder:
                 "not a constant",
             )
         return e.value
+
+    def _limit(self, node: Func, function: AggregateFunction) -> tuple[int, ...]:
+        """How many values the session lets an aggregate keep that collects them."""
+        name = LIMIT_PROPERTIES.get(function.name, "")
+        if name not in self._session:
+            return ()
+        text = str(self._session[name])
+        if not text.removeprefix("-").isdigit():
+            raise mistake(
+                "FQ2011", f"the property {name} must be a whole number, not {text!r}", node.span, "has no limit"
+            )
+        return (int(text),)
 
     # --- operators with rules of their own ---
 

@@ -17,9 +17,9 @@ from compiler.analyze.texts import text_of
 from compiler.catalog.catalog import Catalog, find_source
 from compiler.catalog.names import listing
 from compiler.dialect.ast import Ast, CastTo, Func, JoinClause, Name, Query, TableRef, WithinClause
-from compiler.plan.expr import ROWTIME, Column, Expr, columns_of
-from compiler.plan.logical import ChangeKind, Join, JoinShape, NamedExpr, Node
-from compiler.plan.schema import WINDOW_FIELDS, Field, Schema
+from compiler.plan.expr import ROWTIME, Call, Column, Expr, Literal, columns_of
+from compiler.plan.logical import ChangeKind, Join, JoinShape, NamedExpr, Node, Project
+from compiler.plan.schema import WINDOW_END, WINDOW_FIELDS, WINDOW_START, Field, KeyWindow, Schema
 from compiler.plan.topology import SourceDef
 from compiler.plan.types import BIGINT
 
@@ -113,10 +113,30 @@ def _prefixed(ref: TableRef, definition: SourceDef, session: Mapping[str, str]) 
     return Relation(project(node, columns), scope, keys, (definition,))
 
 
+def _with_window_of(window: KeyWindow | None, right: Relation) -> Relation:
+    """The right side with windows that end as those of the left: the key of a time window has its start alone, so that
+    windows of other sizes match by it.
+    """
+    schema = right.node.schema
+    if window is None or schema.window is None or window == schema.window or window.size_ms is None:
+        return right
+    if "session" in (window.kind, schema.window.kind):
+        return right
+    columns: list[NamedExpr] = []
+    for f in schema:
+        expr: Expr = Column(f.type, f.name)
+        if f.role == "window" and f.name == WINDOW_END:
+            expr = Call(BIGINT, "add", (Column(BIGINT, WINDOW_START), Literal(BIGINT, window.size_ms)))
+        columns.append(NamedExpr(f.name, expr))
+    node = Node(Project(tuple(columns)), (right.node,), Schema(schema.fields, window), right.node.change)
+    return replace(right, node=node)
+
+
 class _Joiner:
     """One join step: checks everything at once, then builds the node for a chosen key name."""
 
     def __init__(self, left: Relation, right: Relation, clause: JoinClause, catalog: Catalog, *, first: bool) -> None:
+        right = _with_window_of(left.node.schema.window, right)
         self._left, self._right, self._clause, self._first = left, right, clause, first
         _check_plan_names(left.scope, right.scope, clause)
         self._scope = join_scopes(left.scope, right.scope)

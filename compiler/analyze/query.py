@@ -59,7 +59,7 @@ def bind_query(query: Query, catalog: Catalog, session: Mapping[str, str], sink:
             raise mistake(
                 "FQ2025", "PARTITION BY cannot be used together with GROUP BY", query.span, "the group is the key"
             )
-        node = aggregate_query(query, prepared(relation), catalog, sink)
+        node = aggregate_query(query, prepared(relation), catalog, session, sink)
     elif query.partition_by:
         node = _partitioned(query, prepared(relation), catalog, sink)
     else:

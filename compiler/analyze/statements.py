@@ -278,6 +278,8 @@ def _widens(a: SqlType, b: SqlType) -> bool:
     order = (Kind.INT, Kind.BIGINT, Kind.DECIMAL, Kind.DOUBLE)
     if a == b:
         return True
+    if a.kind is b.kind is Kind.DECIMAL:
+        return a.scale <= b.scale and a.precision - a.scale <= b.precision - b.scale
     return a.kind in order and b.kind in order and a.kind is not b.kind and order.index(a.kind) < order.index(b.kind)
 
 

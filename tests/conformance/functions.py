@@ -17,6 +17,7 @@ from compiler.functions.registry import (
     unregister,
     unregister_aggregate,
 )
+from compiler.functions.values import text_of
 from compiler.plan import types as t
 from compiler.plan.types import Kind, SqlType
 
@@ -28,7 +29,7 @@ S_A = t.struct(("A", t.STRING))
 
 
 def _test_udf(args: tuple[SqlType, ...]) -> tuple[tuple[SqlType, ...], SqlType, Callable[..., Any]]:
-    kinds = [a.kind for a in args]
+    kinds = [Kind.STRING if a.kind is Kind.NULL else a.kind for a in args]  # NULL takes the overload with a text
     if not args:
         return args, S_A, lambda: {"A": "foo"}
     if len(args) == 1 and kinds[0] is Kind.STRUCT:
@@ -117,7 +118,7 @@ def _udtf(r: Resolution) -> Callable[..., list[Any]]:
             return text(value[0], kind.element)
         if kind.kind is Kind.MAP:
             return text(next(iter(value.values())), kind.element)
-        return str(value)
+        return text_of(kind)(value)
 
     return lambda *values: [text(v, k) for v, k in zip(values, r.args, strict=True)]
 
@@ -129,10 +130,10 @@ def _weight(value: Any) -> int:
 
 
 def _sum_of(
-    name: str, argument_count: Callable[[int], int], types: Callable[[Sequence[SqlType], int], bool]
+    name: str, argument_count: Callable[[int], int], types: Callable[[Sequence[SqlType], tuple[Any, ...]], bool]
 ) -> AggregateFunction:
     def resolve(args: tuple[SqlType, ...], init: tuple[Any, ...]) -> Resolution:
-        if not types(args, len(init)):
+        if not types(args, init):
             shown = [str(a) for a in args] + ["INTEGER" if isinstance(i, int) else "STRING" for i in init]
             raise FunctionTypeError(f"Function '{name}' does not accept parameters ({', '.join(shown)}).")
         return Resolution(args, t.BIGINT)
@@ -149,10 +150,24 @@ def _sum_of(
     )
 
 
-def _list_of(name: str) -> AggregateFunction:
+def _kinds(init: tuple[Any, ...]) -> str:
+    return "".join("s" if isinstance(v, str) else "i" for v in init)
+
+
+def _texts(types: Sequence[SqlType]) -> bool:
+    return all(a.kind is Kind.STRING for a in types)
+
+
+def _list_of(name: str, fits: Callable[[Sequence[SqlType]], bool]) -> AggregateFunction:
+    def resolve(args: tuple[SqlType, ...], init: tuple[Any, ...]) -> Resolution:
+        if not fits(args):
+            shown = ", ".join(map(str, args))
+            raise FunctionTypeError(f"Function '{name}' does not accept parameters ({shown}).")
+        return Resolution(args, t.array(args[0]))
+
     return AggregateFunction(
         name,
-        lambda args, init: Resolution(args, t.array(args[0])),
+        resolve,
         initial=lambda r, init: (),
         add=lambda r, init: lambda acc, *args: (*acc, args[0]) if all(a is not None for a in args) else acc,
         merge=lambda r, init: lambda a, b: (*a, *b),
@@ -183,11 +198,15 @@ def _test_udaf() -> AggregateFunction:
             return lambda acc: dict(zip(names, acc, strict=True))
         return lambda acc: acc
 
-    return AggregateFunction("TEST_UDAF", resolve, initial, add, result, constants=lambda n: n - 1)
-
-
-def _has_text(types: Sequence[SqlType], *places: int) -> bool:
-    return all(types[p].kind is Kind.STRING for p in places)
+    return AggregateFunction(
+        "TEST_UDAF",
+        resolve,
+        initial,
+        add,
+        result,
+        undo=lambda r, init: lambda acc, v: acc if v is None else acc - v,
+        constants=lambda n: n - 1,
+    )
 
 
 def _aggregate(name: str) -> AggregateFunction | None:
@@ -195,19 +214,23 @@ def _aggregate(name: str) -> AggregateFunction | None:
         case "TEST_UDAF":
             return _test_udaf()
         case "MULTI_ARG":
-            return _sum_of(name, lambda n: 2, lambda a, i: len(a) == 2 and i == 1)
+            return _sum_of(name, lambda n: 2, lambda a, i: len(a) == 2 and _kinds(i) == "i" + "s" * (len(i) - 1))
         case "FOUR_ARG":
             return _sum_of(name, lambda n: 4, lambda a, i: len(a) == 4)
         case "FIVE_ARG":
             return _sum_of(name, lambda n: 5, lambda a, i: len(a) == 5)
         case "VAR_ARG":
             return _sum_of(name, lambda n: n, lambda a, i: all(x.kind is Kind.STRING for x in a[1:]))
-        case "MID_VAR_ARG":
+        case "MID_VAR_ARG":  # a number, texts, two start arguments
             return _sum_of(
-                name, lambda n: n - 1, lambda a, i: len(a) >= 2 and i == 1 and all(x.kind is Kind.STRING for x in a[1:])
+                name,
+                lambda n: n - 2,
+                lambda a, i: len(a) >= 2 and a[0].is_numeric and _texts(a[1:]) and _kinds(i) == "ii",
             )
-        case "OBJ_COL_ARG" | "GENERIC_VAR_ARG":
-            return _list_of(name)
+        case "OBJ_COL_ARG":
+            return _list_of(name, lambda a: True)
+        case "GENERIC_VAR_ARG":  # the arguments from the third on are of one type
+            return _list_of(name, lambda a: len(set(a[2:])) <= 1)
     return None
 
 

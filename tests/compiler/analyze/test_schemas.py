@@ -5,8 +5,9 @@ import pytest
 from compiler.diagnostics.source import SourceText
 from compiler.driver import compile_project
 from compiler.plan.logical import Aggregate, Filter, Join, Sink, walk_nodes
+from compiler.plan.schema import KeyWindow
 from compiler.plan.topology import SourceDef
-from tests.compiler.sql import ALL, columns, compiled, kinds, query, unoptimised
+from tests.compiler.sql import ALL, ORDERS, columns, compiled, kinds, query, unoptimised
 
 OUTPUTS = [
     ("STREAM", "SELECT * FROM orders", "ID INT KEY, CUSTOMER STRING, AMOUNT DOUBLE, ITEMS ARRAY<INT>"),
@@ -159,3 +160,33 @@ def test_a_new_key_of_several_columns_keeps_its_nulls():
     assert spec.null_key_parts
     assert not query("CREATE STREAM o AS SELECT * FROM orders PARTITION BY customer;").logical.spec.null_key_parts
     assert not query("CREATE STREAM o AS SELECT * FROM orders;").logical.spec.null_key_parts
+
+
+def test_a_limit_of_the_session_configures_an_aggregate():
+    text = "CREATE TABLE o AS SELECT customer, COLLECT_LIST(id) AS ids FROM orders GROUP BY customer;"
+    node = compiled(text, properties={"ksql.functions.collect_list.limit": "3"}).plan.queries[-1].logical
+    (call,) = [c for n in walk_nodes(node) if isinstance(n.spec, Aggregate) for c in n.spec.aggregates]
+    assert call.init == (3,)
+    (wrong,) = compile_project(
+        [SourceText("a", ORDERS + text)], properties={"ksql.functions.collect_list.limit": "x"}
+    ).diagnostics
+    assert wrong.code == "FQ2011"
+
+
+def test_insert_widens_decimals():
+    text = """CREATE STREAM s (a DECIMAL(2, 1)) WITH (kafka_topic='s', value_format='JSON');
+        CREATE STREAM o (a DECIMAL({})) WITH (kafka_topic='o', value_format='JSON'); INSERT INTO o SELECT a FROM s;"""
+    assert compile_project([SourceText("a", text.format("5, 2"))]).ok
+    for narrower in ("2, 0", "3, 3"):
+        (wrong,) = compile_project([SourceText("a", text.format(narrower))]).diagnostics
+        assert wrong.code == "FQ2040"
+
+
+def test_time_windows_of_two_sizes_are_joined_by_their_start():
+    text = """CREATE STREAM a (k INT KEY, v INT) WITH (kafka_topic='a', value_format='JSON', window_type='HOPPING', window_size='5 SECONDS');
+        CREATE STREAM b (k INT KEY, w INT) WITH (kafka_topic='b', value_format='JSON', window_type='TUMBLING', window_size='2 SECONDS');
+        CREATE STREAM o AS SELECT a.k, v, w FROM a JOIN b WITHIN 1 MINUTE ON a.k = b.k;"""
+    node = compiled(text, prelude="").plan.queries[-1].logical
+    (join,) = [n for n in walk_nodes(node) if isinstance(n.spec, Join)]
+    left, right = (i.schema.window for i in join.inputs)
+    assert left == right == KeyWindow("time", 5000)
