@@ -147,6 +147,13 @@ PROJECT_CODES: dict[str, CodePage] = {
         "flowql subscribe ORDERS",
         "flowql deploy\nflowql subscribe ORDERS",
     ),
+    "FQ5107": CodePage(
+        "This is not a key of the store",
+        "`flowql state` takes values of the key columns in their order, as many as there are for `get`, and of their type. "
+        "`flowql shell -c '\\d STORE'` shows the columns.",
+        "flowql state get SPENT_PER_HOUR ada 2026",
+        "flowql state get SPENT_PER_HOUR ada",
+    ),
     "FQ5201": CodePage(
         "A query that runs stands in the way",
         "A query that the project no longer has still makes a result which the project now defines otherwise. Queries are only "

@@ -7,6 +7,7 @@ are given at first deploy and never derived from a hash (DESIGN section 4, Ident
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -154,3 +155,12 @@ class Plan:
 
     def query(self, query_id: str) -> QueryPlan | None:
         return next((q for q in self.queries if q.id == query_id), None)
+
+
+def stores_of(plan: Plan) -> Iterator[tuple[QueryPlan, StoreSpec]]:
+    """Every store, with the query it belongs to."""
+    for query in plan.queries:
+        for sub in query.subtopologies:
+            for op in sub.operators:
+                for store in op.stores:
+                    yield query, store

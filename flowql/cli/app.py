@@ -37,6 +37,7 @@ VERBS = (
     "stop",
     "query",
     "shell",
+    "state",
     "subscribe",
     "verify",
     "test",

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compiler.plan.logical import Format
-from compiler.plan.topology import Plan, SourceDef, StoreSpec
+from compiler.plan.topology import Plan, SourceDef, StoreSpec, stores_of
 from flowql.config.storage import log_at
 from flowql.query.errors import NOTHING, QueryError
-from flowql.query.relations import Relation, StoreRelation, TopicRelation, spans_of
+from flowql.query.relations import STORES, Relation, StoreRelation, StoresRelation, TopicRelation, spans_of
 from flowql.query.views import StoreView, store_views
 from runtime.app.plan_topic import read_plan
 from runtime.errors import LogCorrupt, StateError
@@ -46,10 +46,11 @@ class Commit:
         return self.log.last_sequence(self.application_id) == self.snapshot.sequence
 
     def relations(self) -> dict[str, Callable[[], Relation]]:
-        """Name -> how to make the relation: tables and internal stores, streams and source tables, DEAD_LETTERS."""
+        """Name -> how to make the relation: tables and internal stores, streams and source tables, DEAD_LETTERS, STORES."""
         found: dict[str, Callable[[], Relation]] = {}
         for source in (*self.plan.sources, dead_letter_source(self.application_id)):
             found[source.name] = self._topic(source)
+        found[STORES] = lambda: StoresRelation([(q.id, s) for q, s in stores_of(self.plan)], self.snapshot)
         present = {s.name: s for s in self.snapshot.stores()}
         for spec, make in store_views(self.plan):
             found[spec.name] = self._store(spec, make, present.get(spec.name) == spec)
@@ -65,9 +66,7 @@ class Commit:
 def queries_behind(plan: Plan, relations: Iterable[str]) -> set[str]:
     """The queries that make these relations (names as people write them): tables, streams and internal stores."""
     made = {s.name.casefold(): s.query for s in plan.sources if s.query is not None}
-    for query in plan.queries:
-        stores = (s for sub in query.subtopologies for op in sub.operators for s in op.stores)
-        made |= {s.name.casefold(): query.id for s in stores}
+    made |= {store.name.casefold(): query.id for query, store in stores_of(plan)}
     return {made[name.casefold()] for name in relations if name.casefold() in made}
 
 

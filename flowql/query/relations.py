@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from compiler.plan.schema import Field, Schema
-from compiler.plan.topology import SourceDef, scan_of
-from compiler.plan.types import BIGINT, arrow_type
+from compiler.plan.topology import SourceDef, StoreSpec, scan_of
+from compiler.plan.types import BIGINT, STRING, arrow_type
 from flowql.query.lookup import Points, access
 from flowql.query.statement import Condition
 from flowql.query.views import ROWTIME, Columns, Rows, StoreView
@@ -135,6 +135,36 @@ class TopicRelation:
             else:
                 arrays.append(pa.nulls(len(batch), arrow_type(f.type)))
         return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(self.schema))
+
+
+STORES = "FLOWQL_STORES"
+_STORE_COLUMNS = Schema(
+    tuple(
+        Field(n, t)
+        for n, t in (("STORE", STRING), ("QUERY", STRING), ("KIND", STRING), ("ROWS", BIGINT), ("BYTES", BIGINT))
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StoresRelation:
+    """The stores themselves: whose they are, how many rows they hold, and how many bytes. owners: (query, store)."""
+
+    owners: Sequence[tuple[str, StoreSpec]]
+    snapshot: Snapshot
+    name: str = STORES
+    schema: Schema = _STORE_COLUMNS
+
+    def read(self, conditions: Sequence[Condition], columns: frozenset[str] | None) -> pa.Table:
+        del conditions
+        present = {s.name for s in self.snapshot.stores()}
+        measured = columns is None or bool(columns & {"rows", "bytes"})
+        rows = []
+        for query, spec in self.owners:
+            count, size = self.snapshot.size(spec.name) if measured and spec.name in present else (0, 0)
+            rows.append((spec.name, query, spec.kind, count, size))
+        names = self.schema.names
+        return pa.Table.from_pylist([dict(zip(names, r, strict=True)) for r in rows], arrow_schema(self.schema))
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:

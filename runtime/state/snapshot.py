@@ -82,6 +82,15 @@ class StateSnapshot:
         rows = (row for p in entry.partitions for row in self._partition(entry, p, start, end))
         return islice(rows, limit)
 
+    def size(self, store: str) -> tuple[int, int]:
+        entry, physical = self._entry(store), self._open().physical
+        sizes = [
+            len(key) + len(value)
+            for partition in entry.partitions
+            for key, value in physical.scan(*entry.partition_range(partition))
+        ]
+        return len(sizes), sum(sizes)
+
     def rows_read(self) -> int:
         return self._gets + sum(s.read for s in self._scans)
 

@@ -112,6 +112,10 @@ class Snapshot(Protocol):
         """Rows of all partitions of the store (in key order within a partition)."""
         ...
 
+    def size(self, store: str) -> tuple[int, int]:
+        """(rows, bytes) of a store, counted by walking through it: keys and values as they are written, uncompressed."""
+        ...
+
     def rows_read(self) -> int:
         """How many physical rows this snapshot has read so far (bounded look-ups are asserted with it)."""
         ...

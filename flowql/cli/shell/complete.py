@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from flowql.cli.shell.names import Names
+from flowql.cli.names import Names
 
 KEYWORDS = (
     *("SELECT", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "EMIT CHANGES", "AS", "DISTINCT", "WITH"),

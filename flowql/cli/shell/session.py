@@ -21,12 +21,12 @@ from flowql.cli.listening import (
     refuse_silence,
     until_asked_to_stop,
 )
+from flowql.cli.names import Names
 from flowql.cli.options import Output
 from flowql.cli.query import asking, say_apart
 from flowql.cli.render import note, plain, print_rows
 from flowql.cli.results import answer_lines, python_rows, write_answer
 from flowql.cli.shell import show
-from flowql.cli.shell.names import Names
 from flowql.cli.shell.pager import page
 from flowql.cli.shell.split import blanked, without_comments
 from flowql.config.project import Project

@@ -10,9 +10,9 @@ from compiler.diagnostics.suggest import did_you_mean
 from compiler.plan.explain import query_text, tree_text
 from compiler.plan.logical import Scan, walk_nodes
 from compiler.plan.schema import Field, Schema
-from compiler.plan.topology import Plan, QueryPlan, SourceDef, StoreSpec
+from compiler.plan.topology import Plan, QueryPlan, SourceDef, StoreSpec, stores_of
 from flowql.cli.aligned import numeric, table_lines
-from flowql.cli.shell.names import Names, find, stores_of
+from flowql.cli.names import Names, find
 from flowql.query.errors import UNKNOWN, QueryError
 
 

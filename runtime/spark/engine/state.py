@@ -72,6 +72,10 @@ class SparkSnapshot:
         kept = self._of(store)
         return iter(()) if kept is None else kept.scan(store, low=low, high=high, limit=limit)
 
+    def size(self, store: str) -> tuple[int, int]:
+        kept = self._of(store)
+        return (0, 0) if kept is None else kept.size(store)
+
     def rows_read(self) -> int:
         return sum(s.rows_read() for s in self._open.values())
 

@@ -18,6 +18,7 @@ from runtime.spark.stage.processor import DIRECTORY, HEAD, PAGES
 from runtime.spark.stage.state import GroupState
 from runtime.state.store import Key, Value
 from runtime.state.task_store import TaskStore
+from runtime.state.values import encode_value
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,6 +55,10 @@ class CheckpointSnapshot:
     ) -> Iterator[tuple[Key, Value]]:
         rows = (row for part in self._parts(store) for row in part.scan(low=low, high=high))
         return rows if limit is None else islice(rows, limit)
+
+    def size(self, store: str) -> tuple[int, int]:
+        sizes = [len(encode_value(k)) + len(encode_value(v)) for k, v in self.scan(store)]
+        return len(sizes), sum(sizes)
 
     def rows_read(self) -> int:
         return sum(s.metrics.physical for state in self._tasks.values() for s in state.task.stores.values())

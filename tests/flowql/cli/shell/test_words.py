@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from compiler.functions.registry import all_aggregates, all_functions
+from flowql.cli.names import Names
 from flowql.cli.shell.complete import suggestions
-from flowql.cli.shell.names import Names
 from flowql.cli.shell.split import blanked, split, without_comments
 from tests.flowql.query.world import plan_of
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from compiler.plan.schema import Schema
-from compiler.plan.topology import Plan, QueryPlan, SourceDef, StoreSpec
+from compiler.plan.topology import Plan, SourceDef, StoreSpec, stores_of
 
-DEAD_LETTERS = "DEAD_LETTERS"
+DEAD_LETTERS, STORES = "DEAD_LETTERS", "FLOWQL_STORES"  # relations every instance has
+_STORES_COLUMNS = ("STORE", "QUERY", "KIND", "ROWS", "BYTES")
 _NO_TOPICS: Mapping[str, int] = {}
 
 
@@ -25,7 +26,7 @@ class Names:
         found = {s.name: columns_of(s.schema) for s in plan.sources}
         for _, store in stores_of(plan):
             found.setdefault(store.name, columns_of(Schema((*store.key.fields, *store.value.fields))))
-        found.setdefault(DEAD_LETTERS, ())
+        found |= {DEAD_LETTERS: (), STORES: _STORES_COLUMNS}
         return Names(found, tuple(q.id for q in plan.queries), tuple(topics))
 
 
@@ -33,15 +34,6 @@ def columns_of(schema: Schema) -> tuple[str, ...]:
     """As questions see them, with the time of a row and the bounds of its window."""
     bounds = ("WINDOWSTART", "WINDOWEND") if schema.window is not None else ()
     return tuple(dict.fromkeys((*schema.names, *bounds, "ROWTIME")))
-
-
-def stores_of(plan: Plan) -> Iterator[tuple[QueryPlan, StoreSpec]]:
-    """Every store, with the query it belongs to."""
-    for query in plan.queries:
-        for sub in query.subtopologies:
-            for op in sub.operators:
-                for store in op.stores:
-                    yield query, store
 
 
 def find(plan: Plan, name: str) -> SourceDef | StoreSpec | None:

@@ -1,0 +1,248 @@
+"""`flowql state`: what queries have remembered, by key. Everything is a question in SQL, of which key conditions reach the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from compiler.diagnostics.suggest import did_you_mean
+from compiler.plan.schema import WINDOW_END, WINDOW_START, Field
+from compiler.plan.topology import Plan, StoreSpec
+from compiler.plan.types import BIGINT, Kind
+from flowql.cli.listening import deployed
+from flowql.cli.names import STORES, Names, find
+from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.query import ResultOption, asking, say_apart
+from flowql.cli.render import note
+from flowql.cli.results import BINARY, destination, write_answer
+from flowql.deploy.settings import Settings, settings_of
+from flowql.errors import CommandError
+from flowql.query.errors import UNKNOWN, QueryError
+
+app = typer.Typer(help="What queries have remembered.", no_args_is_help=True, rich_markup_mode=None)
+Store = Annotated[str, typer.Argument(help="A table or an internal store (flowql state ls).", metavar="STORE")]
+Keys = Annotated[
+    list[str] | None,
+    typer.Argument(help="Values of the key columns, in their order; the first ones are enough.", metavar="[KEY]..."),
+]
+Limit = Annotated[int | None, typer.Option("--limit", min=1, help="At most so many rows.")]
+BAD_KEY = "FQ5107"
+_NUMBERS = (Kind.INT, Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL)
+
+
+@app.command("ls")
+def list_stores(
+    ctx: typer.Context,
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    output: OutputOption = None,
+    var: VarOption = None,
+) -> None:
+    """Stores, whose they are, how many rows they hold and how many bytes.
+
+    A bucket of a join or the sessions of a key are one row here. In SQL:  SELECT * FROM FLOWQL_STORES
+    """
+    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
+    _answer(settings_of(scope.load()), f"SELECT * FROM {STORES} ORDER BY QUERY, STORE", scope.output, None)
+
+
+@app.command("get")
+def get(
+    ctx: typer.Context,
+    store: Store,
+    key: Annotated[list[str], typer.Argument(help="Values of the key columns, in their order.", metavar="KEY...")],
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    output: OutputOption = None,
+    var: VarOption = None,
+) -> None:
+    """The row of a key; of a windowed table its rows in all windows. Exit code 1 when there is none.
+
+    flowql state get SPENT_PER_HOUR ada
+    """
+    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
+    settings = settings_of(scope.load())
+    place = _place(deployed(settings).plan, store)
+    if len(key) != len(place.keys):
+        names = ", ".join(f.name for f in place.keys)
+        raise CommandError(
+            f"the key of {place.name} is {names}",
+            code=BAD_KEY,
+            help=f"flowql state scan {place.name} ...  takes the first of them",
+        )
+    if not _answer(settings, place.select(_equal(place.keys, key)), scope.output, None):
+        raise typer.Exit(1)
+
+
+@app.command("scan")
+def scan(
+    ctx: typer.Context,
+    store: Store,
+    key: Keys = None,
+    low: Annotated[
+        str | None, typer.Option("--from", help="The next key column is at least this.", metavar="VALUE")
+    ] = None,
+    high: Annotated[
+        str | None, typer.Option("--to", help="The next key column is below this.", metavar="VALUE")
+    ] = None,
+    prefix: Annotated[
+        str | None, typer.Option("--prefix", help="The next key column begins so.", metavar="TEXT")
+    ] = None,
+    window_from: Annotated[
+        str | None,
+        typer.Option("--window-from", help="Windows that begin at or after: ms or ISO-8601.", metavar="TIME"),
+    ] = None,
+    window_to: Annotated[
+        str | None, typer.Option("--window-to", help="Windows that begin before.", metavar="TIME")
+    ] = None,
+    limit: Limit = None,
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    output: OutputOption = None,
+    var: VarOption = None,
+) -> None:
+    """Rows by the first key columns, by a range of the next one, or by window.
+
+    flowql state scan SPENT_PER_HOUR --prefix a --window-from 2026-01-01T09:00:00Z --limit 20
+    """
+    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
+    settings = settings_of(scope.load())
+    place = _place(deployed(settings).plan, store)
+    given = key or []
+    if len(given) > len(place.keys):
+        raise CommandError(f"the key of {place.name} has {len(place.keys)} columns", code=BAD_KEY)
+    conditions = _equal(place.keys, given)
+    conditions += _between(place.keys[len(given) :], low, high, prefix, place.name)
+    conditions += _windows(place, window_from, window_to)
+    _answer(settings, place.select(conditions, limit), scope.output, None)
+
+
+@app.command("export")
+def export(
+    ctx: typer.Context,
+    store: Store,
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    output: ResultOption = None,
+    var: VarOption = None,
+) -> None:
+    """All rows, as of one commit, to a file or a pipe.
+
+    flowql state export SPENT_PER_HOUR -o spent.parquet
+    """
+    scope = Scope.of(ctx, project=project, target=target, var=var)
+    form, file = destination(output or [], scope.output)
+    settings = settings_of(scope.load())
+    place = _place(deployed(settings).plan, store)
+    rows = _answer(settings, place.select([]), form, file)
+    if file is not None:
+        note(f"{rows:,} {'row' if rows == 1 else 'rows'} of {place.name} in {file}")
+
+
+def _answer(settings: Settings, sql: str, form: Output, file: Path | None) -> int:
+    if file is None and form in BINARY:
+        form, file = destination([form.value], form)  # not on a terminal
+    with asking(settings, sql) as answer:
+        say_apart(answer)
+        return write_answer(answer, form, file)
+
+
+class _Place:
+    """A table or store: its name and its key columns as questions see them. windowed: rows have a WINDOWSTART."""
+
+    def __init__(self, name: str, keys: Sequence[Field], *, windowed: bool) -> None:
+        self.name, self.keys, self.windowed = name, keys, windowed
+
+    def select(self, conditions: Iterable[str], limit: int | None = None) -> str:
+        where = " AND ".join(conditions)
+        return (
+            f"SELECT * FROM {_quoted(self.name)}"
+            + (f" WHERE {where}" if where else "")
+            + (f" LIMIT {limit}" if limit is not None else "")
+        )
+
+
+def _place(plan: Plan, name: str) -> _Place:
+    if name.casefold() == STORES.casefold():
+        return _Place(STORES, (), windowed=False)
+    found = find(plan, name)
+    if found is None:
+        hint = did_you_mean(name, Names.of(plan).relations) or "flowql state ls"
+        raise QueryError(f"there is no table or store {name}", code=UNKNOWN, help=hint)
+    if isinstance(found, StoreSpec):
+        bounds = (WINDOW_START, WINDOW_END)
+        keys = [f for f in found.key.fields if f.name not in bounds]
+        return _Place(found.name, keys, windowed=len(keys) < len(found.key.fields))
+    if found.kind == "stream":
+        title = f"{found.name} is a stream, which has no state"
+        raise QueryError(
+            title, code=UNKNOWN, help=f"flowql topic consume {found.name}   # or: flowql subscribe {found.name}"
+        )
+    return _Place(found.name, found.schema.key, windowed=found.schema.window is not None)
+
+
+def _equal(keys: Sequence[Field], given: Sequence[str]) -> list[str]:
+    return [f"{_quoted(f.name)} = {_literal(f, text)}" for f, text in zip(keys, given, strict=False)]
+
+
+def _between(keys: Sequence[Field], low: str | None, high: str | None, prefix: str | None, name: str) -> list[str]:
+    """Conditions on the first key column that has no value yet."""
+    if low is None and high is None and prefix is None:
+        return []
+    if not keys:
+        raise CommandError(f"all key columns of {name} are given, and no one is left for a range", code=BAD_KEY)
+    field, column = keys[0], _quoted(keys[0].name)
+    found = [] if low is None else [f"{column} >= {_literal(field, low)}"]
+    found += [] if high is None else [f"{column} < {_literal(field, high)}"]
+    if prefix is not None:
+        if field.type.kind is not Kind.STRING:
+            raise CommandError(f"--prefix is for texts, and {field.name} is {field.type}", code=BAD_KEY)
+        found += [f"{column} >= {_literal(field, prefix)}", f"starts_with({column}, {_literal(field, prefix)})"]
+    return found
+
+
+def _windows(place: _Place, low: str | None, high: str | None) -> list[str]:
+    if low is None and high is None:
+        return []
+    if not place.windowed:
+        raise CommandError(f"{place.name} has no windows", code=BAD_KEY)
+    at = Field(WINDOW_START, BIGINT)
+    found = [] if low is None else [f"{WINDOW_START} >= {_literal(at, _ms(low))}"]
+    return found + ([] if high is None else [f"{WINDOW_START} < {_literal(at, _ms(high))}"])
+
+
+def _ms(text: str) -> str:
+    if text.lstrip("-").isdigit():
+        return text
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        title = f"{text} is not a time"
+        raise CommandError(
+            title, code=BAD_KEY, help="milliseconds since 1970, or ISO-8601 such as 2026-01-01T09:00:00Z"
+        ) from None
+    return str(int((at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp() * 1000))
+
+
+def _literal(field: Field, text: str) -> str:
+    """A value as SQL: of texts and whole numbers, which the store can look up, as they are, of others with their type."""
+    quoted = "'" + text.replace("'", "''") + "'"
+    if field.type.kind is Kind.STRING:
+        return quoted
+    if field.type.kind in _NUMBERS:
+        try:
+            float(text)
+        except ValueError:
+            raise CommandError(f"{field.name} is {field.type}, and {text!r} is no number", code=BAD_KEY) from None
+        return text
+    if field.type.kind is Kind.BOOLEAN and text.lower() in ("true", "false"):
+        return text
+    return f"CAST({quoted} AS {field.type})"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
