@@ -13,7 +13,7 @@ from compiler.diagnostics.suggest import did_you_mean
 from flowql.query.answer import Answer
 from flowql.query.committed import Commit, Take
 from flowql.query.errors import APART, BUSY, INVALID, REFUSED, SEQUENCE, UNKNOWN, QueryError, place_of_word
-from flowql.query.relations import CHUNK_ROWS, Relation, TopicRelation, arrow_schema
+from flowql.query.relations import CHUNK_ROWS, Relation, StoreRelation, arrow_schema
 from flowql.query.statement import Statement, first_line, invalid, parse
 
 SETTLE_S = 5.0  # how long to look for a moment at which log and state are at the same commit
@@ -82,7 +82,7 @@ def _bind(statement: Statement, take: Take) -> tuple[Commit, dict[str, Relation]
         except BaseException:
             commit.snapshot.close()
             raise
-        reads_topics = any(isinstance(r, TopicRelation) for r in relations.values())
+        reads_topics = not all(isinstance(r, StoreRelation) for r in relations.values())
         if not reads_topics or commit.at_rest():
             return commit, relations
         commit.snapshot.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -10,18 +11,21 @@ from typing import Any
 from compiler.plan.diff import QueryChange
 from compiler.plan.topology import Plan
 from flowql.deploy.settings import Settings
-from flowql.query.committed import Commit, Take
+from flowql.query.committed import Commit, Take, queries_behind
 from flowql.query.errors import NOTHING, QueryError
 from flowql.query.spark import SparkCommit
 from flowql.server.engine import Mode
 from flowql.server.process import process_figures
 from runtime.log.embedded.log import EmbeddedLog
+from runtime.spark.engine.alignment import apart
 from runtime.spark.engine.checkpoint_state import reader_at_rest
 from runtime.spark.engine.deployed import Deployed, load
 from runtime.spark.engine.instance import SparkInstance
 from runtime.spark.engine.site import Site
 from runtime.spark.engine.state import SparkSnapshot, pin, sequence_of
 from runtime.spark.engine.status import stopped_status
+
+TOGETHER_S, _LOOK_S = 1.0, 0.02  # how long a question waits for queries to be at one place
 
 
 def open_spark(settings: Settings, mode: Mode) -> SparkEngine:
@@ -65,15 +69,23 @@ class SparkEngine:
         return {"instance": _instance(os.getpid(), self._settings) | process_figures(), **self.instance.status()}
 
     def take(self, relations: Sequence[str]) -> Commit:
-        del (
-            relations
-        )  # queries commit on their own, each batch by itself: no moment has them at one place of their input
         instance = self.instance
         site, plan = instance.site, instance.plan
-        return SparkCommit(plan, instance.snapshot(), site.log, site.application_id, newest=lambda: instance.sequence)
+        queries = queries_behind(plan, relations)
+        _wait_while(lambda: instance.apart(queries) != "")
+        # Looked at once more behind the snapshot: where a batch comes in between, the commit is not at rest, or says so.
+        snapshot = instance.snapshot()
+        reason = instance.apart(queries)
+        return SparkCommit(plan, snapshot, site.log, site.application_id, reason, newest=lambda: instance.sequence)
 
     def stop(self) -> None:
         self.instance.stop()
+
+
+def _wait_while(apart: Callable[[], bool]) -> None:
+    limit = time.monotonic() + TOGETHER_S
+    while apart() and time.monotonic() < limit:
+        time.sleep(_LOOK_S)
 
 
 class SparkAtRest:
@@ -104,11 +116,12 @@ class SparkAtRest:
                 )
             at, plan, sequence = site, deployed.plan, sequence_of(site, deployed)
             with reader_at_rest(at, plan) as read:
-                yield lambda _relations: SparkCommit(
+                yield lambda relations: SparkCommit(
                     plan,
                     SparkSnapshot(pin(at, deployed), sequence, read),
                     at.log,
                     at.application_id,
+                    apart(at, deployed, queries_behind(plan, relations)),
                     newest=lambda: sequence_of(at, deployed),
                 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,6 +13,7 @@ from runtime.clock import Clock, SystemClock
 from runtime.errors import RuntimeFailure
 from runtime.log.embedded.log import EmbeddedLog
 from runtime.spark.choose import is_native
+from runtime.spark.engine.alignment import apart
 from runtime.spark.engine.checkpoint_state import reader
 from runtime.spark.engine.checkpoints import lag
 from runtime.spark.engine.deployed import Deployed, Form, How, load
@@ -146,6 +147,10 @@ class SparkInstance:
         deployed = self._deployed
         sequence = sequence_of(self.site, deployed)
         return SparkSnapshot(pin(self.site, deployed), sequence, reader(self._spark, self.site, deployed.plan))
+
+    def apart(self, queries: Collection[str]) -> str:
+        """Why results of these queries are not at one place of the input they share; empty if they are."""
+        return apart(self.site, self._deployed, queries)
 
     @property
     def sequence(self) -> int:

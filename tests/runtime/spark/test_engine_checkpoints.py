@@ -15,6 +15,7 @@ from flowql.query.spark import SparkCommit
 from runtime.errors import StateError, TopicMissing
 from runtime.log.base import PRODUCE_SCHEMA, TopicPartition
 from runtime.log.embedded.log import EmbeddedLog
+from runtime.spark.engine.alignment import apart
 from runtime.spark.engine.checkpoints import NONE, Progress, check_fits, lag, positions_after, progress_of
 from runtime.spark.engine.deployed import FILE, Deployed, Form, Record, checkpoint_of, load
 from runtime.spark.engine.deployment import check, prepare
@@ -213,6 +214,17 @@ def test_before_its_first_batch_a_stream_keeps_no_rows(site: Site) -> None:
         batch.plan, SparkSnapshot(pin(site, batch), 0, unread), site.log, site.application_id
     ).relations()
     assert (store in left_out, "ALONE" in left_out) == (False, True)
+
+
+def test_queries_that_share_input_say_how_far_each_is(site: Site) -> None:
+    state = deployed(site)
+    ran(site, state, "CSAS_A", "A")
+    both = {"CSAS_A", "CTAS_ALONE"}
+    said = "of s-0 CSAS_A has read up to offset 1, CTAS_ALONE has read up to offset 0"
+    assert apart(site, state, both) == said
+    assert apart(site, state, {"CSAS_A", "CTAS_N"}) == "", "they share no topic"
+    ran(site, state, "CTAS_ALONE", "ALONE")
+    assert apart(site, state, both) == ""
 
 
 def test_a_query_that_was_removed_may_come_back(site: Site) -> None:
