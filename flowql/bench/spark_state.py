@@ -1,8 +1,8 @@
 """Where Spark keeps state and what it costs: `python -m flowql.bench.spark_state`.
 
-Count per key, three ways: `pages` is the exact way of FlowQL (JSON in, JSON out, one Spark state row per page of keys); `per key`
-is a Python transformWithState with a state row per key; `native` is Spark's own aggregation. The last two get decoded columns
-and give counts to nobody, so they do less. Dense batches have many rows per key, sparse ones a single row for every key.
+Count per key, four ways. Two are FlowQL's, records in and records out: `pages` is the exact way (one Spark state row per page of
+keys), `native` is what `streams: native` gives. Two get decoded columns and give counts to nobody, so they do less: `per key` is a
+Python transformWithState with a state row per key, `columns` Spark's own aggregation. Dense batches have many rows per key, sparse ones a single row for every key.
 
 Wall time is that of a micro-batch, trigger included; processor time is that of this process and all it started.
 """
@@ -38,7 +38,8 @@ CREATE STREAM A (K BIGINT KEY, V BIGINT)
   WITH (KAFKA_TOPIC='a', PARTITIONS={PARTITIONS}, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
 CREATE TABLE COUNTS AS SELECT K, COUNT(*) AS N FROM A GROUP BY K;
 """
-WAYS = ("pages", "per key", "native")
+WAYS = ("pages", "native", "per key", "columns")
+RECORDS = ("pages", "native")  # these read packed records
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ def _options() -> argparse.Namespace:
 def _measure(spark: Spark, folder: Path, load: Load, way: str) -> Figure:
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "in").mkdir(parents=True)
-    writer: Callable[[list[int], int], pa.Table] = _packed if way == "pages" else _columns
+    writer: Callable[[list[int], int], pa.Table] = _packed if way in RECORDS else _columns
     result = _RESULTS[way](spark, folder / "in")
     query = (
         result.writeStream.format("noop")
@@ -203,6 +204,16 @@ def _per_key(spark: Spark, folder: Path) -> Frame:
 
 
 def _native(spark: Spark, folder: Path) -> Frame:
+    from runtime.spark.native.query import native_streaming
+    from runtime.spark.shapes import PACKED_DDL
+
+    plan = compile_project([SourceText("bench.sql", SQL)]).plan
+    sources = spark.readStream.schema(PACKED_DDL).parquet(str(folder))
+    partitions = {"a": PARTITIONS, "COUNTS": PARTITIONS}
+    return native_streaming(spark, plan, plan.queries[0], sources, partitions, folder.parent / "letters")
+
+
+def _aggregated(spark: Spark, folder: Path) -> Frame:
     return spark.readStream.schema("k bigint").parquet(str(folder)).groupBy("k").count()
 
 
@@ -210,6 +221,7 @@ _RESULTS: dict[str, Callable[[Spark, Path], Frame]] = {
     "pages": _pages,
     "per key": _per_key,
     "native": _native,
+    "columns": _aggregated,
 }
 
 if __name__ == "__main__":

@@ -35,6 +35,10 @@ SPARK = Record(
             Choice(("exact", "none")),
             "`exact`: lateness is decided row by row as on the runtime. `none`: there are no late rows; more runs natively.",
         ),
+        "streams": Key(
+            Choice(("exact", "native")),
+            "`exact`: streams keep their state as on the runtime, and it can be asked. `native`: as Spark does where results agree.",
+        ),
         "shuffle_partitions": Key(Whole(1, 100_000), "Parts of native shuffles."),
         "files": Key(MapOf(_FILES, "a topic"), "Files that stand for topics."),
     },
@@ -45,7 +49,9 @@ def spark_settings(
     given: Mapping[str, Item], root: Path, knobs: Mapping[str, Any]
 ) -> tuple[SparkSettings, list[Diagnostic]]:
     """The settings that the checked values `given` say. knobs: of the whole target; `threads` and `memory_bytes` count here, too."""
-    values: dict[str, Any] = {k: given[k].value for k in ("master", "late_rows", "shuffle_partitions") if k in given}
+    values: dict[str, Any] = {
+        k: given[k].value for k in ("master", "late_rows", "streams", "shuffle_partitions") if k in given
+    }
     if "master" not in values and "threads" in knobs:
         values["master"] = f"local[{knobs['threads']}]"
     if "memory_bytes" in knobs:

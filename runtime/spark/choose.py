@@ -1,7 +1,7 @@
 """How each node of a query runs on Spark, and why: `choose`, `is_native`, `explain_lines`. No pyspark.
 
-A query runs natively when every node may; else it runs exactly: the runtime's own tasks inside Spark. Over topics records are
-decoded and encoded in Python either way, so there only an aggregation of one stream is worth the way to Java and back (see
+A query runs natively when every node may; else it runs exactly: the runtime's own tasks inside Spark. Streams do so only where the
+target asks for it, for questions cannot read what Spark keeps. Over topics records are decoded and encoded in Python either way, so there only an aggregation of one stream is worth the way to Java and back (see
 `flowql.bench.spark_overhead`), and what may fail stays with the runtime: dead letters are told in the pass that reads the records.
 """
 
@@ -32,7 +32,9 @@ from compiler.plan.schema import Schema
 from compiler.plan.topology import Plan, QueryPlan
 from compiler.plan.types import Kind, SqlType
 from compiler.plan.visit import exprs_of
+from runtime.build.query import upsert_topics
 from runtime.spark.errors import SparkUnsupported
+from runtime.spark.files_typed import typed_sources
 from runtime.spark.native import aggregates
 from runtime.spark.settings import SparkSettings
 
@@ -40,6 +42,7 @@ Mode = Literal["bounded", "streaming"]
 How = Literal["native", "stateless python", "stateful python", "batch only", "unsupported"]
 _STATELESS = (Scan, Project, Filter, Explode, Rekey, Union, Sink)
 _LATE = "late rows are judged row by row; `late_rows: none` in the target promises that there are none"
+_KEPT = "its state is kept as on the runtime and can be asked; `streams: native` in the target leaves it to Spark"
 _WATERMARK = "Spark's watermark is one for all partitions: those read more slowly would lose rows"
 
 
@@ -60,7 +63,7 @@ def choose(plan: Plan, query: QueryPlan, settings: SparkSettings, mode: Mode) ->
     for node, (reason, way_round) in zip(nodes, found, strict=True):
         if reason:
             raise SparkUnsupported(type(node.spec).__name__, reason, way_round, query=query.id)
-    rules = _Rules(settings, mode, nodes, len(query.subtopologies) == 1)
+    rules = _Rules(plan, settings, mode, nodes, len(query.subtopologies) == 1)
     reasons = [rules.against(n) for n in nodes]
     if not any(reasons):
         return [NodeChoice(n, "native", _in_python(n), _differs(n)) for n in nodes]
@@ -142,20 +145,25 @@ def _differs(node: Node) -> str:
 class _Rules:
     """Why a node is not native under these settings; "" when it is."""
 
+    plan: Plan
     settings: SparkSettings
     mode: Mode
     nodes: Sequence[Node]
     placed: bool  # the rows of a group come from one partition, in its order
 
+    def _from_files(self, spec: Scan) -> bool:
+        """A batch reads the files that stand for the topic as they are; a stream reads the topic they are fed into."""
+        return self.mode == "bounded" and spec.source in typed_sources(self.plan, self.settings.files)
+
     def _of_topic(self) -> bool:
         """Some source is a topic."""
-        return any(isinstance(n.spec, Scan) and n.spec.topic not in self.settings.files for n in self.nodes)
+        return any(isinstance(n.spec, Scan) and not self._from_files(n.spec) for n in self.nodes)
 
     def _worth_it(self) -> bool:
-        """Over topics: one stream, aggregated, bounded."""
+        """Over topics: one stream, aggregated."""
         specs = [n.spec for n in self.nodes]
         one = sum(isinstance(s, Scan) for s in specs) == 1 and any(isinstance(s, Aggregate) for s in specs)
-        return one and self.mode == "bounded" and not any(isinstance(s, (Explode, Union)) for s in specs)
+        return one and not any(isinstance(s, (Explode, Union)) for s in specs)
 
     def against(self, node: Node) -> str:
         spec = node.spec
@@ -176,6 +184,8 @@ class _Rules:
                 return self._explode([f.expr for f in functions])
             case Sink() if spec.timestamp is not None:
                 return "the time of a record comes from a column of the result, which may be unfit"
+            case Sink() if self.mode == "streaming" and spec.topic not in upsert_topics(self.plan):
+                return "somebody reads every update of it; Spark gives the last of each batch"
         return self._letters(node)
 
     def _letters(self, node: Node) -> str:
@@ -188,7 +198,7 @@ class _Rules:
     def _scan(self, spec: Scan, schema: Schema) -> str:
         if spec.kind == "table":
             return "a table's rows are the newest of each key, by their place in the topic"
-        if spec.topic not in self.settings.files:
+        if not self._from_files(spec):
             return (
                 "" if self._worth_it() else "records of a topic are decoded by the runtime, and are quickest kept there"
             )
@@ -200,9 +210,13 @@ class _Rules:
         source = node.inputs[0]
         if source.change != "append":
             return "an aggregation over a table undoes what its rows were before"
+        if self.mode == "streaming" and self.settings.streams == "exact":
+            return _KEPT
         if any(not groups(f.type) for f in source.schema.key):
             return "Spark groups 0.0 and -0.0, maps and the like in its own way"
         for call in spec.aggregates:
+            if self.mode == "streaming" and call.function == "SUM" and call.args[0].type.kind is Kind.DECIMAL:
+                return "a sum of DECIMAL that overflows would stop the stream for good"
             # Files have no places; behind a repartition the order of arrival is that of the runtime's merge.
             placed = self.placed and self._of_topic()
             if reason := aggregates.reason_against(call, bounded=self.mode == "bounded", placed=placed):

@@ -1,7 +1,7 @@
 """Files in the place of a topic: Parquet, JSON lines and CSV as rows of a source, bounded and streaming.
 
-Two forms: `typed_files` gives a frame (`native.frames`: the columns by name, then the row time) with one more column, BAD;
-`emitted_files` gives EMITTED rows, which `log_sink` appends to the topic, keyed and partitioned as the runtime does, so that
+Two forms: `typed_files` gives a frame (`native.frames`: the columns by name, then the row time) of Parquet files, without Python;
+`emitted_files` gives of all kinds EMITTED rows, which `log_sink` appends to the topic, keyed and partitioned as the runtime does, so that
 every query of either engine reads them as any topic. In a stream Spark's checkpoint knows which files were read.
 
 Columns are found by their name, else by their name in upper case. JSON and CSV fields have the meaning they have in a JSON
@@ -12,27 +12,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, StructType
 
-from compiler.plan.expr import ROWTIME
 from compiler.plan.topology import SourceDef
 from compiler.plan.types import Kind, SqlType, spark_type
 from runtime.spark.errors import FilesUnfit
-from runtime.spark.files_columns import can_stay, frame_of
+from runtime.spark.files_columns import FileRows, frame_of
 from runtime.spark.files_decode import Decoded, Emitter, csv_lines, decoder_of
-from runtime.spark.native.frames import frame_ddl, from_spark, to_spark
+from runtime.spark.native.frames import from_spark
 from runtime.spark.settings import TopicFiles
 from runtime.spark.shapes import EMITTED_DDL
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-BAD = "__bad"  # null, or why the row could not be read: "code: message"
 _LINE, _TIME = "__line", "__time"
 _CSV_DEFAULTS = {"header": "true"}
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
@@ -50,14 +48,10 @@ _FITTING: Mapping[Kind, tuple[str, ...]] = {
 }
 
 
-def typed_files(
-    spark: SparkSession, source: SourceDef, files: TopicFiles, *, streaming: bool = False, files_per_batch: int = 0
-) -> DataFrame:
-    """The rows of the files as a frame with BAD; a bad row has null columns. FilesUnfit if the files do not fit the source."""
-    rows = _rows(spark, source, files, streaming=streaming, files_per_batch=files_per_batch)
-    if files.format == "parquet" and can_stay(source):
-        return frame_of(source, rows, _TIME, BAD)
-    return rows.mapInArrow(partial(_to_frame, source, files.format), f"{frame_ddl(source.schema)}, `{BAD}` STRING")
+def typed_files(spark: SparkSession, source: SourceDef, files: TopicFiles) -> FileRows:
+    """The rows of files that are `files_typed`, all there are now. FilesUnfit if the files do not fit the source."""
+    timed = source.timestamp is None  # what Spark knows of a file costs something in each of its rows
+    return frame_of(source, _rows(spark, source, files, streaming=False, files_per_batch=0, timed=timed), _TIME)
 
 
 def emitted_files(
@@ -79,9 +73,15 @@ def emitted_files(
 
 
 def _rows(
-    spark: SparkSession, source: SourceDef, files: TopicFiles, *, streaming: bool, files_per_batch: int
+    spark: SparkSession,
+    source: SourceDef,
+    files: TopicFiles,
+    *,
+    streaming: bool,
+    files_per_batch: int,
+    timed: bool = True,
 ) -> DataFrame:
-    """JSON: lines. CSV: texts. Parquet: columns of the source's types. With the file's time."""
+    """JSON: lines. CSV: texts. Parquet: columns of the source's types. timed: with the file's time; of Parquet it may be left out."""
     if unread := [f.name for f in source.schema if f.role not in ("key", "value")]:
         raise _unfit(source, files, f"column {unread[0]} is no part of a row in a file", "read the topic itself")
     options = {**(_CSV_DEFAULTS if files.format == "csv" else {}), **files.options}
@@ -102,7 +102,7 @@ def _rows(
     if files.format == "csv":
         return frame.select(*(F.col(_quoted(column)).alias(declared) for declared, column in names.items()), time)
     columns = [_fitted(source, files, f.name, f.type, names[f.name], found) for f in source.schema]
-    return frame.select(*columns, time)
+    return frame.select(*columns, *([time] if timed else []))
 
 
 def _columns_in(spark: SparkSession, source: SourceDef, files: TopicFiles, options: Mapping[str, str]) -> StructType:
@@ -200,15 +200,3 @@ def _to_emitted(
     emitter = Emitter(source, partitions, query, 0 if context is None else context.partitionId())
     for decoded in _decoded(source, file_format, batches):
         yield emitter.emit(decoded)
-
-
-def _to_frame(source: SourceDef, file_format: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for decoded in _decoded(source, file_format, batches):
-        rows, bad = decoded.rows, len(decoded.letters)
-        arrow = rows.arrow()
-        columns: list[Any] = [to_spark(arrow.column(i), f.type) for i, f in enumerate(source.schema)]
-        columns = [pa.concat_arrays([c, pa.nulls(bad, c.type)]) if bad else c for c in columns]
-        times = pa.array([*rows.rowtime.tolist(), *[None] * bad], pa.int64()) if bad else pa.array(rows.rowtime)
-        texts = [*[None] * len(rows), *(f"{d.code}: {d.message}" for d in decoded.letters)]
-        arrays = [*columns, times, pa.array(texts, pa.string())]
-        yield pa.RecordBatch.from_arrays(arrays, names=[*source.schema.names, ROWTIME, BAD])

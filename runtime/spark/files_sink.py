@@ -1,18 +1,18 @@
 """Results into files: a topic's records as rows of Parquet, JSON lines or CSV, bounded and streaming.
 
-`rows_of_topic` makes the rows, `final_rows` the state of a table from them, `write_files` and `stream_files` write. The columns
+`rows_of_topic` makes the rows, `final_rows` the state of a table from them, `write_files` and `write_epoch_files` write. The columns
 are those of the source and ROWTIME in ms. JSON and CSV are written as `files` reads them (times in ms, bytes in base64).
-A stream only adds: of a table it writes every change, with ROWDELETED. Spark's file sink keeps the list of complete batches in
-`_spark_metadata` of the folder, so a reader that heeds it, as Spark does, sees each batch once.
+A stream only adds: of a table it writes every change, with ROWDELETED, each epoch into a folder of its own, `epoch=N`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
 
@@ -21,16 +21,17 @@ from compiler.plan.schema import Field, Schema
 from compiler.plan.topology import SourceDef
 from compiler.plan.types import BIGINT, BOOLEAN, Kind
 from runtime.batch import DELETE
-from runtime.log.base import RawBatch, TopicPartition
+from runtime.errors import LogError
+from runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
 from runtime.spark.errors import FilesUnfit
 from runtime.spark.files_decode import json_texts, topic_rows
+from runtime.spark.log_append import split
 from runtime.spark.native.frames import frame_ddl, from_spark, to_spark
 from runtime.spark.settings import TopicFiles
-from runtime.spark.shapes import from_ipc
+from runtime.spark.shapes import PACKED, SINK, from_ipc, to_ipc
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
+    from pyspark.sql import DataFrame, SparkSession
 
 TIME, DELETED = "ROWTIME", "ROWDELETED"
 _OFFSET, _DELETED = "__offset", "__deleted"
@@ -56,12 +57,63 @@ def write_files(rows: DataFrame, source: SourceDef, files: TopicFiles) -> None:
     frame.write.format(_spark_format(files)).options(**_options(files)).mode("overwrite").save(files.path)
 
 
-def stream_files(rows: DataFrame, source: SourceDef, files: TopicFiles) -> DataStreamWriter:
-    """The stream writer that adds rows to the folder; the caller adds checkpoint, trigger and name, and starts it."""
+def write_epoch_files(
+    spark: SparkSession, emitted: Sequence[pa.RecordBatch], source: SourceDef, files: TopicFiles, epoch: int
+) -> None:
+    """The records of one epoch of a stream as folder `epoch=N`, which is there as a whole or not at all; again is no harm.
+
+    emitted: EMITTED rows. Epoch 0 takes the place of all that is in the folder; one without records leaves nothing.
+    """
+    folder = f"{files.path.rstrip('/')}/"
+    if epoch == 0:
+        _delete(spark, folder)
+    packed = _packed(emitted, source)
+    if not packed.num_rows:
+        return
     is_table = source.kind == "table"
+    rows = rows_of_topic(spark.createDataFrame(packed), source)
     frame = _shown(rows if is_table else rows.where(~F.col(_DELETED)), source, files, deleted=is_table)
-    writer = frame.writeStream.format(_spark_format(files)).options(**_options(files)).outputMode("append")
-    return writer.option("path", files.path)
+    unready, ready = f"{folder}_epoch={epoch}", f"{folder}epoch={epoch}"  # readers leave out names that begin so
+    frame.write.format(_spark_format(files)).options(**_options(files)).mode("overwrite").save(unready)
+    _delete(spark, ready)
+    _rename(spark, unready, ready)
+
+
+def _packed(emitted: Sequence[pa.RecordBatch], source: SourceDef) -> pa.Table:
+    """The records for the source's topic as PACKED rows; their offsets only tell their order."""
+    rows = []
+    for piece in split(emitted)[0]:
+        if piece.kind == SINK and piece.topic == source.topic:
+            n = piece.records.num_rows
+            offsets = pa.array(np.arange(n, dtype=np.int64))
+            records = pa.RecordBatch.from_arrays([offsets, *piece.records.columns], schema=RECORD_SCHEMA)
+            rows.append(
+                {
+                    "topic": piece.topic,
+                    "partition": piece.partition,
+                    "first_offset": 0,
+                    "next_offset": n,
+                    "ipc": to_ipc(records),
+                }
+            )
+    return pa.Table.from_pylist(rows, PACKED)
+
+
+def _delete(spark: SparkSession, path: str) -> None:
+    file_system, at = _hadoop(spark, path)
+    file_system.delete(at, True)
+
+
+def _rename(spark: SparkSession, path: str, to: str) -> None:
+    file_system, at = _hadoop(spark, path)
+    if not file_system.rename(at, _hadoop(spark, to)[1]):
+        raise LogError(f"{path} could not be renamed to {to}")
+
+
+def _hadoop(spark: SparkSession, path: str) -> tuple[Any, Any]:
+    """The file system of an address, as Spark's own writers find it, and the path in it."""
+    at = spark._jvm.org.apache.hadoop.fs.Path(path)
+    return at.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()), at
 
 
 def _spark_format(files: TopicFiles) -> str:

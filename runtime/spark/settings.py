@@ -28,6 +28,8 @@ class SparkSettings:
     conf: Spark properties; those that decide what results mean are not the user's (`session.FIXED`).
     late_rows: 'exact' keeps the runtime's lateness, row by row; 'none' promises input without late rows, so that more
     of a plan can run natively.
+    streams: 'exact' keeps the state of streams as the runtime does, so that internal stores can be asked; 'native' leaves it to Spark
+    where the meaning agrees.
     shuffle_partitions: of native shuffles; None = the cores of a local master, else Spark's default.
     files: topic -> files that are read or written in its place.
     memory_bytes: of the driver, which with a local master does all the work.
@@ -36,6 +38,7 @@ class SparkSettings:
     master: str = "local[*]"
     conf: Mapping[str, str] = field(default_factory=dict)
     late_rows: Literal["exact", "none"] = "exact"
+    streams: Literal["exact", "native"] = "exact"
     shuffle_partitions: int | None = None
     files: Mapping[str, TopicFiles] = field(default_factory=dict)
     memory_bytes: int = 1024 * MIB

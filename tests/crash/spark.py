@@ -36,7 +36,7 @@ def expected_of(folder: Path, queries: Sequence[str], portions: Sequence[list[li
     """The runtime's results over all portions at once."""
     folder.mkdir()
     prepare(folder)
-    _feed(folder, [part for portion in portions for part in portion])
+    feed(folder, [part for portion in portions for part in portion])
     instance = open_instance(folder / "log", folder / "state", InstanceConfig())
     instance.start()
     instance.deploy(select(compiled(), queries))
@@ -49,7 +49,12 @@ def expected_of(folder: Path, queries: Sequence[str], portions: Sequence[list[li
 
 
 def killed(
-    folder: Path, queries: Sequence[str], portions: Sequence[list[list[Part]]], rng: random.Random, kills: int
+    folder: Path,
+    queries: Sequence[str],
+    portions: Sequence[list[list[Part]]],
+    rng: random.Random,
+    kills: int,
+    streams: str = "exact",
 ) -> Outcome:
     """The same on Spark: a portion, a driver, a kill while the next portion is being processed; at last an undisturbed driver.
 
@@ -57,17 +62,17 @@ def killed(
     """
     folder.mkdir()
     prepare(folder)
-    _feed(folder, portions[0])
+    feed(folder, portions[0])
     for portion in portions[1 : kills + 1]:
-        with _Driver(folder, queries) as driver:
+        with _Driver(folder, queries, streams) as driver:
             before = _epochs(folder)
             driver.wait_for(lambda before=before: _epochs(folder) > before)
-            _feed(folder, portion)
+            feed(folder, portion)
             time.sleep(rng.uniform(0.0, 1.5))
             driver.kill()
-    _feed(folder, [part for portion in portions[kills + 1 :] for part in portion])
+    feed(folder, [part for portion in portions[kills + 1 :] for part in portion])
     (folder / "ended").touch()
-    with _Driver(folder, queries) as driver:
+    with _Driver(folder, queries, streams) as driver:
         driver.wait_for(lambda: driver.process.poll() is not None)
         assert driver.process.returncode == 0, driver.said()
     return outcome_of(folder, queries)
@@ -99,9 +104,9 @@ def portions_of(count: int, seed: int) -> list[list[list[Part]]]:
 class _Driver:
     """A driver process. Its Java goes with it: the pipe it waits on is closed."""
 
-    def __init__(self, folder: Path, queries: Sequence[str]) -> None:
+    def __init__(self, folder: Path, queries: Sequence[str], streams: str) -> None:
         self._said = (folder / "driver.log").open("ab")
-        command = [sys.executable, "-m", "tests.crash.spark_workload", str(folder), ",".join(queries)]
+        command = [sys.executable, "-m", "tests.crash.spark_workload", str(folder), ",".join(queries), streams]
         self.process = subprocess.Popen(command, stdout=self._said, stderr=self._said, start_new_session=True)
         self._folder = folder
 
@@ -138,7 +143,8 @@ def _epochs(folder: Path) -> int:
     return sum(p.next_epoch for p in places if p is not None)
 
 
-def _feed(folder: Path, parts: Sequence[list[Part]]) -> None:
+def feed(folder: Path, parts: Sequence[list[Part]]) -> None:
+    """Append parts, each in a transaction of its own."""
     log = EmbeddedLog(folder / "log")
     for part in parts:
         append(log, part)
@@ -151,6 +157,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 20))
     parser.add_argument("--orders", type=int, default=3000)
     parser.add_argument("--queries", default="", help="names of results, with commas; all kinds by default")
+    parser.add_argument("--streams", choices=["exact", "native"], default="exact", help="how streams keep their state")
     args = parser.parse_args()
     print(f"seed {args.seed}", flush=True)
     queries = [q for q in args.queries.split(",") if q]
@@ -160,7 +167,8 @@ def main() -> int:
         expected = expected_of(Path(name) / "runtime", queries, portions)
         for n in range(args.rounds):
             start = time.monotonic()
-            seen = killed(Path(name) / f"spark {n}", queries, portions, random.Random(f"{args.seed} {n}"), PORTIONS - 1)
+            rng = random.Random(f"{args.seed} {n}")
+            seen = killed(Path(name) / f"spark {n}", queries, portions, rng, PORTIONS - 1, args.streams)
             found = differences(expected, seen)
             failed |= bool(found)
             print(f"round {n}: {PORTIONS - 1} kills, {time.monotonic() - start:.0f} s", flush=True)

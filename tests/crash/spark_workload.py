@@ -1,4 +1,4 @@
-"""The Spark driver that is killed: `python -m tests.crash.spark_workload DIR QUERIES`, streams until DIR/ended exists and all is done.
+"""The Spark driver that is killed: `python -m tests.crash.spark_workload DIR QUERIES exact|native`, streams until DIR/ended exists and all is done.
 
 Says `ready` on stdout when streams run, `done` at the end.
 """
@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from flowql.deploy.stages import select
 from runtime.spark.engine.instance import SparkInstance
@@ -17,8 +19,8 @@ from tests.crash.project import compiled
 SETTINGS = SparkSettings(master="local[2]", shuffle_partitions=2)
 
 
-def main(folder: Path, queries: list[str]) -> None:
-    instance = SparkInstance(folder / "log", folder / "state", SETTINGS, "flowql")
+def main(folder: Path, queries: list[str], streams: Literal["exact", "native"]) -> None:
+    instance = SparkInstance(folder / "log", folder / "state", replace(SETTINGS, streams=streams), "flowql")
     instance.start()
     instance.deploy(select(compiled(), queries))
     print("ready", flush=True)
@@ -31,4 +33,8 @@ def main(folder: Path, queries: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2].split(",") if sys.argv[2] else [])
+    main(
+        Path(sys.argv[1]),
+        sys.argv[2].split(",") if sys.argv[2] else [],
+        "native" if sys.argv[3] == "native" else "exact",
+    )

@@ -44,6 +44,11 @@ class Deployed:
     plan: Plan = field(default_factory=Plan)
     records: Mapping[str, Record] = field(default_factory=dict)
 
+    @property
+    def direct(self) -> frozenset[str]:
+        """The queries that read files themselves where files stand for topics: native batches."""
+        return frozenset(q for q, r in self.records.items() if (r.form, r.how) == ("batch", "native"))
+
     def recorded(self, query: str, record: Record | None) -> Deployed:
         """The same with another record of a query, or none."""
         others = {k: v for k, v in self.records.items() if k != query}

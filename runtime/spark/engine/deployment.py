@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from compiler.plan import codec
@@ -14,10 +14,10 @@ from runtime.build.query import build_inserts, ensure_topics
 from runtime.log.base import Position, TopicPartition
 from runtime.spark.engine.checkpoints import REBUILD, check_fits
 from runtime.spark.engine.deployed import Deployed, Form, How, Record, new_run, save, staging_of
-from runtime.spark.engine.feeders import ensure_fed_topics, is_feeder, with_feeders
+from runtime.spark.engine.feeders import ensure_fed_topics, is_feeder, topic_fed_by, with_feeders
 from runtime.spark.engine.order import downstream, topics_written
 from runtime.spark.engine.site import Site
-from runtime.spark.errors import ResultsOfBatch, SparkFailure
+from runtime.spark.errors import CheckpointOfOtherQuery, ResultsOfBatch, SparkFailure
 from runtime.spark.log_offsets import bounds
 from runtime.spark.log_staging import clear
 from runtime.task import dead_letters
@@ -39,6 +39,13 @@ def check(site: Site, before: Deployed, plan: Plan, form: Form) -> dict[str, Spa
     return found
 
 
+def not_native_any_more(before: Deployed, how: Mapping[str, How]) -> dict[str, SparkFailure]:
+    """Native streams that would have to be exact now, because somebody else reads them or the target says so."""
+    title = "{} keeps its state as Spark does, and cannot from now on (flowql explain says why)"
+    streams = (q for q, r in before.records.items() if (r.form, r.how) == ("stream", "native"))
+    return {q: CheckpointOfOtherQuery(title.format(q), help=REBUILD) for q in streams if how.get(q) == "exact"}
+
+
 def prepare(
     site: Site, before: Deployed, plan: Plan, how: dict[str, How], *, form: Form, rebuild: Collection[str], now_ms: int
 ) -> Deployed:
@@ -49,7 +56,8 @@ def prepare(
     """
     ensure_fed_topics(plan, site.settings.files, site.log)
     ensure_topics(plan, site.log)
-    whole = with_feeders(plan, site.settings.files)
+    direct = {q for q, is_one in how.items() if is_one == "native"} if form == "batch" else set()
+    whole = with_feeders(plan, site.settings.files, direct)
     site.log.create_topic(dead_letters.topic_name(site.application_id), 1)
     fresh = downstream(whole, rebuild) if form == "stream" else {q.id for q in whole.queries}
     written = sorted({t for q in whole.queries if q.id in fresh for t in topics_written(q)})
@@ -63,6 +71,8 @@ def prepare(
         clear(staging_of(site.state_dir), name)
     for name in gone:
         site.forget(name)
+        if topic_fed_by(name) in site.settings.files:
+            site.drop_results(topic_fed_by(name) or "")  # its files are read directly now
     _write_inserts(site, plan, now_ms)
     records = {q.id: _record(q, before, fresh, how.get(q.id, "exact"), form) for q in whole.queries}
     if form == "batch":

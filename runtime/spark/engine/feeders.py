@@ -7,31 +7,36 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 
 from compiler.plan.codec import to_data
 from compiler.plan.logical import Node, Sink
 from compiler.plan.topology import Plan, QueryPlan, SourceDef
 from runtime.log.base import Admin
-from runtime.spark.engine.order import outside_topics, topics_written
-from runtime.spark.errors import SparkUnsupported
+from runtime.spark.engine.order import outside_topics
+from runtime.spark.files_typed import topics_to_feed
 from runtime.spark.settings import TopicFiles
 
 _PREFIX = "FILES_"
 
 
-def with_feeders(plan: Plan, files: Mapping[str, TopicFiles]) -> Plan:
-    """The plan with a query for each topic that is read and has files."""
+def with_feeders(plan: Plan, files: Mapping[str, TopicFiles], direct: Collection[str] = ()) -> Plan:
+    """The plan with a query for each topic that is read and has files. direct: queries that read their files themselves."""
     if not files:
         return plan
-    read = outside_topics(plan)
-    made = [_feeder(s, files[s.topic]) for s in plan.sources if s.topic in files and s.topic in read]
+    fed = outside_topics(plan) & topics_to_feed(plan, files, direct).keys()
+    made = [_feeder(s, files[s.topic]) for s in plan.sources if s.topic in fed]
     return replace(plan, queries=(*{q.id: q for q in made}.values(), *plan.queries))
 
 
 def is_feeder(query: QueryPlan) -> bool:
     return query.id.startswith(_PREFIX) and not query.subtopologies
+
+
+def topic_fed_by(query: str) -> str | None:
+    """The topic of the feeder with this id; None for the id of another query."""
+    return query.removeprefix(_PREFIX) if query.startswith(_PREFIX) else None
 
 
 def ensure_fed_topics(plan: Plan, files: Mapping[str, TopicFiles], admin: Admin) -> None:
@@ -40,17 +45,6 @@ def ensure_fed_topics(plan: Plan, files: Mapping[str, TopicFiles], admin: Admin)
     for source in plan.sources:
         if source.topic in files and source.topic in read and source.topic not in known:
             admin.create_topic(source.topic, source.partitions or 1)
-
-
-def refuse_streams_to_files(plan: Plan, files: Mapping[str, TopicFiles]) -> None:
-    """Results go into files when a batch is through. Raises SparkUnsupported for a stream that would have to."""
-    for query in plan.queries:
-        for topic in topics_written(query):
-            if topic in files and not is_feeder(query):
-                reason = f"the results of a stream are in its topic {topic}, and not in files"
-                raise SparkUnsupported(
-                    "Sink", reason, "run with --bounded, or take the topic out of `files`", query=query.id
-                )
 
 
 def _feeder(source: SourceDef, files: TopicFiles) -> QueryPlan:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,13 +11,14 @@ from compiler.plan.topology import Plan
 from runtime.clock import Clock, SystemClock
 from runtime.errors import RuntimeFailure
 from runtime.log.embedded.log import EmbeddedLog
+from runtime.spark.choose import Mode as ChoiceMode
 from runtime.spark.choose import is_native
 from runtime.spark.engine.alignment import apart
 from runtime.spark.engine.checkpoint_state import reader
 from runtime.spark.engine.checkpoints import lag
 from runtime.spark.engine.deployed import Deployed, Form, How, load
-from runtime.spark.engine.deployment import check, prepare
-from runtime.spark.engine.feeders import refuse_streams_to_files, with_feeders
+from runtime.spark.engine.deployment import check, not_native_any_more, prepare
+from runtime.spark.engine.feeders import with_feeders
 from runtime.spark.engine.launcher import SparkLauncher
 from runtime.spark.engine.order import downstream, outside_topics, topics_read
 from runtime.spark.engine.site import Site
@@ -103,10 +103,10 @@ class SparkInstance:
         """Make `plan` what runs. Queries whose kept state no longer fits are an error, or with `rebuild` computed anew."""
         before = self._deployed
         changes = diff_plans(before.plan, plan)
-        against = check(self.site, before, plan, self.form)
+        how = self._how(plan)
+        against = check(self.site, before, plan, self.form) | not_native_any_more(before, how)
         if not rebuild:
             self._refuse(against)
-        how = self._how(plan)
         with self._thread.between_steps():
             touched = {c.query for c in changes if c.action in ("change", "remove", "priority")}
             touched |= set(before.plan.paused) ^ set(plan.paused)
@@ -206,12 +206,10 @@ class SparkInstance:
         return self._launcher.plan
 
     def _how(self, plan: Plan) -> dict[str, How]:
-        """The way each query runs. Raises SparkUnsupported. Streams over topics are exact (`runtime.spark.choose` says why)."""
-        if self.form == "stream":
-            refuse_streams_to_files(plan, self.site.settings.files)
-        settings = replace(self.site.settings, files={})  # what stands for a topic is in the topic by then
-        native = {q.id: is_native(plan, q, settings, "bounded") for q in plan.queries}  # also for what it refuses
-        return {q: "native" if is_one and self.form == "batch" else "exact" for q, is_one in native.items()}
+        """The way each query runs. Raises SparkUnsupported."""
+        mode: ChoiceMode = "bounded" if self.form == "batch" else "streaming"
+        native = {q.id: is_native(plan, q, self.site.settings, mode) for q in plan.queries}  # also for what it refuses
+        return {q: "native" if is_one else "exact" for q, is_one in native.items()}
 
     def _refuse(self, against: dict[str, Any]) -> None:
         for failure in against.values():
@@ -230,7 +228,7 @@ class SparkInstance:
             return
         before = self._supervisor.queries
         found = {}
-        whole = with_feeders(deployed.plan, self.site.settings.files)
+        whole = with_feeders(deployed.plan, self.site.settings.files, deployed.direct)
         for query in whole.queries:
             running, record = before.get(query.id), deployed.records.get(query.id)
             if running is None or running.stream is None or running.record != record:

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compiler.plan.topology import Plan, QueryPlan
+from compiler.plan.topology import Plan, QueryPlan, SourceDef
+from runtime.log.base import TopicPartition
 from runtime.spark.engine.checkpoints import positions_after
 from runtime.spark.engine.deployed import Record, staging_of
 from runtime.spark.engine.feeders import is_feeder
 from runtime.spark.engine.order import topics_read, topics_written
 from runtime.spark.engine.site import Site
 from runtime.spark.engine.supervisor import Pace
-from runtime.spark.files import emitted_files
-from runtime.spark.files_sink import final_rows, rows_of_topic, write_files
-from runtime.spark.log_append import Target, append_emitted
+from runtime.spark.files import emitted_files, typed_files
+from runtime.spark.files_sink import final_rows, rows_of_topic, write_epoch_files, write_files
+from runtime.spark.files_typed import read_directly
+from runtime.spark.log_append import Target, append, append_emitted, split
+from runtime.spark.log_letters import drop_letters, letters_between
 from runtime.spark.log_offsets import Offsets, partition_offsets
 from runtime.spark.log_sink import SinkOptions, write_epoch
 from runtime.spark.log_source import ReadOptions, read_log, stream_log
-from runtime.spark.native.query import native_bounded
+from runtime.spark.log_staging import staging_of as staged_of
+from runtime.spark.native.query import native_bounded, native_streaming
 from runtime.spark.shapes import EMITTED
 from runtime.spark.stage.exact import exact_bounded, exact_streaming
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from runtime.spark.engine.streams import Stream
@@ -39,13 +47,35 @@ def run_batch(
     if is_feeder(query):
         write_epoch(_fed(spark, site, plan, query, streaming=False), _sink(site, query, record), 0)
         return
-    options = ReadOptions(str(site.log_dir), topics_read(query), starting=span[0], ending=span[1])
-    bounded = native_bounded if record.how == "native" else exact_bounded
-    rows = bounded(spark, plan, query, read_log(spark, options), site.partitions())
-    write_epoch(rows, _sink(site, query, record), 0)
+    native = record.how == "native"
+    direct = read_directly(plan, query, site.settings.files) if native else {}
+    files = {name: typed_files(spark, s, site.settings.files[s.topic]) for name, s in direct.items()}
+    topics = {*topics_read(query)} - {s.topic for s in direct.values()}
+    options = ReadOptions(
+        str(site.log_dir), tuple(sorted(topics)), starting=_of(topics, span[0]), ending=_of(topics, span[1])
+    )
+    records = read_log(spark, options) if topics else None
+    sink = _sink(site, query, record)
+    if native:
+        rows = native_bounded(spark, plan, query, records, site.partitions(), files=files)
+        sink = replace(sink, records_in=_size(span, topics) + sum(f.count() for f in files.values()))
+    else:
+        assert records is not None, f"{query.id} reads nothing"
+        rows = exact_bounded(spark, plan, query, records, site.partitions())
+    write_epoch(rows, sink, 0)
     for topic in topics_written(query):
         if topic in site.settings.files:
             _write_files(spark, site, plan, topic)
+
+
+def _size(span: tuple[Offsets, Offsets], topics: Collection[str]) -> int:
+    """Records between two positions."""
+    starts = partition_offsets(_of(topics, span[0]))
+    return sum(end - starts[tp] for tp, end in partition_offsets(_of(topics, span[1])).items())
+
+
+def _of(topics: Collection[str], positions: Offsets) -> Offsets:
+    return {topic: at for topic, at in positions.items() if topic in topics}
 
 
 def _write_files(spark: SparkSession, site: Site, plan: Plan, topic: str) -> None:
@@ -69,8 +99,15 @@ def start_stream(spark: SparkSession, site: Site, plan: Plan, query: QueryPlan, 
         rows = _fed(spark, site, plan, query, streaming=True)
     else:
         options = ReadOptions(str(site.log_dir), topics_read(query), max_rows_per_batch=ROWS_PER_BATCH_MAX)
-        rows = exact_streaming(spark, plan, query, stream_log(spark, options), site.partitions())
-    commit = _Commit(site, site.target(query.id, record.run))
+        records, partitions = stream_log(spark, options), site.partitions()
+        if record.how == "native":
+            letters = _letters_of(site, query.id)
+            rows = native_streaming(spark, plan, query, records, partitions, letters)
+        else:
+            rows = exact_streaming(spark, plan, query, records, partitions)
+    into = [s for s in plan.sources if s.topic in topics_written(query) and s.topic in site.settings.files]
+    to_files = [] if is_feeder(query) else list({s.topic: s for s in into}.values())
+    commit = _Commit(site, site.target(query.id, record.run), to_files, native=record.how == "native")
     writer = rows.writeStream.foreachBatch(commit).queryName(query.id).outputMode("update")
     writer = writer.option("checkpointLocation", str(site.checkpoint(query.id)))
     if pace == "available now":
@@ -86,13 +123,38 @@ class _Commit:
     (A Python data source cannot be written in output mode update, and starts workers for each commit.)
     """
 
-    def __init__(self, site: Site, target: Target) -> None:
-        self._site, self._target = site, target
+    def __init__(self, site: Site, target: Target, to_files: Sequence[SourceDef], *, native: bool) -> None:
+        self._site, self._target, self._to_files, self._native = site, target, to_files, native
 
     def __call__(self, emitted: DataFrame, epoch: int) -> None:
         batches = emitted.select(*EMITTED.names).toArrow().to_batches()
-        positions = partition_offsets(positions_after(self._site.checkpoint(self._target.query), epoch))
-        append_emitted(self._site.log, self._target, epoch, batches, positions)
+        self._append(batches, epoch)
+        # After the log: what is not there yet after a crash is written when Spark gives the epoch again.
+        for source in self._to_files:
+            write_epoch_files(emitted.sparkSession, batches, source, self._site.settings.files[source.topic], epoch)
+
+    def _append(self, batches: Sequence[pa.RecordBatch], epoch: int) -> None:
+        positions = self._after(epoch)
+        if not self._native:
+            append_emitted(self._site.log, self._target, epoch, batches, positions)
+            return
+        pieces, _ = split(batches)
+        before, folder = self._after(epoch - 1), _letters_of(self._site, self._target.query)
+        letters = list(letters_between(folder, self._target.query, before, positions))
+        append(self._site.log, self._target, epoch, [*pieces, *letters], [self._note(before, positions)], positions)
+        drop_letters(folder, positions)
+
+    def _after(self, epoch: int) -> dict[TopicPartition, int]:
+        return partition_offsets(positions_after(self._site.checkpoint(self._target.query), epoch))
+
+    def _note(self, before: Mapping[TopicPartition, int], after: Mapping[TopicPartition, int]) -> dict[str, int]:
+        """Spark's operators count nothing for us."""
+        starts = {tp: before[tp] if tp in before else self._site.log.begin_offset(tp) for tp in after}
+        return {"records_in": sum(offset - starts[tp] for tp, offset in after.items())}
+
+
+def _letters_of(site: Site, query: str) -> Path:
+    return staged_of(staging_of(site.state_dir), query) / "letters"
 
 
 def _sink(site: Site, query: QueryPlan, record: Record) -> SinkOptions:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import reduce
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from compiler.plan.logical import Scan, Sink, walk_nodes
 from compiler.plan.schema import Schema
 from compiler.plan.topology import Plan, QueryPlan
+from runtime.spark.files_columns import FileRows
 from runtime.spark.native.nodes import Lowering
 from runtime.spark.native.topics import decode, encode, told
 
@@ -56,22 +58,52 @@ def native_bounded(
     sources: DataFrame | None,
     partitions: Mapping[str, int],
     *,
-    frames: Mapping[str, DataFrame] | None = None,
+    files: Mapping[str, FileRows] | None = None,
 ) -> DataFrame:
     """EMITTED rows of a query, as `stage.exact.exact_bounded` gives them: the final rows of a table, all rows of a stream.
 
-    sources: PACKED rows of the topics read; frames: by source name, of those that are files. Dead letters are among the rows.
+    sources: PACKED rows of the topics read; files: by source name, of those that are files. Dead letters are among the rows.
     """
-    tables = dict(frames or {})
-    nodes = list(walk_nodes(query.logical))
-    for node in nodes:
-        if isinstance(node.spec, Scan) and node.spec.source not in tables:
+    tables = {name: f.good for name, f in (files or {}).items()}
+    bad = [f.bad for f in (files or {}).values() if f.bad is not None]
+    native = lower_query(query, tables | _decoded(plan, query, sources, set(tables), None))
+    emitted = _encoded(query, native, partitions)
+    letters = [*([native.letters] if native.letters is not None else []), *bad]
+    return reduce(lambda rows, one: rows.unionAll(told(one, query.id)), letters, emitted)
+
+
+def native_streaming(
+    _spark: SparkSession,
+    plan: Plan,
+    query: QueryPlan,
+    sources: DataFrame,
+    partitions: Mapping[str, int],
+    letters: Path,
+) -> DataFrame:
+    """EMITTED rows of each micro-batch over a stream of PACKED rows: of a table the last of each key that changed.
+
+    To be started in output mode update. letters: the folder where dead letters of decoding wait for the commit (`log_letters`).
+    """
+    native = lower_query(query, _decoded(plan, query, sources, set(), letters))
+    assert native.letters is None, "`choose` leaves what may fail to the runtime"
+    return _encoded(query, native, partitions)
+
+
+def _decoded(
+    plan: Plan, query: QueryPlan, sources: DataFrame | None, known: Collection[str], letters: Path | None
+) -> dict[str, DataFrame]:
+    """Frames of the topics that the query reads, by source name, but of those that are known."""
+    tables: dict[str, DataFrame] = {}
+    for node in walk_nodes(query.logical):
+        if isinstance(node.spec, Scan) and node.spec.source not in {*known, *tables}:
             source = plan.source(node.spec.source)
             assert source is not None, f"the plan has no source {node.spec.source}"
             assert sources is not None, f"no rows are given for {node.spec.topic}"
-            tables[source.name] = decode(sources, source, node.schema, query.id)
-    native = lower_query(query, tables)
-    sink = nodes[-1]
-    assert isinstance(sink.spec, Sink)
-    emitted = encode(native.rows, sink.spec, sink.schema, partitions[sink.spec.topic], query.id)
-    return emitted if native.letters is None else emitted.unionAll(told(native.letters, query.id))
+            tables[source.name] = decode(sources, source, node.schema, query.id, letters=letters)
+    return tables
+
+
+def _encoded(query: QueryPlan, native: NativeQuery, partitions: Mapping[str, int]) -> DataFrame:
+    sink = query.logical.spec
+    assert isinstance(sink, Sink)
+    return encode(native.rows, sink, query.logical.schema, partitions[sink.topic], query.id)

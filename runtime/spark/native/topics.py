@@ -1,7 +1,8 @@
 """Topics to frames and back, by the runtime's own decoder, encoder and partitioner in Spark's Python workers.
 
-A frame of a topic has the place of each row. Records that give no row come as one row per Arrow batch with their dead letters
-as IPC in LETTERS and a time of 0; `encode` finds them again behind whatever the query does.
+A frame of a topic has the place of each row. In a batch, records that give no row come as one row per Arrow batch with their dead
+letters as IPC in LETTERS and a time of 0; `encode` finds them again behind whatever the query does. In a stream Spark would keep such
+rows for ever, as groups of their own: there dead letters go beside the rows, into files that the commit picks up (`log_letters`).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +28,7 @@ from runtime.operators.base import NO_STATE, DeadLetter, RunContext
 from runtime.operators.decode import Decoder
 from runtime.operators.encode import Encoder
 from runtime.output.partitioner import split
+from runtime.spark.log_letters import put_letters
 from runtime.spark.native.frames import LETTERS, OFFSET, PARTITION, frame_ddl, from_spark, to_spark
 from runtime.spark.shapes import DEAD, EMITTED, EMITTED_DDL, SINK, from_ipc, to_ipc
 from runtime.task.dead_letters import LocatedDeadLetter
@@ -35,15 +38,20 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def decode(packed: DataFrame, source: SourceDef, schema: Schema, query: str) -> DataFrame:
+def decode(
+    packed: DataFrame, source: SourceDef, schema: Schema, query: str, *, letters: Path | None = None
+) -> DataFrame:
     """PACKED rows of the source's topic as a frame of `schema` with places and LETTERS (dead letters of `query`).
 
-    Records without a value are left out: what is native groups and joins, and both skip them.
+    Records without a value are left out: what is native groups and joins, and both skip them. letters: a folder for the dead
+    letters instead; there is no column LETTERS then.
     """
     text = json.dumps([to_data(scan_of(source)), to_data(schema), query])
-    ddl = f"{frame_ddl(schema)}, {quoted(PARTITION)} INT, {quoted(OFFSET)} BIGINT, {quoted(LETTERS)} BINARY"
+    ddl = f"{frame_ddl(schema)}, {quoted(PARTITION)} INT, {quoted(OFFSET)} BIGINT"
     mine = packed.where(packed["topic"] == source.topic)
-    return mine.mapInArrow(partial(_decoded, text), ddl)
+    if letters is not None:
+        return mine.mapInArrow(partial(_decoded_beside, text, letters), ddl)
+    return mine.mapInArrow(partial(_decoded, text), f"{ddl}, {quoted(LETTERS)} BINARY")
 
 
 def encode(frame: DataFrame, sink: Sink, schema: Schema, partitions: int, query: str) -> DataFrame:
@@ -62,12 +70,33 @@ def encode(frame: DataFrame, sink: Sink, schema: Schema, partitions: int, query:
 
 def _decoded(text: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     decoder, schema, query = _decoder(text)
+    for raw in _records_in(batches):
+        columns, found = _columns(decoder, schema, raw)
+        letters: list[bytes | None] = [None] * len(columns[0])
+        if found:
+            columns = [pa.concat_arrays([c, pa.nulls(1, c.type)]) for c in columns]
+            columns[-3] = columns[-3].fill_null(0)
+            letters.append(_letters(query, raw, found))
+        names = [*schema.names, ROWTIME, PARTITION, OFFSET, LETTERS]
+        yield pa.RecordBatch.from_arrays([*columns, pa.array(letters, pa.binary())], names=names)
+
+
+def _decoded_beside(text: str, folder: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    decoder, schema, query = _decoder(text)
+    for raw in _records_in(batches):
+        columns, found = _columns(decoder, schema, raw)
+        if found:
+            put_letters(folder, raw, _letters(query, raw, found))
+        yield pa.RecordBatch.from_arrays(columns, names=[*schema.names, ROWTIME, PARTITION, OFFSET])
+
+
+def _records_in(batches: Iterator[pa.RecordBatch]) -> Iterator[RawBatch]:
     for batch in batches:
         for row in batch.select(["topic", "partition", "next_offset", "ipc"]).to_pylist():
             records = from_ipc(row["ipc"])
-            raw = RawBatch(TopicPartition(row["topic"], row["partition"]), records, row["next_offset"], records.nbytes)
             if records.num_rows:
-                yield _frame(decoder, schema, query, raw)
+                tp = TopicPartition(row["topic"], row["partition"])
+                yield RawBatch(tp, records, row["next_offset"], records.nbytes)
 
 
 @lru_cache(maxsize=64)
@@ -77,7 +106,8 @@ def _decoder(text: str) -> tuple[Decoder, Schema, str]:
     return Decoder(from_data(scan), wanted), wanted, query
 
 
-def _frame(decoder: Decoder, schema: Schema, query: str, raw: RawBatch) -> pa.RecordBatch:
+def _columns(decoder: Decoder, schema: Schema, raw: RawBatch) -> tuple[list[Any], list[DeadLetter]]:
+    """The columns of the rows, their times and places; and what is wrong with the others."""
     run = RunContext(NO_STATE)
     rows = decoder.decode(raw, run)
     deleted = rows.op == DELETE
@@ -87,13 +117,7 @@ def _frame(decoder: Decoder, schema: Schema, query: str, raw: RawBatch) -> pa.Re
     offsets = raw.records.column("offset").to_numpy()[rows.seq]
     columns: list[Any] = [to_spark(arrow.column(i), f.type) for i, f in enumerate(schema)]
     columns += [pa.array(rows.rowtime), pa.array(np.full(n, raw.tp.partition, np.int32)), pa.array(offsets, pa.int64())]
-    letters: list[bytes | None] = [None] * n
-    if run.dead_letters:
-        columns = [pa.concat_arrays([c, pa.nulls(1, c.type)]) for c in columns]
-        columns[-3] = pa.array([*rows.rowtime.tolist(), 0], pa.int64())
-        letters.append(_letters(query, raw, run.dead_letters))
-    names = [*schema.names, ROWTIME, PARTITION, OFFSET, LETTERS]
-    return pa.RecordBatch.from_arrays([*columns, pa.array(letters, pa.binary())], names=names)
+    return columns, run.dead_letters
 
 
 def _letters(query: str, raw: RawBatch, found: list[DeadLetter]) -> bytes:

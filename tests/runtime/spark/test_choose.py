@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from compiler.plan.topology import Plan
@@ -30,9 +32,32 @@ def reasons(sql: str, settings: SparkSettings = TYPED, mode: str = "bounded") ->
 
 
 @pytest.mark.parametrize("shape", ["stateless", "rekey", "count"])
-@pytest.mark.parametrize("mode", ["bounded", "streaming"])
-def test_native_over_files(shape: str, mode: str) -> None:
-    assert {c.how for c in chosen(SHAPES[shape], mode=mode)} == {"native"}
+def test_a_batch_over_typed_files_is_native(shape: str) -> None:
+    assert {c.how for c in chosen(SHAPES[shape])} == {"native"}
+
+
+@pytest.mark.parametrize("shape", ["stateless", "rekey"])
+@pytest.mark.parametrize(
+    ("settings", "mode"),
+    [
+        (TYPED, "streaming"),  # read from the topic that the files are fed into
+        (SparkSettings(files={t: TopicFiles("json", f"/data/{t}") for t in "abd"}), "bounded"),
+        (SparkSettings(files={"OUT": TopicFiles("parquet", "/out")}), "bounded"),  # of its results
+    ],
+)
+def test_other_files_are_read_as_the_topic_is(shape: str, settings: SparkSettings, mode: str) -> None:
+    assert {c.how for c in chosen(SHAPES[shape], settings, mode)} == {"stateless python"}
+
+
+def test_a_stream_is_native_where_the_target_asks_for_it() -> None:
+    native = SparkSettings(streams="native")
+    assert {c.how for c in chosen(SHAPES["count"], native, "streaming")} == {"native"}
+    assert {c.how for c in chosen(SHAPES["count"], mode="streaming")} == {"stateful python"}
+    assert "streams: native" in reasons(SHAPES["count"], mode="streaming")
+    decimal = "CREATE TABLE OUT AS SELECT K, SUM(CAST(V AS DECIMAL(9, 2))) AS S FROM A GROUP BY K;"
+    assert "would stop the stream" in reasons(decimal, native, "streaming")
+    read = "CREATE STREAM U (K STRING KEY, N BIGINT) WITH (KAFKA_TOPIC='OUT', VALUE_FORMAT='JSON');"
+    assert "every update" in reasons(SHAPES["count"] + read, native, "streaming")
 
 
 def test_topics_stay_with_the_runtimes_kernels_unless_they_are_aggregated() -> None:
@@ -57,7 +82,7 @@ def test_windows_need_a_promise(shape: str) -> None:
     assert "late_rows" in reasons(SHAPES[shape])
     made = plan(SHAPES[shape])
     assert is_native(made, made.queries[0], PROMISED, "bounded")
-    assert "watermark" in reasons(SHAPES[shape], PROMISED, "streaming")
+    assert "watermark" in reasons(SHAPES[shape], replace(PROMISED, streams="native"), "streaming")
 
 
 @pytest.mark.parametrize(
@@ -97,8 +122,6 @@ def test_having_in_a_stream_removes_rows() -> None:
 
 
 def test_a_function_of_the_user_is_unsupported() -> None:
-    from dataclasses import replace
-
     from compiler.functions.registry import lookup, register, unregister
 
     like = lookup("UCASE")

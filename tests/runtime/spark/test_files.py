@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import re
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -23,15 +24,15 @@ from compiler.plan.schema import Field, Schema
 from compiler.plan.topology import SourceDef
 from runtime.log.base import PRODUCE_SCHEMA, TopicPartition
 from runtime.spark.errors import FilesUnfit
-from runtime.spark.files import BAD, emitted_files, typed_files
-from runtime.spark.files_columns import can_stay
+from runtime.spark.files import emitted_files, typed_files
 from runtime.spark.files_decode import csv_lines
-from runtime.spark.files_sink import final_rows, rows_of_topic, stream_files, write_files
+from runtime.spark.files_sink import final_rows, rows_of_topic, write_epoch_files, write_files
+from runtime.spark.files_typed import can_stay
 from runtime.spark.log_append import Target
 from runtime.spark.log_sink import SinkOptions, stream_epochs, write_epoch
-from runtime.spark.log_source import ReadOptions, read_log, register, stream_log
+from runtime.spark.log_source import ReadOptions, read_log, register
 from runtime.spark.settings import TopicFiles
-from tests.runtime.spark.logs import open_log, values
+from tests.runtime.spark.logs import emitted, open_log, records, values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -107,60 +108,78 @@ def test_all_formats_give_the_same_rows_and_go_into_the_log(session: SparkSessio
     bad = ({"ID": "x", "AT": 1, "N": "many"}, {"ID": "y"})
     lines(tmp_path / "json", *AS_JSON, b"{nonsense", *bad)
     csv(tmp_path / "csv", *AS_JSON, *bad)
-    found: dict[str, Any] = {}
+    typed = typed_files(session, SOURCE, files(tmp_path / "parquet", "parquet"))
+    assert typed.bad is not None
+    assert (typed.count(), typed.bad.collect()) == (3, [])
+    found = {"typed": by_time(typed.good.toArrow())}
     for file_format in ("parquet", "json", "csv"):
-        table = typed_files(session, SOURCE, files(tmp_path / file_format, file_format)).toArrow()
-        assert table.column_names == [*SOURCE.schema.names, ROWTIME, BAD]
-        good = table.filter(table.column(BAD).is_null()).drop_columns([BAD])
-        found[file_format] = sorted(good.to_pylist(), key=lambda r: r["AT"])
-        told = sorted(v[:6] for v in table.column(BAD).drop_null().to_pylist())
-        assert told == {"parquet": [], "json": ["FQ4020", "FQ4020", "FQ4023"], "csv": ["FQ4020", "FQ4023"]}[file_format]
-    assert [tuple(r.values()) for r in found["parquet"]] == [(*row, row[1]) for row in ROWS]
-    assert found["json"] == found["parquet"]
+        to = tmp_path / f"of {file_format}"
+        log = open_log(to, "orders")
+        fed = emitted_files(session, SOURCE, files(tmp_path / file_format, file_format), 2, query="files")
+        write_epoch(fed, SinkOptions(str(to / "log"), to / "staging", Target("files", application_id="app")), 0)
+        rows = rows_of_topic(read_log(session, ReadOptions(str(to / "log"), ("orders",))), SOURCE)
+        found[file_format] = by_time(rows.select(*SOURCE.schema.names, ROWTIME).toArrow())
+        letters = [orjson.loads(v or b"") for v in values(log, "app-dead-letters")[0]]
+        told = {"parquet": [], "json": ["FQ4020", "FQ4020", "FQ4023"], "csv": ["FQ4020", "FQ4023"]}[file_format]
+        assert sorted(x["CODE"] for x in letters) == told
+        assert {x["QUERY"] for x in letters} <= {"files"}
+        assert {len(p) for p in values(log, "orders")} == {2, 1} or [] in values(
+            log, "orders"
+        )  # one key, one partition
+    assert [tuple(r.values()) for r in found["typed"]] == [(*row, row[1]) for row in ROWS]
+    assert found["typed"] == found["parquet"] == found["json"]
     for row in found["parquet"]:  # CSV has no empty values, only NULL
         row["RAW"] = row["RAW"] or None
     assert found["csv"] == found["parquet"]
 
-    log = open_log(tmp_path, "orders")
-    rows = emitted_files(session, SOURCE, files(tmp_path / "json", "json"), 2, query="files")
-    target = Target("files", application_id="app")
-    write_epoch(rows, SinkOptions(str(tmp_path / "log"), tmp_path / "staging", target), 0)
-    stored = sorted((orjson.loads(v) for part in values(log, "orders") for v in part if v), key=lambda v: v["AT"])
-    assert [(v["AT"], v["N"], v["DAY"]) for v in stored] == [(10, 1, 18263), (20, None, None), (30, -3, 0)]
-    assert {len(p) for p in values(log, "orders")} == {2, 1} or [] in values(log, "orders")  # one key, one partition
-    letters = [orjson.loads(v or b"") for v in values(log, "app-dead-letters")[0]]
-    assert sorted(x["CODE"] for x in letters) == ["FQ4020", "FQ4020", "FQ4023"]
-    assert {x["QUERY"] for x in letters} == {"files"}
+
+def by_time(rows: pa.Table) -> list[dict[str, Any]]:
+    return sorted(rows.to_pylist(), key=lambda r: r["AT"])
 
 
 @pytest.mark.spark
-def test_bad_times_in_parquet_are_told_with_and_without_python(session: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["stream", "table"])
+def test_bad_times_and_keys_in_parquet_are_told_with_and_without_python(
+    session: SparkSession, tmp_path: Path, kind: Any
+) -> None:
     tmp_path.joinpath("p").mkdir()
-    rows = pa.table({"AT": pa.array([5, None, -1], pa.int64()), "V": ["a", "b", "c"]})
-    pq.write_table(rows, tmp_path / "p" / "1.parquet")
-    plain = Schema((Field("AT", t.BIGINT), Field("V", t.STRING)))
-    found = []
-    for schema in (plain, Schema((*plain.fields, Field("T", t.array(t.TIMESTAMP))))):
-        if len(schema.fields) == 3:  # times inside containers go through Python
-            made = rows.append_column("T", pa.array([[]] * 3, pa.list_(pa.timestamp("us"))))
-            pq.write_table(made, tmp_path / "p" / "1.parquet")
-        source = SourceDef("S", "stream", "s", schema, Format("NONE"), Format("JSON"), TimestampSpec("AT"))
-        assert can_stay(source) == (len(schema.fields) == 2)
-        given = typed_files(session, source, files(tmp_path / "p", "parquet"))
-        found.append(given.select("AT", "V", ROWTIME, BAD).toArrow().to_pylist())
-    order = [sorted(rows, key=lambda r: str(r[BAD])) for rows in found]
-    assert order[0] == order[1]
-    bad = "FQ4023: timestamp column AT cannot be used: "
-    assert [tuple(r.values()) for r in order[0]] == [
-        (None, None, None, bad + "-1"),
-        (None, None, None, bad + "it is NULL"),
-        (5, "a", 5, None),
-    ]
+    columns = {"K": ["k", "k", None, None], "AT": pa.array([5, None, -1, 7], pa.int64()), "V": ["a", "b", "c", "d"]}
+    pq.write_table(pa.table(columns), tmp_path / "p" / "1.parquet")
+    schema = Schema((Field("K", t.STRING, "key"), Field("AT", t.BIGINT), Field("V", t.STRING)))
+    source = SourceDef("S", kind, "s", schema, Format("KAFKA"), Format("JSON"), TimestampSpec("AT"))
+    assert can_stay(source)
+    found = typed_files(session, source, files(tmp_path / "p", "parquet"))
+    assert found.bad is not None
+    good = sorted((tuple(r) for r in found.good.select("K", "AT", "V", ROWTIME).collect()), key=repr)
+    told = sorted((r["code"], r["message"]) for r in found.bad.collect())
+    log = open_log(tmp_path, "s")
+    fed = emitted_files(session, source, files(tmp_path / "p", "parquet"), 2, query="files")
+    write_epoch(fed, SinkOptions(str(tmp_path / "log"), tmp_path / "staging", Target("files", application_id="app")), 0)
+    through = rows_of_topic(read_log(session, ReadOptions(str(tmp_path / "log"), ("s",))), source)
+    letters = [orjson.loads(v or b"") for v in values(log, "app-dead-letters")[0]]
+    assert good == sorted((tuple(r) for r in through.select("K", "AT", "V", ROWTIME).collect()), key=repr)
+    assert told == sorted((x["CODE"], x["MESSAGE"]) for x in letters)
+    bad = "timestamp column AT cannot be used: "
+    without_key = [("FQ4022", "a record of a table needs a key")] if kind == "table" else []
+    assert told == [*without_key, ("FQ4023", bad + "-1"), ("FQ4023", bad + "it is NULL")]
 
 
 @pytest.mark.spark
-def test_a_stream_of_files_through_the_log_to_files(session: SparkSession, tmp_path: Path) -> None:
-    """Each portion by new queries on the same checkpoints."""
+def test_of_typed_files_spark_reads_what_is_used(session: SparkSession, tmp_path: Path) -> None:
+    """Columns that a query leaves out are not read, and filters reach the files."""
+    parquet(tmp_path / "p")
+    found = typed_files(session, SOURCE, files(tmp_path / "p", "parquet"))
+    plan = found.good.where("N = 7").select("N")._jdf.queryExecution().executedPlan().toString()
+    (scan,) = [line for line in plan.splitlines() if "FileScan" in line]
+    assert re.findall(r"(\w+)#", scan.partition("]")[0]) == ["at", "n"]
+    assert "IsNotNull(at)" in scan
+    assert re.search(r"PushedFilters: .*\bn\b", scan), scan
+    assert "Python" not in plan
+
+
+@pytest.mark.spark
+def test_a_stream_of_files_reads_each_once(session: SparkSession, tmp_path: Path) -> None:
+    """Each portion by a new query on the same checkpoint."""
     log = open_log(tmp_path, "orders")
     o = SinkOptions(str(tmp_path / "log"), tmp_path / "staging", Target("files"))
     for n, row in enumerate(ROWS[:2]):
@@ -168,13 +187,37 @@ def test_a_stream_of_files_through_the_log_to_files(session: SparkSession, tmp_p
         rows = emitted_files(session, SOURCE, files(tmp_path / "in", "parquet"), 2, query="files", streaming=True)
         into = stream_epochs(rows, o).option("checkpointLocation", str(tmp_path / "c1"))
         assert into.trigger(availableNow=True).start().awaitTermination(120)
-        packed = stream_log(session, ReadOptions(str(tmp_path / "log"), ("orders",)))
-        out = stream_files(rows_of_topic(packed, SOURCE), SOURCE, files(tmp_path / "out", "json"))
-        query = out.option("checkpointLocation", str(tmp_path / "c2")).trigger(availableNow=True).start()
-        assert query.awaitTermination(120)
     assert sorted(len(p) for p in values(log, "orders")) in ([1, 1], [0, 2])
-    written = [orjson.loads(x) for f in (tmp_path / "out").glob("*.txt") for x in f.read_bytes().splitlines()]
-    assert sorted((w["ID"], w["AT"], w["ROWTIME"]) for w in written) == [("a", 10, 10), ("b", 20, 20)]
+
+
+@pytest.mark.spark
+def test_epochs_of_a_stream_are_folders(session: SparkSession, tmp_path: Path) -> None:
+    """One that is given again is there once; epoch 0 begins anew; of a table deletions are rows, too."""
+    schema = Schema((Field("K", t.STRING, "key"), Field("V", t.INT)))
+    table = SourceDef("T", "table", "t", schema, Format("KAFKA"), Format("JSON"))
+    to = files(tmp_path / "out", "json")
+
+    def epoch(n: int, *rows: tuple[bytes, bytes | None]) -> None:
+        found = records([v for _, v in rows], [k for k, _ in rows])
+        write_epoch_files(session, [emitted(("sink", "t", 0, 0, 0, found))] if rows else [], table, to, n)
+
+    def written() -> list[tuple[Any, ...]]:
+        folders = sorted(tmp_path.joinpath("out").glob("epoch=*"))
+        found = [
+            (d.name, orjson.loads(x)) for d in folders for f in d.glob("*.txt") for x in f.read_bytes().splitlines()
+        ]
+        return [(name, r["K"], r["V"], r["ROWDELETED"]) for name, r in found]
+
+    tmp_path.joinpath("out").mkdir()
+    (tmp_path / "out" / "left.txt").write_text("of a batch")
+    for n in (0, 1, 1):
+        epoch(n, (b"a", b'{"V":%d}' % n))
+    epoch(2)
+    epoch(3, (b"a", None))
+    assert written() == [("epoch=0", "a", 0, False), ("epoch=1", "a", 1, False), ("epoch=3", "a", None, True)]
+    assert sorted(f.name for f in tmp_path.joinpath("out").iterdir()) == ["epoch=0", "epoch=1", "epoch=3"]
+    epoch(0, (b"b", b'{"V":9}'))
+    assert written() == [("epoch=0", "b", 9, False)]
 
 
 @pytest.mark.spark
@@ -198,7 +241,12 @@ def test_the_final_rows_of_a_table_are_written_and_read_again(
     rows = rows_of_topic(read_log(session, ReadOptions(str(tmp_path / "log"), ("t",))), table)
     to = files(tmp_path / "out", file_format)
     write_files(final_rows(rows, table), table, to)
-    again = typed_files(session, table, to).drop(BAD).toArrow().to_pylist()
+    back = open_log(tmp_path / "again", "t")
+    again_in = SinkOptions(str(tmp_path / "again" / "log"), tmp_path / "staging", Target("files"))
+    write_epoch(emitted_files(session, table, to, 2, query="files"), again_in, 0)
+    read = rows_of_topic(read_log(session, ReadOptions(str(tmp_path / "again" / "log"), ("t",))), table)
+    again = read.select(*table.schema.names, ROWTIME).toArrow().to_pylist()
+    back.close()
     last = (*ROWS[2][:-2], ROWS[2][-2] if file_format != "csv" else None, *ROWS[2][-1:], 30)
     assert [tuple(r.values()) for r in again] == [last]
 
@@ -225,9 +273,10 @@ def test_files_that_do_not_fit_are_refused(session: SparkSession, tmp_path: Path
     header = source(Field("H", t.BYTES, "header", "h"))
     assert "column H is no part of a row" in unfit(lambda: typed_files(session, header, p))
     nothing = files(tmp_path / "none", "csv")
-    assert "at least one file" in unfit(lambda: typed_files(session, SOURCE, nothing, streaming=True))
+    fed = {"query": "files", "streaming": True}
+    assert "at least one file" in unfit(lambda: emitted_files(session, SOURCE, nothing, 2, **fed))
     many = files(tmp_path / "p", "json", multiLine="true")
-    assert "one document per line" in unfit(lambda: typed_files(session, SOURCE, many))
+    assert "one document per line" in unfit(lambda: emitted_files(session, SOURCE, many, 2, query="files"))
     nested = source(Field("A", t.array(t.INT)))
     rows = rows_of_topic(read_log(session, ReadOptions(os.fspath(tmp_path), ("s",))), nested)
     assert "column A is ARRAY<INT>" in unfit(lambda: write_files(rows, nested, files(tmp_path / "o", "csv")))

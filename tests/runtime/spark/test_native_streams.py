@@ -1,0 +1,127 @@
+"""Streams whose state is Spark's own: the results of the runtime, dead letters told once, and what cannot go on from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+
+from compiler.plan.topology import Plan
+from flowql.deploy.stages import select
+from flowql.query.spark import SparkCommit
+from runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
+from runtime.log.embedded.log import EmbeddedLog
+from runtime.spark.engine.instance import SparkInstance
+from runtime.spark.errors import CheckpointOfOtherQuery
+from runtime.spark.log_letters import drop_letters, letters_between, put_letters
+from runtime.spark.settings import SparkSettings
+from runtime.spark.shapes import to_ipc
+from tests.crash.kills import prepare
+from tests.crash.outcome import DEAD_LETTERS, differences, records_of
+from tests.crash.project import append, compiled
+from tests.crash.spark import expected_of, feed, outcome_of, portions_of
+from tests.runtime.spark.conftest import TEST_SETTINGS
+from tests.runtime.spark.logs import records
+from tests.runtime.spark.test_engine_order import plan_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NATIVE = replace(TEST_SETTINGS, streams="native")
+QUERIES = ["ITEMS"]
+Open = Callable[[SparkSettings], SparkInstance]
+
+
+@pytest.fixture
+def opened(spark: SparkSession, tmp_path: Path) -> Iterator[Open]:
+    left: list[SparkInstance] = []
+
+    def make(settings: SparkSettings) -> SparkInstance:
+        folder = tmp_path / "spark"
+        instance = SparkInstance(folder / "log", folder / "state", settings, "flowql", mode="caught up")
+        left.append(instance)
+        instance.start()
+        return instance
+
+    yield make
+    for instance in left:
+        instance.stop()
+
+
+def once(opened: Open, settings: SparkSettings, plan: Plan, *, rebuild: bool = False) -> dict[str, Any]:
+    """The plan until it has caught up; the status of its first query."""
+    instance = opened(settings)
+    try:
+        instance.deploy(plan, rebuild=rebuild)
+        instance.run_until_caught_up()
+        first: dict[str, Any] = instance.status()["queries"][0]
+        commit = SparkCommit(plan, instance.snapshot(), instance.site.log, "flowql")
+        assert any("aggregate" in name for name in commit.relations()) == (first["how"] == "exact")
+        return first
+    finally:
+        instance.stop()
+
+
+@pytest.mark.spark
+def test_portions_give_what_the_runtime_gives(opened: Open, tmp_path: Path) -> None:
+    seed = 11
+    portions = portions_of(300, seed)
+    expected = expected_of(tmp_path / "runtime", QUERIES, portions)
+    letters = expected.appended[DEAD_LETTERS].total()
+    assert letters
+    folder = tmp_path / "spark"
+    folder.mkdir()
+    prepare(folder)
+    plan, read = select(compiled(), QUERIES), 0
+    for portion in portions:
+        feed(folder, portion)
+        read += sum(batch.num_rows for part in portion for tp, batch in part if tp.topic == "orders")
+        status = once(opened, NATIVE, plan)
+        assert {k: status[k] for k in ("how", "form", "records_in", "lag", "errors")} == {
+            "how": "native", "form": "stream", "records_in": read, "lag": 0, "errors": 0,
+        }  # fmt: skip
+    assert not differences(expected, outcome_of(folder, QUERIES)), f"seed {seed}"
+    assert status["dead_letters"] == letters
+    assert not list((folder / "state" / "staged").rglob("*.letters"))
+
+
+@pytest.mark.spark
+def test_whoever_reads_every_update_needs_the_runtimes_way(opened: Open, tmp_path: Path) -> None:
+    sql = """
+    CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, VALUE_FORMAT='JSON');
+    CREATE TABLE N AS SELECT K, COUNT(*) AS N FROM S GROUP BY K;
+    INSERT INTO S (K, V) VALUES ('a', 5);
+    """
+    assert once(opened, NATIVE, plan_of(sql))["how"] == "native"
+    updates = plan_of(sql + "CREATE STREAM U (K STRING KEY, N BIGINT) WITH (KAFKA_TOPIC='N', VALUE_FORMAT='JSON');")
+    with pytest.raises(CheckpointOfOtherQuery, match="CTAS_N keeps its state as Spark does"):
+        once(opened, NATIVE, updates)
+    assert once(opened, NATIVE, updates, rebuild=True)["how"] == "exact"
+    log = EmbeddedLog(tmp_path / "spark" / "log")
+    assert [r["value"] for _, r in records_of(log, "N")] == [b'{"N":1}']
+    append(log, [(TopicPartition("s", 0), records([b'{"V":1}'], [b"a"]))])
+    log.close()
+    assert once(opened, NATIVE, plan_of(sql))["how"] == "exact", "what one way keeps the other cannot read"
+
+
+def test_letters_wait_for_the_epoch_of_their_records(tmp_path: Path) -> None:
+    tp, other = TopicPartition("a=b/c", 1), TopicPartition("d", 0)
+    letters = records([b"letter"])
+
+    def found(of: TopicPartition, first: int, after: int) -> RawBatch:
+        rows = [{"offset": first, "timestamp": 0, "key": None, "value": b"", "headers": None}]
+        return RawBatch(of, pa.RecordBatch.from_pylist(rows, schema=RECORD_SCHEMA), after, 1)
+
+    for place in ((tp, 0, 10), (tp, 10, 20), (tp, 10, 20), (other, 3, 4)):
+        put_letters(tmp_path, found(*place), to_ipc(letters))
+    pieces = list(letters_between(tmp_path, "Q", {tp: 10}, {tp: 20, other: 4}))
+    assert [(p.source, p.seq, p.records.num_rows) for p in pieces] == [(1, 10, 1), (0, 3, 1)]
+    drop_letters(tmp_path, {tp: 20, other: 3})
+    assert [p.name for p in tmp_path.iterdir()] == ["d=0=3=4.letters"]
+    assert list(letters_between(tmp_path, "Q", {}, {tp: 20})) == []
