@@ -3,9 +3,10 @@
     python -m flowql.bench.spark_overhead [--queries q1,q2,q7,qc] [--events 1000000] [--rounds 5]
                                           [--input files|records] [--master local[2]] [--json FILE]
 
-files: typed columns in Parquet, in and out. records: JSON records, as in topics; FlowQL reads them from its log, the job by
-hand from Parquet files of records, and both write records to Parquet. All is a bounded run. The first round of each warms up
-and is not counted; the ratio is of medians. Every result is compared with the oracle.
+files: typed columns in Parquet, in and out, the same columns on both sides. records: JSON records, as in topics; FlowQL reads and
+writes its log, the job by hand Parquet files of records. Both commit what they write. All is a bounded run. The first round of each
+warms up and is not counted; ratios are of medians: of time, and of processor time of the process and its children (Spark's JVM
+and Python workers), which says more on a machine that does other things too. Every result is compared with the oracle.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import json
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,14 +27,17 @@ import pyarrow.parquet as pq
 from compiler.plan.topology import Plan, QueryPlan
 from flowql.bench import nexmark, spark_jobs
 from flowql.bench.engines import Job
-from flowql.bench.measuring import BenchFailed
+from flowql.bench.measuring import BenchFailed, Figure, Stopwatch
 from flowql.bench.nexmark_input import PARTITIONS, rows_of, write_log, write_parquet
-from flowql.bench.oracle import difference
+from flowql.bench.oracle import difference, rows_of_json
+from flowql.bench.results import result
 from runtime.log.base import PRODUCE_SCHEMA
-from runtime.log.embedded.log import EmbeddedLog
 from runtime.spark.choose import is_native
-from runtime.spark.files import BAD, typed_files
-from runtime.spark.log_offsets import bounds
+from runtime.spark.engine.deployed import new_run
+from runtime.spark.files import typed_files
+from runtime.spark.log_append import Target
+from runtime.spark.log_offsets import Offsets, bounds, shared_log
+from runtime.spark.log_sink import SinkOptions, write_epoch
 from runtime.spark.log_source import ReadOptions, read_log, register
 from runtime.spark.native.query import lower_query, native_bounded
 from runtime.spark.session import close_session, open_session
@@ -49,7 +52,7 @@ Run = Callable[[Path], None]  # writes its result to a folder
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """Median seconds of both sides. native: whether FlowQL's query is Spark's own operators."""
+    """Medians of both sides, in seconds. native: whether FlowQL's query is Spark's own operators."""
 
     query: str
     input: str
@@ -58,6 +61,9 @@ class Ratio:
     flowql_s: float
     by_hand_s: float
     ratio: float
+    flowql_cpu_s: float
+    by_hand_cpu_s: float
+    cpu_ratio: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +101,20 @@ def compare(spark: Any, place: Place, query: str, kind: str, rounds: int) -> Rat
         if kind == "files"
         else _over_records(spark, place, plan, query, native=native)
     )
-    taken: dict[str, list[float]] = {name: [] for name in sides}
+    taken: dict[str, list[Figure]] = {name: [] for name in sides}
     for _ in range(rounds + 1):
         for name, run in sides.items():
-            began = time.perf_counter()
+            watch = Stopwatch()
+            watch.start()
             run(place.folder / f"out-{query}-{name}")
-            taken[name].append(time.perf_counter() - began)
+            taken[name].append(watch.stop(query, name, place.events))
     _check(place, query, kind, sides)
-    ours, theirs = (statistics.median(taken[name][1:]) for name in ("flowql", "by hand"))
-    return Ratio(query, kind, place.events, native, round(ours, 3), round(theirs, 3), round(ours / theirs, 2))
+    ours, theirs = (statistics.median(f.seconds for f in taken[name][1:]) for name in ("flowql", "by hand"))
+    cpu, their_cpu = (statistics.median(f.cpu_s for f in taken[name][1:]) for name in ("flowql", "by hand"))
+    times = (round(ours, 3), round(theirs, 3), round(ours / theirs, 2))
+    return Ratio(
+        query, kind, place.events, native, *times, round(cpu, 2), round(their_cpu, 2), round(cpu / their_cpu, 2)
+    )
 
 
 def _over_files(spark: Any, place: Place, plan: Plan, query: str) -> Mapping[str, Run]:
@@ -112,8 +123,9 @@ def _over_files(spark: Any, place: Place, plan: Plan, query: str) -> Mapping[str
 
     def flowql(out: Path) -> None:
         rows = typed_files(spark, source, TopicFiles("parquet", str(place.bids)))
-        found = lower_query(plan.queries[0], {source.name: rows.where(f"{BAD} IS NULL").drop(BAD)})
-        found.rows.write.mode("overwrite").parquet(str(out))
+        found = lower_query(plan.queries[0], {source.name: rows.good})
+        values = [f.name for f in found.schema if f.role == "value"]
+        found.rows.select(*values).write.mode("overwrite").parquet(str(out))
 
     def by_hand(out: Path) -> None:
         spark_jobs.over_columns(query, spark.read.parquet(str(place.bids))).write.mode("overwrite").parquet(str(out))
@@ -123,16 +135,20 @@ def _over_files(spark: Any, place: Place, plan: Plan, query: str) -> Mapping[str
 
 def _over_records(spark: Any, place: Place, plan: Plan, query: str, *, native: bool) -> Mapping[str, Run]:
     compiled: QueryPlan = plan.queries[0]
-    log = EmbeddedLog(place.folder / "log")
+    log = shared_log(place.folder / "log")
     starts, ends = bounds(log, ["bid"])
-    log.close()
     bounded = native_bounded if native else exact_bounded
+    log.create_topic(query, PARTITIONS)
+    ended: Offsets = {}
 
-    def flowql(out: Path) -> None:
+    def flowql(_out: Path) -> None:
+        """As a bounded run does it: each time in the place of the results before."""
         options = ReadOptions(str(place.folder / "log"), ("bid",), starting=starts, ending=ends)
         partitions = {"bid": PARTITIONS, query: PARTITIONS}
         rows = bounded(spark, plan, compiled, read_log(spark, options), partitions)
-        rows.write.mode("overwrite").parquet(str(out))
+        sink = SinkOptions(options.path, place.folder / "staging", Target(query, new_run()), dict(ended))
+        write_epoch(rows, sink, 0)
+        ended.update(_bounds_after(place, query))
 
     def by_hand(out: Path) -> None:
         found = spark_jobs.over_records(query, spark.read.parquet(str(place.records)))
@@ -141,34 +157,28 @@ def _over_records(spark: Any, place: Place, plan: Plan, query: str, *, native: b
     return {"flowql": flowql, "by hand": by_hand}
 
 
+def _bounds_after(place: Place, query: str) -> Offsets:
+    return bounds(shared_log(place.folder / "log"), [query])[1]
+
+
 def _check(place: Place, query: str, kind: str, sides: Mapping[str, Run]) -> None:
     for name in sides:
         out = place.folder / f"out-{query}-{name}"
         if kind == "files":
             message = difference(query, {"bid": rows_of("bid", place.events)}, pq.read_table(out))
         else:
-            message = _difference_of_records(place, query, pq.read_table(out))
+            found = pq.read_table(out) if out.exists() else None
+            message = _difference_of_records(place, query, found)
         if message:
             raise BenchFailed(f"{name}: {message}")
 
 
-def _difference_of_records(place: Place, query: str, records: pa.Table) -> str:
-    from flowql.bench.oracle import rows_of_json
-    from runtime.spark.shapes import from_ipc
-
-    if "ipc" in records.column_names:
-        sunk = records.filter(pa.compute.equal(records["kind"], "sink"))
-        values: list[pa.Array] = [
-            b.column("value") for data in sunk["ipc"].to_pylist() for b in _batches(from_ipc(data))
-        ]
-    else:
-        values = [chunk for chunk in records["value"].chunks]
-    given = pa.Table.from_batches(list(rows_of_json(query, values)))
+def _difference_of_records(place: Place, query: str, records: pa.Table | None) -> str:
+    """records: those of the job by hand; None for what is in the log."""
+    if records is None:
+        return difference(query, {"bid": rows_of("bid", place.events)}, result(shared_log(place.folder / "log"), query))
+    given = pa.Table.from_batches(list(rows_of_json(query, records["value"].chunks)))
     return difference(query, {"bid": rows_of("bid", place.events)}, given)
-
-
-def _batches(found: Any) -> list[pa.RecordBatch]:
-    return found.to_batches() if isinstance(found, pa.Table) else [found]
 
 
 def main(words: Sequence[str]) -> int:
@@ -200,7 +210,9 @@ def main(words: Sequence[str]) -> int:
 
 def _line(r: Ratio) -> str:
     way = "native" if r.native else "exact"
-    return f"{r.query}  {r.input}  {way}: flowql {r.flowql_s:.2f} s, by hand {r.by_hand_s:.2f} s, ratio {r.ratio:.2f}"
+    times = f"flowql {r.flowql_s:.2f} s, by hand {r.by_hand_s:.2f} s, ratio {r.ratio:.2f}"
+    cpu = f"processor {r.flowql_cpu_s:.2f} s and {r.by_hand_cpu_s:.2f} s, ratio {r.cpu_ratio:.2f}"
+    return f"{r.query}  {r.input}  {way}: {times}; {cpu}"
 
 
 if __name__ == "__main__":
