@@ -125,7 +125,7 @@ class Instance:
             hand_over=lambda task: self.polling.command(partial(self._adopt, task)),
             on_error=self._restore_failed,
         )
-        self.cleaner = Cleaner(self.state, lambda: None)
+        self.cleaner = Cleaner(self.state, lambda: None, upkeep=log.maintain)
         self.figures = Figures(self.metrics, self.manager, lambda: self.queries, clock)
         self.sizes = StoreSizes(physical, self.state.committed_stores, clock)
         self._alignment = Alignment(

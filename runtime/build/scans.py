@@ -24,7 +24,7 @@ from runtime.task.input_buffer import Staged
 DECODED_MAX = 64  # batches kept for readers that lag behind within the same head
 
 ScanKey = tuple[Scan, str]
-BatchKey = tuple[int, int, int]
+BatchKey = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,8 @@ class SharedScan:
 
 
 def _key(raw: RawBatch) -> BatchKey:
-    return raw.tp.partition, raw.first_offset, raw.records.num_rows
+    """Of two reads with the same ends and as many rows the rows are the same, also when compaction came in between."""
+    return raw.tp.partition, raw.first_offset, raw.last_offset, raw.records.num_rows
 
 
 class Scans:

@@ -65,6 +65,10 @@ class RawBatch:
     def first_offset(self) -> int:
         return int(self.records.column(0)[0].as_py())
 
+    @property
+    def last_offset(self) -> int:
+        return int(self.records.column(0)[-1].as_py())
+
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
@@ -127,6 +131,10 @@ class Admin(Protocol):
 
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> TopicInfo:
         """Create a topic, or return it as it is when it exists with the same partition count; else LogError."""
+        ...
+
+    def alter_topic(self, name: str, changes: Mapping[str, str | None]) -> TopicInfo:
+        """Change options of the config; None takes one back. TopicMissing; LogError if a value makes no sense."""
         ...
 
     def delete_topic(self, name: str) -> None: ...
@@ -307,6 +315,13 @@ class Log(Protocol):
 
     def trim_redo(self, transactional_id: str, sequence: int) -> None:
         """State up to `sequence` is durable elsewhere: redo payloads up to it may go."""
+        ...
+
+    def maintain(self, now_ms: int) -> None:
+        """Do what topics' configs say about retention and compaction, as of `now_ms`, where no broker does it.
+
+        Takes its time and holds nobody up: for a thread of its own. LogFull if there is no space to compact.
+        """
         ...
 
     def hold(self, transactional_id: str) -> None:

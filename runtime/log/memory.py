@@ -26,6 +26,7 @@ from runtime.log.base import (
     TopicPartition,
 )
 from runtime.log.clients import LogConsumer, LogProducer, LogReader, check_topic_name
+from runtime.log.policy import TopicPolicy, altered
 from runtime.log.transaction import Transaction, check_start
 
 
@@ -103,6 +104,9 @@ class MemoryLog:
             state.redo_lost = max([state.redo_lost, *(s for s, _ in state.redo if s <= sequence)])
             state.redo = [r for r in state.redo if r[0] > sequence]
 
+    def maintain(self, now_ms: int) -> None:
+        """What is in memory goes with the process."""
+
     def hold(self, transactional_id: str) -> None:
         with self._lock:
             if self._held_by is not None:
@@ -117,6 +121,7 @@ class MemoryLog:
 
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> TopicInfo:
         check_topic_name(name)
+        TopicPolicy.of(config or {})
         with self._lock:
             known = self._topics.get(name)
             if known is None:
@@ -127,6 +132,14 @@ class MemoryLog:
             elif known.partitions != partitions:
                 raise LogError(f"topic {name} exists with {known.partitions} partitions, not {partitions}")
             return known
+
+    def alter_topic(self, name: str, changes: Mapping[str, str | None]) -> TopicInfo:
+        with self._lock:
+            known = self._topics.get(name)
+            if known is None:
+                raise TopicMissing(f"there is no topic {name}")
+            self._topics[name] = TopicInfo(name, known.partitions, altered(known.config, changes))
+            return self._topics[name]
 
     def delete_topic(self, name: str) -> None:
         with self._lock:

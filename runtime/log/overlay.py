@@ -65,6 +65,9 @@ class OverlayLog:
     def trim_redo(self, transactional_id: str, sequence: int) -> None:
         """There is none."""
 
+    def maintain(self, now_ms: int) -> None:
+        """The log below is somebody else's."""
+
     def hold(self, transactional_id: str) -> None:
         """Nobody else has this object."""
 
@@ -81,6 +84,9 @@ class OverlayLog:
         if known.partitions != partitions:
             raise LogError(f"topic {name} exists with {known.partitions} partitions, not {partitions}")
         return known
+
+    def alter_topic(self, name: str, changes: Mapping[str, str | None]) -> TopicInfo:
+        return self.own.alter_topic(name, changes)
 
     def delete_topic(self, name: str) -> None:
         self.own.delete_topic(name)

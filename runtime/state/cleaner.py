@@ -1,11 +1,13 @@
-"""The cleanup step: stores that no plan uses, old checkpoints, the space of expired segments."""
+"""The cleanup step: stores that no plan uses, old checkpoints, the space of expired segments, and the log's upkeep."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+from runtime.errors import LogError
 from runtime.state.manager import StateManager
 
 INTERVAL_MS = 60_000
@@ -17,7 +19,7 @@ class Cleaner:
     """Runs in a thread of its own; a compaction may take seconds.
 
     live_stores: names that the current plan uses, or None while it is unknown (then nothing is dropped). A store must be
-    without use in two runs in a row: a deploy closes tasks before it opens their successors.
+    without use in two runs in a row: a deploy closes tasks before it opens their successors. upkeep: of the log, given the time.
     """
 
     def __init__(
@@ -25,11 +27,12 @@ class Cleaner:
         state: StateManager,
         live_stores: Callable[[], set[str] | None],
         *,
+        upkeep: Callable[[int], None] = lambda now_ms: None,
         checkpoints: Path | None = None,
         ranges_min: int = RANGES_MIN,
     ) -> None:
         self._state, self._live_stores, self._checkpoints = state, live_stores, checkpoints
-        self._ranges_min = ranges_min
+        self._upkeep, self._ranges_min = upkeep, ranges_min
         self._suspects: set[str] = set()
         self._next_ms = 0
 
@@ -40,6 +43,8 @@ class Cleaner:
         self._drop_obsolete()
         self._remove_checkpoints()
         self._state.compact(ranges_min=self._ranges_min)
+        with suppress(LogError):  # no space, say: the log is as it was, and the next round tries again
+            self._upkeep(now_ms)
         return INTERVAL_MS
 
     def _drop_obsolete(self) -> None:

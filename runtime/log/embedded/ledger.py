@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from runtime.errors import LogCorrupt, LogError, LogFull
 from runtime.log.embedded.journal import Journal
 from runtime.log.embedded.records import Record
 from runtime.log.embedded.segment import SegmentFiles, is_full
-from runtime.log.embedded.state import LogState
+from runtime.log.embedded.state import LogState, Partition
 from runtime.log.embedded.writer import redo_path
 from runtime.log.files import Files
 
@@ -87,6 +87,14 @@ class Ledger:
             raise
         finally:
             self._committing = False
+
+    @contextlib.contextmanager
+    def removing(self, partitions: Sequence[Partition]) -> Iterator[None]:
+        """Within, a record makes segments of the partitions superfluous: their files go after it, never before."""
+        before = {s.path for p in partitions for s in p.segments}
+        yield
+        for path in sorted(before - {s.path for p in partitions for s in p.segments}):
+            self.segments.remove(path)
 
     def close(self) -> None:
         with self._append, self.lock:

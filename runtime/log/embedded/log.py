@@ -18,10 +18,20 @@ from runtime.errors import Fenced, InstanceRunning, LogCorrupt, LogError, Offset
 from runtime.log.base import EARLIEST, Admin, Consumer, Position, Producer, Reader, TopicInfo, TopicPartition
 from runtime.log.clients import LogConsumer, LogProducer, LogReader, check_topic_name
 from runtime.log.embedded.ledger import Ledger
-from runtime.log.embedded.records import AdvanceStart, Commit, CreateTopic, DeleteTopic, InitProducer, TrimRedo
-from runtime.log.embedded.state import Partition, Topic, topic_directory
+from runtime.log.embedded.records import (
+    AdvanceStart,
+    Commit,
+    CreateTopic,
+    DeleteTopic,
+    InitProducer,
+    SetConfig,
+    TrimRedo,
+)
+from runtime.log.embedded.state import Partition, Stored, Topic, topic_directory
+from runtime.log.embedded.upkeep import Upkeep
 from runtime.log.embedded.writer import Writer, read_redo, redo_path
 from runtime.log.files import DiskFiles, Files, Lock
+from runtime.log.policy import TopicPolicy, altered
 from runtime.log.transaction import Transaction, check_start
 
 
@@ -102,10 +112,14 @@ class EmbeddedLog:
             self._instance.release()
             self._instance = None
 
+    def maintain(self, now_ms: int) -> None:
+        Upkeep(self._files, self._directory, self._ledger).run(now_ms)
+
     # Admin
 
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> TopicInfo:
         check_topic_name(name)
+        TopicPolicy.of(config or {})
         if partitions < 1:
             raise LogError(f"topic {name}: {partitions} partitions")
         if name not in self.topics():
@@ -120,6 +134,14 @@ class EmbeddedLog:
         if info.partitions != partitions:
             raise LogError(f"topic {name} exists with {info.partitions} partitions, not {partitions}")
         return info
+
+    def alter_topic(self, name: str, changes: Mapping[str, str | None]) -> TopicInfo:
+        with self._ledger.appending():
+            topic = self._topic(name)
+            config = altered(topic.info.config, changes)
+            if config != topic.info.config:
+                self._ledger.write(SetConfig(topic.id, config))
+            return topic.info
 
     def delete_topic(self, name: str) -> None:
         with self._ledger.appending():
@@ -175,7 +197,7 @@ class EmbeddedLog:
         with self._ledger.appending():
             partition = self._partition(tp)
             check_start(tp, offset, partition.end_offset)
-            with self._removing([partition]):
+            with self._ledger.removing([partition]):
                 self._ledger.write(AdvanceStart(self._state.topics[tp.topic].id, tp.partition, offset))
 
     # What readers use
@@ -189,6 +211,26 @@ class EmbeddedLog:
             return partition.start_offset, partition.end_offset
 
     def stored(self, tp: TopicPartition, offset: int) -> pa.RecordBatch | None:
+        missing = ""
+        while (stored := self._locate(tp, offset)) is not None:
+            try:
+                batch = self._segments.read(stored)
+            except FileNotFoundError as e:
+                if stored.path == missing:
+                    raise LogCorrupt(f"{stored.path} is missing") from e
+                missing = stored.path  # gone, or written again by compaction: what the commit log says now decides
+                self.refresh()
+                begin, _ = self.bounds(tp)
+                if offset < begin:
+                    raise OffsetOutOfRange(f"{tp}: records {offset} to {begin - 1} are gone") from e
+                continue
+            if batch.column(0)[-1].as_py() >= offset:
+                return batch
+            offset = stored.end_offset  # compaction left a gap there
+        return None
+
+    def _locate(self, tp: TopicPartition, offset: int) -> Stored | None:
+        """Where the batch lies that holds an offset unless there is a gap; None at the end."""
         with self._lock:
             self._ledger.check_usable()
             partition = self._partition(tp)
@@ -196,16 +238,11 @@ class EmbeddedLog:
                 return None
             segment = partition.segment_of(offset)
             if not segment.covers(offset):
-                self._segments.load_index(segment)
-            stored = segment.locate(offset)
-        try:
-            return self._segments.read(stored)
-        except FileNotFoundError as e:
-            self.refresh()
-            begin, _ = self.bounds(tp)
-            if offset < begin:
-                raise OffsetOutOfRange(f"{tp}: records {offset} to {begin - 1} are gone") from e
-            raise LogCorrupt(f"{stored.path} is missing") from e
+                try:
+                    self._segments.load_index(segment)
+                except FileNotFoundError:  # reading it will say so
+                    return Stored(segment.path, 0, 0, 0, 0)
+            return segment.locate(offset)
 
     # What producers use
 
@@ -233,7 +270,7 @@ class EmbeddedLog:
             for tp, offset in transaction.starts.items():
                 check_start(tp, offset, self._partition(tp).end_offset)
             writer = Writer(self._files, self._segments, self._directory, self._state)
-            with self._removing([self._partition(tp) for tp in transaction.starts]):
+            with self._ledger.removing([self._partition(tp) for tp in transaction.starts]):
                 try:
                     record = writer.write(transactional_id, epoch, transaction, batches)
                     self._commit(writer, record)
@@ -242,14 +279,6 @@ class EmbeddedLog:
                         writer.undo()
                     raise
             return record.sequence
-
-    @contextlib.contextmanager
-    def _removing(self, partitions: Sequence[Partition]) -> Iterator[None]:
-        """Within, a record makes segments of the partitions superfluous: their files go after it, never before."""
-        before = {s.path for p in partitions for s in p.segments}
-        yield
-        for path in sorted(before - {s.path for p in partitions for s in p.segments}):
-            self._segments.remove(path)
 
     def _commit(self, writer: Writer, record: Commit) -> None:
         writer.make_durable()

@@ -84,6 +84,22 @@ class AdvanceStart(msgspec.Struct, frozen=True, array_like=True, tag="advance_st
     offset: int
 
 
+class SetConfig(msgspec.Struct, frozen=True, array_like=True, tag="set_config"):
+    """The whole config of a topic from now on."""
+
+    topic_id: int
+    config: dict[str, str]
+
+
+class Replace(msgspec.Struct, frozen=True, array_like=True, tag="replace"):
+    """The first `count` segments of a partition are now these (compaction)."""
+
+    topic_id: int
+    partition: int
+    count: int
+    segments: list[SegmentImage]
+
+
 class InitProducer(msgspec.Struct, frozen=True, array_like=True, tag="init_producer"):
     """A new producer of that id; producers of an older epoch are fenced."""
 
@@ -99,13 +115,24 @@ class TrimRedo(msgspec.Struct, frozen=True, array_like=True, tag="trim_redo"):
 
 
 class SegmentImage(msgspec.Struct, frozen=True, array_like=True):
-    """A segment in a snapshot. index_bytes: how much of its index file belongs to it."""
+    """A segment in a snapshot. index_bytes: how much of its index file belongs to it.
+
+    life: rises when compaction writes it again, part of its file's name. cleaned_ms: when the youngest of its records were first
+    compacted; 0: never. tombstones: how many it has, counted when it was compacted.
+    """
 
     base: int
     length: int
     end_offset: int
     max_timestamp: int
     index_bytes: int
+    life: int = 0
+    cleaned_ms: int = 0
+    tombstones: int = 0
+
+    def until(self, end_offset: int) -> SegmentImage:
+        """The same segment, with a gap behind its last record."""
+        return msgspec.structs.replace(self, end_offset=end_offset)
 
 
 class PartitionImage(msgspec.Struct, frozen=True, array_like=True):
@@ -146,7 +173,7 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag="snapshot"):
     redo_end: int
 
 
-Record = Commit | CreateTopic | DeleteTopic | AdvanceStart | InitProducer | TrimRedo | Snapshot
+Record = Commit | CreateTopic | DeleteTopic | AdvanceStart | SetConfig | Replace | InitProducer | TrimRedo | Snapshot
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Record)

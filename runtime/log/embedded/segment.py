@@ -13,7 +13,7 @@ import threading
 import zlib
 from array import array
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +39,11 @@ def encode(base_offset: int, records: pa.RecordBatch) -> pa.Buffer:
     offsets = pa.array(np.arange(base_offset, base_offset + records.num_rows, dtype=np.int64))
     columns = [_tight(c) for c in records.columns]
     return pa.RecordBatch.from_arrays([offsets, *columns], schema=RECORD_SCHEMA).serialize()
+
+
+def encode_kept(records: pa.RecordBatch) -> pa.Buffer:
+    """Records (RECORD_SCHEMA) as one record-batch message, at the offsets they have."""
+    return pa.RecordBatch.from_arrays([_tight(c) for c in records.columns], schema=RECORD_SCHEMA).serialize()
 
 
 def _tight(column: pa.Array) -> pa.Array:
@@ -78,6 +83,18 @@ class SegmentFiles:
             )
         return batch
 
+    def batches(self, segment: Segment) -> Iterator[pa.RecordBatch]:
+        """All of a segment, in order, as views of the mapped file. FileNotFoundError if it is gone."""
+        file = self._files.open(segment.path)
+        try:
+            mapped = file.map(0, segment.length)
+        finally:
+            file.close()
+        try:
+            yield from pa.ipc.open_stream(pa.BufferReader(mapped.slice(0, segment.length)))
+        except (pa.ArrowInvalid, OSError) as e:
+            raise LogCorrupt(f"{segment.path} cannot be read: {e}") from e
+
     def load_index(self, segment: Segment) -> None:
         """Bring the places of all batches of a segment into memory: from its index file, where that is not whole (it
         is written without fsync) from the segment itself.
@@ -87,6 +104,7 @@ class SegmentFiles:
         if segment.starts or segment.length > HEADER.size:
             self._scan(segment, bases, starts, limit)
         segment.bases, segment.starts = bases + segment.bases, starts + segment.starts
+        segment.is_loaded = True
 
     def write_index(self, segment: Segment) -> None:
         """Add to the index file what it lacks; the next snapshot says how long it is."""

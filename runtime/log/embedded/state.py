@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from runtime.errors import LogCorrupt
 from runtime.log.base import Position, TopicInfo, TopicPartition
@@ -23,11 +23,14 @@ from runtime.log.embedded.records import (
     ProducerImage,
     Record,
     Redo,
+    Replace,
     SegmentImage,
+    SetConfig,
     Snapshot,
     TopicImage,
     TrimRedo,
 )
+from runtime.log.policy import TopicPolicy
 
 
 class Segment:
@@ -35,30 +38,39 @@ class Segment:
 
     bases, starts: offset and byte at which each stored batch begins, from some batch on to the last. Batches before byte
     `indexed_to` are in the index file too (its first `index_bytes`); those of them that are not in memory are loaded when
-    somebody reads them.
+    somebody reads them (then `is_loaded`). life, cleaned_ms, tombstones: see SegmentImage.
     """
 
     __slots__ = (
         "base",
         "bases",
+        "cleaned_ms",
         "end_offset",
         "index_bytes",
         "indexed_to",
+        "is_loaded",
         "length",
+        "life",
         "max_timestamp",
         "path",
         "starts",
+        "tombstones",
     )
 
     def __init__(self, path: str, image: SegmentImage) -> None:
         self.path = path
         self.base, self.length, self.end_offset = image.base, image.length, image.end_offset
         self.max_timestamp, self.index_bytes = image.max_timestamp, image.index_bytes
+        self.life, self.cleaned_ms, self.tombstones = image.life, image.cleaned_ms, image.tombstones
         self.indexed_to = image.length
+        self.is_loaded = False
         self.bases, self.starts = array("q"), array("q")
 
     def image(self) -> SegmentImage:
-        return SegmentImage(self.base, self.length, self.end_offset, self.max_timestamp, self.index_bytes)
+        return SegmentImage(
+            *(self.base, self.length, self.end_offset, self.max_timestamp, self.index_bytes),
+            *(self.life, self.cleaned_ms, self.tombstones),
+        )
 
     def append(self, a: Append) -> None:
         self.bases.append(a.base_offset)
@@ -69,7 +81,7 @@ class Segment:
 
     def covers(self, offset: int) -> bool:
         """Whether the index in memory knows the batch of this offset."""
-        return len(self.bases) > 0 and self.bases[0] <= offset
+        return self.is_loaded or (len(self.bases) > 0 and self.bases[0] <= offset)
 
     def not_indexed(self) -> tuple[array[int], array[int]]:
         """Bases and starts of the batches that the index file lacks."""
@@ -77,7 +89,7 @@ class Segment:
         return self.bases[i:], self.starts[i:]
 
     def locate(self, offset: int) -> Stored:
-        """The stored batch with this offset, or the next one after a gap. Only if it `covers` the offset."""
+        """The stored batch that holds this offset unless there is a gap. Only if the index `covers` the offset."""
         i = max(bisect_right(self.bases, offset) - 1, 0)
         last = i + 1 == len(self.bases)
         stop = self.length if last else self.starts[i + 1]
@@ -106,8 +118,8 @@ class Partition:
         self.start_offset = self.end_offset = 0
         self.segments: list[Segment] = []
 
-    def segment_path(self, base: int) -> str:
-        return f"{self.directory}/{self.number}-{base:020}.arrows"
+    def segment_path(self, base: int, life: int = 0) -> str:
+        return segment_path(self.directory, self.number, base, life)
 
     def segment_of(self, offset: int) -> Segment:
         i = bisect_right(self.segments, offset, key=lambda s: s.base) - 1
@@ -115,16 +127,34 @@ class Partition:
 
     def restore(self, image: PartitionImage) -> None:
         self.start_offset, self.end_offset = image.start_offset, image.end_offset
-        self.segments = [Segment(self.segment_path(s.base), s) for s in image.segments]
+        self.segments = [self._segment(s) for s in image.segments]
 
     def append(self, a: Append) -> None:
         if a.base_offset != self.end_offset:
             raise LogCorrupt(f"{self.segment_path(a.segment)}: offset {a.base_offset} follows {self.end_offset}")
         if not self.segments or self.segments[-1].base != a.segment:
             image = SegmentImage(a.segment, a.start, a.base_offset, a.max_timestamp, 0)
-            self.segments.append(Segment(self.segment_path(a.segment), image))
+            self.segments.append(self._segment(image))
         self.segments[-1].append(a)
         self.end_offset = a.base_offset + a.rows
+
+    def replace(self, count: int, images: list[SegmentImage]) -> None:
+        """Compaction wrote the first `count` segments again. One whose file is still the same keeps what it knows."""
+        known = {s.path: s for s in self.segments[:count]}
+        fresh = [self._segment(image) for image in images]
+        for i, segment in enumerate(fresh):
+            old = known.get(segment.path)
+            if old is not None:
+                old.end_offset, old.cleaned_ms, old.tombstones = (
+                    segment.end_offset,
+                    segment.cleaned_ms,
+                    segment.tombstones,
+                )
+                fresh[i] = old
+        self.segments[:count] = fresh
+
+    def _segment(self, image: SegmentImage) -> Segment:
+        return Segment(self.segment_path(image.base, image.life), image)
 
     def advance_start(self, offset: int) -> None:
         """Forget records below; whole segments go, the last one stays because it is written to."""
@@ -140,6 +170,10 @@ class Topic:
     id: int
     info: TopicInfo
     partitions: list[Partition]
+
+    @property
+    def policy(self) -> TopicPolicy:
+        return TopicPolicy.of(self.info.config)
 
 
 @dataclass(slots=True)
@@ -176,6 +210,11 @@ class LogState:
                 self._drop_topic(record.topic_id)
             case AdvanceStart():
                 self.by_id[record.topic_id].partitions[record.partition].advance_start(record.offset)
+            case SetConfig():
+                topic = self.by_id[record.topic_id]
+                topic.info = replace(topic.info, config=record.config)
+            case Replace():
+                self.by_id[record.topic_id].partitions[record.partition].replace(record.count, record.segments)
             case InitProducer():
                 self._producer(record.transactional_id).epoch = record.epoch
             case TrimRedo():
@@ -262,6 +301,11 @@ class LogState:
             p.transactional_id: ProducerState(p.epoch, p.sequence, p.redo_lost, list(p.redo)) for p in image.producers
         }
         self.redo_file, self.redo_end = image.redo_file, image.redo_end
+
+
+def segment_path(directory: str, partition: int, base: int, life: int = 0) -> str:
+    """A segment's file; compaction gives it another one for each of its lives."""
+    return f"{directory}/{partition}-{base:020}{f'.{life}' if life else ''}.arrows"
 
 
 def topic_directory(name: str, topic_id: int) -> str:

@@ -14,12 +14,10 @@ from runtime.errors import LogCorrupt
 from runtime.log.base import TopicPartition
 from runtime.log.embedded.records import Append, Commit, GroupPosition, NewStart, Redo
 from runtime.log.embedded.segment import HEADER, SegmentFiles, encode
-from runtime.log.embedded.state import LogState, Partition
+from runtime.log.embedded.state import LogState, Partition, Topic
 from runtime.log.files import File, Files
 from runtime.log.transaction import Transaction, max_timestamp
 
-# A segment that has reached this length gets no more transactions; retention drops whole segments.
-SEGMENT_BYTES = 64 << 20
 REDO_FILE_BYTES = 64 << 20
 
 Batches = list[tuple[TopicPartition, list[pa.RecordBatch]]]
@@ -39,7 +37,7 @@ class Writer:
         appends: list[Append] = []
         for tp, parts in batches:
             topic = self._state.topics[tp.topic]
-            appends += self._append(topic.id, topic.partitions[tp.partition], parts)
+            appends += self._append(topic, topic.partitions[tp.partition], parts)
         positions = [
             GroupPosition(group, self._state.topics[tp.topic].id, tp.partition, p.offset, p.metadata)
             for (group, tp), p in transaction.positions.items()
@@ -62,9 +60,10 @@ class Writer:
             file.truncate(committed)
             file.close()
 
-    def _append(self, topic_id: int, partition: Partition, parts: list[pa.RecordBatch]) -> list[Append]:
+    def _append(self, topic: Topic, partition: Partition, parts: list[pa.RecordBatch]) -> list[Append]:
         last = partition.segments[-1] if partition.segments else None
-        if last is not None and last.length < SEGMENT_BYTES:
+        gone = partition.start_offset == partition.end_offset  # nothing of the last one is visible: let it go
+        if last is not None and not gone and last.length < topic.policy.segment_limit:
             base, committed = last.base, last.length
         else:
             base, committed = partition.end_offset, 0
@@ -77,7 +76,7 @@ class Writer:
             buffers.append(message)
             rows = part.num_rows
             appends.append(
-                Append(topic_id, partition.number, base, start, message.size, offset, rows, max_timestamp(part))
+                Append(topic.id, partition.number, base, start, message.size, offset, rows, max_timestamp(part))
             )
             start, offset = start + message.size, offset + rows
         file.pwrite(committed, buffers)

@@ -10,6 +10,8 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import (
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
     ConfigResource,
     ConfigSource,
     NewTopic,
@@ -73,6 +75,22 @@ class KafkaAdmin:
     def _led(self, name: str, partitions: int) -> bool:
         """Whether every partition can be asked for its end."""
         return len(self.end_offsets([TopicPartition(name, p) for p in range(partitions)])) == partitions
+
+    def alter_topic(self, name: str, changes: Mapping[str, str | None]) -> TopicInfo:
+        partitions = self.partitions(name)
+        entries = [
+            ConfigEntry(
+                option,
+                value,
+                incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
+            )
+            for option, value in changes.items()
+        ]
+        resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=entries)
+        with errors.naming(f"topic {name} cannot be changed"):
+            for future in self._client.incremental_alter_configs([resource], request_timeout=TIMEOUT_S).values():
+                self._result(future)
+        return TopicInfo(name, partitions, self._configs([name]).get(name, {}))
 
     def delete_topic(self, name: str) -> None:
         self._partitions.pop(name, None)

@@ -63,6 +63,9 @@ class KafkaLog:
     def trim_redo(self, transactional_id: str, sequence: int) -> None:
         """There is none."""
 
+    def maintain(self, now_ms: int) -> None:
+        """Brokers do it."""
+
     def hold(self, transactional_id: str) -> None:
         """Take over: an instance of this name that still runs is fenced, and what a killed one left open is aborted.
 
@@ -142,6 +145,9 @@ class KafkaLog:
 
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> TopicInfo:
         return self._admin.create_topic(name, partitions, config)
+
+    def alter_topic(self, name: str, changes: Mapping[str, str | None]) -> TopicInfo:
+        return self._admin.alter_topic(name, changes)
 
     def delete_topic(self, name: str) -> None:
         self._admin.delete_topic(name)

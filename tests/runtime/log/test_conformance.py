@@ -46,6 +46,17 @@ def test_topic_keeps_its_config_and_partition_count(log):
         admin.create_topic("C", 4)
 
 
+def test_an_option_of_a_topic_is_changed_and_taken_back(log):
+    admin = log.admin()
+    admin.create_topic("C", 1, {"cleanup.policy": "compact", "retention.ms": "5"})
+    info = admin.alter_topic("C", {"retention.ms": "7", "segment.bytes": "2000000"})
+    assert dict(info.config) == {"cleanup.policy": "compact", "retention.ms": "7", "segment.bytes": "2000000"}
+    assert admin.alter_topic("C", {"retention.ms": None, "cleanup.policy": None}) == admin.topics()["C"]
+    assert dict(admin.topics()["C"].config) == {"segment.bytes": "2000000"}
+    with pytest.raises(TopicMissing):
+        admin.alter_topic("none", {"retention.ms": "7"})
+
+
 @pytest.mark.parametrize("name", ["", "..", "a/b", "x" * 250])
 def test_bad_topic_name(log, name):
     with pytest.raises(LogError, match="topic name"):

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 
 from runtime.errors import Fenced, LogCorrupt, LogError
+from runtime.log import policy
 from runtime.log.base import EARLIEST, RECORD_SCHEMA, Position, TopicPartition
-from runtime.log.embedded import ledger, segment, writer
+from runtime.log.embedded import ledger, segment
 from runtime.log.embedded.log import EmbeddedLog
 from runtime.log.faults import SimulatedDisk
 from tests.runtime.log.records import batch, numbered, produce, read_all, values
@@ -124,7 +125,7 @@ def test_missing_segment_is_found(before_and_after):
 def test_index_files_are_only_a_shortcut(damage, monkeypatch):
     monkeypatch.setattr(ledger, "ROLL_BYTES", 2000)
     monkeypatch.setattr(ledger, "_ROLL_SNAPSHOTS", 0)
-    monkeypatch.setattr(writer, "SEGMENT_BYTES", 50_000)
+    monkeypatch.setattr(policy, "SEGMENT_BYTES", 50_000)
     disk = SimulatedDisk()
     log = EmbeddedLog("/log", disk)
     log.create_topic("A", 1)

@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from runtime.errors import LogError, LogFull
+from runtime.log import policy
 from runtime.log.base import TopicPartition
 from runtime.log.embedded import ledger, writer
 from runtime.log.embedded.log import EmbeddedLog
@@ -22,7 +23,7 @@ def small_files(monkeypatch):
     """Limits so small that every kind of file is rolled during the history."""
     monkeypatch.setattr(ledger, "ROLL_BYTES", 300)
     monkeypatch.setattr(ledger, "_ROLL_SNAPSHOTS", 0)
-    monkeypatch.setattr(writer, "SEGMENT_BYTES", 2500)
+    monkeypatch.setattr(policy, "SEGMENT_BYTES", 2500)
     monkeypatch.setattr(writer, "REDO_FILE_BYTES", 70)
 
 

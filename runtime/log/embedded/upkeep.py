@@ -1,0 +1,132 @@
+"""Retention and compaction of the embedded log, which has no broker that would do it.
+
+What costs time - reading and writing segments - is done without the append lock. Under it, for a moment, the commit log says what
+takes the place of what; if something else did so meanwhile, the work is thrown away. One process at a time compacts.
+"""
+
+from __future__ import annotations
+
+from runtime.errors import LogFull
+from runtime.log.embedded.compaction import Compactable, Compacted, compact, worthwhile
+from runtime.log.embedded.ledger import Ledger
+from runtime.log.embedded.records import AdvanceStart, Replace
+from runtime.log.embedded.segment import is_full
+from runtime.log.embedded.state import Partition, Topic
+from runtime.log.files import Files
+from runtime.log.policy import TopicPolicy
+
+# A group that has not yet read a tombstone keeps it, but not for longer than this: it may be long gone.
+READERS_MS = 30 * 86_400_000
+
+
+class Upkeep:
+    """One round over all topics."""
+
+    def __init__(self, files: Files, directory: str, ledger: Ledger) -> None:
+        self._files, self._directory, self._ledger = files, directory, ledger
+
+    def run(self, now_ms: int) -> None:
+        """now_ms: since the epoch, as records' timestamps. LogFull if there is no space to compact; retention was done then."""
+        self._ledger.refresh()
+        for topic in self._topics():
+            self._retain(topic, now_ms)
+        lock = self._files.lock(f"{self._directory}/compaction.lock", wait=False)
+        if lock is None:  # another process is at it
+            return
+        try:
+            for topic in self._topics():
+                if topic.policy.compacts:
+                    for partition in topic.partitions:
+                        self._compact(topic, partition, now_ms)
+        except OSError as e:
+            if is_full(e):
+                raise LogFull(f"no space left to compact the log in {self._directory}: {e}") from e
+            raise
+        finally:
+            lock.release()
+
+    def _topics(self) -> list[Topic]:
+        with self._ledger.lock:
+            return list(self._ledger.state.topics.values())
+
+    def _is_there(self, topic: Topic) -> bool:
+        return self._ledger.state.by_id.get(topic.id) is topic
+
+    # Retention
+
+    def _retain(self, topic: Topic, now_ms: int) -> None:
+        policy = topic.policy
+        if not policy.deletes:
+            return
+        with self._ledger.lock:
+            due = any(_retained_from(p, policy, now_ms) > p.start_offset for p in topic.partitions)
+        if not due:
+            return
+        with self._ledger.appending():
+            if not self._is_there(topic):
+                return
+            for partition in topic.partitions:
+                start = _retained_from(partition, policy, now_ms)
+                if start > partition.start_offset:
+                    with self._ledger.removing([partition]):
+                        self._ledger.write(AdvanceStart(topic.id, partition.number, start))
+
+    # Compaction
+
+    def _compact(self, topic: Topic, partition: Partition, now_ms: int) -> None:
+        policy = topic.policy
+        with self._ledger.lock:
+            if not self._is_there(topic):
+                return
+            floor = self._floor(topic, partition, now_ms)
+            closed = list(partition.segments[:-1])
+            what = Compactable(partition.directory, partition.number, closed, partition.start_offset, floor)
+        if not closed or not worthwhile(what, policy, now_ms):
+            return
+        try:
+            done = compact(self._files, self._ledger.segments, what, policy, now_ms)
+        except FileNotFoundError:  # retention or a deletion was quicker
+            return
+        if done is not None:
+            self._take_place(topic, partition, done)
+
+    def _take_place(self, topic: Topic, partition: Partition, done: Compacted) -> None:
+        count = len(done.replaced)
+        try:
+            with self._ledger.appending():
+                current = [s.path for s in partition.segments[:count]]
+                if not self._is_there(topic) or current != done.replaced or len(partition.segments) <= count:
+                    self._discard(done)
+                    return
+                with self._ledger.removing([partition]):
+                    self._ledger.write(Replace(topic.id, partition.number, count, done.images))
+        except LogFull:
+            self._discard(done)
+            raise
+
+    def _discard(self, done: Compacted) -> None:
+        for path in done.made:
+            self._files.unlink(path)
+
+    def _floor(self, topic: Topic, partition: Partition, now_ms: int) -> int:
+        """Tombstones from here on a group has still to read."""
+        key = (topic.id, partition.number)
+        waiting = [entries[key].offset for entries in self._ledger.state.groups.values() if key in entries]
+        floor = min([partition.end_offset, *waiting])
+        old = [s.end_offset for s in partition.segments if s.cleaned_ms and s.cleaned_ms + READERS_MS <= now_ms]
+        return max([floor, *old])
+
+
+def _retained_from(partition: Partition, policy: TopicPolicy, now_ms: int) -> int:
+    """The offset below which records may go: whole segments from the first on, the last one only for its age."""
+    start = partition.start_offset
+    size = sum(s.length for s in partition.segments)
+    for i, segment in enumerate(partition.segments):
+        is_last = i + 1 == len(partition.segments)
+        too_old = policy.retention_ms >= 0 and segment.max_timestamp < now_ms - policy.retention_ms
+        too_much = policy.retention_bytes >= 0 and not is_last and size - segment.length >= policy.retention_bytes
+        if not (too_old or too_much):
+            break
+        start = segment.end_offset
+        size -= segment.length
+    return max(start, partition.start_offset)
