@@ -27,6 +27,7 @@ OTHERWISE = {
     "test_consumer_reads_assigned_unpaused_partitions_in_turn": "positions move over markers",
     "test_redo_is_kept_until_trimmed": "it keeps no redo",
     "test_one_runtime_per_log": "a second instance takes over",
+    "test_a_transaction_takes_the_place_of_older_records": "records are dropped by another call than a commit",
     "test_any_transactions_any_reads": "makes its own logs: many",
     "test_memory_crash_forgets_open_transactions": "of the memory log",
 }
@@ -66,6 +67,13 @@ def test_aborted_transaction_leaves_nothing(log):
     assert producer.commit() == 1
     assert [r[1:] for r in read_all(log, A0)] == [(0, b"k0", b"yes")]
     assert log.committed("g") == {}
+
+
+def test_a_transaction_takes_the_place_of_older_records(log):
+    produce(log, "p", (A0, [b"old"]))
+    with pytest.raises(LogError, match="cannot drop records of A-0"):
+        produce(log, "p", (A0, [b"new"]), drop={A0: 1})
+    assert values(log, A0) == [b"old"]
 
 
 def test_offsets_rise_over_transactions_and_batches(log):
