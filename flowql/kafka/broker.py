@@ -133,9 +133,11 @@ class Broker:
         return running
 
     def _format(self, tool: list[str], config: Path) -> None:
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         said = subprocess.run(
-            [*tool, "-t", cluster, "-c", str(config), "--standalone"], capture_output=True, text=True, timeout=READY_S
+            [*tool, "-t", cluster_id(), "-c", str(config), "--standalone"],
+            capture_output=True,
+            text=True,
+            timeout=READY_S,
         )
         if said.returncode:
             title = f"the broker's directory cannot be made: {(said.stderr or said.stdout).strip()[-500:]}"
@@ -167,6 +169,13 @@ class Broker:
             process.kill()
             _reap(process)
         return True
+
+
+def cluster_id() -> str:
+    """A new cluster's id as Kafka writes them: 22 characters that do not look like an option."""
+    while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+        pass
+    return text
 
 
 def _process(running: Running) -> psutil.Process | None:

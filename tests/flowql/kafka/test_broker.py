@@ -6,7 +6,7 @@ import pytest
 
 from flowql.errors import CommandError
 from flowql.kafka import jars
-from flowql.kafka.broker import Broker
+from flowql.kafka.broker import Broker, cluster_id
 from flowql.kafka.properties import server_properties
 from runtime.log.kafka.connection import answers
 from tests.flowql.cli.conftest import flowql
@@ -60,3 +60,7 @@ def test_what_is_given_beats_what_the_broker_is_made_with(tmp_path):
     lines = text.splitlines()
     assert "log.segment.bytes=9" in lines
     assert [line for line in lines if line.startswith("auto.create")] == ["auto.create.topics.enable=true"]
+
+
+def test_the_id_of_a_cluster_is_never_taken_for_an_option():
+    assert not [text for text in (cluster_id() for _ in range(2_000)) if len(text) != 22 or text.startswith("-")]
