@@ -23,6 +23,8 @@ class InstanceConfig:
     rows_per_run: fixed run size for tests; None lets measured cost decide.
     vector: None = choose by size; True/False forces a kernel form (differential tests).
     coalesce: one update per key and run on table edges (rule R13); off in conformance.
+    shared: other instances of the application may run at the same time and share its partitions, as members of one group. Then
+    repartitions are topics. process_id: which member this is, the same after a restart; part of its transactional id.
     """
 
     application_id: str = "flowql"
@@ -36,6 +38,13 @@ class InstanceConfig:
     vector: bool | None = None
     coalesce: bool = True
     retry_backoff_ms: int = 500
+    shared: bool = False
+    process_id: str = ""
+
+    @property
+    def transactional_id(self) -> str:
+        """Of this instance's producer; two that run at the same time never have the same."""
+        return f"{self.application_id}-{self.process_id}" if self.shared else self.application_id
 
     @property
     def fetch_buffer_bytes(self) -> int:

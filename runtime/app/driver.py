@@ -26,6 +26,7 @@ class Driver:
             instance.restore.loop,
             instance.restoration,
             instance.polling,
+            *([instance.group] if instance.group is not None else []),
             *instance.processing,
             instance.commit,
         ]

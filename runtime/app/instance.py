@@ -13,20 +13,32 @@ from typing import Any
 from compiler.plan import codec
 from compiler.plan.diff import QueryChange, diff_plans
 from compiler.plan.topology import Plan, QueryPlan
+from runtime.app import plan_topic
 from runtime.app.alignment import TIMEOUT_S, AlignedSnapshot, Alignment
 from runtime.app.exchanges import STORE as EXCHANGE_STORE
 from runtime.app.exchanges import Exchanges
 from runtime.app.figures import Figures
+from runtime.app.group import GroupStep
+from runtime.app.member_tasks import MemberTasks
 from runtime.app.plan_topic import read_plan, write_plan
 from runtime.app.polling import PollingStep
 from runtime.app.recovery import recover
 from runtime.app.restoration import RestorationStep
+from runtime.app.running import RunningQuery, positions_of
 from runtime.app.threads import NamedStep, ThreadGroup, named, share_interpreter
-from runtime.build.query import BuiltQuery, build_inserts, build_query, ensure_topics, upsert_topics
+from runtime.build.query import (
+    BuiltQuery,
+    build_inserts,
+    build_query,
+    ensure_changelogs,
+    ensure_repartitions,
+    ensure_topics,
+    upsert_topics,
+)
 from runtime.build.scans import Scans
 from runtime.client.consumer import ConsumerFacade
 from runtime.clock import Clock
-from runtime.commit.coordinator import CommitStep, lowest
+from runtime.commit.coordinator import CommitStep
 from runtime.config import SLICE_NS_DEFAULT, InstanceConfig, commit_interval_ms
 from runtime.errors import LogError, OffsetOutOfRange, RuntimeFailure, TopicMissing
 from runtime.log.base import Log, TopicPartition
@@ -49,16 +61,6 @@ from runtime.task.task import RunResult, Task
 
 FATAL_CHECK_S = 0.05
 STOP_S = 60.0  # for the last commit
-
-
-@dataclass(slots=True)
-class RunningQuery:
-    """A deployed query: its plan and its tasks."""
-
-    plan: QueryPlan
-    built: BuiltQuery
-    paused: bool = False
-    broken: str = ""  # why it cannot go on before it is deployed anew
 
 
 @dataclass(slots=True)
@@ -86,10 +88,12 @@ class Instance:
         self.fatal: BaseException | None = None
         self._threads: ThreadGroup | None = None
         self.await_step: Callable[[], None] | None = None  # set by the driver: run some steps while waiting
-        log.hold(config.application_id)
+        assert not config.shared or (config.changelogs and config.process_id), "members share state by changelogs"
+        log.hold(config.transactional_id)
         self.admin = log.admin()
         self.state = StateManager(physical, changelog=lambda spec: config.changelogs)
-        recover(log, self.state, config)
+        if not config.shared:  # else task by task, when it is known which are here (`GroupStep`)
+            recover(log, self.state, config)
         self.collector = RecordCollector()
         self.exchanges = Exchanges(self.state)
         self.scans = Scans(self.metrics)
@@ -111,6 +115,7 @@ class Instance:
             before_cut=self.exchanges.save,
             interval_ms=self._commit_interval_ms,
             changelog=self._changelog_writer(),
+            transactional_id=config.transactional_id if config.shared else None,
         )
         self.commit.on_commit = self.manager.signal
         self.processing = [
@@ -138,11 +143,16 @@ class Instance:
             look=self._look,
         )
         self.admin.create_topic(dead_letters.topic_name(config.application_id), 1)
+        self.members = MemberTasks(self) if config.shared else None
+        self.group = GroupStep(self, self.members) if self.members is not None else None
 
     def _changelog_writer(self) -> ChangelogWriter | None:
         if not self.config.changelogs:
             return None
         app = self.config.application_id
+        if self.config.shared:
+            self.admin.create_topic(metadata_topic(app), 1, COMPACTED)
+            return ChangelogWriter(app, complete=True, writer=self.config.transactional_id)
         complete = is_complete(self.log, app)
         self.admin.create_topic(metadata_topic(app), 1, COMPACTED)
         self.admin.create_topic(changelog_topic(app, EXCHANGE_STORE.name), 1, COMPACTED)
@@ -163,7 +173,13 @@ class Instance:
             NamedStep(p.name, p, partial(self.manager.wait, p.name), self.manager.signal) for p in self.processing
         ]
         watching = [named("figures", self.figures), named("sizes", self.sizes), named("cleanup", self.cleaner)]
-        return [main, restore, restoration, polling, *processing, commit, *watching]
+        group = []
+        if self.group is not None:
+            sharing = named("group", self.group)
+            self.group.wake = self.main.loop.notify_group = sharing.wake
+            self.main.loop.pause = main.wait
+            group = [sharing]
+        return [main, restore, restoration, polling, *group, *processing, commit, *watching]
 
     def start(self) -> None:
         """Start the threads. Not used with a driver."""
@@ -187,6 +203,9 @@ class Instance:
             for q in self.queries:
                 self.manager.hold(q)
             self._last_commit()
+            if self.group is not None:  # what is given up from here on must not be committed any more
+                self.commit.lose("the instance stops")
+                self.main.loop.ending = True
             stuck = self._threads.stop()
         self.close()
         return stuck
@@ -243,7 +262,7 @@ class Instance:
                     self.exchanges.get(output.topic, p, task.id.partition).push(batch, oldest)
             else:
                 for p, records in output.parts:
-                    m.records_out += records.num_rows
+                    m.records_out += 0 if output.internal else records.num_rows
                     self.collector.add(TopicPartition(output.topic, p), records)
         if result.dead_letters:
             m.dead_letters += len(result.dead_letters)
@@ -267,10 +286,10 @@ class Instance:
             if isinstance(error, OffsetOutOfRange):  # others may be beyond the gap
                 lost = [i for i in lost if i.next_fetch < self.admin.begin_offset(tp)]
             if lost and not running.broken:
-                self._break(name, running, error)
+                self.stop_broken(name, running, error)
                 self.polling.remove_inputs(inputs)
 
-    def _break(self, name: str, running: RunningQuery, error: LogError) -> None:
+    def stop_broken(self, name: str, running: RunningQuery, error: LogError) -> None:
         running.broken = f"{type(error).__name__}: {error}"
         self.manager.hold(name)
         m = self.metrics.query(name)
@@ -278,14 +297,7 @@ class Instance:
         m.last_error = running.broken
 
     def _positions(self) -> dict[TopicPartition, int]:
-        by_tp: dict[TopicPartition, list[int]] = {}
-        for q in list(self.queries.values()):
-            if q.broken:  # its tasks' own records keep its positions
-                continue
-            for task in q.built.tasks:
-                for i in task.logs.values():
-                    by_tp.setdefault(i.tp, []).append(i.position)
-        return lowest(by_tp)
+        return positions_of(self.queries.values()) if self.members is None else self.members.positions()
 
     def _commit_interval_ms(self) -> int:
         targets = [q.plan.latency_target_ms for q in list(self.queries.values())]
@@ -321,11 +333,14 @@ class Instance:
     # -- deployment
 
     def resume(self) -> Plan:
-        """Start what was deployed when the instance last ran, from its committed positions."""
+        """Start what was deployed when the instance last ran, from its committed positions. A member's tasks follow."""
+        if self.group is not None:
+            self._await_plan(self.group)
+            return self.plan
         stored = read_plan(self.log, self.config.application_id)
         if stored is not None:
             self._start(stored, stored.queries)
-            self._pause(stored)
+            self.hold_paused(stored)
             self.plan = stored
         return self.plan
 
@@ -336,6 +351,9 @@ class Instance:
             return changes
         KNOWN.remember(plan.schemas)
         ensure_topics(plan, self.admin)
+        if self.group is not None:
+            self._announce(plan, self.group)
+            return changes
         gone = [c.query for c in changes if c.action in ("change", "remove")]
         dropped = self._detach(gone)
         inserts = [i for i in plan.inserts if i not in self.plan.inserts]
@@ -364,13 +382,13 @@ class Instance:
                 query = plan.query(c.query)
                 assert query is not None
                 self.queries[c.query].plan = query
-                self._set_account(query)
+                self.set_account(query)
         self._start(plan, [q for c in changes if c.action in ("add", "change") for q in [plan.query(c.query)] if q])
-        self._pause(plan)
+        self.hold_paused(plan)
         self.plan = plan
         return changes
 
-    def _pause(self, plan: Plan) -> None:
+    def hold_paused(self, plan: Plan) -> None:
         """Hold the queries that are paused, let go those that were."""
         for name, running in self.queries.items():
             before, running.paused = running.paused, name in plan.paused
@@ -378,6 +396,29 @@ class Instance:
                 self.manager.hold(name)
             elif before and not self._trouble(name):  # else they go on when that is over
                 self.manager.resume(name)
+
+    def _announce(self, plan: Plan, group: GroupStep) -> None:
+        """Deploy for all members: the plan goes to its topic, from where each of them takes it (rule R11)."""
+        for q in plan.queries:
+            ensure_changelogs(q, self)
+            ensure_repartitions(q, self)
+        inserts = [i for i in plan.inserts if i not in self.plan.inserts]
+        records = build_inserts(plan, inserts, self.admin, self.clock.now_ms())
+        records.append(write_plan(plan, self.admin, self.config.application_id, self.clock.now_ms()))
+
+        def at_the_cut() -> None:
+            for tp, batch in records:
+                self.collector.add(tp, batch)
+
+        self.wait(self.commit.request(at_the_cut))
+        self._await_plan(group)
+
+    def _await_plan(self, group: GroupStep) -> None:
+        """Until what is in the plan topic now runs here."""
+        topic = TopicPartition(plan_topic.topic_name(self.config.application_id), 0)
+        self.wait(group.applied(self.admin.end_offset(topic)))
+
+    # -- deployment to the only instance
 
     def _detach(self, queries: Iterable[str]) -> list[Task]:
         """Stop queries and take their tasks from everyone who knows them."""
@@ -402,12 +443,12 @@ class Instance:
     def _start(self, plan: Plan, queries: Sequence[QueryPlan]) -> None:
         restoring = self.state.restoring()
         for q in queries:
-            self._set_account(q)
+            self.set_account(q)
             try:
                 built = build_query(q, plan, self)
             except TopicMissing as error:  # deleted while the instance did not run
                 self.queries[q.id] = RunningQuery(q, BuiltQuery())
-                self._break(q.id, self.queries[q.id], error)
+                self.stop_broken(q.id, self.queries[q.id], error)
                 continue
             self.queries[q.id] = RunningQuery(q, built)
             if q.id in plan.paused:  # before it gets its first slice
@@ -418,7 +459,7 @@ class Instance:
                         task.state.publish({"positions": task.positions, "stream_times": {}})
                         self.commit.dirty = True
         share_interpreter(len(self.queries))
-        self._allow_coalescing(plan)
+        self.allow_coalescing(plan)
         tasks = [task for q in queries for task in self.queries[q.id].built.tasks]
         behind = [task for task in tasks if str(task.id) in restoring]
         for task in tasks:  # all of them first: a task asks those before it whether they are idle
@@ -430,7 +471,7 @@ class Instance:
         for task in behind:
             self.restoration.add(task, restoring[str(task.id)].stores)
 
-    def _allow_coalescing(self, plan: Plan) -> None:
+    def allow_coalescing(self, plan: Plan) -> None:
         """Merge updates of a key where all readers of the topic see a table; a new reader may have changed that."""
         topics = upsert_topics(plan) if self.config.coalesce else set()
         self.collector.upsert_topics = topics
@@ -439,7 +480,7 @@ class Instance:
             for task in running.built.tasks:
                 task.program.coalesce = sink is not None and sink.topic in topics
 
-    def _set_account(self, q: QueryPlan) -> None:
+    def set_account(self, q: QueryPlan) -> None:
         slice_ns = SLICE_NS_DEFAULT
         if q.latency_target_ms:
             slice_ns = max(1_000_000, min(SLICE_NS_DEFAULT, q.latency_target_ms * 1_000_000 // 20))

@@ -25,6 +25,27 @@ def write_plan(plan: Plan, admin: Admin, application_id: str, now_ms: int) -> tu
     return TopicPartition(topic_name(application_id), 0), pa.RecordBatch.from_arrays(arrays, schema=PRODUCE_SCHEMA)
 
 
+class PlanReader:
+    """Plans as they are deployed, in order (rule R11)."""
+
+    def __init__(self, log: Log, application_id: str) -> None:
+        self._tp = TopicPartition(topic_name(application_id), 0)
+        log.admin().create_topic(self._tp.topic, 1, {"cleanup.policy": "compact"})
+        self._reader = log.reader(self._tp, EARLIEST)
+
+    @property
+    def seen(self) -> int:
+        """The offset up to which plans were handed out."""
+        return self._reader.position
+
+    def newer(self) -> Plan | None:
+        """The newest plan since the last call: those between are of no more interest."""
+        newest: bytes | None = None
+        while (batch := self._reader.read(10_000, 1 << 26)) is not None:
+            newest = batch.records.column("value")[batch.records.num_rows - 1].as_py()
+        return None if newest is None else codec.loads(newest.decode())
+
+
 def read_plan(log: Log, application_id: str) -> Plan | None:
     """The newest deployed plan, or None. The schemas of its records are known from now on."""
     if topic_name(application_id) not in log.admin().topics():

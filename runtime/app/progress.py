@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from runtime.app.instance import Instance, RunningQuery
+from runtime.app.instance import Instance
 from runtime.app.polling import END_UNKNOWN
+from runtime.app.running import RunningQuery
 from runtime.errors import LogUnavailable
 from runtime.log.base import TopicPartition
 from runtime.task.input_buffer import LogInput
@@ -16,7 +17,10 @@ from runtime.task.status import TaskStatus
 def source_ends(instance: Instance) -> dict[TopicPartition, int]:
     """Current ends of the partitions that queries read and no query of this instance writes."""
     written = {s.topic for s in instance.plan.sources if s.query is not None}
-    tps = {i.tp for q in _whole(instance) for t in q.built.tasks for i in t.logs.values()}
+    if instance.group is not None:
+        tps = set(instance.group.partitions)
+    else:
+        tps = {i.tp for q in _whole(instance) for t in q.built.tasks for i in t.logs.values()}
     return instance.admin.end_offsets(sorted(tp for tp in tps if tp.topic not in written))
 
 
@@ -26,6 +30,8 @@ def caught_up(instance: Instance, ends: Mapping[TopicPartition, int]) -> bool:
     Ends of inside topics are read before the epoch lock is taken (the log may be waiting for a disk); if a commit moved them
     meanwhile the answer is "not yet".
     """
+    if instance.group is not None:
+        return _group_caught_up(instance, ends, sorted(instance.group.partitions))
     commits = instance.metrics.commits
     queries = _whole(instance)
     if any(task.status is TaskStatus.RESTORING for q in queries for task in q.built.tasks):
@@ -42,6 +48,23 @@ def caught_up(instance: Instance, ends: Mapping[TopicPartition, int]) -> bool:
         if any(x.has_rows for q in queries for task in q.built.tasks for x in task.exchanges.values()):
             return False
         return instance.commit.idle and instance.metrics.commits == commits
+
+
+def _group_caught_up(instance: Instance, ends: Mapping[TopicPartition, int], tps: Sequence[TopicPartition]) -> bool:
+    """The same for all members together, by their committed positions.
+
+    Against what is written to inside topics, be it committed or not: what was derived from a position is written before that
+    position is committed, so nothing can be on its way that is not seen here.
+    """
+    admin, inside = instance.admin, [tp for tp in tps if tp not in ends]
+    try:
+        before = {tp: admin.written_offset(tp) for tp in inside}
+        positions = admin.stable_positions(instance.config.application_id, tps)
+        if any(tp not in positions or positions[tp].offset < end for tp, end in (*before.items(), *ends.items())):
+            return False
+        return before == {tp: admin.written_offset(tp) for tp in inside} and instance.commit.idle
+    except LogUnavailable:  # brokers are away, or somebody commits just now
+        return False
 
 
 def _whole(instance: Instance) -> list[RunningQuery]:

@@ -182,8 +182,12 @@ class RestorationStep:
         cursor.chunk = None
         batches = chunk.result()
         assert isinstance(batches, list)
-        if not batches:  # what is left is no record (markers of transactions)
-            cursor.position = cursor.end
+        if not batches:
+            if (
+                self._admin.end_offset(cursor.tp) < cursor.end
+            ):  # somebody's transaction is open, and hides what is behind it
+                return False
+            cursor.position = cursor.end  # what is left is no record (markers of transactions)
             return True
         ahead = batches[-1].next_offset
         if ahead < cursor.end:  # the client reads on while this chunk is applied
@@ -231,4 +235,4 @@ class RestorationStep:
     def _cursor(self, spec: StoreSpec, partition: int) -> ChangelogCursor:
         tp = TopicPartition(changelog_topic(self._app, spec.name), partition)
         begin = self._admin.begin_offset(tp)
-        return ChangelogCursor(tp, spec, begin, self._admin.end_offset(tp), begin)
+        return ChangelogCursor(tp, spec, begin, self._admin.written_offset(tp), begin)

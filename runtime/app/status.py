@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from runtime.app.figures import QueryFigures
-from runtime.app.instance import Instance, RunningQuery
+from runtime.app.instance import Instance
 from runtime.app.progress import ends_of, lag_of_inputs, query_status
+from runtime.app.running import RunningQuery
 from runtime.app.waits import wait_of
 from runtime.latency import Latencies, octaves
 from runtime.log.base import TopicPartition

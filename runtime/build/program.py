@@ -23,6 +23,7 @@ from runtime.output.partitioner import groups, partitions_of, split
 from runtime.state.store import TaskState
 from runtime.task.input_buffer import Staged
 from runtime.task.program import ExchangeRows, InputSpec, Output, SinkRecords
+from runtime.task.repartition import enclose, open_envelopes, topic_of
 
 Stage = tuple[Operator, ...]
 
@@ -50,6 +51,7 @@ class TaskProgram:
     ) -> None:
         self._by_id = {op.id: op for op in operators}
         self._partition, self._partitions, self._vector = partition, partitions, config.vector
+        self._config = config
         self.coalesce = False  # whether every reader of the sink treats it as a table; told by `Instance`
         self._may_coalesce = _coalescible(operators)
         self._scans: dict[str, SharedScan] = {
@@ -71,6 +73,8 @@ class TaskProgram:
         return self._pipeline is not None and all(s.single for s in self._scans.values())
 
     def decode(self, operator: str, raw: RawBatch, state: TaskState) -> Staged:
+        if operator not in self._scans:
+            return open_envelopes(raw, self._by_id[operator].schema)
         run = RunContext(state=state, vector=self._vector)  # for dead letters; decoding touches no state
         return self._scans[operator].decode(self._by_id[operator].schema, raw, run)
 
@@ -106,11 +110,14 @@ class TaskProgram:
         topic = sink.spec.topic
         return [SinkRecords(topic, tuple(split(records, self._partitions[topic], self._partition)))]
 
-    def _exchange(self, op: Operator, batch: Batch) -> ExchangeRows:
+    def _exchange(self, op: Operator, batch: Batch) -> Output:
         assert isinstance(op.spec, ExchangeSink)
         n = self._partitions[op.spec.topic]
         target = partitions_of(_keys(KeyEncoder(op.schema, op.spec.key_format), batch), n, self._partition)
         parts = tuple((p, batch if index is None else batch.take(index)) for p, index in groups(target))
+        if self._config.shared:
+            records = tuple((p, enclose(part, self._partition)) for p, part in parts)
+            return SinkRecords(topic_of(self._config.application_id, op.spec.topic), records, internal=True)
         return ExchangeRows(op.spec.topic, parts)
 
     def _step(self, stage: Stage) -> _Step:

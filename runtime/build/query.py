@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -31,6 +31,7 @@ from runtime.state.changelog import COMPACTED, changelog_topic
 from runtime.state.manager import StateManager
 from runtime.task.id import TaskId
 from runtime.task.input_buffer import ExchangeInput, LogInput
+from runtime.task.repartition import KEPT, lane_key, topic_of
 from runtime.task.task import Publisher, Task
 
 
@@ -119,9 +120,39 @@ def ensure_changelogs(query: QueryPlan, env: Environment) -> None:
             env.admin.create_topic(topic, counts[sub.number], COMPACTED)
 
 
-def build_query(query: QueryPlan, plan: Plan, env: Environment) -> BuiltQuery:
-    """All tasks of a query, with their state opened and positions restored (new ones start at the earliest record)."""
-    if env.config.changelogs:
+def ensure_repartitions(query: QueryPlan, env: Environment) -> None:
+    """The topics of a query's repartitions, where they are topics."""
+    counts = partition_counts(query, env.admin)
+    for sub in query.subtopologies:
+        for topic in repartition_topics(sub, env.config.application_id):
+            env.admin.create_topic(topic, counts[sub.number], KEPT)
+
+
+def repartition_topics(sub: SubTopology, application_id: str) -> list[str]:
+    """Repartitions that a sub-topology reads, as topics."""
+    return [topic_of(application_id, op.spec.topic) for op in sub.operators if isinstance(op.spec, ExchangeSource)]
+
+
+def input_topics(sub: SubTopology, application_id: str) -> list[str]:
+    """All topics a sub-topology reads where repartitions are topics; equally partitioned."""
+    scans = [op.spec.topic for op in sub.operators if isinstance(op.spec, Scan)]
+    return sorted({*scans, *repartition_topics(sub, application_id)})
+
+
+def all_tasks(query: QueryPlan, admin: Admin) -> list[TaskId]:
+    """Every task of a query, wherever it runs."""
+    counts = partition_counts(query, admin)
+    return [TaskId(query.id, sub.number, p) for sub in query.subtopologies for p in range(counts[sub.number])]
+
+
+def build_query(
+    query: QueryPlan, plan: Plan, env: Environment, wanted: Callable[[TaskId], bool] = lambda _task: True
+) -> BuiltQuery:
+    """Tasks of a query, with their state opened and positions restored (new ones start at the earliest record).
+
+    wanted: which of them; others run elsewhere.
+    """
+    if env.config.changelogs and not env.config.shared:
         ensure_changelogs(query, env)
     built = BuiltQuery()
     counts = partition_counts(query, env.admin)
@@ -141,7 +172,8 @@ def build_query(query: QueryPlan, plan: Plan, env: Environment) -> BuiltQuery:
     for sub in query.subtopologies:
         for partition in range(counts[sub.number]):
             sources = {t: range(counts[w]) for t, w in writers.items()}
-            built.tasks.append(_task(query, sub, partition, partitions, sources, env))
+            if wanted(TaskId(query.id, sub.number, partition)):
+                built.tasks.append(_task(query, sub, partition, partitions, sources, env))
     _connect(built.tasks, writers)
     return built
 
@@ -158,15 +190,24 @@ def _task(
     state = env.state.open_task(str(task_id), partition, [s for op in sub.operators for s in op.stores])
     program = TaskProgram(query.id, sub.operators, partition, partitions, env.scans, env.config)
     task = Task(task_id, program, state, env, env.clock, env.config)
-    positions = state.metadata.get("positions", {})
+    if env.config.shared:
+        task.marks = {"query": query.definition}
+    positions, within = state.metadata.get("positions", {}), state.metadata.get("within", {})
     for op in sub.operators:
         if isinstance(op.spec, Scan):
             tp = TopicPartition(op.spec.topic, partition)
             task.logs[op.id] = LogInput(op.id, tp, positions.get(tp.topic, env.admin.begin_offset(tp)))
+        elif isinstance(op.spec, ExchangeSource) and env.config.shared:
+            tp = TopicPartition(topic_of(env.config.application_id, op.spec.topic), partition)
+            for source in sources[op.spec.topic]:
+                lane = LogInput(op.id, tp, 0, lane=lane_key(source), source=source)
+                lane.position = lane.next_fetch = positions.get(lane.name, env.admin.begin_offset(tp))
+                lane.within = within.get(lane.name, 0)
+                task.logs[f"{op.id}#{source}"] = lane
         elif isinstance(op.spec, ExchangeSource):
             for source in sources[op.spec.topic]:
-                lane = env.exchanges.open(op.id, op.spec.topic, partition, source, op.schema)
-                task.exchanges[f"{op.id}#{source}"] = lane
+                exchange = env.exchanges.open(op.id, op.spec.topic, partition, source, op.schema)
+                task.exchanges[f"{op.id}#{source}"] = exchange
     return task
 
 

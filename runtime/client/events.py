@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from runtime.log.base import TopicPartition
+from runtime.log.base import GroupEvent, TopicPartition
 
 NO_PARTITION = TopicPartition("", 0)
 
@@ -34,6 +34,19 @@ class SeekPartition(ApplicationEvent):
     tp: TopicPartition
     offset: int
     generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class JoinGroup(ApplicationEvent):
+    """Become a member of a group that reads these topics, or change the topics."""
+
+    group: str
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AcknowledgeRevoke(ApplicationEvent):
+    """What was to be given up is committed and given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +78,13 @@ class BackgroundEvent:
 @dataclass(frozen=True, slots=True)
 class FetchArrived(BackgroundEvent):
     """Something new is in the fetch buffer."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChanged(BackgroundEvent):
+    """The group gave partitions, wants them back, or has taken them away."""
+
+    event: GroupEvent
 
 
 @dataclass(frozen=True, slots=True)

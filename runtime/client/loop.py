@@ -6,16 +6,20 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 
 from runtime.client.events import (
+    AcknowledgeRevoke,
     ApplicationEvent,
     AssignPartitions,
     BackgroundEvent,
     ClientFailed,
     CompletableEvent,
     FetchArrived,
+    GroupChanged,
+    JoinGroup,
     ReadChunk,
     SeekPartition,
 )
 from runtime.client.fetch_buffer import FetchBuffer
+from runtime.client.membership import Membership
 from runtime.errors import LogError, RuntimeFailure
 from runtime.log.base import Consumer, Log, RawBatch, Reader, TopicPartition, no_records
 
@@ -36,32 +40,65 @@ class ConsumerLoop:
         client_id: str,
         events: deque[ApplicationEvent],
         replies: deque[BackgroundEvent],
+        group_replies: deque[GroupChanged],
         buffer: FetchBuffer,
     ) -> None:
         self._log = log
         self._consumer: Consumer = log.consumer(client_id)
         self._events, self._replies, self._buffer = events, replies, buffer
+        self._group_replies = group_replies
+        self.membership = Membership(self._consumer)
         self._assigned: set[TopicPartition] = set()
         self._wanted: Mapping[TopicPartition, int] | None = None  # an assignment that did not get through yet
         self._paused: set[TopicPartition] = set()
         self._generations: dict[TopicPartition, int] = {}
         self.notify: Callable[[], None] = lambda: None  # something arrived; wakes the polling thread
+        self.notify_group: Callable[[], None] = lambda: None  # something happened in the group
+        self.pause: Callable[[float], object] = lambda _seconds: None  # how its thread waits for events
+        self.ending = False  # the instance stops: nobody will acknowledge a revoke any more
+        self._now_ms = 0
         self._chunk_readers: OrderedDict[TopicPartition, Reader] = OrderedDict()
 
     def run_once(self, now_ms: int) -> int:
-        progress = False
-        while self._events:
-            self._handle(self._events.popleft(), now_ms)
-            progress = True
+        self._now_ms = now_ms
+        progress = self._serve_events()
+        self.membership.poll(self._serve_in_callback)
         if self._wanted is not None:
             self._assign(self._wanted)
         progress |= self._fetch()
+        progress |= self._pass_on()
         if progress:
             self.notify()
         return 0 if progress else IDLE_MS
 
+    def _serve_events(self) -> bool:
+        progress = bool(self._events)
+        while self._events:
+            self._handle(self._events.popleft(), self._now_ms)
+        return progress
+
+    def _serve_in_callback(self) -> None:
+        """The client waits inside of `poll` until a revoke is acknowledged: everything but fetching goes on (rule R8)."""
+        self._pass_on()
+        if self.ending:
+            self.membership.acknowledge()
+        elif not self._serve_events():
+            self.pause(IDLE_MS / 1000)
+
+    def _pass_on(self) -> bool:
+        """Group events to whoever keeps the tasks. What is no longer owned is not read."""
+        events = self.membership.take()
+        for event in events:
+            self._group_replies.append(GroupChanged(event))
+        if events:
+            self._assigned &= self.membership.readable
+            self._paused &= self._assigned
+            self.notify_group()
+        return bool(events)
+
     def close(self) -> None:
         """Fail what is still waiting, then close the client."""
+        self.membership.terminate()
         while self._events:
             event = self._events.popleft()
             if isinstance(event, CompletableEvent):
@@ -77,7 +114,12 @@ class ConsumerLoop:
             self._assign(event.positions)
         elif isinstance(event, SeekPartition):
             self._generations[event.tp] = event.generation
-            self._consumer.seek(event.tp, event.offset)
+            if not self.membership.joins or event.tp in self._assigned:  # else it was lost meanwhile
+                self._consumer.seek(event.tp, event.offset)
+        elif isinstance(event, JoinGroup):
+            self.membership.join(event.group, event.topics)
+        elif isinstance(event, AcknowledgeRevoke):
+            self.membership.acknowledge()
 
     def _assign(self, positions: Mapping[TopicPartition, int]) -> None:
         """Nothing is read if one of the partitions is gone: the polling thread is told and assigns anew without it.
@@ -88,6 +130,8 @@ class ConsumerLoop:
         try:
             self._consumer.assign(positions)
             self._assigned = set(positions)
+            if self.membership.joins:
+                self._assigned &= self.membership.readable
         except LogError as error:
             self._wanted = positions if error.retriable else None
             self._replies.append(ClientFailed(error))
@@ -116,7 +160,7 @@ class ConsumerLoop:
         return [] if batch is None else [batch]
 
     def _fetch(self) -> bool:
-        if not self._assigned:
+        if not self._assigned and not self.membership.joins:  # a member must poll to stay one
             return False
         full = {tp for tp in self._assigned if not self._buffer.has_room(tp, len(self._assigned))}
         if full - self._paused:
@@ -124,7 +168,7 @@ class ConsumerLoop:
         if self._paused - full:
             self._consumer.resume(sorted(self._paused - full))
         self._paused = full
-        if len(full) == len(self._assigned):
+        if len(full) == len(self._assigned) and not self.membership.joins:
             return False
         try:
             batches = self._consumer.poll(FETCH_ROWS, FETCH_BYTES)
@@ -132,7 +176,8 @@ class ConsumerLoop:
             self._replies.append(ClientFailed(error))
             return False
         for batch in batches:
-            self._buffer.add(batch, self._generations[batch.tp])
+            if batch.tp in self._generations:
+                self._buffer.add(batch, self._generations[batch.tp])
         if batches:
             self._replies.append(FetchArrived())
         return bool(batches)

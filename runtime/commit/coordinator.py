@@ -9,6 +9,10 @@ No space left keeps the frozen epoch and tries it again. An unknown outcome disc
 same id (which fences the old) and asks the log for its last sequence: equal to ours means committed, else the same epoch is sent
 again (rule R3). A topic that is gone blocks commits until it is there again; a position in it is left out, because tasks' own
 records hold the exact ones. `Fenced` is the end of the instance. Only this step's thread touches the producer.
+
+A member of a group commits with the proof of its membership. What it has lost it must not commit: `lose` stops everything at once,
+`start_over` drops the epoch and makes a new producer. Being fenced means the same for a member, whose transactional id is its own:
+its transaction took too long for the brokers, and was ended by them.
 """
 
 from __future__ import annotations
@@ -29,15 +33,17 @@ from runtime.errors import (
     LogError,
     LogFull,
     RuntimeFailure,
+    StaleMember,
     TopicMissing,
 )
-from runtime.log.base import Log, Position, Producer, TopicPartition
+from runtime.log.base import GroupMetadata, Log, Position, Producer, TopicPartition
 from runtime.metrics import Metrics
 from runtime.output.collector import RecordCollector, suppress
 from runtime.state.manager import StateManager
 from runtime.state.store import Frozen
 
 RETRY_MS = 200
+STALE_MAX = 25  # refusals of one epoch's proof in a row: the group has given this member up, and it does not know yet
 REDO_FLUSH_BYTES = 16 << 20  # a start replays at most about this much, which takes well below a second
 
 
@@ -93,19 +99,27 @@ class CommitStep:
         before_cut: Callable[[], None],
         interval_ms: Callable[[], int],
         changelog: Changelog | None = None,
+        transactional_id: str | None = None,
     ) -> None:
+        """transactional_id: of a member of the group `application_id`; None for the only instance, which is alone in it."""
         self._log, self._id, self._state = log, application_id, state
         self._collector, self._clock, self._metrics = collector, clock, metrics
         self._changelog = changelog
         self._positions, self._before_cut, self._interval_ms = positions, before_cut, interval_ms
-        self._producer: Producer = log.producer(application_id)
-        self._sequence = log.last_sequence(application_id)
+        self._member, self._writer = transactional_id is not None, transactional_id or application_id
+        self._producer: Producer = log.producer(self._writer)
+        self._sequence = log.last_sequence(self._writer)
         self._pending: Epoch | None = None
         self._busy = False  # from before a cut until its commit is applied
         self._requests: deque[CommitRequest] = deque()
         self._next_ms = 0
         self._redo_bytes = 0
         self._unknown = False  # whether the last transaction was committed
+        self._stale = 0  # refusals of the proof in a row
+        self._lost: RuntimeFailure | None = None  # why nothing more may be committed of what there is
+        self._restart: Future[None] | None = None
+        self.proof: GroupMetadata | None = None  # of a member, the newest; set by who learns of the group
+        self.on_fenced: Callable[[], None] = lambda: None  # a member has to start over
         self.dirty = False  # set by publish under the epoch lock, cleared by the cut
         self.settled: list[Settled] = []  # what this epoch will have answered; under the epoch lock
         self.blocked: str = ""  # why commits do not get through, for status
@@ -121,12 +135,30 @@ class CommitStep:
         self.wake()
         return done
 
+    def lose(self, reason: str) -> None:
+        """From this moment on nothing of what there is may be committed; who waits for a commit learns so. Any thread.
+
+        Called before `proof` is renewed, so that no transaction ever carries old positions with a new proof.
+        """
+        self._lost = StaleMember(reason)
+        self.wake()
+
+    def start_over(self) -> Future[None]:
+        """Drop what is not committed, once `lose` was called and no task runs any more; then commits begin anew. Any thread."""
+        assert self._lost is not None, "nothing is lost"
+        self._restart = Future()
+        self.wake()
+        return self._restart
+
     @property
     def idle(self) -> bool:
         """Nothing published waits for a commit."""
         return not (self.dirty or self._busy or self._requests)
 
     def run_once(self, now_ms: int) -> int:
+        if self._lost is not None:
+            self._drop(self._lost)
+            return 0 if self._lost is None else RETRY_MS
         if self._pending is None:
             due = self._requests or (self.dirty and now_ms >= self._next_ms)
             if not due:
@@ -138,6 +170,32 @@ class CommitStep:
             self._pending, self._busy = None, False
             return 0
         return RETRY_MS
+
+    def _drop(self, reason: RuntimeFailure) -> None:
+        """Nothing is committed of what there is. Whether the last transaction was is found out from the log, task by task."""
+        self.fail(reason)
+        self._pending = None
+        restart = self._restart
+        if restart is None:
+            return
+        with self._state.epoch_lock:
+            self._collector.discard()
+            self._state.abort()
+            self.dirty = False
+        try:
+            self._renew_producer()
+        except LogError as error:  # brokers are away: again in a moment
+            self.blocked = str(error)
+            return
+        self._sequence = self._log.last_sequence(self._writer)
+        self._restart, self._lost, self._busy, self._stale, self.blocked = None, None, False, 0, ""
+        restart.set_result(None)
+
+    def _renew_producer(self) -> None:
+        with suppress_errors(RuntimeFailure):  # it may hold memory and connections
+            self._producer.close()
+        self._producer = self._log.producer(self._writer)
+        self._unknown = False
 
     def close(self) -> None:
         self._producer.close()
@@ -164,17 +222,21 @@ class CommitStep:
         try:
             sequence = self._resolve()
             if sequence is None:
-                redo = epoch.state.redo() if self._log.supports_redo else b""
+                redo = epoch.state.redo() if self._log.supports_redo and not self._member else b""
                 sequence, redo_bytes = self._transaction(epoch, redo), len(redo)
         except Fenced as error:
-            raise Fenced("another instance of this application has taken over") from error
+            if not self._member:
+                raise Fenced("another instance of this application has taken over") from error
+            self._lose_all(error)
+            return False
         except LogCorrupt:  # the log refuses further use until it is opened again
             raise
         except Exception as error:
             self._block(epoch, error)
             return False
-        self._sequence, self.blocked = sequence, ""
-        self._state.apply(epoch.state, sequence)
+        self._sequence, self.blocked, self._stale = sequence, "", 0
+        # A member's state counts its own commits: others have committed for the same tasks.
+        self._state.apply(epoch.state, self._state.applied_sequence + 1 if self._member else sequence)
         self._after(epoch, redo_bytes)
         return True
 
@@ -185,22 +247,31 @@ class CommitStep:
             with suppress_errors(LogError):  # brokers may be away as well
                 topics = self._log.admin().topics()
                 epoch.positions = {tp: o for tp, o in epoch.positions.items() if tp.topic in topics}
+        self._stale = self._stale + 1 if isinstance(error, StaleMember) else 0
+        if self._stale > STALE_MAX:
+            self._lose_all(error)
         if not isinstance(error, LogFull):  # then nothing of the transaction is left and the producer is as good as new
             self._unknown = True
+
+    def _lose_all(self, error: Exception) -> None:
+        self.blocked = str(error)
+        self.lose(self.blocked)
+        self.on_fenced()
 
     def _resolve(self) -> int | None:
         """The sequence of the frozen epoch if the log turns out to have it, after a commit of unknown outcome."""
         if not self._unknown:
             return None
-        with suppress_errors(RuntimeFailure):  # it may hold memory and connections
-            self._producer.close()
-        self._producer = self._log.producer(self._id)
-        self._unknown = False
-        last = self._log.last_sequence(self._id)
+        self._renew_producer()
+        last = self._log.last_sequence(self._writer)
         return last if last == self._sequence + 1 else None
 
     def _transaction(self, epoch: Epoch, redo: bytes) -> int:
-        producer = self._producer
+        producer, proof = self._producer, self.proof
+        if self._lost is not None:  # after the proof was taken: see `lose`
+            raise self._lost
+        if self._member and epoch.positions and proof is None:
+            raise StaleMember("this instance is no member of its group yet")
         producer.begin()
         for tp in sorted(epoch.records):
             batches = epoch.records[tp]
@@ -212,8 +283,9 @@ class CommitStep:
         if self._changelog is not None:
             for tp, batch in self._changelog.records(epoch.state, self._sequence + 1, self._clock.now_ms()):
                 producer.send(tp, batch)
-        metadata = f"seq={self._sequence + 1}"
-        producer.send_positions(self._id, {tp: Position(o, metadata) for tp, o in epoch.positions.items()})
+        positions = {tp: Position(o, stamp(self._writer, self._sequence + 1)) for tp, o in epoch.positions.items()}
+        if positions:
+            producer.send_positions(self._id, positions, proof)
         if redo:
             producer.attach_redo(redo)
         return producer.commit()
@@ -255,6 +327,17 @@ class CommitStep:
         for future in waiting:
             if not future.done():
                 future.set_exception(RuntimeFailure(f"there are no more commits: {error}"))
+
+
+def stamp(writer: str, sequence: int) -> str:
+    """What a committed position says about its commit (rule R3)."""
+    return f"seq={sequence} by={writer}"
+
+
+def read_stamp(metadata: str) -> tuple[str, int] | None:
+    """Writer and sequence, if it is a stamp."""
+    sequence, by, writer = metadata.partition(" by=")
+    return (writer, int(sequence.removeprefix("seq="))) if by and sequence.startswith("seq=") else None
 
 
 def lowest(positions: Mapping[TopicPartition, list[int]]) -> dict[TopicPartition, int]:

@@ -126,6 +126,11 @@ class TaskManager:
                 entry.removal = future
         return future
 
+    def has(self, task_id: TaskId) -> bool:
+        """Whether a task is in this manager's care."""
+        with self._lock:
+            return str(task_id) in self._entries
+
     def hold(self, query: str) -> None:
         """Grant no more slices to a query (paused, or failed and waiting for its restart)."""
         with self._changed:

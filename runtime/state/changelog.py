@@ -34,10 +34,10 @@ def metadata_topic(application_id: str) -> str:
 
 
 class ChangelogWriter:
-    """What a commit writes beside its outputs. complete: commits up to now are all covered."""
+    """What a commit writes beside its outputs. complete: commits up to now are all covered. writer: its transactional id."""
 
-    def __init__(self, application_id: str, *, complete: bool) -> None:
-        self._id, self._complete = application_id, complete
+    def __init__(self, application_id: str, *, complete: bool, writer: str | None = None) -> None:
+        self._id, self._complete, self._writer = application_id, complete, writer or application_id
 
     def records(self, frozen: Frozen, sequence: int, now_ms: int) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
         """Changelog records, then the records of tasks, then that of the commit."""
@@ -49,7 +49,7 @@ class ChangelogWriter:
         for task_id, record in frozen.tasks.items():
             keys.append(task_id.encode())
             values.append(encode_value((FORMAT, sequence, record.partition, record.stores, record.metadata)))
-        keys.append(_commit_key(self._id))
+        keys.append(_commit_key(self._writer))
         values.append(encode_value((FORMAT, sequence, self._complete)))
         yield TopicPartition(metadata_topic(self._id), 0), _batch(keys, values, now_ms)
 
@@ -69,6 +69,28 @@ def read_tasks(log: Log, application_id: str) -> dict[str, WrittenTask]:
     for batch in _read(log, tp, log.admin().begin_offset(tp)):
         newest.update(changes(batch))
     return {k.decode(): _written(v) for k, v in newest.items() if v is not None and not k.startswith(b"@")}
+
+
+class WrittenTasks:
+    """All tasks and the last commit of each writer as the metadata topic tells, read on from where it was."""
+
+    def __init__(self, log: Log, application_id: str) -> None:
+        self.tasks: dict[str, WrittenTask] = {}
+        self.sequences: dict[str, int] = {}
+        tp = TopicPartition(metadata_topic(application_id), 0)
+        self._reader = log.reader(tp, log.admin().begin_offset(tp))
+
+    def read_on(self) -> None:
+        """Take in what was committed since the last call."""
+        while (batch := self._reader.read(_READ_ROWS, _READ_BYTES)) is not None:
+            for key, value in changes(batch):
+                name = key.decode()
+                if name.startswith("@") and value is not None:
+                    self.sequences[name[1:]] = int(decode_value(value)[1])
+                elif value is None:
+                    self.tasks.pop(name, None)
+                else:
+                    self.tasks[name] = _written(value)
 
 
 def is_complete(log: Log, application_id: str) -> bool:

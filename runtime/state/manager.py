@@ -28,7 +28,7 @@ from runtime.state.layout import (
 )
 from runtime.state.locks import NamedLock
 from runtime.state.physical import Guarded, Physical
-from runtime.state.restore import RESTORE_ROWS_MAX, begin_writes, end_writes, place_records
+from runtime.state.restore import RESTORE_ROWS_MAX, begin_writes, clear_writes, end_writes, place_records
 from runtime.state.snapshot import SharedSnapshot, StateSnapshot
 from runtime.state.store import Frozen
 from runtime.state.task_state import Generation, ManagedTask
@@ -287,6 +287,31 @@ class StateManager:
             self._renew_snapshot()
         with self.epoch_lock.join():
             self._restoring = restoring
+
+    def local_record(self, task_id: str) -> TaskRecord | None:
+        """A task as of the last commit that is here, open or not; None if there is nothing, or not all."""
+        with self.epoch_lock.join():
+            return None if task_id in self._restoring else self._task_record(task_id)
+
+    def rebuild(self, tasks: Mapping[str, TaskRecord | None]) -> None:
+        """While others run: clear what is here of tasks that are not open. Those with a record are to be restored as of it.
+
+        What the log has of them stays as it is: another instance may be using it.
+        """
+        with self.epoch_lock.join():
+            self._refuse_open([t for t in self._tasks if t in tasks])
+            new = {t: record for t, record in tasks.items() if record is not None}
+            here = {t: [r for r in (self._task_record(t), new.get(t)) if r is not None] for t in tasks}
+            writes = clear_writes(self._catalog, here, new)
+        with self._commit_lock:
+            with self._guard.permit("restore"):
+                self._guard.write(writes.keys, writes.values, writes.ranges)
+            self._note_deleted(writes)
+            self._renew_snapshot()
+        with self.epoch_lock.join():
+            for task_id in tasks:
+                self._restoring.pop(task_id, None)
+            self._restoring.update(new)
 
     def restoring(self) -> dict[str, TaskRecord]:
         """Tasks whose rows are not all here; they may be open, but must not run."""

@@ -25,19 +25,29 @@ def begin_writes(
     """
     local = read_tasks(physical)
     restoring = {t: whole[t] for t in sorted({*stale, *(set(whole) - set(local))})}
+    known: dict[str, list[TaskRecord]] = {}
+    for task_id in sorted((set(local) - set(whole)) | set(restoring)):
+        known[task_id] = [r for r in (local.get(task_id), restoring.get(task_id)) if r is not None]
+    return clear_writes(catalog, known, restoring), restoring
+
+
+def clear_writes(
+    catalog: Catalog, known: Mapping[str, Iterable[TaskRecord]], restoring: Mapping[str, TaskRecord]
+) -> Writes:
+    """Delete what is here of tasks, by all that is known of their stores; of `restoring` ones a restore row stays."""
     ranges: list[ByteRange] = []
     rows: dict[bytes, bytes | None] = {}
-    for task_id in sorted((set(local) - set(whole)) | set(restoring)):
-        for record in (local.get(task_id), restoring.get(task_id)):
-            for name in () if record is None else record.stores:
+    for task_id, records in known.items():
+        for record in records:
+            for name in record.stores:
                 entry = catalog.get(name)
                 if entry is not None:
-                    ranges.append(entry.partition_range(record.partition))  # type: ignore[union-attr]
-                    rows[entry.bound_key(record.partition)] = None  # type: ignore[union-attr]
+                    ranges.append(entry.partition_range(record.partition))
+                    rows[entry.bound_key(record.partition)] = None
         rows[task_key(task_id)] = None
         new = restoring.get(task_id)
         rows[restore_key(task_id)] = None if new is None else new.record()
-    return Writes(list(dict.fromkeys(ranges)), list(rows), list(rows.values())), restoring
+    return Writes(list(dict.fromkeys(ranges)), list(rows), list(rows.values()))
 
 
 def end_writes(physical: PhysicalReader, entries: Iterable[StoreEntry], task_id: str, record: TaskRecord) -> Writes:

@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 import numpy as np
+import pyarrow.compute as pc
 
 from runtime.batch import Batch, Ints
 from runtime.log.base import RawBatch, TopicPartition
@@ -47,11 +48,17 @@ class LogInput:
     partition, else through a lane (an own read position) until it has caught up with the head. stop_at: records from this
     offset on have to wait (`runtime.app.alignment`); others of the task wait with them, for their order is not known.
     arrivals: of the partition, since_ms: when this reader came to it; set by the polling thread.
+
+    lane: of a repartition topic, only records with this key (`runtime.task.repartition`); source: whose they are. within: rows of
+    the record at `position` that are processed already, for a record may hold many.
     """
 
     operator: str
     tp: TopicPartition
     position: int
+    lane: bytes | None = None
+    source: int = 0
+    within: int = 0
     next_fetch: int = 0
     attached: bool = False
     chunk: Future[object] | None = None
@@ -72,6 +79,19 @@ class LogInput:
         self.next_fetch = self.position
         self.settled = (self.position, 0)
 
+    @property
+    def name(self) -> str:
+        """What its position is called in the metadata of the task."""
+        return self.tp.topic if self.lane is None else f"{self.tp.topic}#{self.source}"
+
+    @property
+    def rows_within(self) -> int:
+        """How many rows of the record at `position` are published."""
+        staged = self.staged
+        if staged is None or staged.cursor >= len(staged.batch):
+            return self.within
+        return staged.cursor - int(np.searchsorted(staged.origin, staged.origin[staged.cursor]))
+
     def add(self, batch: RawBatch) -> None:
         """Append fetched records; what is below `next_fetch` was buffered before and is cut off."""
         if batch.next_offset <= self.next_fetch:
@@ -79,6 +99,13 @@ class LogInput:
         if not batch.records.num_rows:  # there are no more records up to here
             self._skip_to(batch.next_offset)
             return
+        if self.lane is not None:
+            mine = batch.records.filter(pc.equal(batch.records.column("key"), self.lane))
+            if not mine.num_rows:
+                self._skip_to(batch.next_offset)
+                return
+            size = batch.size_bytes * mine.num_rows // batch.records.num_rows
+            batch = RawBatch(batch.tp, mine, batch.next_offset, size)
         if batch.first_offset < self.next_fetch:
             offsets = batch.records.column(0).to_numpy()
             start = int(np.searchsorted(offsets, self.next_fetch))
@@ -157,6 +184,7 @@ class LogInput:
             if self.in_pieces and self.queue[0].records.num_rows > STAGED_ROWS:
                 self._split_head()
             self.staged = decode(self.queue[0])
+            self.staged.cursor, self.within = self.within, 0
         return self.staged
 
     def _cut_front(self) -> None:
@@ -223,6 +251,7 @@ class LogInput:
             self.staged = None
         self.position = self.next_fetch = position
         self.settled = (position, 0)
+        self.within = 0
         self.attached, self.chunk = False, None
 
 

@@ -21,6 +21,7 @@ class SinkRecords:
 
     topic: str
     parts: tuple[tuple[int, pa.RecordBatch], ...]
+    internal: bool = False  # of a repartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,7 @@ class Task:
         self.logs: dict[str, LogInput] = {}
         self.exchanges: dict[str, ExchangeInput] = {}
         self.downstream: list[ExchangeInput] = []
+        self.marks: dict[str, Any] = {}  # what its metadata says in every commit beside positions and times
         self.horizon = Horizon()
         self._publisher, self._clock, self._config = publisher, clock, config
         self._sizer = RunSizer()
@@ -176,7 +177,7 @@ class Task:
         dead = [LocatedDeadLetter(d, part, d.seq) for d in run.dead_letters]
         with self._publisher.lock():
             source.consume_raw(rows)
-            self.state.publish({"positions": {source.tp.topic: source.position}})
+            self.state.publish({**self.marks, "positions": {source.tp.topic: source.position}})
             self._publisher.publish(self, RunResult(outputs, dead, rows, run.late))
         return rows
 
@@ -193,8 +194,8 @@ class Task:
         with self._publisher.lock():
             for name, end in cursors.items():
                 dead += self._consume(name, end)
-            self.state.publish({**metadata, "positions": self.positions, "stream_times": run.stream_times})
-            source_rows = sum(len(t.seq) for t in taken if t.input in self.logs)
+            self.state.publish({**metadata, **self.progress, "stream_times": run.stream_times})
+            source_rows = sum(len(t.seq) for t in taken if t.input in self.logs and self.logs[t.input].lane is None)
             self._publisher.publish(self, RunResult(outputs, dead, source_rows, run.late))
         return max(1, sum(len(t.seq) for t in taken))
 
@@ -204,12 +205,21 @@ class Task:
 
     @property
     def positions(self) -> dict[str, int]:
-        return {i.tp.topic: i.position for i in self.logs.values()}
+        return {i.name: i.position for i in self.logs.values()}
+
+    @property
+    def progress(self) -> dict[str, Any]:
+        """Marks and positions, for its metadata. within: rows of a repartition's record that are processed, where it is not all."""
+        out = {**self.marks, "positions": self.positions}
+        lanes = [i for i in self.logs.values() if i.lane is not None]
+        if lanes:
+            out["within"] = {i.name: i.rows_within for i in lanes if i.rows_within}
+        return out
 
     def _stage(self) -> dict[str, Staged | None]:
         out: dict[str, Staged | None] = {}
         for name, source in self.logs.items():
-            out[name] = source.stage(lambda raw, n=name: self.program.decode(n, raw, self.state))  # type: ignore[misc]
+            out[name] = source.stage(lambda raw, s=source: self.program.decode(s.operator, raw, self.state))  # type: ignore[misc]
         for name, exchange in self.exchanges.items():
             out[name] = exchange.stage()
         return out

@@ -1,0 +1,356 @@
+"""The group step: which tasks are here, as a member of the application's group, and which plan they run (rules R7 to R11).
+
+What is wanted follows from what is owned and from the newest plan: every task all of whose input partitions are owned. The step
+compares that with the tasks there are, and mends the difference: tasks to give up are cut, committed and closed before a revoke
+is acknowledged; what was lost is dropped without a commit; new tasks begin where the log says that the last owner committed, with
+local state if it is exactly that state, else with state from the changelogs. A failed attempt is made again.
+
+It never waits: each of these is a procedure that yields the futures it needs. Its thread is the only one that adds tasks and
+takes them away.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+from compiler.plan.topology import Plan
+from runtime.app.member_tasks import MemberTasks
+from runtime.app.plan_topic import PlanReader
+from runtime.app.polling import PollingStep
+from runtime.app.restoration import RestorationStep
+from runtime.build.query import all_tasks, input_topics
+from runtime.client.consumer import ConsumerFacade
+from runtime.commit.coordinator import CommitStep, read_stamp
+from runtime.config import InstanceConfig
+from runtime.errors import LogError, LogUnavailable, RuntimeFailure
+from runtime.log.base import Admin, GroupChange, GroupEvent, Log, TopicPartition
+from runtime.scheduler.manager import TaskManager
+from runtime.state.changelog import WrittenTask, WrittenTasks
+from runtime.state.layout import TaskRecord
+from runtime.state.manager import StateManager
+from runtime.task.id import TaskId
+from runtime.task.status import TaskStatus
+from runtime.task.task import Task
+
+IDLE_MS = 50
+WAITING_MS = 5
+RETRY_MS = 200
+PLAN_MS = 300  # between two looks for a newer plan
+STALE_MS = 500  # positions that moved without a record (over markers of transactions) are committed after so long
+WAITERS_MAX = 1_000
+
+Procedure = Generator[Future[Any] | None, Any, None]
+
+
+class Host(Protocol):
+    """The instance, as this step sees it."""
+
+    config: InstanceConfig
+    log: Log
+    admin: Admin
+    main: ConsumerFacade
+    polling: PollingStep
+    restoration: RestorationStep
+    manager: TaskManager
+    commit: CommitStep
+    state: StateManager
+    plan: Plan
+
+
+class GroupStep:
+    """Owned by its thread, but for `applied`, `partitions` and what `lose` sets."""
+
+    def __init__(self, host: Host, mine: MemberTasks) -> None:
+        self._host, self._mine = host, mine
+        self._group = host.config.application_id
+        self._owned: set[TopicPartition] = set()
+        self._leaving: set[TopicPartition] = set()
+        self._revoking = False
+        self._lost = False
+        self._tasks: dict[TaskId, Task] = {}  # from when they are built until their state is closed
+        self._begun: set[TaskId] = set()  # of those, which were handed over, and not taken back
+        self._topics: frozenset[str] = frozenset()
+        self._all: dict[TaskId, frozenset[TopicPartition]] = {}  # of the plan: what each task reads
+        self._written: WrittenTasks | None = None
+        self._plans = PlanReader(host.log, self._group)
+        self._next_plan: Plan | None = None
+        self._plan_at_ms = 0
+        self._stale_at_ms = 0
+        self._retry_at_ms = 0
+        self._procedure: Procedure | None = None
+        self._awaited: Future[Any] | None = None
+        self._waiters: deque[tuple[int, Future[None]]] = deque()
+        self.trouble = ""  # why the last attempt failed, for status
+        self.wake: Callable[[], None] = lambda: None
+        host.commit.on_fenced = self.lose
+
+    # -- any thread
+
+    def lose(self) -> None:
+        """The producer was fenced: all there is starts over."""
+        self._lost = True
+        self.wake()
+
+    def applied(self, offset: int) -> Future[None]:
+        """Done when everything before this offset of the plan topic runs here."""
+        done: Future[None] = Future()
+        assert len(self._waiters) < WAITERS_MAX
+        self._waiters.append((offset, done))
+        self.wake()
+        return done
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        """Everything that the tasks of the plan read, wherever they run."""
+        return frozenset(tp for reads in list(self._all.values()) for tp in reads)
+
+    # -- the step
+
+    def run_once(self, now_ms: int) -> int:
+        for changed in self._host.main.group_events():
+            self._take(changed.event)
+        if self._procedure is None:
+            if now_ms < self._retry_at_ms:
+                return self._retry_at_ms - now_ms
+            self._look(now_ms)
+            self._procedure = self._next()
+        if self._procedure is None:
+            if self._next_plan is None:
+                self._answer()
+            return IDLE_MS
+        return self._advance(now_ms)
+
+    def _take(self, event: GroupEvent) -> None:
+        """In order. What is lost is forbidden to be committed before a newer proof is handed on."""
+        tps = set(event.partitions)
+        if event.change is GroupChange.LOST:
+            self._owned, self._leaving, self._revoking = set(), set(), False
+            self._host.commit.lose("the group has given this instance up: it was silent for too long")
+            self._lost = True
+        elif event.change is GroupChange.ASSIGN:
+            self._owned |= tps
+        elif event.change is GroupChange.REVOKE:
+            self._leaving |= tps
+            self._revoking = True
+        self._host.commit.proof = event.metadata
+
+    def _advance(self, now_ms: int) -> int:
+        """The procedure up to the next future that is not done."""
+        assert self._procedure is not None
+        while True:
+            awaited = self._awaited
+            if awaited is not None and not awaited.done():
+                return WAITING_MS
+            self._awaited = None
+            try:
+                error = awaited.exception() if awaited is not None else None
+                if error is not None:
+                    self._awaited = self._procedure.throw(error)
+                else:
+                    self._awaited = self._procedure.send(awaited.result() if awaited is not None else None)
+            except StopIteration:
+                self._procedure, self.trouble = None, ""
+                return 0
+            except (LogError, RuntimeFailure, TimeoutError) as error:  # made again, from what is the case then
+                self._procedure, self.trouble = None, f"{type(error).__name__}: {error}"
+                self._retry_at_ms = now_ms + RETRY_MS
+                return RETRY_MS
+
+    def _next(self) -> Procedure | None:
+        """The most urgent thing to do."""
+        if self._lost:
+            return self._start_over()
+        wanted = self._wanted()
+        surplus = [t for i, t in sorted(self._tasks.items()) if i not in wanted or i not in self._begun]
+        if surplus or self._revoking:
+            return self._give_up(surplus)
+        if self._next_plan is not None:
+            return self._apply_plan(self._next_plan)
+        missing = sorted(wanted - self._tasks.keys())
+        return self._begin(missing) if missing else None
+
+    def _look(self, now_ms: int) -> None:
+        """For a newer plan, and for positions that nobody commits."""
+        if now_ms >= self._plan_at_ms and not self._lost:
+            self._plan_at_ms = now_ms + PLAN_MS
+            try:
+                self._next_plan = self._plans.newer() or self._next_plan
+            except LogError as error:
+                self.trouble = str(error)
+        if now_ms >= self._stale_at_ms:
+            self._stale_at_ms = now_ms + STALE_MS
+            if self._mine.moved():
+                self._host.commit.dirty = True
+
+    def _answer(self) -> None:
+        for _ in range(len(self._waiters)):
+            offset, done = self._waiters.popleft()
+            if self._plans.seen >= offset:
+                done.set_result(None)
+            else:
+                self._waiters.append((offset, done))
+
+    # -- what is wanted
+
+    def _wanted(self) -> set[TaskId]:
+        """Tasks all of whose partitions are owned and stay (rule R9)."""
+        mine = self._owned - self._leaving
+        return {t for t, reads in self._all.items() if reads <= mine and not self._mine.is_broken(t.query)}
+
+    def _learn_plan(self, plan: Plan) -> None:
+        app, admin = self._group, self._host.admin
+        subs = {(q.id, sub.number): input_topics(sub, app) for q in plan.queries for sub in q.subtopologies}
+        self._all = {}
+        for q in plan.queries:
+            if self._mine.is_broken(q.id):
+                continue
+            for t in all_tasks(q, admin):
+                self._all[t] = frozenset(TopicPartition(topic, t.partition) for topic in subs[t.query, t.subtopology])
+        topics = frozenset(tp.topic for reads in self._all.values() for tp in reads)
+        if topics != self._topics:
+            self._topics = topics
+            self._host.main.subscribe(app, topics)
+
+    # -- procedures
+
+    def _start_over(self) -> Procedure:
+        """Lost or fenced: nothing is committed; what is owned begins anew from what the log has."""
+        self._lost = False
+        self._host.commit.lose("it starts over")
+        tasks = [task for _, task in sorted(self._tasks.items())]
+        yield from self._stop(tasks)
+        yield self._host.commit.start_over()
+        with self._host.state.epoch_lock:
+            self._mine.leave(tasks, committed=False)
+        self._close(tasks)
+
+    def _give_up(self, tasks: Sequence[Task]) -> Procedure:
+        """Cut, commit, close, acknowledge."""
+        leaving = set(self._leaving)
+        if tasks:
+            yield from self._stop(tasks)
+            yield self._host.commit.request(lambda: self._mine.leave(tasks, committed=True))
+            self._close(tasks)
+        if self._revoking and leaving == self._leaving:
+            self._owned -= leaving
+            self._leaving, self._revoking = set(), False
+            self._host.main.acknowledge_revoke()
+
+    def _apply_plan(self, plan: Plan) -> Procedure:
+        """At a cut: tasks of queries that change are closed, and their state goes."""
+        host = self._host
+        gone = set(self._mine.gone(plan))
+        tasks = [task for task_id, task in sorted(self._tasks.items()) if task_id.query in gone]
+        mine = [str(task.id) for task in tasks]
+        if tasks:
+            yield from self._stop(tasks)
+            yield host.commit.request(lambda: self._mine.leave(tasks, committed=True))
+            self._close(tasks)
+        others = [t for t in host.state.committed_tasks() if t.rpartition("/")[0] in gone and t not in mine]
+        host.state.rebuild(dict.fromkeys(others))  # here alone: whoever owns them drops them for all
+        if mine:
+            yield host.commit.request(lambda: self._drop(mine))
+        for query in sorted(gone):
+            self._mine.forget_query(query)
+        self._mine.take_over(plan)
+        self._learn_plan(plan)
+        self._next_plan = None
+
+    def _begin(self, wanted: Sequence[TaskId]) -> Procedure:
+        """New tasks, where their last owner stopped."""
+        host = self._host
+        written = self._last_written(sorted({tp for t in wanted for tp in self._all[t]}))
+        rebuild, drop = self._compare(wanted, written)
+        host.state.rebuild(rebuild)
+        if drop:
+            yield host.commit.request(lambda: self._drop(drop))
+            host.state.rebuild(dict.fromkeys(drop))
+        tasks = self._mine.build(wanted)
+        self._tasks |= {task.id: task for task in tasks}
+        restoring = host.state.restoring()
+        for task in tasks:  # all of them first: a task asks those before it whether they are idle
+            task.become(TaskStatus.RESTORING if str(task.id) in restoring else TaskStatus.RUNNING)
+        whole = [task for task in tasks if task.status is TaskStatus.RUNNING]
+        yield self._command(lambda: host.polling.add_inputs([i for task in whole for i in task.logs.values()]))
+        for task in whole:
+            host.manager.add(task)
+        for task in tasks:
+            if task not in whole:
+                host.restoration.add(task, restoring[str(task.id)].stores)
+        self._begun.update(task.id for task in tasks)
+
+    # -- parts of them
+
+    def _last_written(self, tps: Sequence[TopicPartition]) -> dict[str, WrittenTask]:
+        """Records of tasks as of the last commits of these partitions. LogUnavailable until those are all to be seen (rule R3)."""
+        positions = self._host.admin.stable_positions(self._group, tps)
+        if self._written is None:
+            self._written = WrittenTasks(self._host.log, self._group)
+        self._written.read_on()
+        for position in positions.values():
+            stamp = read_stamp(position.metadata)
+            if stamp is not None and self._written.sequences.get(stamp[0], 0) < stamp[1]:
+                raise LogUnavailable(f"commit {stamp[1]} of {stamp[0]} is not to be seen yet")
+        return self._written.tasks
+
+    def _compare(
+        self, wanted: Sequence[TaskId], written: dict[str, WrittenTask]
+    ) -> tuple[dict[str, TaskRecord | None], list[str]]:
+        """Tasks whose local state is not that of the log, with what it should be; and those of a query that was another then."""
+        rebuild: dict[str, TaskRecord | None] = {}
+        drop: list[str] = []
+        for task_id in wanted:
+            name = str(task_id)
+            query = self._host.plan.query(task_id.query)
+            assert query is not None, f"{task_id.query} is not in the plan"
+            there = written[name].record if name in written else None
+            if there is not None and there.read().get("query") != query.definition:
+                drop.append(name)
+                rebuild[name] = there  # its stores are known by it
+            elif self._host.state.local_record(name) != there or name in self._host.state.restoring():
+                rebuild[name] = there
+        return rebuild, drop
+
+    def _drop(self, names: Iterable[str]) -> None:
+        """At a cut: state, changelogs and records of closed tasks."""
+        for name in names:
+            self._host.state.drop_task(name)
+
+    def _stop(self, tasks: Sequence[Task]) -> Procedure:
+        """Take tasks from whoever has them: the restoration step, or the task manager and the threads that run them."""
+        host = self._host
+        self._begun.difference_update(task.id for task in tasks)
+        for task in tasks:
+            if task.status is TaskStatus.CLOSED:  # by an attempt that failed later
+                continue
+            taken = task.status is TaskStatus.RESTORING and (yield host.restoration.remove(task))
+            if not taken:
+                yield self._command(lambda: None)  # a hand-over under way ends before this
+                if host.manager.has(task.id):
+                    yield host.manager.remove(task.id)
+            task.become(TaskStatus.CLOSED)
+        inputs = [i for task in tasks for i in task.logs.values()]
+        yield self._command(lambda: host.polling.remove_inputs(inputs))
+
+    def _close(self, tasks: Iterable[Task]) -> None:
+        """State of tasks that nobody runs any more stays where it is, for the day they come back."""
+        for task in tasks:
+            self._host.state.close_task(str(task.id))
+            del self._tasks[task.id]
+
+    def _command(self, action: Callable[[], None]) -> Future[None]:
+        """Something in the polling thread."""
+        done: Future[None] = Future()
+
+        def run() -> None:
+            try:
+                action()
+                done.set_result(None)
+            except Exception as error:  # goes back to who asked
+                done.set_exception(error)
+
+        self._host.polling.command(run)
+        return done

@@ -1,0 +1,116 @@
+"""Queries and tasks of an instance that is a member of a group: what `runtime.app.group` decides is done to them here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from functools import partial
+from typing import Protocol
+
+from compiler.plan.diff import diff_plans
+from compiler.plan.topology import Plan, QueryPlan
+from runtime.app.polling import PollingStep
+from runtime.app.running import RunningQuery, positions_of
+from runtime.app.threads import share_interpreter
+from runtime.build.query import BuiltQuery, Environment, build_query
+from runtime.commit.coordinator import CommitStep
+from runtime.errors import LogError, TopicMissing
+from runtime.log.base import TopicPartition
+from runtime.scheduler.manager import TaskManager
+from runtime.task.id import TaskId
+from runtime.task.task import Task
+
+
+class Owner(Environment, Protocol):
+    """The instance."""
+
+    plan: Plan
+    queries: dict[str, RunningQuery]
+    manager: TaskManager
+    polling: PollingStep
+    commit: CommitStep
+
+    def set_account(self, q: QueryPlan) -> None: ...
+
+    def hold_paused(self, plan: Plan) -> None: ...
+
+    def allow_coalescing(self, plan: Plan) -> None: ...
+
+    def stop_broken(self, name: str, running: RunningQuery, error: LogError) -> None: ...
+
+
+class MemberTasks:
+    """Owned by the group step's thread, but for `positions`, which the commit thread calls."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self._parting: dict[TopicPartition, int] = {}  # positions of tasks that leave with the next cut
+        self._cut: dict[TopicPartition, int] = {}
+
+    def gone(self, plan: Plan) -> list[str]:
+        """Queries that a newer plan changes or has no more."""
+        return [c.query for c in diff_plans(self._owner.plan, plan) if c.action in ("change", "remove")]
+
+    def forget_query(self, query: str) -> None:
+        """Its tasks are closed."""
+        self._owner.manager.forget_query(query)
+        self._owner.polling.command(partial(self._owner.polling.forget_query, query))
+        del self._owner.queries[query]
+        self._owner.scans.release(query)
+
+    def take_over(self, plan: Plan) -> None:
+        """Run the queries of a newer plan, those that are new or changed without tasks as yet."""
+        for q in plan.queries:
+            running = self._owner.queries.setdefault(q.id, RunningQuery(q, BuiltQuery()))
+            running.plan = q
+            self._owner.set_account(q)
+        self._owner.plan = plan
+        self._owner.hold_paused(plan)
+        share_interpreter(len(self._owner.queries))
+        self._owner.allow_coalescing(plan)
+
+    def build(self, wanted: Collection[TaskId]) -> list[Task]:
+        """Make tasks; they are not running. Queries whose topics are gone are stopped."""
+        made: list[Task] = []
+        for name in sorted({t.query for t in wanted}):
+            running = self._owner.queries[name]
+            try:
+                built = build_query(
+                    running.plan, self._owner.plan, self._owner, {t for t in wanted if t.query == name}.__contains__
+                )
+            except TopicMissing as error:
+                self._owner.stop_broken(name, running, error)
+                continue
+            with self._owner.state.epoch_lock:
+                for task in built.tasks:
+                    if not task.state.metadata:  # resolved once, by its first owner (rule R3)
+                        task.state.publish({**task.progress, "stream_times": {}})
+                        self._owner.commit.dirty = True
+                running.built = BuiltQuery([*running.built.tasks, *built.tasks])
+            made += built.tasks
+        self._owner.allow_coalescing(self._owner.plan)
+        return made
+
+    def leave(self, tasks: Iterable[Task], *, committed: bool) -> None:
+        """Tasks belong to their queries no more. committed: their positions are in this cut once more. The epoch lock is held."""
+        gone = {id(task) for task in tasks}
+        for running in self._owner.queries.values():
+            leaving = [task for task in running.built.tasks if id(task) in gone]
+            if leaving:
+                running.built = BuiltQuery([task for task in running.built.tasks if id(task) not in gone])
+            for i in (i for task in leaving if committed for i in task.logs.values()):
+                self._parting[i.tp] = min(i.position, self._parting.get(i.tp, i.position))
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """At a cut: of tasks that are here, and of those that leave with it. The epoch lock is held."""
+        now, parting, self._parting = positions_of(self._owner.queries.values()), self._parting, {}
+        self._cut = {**now, **{tp: min(o, now.get(tp, o)) for tp, o in parting.items()}}
+        return self._cut
+
+    def moved(self) -> bool:
+        """Whether positions have moved since the last cut."""
+        return positions_of(self._owner.queries.values()) != self._cut
+
+    def is_broken(self, query: str) -> bool:
+        """Or not there."""
+        running = self._owner.queries.get(query)
+        return running is None or bool(running.broken)

@@ -1,0 +1,55 @@
+"""A repartition as a topic: how rows travel between tasks that may be at different members of a group (rules R6 and R7).
+
+A record is an envelope of rows that one upstream task sends to one partition in one run: its key says which task, its value is
+the batch, with changes, times and order. So a record's offset and the row's number in it name a row for good. Readers take each
+upstream task's records as an ordered lane of their own and merge the lanes by time, as in a local exchange.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from compiler.plan.schema import Schema
+from runtime.batch import Batch, concat
+from runtime.log.base import PRODUCE_SCHEMA, RawBatch
+from runtime.task.batch_ipc import decode_batch, encode_batch
+from runtime.task.input_buffer import Staged
+
+ENVELOPE_ROWS = 1_000  # well below the megabyte that brokers take by default, unless rows are large
+KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}  # until it is processed
+# Records say nothing by their time. Not 0, which Kafka's client takes for "now".
+_TIME = 1
+
+
+def topic_of(application_id: str, repartition: str) -> str:
+    """The topic of a repartition, by its name in the plan."""
+    return f"{application_id}-{repartition}"
+
+
+def lane_key(source: int) -> bytes:
+    """The key of all records of one upstream task."""
+    return source.to_bytes(4, "big")
+
+
+def enclose(batch: Batch, source: int) -> pa.RecordBatch:
+    """Rows as records of PRODUCE_SCHEMA."""
+    pieces = [batch]
+    if len(batch) > ENVELOPE_ROWS:
+        starts = range(0, len(batch), ENVELOPE_ROWS)
+        pieces = [batch.take(np.arange(s, min(len(batch), s + ENVELOPE_ROWS))) for s in starts]
+    n = len(pieces)
+    columns = [
+        pa.array([_TIME] * n, pa.int64()),
+        pa.array([lane_key(source)] * n, pa.binary()),
+        pa.array([encode_batch(piece) for piece in pieces], pa.binary()),
+        pa.nulls(n, PRODUCE_SCHEMA.field("headers").type),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=PRODUCE_SCHEMA)
+
+
+def open_envelopes(raw: RawBatch, schema: Schema) -> Staged:
+    """The rows of fetched records; `origin` tells of which record each is."""
+    batches = [decode_batch(value, schema) for value in raw.records.column("value").to_pylist()]
+    origin = np.repeat(np.arange(len(batches)), [len(b) for b in batches])
+    return Staged(concat(schema, batches), origin, raw.records.num_rows, [], raw)

@@ -1,0 +1,213 @@
+"""Several instances of one application on Kafka: they join, leave, are killed and frozen at random moments, to the same end.
+
+`python -m tests.crash.members --events 12` (its own broker); a process of it is `... run DIR BOOTSTRAP NAME`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from flowql.kafka.broker import Broker
+from runtime.app.driver import Driver
+from runtime.app.instance import Instance
+from runtime.app.progress import caught_up, source_ends
+from runtime.clock import SystemClock, VirtualClock
+from runtime.config import InstanceConfig
+from runtime.errors import LogUnavailable
+from runtime.log.memory import MemoryLog
+from runtime.state.manager import StateManager
+from runtime.state.memory import MemoryPhysical
+from runtime.state.rocks import open_rocks
+from tests.crash.kafka import APP, END_S, connect, prepare, source
+from tests.crash.kills import Shape
+from tests.crash.outcome import DEAD_LETTERS, Outcome, differences, outcome
+from tests.crash.project import append, compiled, create_topics, customers, orders
+from tests.kafka_broker import QUICK
+
+SESSION_S = 6.0  # of the broker to try with
+
+
+@dataclass(slots=True)
+class Member:
+    """A process of the application."""
+
+    name: str
+    process: subprocess.Popen[str]
+    frozen: bool = False
+
+    def end(self, how: int) -> str:
+        self.process.send_signal(how)
+        if how != signal.SIGKILL and self.frozen:
+            self.process.send_signal(signal.SIGCONT)
+        return self.process.communicate(timeout=END_S)[1]
+
+
+def run(folder: Path, bootstrap: str, name: str) -> None:
+    """A member: until told to leave (SIGTERM), or until input has ended and everything is processed by whoever has it."""
+    leaving: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _frame: leaving.append(number))
+    config = InstanceConfig(APP, threads=2, changelogs=True, shared=True, process_id=name)
+    instance = Instance(connect(bootstrap), open_rocks(folder / name), SystemClock(), config)
+    instance.start()
+    instance.resume()
+    instance.deploy(compiled())
+    print("ready", flush=True)
+    while not leaving and not ((folder / "ended").exists() and _caught_up(instance)):
+        if instance.fatal is not None:
+            raise instance.fatal
+        time.sleep(0.05)
+    stuck = instance.stop()
+    assert not stuck, stuck
+
+
+def _caught_up(instance) -> bool:
+    try:
+        return caught_up(instance, source_ends(instance))
+    except LogUnavailable:
+        return False
+
+
+def start(folder: Path, bootstrap: str, name: str) -> Member:
+    command = [sys.executable, "-m", "tests.crash.members", "run", str(folder), bootstrap, name]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return Member(name, process)
+
+
+def ready(member: Member) -> None:
+    assert member.process.stdout is not None
+    line = member.process.stdout.readline()
+    assert line == "ready\n", f"{member.name}: {line} {member.process.communicate(timeout=END_S)[1]}"
+
+
+def disturbed(
+    broker: Broker, folder: Path, shape: Shape, events: Sequence[str], say: Callable[[str], None] = lambda text: None
+) -> Outcome:
+    """One member works; what `events` say happens to it and others while input comes. Stores are not compared: they are spread."""
+    rng = random.Random(f"members {shape.moments}")
+    bootstrap = broker.start(java_options=QUICK).bootstrap
+    prepare(bootstrap)
+    members: list[Member] = []
+    numbers = iter(range(10_000))
+
+    def join() -> None:
+        members.append(start(folder, bootstrap, f"m{next(numbers)}"))
+        ready(members[-1])
+
+    with source(bootstrap, shape):
+        join()
+        for event in events:
+            time.sleep(rng.uniform(0.5, 3.0))
+            for member in members:
+                assert member.frozen or member.process.poll() is None, (
+                    f"seed {shape.seed}: {member.end(signal.SIGKILL)}"
+                )
+            awake = [m for m in members if not m.frozen]
+            if event == "join":
+                join()
+            elif event == "broker":
+                broker.kill()
+                broker.start(java_options=QUICK)
+            elif event == "thaw":
+                for member in (m for m in members if m.frozen):
+                    member.process.send_signal(signal.SIGCONT)
+                    member.frozen = False
+            else:
+                chosen = rng.choice(awake)
+                if event == "freeze":
+                    chosen.process.send_signal(signal.SIGSTOP)
+                    chosen.frozen = True
+                    time.sleep(SESSION_S + 4)  # until its session has ended, and others have what it had
+                else:
+                    said = chosen.end(signal.SIGKILL if event == "kill" else signal.SIGTERM)
+                    assert event == "kill" or chosen.process.returncode == 0, f"seed {shape.seed}: {said}"
+                    members.remove(chosen)
+                    if not members:
+                        join()
+            say(event)
+    (folder / "ended").touch()
+    for member in members:
+        if member.frozen:
+            member.process.send_signal(signal.SIGCONT)
+        said = member.process.communicate(timeout=END_S)[1]
+        assert member.process.returncode == 0, f"seed {shape.seed}: {member.name}: {said}"
+    return read_topics(bootstrap)
+
+
+def read_topics(bootstrap: str) -> Outcome:
+    log = connect(bootstrap)
+    try:
+        return without_stores(outcome(log, StateManager(MemoryPhysical()).snapshot()))
+    finally:
+        log.close()
+
+
+def undisturbed(shape: Shape) -> Outcome:
+    """The same input to an instance that is alone, in memory, with local exchanges."""
+    log = MemoryLog()
+    create_topics(log.admin())
+    append(log, customers())
+    instance = Instance(log, MemoryPhysical(), VirtualClock(), InstanceConfig(APP, threads=1))
+    driver = Driver(instance)
+    instance.deploy(compiled())
+    for part in orders(shape.orders, shape.seed, 500):
+        append(log, part)
+    driver.run_until_caught_up()
+    return without_stores(outcome(log, instance.snapshot()))
+
+
+def without_stores(found: Outcome) -> Outcome:
+    """Stores are spread over members; dead letters name offsets, which depend on how many transactions there were."""
+    found.stores = {}
+    dead = Counter(re.sub(rb'"OFFSET":\d+', b"", letter[3]) for letter in found.appended[DEAD_LETTERS].elements())
+    found.appended[DEAD_LETTERS] = dead
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--events", default="join,leave,join,kill,join,freeze,thaw,leave")
+    parser.add_argument("--orders", type=int, default=4000)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 20))
+    given = parser.parse_args()
+    print(f"seed {given.seed}", flush=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        shape = Shape(given.orders, given.seconds, 0, given.seed, moments=given.seed)
+        wrong = check(
+            Broker(Path(scratch) / "broker"),
+            Path(scratch),
+            shape,
+            given.events.split(","),
+            lambda text: print(text, end=" ", flush=True),
+        )
+    print("\n" + ("\n".join(wrong) or "no difference"))
+    return 1 if wrong else 0
+
+
+def check(
+    broker: Broker, folder: Path, shape: Shape, events: Sequence[str], say: Callable[[str], None] = lambda text: None
+) -> list[str]:
+    """Sentences about what differs between members with these events and one undisturbed instance."""
+    try:
+        seen = disturbed(broker, folder, shape, events, say)
+    finally:
+        broker.kill()
+    return differences(undisturbed(shape), seen)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["run"]:
+        run(Path(sys.argv[2]), sys.argv[3], sys.argv[4])
+    else:
+        raise SystemExit(main())
