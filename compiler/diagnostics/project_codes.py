@@ -102,7 +102,7 @@ PROJECT_CODES: dict[str, CodePage] = {
     ),
     "FQ5010": CodePage(
         "A file cannot be imported",
-        "JSON lines are one object per line; CSV has a header. The columns named by --key and --timestamp must be there, a "
+        "JSON lines are one object per line; CSV has a header; Parquet has columns. The columns named by --key and --timestamp must be there, a "
         "time is milliseconds since 1970 or ISO-8601, and a key must fit the type its source declares. Nothing of the "
         "transaction in which this happened was written; a file below 256 MB is one transaction.",
         "flowql topic import orders orders.jsonl --key CUSTOMR",
@@ -114,6 +114,13 @@ PROJECT_CODES: dict[str, CodePage] = {
         "key columns in it, or as `flowql topic consume` prints it.",
         "flowql topic produce users 'ada:lovelace'",
         'flowql topic produce users \'ada:{"NAME": "lovelace"}\'',
+    ),
+    "FQ5012": CodePage(
+        "The topic is in use",
+        "A query that was deployed reads or writes it, or the instance keeps it for itself; without it that query would stop with "
+        "an error. A query goes when the project no longer has it and `flowql deploy --prune` was asked for.",
+        "flowql topic delete orders",
+        "flowql deploy --prune\nflowql topic delete orders",
     ),
     "FQ5101": CodePage(
         "A statement that does not only read",

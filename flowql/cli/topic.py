@@ -6,8 +6,9 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast, get_args
 
 import typer
 
@@ -15,14 +16,21 @@ from compiler.diagnostics.suggest import did_you_mean
 from compiler.plan.topology import Plan
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
 from flowql.cli.progress import progress
-from flowql.cli.render import note, print_json, print_rows
+from flowql.cli.query import ResultOption
+from flowql.cli.render import note, print_json, print_rows, print_text
+from flowql.cli.results import destination, write_answer
 from flowql.config.compile import compile_sources
 from flowql.config.project import Project
 from flowql.config.storage import open_log
+from flowql.deploy.settings import settings_of
 from flowql.errors import CommandError
+from flowql.query.answer import Answer
 from flowql.topics.codecs import KeyWriter, RecordReader, ValueWriter, source_over
-from flowql.topics.importing import Job, file_format, import_file
+from flowql.topics.describing import PARTITION_COLUMNS, describe, refuse_if_used
+from flowql.topics.exporting import SCHEMA, exported
+from flowql.topics.importing import FileFormat, Job, file_format, import_file
 from flowql.topics.records import json_lines, parse_record, read_records, write_records
+from runtime.app.plan_topic import read_plan
 from runtime.errors import TopicMissing
 from runtime.log.base import Log, TopicInfo, TopicPartition
 
@@ -68,16 +76,105 @@ def create_topic(
     ctx: typer.Context,
     topic: Topic,
     partitions: Partitions = None,
+    config: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--config", help="As in Kafka, e.g. cleanup.policy=compact (may be given again).", metavar="KEY=VALUE"
+        ),
+    ] = None,
     project: ProjectOption = None,
     target: TargetOption = None,
     var: VarOption = None,
 ) -> None:
     """Make a topic; nothing happens when it exists with as many partitions."""
+    wanted = _config(config or [])
     found, plan, log = _open(Scope.of(ctx, project=project, target=target, var=var))
-    name = _topic_name(topic, plan, log)
-    info = log.admin().create_topic(name, partitions or _partitions(name, found, plan, log))
-    log.close()
-    note(f"topic {info.name}: {info.partitions} partitions")
+    with closing(log):
+        name = _topic_name(topic, plan, log)
+        info = log.admin().create_topic(name, partitions or _partitions(name, found, plan, log), wanted)
+    note(f"topic {info.name}: {info.partitions} {'partition' if info.partitions == 1 else 'partitions'}")
+    if any(info.config.get(k) != v for k, v in wanted.items()):
+        note("it was there before: its configuration is unchanged")
+
+
+@app.command("describe")
+def describe_topic(
+    ctx: typer.Context,
+    topic: Topic,
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    output: OutputOption = None,
+    var: VarOption = None,
+) -> None:
+    """A topic: its partitions, their records and times, its configuration, and who writes and reads it."""
+    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
+    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
+    _, plan, log = _open(scope)
+    with closing(log):
+        name = _topic_name(topic, plan, log)
+        found = describe(log, _existing(name, log), plan)
+    if as_json:
+        print_json(found.to_data())
+        return
+    print_text("\n".join(found.lines()))
+    print_rows(PARTITION_COLUMNS, found.partitions)
+
+
+@app.command("delete")
+def delete_topic(
+    ctx: typer.Context,
+    topic: Topic,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    var: VarOption = None,
+) -> None:
+    """Delete a topic with all its records, unless something that was deployed uses it."""
+    scope = Scope.of(ctx, project=project, target=target, var=var)
+    found, plan, log = _open(scope)
+    with closing(log):
+        name = _topic_name(topic, plan, log)
+        info = _existing(name, log)
+        settings = settings_of(found)
+        refuse_if_used(name, read_plan(log, settings.application_id) or Plan(), settings.application_id)
+        if not yes and not sys.stdin.isatty():
+            raise typer.BadParameter(f"add --yes to delete topic {name}: nobody is there to be asked")
+        records = describe(log, info, plan).records
+        if not yes and not typer.confirm(f"delete topic {name} with {records:,} records?"):
+            raise typer.Exit(1)
+        log.admin().delete_topic(name)
+    note(f"deleted topic {name}: {records:,} records")
+
+
+@app.command("export")
+def export_topic(
+    ctx: typer.Context,
+    topic: Topic,
+    start: Annotated[
+        str, typer.Option("--from", help="earliest or an offset.", metavar="earliest|OFFSET")
+    ] = "earliest",
+    partition: Annotated[int | None, typer.Option("--partition", min=0, help="Only this one.")] = None,
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    output: ResultOption = None,
+    var: VarOption = None,
+) -> None:
+    """All records there are now, to a file or a pipe: partition, offset, timestamp, key and value (as JSON texts), headers.
+
+    flowql topic export orders -o orders.parquet
+    """
+    scope = Scope.of(ctx, project=project, target=target, var=var)
+    form, file = destination(output or [], scope.output)
+    if start != "earliest" and not start.isdigit():
+        raise typer.BadParameter(f"--from takes earliest or an offset, not {start}")
+    _, plan, log = _open(scope)
+    with closing(log):
+        name = _topic_name(topic, plan, log)
+        positions, ends = _range(log, _existing(name, log), start, partition)
+        records = exported(log, positions, ends, RecordReader(source_over(plan, name)))
+        rows = write_answer(Answer(SCHEMA, records), form, file)
+    if file is not None:
+        note(f"{rows:,} records of topic {name} in {file}")
 
 
 @app.command("import")
@@ -85,7 +182,7 @@ def import_topic(
     ctx: typer.Context,
     topic: Topic,
     file: Annotated[
-        Path, typer.Argument(help="A file of JSON lines or CSV.", metavar="FILE", exists=True, dir_okay=False)
+        Path, typer.Argument(help="JSON lines, CSV or Parquet.", metavar="FILE", exists=True, dir_okay=False)
     ],
     key: Annotated[
         list[str] | None,
@@ -95,14 +192,22 @@ def import_topic(
         str | None, typer.Option("--timestamp", help="The column that is the time: ms or ISO-8601.", metavar="COLUMN")
     ] = None,
     partitions: Partitions = None,
-    form: Annotated[str | None, typer.Option("--format", help="csv or jsonl; else by the file's name.")] = None,
+    form: Annotated[
+        str | None, typer.Option("--format", help="csv, jsonl or parquet; else by the file's name.")
+    ] = None,
     key_format: Annotated[str | None, typer.Option("--key-format", help="kafka or json; else as declared.")] = None,
     project: ProjectOption = None,
     target: TargetOption = None,
     var: VarOption = None,
 ) -> None:
-    """Write the records of a file to a topic, which is made if missing."""
-    for given, words, option in ((form, ("csv", "jsonl"), "--format"), (key_format, ("kafka", "json"), "--key-format")):
+    """Write the records of a file to a topic, which is made if missing.
+
+    Times and dates of Parquet become what the declared column is read from; a column without a declaration is JSON.
+
+    flowql topic import orders orders.parquet --key CUSTOMER --timestamp AT
+    """
+    formats = get_args(FileFormat)
+    for given, words, option in ((form, formats, "--format"), (key_format, ("kafka", "json"), "--key-format")):
         if given is not None and given not in words:
             raise typer.BadParameter(f"{option} is {' or '.join(words)}, not {given}")
     found, plan, log = _open(Scope.of(ctx, project=project, target=target, var=var))
@@ -111,7 +216,7 @@ def import_topic(
         topic=name,
         partitions=partitions or _partitions(name, found, plan, log),
         file=file,
-        format="csv" if form == "csv" else "jsonl" if form == "jsonl" else file_format(file),
+        format=cast("FileFormat", form) if form is not None else file_format(file),
         source=source_over(plan, name),
         now_ms=_now_ms(),
         keys=tuple(key or ()),
@@ -245,6 +350,13 @@ def _range(
     if start == "latest":
         return ends, ends
     return begins if start == "earliest" else {tp: max(begins[tp], int(start)) for tp in tps}, ends
+
+
+def _config(given: list[str]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in given]
+    if any(not sign or not key for key, sign, _ in pairs):
+        raise typer.BadParameter("--config takes KEY=VALUE, as in  --config retention.ms=604800000")
+    return {key: value for key, _, value in pairs}
 
 
 def _now_ms() -> int:

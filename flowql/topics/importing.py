@@ -1,4 +1,4 @@
-"""Files of JSON lines or CSV into a topic, in bulk: columns in DuckDB and Arrow, no Python per record.
+"""Files of JSON lines, CSV or Parquet into a topic, in bulk: columns in DuckDB and Arrow, no Python per record.
 
 Keys are encoded once per distinct key. A file is imported in transactions of `TRANSACTION_BYTES`; a small one in one.
 """
@@ -29,7 +29,7 @@ CHUNK_BYTES = 16 << 20
 CHUNK_ROWS = 100_000
 TRANSACTION_BYTES = 256 << 20
 _INTEGER = r"-?[0-9]{1,18}"
-FileFormat = Literal["csv", "jsonl"]
+FileFormat = Literal["csv", "jsonl", "parquet"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +62,10 @@ def file_format(path: Path) -> FileFormat:
         return "jsonl"
     if suffix == ".csv":
         return "csv"
-    raise CommandError(
-        f"{path.name}: is this CSV or JSON lines?", code="FQ5010", help="add  --format csv  or  --format jsonl"
-    )
+    if suffix in (".parquet", ".pq"):
+        return "parquet"
+    title = f"{path.name}: is this CSV, JSON lines or Parquet?"
+    raise CommandError(title, code="FQ5010", help="add  --format csv,  --format jsonl  or  --format parquet")
 
 
 def import_file(log: Log, job: Job, transactional_id: str, advance: Callable[[int], None]) -> int:
@@ -103,7 +104,7 @@ def _chunks(job: Job, keys: KeyWriter) -> Iterator[_Chunk]:
     database = duckdb.connect(config={"threads": "1"})  # one thread keeps the order of the file
     database.execute("SET TimeZone = 'UTC'")
     try:
-        yield from (_json_chunks if job.format == "jsonl" else _csv_chunks)(job, keys, database)
+        yield from _READERS[job.format](job, keys, database)
     except duckdb.Error as e:
         raise CommandError(f"{job.file.name}: {str(e).splitlines()[0]}", code="FQ5010") from e
     finally:
@@ -164,6 +165,49 @@ def _csv_value(column: str, kind: Kind) -> str:
     if kind is Kind.BOOLEAN:
         return f"CASE WHEN lower({column}) IN ('true', 'false') THEN lower({column}) ELSE {text} END"
     return text
+
+
+def _parquet_chunks(job: Job, keys: KeyWriter, database: duckdb.DuckDBPyConnection) -> Iterator[_Chunk]:
+    """Rows as JSON objects, in the JSON that declared columns are read from: times in ms, dates in days, bytes in base64."""
+    file = f"read_parquet({_quoted(str(job.file))})"
+    columns = database.execute(f"DESCRIBE SELECT * FROM {file}").fetchall()
+    declared = {f.name.upper(): f for f in job.source.schema} if job.source is not None else {}
+    typed: dict[str, str] = {}
+    fields: list[tuple[str, str]] = []
+    for name, found, *_ in columns:
+        field = declared.get(name.upper())
+        typed[name] = _parquet_value(_name(name), found, field.type.kind if field is not None else None)
+        fields.append((field.name if field is not None else name, typed[name]))
+    named = _named(job, keys, [c[0] for c in columns])
+    key = _json_object([(column, typed[name]) for column, name in named.keys])
+    time = _time(f"CAST({_name(named.time)} AS VARCHAR)" if named.time is not None else "NULL")
+    sql = (
+        f"SELECT encode({_json_object(fields)}) AS value, {key} AS key, {time} AS time, row_number() OVER () AS number "
+        f"FROM {file}"
+    )
+    for batch in database.sql(sql).to_arrow_reader(CHUNK_ROWS):
+        yield _Chunk(pa.Table.from_batches([batch]), batch.nbytes)
+
+
+def _parquet_value(column: str, found: str, kind: Kind | None) -> str:
+    """A Parquet value as JSON text; `found` is its type, `kind` what the source declares, None where it declares nothing."""
+    as_text = kind is Kind.STRING
+    if found.startswith("TIMESTAMP") and not as_text:
+        return f"CAST(epoch_ms({column}) AS VARCHAR)"
+    if found == "DATE" and kind is not None and not as_text:
+        return f"CAST({column} - DATE '1970-01-01' AS VARCHAR)"
+    if found.startswith("TIME") and kind is Kind.TIME:
+        return f"CAST(epoch_ms({column}) AS VARCHAR)"
+    if found == "BLOB":
+        return f"CAST(to_json(base64({column})) AS VARCHAR)"
+    if found.startswith("DECIMAL") and not as_text:  # all digits: JSON's writer would make it a DOUBLE
+        return f"CAST({column} AS VARCHAR)"
+    if as_text and found != "VARCHAR" and not found.endswith("]"):
+        return f"CAST(to_json(CAST({column} AS VARCHAR)) AS VARCHAR)"
+    return f"CAST(to_json({column}) AS VARCHAR)"
+
+
+_READERS = {"jsonl": _json_chunks, "csv": _csv_chunks, "parquet": _parquet_chunks}
 
 
 def _blocks(file: Path) -> Iterator[bytes]:

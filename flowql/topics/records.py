@@ -149,13 +149,13 @@ def json_lines(batch: RawBatch, reader: RecordReader) -> Iterator[bytes]:
                 b',"value":',
                 reader.value(value),
                 b',"headers":',
-                _headers(headers),
+                headers_json(headers),
                 b"}\n",
             )
         )
 
 
-def _headers(headers: Sequence[Mapping[str, Any]] | None) -> bytes:
+def headers_json(headers: Sequence[Mapping[str, Any]] | None) -> bytes:
     if not headers:
         return b"[]"
     return orjson.dumps(

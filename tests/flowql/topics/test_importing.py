@@ -5,20 +5,26 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Mapping
+from datetime import UTC, datetime, time
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from compiler.diagnostics.source import SourceText
 from compiler.driver import compile_project
-from compiler.plan.topology import SourceDef
+from compiler.plan.topology import SourceDef, scan_of
 from flowql.errors import CommandError
 from flowql.topics import importing
 from flowql.topics.importing import Job, file_format, import_file
 from runtime.log.base import TopicPartition
 from runtime.log.memory import MemoryLog
 from runtime.log.murmur2 import partition_for
+from runtime.operators.base import NO_STATE, RunContext
+from runtime.operators.decode import Decoder
 
 NOW = 1_000
 
@@ -187,3 +193,57 @@ def test_a_large_file_is_several_transactions(tmp_path: Path, monkeypatch: pytes
     assert log.last_sequence("import") > 1
     assert sum(seen) == file.stat().st_size
     assert log.end_offset(TopicPartition("t", 0)) == 200
+
+
+def test_parquet_is_read_back_as_it_was(tmp_path: Path) -> None:
+    """Every type a declared column may have, against what its own decoder reads."""
+    columns = (
+        "K STRING KEY, I INT, B BIGINT, D DOUBLE, F BOOLEAN, S STRING, C DECIMAL(20, 4), T TIMESTAMP, DA DATE, TI TIME, "
+        "X BYTES, L ARRAY<INT>, N STRUCT<A INT, Z STRING>, SN STRING, ST STRING, MS BIGINT"
+    )
+    at = datetime(2026, 1, 2, 3, 4, 5, 678000)
+    rows = [
+        {
+            "K": "k", "I": 1, "B": 2**60, "D": 0.1, "F": True, "S": 'quo"te', "C": Decimal("1234567890123456.7891"),
+            "T": at, "DA": at.date(), "TI": time(1, 2, 3), "X": b"\x00\xff", "L": [1, None], "N": {"A": 7, "Z": "z"},
+            "SN": 12, "ST": at, "MS": at,
+        },
+        {"K": None, **dict.fromkeys(("I", "B", "D", "F", "S", "C", "T", "DA", "TI", "X", "L", "N", "SN", "ST", "MS"))},
+    ]  # fmt: skip
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), file)
+    log, declared = MemoryLog(), source(columns)
+    job = Job("t", 1, file, file_format(file), declared, NOW)
+    assert import_file(log, job, "import", lambda n: None) == 2
+    raw = log.reader(TopicPartition("t", 0)).read(10, 1 << 20)
+    assert raw is not None
+    found = Decoder(scan_of(declared), declared.schema).decode(raw, RunContext(NO_STATE)).arrow().to_pylist()
+    expected = dict(rows[0], SN="12", ST="2026-01-02 03:04:05.678", MS=ms(at))
+    assert {k: ms(v) if isinstance(v, datetime) else v for k, v in found[0].items()} == dict(expected, T=ms(at))
+    assert set(found[1].values()) == {None}
+
+
+def ms(at: datetime) -> int:
+    return round(at.replace(tzinfo=UTC).timestamp() * 1000)
+
+
+def test_parquet_without_a_declaration_is_json(tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"ID": [1, 2], "AT": [datetime(2026, 1, 2), datetime(2026, 1, 3)]}), file)
+    log = MemoryLog()
+    import_file(log, Job("t", 1, file, "parquet", None, NOW, ("ID",), "AT"), "import", lambda n: None)
+    raw = log.reader(TopicPartition("t", 0)).read(10, 1 << 20)
+    assert raw is not None
+    records = raw.records.to_pylist()
+    assert [r["timestamp"] for r in records] == [1767312000000, 1767398400000]
+    assert [json.loads(r["value"]) for r in records] == [
+        {"ID": r["ID"], "AT": r["AT"]} for r in ({"ID": 1, "AT": 1767312000000}, {"ID": 2, "AT": 1767398400000})
+    ]
+    assert [r["key"] for r in records] == [b"1", b"2"]
+
+
+def test_what_is_no_parquet_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    file.write_text("ID\n1\n")
+    with pytest.raises(CommandError, match=r"a\.parquet"):
+        import_file(MemoryLog(), Job("t", 1, file, "parquet", None, NOW), "import", lambda n: None)

@@ -1,0 +1,72 @@
+"""Topics as the command line has them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+
+from flowql.server.host import Host
+from runtime.app.plan_topic import topic_name
+from tests.flowql.cli.program import Outcome, Program
+
+
+class Topic:
+    def __init__(self, flowql: Program, folder: Path) -> None:
+        self._flowql, self._folder = flowql, folder
+
+    def __call__(self, *arguments: str) -> Outcome:
+        return self._flowql("topic", *arguments, "-p", str(self._folder))
+
+
+@pytest.fixture
+def topic(flowql: Program, folder: Path) -> Topic:
+    return Topic(flowql, folder)
+
+
+def test_from_the_first_record_to_the_last(topic: Topic) -> None:
+    assert topic("create", "notes", "--partitions", "2", "--config", "cleanup.policy=compact").err.endswith(
+        "topic notes: 2 partitions\n"
+    )
+    assert topic("produce", "notes", 'a:{"X": 1}', "b:null", 'a:"text"').code == 0
+    described = json.loads(topic("describe", "notes", "-o", "json").out)
+    assert (described["records"], described["config"]) == (3, {"cleanup.policy": "compact"})
+    assert [p["records"] for p in described["partitions"]] in ([3, 0], [2, 1], [1, 2], [0, 3])
+    assert "  cleanup.policy = compact\n" in topic("describe", "notes").out
+    again = topic("create", "notes", "--partitions", "2", "--config", "cleanup.policy=delete")
+    assert "its configuration is unchanged" in again.err
+    assert "--yes" in topic("delete", "notes").err
+    assert topic("delete", "notes", "--yes").err.endswith("deleted topic notes: 3 records\n")
+    assert topic("describe", "notes").code == 1
+
+
+def test_records_as_files(topic: Topic, tmp_path: Path) -> None:
+    topic("produce", "notes", 'a:{"X": 1}', "a:null", 'a:"text"')
+    file = tmp_path / "notes.parquet"
+    assert topic("export", "notes", "-o", str(file)).err.endswith(f"3 records of topic notes in {file}\n")
+    rows = pyarrow.parquet.read_table(file).to_pylist()
+    assert [(r["offset"], r["key"], r["value"]) for r in rows] == [
+        (0, '"a"', '{"X":1}'),
+        (1, '"a"', None),
+        (2, '"a"', '"text"'),
+    ]
+    assert len(topic("export", "notes", "--from", "2", "-o", "csv").out.splitlines()) == 2
+
+
+def test_what_was_deployed_keeps_its_topics(topic: Topic, host: Host) -> None:
+    for name in ("s", "S", "A"):
+        refused = topic("delete", name, "--yes")
+        assert (refused.code, "FQ5012" in refused.err, "CTAS_A" in refused.err) == (1, True, True)
+    assert "FQ5012" in topic("delete", topic_name("demo"), "--yes").err
+    lines = topic("describe", "s").out.splitlines()
+    assert lines[0].startswith("topic s: 3 records in 1 partition")
+    assert "declared as stream S" in lines
+    assert "read by CTAS_A" in lines
+
+
+def test_usage(topic: Topic) -> None:
+    assert topic("create", "t", "--config", "nonsense").code == 2
+    assert topic("delete", "nothing", "--yes").code == 1
+    assert topic("export", "nothing", "-o", "x.doc").code == 2
