@@ -12,6 +12,7 @@
         LogDenied         brokers do not let us
         RecordRefused     a record that the log will never take; nothing of its transaction is visible
         TransactionAborted  nothing of the transaction is visible; a new producer may try the same again
+        OtherMode         the application was run by one instance and is to be shared by many, or the other way round
         StaleMember       the proof of membership in a group does not count (any more)
       StateError          state and log do not fit together
       PlanUnsupported     the plan holds what this runtime does not make
@@ -107,6 +108,12 @@ class StaleMember(LogError):
 
     code = "FQ4045"
     retriable = True
+
+
+class OtherMode(LogError):
+    """An application that ran alone is to be shared, or the other way round."""
+
+    code = "FQ4046"
 
 
 class StateError(RuntimeFailure):

@@ -119,6 +119,14 @@ ENGINE_CODES: dict[str, CodePage] = {
         "A transaction was aborted",
         "Brokers could not finish it, and nothing of it is visible. The same is tried again.",
     ),
+    "FQ4046": CodePage(
+        "The application is run by one instance, not by many, or the other way round",
+        "What is between the parts of a query is kept in the state of a single instance, and in topics when many share the work. So "
+        "an application cannot go from `instances: one` to `instances: many` or back. Take another `app_id`, which begins at the "
+        "start of its sources.",
+        "targets:\n  main: {log: kafka, kafka: {instances: many}}   # ran with instances: one before",
+        "targets:\n  main: {log: kafka, kafka: {instances: many, app_id: orders-shared}}",
+    ),
     "FQ4045": CodePage(
         "The group has changed",
         "An instance tried to commit as a member of its group, and the group has moved on: others joined or left, or the instance "

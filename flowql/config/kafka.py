@@ -7,7 +7,7 @@ from pathlib import Path
 
 from compiler.diagnostics.diagnostic import Diagnostic
 from flowql.config.reader import Item, texts
-from flowql.config.shape import Constant, Key, MapOf, Record, Text, Whole
+from flowql.config.shape import Choice, Constant, Key, MapOf, Record, Text, Whole
 from flowql.kafka.place import BROKER_DIR, last_bootstrap
 from runtime.log.kafka.settings import RESERVED, KafkaSettings
 
@@ -22,6 +22,10 @@ KAFKA = Record(
             "Consumer group, transactional id and first part of internal topics; else the project's name.",
         ),
         "replication": Key(Whole(1, 100), "Copies of topics that are made; else what the brokers say."),
+        "instances": Key(
+            Choice(("one", "many")),
+            "`many` instances share the work, each with a data directory of its own; of `one`, the newest takes over.",
+        ),
         "options": Key(
             MapOf(Constant(), "an option"), "Of librdkafka, for all clients: security.protocol, sasl.username, ..."
         ),
@@ -34,7 +38,8 @@ def kafka_settings(given: Mapping[str, Item], root: Path) -> tuple[KafkaSettings
     values = {k: given[k].value for k in ("bootstrap", "replication") if k in given}
     bootstrap = values.get("bootstrap") or last_bootstrap(root / BROKER_DIR) or ""
     options: Mapping[str, Item] = given["options"].value if "options" in given else {}
-    settings = KafkaSettings(bootstrap, texts(options), values.get("replication"))
+    shared = "instances" in given and given["instances"].value == "many"
+    settings = KafkaSettings(bootstrap, texts(options), values.get("replication"), shared)
     found = []
     for name, item in options.items():
         if name in RESERVED:

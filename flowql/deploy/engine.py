@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,8 +19,11 @@ from runtime.log.embedded.log import EmbeddedLog
 from runtime.state.physical import Physical
 from runtime.state.rocks import open_rocks
 
+PROCESS_ID = "process-id"
+
 
 def config_of(settings: Settings) -> InstanceConfig:
+    shared = settings.kafka is not None and settings.kafka.shared
     return InstanceConfig(
         settings.application_id,
         settings.data_dir,
@@ -27,7 +31,20 @@ def config_of(settings: Settings) -> InstanceConfig:
         settings.memory_bytes,
         settings.guarantee,
         changelogs=settings.kafka is not None,
+        shared=shared,
+        process_id=process_id(settings.data_dir) if shared else "",
     )
+
+
+def process_id(data_dir: Path) -> str:
+    """Which member of its group the instance of a data directory is: made once, and beside the state, which may be deleted."""
+    path = data_dir / PROCESS_ID
+    if not path.exists():
+        data_dir.mkdir(parents=True, exist_ok=True)
+        new = path.with_suffix(".new")
+        new.write_text(uuid.uuid4().hex[:12])
+        new.replace(path)
+    return path.read_text().strip()
 
 
 def open_instance(log_dir: Path, state_dir: Path, config: InstanceConfig) -> Instance:

@@ -33,6 +33,7 @@ class Commit:
     """A commit as questions see it. `snapshot.sequence` is its number.
 
     apart: why the relations asked for are not at one place of the input they share; empty if they are, or nobody looked.
+    writer: transactional id of the instance that has made it, if it is one of many.
     """
 
     plan: Plan
@@ -40,10 +41,11 @@ class Commit:
     log: Log
     application_id: str
     apart: str = ""
+    writer: str = ""
 
     def at_rest(self) -> bool:
         """The log holds this commit and no later one, so that topics and state can be read together."""
-        return self.log.last_sequence(self.application_id) == self.snapshot.sequence
+        return self.log.last_sequence(self.writer or self.application_id) == self.snapshot.sequence
 
     def relations(self) -> dict[str, Callable[[], Relation]]:
         """Name -> how to make the relation: tables and internal stores, streams and source tables, DEAD_LETTERS, STORES."""

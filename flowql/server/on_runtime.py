@@ -69,10 +69,11 @@ class RuntimeEngine:
         # The plan first: a deployment in between makes stores of the older plan look empty, never wrong.
         instance, plan = self.instance, self.instance.plan
         queries = queries_behind(plan, relations)
+        app, writer = instance.config.application_id, instance.config.transactional_id
         if len(queries) < 2:
-            return Commit(plan, instance.snapshot(), instance.log, instance.config.application_id)
+            return Commit(plan, instance.snapshot(), instance.log, app, writer=writer)
         taken = instance.aligned_snapshot(queries)
-        return Commit(plan, taken.snapshot, instance.log, instance.config.application_id, taken.reason)
+        return Commit(plan, taken.snapshot, instance.log, app, taken.reason, writer)
 
     def stop(self) -> None:
         self.instance.stop()

@@ -22,7 +22,7 @@ from runtime.app.group import GroupStep
 from runtime.app.member_tasks import MemberTasks
 from runtime.app.plan_topic import read_plan, write_plan
 from runtime.app.polling import PollingStep
-from runtime.app.recovery import recover
+from runtime.app.recovery import check_mode, recover
 from runtime.app.restoration import RestorationStep
 from runtime.app.running import RunningQuery, positions_of
 from runtime.app.threads import NamedStep, ThreadGroup, named, share_interpreter
@@ -92,6 +92,7 @@ class Instance:
         log.hold(config.transactional_id)
         self.admin = log.admin()
         self.state = StateManager(physical, changelog=lambda spec: config.changelogs)
+        check_mode(log, config)
         if not config.shared:  # else task by task, when it is known which are here (`GroupStep`)
             recover(log, self.state, config)
         self.collector = RecordCollector()

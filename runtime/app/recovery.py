@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from runtime.app import exchanges
 from runtime.config import InstanceConfig
-from runtime.errors import LogCorrupt, StateError
+from runtime.errors import LogCorrupt, OtherMode, StateError
 from runtime.log.base import EARLIEST, Log, TopicPartition
-from runtime.state.changelog import changelog_topic, changes, is_complete, read_tasks
+from runtime.state.changelog import (
+    WrittenTasks,
+    changelog_topic,
+    changes,
+    is_complete,
+    metadata_topic,
+    read_tasks,
+)
 from runtime.state.manager import StateManager
 
 _REMEDY = (
@@ -14,6 +21,20 @@ _REMEDY = (
     "what is left of the log is not enough to make the state anew"
 )
 READ_ROWS, READ_BYTES = 20_000, 16 << 20
+
+
+def check_mode(log: Log, config: InstanceConfig) -> None:
+    """OtherMode if the application has run with `shared` the other way: what waits in repartitions would be lost."""
+    app = config.application_id
+    alone = log.last_sequence(app) > 0
+    if config.shared and alone:
+        raise OtherMode(f"{app} is run by one instance: take another app_id to have many share the work")
+    topics = log.admin().topics() if config.changelogs and not config.shared and not alone else {}
+    if metadata_topic(app) in topics:
+        written = WrittenTasks(log, app)
+        written.read_on()
+        if written.sequences.keys() - {app}:
+            raise OtherMode(f"{app} is shared by many instances: take another app_id to have one do all of it")
 
 
 def recover(log: Log, state: StateManager, config: InstanceConfig) -> None:

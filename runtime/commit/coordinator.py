@@ -235,8 +235,8 @@ class CommitStep:
             self._block(epoch, error)
             return False
         self._sequence, self.blocked, self._stale = sequence, "", 0
-        # A member's state counts its own commits: others have committed for the same tasks.
-        self._state.apply(epoch.state, self._state.applied_sequence + 1 if self._member else sequence)
+        # The state of a member may have been that of another instance.
+        self._state.apply(epoch.state, max(sequence, self._state.applied_sequence + 1) if self._member else sequence)
         self._after(epoch, redo_bytes)
         return True
 

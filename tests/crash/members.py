@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -31,7 +32,7 @@ from runtime.state.memory import MemoryPhysical
 from runtime.state.rocks import open_rocks
 from tests.crash.kafka import APP, END_S, connect, prepare, source
 from tests.crash.kills import Shape
-from tests.crash.outcome import DEAD_LETTERS, Outcome, differences, outcome
+from tests.crash.outcome import DEAD_LETTERS, Outcome, differences, outcome, records_of
 from tests.crash.project import append, compiled, create_topics, customers, orders
 from tests.kafka_broker import QUICK
 
@@ -93,15 +94,18 @@ def ready(member: Member) -> None:
 def disturbed(
     broker: Broker, folder: Path, shape: Shape, events: Sequence[str], say: Callable[[str], None] = lambda text: None
 ) -> Outcome:
-    """One member works; what `events` say happens to it and others while input comes. Stores are not compared: they are spread."""
+    """One member works; what `events` say happens to it and others while input comes. Stores are not compared: they are spread.
+
+    join, leave, kill; restart: killed and started again, wipe: without its state; freeze: until its session has ended, thaw; broker.
+    """
     rng = random.Random(f"members {shape.moments}")
     bootstrap = broker.start(java_options=QUICK).bootstrap
     prepare(bootstrap)
     members: list[Member] = []
     numbers = iter(range(10_000))
 
-    def join() -> None:
-        members.append(start(folder, bootstrap, f"m{next(numbers)}"))
+    def join(name: str | None = None) -> None:
+        members.append(start(folder, bootstrap, name or f"m{next(numbers)}"))
         ready(members[-1])
 
     with source(bootstrap, shape):
@@ -129,10 +133,14 @@ def disturbed(
                     chosen.frozen = True
                     time.sleep(SESSION_S + 4)  # until its session has ended, and others have what it had
                 else:
-                    said = chosen.end(signal.SIGKILL if event == "kill" else signal.SIGTERM)
-                    assert event == "kill" or chosen.process.returncode == 0, f"seed {shape.seed}: {said}"
+                    said = chosen.end(signal.SIGTERM if event == "leave" else signal.SIGKILL)
+                    assert event != "leave" or chosen.process.returncode == 0, f"seed {shape.seed}: {said}"
                     members.remove(chosen)
-                    if not members:
+                    if event == "wipe":
+                        shutil.rmtree(folder / chosen.name, ignore_errors=True)
+                    if event in ("restart", "wipe"):
+                        join(chosen.name)
+                    elif not members:
                         join()
             say(event)
     (folder / "ended").touch()
@@ -147,7 +155,9 @@ def disturbed(
 def read_topics(bootstrap: str) -> Outcome:
     log = connect(bootstrap)
     try:
-        return without_stores(outcome(log, StateManager(MemoryPhysical()).snapshot()))
+        found = outcome(log, StateManager(MemoryPhysical()).snapshot())
+        found.appended["orders"] = Counter((p, r["key"], r["value"]) for p, r in records_of(log, "orders"))
+        return without_stores(found)
     finally:
         log.close()
 
@@ -163,7 +173,9 @@ def undisturbed(shape: Shape) -> Outcome:
     for part in orders(shape.orders, shape.seed, 500):
         append(log, part)
     driver.run_until_caught_up()
-    return without_stores(outcome(log, instance.snapshot()))
+    found = outcome(log, instance.snapshot())
+    found.appended["orders"] = Counter((p, r["key"], r["value"]) for p, r in records_of(log, "orders"))
+    return without_stores(found)
 
 
 def without_stores(found: Outcome) -> Outcome:

@@ -8,7 +8,7 @@ from runtime.app.driver import Driver
 from runtime.app.instance import Instance
 from runtime.clock import VirtualClock
 from runtime.config import InstanceConfig
-from runtime.errors import Fenced
+from runtime.errors import Fenced, OtherMode
 from runtime.log.memory import MemoryLog
 from runtime.state.memory import MemoryPhysical
 from tests.crash.outcome import DEAD_LETTERS, differences, outcome
@@ -102,3 +102,14 @@ def test_the_only_instance_ends_when_it_is_fenced():
     log.producer("flowql")
     with pytest.raises(Fenced):
         driver.run_until_caught_up()
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_an_application_cannot_change_between_one_instance_and_many(shared):
+    log = world()
+    _, driver = start(log, shared=shared, process_id="one")
+    settle(_, driver)
+    driver.commit()
+    log.crash()
+    with pytest.raises(OtherMode, match="another app_id"):
+        start(log, shared=not shared, process_id="one")
