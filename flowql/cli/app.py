@@ -23,6 +23,7 @@ VERBS = (
     "init",
     "validate",
     "explain",
+    "lineage",
     "plan",
     "topic",
     "run",

@@ -12,6 +12,7 @@ from tests.tidy.tree import own_files, text_of
 HOSTS = {
     "www.apache.org": "the licence text",
     "localhost": "the instance itself",
+    "www.w3.org": "the name of SVG's elements; nothing is fetched from there",
     "127.0.0.1": "the instance itself",
     "json-schema.org": "the name of the JSON Schema dialect",
 }

@@ -1,0 +1,171 @@
+"""`flowql lineage`: where data comes from and goes to, as a table, a picture or a page."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from compiler.catalog.names import listing
+from compiler.diagnostics.suggest import did_you_mean
+from compiler.plan.topology import Plan
+from flowql.cli.options import Output, ProjectOption, Scope, SelectOption, TargetOption, VarOption
+from flowql.cli.render import note, print_json, print_rows, print_text
+from flowql.errors import CommandError
+from flowql.lineage import columns as column_lineage
+from flowql.lineage import graph as relation_lineage
+from flowql.lineage import mermaid, page, svg
+from flowql.lineage.columns import ColumnGraph, Place
+from flowql.lineage.graph import Graph
+
+
+class Form(Enum):
+    """What is written."""
+
+    TABLE = "table"
+    JSON = "json"
+    SVG = "svg"
+    HTML = "html"
+    MERMAID = "mermaid"
+
+
+FormOption = Annotated[Form | None, typer.Option("--output", "-o", help="What to write.")]
+FileOption = Annotated[Path | None, typer.Option("--file", "-f", help="Write here instead of to the terminal.")]
+ColumnOption = Annotated[
+    str | None, typer.Option("--column", "-c", help="Follow this column.", metavar="RELATION.COLUMN")
+]
+RelationArgument = Annotated[
+    list[str] | None, typer.Argument(help="Only what lies before and after these.", metavar="[STREAM | TABLE]...")
+]
+
+
+def command(
+    ctx: typer.Context,
+    relations: RelationArgument = None,
+    column: ColumnOption = None,
+    output: FormOption = None,
+    file: FileOption = None,
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    select: SelectOption = None,
+    var: VarOption = None,
+) -> None:
+    """Show what each stream and table is made of, and what is made of it.
+
+    flowql lineage                                   every query in a line
+    flowql lineage SPENT_PER_HOUR                    what lies before and after one table
+    flowql lineage --column SPENT_PER_HOUR.SPENT     where a column comes from
+    flowql lineage -o html -f lineage.html           a page to click through
+    """
+    scope = Scope.of(ctx, project=project, target=target, select=select, var=var)
+    found, compiled = scope.compile()
+    whole = relation_lineage.of_plan(compiled.plan)
+    names = [*(relations or ()), *(f.writes for f in whole.flows if f.query in scope.select), *_sinks(whole, scope)]
+    shown = whole.around([_known(whole, n) for n in names]) if names else whole
+    columns = column_lineage.of_plan(compiled.plan)
+    place = _place(whole, compiled.plan, column) if column else None
+    lit = _path(columns, place) if place else frozenset()
+    match output or Form(scope.only(Output.TABLE, Output.JSON).value):
+        case Form.TABLE if place:
+            _print_column(columns, place)
+        case Form.TABLE:
+            _print_flows(shown)
+        case Form.JSON:
+            print_json(_data(shown, columns, place))
+        case Form.SVG:
+            _write(svg.draw(shown, lit), file)
+        case Form.HTML:
+            _write(page.write(found.name, shown, columns, lit, place), file)
+        case Form.MERMAID:
+            _write(mermaid.write(shown), file)
+
+
+def _sinks(graph: Graph, scope: Scope) -> list[str]:
+    """Names given with -s that are no query's id are results."""
+    ids = {f.query for f in graph.flows}
+    return [name for name in scope.select if name not in ids]
+
+
+def _known(graph: Graph, name: str) -> str:
+    """The relation of this name; upper and lower case are told apart only where it matters."""
+    names = [r.name for r in graph.relations]
+    alike = [n for n in names if n == name] or [n for n in names if n.upper() == name.upper()]
+    if len(alike) != 1:
+        hint = did_you_mean(name, names) or (f"there are {listing(names)}" if names else "the project has none")
+        raise CommandError(f"the project has no stream or table `{name}`", code="FQ5003", help=hint)
+    return alike[0]
+
+
+def _place(graph: Graph, plan: Plan, text: str) -> Place:
+    relation, dot, column = text.rpartition(".")
+    if not dot:
+        raise typer.BadParameter(f"--column takes RELATION.COLUMN, not {text!r}")
+    name = _known(graph, relation)
+    source = plan.source(name)
+    names = list(source.schema.names) if source is not None else []
+    alike = [n for n in names if n == column] or [n for n in names if n.upper() == column.upper()]
+    if len(alike) != 1:
+        hint = did_you_mean(column, names) or f"its columns are {listing(names)}"
+        raise CommandError(f"{name} has no column `{column}`", code="FQ5003", help=hint)
+    return name, alike[0]
+
+
+def _path(columns: ColumnGraph, place: Place) -> frozenset[str]:
+    return frozenset(relation for relation, _ in [*columns.upstream(place), *columns.downstream(place)])
+
+
+def _print_flows(graph: Graph) -> None:
+    print_rows(
+        ["result", "made of", "by", "priority", "query"],
+        [[f.writes, ", ".join(f.reads), ", ".join(f.does), f.priority, f.query] for f in graph.flows],
+    )
+
+
+def _print_column(columns: ColumnGraph, place: Place) -> None:
+    print_text("\n".join(_tree(place, columns.upstream(place))))
+    after = columns.downstream(place)
+    if len(after) > 1:
+        print_text("\ngoes into")
+        print_text("\n".join(_tree(place, after)[1:]))
+
+
+def _tree(place: Place, steps: dict[Place, frozenset[Place]], seen: frozenset[Place] = frozenset()) -> list[str]:
+    """A line per column, with what it leads to below it; one that closes a circle ends there."""
+    lines = [".".join(place)]
+    if place in seen:
+        return [lines[0] + " (see above)"]
+    below = sorted(steps[place])
+    for i, other in enumerate(below):
+        branch, more = ("└─ ", "   ") if i + 1 == len(below) else ("├─ ", "│  ")
+        first, *rest = _tree(other, steps, seen | {place})
+        lines += [branch + first, *(more + line for line in rest)]
+    return lines
+
+
+def _data(graph: Graph, columns: ColumnGraph, place: Place | None) -> object:
+    if place is not None:
+        return {
+            "column": list(place),
+            "made_of": [list(p) for p in sorted(columns.upstream(place)) if p != place],
+            "goes_into": [list(p) for p in sorted(columns.downstream(place)) if p != place],
+        }
+    return {
+        "relations": [
+            {"name": r.name, "kind": r.kind, "topic": r.topic, "columns": [list(c) for c in r.columns]}
+            for r in graph.relations
+        ],
+        "queries": [
+            {"id": f.query, "reads": list(f.reads), "writes": f.writes, "priority": f.priority, "does": list(f.does)}
+            for f in graph.flows
+        ],
+    }
+
+
+def _write(text: str, file: Path | None) -> None:
+    if file is None:
+        print_text(text.rstrip("\n"))
+        return
+    file.write_text(text, encoding="utf-8")
+    note(f"wrote {file}")

@@ -1,0 +1,98 @@
+"""Which columns a column is computed from, and what is computed from it.
+
+A column *comes from* those whose values it is made of, through expressions, aggregates and keys. What merely decides whether a row
+is there - a filter, the condition of a join - is not among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from compiler.plan.expr import Expr, columns_of
+from compiler.plan.logical import Aggregate, Explode, Join, Node, Project, Rekey, Scan
+from compiler.plan.topology import Plan
+
+Place = tuple[str, str]  # relation, column
+Origins = Mapping[str, frozenset[Place]]  # column of a node -> where its values come from
+NOTHING: frozenset[Place] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnGraph:
+    """comes_from: of each column of a result, the columns of what its queries read that it is made of."""
+
+    comes_from: Mapping[Place, frozenset[Place]]
+
+    def upstream(self, place: Place) -> dict[Place, frozenset[Place]]:
+        """The column and all before it, each with what it comes from directly."""
+        return self._reached(place, lambda p: self.comes_from.get(p, NOTHING))
+
+    def downstream(self, place: Place) -> dict[Place, frozenset[Place]]:
+        """The column and all after it, each with what is made of it directly."""
+        after: dict[Place, set[Place]] = {}
+        for made, sources in self.comes_from.items():
+            for source in sources:
+                after.setdefault(source, set()).add(made)
+        return self._reached(place, lambda p: frozenset(after.get(p, ())))
+
+    @staticmethod
+    def _reached(place: Place, step: Callable[[Place], frozenset[Place]]) -> dict[Place, frozenset[Place]]:
+        found: dict[Place, frozenset[Place]] = {}
+        waiting = [place]
+        while waiting:
+            current = waiting.pop()
+            if current not in found:
+                found[current] = step(current)
+                waiting += sorted(found[current])
+        return found
+
+
+def of_plan(plan: Plan) -> ColumnGraph:
+    """The columns of all results. Several queries may write one: then a column comes from all of theirs."""
+    found: dict[Place, frozenset[Place]] = {}
+    for query in plan.queries:
+        for column, origins in _origins(query.logical).items():
+            place = (query.sink, column)
+            found[place] = found.get(place, NOTHING) | origins
+    return ColumnGraph(found)
+
+
+def _origins(node: Node) -> Origins:
+    """Columns a node does not make itself come from those of the same name below."""
+    if isinstance(node.spec, Scan):
+        return {f.name: frozenset({(node.spec.source, f.name)}) for f in node.schema}
+    below = [_origins(i) for i in node.inputs]
+    made = _made(node, below)
+    return {f.name: made.get(f.name, _named(below, f.name)) for f in node.schema}
+
+
+def _made(node: Node, below: list[Origins]) -> Origins:
+    """The columns a node computes."""
+    of = partial(_of, below)
+    match node.spec:
+        case Project(columns):
+            return {c.name: of([c.expr]) for c in columns}
+        case Rekey(keys):
+            return {k.name: of([k.expr]) for k in keys}
+        case Explode(functions):
+            return {f.name: of([f.expr]) for f in functions}
+        case Aggregate(aggregates):
+            return {a.name: of(a.args) for a in aggregates}
+        case Join(key_name=key):
+            sides = [i.schema.fields[0].name for i in node.inputs if i.schema.fields]
+            return {key: _all(_named(below, side) for side in sides)}
+    return {}
+
+
+def _of(below: list[Origins], exprs: Iterable[Expr]) -> frozenset[Place]:
+    return _all(_named(below, c) for e in exprs for c in columns_of(e))
+
+
+def _named(below: list[Origins], name: str) -> frozenset[Place]:
+    return _all(b.get(name, NOTHING) for b in below)
+
+
+def _all(parts: Iterable[frozenset[Place]]) -> frozenset[Place]:
+    return frozenset(place for part in parts for place in part)

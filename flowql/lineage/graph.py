@@ -1,0 +1,123 @@
+"""The graph of a plan: streams and tables, and the queries between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from compiler.plan.logical import Aggregate, Explode, Filter, Join, Node, Rekey, Scan, Window, walk_nodes
+from compiler.plan.topology import Plan, QueryPlan, SourceDef
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A stream or table. columns: (name, type). declared: over a topic, not the result of a query."""
+
+    name: str
+    kind: str
+    topic: str
+    columns: tuple[tuple[str, str], ...]
+    declared: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A query: what it reads, what it writes, and in a few words what it does."""
+
+    query: str
+    reads: tuple[str, ...]
+    writes: str
+    priority: str
+    does: tuple[str, ...]
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """relations: each before what is made of it, where that is possible (an INSERT INTO may close a circle)."""
+
+    relations: tuple[Relation, ...]
+    flows: tuple[Flow, ...]
+
+    def relation(self, name: str) -> Relation | None:
+        return next((r for r in self.relations if r.name == name), None)
+
+    def upstream(self, names: Iterable[str]) -> frozenset[str]:
+        """These relations and all that they are made of."""
+        return self._reached(names, {(f.writes, r) for f in self.flows for r in f.reads})
+
+    def downstream(self, names: Iterable[str]) -> frozenset[str]:
+        """These relations and all that is made of them."""
+        return self._reached(names, {(r, f.writes) for f in self.flows for r in f.reads})
+
+    def around(self, names: Iterable[str]) -> Graph:
+        """What these relations are made of and what is made of them, with what else goes into that."""
+        names = list(names)
+        on_the_way = self.upstream(names) | self.downstream(names)
+        flows = tuple(f for f in self.flows if f.writes in on_the_way)
+        shown = on_the_way.union(*(f.reads for f in flows))
+        return Graph(tuple(r for r in self.relations if r.name in shown), flows)
+
+    @staticmethod
+    def _reached(names: Iterable[str], steps: set[tuple[str, str]]) -> frozenset[str]:
+        found: set[str] = set()
+        waiting = list(names)
+        while waiting:
+            name = waiting.pop()
+            if name not in found:
+                found.add(name)
+                waiting += [after for before, after in steps if before == name]
+        return frozenset(found)
+
+
+def of_plan(plan: Plan) -> Graph:
+    """All relations and queries of a plan."""
+    return Graph(tuple(map(_relation, plan.sources)), tuple(map(_flow, plan.queries)))
+
+
+def _relation(source: SourceDef) -> Relation:
+    columns = tuple((f.name, str(f.type)) for f in source.schema)
+    return Relation(source.name, source.kind, source.topic, columns, source.query is None)
+
+
+def _flow(query: QueryPlan) -> Flow:
+    nodes = list(walk_nodes(query.logical))
+    reads = dict.fromkeys(n.spec.source for n in nodes if isinstance(n.spec, Scan))
+    does = dict.fromkeys(words for n in nodes if (words := _words(n)))
+    return Flow(query.id, tuple(reads), query.sink, query.priority, tuple(does), query.sql.strip())
+
+
+def _words(node: Node) -> str:
+    match node.spec:
+        case Filter():
+            return "filter"
+        case Join(shape=shape, kind=kind):
+            return f"{kind} join" if shape != "foreign-key" else f"{kind} foreign-key join"
+        case Explode():
+            return "explode"
+        case Aggregate(window=None):
+            return "aggregate"
+        case Aggregate(window=window) if window is not None:
+            return f"aggregate, {_window(window)}"
+        case Rekey():
+            return "repartition"
+    return ""
+
+
+def _window(window: Window) -> str:
+    size = duration(window.size_ms)
+    if window.kind in ("hopping", "cumulating"):
+        return f"{window.kind} {size} every {duration(window.advance_ms)}"
+    return f"{window.kind} {size}"
+
+
+def duration(ms: int) -> str:
+    """The largest unit that leaves no rest.
+
+    >>> duration(5_400_000), duration(86_400_000)
+    ('90 min', '1 d')
+    """
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
+        if ms >= size and ms % size == 0:
+            return f"{ms // size} {unit}"
+    return f"{ms} ms"
