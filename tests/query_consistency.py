@@ -28,7 +28,7 @@ from flowql.query.errors import APART
 from flowql.query.session import SEQUENCE
 from flowql.server.address import is_alive, read_address
 from flowql.server.client import connect
-from flowql.server.daemon import LOG_FILE
+from flowql.server.daemon import ERRORS_FILE
 from runtime.log.base import PRODUCE_SCHEMA, TopicPartition
 from runtime.log.embedded.log import EmbeddedLog
 
@@ -98,7 +98,9 @@ def feed(data_dir: Path, rate: int) -> None:
 def over_http(data_dir: Path) -> tuple[dict[str, int], int, str]:
     """(answer, number of the commit, why it does not agree)."""
     client = connect(data_dir)
-    assert client is not None, f"{read_address(data_dir)} does not answer: {(data_dir / LOG_FILE).read_text()[-2000:]}"
+    assert client is not None, (
+        f"{read_address(data_dir)} does not answer: {(data_dir / ERRORS_FILE).read_text()[-2000:]}"
+    )
     try:
         table = client.query(QUESTION)
     finally:

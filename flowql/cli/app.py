@@ -33,6 +33,7 @@ VERBS = (
     "top",
     "priority",
     "metrics",
+    "logs",
     "pause",
     "resume",
     "stop",

@@ -7,7 +7,17 @@ from typing import Annotated, Any
 
 import typer
 
-from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, SelectOption, TargetOption, VarOption
+from flowql.cli.options import (
+    LogLevelOption,
+    Output,
+    OutputOption,
+    ProjectOption,
+    Scope,
+    SelectOption,
+    TargetOption,
+    VarOption,
+    with_log_level,
+)
 from flowql.cli.render import note, print_json, print_rows
 from flowql.cli.wanted import read, wanted_plan
 from flowql.config.load import shown_path
@@ -30,6 +40,7 @@ def command(
     select: SelectOption = None,
     output: OutputOption = None,
     var: VarOption = None,
+    log_level: LogLevelOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
     prune: Annotated[bool, typer.Option("--prune", help="Remove queries the project no longer has.")] = False,
     rebuild: Annotated[
@@ -43,7 +54,7 @@ def command(
     scope = Scope.of(ctx, project=project, target=target, select=select, output=output, var=var)
     as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
     found = read(scope)
-    settings = settings_of(found)
+    settings = with_log_level(settings_of(found), log_level)
     client = connect(settings.data_dir)
     running, topics = at_rest(settings).deployed() if client is None else client.plan()
     wanted = wanted_plan(found, scope, running=running, topics=topics)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +18,7 @@ from flowql.errors import CompileError
 if TYPE_CHECKING:
     from compiler.driver import Compiled
     from compiler.plan.topology import Plan
+    from flowql.deploy.settings import Settings
 
 
 class Output(Enum):
@@ -30,6 +31,15 @@ class Output(Enum):
     PARQUET = "parquet"
 
 
+class LogLevel(Enum):
+    """How serious a line in the log of an instance is."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
 ProjectOption = Annotated[
     Path | None,
     typer.Option("--project", "-p", help="A folder in the project, or its flowql.yaml.", show_default="here"),
@@ -39,6 +49,10 @@ SelectOption = Annotated[
     list[str] | None, typer.Option("--select", "-s", help="Only this query (may be given again).", metavar="QUERY")
 ]
 OutputOption = Annotated[Output | None, typer.Option("--output", "-o", help="How to write results.")]
+LogLevelOption = Annotated[
+    LogLevel | None,
+    typer.Option("--log-level", help="What the instance writes down.", show_default="log_level of the target"),
+]
 VarOption = Annotated[list[str] | None, typer.Option("--var", help="A variable's value.", metavar="NAME=VALUE")]
 
 
@@ -107,3 +121,8 @@ def _variables(given: list[str]) -> dict[str, str]:
             raise typer.BadParameter(f"--var takes NAME=VALUE, not {text!r}")
         found[name] = value
     return found
+
+
+def with_log_level(settings: Settings, level: LogLevel | None) -> Settings:
+    """The settings of a target with what this call says of its log."""
+    return settings if level is None else replace(settings, log_level=level.value)

@@ -8,7 +8,15 @@ from typing import Annotated, Any
 import typer
 
 from flowql.cli.foreground import hosting
-from flowql.cli.options import ProjectOption, Scope, SelectOption, TargetOption, VarOption
+from flowql.cli.options import (
+    LogLevelOption,
+    ProjectOption,
+    Scope,
+    SelectOption,
+    TargetOption,
+    VarOption,
+    with_log_level,
+)
 from flowql.cli.progress import progress
 from flowql.cli.render import note
 from flowql.cli.wanted import read, wanted_plan
@@ -30,6 +38,7 @@ def command(
     target: TargetOption = None,
     select: SelectOption = None,
     var: VarOption = None,
+    log_level: LogLevelOption = None,
     until_caught_up: Annotated[
         bool, typer.Option("--until-caught-up", help="End when everything there is now is processed and committed.")
     ] = False,
@@ -49,7 +58,7 @@ def command(
     """
     scope = Scope.of(ctx, project=project, target=target, select=select, var=var)
     found = read(scope)
-    settings = settings_of(found)
+    settings = with_log_level(settings_of(found), log_level)
     running, topics = at_rest(settings).deployed()
     wanted_plan(found, scope, running=running, topics=topics)  # a broken project starts nothing
     began = time.monotonic()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from flowql.cli.foreground import hosting
-from flowql.cli.options import ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.options import LogLevelOption, ProjectOption, Scope, TargetOption, VarOption, with_log_level
 from flowql.cli.render import note
 from flowql.deploy.settings import settings_of
 
@@ -15,13 +15,14 @@ def command(
     project: ProjectOption = None,
     target: TargetOption = None,
     var: VarOption = None,
+    log_level: LogLevelOption = None,
 ) -> None:
     """Go on with what was deployed, until Ctrl-C.
 
     `flowql deploy` from elsewhere changes it.
     """
     scope = Scope.of(ctx, project=project, target=target, var=var)
-    settings = settings_of(scope.load())
+    settings = with_log_level(settings_of(scope.load()), log_level)
     with hosting(settings) as host:
         note(f"serving {settings.data_dir}, {len(host.service.plan.queries)} queries; Ctrl-C stops")
         host.serve()

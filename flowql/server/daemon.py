@@ -16,8 +16,9 @@ from flowql.deploy.settings import Settings
 from flowql.errors import CommandError, RuntimeFailure
 from flowql.server.client import Client, connect
 from flowql.server.host import Host
+from runtime.events import ERROR, say
 
-LOG_FILE = "instance.log"
+ERRORS_FILE = "instance.err"  # what its process itself writes: nothing, unless it breaks
 READY_S = 120.0  # recovery of a large state included
 NOT_STARTED = "FQ5305"
 
@@ -27,7 +28,7 @@ def spawn(settings: Settings) -> Client:
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     read_fd, write_fd = os.pipe()
     try:
-        with (settings.data_dir / LOG_FILE).open("ab") as log:
+        with (settings.data_dir / ERRORS_FILE).open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "flowql.server.daemon", str(write_fd)],
                 stdin=subprocess.PIPE,
@@ -50,7 +51,7 @@ def spawn(settings: Settings) -> Client:
         client = connect(settings.data_dir)
         if client is not None:
             return client
-    log_path = settings.data_dir / LOG_FILE
+    log_path = settings.data_dir / ERRORS_FILE
     title = answer.get("title") or f"the instance did not start: {_last_line(log_path)}"
     raise CommandError(title, code=answer.get("code", NOT_STARTED), help=answer.get("help") or f"see {log_path}")
 
@@ -90,15 +91,13 @@ def main(arguments: list[str]) -> int:
     except RuntimeFailure as error:
         return _report(report_fd, {"code": error.code, "title": str(error), "help": ""})
     _report(report_fd, {"ready": "yes"})
-    _say(f"started, process {os.getpid()}")
     try:
         host.serve()
     except CommandError as error:
-        _say(error.title)
+        say(ERROR, "instance.broken", error.title)
         return 1
     finally:
         host.close()
-        _say("stopped")
     return 0
 
 
@@ -106,12 +105,6 @@ def _report(fd: int, answer: dict[str, str]) -> int:
     os.write(fd, json.dumps(answer).encode())
     os.close(fd)
     return 1
-
-
-def _say(text: str) -> None:
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    sys.stderr.write(f"{stamp} {text}\n")
-    sys.stderr.flush()
 
 
 if __name__ == "__main__":

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 import threading
 import time
+from contextlib import ExitStack
+from importlib import metadata
 
 import uvicorn
 from starlette.applications import Starlette
@@ -16,7 +19,9 @@ from flowql.server.address import own_address, remove_address, write_address
 from flowql.server.app import make_app, make_metrics_app
 from flowql.server.choice import open_engine
 from flowql.server.engine import Mode
+from flowql.server.logs import writing
 from flowql.server.service import Service
+from runtime.events import INFO, say
 
 BROKEN, SILENT = "FQ5303", "FQ5304"
 START_S = 10.0
@@ -31,12 +36,15 @@ class Host:
         self._stop = threading.Event()
         self._servers: list[tuple[uvicorn.Server, threading.Thread]] = []
         self._closed = False
+        self._log = ExitStack()
 
     def start(self) -> None:
         """Recover, resume what ran, listen. When it returns the instance can be found by its directory."""
         settings = self._settings
         settings.data_dir.mkdir(parents=True, exist_ok=True)
         self.engine = open_engine(settings, self._mode)
+        self._log.enter_context(writing(settings.data_dir, settings.log_level))
+        say(INFO, "instance.started", pid=os.getpid(), engine=settings.engine, version=metadata.version("flowql"))
         try:
             self.engine.start()
             self.service = Service(self.engine)
@@ -73,7 +81,9 @@ class Host:
             server.should_exit = True
         for _, thread in self._servers:
             thread.join(START_S)
-        self.engine.stop()
+        with self._log:
+            self.engine.stop()
+            say(INFO, "instance.stopped", pid=os.getpid())
 
     def _listen(self) -> None:
         token = secrets.token_urlsafe(32)

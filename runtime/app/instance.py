@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
+from traceback import format_exception
 from typing import Any
 
 from compiler.plan import codec
@@ -41,6 +42,7 @@ from runtime.clock import Clock
 from runtime.commit.coordinator import CommitStep
 from runtime.config import SLICE_NS_DEFAULT, InstanceConfig, commit_interval_ms
 from runtime.errors import LogError, OffsetOutOfRange, RuntimeFailure, TopicMissing
+from runtime.events import ERROR, INFO, WARNING, is_a_step, say
 from runtime.log.base import Log, TopicPartition
 from runtime.metrics import Metrics
 from runtime.output.collector import RecordCollector
@@ -190,6 +192,13 @@ class Instance:
     def _thread_died(self, name: str, error: BaseException) -> None:
         """The instance is broken; who waits for something learns so (`wait`), nothing more is processed."""
         self.fatal = self.fatal or error  # the first one is the cause
+        say(
+            ERROR,
+            "thread.died",
+            f"{type(error).__name__}: {error}",
+            thread=name,
+            trace="".join(format_exception(error)),
+        )
         if name == "commit":
             self.commit.fail(error)
 
@@ -266,7 +275,11 @@ class Instance:
                     m.records_out += 0 if output.internal else records.num_rows
                     self.collector.add(TopicPartition(output.topic, p), records)
         if result.dead_letters:
-            m.dead_letters += len(result.dead_letters)
+            before, m.dead_letters = m.dead_letters, m.dead_letters + len(result.dead_letters)
+            if is_a_step(before, m.dead_letters):
+                first = result.dead_letters[0].letter
+                said = {"code": first.code, "total": m.dead_letters}
+                say(WARNING, "dead_letters", first.message, query=task.id.query, task=task.id, **said)
             tp = TopicPartition(dead_letters.topic_name(self.config.application_id), 0)
             self.collector.add(tp, dead_letters.encode(task.id.query, result.dead_letters))
         m.late_records += sum(result.late.values())
@@ -296,6 +309,7 @@ class Instance:
         m = self.metrics.query(name)
         m.errors += 1
         m.last_error = running.broken
+        say(ERROR, "query.broken", running.broken, query=name)
 
     def _positions(self) -> dict[TopicPartition, int]:
         return positions_of(self.queries.values()) if self.members is None else self.members.positions()
@@ -314,6 +328,7 @@ class Instance:
         """A restored task enters the task manager. Polling thread."""
         assert not self.restoration.owns(task), f"{task.id} has two owners"
         task.become(TaskStatus.RUNNING)
+        say(INFO, "task.restored", query=task.id.query, task=task.id)
         if not self.queries[task.id.query].broken:
             self.polling.add_inputs(list(task.logs.values()))
         self.manager.add(task)
@@ -330,6 +345,7 @@ class Instance:
         m = self.metrics.query(query)
         m.errors += 1
         m.last_error = f"{type(error).__name__}: {error} (restoration)"
+        say(ERROR, "query.failed", m.last_error, query=query)
 
     # -- deployment
 
@@ -342,6 +358,7 @@ class Instance:
         if stored is not None:
             self._start(stored, stored.queries)
             self.hold_paused(stored)
+            say(INFO, "instance.resumed", f"{len(stored.queries)} queries")
             self.plan = stored
         return self.plan
 
@@ -387,12 +404,17 @@ class Instance:
         self._start(plan, [q for c in changes if c.action in ("add", "change") for q in [plan.query(c.query)] if q])
         self.hold_paused(plan)
         self.plan = plan
+        for c in changes:
+            if c.action != "none":
+                say(INFO, "query.deployed", query=c.query, action=c.action, state=c.state)
         return changes
 
     def hold_paused(self, plan: Plan) -> None:
         """Hold the queries that are paused, let go those that were."""
         for name, running in self.queries.items():
             before, running.paused = running.paused, name in plan.paused
+            if running.paused != before:
+                say(INFO, "query.paused" if running.paused else "query.resumed", query=name)
             if running.paused:
                 self.manager.hold(name)
             elif before and not self._trouble(name):  # else they go on when that is over
@@ -470,6 +492,7 @@ class Instance:
         for task in whole:
             self.manager.add(task)
         for task in behind:
+            say(INFO, "task.restoring", query=task.id.query, task=task.id)
             self.restoration.add(task, restoring[str(task.id)].stores)
 
     def allow_coalescing(self, plan: Plan) -> None:

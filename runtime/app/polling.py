@@ -16,6 +16,7 @@ from functools import partial
 from runtime.client.consumer import ConsumerFacade
 from runtime.client.events import ClientFailed
 from runtime.errors import LogError, TopicMissing
+from runtime.events import ERROR, INFO, WARNING, say
 from runtime.log.base import Admin, RawBatch, TopicPartition
 from runtime.metrics import Metrics
 from runtime.scheduler.manager import TaskManager
@@ -247,7 +248,7 @@ class PollingStep:
         except LogError as error:
             if not error.retriable:
                 raise
-            self.client_errors.append(error)  # brokers are away: what was known counts until they are back
+            self._note(error)  # brokers are away: what was known counts until they are back
             return
         for tp in tps:
             end = ends.get(tp)
@@ -265,9 +266,15 @@ class PollingStep:
 
     def _failed(self, error: BaseException, tp: tuple[str, int] | None) -> None:
         """What cannot be read again stops its readers; anything else is tried again by itself."""
-        self.client_errors.append(error if isinstance(error, Exception) else RuntimeError(str(error)))
+        self._note(error if isinstance(error, Exception) else RuntimeError(str(error)))
         if isinstance(error, LogError) and not error.retriable and tp is not None:
             self.on_unreadable(TopicPartition(*tp), error)
+
+    def _note(self, error: Exception) -> None:
+        """It is tried again, and again: what repeats itself is said once."""
+        if not self.client_errors or str(self.client_errors[-1]) != str(error):
+            say(WARNING, "log.trouble", f"{type(error).__name__}: {error}")
+        self.client_errors.append(error)
 
     def _handle_failures(self, now_ms: int) -> bool:
         """A failing query is held and restarted alone, later and later; the others go on."""
@@ -275,7 +282,8 @@ class PollingStep:
             query = failure.task_id.query
             m = self._metrics.query(query)
             m.errors += 1
-            m.last_error = f"{type(failure.error).__name__}: {failure.error} (task {failure.task_id})"
+            said = f"{type(failure.error).__name__}: {failure.error}"
+            m.last_error = f"{said} (task {failure.task_id})"
             state = self.backoff.setdefault(query, Backoff())
             if not state.held:
                 if now_ms - state.resume_at_ms > HEALTHY_MS:
@@ -285,11 +293,21 @@ class PollingStep:
                 state.failures += 1
                 state.resume_at_ms = now_ms + wait
                 self._manager.hold(query)
+                say(
+                    ERROR,
+                    "query.failed",
+                    said,
+                    query=query,
+                    task=failure.task_id,
+                    retry_ms=wait,
+                    failures=state.failures,
+                )
         resumed = False
         for query, state in self.backoff.items():
             if state.held and now_ms >= state.resume_at_ms:
                 state.held = False
                 if not self._is_paused(query):
                     self._manager.resume(query)
+                    say(INFO, "query.restarted", query=query)
                     resumed = True
         return resumed

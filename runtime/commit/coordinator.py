@@ -36,6 +36,7 @@ from runtime.errors import (
     StaleMember,
     TopicMissing,
 )
+from runtime.events import DEBUG, ERROR, INFO, say
 from runtime.log.base import GroupMetadata, Log, Position, Producer, TopicPartition
 from runtime.metrics import Metrics
 from runtime.output.collector import RecordCollector, suppress
@@ -181,7 +182,7 @@ class CommitStep:
         with self._state.epoch_lock:
             self._collector.discard()
             self._state.abort()
-            self.dirty = False
+            self.dirty, self.settled = False, []
         try:
             self._renew_producer()
         except LogError as error:  # brokers are away: again in a moment
@@ -234,7 +235,8 @@ class CommitStep:
         except Exception as error:
             self._block(epoch, error)
             return False
-        self._sequence, self.blocked, self._stale = sequence, "", 0
+        self._free()
+        self._sequence, self._stale = sequence, 0
         # The state of a member may have been that of another instance.
         self._state.apply(epoch.state, max(sequence, self._state.applied_sequence + 1) if self._member else sequence)
         self._after(epoch, redo_bytes)
@@ -242,7 +244,10 @@ class CommitStep:
 
     def _block(self, epoch: Epoch, error: Exception) -> None:
         """The commit did not get through; the same epoch is tried again."""
+        before = self.blocked
         self.blocked = str(error) if isinstance(error, RuntimeFailure) else f"{type(error).__name__}: {error}"
+        if self.blocked != before:
+            say(ERROR, "commit.blocked", self.blocked, retry_ms=RETRY_MS)
         if isinstance(error, TopicMissing):
             with suppress_errors(LogError):  # brokers may be away as well
                 topics = self._log.admin().topics()
@@ -257,6 +262,11 @@ class CommitStep:
         self.blocked = str(error)
         self.lose(self.blocked)
         self.on_fenced()
+
+    def _free(self) -> None:
+        if self.blocked:
+            say(INFO, "commit.unblocked")
+        self.blocked = ""
 
     def _resolve(self) -> int | None:
         """The sequence of the frozen epoch if the log turns out to have it, after a commit of unknown outcome."""
@@ -308,6 +318,7 @@ class CommitStep:
         took_ms, now_ms = (self._clock.cost_ns() - epoch.cut_ns) / 1e6, self._clock.now_ms()
         self._metrics.cut_to_commit_ms = took_ms
         self._metrics.commit_latency.add(round(took_ms), 1)
+        say(DEBUG, "commit", sequence=self._sequence, took_ms=round(took_ms, 1))
         for query, since_ms, records in epoch.settled:
             self._metrics.query(query).latency.add(now_ms - since_ms, records)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from runtime.clock import Clock
+from runtime.events import WARNING, is_a_step, say
 from runtime.metrics import Metrics
 from runtime.scheduler.manager import SLOW_NS, TaskManager
 
@@ -31,6 +32,17 @@ class ProcessingStep:
         m.turn_ns += cost_ns
         m.slices += 1
         m.slowest_slice_ns = max(m.slowest_slice_ns, cost_ns)
-        m.slow_slices += cost_ns > SLOW_NS
+        if cost_ns > SLOW_NS:
+            m.slow_slices += 1
+            if is_a_step(m.slow_slices - 1, m.slow_slices):
+                said = {"took_ms": cost_ns // 1_000_000, "total": m.slow_slices}
+                say(
+                    WARNING,
+                    "slice.slow",
+                    "a turn took far too long",
+                    query=grant.task.id.query,
+                    task=grant.task.id,
+                    **said,
+                )
         self._manager.release(grant, cost_ns, error, rows)
         return 0

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from compiler.plan.topology import QueryPlan
+from runtime.events import ERROR, say
 from runtime.spark.engine.causes import cause_of
 from runtime.spark.engine.deployed import Record
 
@@ -75,6 +76,7 @@ class RunningQuery:
         self.stream = None
         self.state = "error" if tries_max is not None and self.consecutive >= tries_max else "failed"
         self.resume_at_ms = now_ms + min(BACKOFF_MS_MAX, BACKOFF_MS_MIN << min(self.consecutive - 1, 10))
+        say(ERROR, "query.failed", self.last_error, query=self.plan.id, failures=self.consecutive)
 
     def given_up(self, error: BaseException) -> None:
         """It cannot be started as it is."""

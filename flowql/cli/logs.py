@@ -1,0 +1,80 @@
+"""`flowql logs`: what happened in the instance."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Annotated, Any
+
+import typer
+
+from flowql.cli.options import LogLevel, Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.render import note, print_text
+from flowql.config.load import shown_path
+from flowql.deploy.settings import settings_of
+from flowql.server.logs import FILE, LogReader, Wanted, parsed
+
+LOOK_S = 0.2
+_KNOWN = ("time", "level", "event", "query", "task", "message", "trace")
+
+
+def command(
+    ctx: typer.Context,
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    output: OutputOption = None,
+    var: VarOption = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is to come, until Ctrl-C.")] = False,
+    query: Annotated[str, typer.Option("--query", help="Only of this query.", metavar="QUERY")] = "",
+    level: Annotated[LogLevel, typer.Option("--level", help="Only this and more serious.")] = LogLevel.DEBUG,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="At most so many of those there are.")] = 100,
+) -> None:
+    """Show what happened in the instance: starts, deployments, failures and restarts of queries, trouble with commits.
+
+    The log is JSON lines in the target's directory, 50 MB at most; -o json shows them as they are. What is written down at
+    all is said by `log_level` of the target.
+
+    Examples:  flowql logs --level warning
+
+               flowql logs -f --query CTAS_ORDERS
+    """
+    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
+    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
+    settings = settings_of(scope.load())
+    reader, wanted = LogReader(settings.data_dir), Wanted(level.value, query)
+    found = deque((line for line in reader.older() if wanted(parsed(line))), maxlen=lines)
+    if not found and not follow:
+        note(f"nothing in {shown_path(settings.data_dir / FILE)}")
+    _show(found, as_json=as_json)
+    while follow:
+        time.sleep(LOOK_S)
+        _show((line for line in reader.newer() if wanted(parsed(line))), as_json=as_json)
+
+
+def _show(lines: Any, *, as_json: bool) -> None:
+    for line in lines:
+        print_text(line if as_json else text_of(parsed(line)))
+
+
+def text_of(line: dict[str, Any]) -> str:
+    """A line for a person.
+
+    >>> text_of(
+    ...     {
+    ...         "time": "2026-01-02T03:04:05.678Z",
+    ...         "level": "warning",
+    ...         "event": "query.failed",
+    ...         "query": "Q",
+    ...         "task": "Q/0_1",
+    ...         "message": "no luck",
+    ...         "retry_ms": 500,
+    ...     }
+    ... )
+    '2026-01-02 03:04:05.678 WARNING query.failed      Q/0_1  no luck  retry_ms=500'
+    """
+    at = str(line.get("time", "")).replace("T", " ").rstrip("Z")
+    head = f"{at} {str(line.get('level', '')).upper():7} {line.get('event', ''):17}"
+    rest = [str(line.get("task") or line.get("query") or ""), str(line.get("message", ""))]
+    rest += [f"{k}={v}" for k, v in line.items() if k not in _KNOWN and v is not None]
+    shown = "  ".join([f"{head} {rest[0]}".rstrip(), *(r for r in rest[1:] if r)])
+    return f"{shown}\n{line['trace'].rstrip()}" if line.get("trace") else shown
