@@ -28,6 +28,7 @@ VERBS = (
     "topic",
     "run",
     "deploy",
+    "dev",
     "serve",
     "status",
     "top",

@@ -59,7 +59,7 @@ def command(
     running, topics = at_rest(settings).deployed() if client is None else client.plan()
     wanted = wanted_plan(found, scope, running=running, topics=topics)
     if dry_run:
-        _show(decide(running, wanted, prune=prune).to_data(applied=False), as_json=as_json)
+        show_deployment(decide(running, wanted, prune=prune).to_data(applied=False), as_json=as_json)
         return
     decide(running, wanted, prune=prune)  # a conflict is found before an instance is started for it
     if client is None:
@@ -69,7 +69,7 @@ def command(
         )
     done = client.deploy(wanted, prune=prune, rebuild=rebuild)
     _await_running(client)
-    _show(done, as_json=as_json)
+    show_deployment(done, as_json=as_json)
     client.close()
 
 
@@ -86,7 +86,8 @@ def _await_running(client: Client) -> None:
         time.sleep(0.1)
 
 
-def _show(done: dict[str, Any], *, as_json: bool) -> None:
+def show_deployment(done: dict[str, Any], *, as_json: bool = False) -> None:
+    """Every query's fate, and what of its state is kept."""
     if as_json:
         print_json(done)
         return

@@ -26,7 +26,8 @@ from flowql.server.client import connect
 
 if TYPE_CHECKING:
     from compiler.driver import DialectName, PushQuery
-    from flowql.query.push import Change, Start, Subscription
+    from flowql.query.push import Start, Subscription
+    from flowql.query.tail import Change
 
 SILENT = "FQ5106"
 _SELECT = re.compile(r"\s*(select|with)\b", re.IGNORECASE)
@@ -178,8 +179,13 @@ class TableWriter:
         self._out.flush()
 
     def _row(self, change: Change) -> list[str]:
-        cells = [plain(change.row[n]) if n in change.row else "" for n in self._names]
+        cells = cells_of(change, self._names)
         return [change.op, *cells] if self._table else cells
+
+
+def cells_of(change: Change, columns: Sequence[str]) -> list[str]:
+    """Its values as texts; of a row that is gone only the key is known."""
+    return [plain(change.row[n]) if n in change.row else "" for n in columns]
 
 
 class JsonWriter:

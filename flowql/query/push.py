@@ -8,40 +8,26 @@ nothing of it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Literal
 
 from compiler.diagnostics.source import SourceText
 from compiler.driver import DialectName, PushQuery, compile_push
-from compiler.plan.schema import WINDOW_END, WINDOW_FIELDS, WINDOW_START, Schema
-from compiler.plan.topology import Plan, SourceDef, scan_of
+from compiler.plan.topology import Plan, SourceDef
 from flowql.query.committed import dead_letter_source
-from flowql.query.relations import READ_BYTES, READ_RECORDS
+from flowql.query.tail import Change, Tail
 from runtime.app.driver import Driver
 from runtime.app.instance import Instance
 from runtime.app.progress import caught_up
-from runtime.batch import DELETE, Batch
 from runtime.clock import SystemClock
 from runtime.config import InstanceConfig
 from runtime.errors import RuntimeFailure
-from runtime.log.base import Log, Reader, TopicPartition
+from runtime.log.base import Log, TopicPartition
 from runtime.log.overlay import OverlayLog
-from runtime.operators.base import NO_STATE, RunContext
-from runtime.operators.decode import Decoder
 from runtime.state.memory import MemoryPhysical
 
 Start = Literal["earliest", "latest"]
-Op = Literal["insert", "put", "delete"]
 MEMORY_BYTES = 128 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A row that came: `insert` into a stream, `put` into a table, `delete` from one (then only its key is there)."""
-
-    op: Op
-    rowtime_ms: int
-    row: Mapping[str, Any]
 
 
 def compile_question(
@@ -73,9 +59,7 @@ class Subscription:
         try:
             self._driver = Driver(self._instance)
             self._instance.deploy(query.plan)
-            self._readers = self._result_readers()
-            self._schema = with_bounds(query.result.schema)
-            self._decoder = Decoder(scan_of(query.result), self._schema)
+            self._tail = Tail(query.result, self._log.own)
         except BaseException:
             self._instance.close()
             raise
@@ -84,8 +68,8 @@ class Subscription:
     @property
     def columns(self) -> tuple[str, ...]:
         """Of the rows: those that were asked for, of a windowed table also the bounds of the window after its key."""
-        bounds = [f.name for f in self._schema if f.role == "window"]
-        return tuple(n for n in self._schema.names if n in bounds or n in self.query.columns)
+        bounds = [f.name for f in self._tail.schema if f.role == "window"]
+        return tuple(n for n in self._tail.schema.names if n in bounds or n in self.query.columns)
 
     def close(self) -> None:
         self._instance.close()
@@ -94,7 +78,7 @@ class Subscription:
         """Work a little; the changes that came of it. Raises RuntimeFailure when the query fails."""
         self._driver.round()
         self._check()
-        found = [change for reader in self._readers for change in self._changes(reader)]
+        found = list(self._changes())
         if not self._old_news:
             return found
         self._old_news = not self.settled()
@@ -121,33 +105,13 @@ class Subscription:
             if running.broken or errors.errors:
                 raise RuntimeFailure(running.broken or errors.last_error or "the query failed")
 
-    def _result_readers(self) -> list[Reader]:
-        topic = self.query.result.topic
-        partitions = self._log.own.topics()[topic].partitions
-        return [self._log.own.reader(TopicPartition(topic, p)) for p in range(partitions)]
-
-    def _changes(self, reader: Reader) -> Iterator[Change]:
-        """The new rows of a partition, which are then forgotten."""
-        while (raw := reader.read(READ_RECORDS, READ_BYTES)) is not None:
-            yield from self._rows(self._decoder.decode(raw, RunContext(NO_STATE)))
-            self._log.own.drop_before(reader.tp, raw.next_offset)
-
-    def _rows(self, batch: Batch) -> Iterator[Change]:
-        table = self.query.result.kind == "table"
-        keys = {f.name for f in self._schema if f.role in ("key", "window")}
-        columns = [batch.column(n) for n in self.columns]
-        for i, (op, time) in enumerate(zip(batch.op.tolist(), batch.rowtime.tolist(), strict=True)):
-            gone = table and op == DELETE
-            row = {n: c[i] for n, c in zip(self.columns, columns, strict=True) if not gone or n in keys}
-            yield Change("delete" if gone else "put" if table else "insert", time, row)
-
-
-def with_bounds(schema: Schema) -> Schema:
-    """What is said of a windowed table leaves the bounds out, as they are in its keys; here they are columns after the key."""
-    if schema.window is None:
-        return schema
-    rest = [f for f in schema if f.role != "key" and f.name not in (WINDOW_START, WINDOW_END)]
-    return Schema((*schema.key, *WINDOW_FIELDS, *rest), schema.window)
+    def _changes(self) -> Iterator[Change]:
+        """The new rows, which are then forgotten; without hidden columns."""
+        shown = set(self.columns)
+        for reader, changes in self._tail.poll():
+            self._log.own.drop_before(reader.tp, reader.position)
+            for c in changes:
+                yield replace(c, row={n: v for n, v in c.row.items() if n in shown})
 
 
 def _is_stream(tp: TopicPartition, reads: tuple[SourceDef, ...]) -> bool:

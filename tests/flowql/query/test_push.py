@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from compiler.diagnostics.diagnostic import CompileError
-from flowql.query.push import Change, Start, Subscription, compile_question
+from flowql.query.push import Start, Subscription, compile_question
+from flowql.query.tail import Change
 from runtime.errors import RuntimeFailure
 from runtime.log.base import TopicPartition
 from tests.flowql.query.world import APPLICATION, World

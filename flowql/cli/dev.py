@@ -1,0 +1,148 @@
+"""`flowql dev`: save a file, and see what becomes of the results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from watchfiles import watch
+
+from flowql.cli.changed import Results
+from flowql.cli.deploy import show_deployment
+from flowql.cli.listening import until_asked_to_stop
+from flowql.cli.options import ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.render import note, print_text, show_diagnostics, show_failure
+from flowql.cli.wanted import read, wanted_plan
+from flowql.config.load import find_project_file, shown_path
+from flowql.config.storage import log_at
+from flowql.deploy.settings import Settings, settings_of
+from flowql.errors import CommandError, CompileError, RuntimeFailure
+from flowql.server.client import Client, connect
+from flowql.server.host import Host
+
+WATCHED = {".sql", ".yaml", ".yml"}
+TICK_MS, DEBOUNCE_MS = 200, 300  # how often results are looked at; saves that come together are one
+
+
+def command(
+    ctx: typer.Context,
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    var: VarOption = None,
+    prune: Annotated[bool, typer.Option("--prune", help="Remove queries the project no longer has.")] = False,
+    rows: Annotated[int, typer.Option("--rows", min=1, help="Rows to show of each result that changes.")] = 10,
+) -> None:
+    """Run the project, deploy it anew at every save, and show the rows that change, until Ctrl-C.
+
+    A mistake is shown at its place, and the last good version goes on. Queries that a change does not touch keep their state. An
+    instance that runs already is used and stays; otherwise one runs here and ends with this command.
+
+    A target of its own keeps trials apart from the data of others:  flowql dev -t dev
+    """
+    scope = Scope.of(ctx, project=project, target=target, var=var)
+    with until_asked_to_stop() as stopped, ExitStack() as stack:
+        settings = settings_of(scope.load())
+        host, client = _instance(settings, stack)
+        log = stack.enter_context(closing(log_at(settings.log_dir, settings.kafka, settings.application_id)))
+        loop = Loop(scope, client, Results(log), prune=prune)
+        loop.begin()
+        for saved in _saves(find_project_file(scope.start).parent):
+            if stopped():
+                break
+            if host is not None:
+                host.wait(0)  # raises when the engine is broken
+            if saved:
+                note(f"\nsaved {', '.join(sorted(shown_path(p) for p in saved))}")
+                loop.deploy()
+            loop.look(rows)
+
+
+def _instance(settings: Settings, stack: ExitStack) -> tuple[Host | None, Client]:
+    """The one that runs, else one in this process."""
+    client = connect(settings.data_dir)
+    host = None
+    if client is None:
+        host = Host(settings)
+        stack.callback(host.close)
+        host.start()
+        client = connect(settings.data_dir)
+        assert client is not None, "it listens when it has started"
+    stack.callback(client.close)
+    return host, client
+
+
+def _saves(root: Path) -> Iterator[set[Path]]:
+    """Files of the project that were saved, often none. New folders are seen as well."""
+    while True:
+        folders = _folders(root)
+        changes = watch(
+            *folders,
+            watch_filter=lambda _, path: Path(path).suffix.lower() in WATCHED or Path(path).is_dir(),
+            debounce=DEBOUNCE_MS,
+            rust_timeout=TICK_MS,
+            yield_on_timeout=True,
+            raise_interrupt=False,
+            recursive=False,  # the data directory below changes all the time
+        )
+        for change in changes:
+            saved = {Path(path) for _, path in change}
+            yield {p for p in saved if p.suffix.lower() in WATCHED}
+            if _folders(root) != folders:
+                break
+
+
+def _folders(root: Path) -> list[Path]:
+    """The project's folder and those below, without hidden ones."""
+    found = [root]
+    for folder in found:
+        found += sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith((".", "__")))
+    return found
+
+
+class Loop:
+    """What happens at a save, and between saves."""
+
+    def __init__(self, scope: Scope, client: Client, results: Results, *, prune: bool) -> None:
+        self._scope, self._client, self._results, self._prune = scope, client, results, prune
+        self._errors: dict[str, str] = {}
+
+    def begin(self) -> None:
+        """What is there is known; then the project as it is now."""
+        self._results.follow(self._client.plan()[0])
+        self._results.learn()
+        if self.deploy():
+            note("watching; save a file to change what runs, Ctrl-C ends")
+        else:
+            note("watching; save a file when it is right, Ctrl-C ends")
+
+    def deploy(self) -> bool:
+        """Make the project what runs, or say what is wrong with it; what ran goes on then."""
+        try:
+            running, topics = self._client.plan()
+            wanted = wanted_plan(read(self._scope), self._scope, running=running, topics=topics)
+            done = self._client.deploy(wanted, prune=self._prune)
+        except CompileError as error:
+            show_diagnostics(error.diagnostics)
+        except CommandError as error:
+            show_diagnostics([error.diagnostic()])
+        except RuntimeFailure as error:
+            show_failure(error.code, str(error))
+        else:
+            show_deployment(done)
+            self._results.follow(self._client.plan()[0])
+            return True
+        note("nothing was changed: the last good version goes on")
+        return False
+
+    def look(self, rows_max: int) -> None:
+        """Show rows that changed, and queries that have begun to fail."""
+        for line in self._results.news(rows_max):
+            print_text(line)
+        for query in self._client.status()["queries"]:
+            said = query["last_error"] or ""
+            if said and self._errors.get(query["id"]) != said:
+                note(f"{query['id']}: {said}")
+            self._errors[query["id"]] = said

@@ -1,0 +1,76 @@
+"""The end of a topic, as rows: what a stream or table gets from a moment on. Needs the log and no engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from compiler.plan.schema import WINDOW_END, WINDOW_FIELDS, WINDOW_START, Schema
+from compiler.plan.topology import SourceDef, scan_of
+from flowql.query.relations import READ_BYTES, READ_RECORDS
+from runtime.batch import DELETE, Batch
+from runtime.errors import OffsetOutOfRange
+from runtime.log.base import EARLIEST, Log, RawBatch, Reader, TopicPartition
+from runtime.operators.base import NO_STATE, RunContext
+from runtime.operators.decode import Decoder
+
+Op = Literal["insert", "put", "delete"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A row that came: `insert` into a stream, `put` into a table, `delete` from one (then only its key is there)."""
+
+    op: Op
+    rowtime_ms: int
+    row: Mapping[str, Any]
+
+
+class Tail:
+    """Reads a result's topic from `start` on. One thread."""
+
+    def __init__(self, source: SourceDef, log: Log, start: int = EARLIEST) -> None:
+        self.declare(source)
+        partitions = log.admin().topics()[source.topic].partitions
+        self._readers = [log.reader(TopicPartition(source.topic, p), start) for p in range(partitions)]
+
+    def declare(self, source: SourceDef) -> None:
+        """From here on its records are read as this says; same topic."""
+        self.source, self.schema = source, with_bounds(source.schema)
+        self._decoder = Decoder(scan_of(source), self.schema)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Columns that tell rows apart: the key and the bounds of its window."""
+        return tuple(f.name for f in self.schema if f.role in ("key", "window"))
+
+    def poll(self) -> Iterator[tuple[Reader, list[Change]]]:
+        """What is there now, batch by batch, and which reader has gone over it."""
+        for reader in self._readers:
+            while (raw := _read(reader)) is not None:
+                yield reader, list(self._rows(self._decoder.decode(raw, RunContext(NO_STATE))))
+
+    def _rows(self, batch: Batch) -> Iterator[Change]:
+        table = self.source.kind == "table"
+        columns = [batch.column(n) for n in self.schema.names]
+        for i, (op, time) in enumerate(zip(batch.op.tolist(), batch.rowtime.tolist(), strict=True)):
+            gone = table and op == DELETE
+            row = {n: c[i] for n, c in zip(self.schema.names, columns, strict=True) if not gone or n in self.keys}
+            yield Change("delete" if gone else "put" if table else "insert", time, row)
+
+
+def with_bounds(schema: Schema) -> Schema:
+    """What is said of a windowed table leaves the bounds out, as they are in its keys; here they are columns after the key."""
+    if schema.window is None:
+        return schema
+    rest = [f for f in schema if f.role != "key" and f.name not in (WINDOW_START, WINDOW_END)]
+    return Schema((*schema.key, *WINDOW_FIELDS, *rest), schema.window)
+
+
+def _read(reader: Reader) -> RawBatch | None:
+    try:
+        return reader.read(READ_RECORDS, READ_BYTES)
+    except OffsetOutOfRange:  # what was next is gone: others have taken its place, or its time was over
+        reader.seek(EARLIEST)
+        return reader.read(READ_RECORDS, READ_BYTES)
