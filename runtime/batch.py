@@ -185,7 +185,7 @@ def to_arrow(values: Sequence[Any], t: SqlType) -> pa.Array:
         return pa.array(values, _TEMPORAL[t.kind]).cast(arrow_type(t))
     if t.kind in _SCALARS or t.kind is Kind.NULL:
         return pa.array(values, arrow_type(t))
-    mask = pa.array([v is None for v in values])
+    mask = pa.array([v is None for v in values], pa.bool_())
     if t.kind is Kind.STRUCT:
         children = [to_arrow([None if v is None else v.get(n) for v in values], f) for n, f in t.fields]
         fields = [pa.field(n, arrow_type(f)) for n, f in t.fields]
