@@ -29,6 +29,7 @@ from compiler.plan.logical import (
     Node,
     Rekey,
     Scan,
+    SchemaRef,
     Sink,
 )
 from compiler.plan.schema import Field, Schema
@@ -191,12 +192,13 @@ def _role(node: Node) -> str:
 def _same_bytes(side: _Lowered, format_: Format) -> bool:
     """Whether a side's keys are written as `format_` writes them: then equal keys are on equal partitions."""
     own = side.spread.format
-    if own.name != format_.name or _numbered_by(own) != _numbered_by(format_):
+    if own.name != format_.name or not _same_schema(own.schema, format_.schema):
         return False
     return own.name != "DELIMITED" or len(side.last.schema.key) == 1 or own.delimiter == format_.delimiter
 
 
-def _numbered_by(format_: Format) -> tuple[object, ...]:
-    """What gives a schema its id, which is part of a key's bytes: equal texts have one id under all subjects."""
-    ref = format_.schema
-    return () if ref is None else (ref.kind, ref.text, ref.references)
+def _same_schema(a: SchemaRef | None, b: SchemaRef | None) -> bool:
+    """Whether both have one id, which is part of a key's bytes. Where a registry is still to give it, equal texts do."""
+    if a is None or b is None or (a.id and b.id):
+        return a is b or (a is not None and b is not None and a.id == b.id)
+    return (a.kind, a.text, a.references) == (b.kind, b.text, b.references)

@@ -1,5 +1,5 @@
 """python -m tests.conformance DIR [--tier core|all] [--json FILE] [--only TEXT] [--sample N [--seed N]]
-       [--rows N [--vector]] [--changelogs] [--engine runtime|spark]
+       [--rows N [--vector] [--partitions N]] [--changelogs] [--engine runtime|spark]
 
 On Spark the positive cases are run, each query over all of its input at once, and compared in what they end in.
 """
@@ -74,6 +74,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--rows", type=int, help="feed all input at once, in runs of this size; compare final state")
     parser.add_argument("--vector", action="store_true", help="force vector kernels")
+    parser.add_argument("--partitions", type=int, default=1, help="of each topic; with --rows")
     parser.add_argument("--changelogs", action="store_true", help="lose the state after half of the input")
     parser.add_argument("--only", default="", help="cases whose id contains this")
     parser.add_argument("--engine", choices=("runtime", "spark"), default="runtime")
@@ -85,6 +86,7 @@ def main(argv: list[str] | None = None) -> int:
         vector=True if options.vector else None,
         coalesce=options.rows is not None,
         changelogs=options.changelogs,
+        partitions=options.partitions,
     )
     cases = load(options.folder, options.tier, options.only)
     if options.engine == "spark":

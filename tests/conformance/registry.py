@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from compiler.diagnostics.source import SourceText
@@ -24,15 +25,23 @@ class CaseRegistry:
         for topic in topics:
             for side in ("key", "value"):
                 if f"{side}Schema" in topic:
-                    number += 1
-                    self._add(topic, side, topic.get(f"{side}SchemaId", number))
+                    number += self._add(topic, side, topic.get(f"{side}SchemaId", number + 1))
 
-    def _add(self, topic: dict[str, Any], side: str, schema_id: int) -> None:
+    def _add(self, topic: dict[str, Any], side: str, schema_id: int) -> bool:
+        """Whether the schema is a new one: equal ones have one id, whatever their subject."""
         schema, fmt = topic[f"{side}Schema"], topic.get(f"{side}Format", "AVRO")
         kind = {"JSON": "JSON"}.get(fmt) or KINDS[fmt]
         references = tuple((r["name"], _text(r["schema"])) for r in topic.get(f"{side}SchemaReferences", []))
         subject = subject_of(topic["name"], is_key=side == "key")
-        self._latest[subject] = self._by_id[schema_id] = SchemaRef(kind, _text(schema), schema_id, subject, references)
+        ref = SchemaRef(kind, _text(schema), schema_id, subject, references)
+        known = next(
+            (k for k in self._by_id.values() if (k.kind, k.text, k.references) == (kind, ref.text, references)), None
+        )
+        if known is not None and f"{side}SchemaId" not in topic:
+            ref = replace(ref, id=known.id)
+        self._latest[subject] = ref
+        self._by_id.setdefault(ref.id, ref)
+        return known is None
 
     def latest(self, subject: str) -> SchemaRef | None:
         return self._latest.get(subject)

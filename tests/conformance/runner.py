@@ -75,7 +75,8 @@ def run_case(
 
 
 def _judge(case: Case, world: World) -> tuple[str, str | None]:
-    partitions = {t["name"]: t.get("partitions", 1) for t in case.get("topics", [])}
+    several = world.shape.partitions
+    partitions = {t["name"]: several if several > 1 else t.get("partitions", 1) for t in case.get("topics", [])}
     session = Session(properties=case.get("properties", {}), topic_partitions=partitions, registry=CaseRegistry(case))
     error = case.get("error")
     statements = case["statements"]

@@ -20,6 +20,7 @@ from runtime.config import InstanceConfig
 from runtime.errors import RuntimeFailure
 from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, TopicPartition
 from runtime.log.memory import MemoryLog
+from runtime.log.murmur2 import murmur2
 from runtime.state.memory import MemoryPhysical
 from tests.conformance.records import decode, decode_key, encode, encode_key
 
@@ -39,12 +40,13 @@ class Shape:
     """How a query is run. rows: None feeds and processes one record at a time; else neighbouring
     records of one topic together, in runs of `rows`.
 
-    changelogs: after half of the input the state is lost and restored from changelogs."""
+    changelogs: after half of the input the state is lost and restored from changelogs. partitions: of each topic."""
 
     rows: int | None = None
     vector: bool | None = None
     coalesce: bool = False
     changelogs: bool = False
+    partitions: int = 1
 
 
 @dataclass(slots=True)
@@ -77,11 +79,16 @@ class World:
         feed += [(t, r) for t in read if t not in named for r in self.topics.get(t, [])]
         self.process(query, plan, feed, [t for t in sinks if t not in read])
 
+    def _partition(self, record: Record) -> int:
+        """Where Kafka's own producer puts a record; those without a key stay together."""
+        key = record["key"]
+        return 0 if key is None else (murmur2(key) & 0x7FFF_FFFF) % self.shape.partitions
+
     def process(self, query: QueryPlan, plan: Plan, feed: list[tuple[str, Record]], sinks: list[str]) -> None:
         """Run a query over records in this order; what it writes to `sinks` is added to them."""
         log = MemoryLog()
         for topic in topics_of(query):
-            log.admin().create_topic(topic, 1)
+            log.admin().create_topic(topic, self.shape.partitions)
         log.supports_redo = not self.shape.changelogs
         config = InstanceConfig(
             threads=1,
@@ -100,7 +107,9 @@ class World:
                 instance, driver = _without_state(log, driver, config)
             producer.begin()
             for topic, record in step:
-                producer.send(TopicPartition(topic, 0), pa.RecordBatch.from_pylist([record], PRODUCE_SCHEMA))
+                producer.send(
+                    TopicPartition(topic, self._partition(record)), pa.RecordBatch.from_pylist([record], PRODUCE_SCHEMA)
+                )
             producer.commit()
             driver.run_until_idle()
             failed = instance.metrics.query(query.id)
@@ -141,10 +150,11 @@ def _steps(feed: list[tuple[str, Record]], *, one_by_one: bool) -> list[list[tup
 
 
 def _read(log: MemoryLog, topic: str) -> list[Record]:
-    reader = log.reader(TopicPartition(topic, 0), EARLIEST)
     out: list[Record] = []
-    while (batch := reader.read(100_000, 1 << 30)) is not None:
-        out += batch.records.to_pylist()
+    for partition in range(log.admin().topics()[topic].partitions):
+        reader = log.reader(TopicPartition(topic, partition), EARLIEST)
+        while (batch := reader.read(100_000, 1 << 30)) is not None:
+            out += batch.records.to_pylist()
     return out
 
 

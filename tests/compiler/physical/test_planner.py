@@ -1,14 +1,28 @@
 """Where plans are cut, what keeps state, and that names stay."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
 from compiler.analyze.properties import QueryOptions
 from compiler.diagnostics.source import SourceText
 from compiler.driver import compile_project
+from compiler.plan.logical import SchemaRef
 from compiler.plan.topology import ExchangeSink, ExchangeSource
 from tests.compiler.sql import ALL, ORDERS, compiled, query
+
+
+@dataclass
+class Numbered:
+    """A registry with these schemas."""
+
+    ids: dict[int, SchemaRef]
+
+    def latest(self, subject: str) -> SchemaRef | None:
+        return next((r for r in self.ids.values() if r.subject == subject), None)
+
+    def by_id(self, schema_id: int) -> SchemaRef | None:
+        return self.ids.get(schema_id)
 
 
 def cuts(plan):
@@ -52,6 +66,18 @@ def test_keys_written_differently_do_not_meet():
     assert cuts(plan) == ["CSAS_O-join-1-left-repartition"]
     sink = next(o.spec for t in plan.subtopologies for o in t.operators if isinstance(o.spec, ExchangeSink))
     assert sink.key_format.name == "JSON", "the stream comes to the table"
+
+
+def test_keys_with_one_schema_lie_together_and_others_move():
+    """The id of a schema is part of a key's bytes; equal texts have one id."""
+    text = """CREATE STREAM l (k {} KEY, v INT) WITH (kafka_topic='l', format='AVRO');
+        CREATE STREAM r (k {} KEY, w INT) WITH (kafka_topic='r', format='AVRO');
+        CREATE STREAM o AS SELECT l.k, v, w FROM l JOIN r WITHIN 1 HOUR ON l.k = r.k;"""
+    assert cuts(query(text.format("INT", "INT"), prelude="")) == []
+    ids = {1: SchemaRef("AVRO", '"int"', 1, "l-key"), 2: SchemaRef("AVRO", '["null","int"]', 2, "r-key")}
+    inferred = text.replace("k {} KEY, ", "").replace("l.k,", "l.rowkey,").replace("l.k = r.k", "l.rowkey = r.rowkey")
+    made = compile_project([SourceText("q.sql", inferred)], registry=Numbered(ids))
+    assert len(cuts(made.plan.queries[-1])) == 1
 
 
 @pytest.mark.parametrize(
