@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compiler.analyze.bind import AGGREGATE_PREFIX, Binder, Collected
-from compiler.analyze.mistakes import mistake, unsupported
+from compiler.analyze.mistakes import mistake
 from compiler.analyze.projection import choose_keys, final_projection
 from compiler.analyze.relation import KeyColumn, Relation, filtered, project, rekey, retracting
 from compiler.analyze.scope import Scope, ScopeColumn
@@ -228,10 +228,13 @@ def _check_source(query: Query, relation: Relation, collected: Collected) -> Non
     if query.window is not None and query.window.time is not None:
         _check_time(query.window.time, relation)
     if relation.node.schema.window is not None and relation.is_table:
-        raise unsupported(
-            f"GROUP BY on the windowed table {relation.sources[0].name} is not built yet",
+        raise mistake(
+            "FQ2025",
+            f"GROUP BY is not supported on the windowed table {relation.sources[0].name}",
             query.span,
             "a windowed table",
+            why="windows of one key would have to be repartitioned together",
+            help="group the stream that the table is made from",
         )
     if relation.is_table:
         fixed = [a.function for a in collected.aggregates if not _can_undo(a)]

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from compiler.analyze.bind import Binder
 from compiler.analyze.mistakes import mistake, unsupported
-from compiler.analyze.relation import KeyColumn, Relation, project, rekey, retracting, scan
+from compiler.analyze.relation import KeyColumn, Relation, filtered, project, rekey, retracting, scan
 from compiler.analyze.scope import Scope, ScopeColumn, join_scopes, scope_of
 from compiler.analyze.texts import text_of
 from compiler.catalog.catalog import Catalog, find_source
@@ -132,6 +133,14 @@ def _with_window_of(window: KeyWindow | None, right: Relation) -> Relation:
     return replace(right, node=node)
 
 
+def _conjuncts(on: Ast) -> list[Ast]:
+    """The conditions of ON, an equality first where there is one."""
+    if not isinstance(on, Func) or on.name != "and":
+        return [on]
+    parts = [p for a in on.args for p in _conjuncts(a)]
+    return sorted(parts, key=lambda p: not (isinstance(p, Func) and p.name == "eq"))
+
+
 class _Joiner:
     """One join step: checks everything at once, then builds the node for a chosen key name."""
 
@@ -152,14 +161,8 @@ class _Joiner:
     # --- the condition ---
 
     def _bind_on(self, catalog: Catalog) -> tuple[_Side, _Side]:
-        on = self._clause.on
-        if isinstance(on, Func) and on.name == "and":
-            raise unsupported(
-                "a join on several conditions is not built yet",
-                on.span,
-                "more than one equality",
-                help="join on one expression and move the rest to WHERE",
-            )
+        on, *others = _conjuncts(self._clause.on)
+        self._others = self._bind_others(others, catalog)
         if not isinstance(on, Func) or on.name != "eq":
             span = getattr(on, "span", self._clause.span)
             raise mistake(
@@ -303,6 +306,22 @@ class _Joiner:
                 "not the key of a windowed source",
             )
 
+    def _bind_others(self, others: Sequence[Ast], catalog: Catalog) -> Expr | None:
+        """Conditions beside the first: of an inner join they choose among its rows, as in WHERE."""
+        if others and self._clause.kind != "inner":
+            raise mistake(
+                "FQ2030",
+                f"an outer join is on one equality; {text_of(others[0])} is a second condition",
+                getattr(others[0], "span", self._clause.span),
+                "more than one condition",
+                why="rows that meet the first and not the second would have to come out unmatched",
+                help="join on an expression of all columns: ON STRUCT(a := l.a, b := l.b) = STRUCT(a := r.a, b := r.b)",
+            )
+        if not others:
+            return None
+        both = reduce(lambda a, b: Func("and", (a, b), self._clause.span), others)
+        return Binder(self._scope, catalog, "JOIN ON").condition(both)
+
     # --- the result ---
 
     def _join_key(self) -> KeyColumn:
@@ -323,8 +342,10 @@ class _Joiner:
 
     def relation(self, key_name: str) -> Relation:
         """The joined relation with its key column called `key_name`, one of the viable names."""
-        if self._shape == "foreign-key":
-            return self._foreign_relation()
+        made = self._foreign_relation() if self._shape == "foreign-key" else self._keyed_relation(key_name)
+        return made if self._others is None else replace(made, node=filtered(made.node, self._others))
+
+    def _keyed_relation(self, key_name: str) -> Relation:
         left, right = self._keyed(self._left, self._l, "left"), self._keyed(self._right, self._r, "right")
         key = Field(key_name, self._l.expr.type, "key")
         window = left.schema.window

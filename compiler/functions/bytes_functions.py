@@ -7,6 +7,8 @@ import binascii
 import re
 import struct as packing
 from collections.abc import Callable
+from random import getrandbits
+from uuid import UUID
 
 from compiler.functions.define import scalar, takes
 from compiler.functions.numeric import INT_MAX
@@ -124,3 +126,26 @@ for _name, _type, _code, _size, _hex, _shown in (
         summary=f"The number in {_size} bytes, BIG_ENDIAN unless told.",
         example=f"{_name}(TO_BYTES('{_hex}', 'hex')) -> {_shown}",
     )
+
+
+def _uuid(data: bytes) -> str:
+    if len(data) != 16:
+        raise ValueError(f"a UUID has 16 bytes, not {len(data)}")
+    return str(UUID(bytes=data))
+
+
+scalar(
+    "UUID",
+    takes(gives=STRING),
+    takes(BYTES, gives=STRING),
+    by=lambda *data: _uuid(data[0]) if data else str(UUID(int=getrandbits(128), version=4)),
+    deterministic=False,
+    duckdb=lambda a, _r: (
+        f"CASE WHEN octet_length({a[0]}) = 16 THEN "
+        f"regexp_replace(lower(hex({a[0]})), '(.{{8}})(.{{4}})(.{{4}})(.{{4}})(.{{12}})', '\\1-\\2-\\3-\\4-\\5') END"
+        if a
+        else ""
+    ),
+    summary="A new random UUID, or the one that 16 bytes are.",
+    example="UUID(TO_BYTES('000102030405060708090a0b0c0d0e0f', 'hex')) -> '00010203-0405-0607-0809-0a0b0c0d0e0f'",
+)

@@ -7,7 +7,7 @@ from compiler.driver import compile_project
 from compiler.plan.logical import Aggregate, Filter, Join, Sink, walk_nodes
 from compiler.plan.schema import KeyWindow
 from compiler.plan.topology import SourceDef
-from tests.compiler.sql import ALL, ORDERS, columns, compiled, kinds, query, unoptimised
+from tests.compiler.sql import ALL, ORDERS, columns, compiled, kinds, query, refused, unoptimised
 
 OUTPUTS = [
     ("STREAM", "SELECT * FROM orders", "ID INT KEY, CUSTOMER STRING, AMOUNT DOUBLE, ITEMS ARRAY<INT>"),
@@ -190,3 +190,16 @@ def test_time_windows_of_two_sizes_are_joined_by_their_start():
     (join,) = [n for n in walk_nodes(node) if isinstance(n.spec, Join)]
     left, right = (i.schema.window for i in join.inputs)
     assert left == right == KeyWindow("time", 5000)
+
+
+def test_other_conditions_of_an_inner_join_choose_among_its_rows():
+    both = "SELECT o.id, page FROM orders o JOIN clicks c WITHIN 1 HOUR ON {} {};"
+    split = query("CREATE STREAM s AS " + both.format("o.id = c.id", "WHERE o.customer = c.customer AND o.amount > 1"))
+    joined = query("CREATE STREAM s AS " + both.format("o.amount > 1 AND o.id = c.id AND o.customer = c.customer", ""))
+    assert kinds(joined.logical) == kinds(split.logical)
+    refused(
+        "CREATE STREAM s AS "
+        + both.replace(" JOIN", " LEFT JOIN").format("o.id = c.id AND o.customer = c.customer", ""),
+        "FQ2030",
+        "STRUCT",
+    )
