@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 SILENT = "FQ5106"
 _SELECT = re.compile(r"\s*(select|with)\b", re.IGNORECASE)
-_WAIT_S = 0.05
+_WAIT_S, _WAIT_S_MAX = 0.05, 0.2  # between two looks; the longer, the longer nothing has come
 _ALIVE_S = 1.0  # how often to look whether the instance is still there
 
 
@@ -100,7 +100,7 @@ class Following:
     why: str = ""  # it ended, when nobody stopped it
 
     def __iter__(self) -> Iterator[list[Change]]:
-        checked = time.monotonic()
+        checked = came = time.monotonic()
         ending = not self.live
         while not self.stopped() and (self.limit is None or self.rows < self.limit):
             changes = self.subscription.poll()
@@ -109,13 +109,15 @@ class Following:
             self.rows += len(changes)
             yield changes
             if changes:
+                came = time.monotonic()
                 continue
             if ending and self.subscription.idle():
                 self.why = "the instance has stopped" if self.live else "no instance is running"
                 return
             if time.monotonic() - checked > _ALIVE_S:
                 checked, ending = time.monotonic(), read_address(self.settings.data_dir) is None
-            time.sleep(_WAIT_S)
+            quiet_s = time.monotonic() - came
+            time.sleep(min(_WAIT_S_MAX, max(_WAIT_S, quiet_s / 20)))
 
     def write_to(self, writer: TableWriter | JsonWriter) -> None:
         """Write what comes until it ends, and say how it went."""

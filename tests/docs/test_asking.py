@@ -1,0 +1,47 @@
+"""The guide to asking: its commands are typed, and its loop of development is gone through on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs.tour import PROGRAM, ROOT, SETTLE_AFTER, Shell, blocks, commands, equalised
+from tests.flowql.cli.terminal import Terminal
+
+PAGE = (ROOT / "docs" / "guide" / "asking.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    made = Shell(tmp_path, SETTLE_AFTER)
+    yield made
+    made.close()
+
+
+@pytest.mark.skipif(not PROGRAM.exists(), reason="needs .venv, which `make setup` makes")
+def test_what_the_guide_shows_is_what_comes_out(shell: Shell) -> None:
+    for block in blocks(PAGE, "console"):
+        for command, shown in commands(block):
+            assert (command, equalised(shell.type(command))) == (command, equalised(shown))
+    (shown,) = blocks(PAGE, "text")
+    assert saved_in_dev(shell.folder / "shop") == sorted(shown.splitlines())
+
+
+def saved_in_dev(folder: Path) -> list[str]:
+    """The lines that come when the file is saved; results of several partitions come in any order."""
+    terminal = Terminal(folder, "dev")
+    try:
+        terminal.awaits("watching; save a file")
+        queries = folder / "queries.sql"
+        queries.write_text(queries.read_text().replace("SUM(AMOUNT)", "SUM(AMOUNT) * 2"))
+        terminal.awaits("saved queries.sql")
+        terminal.awaits("  changed  eve")
+        before = terminal.child.before
+        terminal.child.sendintr()
+        assert terminal.ends() == 0
+        found = f"saved queries.sql{before}  changed  eve{terminal.child.before}".replace("^C", "")
+        return sorted(line.rstrip() for line in found.splitlines() if line.strip())
+    finally:
+        terminal.child.close(force=True)
