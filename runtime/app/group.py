@@ -16,11 +16,12 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol
 
-from compiler.plan.topology import Plan
+from compiler.plan.topology import ExchangeSink, Plan
 from runtime.app.member_tasks import MemberTasks
 from runtime.app.plan_topic import PlanReader
 from runtime.app.polling import PollingStep
 from runtime.app.restoration import RestorationStep
+from runtime.app.settling import Settling, Upstream
 from runtime.build.query import all_tasks, input_topics
 from runtime.client.consumer import ConsumerFacade
 from runtime.commit.coordinator import CommitStep, read_stamp
@@ -32,14 +33,16 @@ from runtime.state.changelog import WrittenTask, WrittenTasks
 from runtime.state.layout import TaskRecord
 from runtime.state.manager import StateManager
 from runtime.task.id import TaskId
+from runtime.task.repartition import topic_of
 from runtime.task.status import TaskStatus
 from runtime.task.task import Task
 
-IDLE_MS = 50
 WAITING_MS = 5
 RETRY_MS = 200
 PLAN_MS = 300  # between two looks for a newer plan
-STALE_MS = 500  # positions that moved without a record (over markers of transactions) are committed after so long
+LOOK_MS = 30  # between two looks at what is upstream of lanes that are waited for
+STALE_MS = 100  # positions that moved without a record (over markers of transactions) are committed after so long
+PURGE_MS = 30_000  # between two times that what is processed of repartitions is deleted
 WAITERS_MAX = 1_000
 
 Procedure = Generator[Future[Any] | None, Any, None]
@@ -61,7 +64,7 @@ class Host(Protocol):
 
 
 class GroupStep:
-    """Owned by its thread, but for `applied`, `partitions` and what `lose` sets."""
+    """Owned by its thread, but for `applied`, `partitions`, `repartitions` and what `lose` sets."""
 
     def __init__(self, host: Host, mine: MemberTasks) -> None:
         self._host, self._mine = host, mine
@@ -75,10 +78,14 @@ class GroupStep:
         self._topics: frozenset[str] = frozenset()
         self._all: dict[TaskId, frozenset[TopicPartition]] = {}  # of the plan: what each task reads
         self._written: WrittenTasks | None = None
+        self._settling = Settling(host.admin, self._group)
+        self._look_at_ms = 0
         self._plans = PlanReader(host.log, self._group)
         self._next_plan: Plan | None = None
         self._plan_at_ms = 0
         self._stale_at_ms = 0
+        self._purge_at_ms = 0
+        self._purged: dict[TopicPartition, int] = {}
         self._retry_at_ms = 0
         self._procedure: Procedure | None = None
         self._awaited: Future[Any] | None = None
@@ -107,11 +114,17 @@ class GroupStep:
         """Everything that the tasks of the plan read, wherever they run."""
         return frozenset(tp for reads in list(self._all.values()) for tp in reads)
 
+    @property
+    def repartitions(self) -> set[str]:
+        """Topics of repartitions."""
+        return set(self._settling.writers)
+
     # -- the step
 
     def run_once(self, now_ms: int) -> int:
         for changed in self._host.main.group_events():
             self._take(changed.event)
+        self._settle(now_ms)
         if self._procedure is None:
             if now_ms < self._retry_at_ms:
                 return self._retry_at_ms - now_ms
@@ -120,8 +133,19 @@ class GroupStep:
         if self._procedure is None:
             if self._next_plan is None:
                 self._answer()
-            return IDLE_MS
+            return LOOK_MS
         return self._advance(now_ms)
+
+    def _settle(self, now_ms: int) -> None:
+        """Tasks that wait for empty lanes learn whether they must."""
+        if now_ms < self._look_at_ms:
+            return
+        self._look_at_ms = now_ms + LOOK_MS
+        try:
+            if self._settling.look(i for task in list(self._tasks.values()) for i in task.logs.values()):
+                self._host.manager.signal()
+        except LogError as error:
+            self.trouble = str(error)
 
     def _take(self, event: GroupEvent) -> None:
         """In order. What is lost is forbidden to be committed before a newer proof is handed on."""
@@ -184,6 +208,20 @@ class GroupStep:
             self._stale_at_ms = now_ms + STALE_MS
             if self._mine.moved():
                 self._host.commit.dirty = True
+        if now_ms >= self._purge_at_ms:
+            self._purge_at_ms = now_ms + PURGE_MS
+            self._purge()
+
+    def _purge(self) -> None:
+        """What was processed of the repartitions that are owned is of use to nobody."""
+        lanes = {i.tp for task in self._tasks.values() for i in task.logs.values() if i.lane is not None}
+        try:
+            for tp, position in self._host.admin.stable_positions(self._group, sorted(lanes)).items():
+                if position.offset > self._purged.get(tp, 0):
+                    self._host.admin.drop_before(tp, position.offset)
+                    self._purged[tp] = position.offset
+        except LogError as error:  # another time
+            self.trouble = str(error)
 
     def _answer(self) -> None:
         for _ in range(len(self._waiters)):
@@ -209,10 +247,29 @@ class GroupStep:
                 continue
             for t in all_tasks(q, admin):
                 self._all[t] = frozenset(TopicPartition(topic, t.partition) for topic in subs[t.query, t.subtopology])
+        self._learn_writers(plan)
         topics = frozenset(tp.topic for reads in self._all.values() for tp in reads)
         if topics != self._topics:
             self._topics = topics
             self._host.main.subscribe(app, topics)
+
+    def _learn_writers(self, plan: Plan) -> None:
+        """Who writes to which repartition."""
+        writers = {
+            topic_of(self._group, op.spec.topic): (q.id, sub.number)
+            for q in plan.queries
+            for sub in q.subtopologies
+            for op in sub.operators
+            if isinstance(op.spec, ExchangeSink)
+        }
+        by_sub: dict[tuple[str, int], list[TaskId]] = {}
+        for t in self._all:
+            by_sub.setdefault((t.query, t.subtopology), []).append(t)
+        before = {
+            t: tuple(b for tp in sorted(reads) if tp.topic in writers for b in by_sub[writers[tp.topic]])
+            for t, reads in self._all.items()
+        }
+        self._settling.learn({t: Upstream(reads, before[t]) for t, reads in self._all.items()}, writers)
 
     # -- procedures
 
@@ -270,6 +327,10 @@ class GroupStep:
             host.state.rebuild(dict.fromkeys(drop))
         tasks = self._mine.build(wanted)
         self._tasks |= {task.id: task for task in tasks}
+        for task in tasks:
+            inputs = list(task.logs.values())
+            for i in inputs if any(i.lane is not None for i in inputs) else ():
+                i.rounds, i.siblings = self._settling.rounds, inputs
         restoring = host.state.restoring()
         for task in tasks:  # all of them first: a task asks those before it whether they are idle
             task.become(TaskStatus.RESTORING if str(task.id) in restoring else TaskStatus.RUNNING)

@@ -19,6 +19,7 @@ def source_ends(instance: Instance) -> dict[TopicPartition, int]:
     written = {s.topic for s in instance.plan.sources if s.query is not None}
     if instance.group is not None:
         tps = set(instance.group.partitions)
+        written |= instance.group.repartitions
     else:
         tps = {i.tp for q in _whole(instance) for t in q.built.tasks for i in t.logs.values()}
     return instance.admin.end_offsets(sorted(tp for tp in tps if tp.topic not in written))

@@ -141,6 +141,10 @@ class Admin(Protocol):
 
     def topics(self) -> dict[str, TopicInfo]: ...
 
+    def drop_before(self, tp: TopicPartition, offset: int) -> None:
+        """Nobody needs records below `offset` any more. LogError above the end; a log may keep them for some time."""
+        ...
+
     def begin_offset(self, tp: TopicPartition) -> int: ...
 
     def end_offset(self, tp: TopicPartition) -> int:

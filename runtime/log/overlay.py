@@ -94,6 +94,9 @@ class OverlayLog:
     def topics(self) -> dict[str, TopicInfo]:
         return {**self._below.topics(), **self.own.topics()}
 
+    def drop_before(self, tp: TopicPartition, offset: int) -> None:
+        self.own.drop_before(tp, offset)
+
     def begin_offset(self, tp: TopicPartition) -> int:
         if self.is_own(tp):
             return self.own.begin_offset(tp)

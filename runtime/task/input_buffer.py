@@ -41,6 +41,13 @@ class Staged:
 
 
 @dataclass(slots=True)
+class Rounds:
+    """Counts looks at what is upstream of repartition topics (`runtime.app.settling`). started: the last one that has begun."""
+
+    started: int = 0
+
+
+@dataclass(slots=True)
 class LogInput:
     """Records of one partition for one source operator of one task.
 
@@ -50,7 +57,9 @@ class LogInput:
     arrivals: of the partition, since_ms: when this reader came to it; set by the polling thread.
 
     lane: of a repartition topic, only records with this key (`runtime.task.repartition`); source: whose they are. within: rows of
-    the record at `position` that are processed already, for a record may hold many.
+    the record at `position` that are processed already, for a record may hold many. rounds: of tasks with lanes, and stamps: the
+    round that shows, for each batch in `queue`, what others it must not overtake; siblings: all inputs of the task. complete:
+    the last round for which all rows of this lane are in the topic, before offset `complete_at`.
     """
 
     operator: str
@@ -70,6 +79,11 @@ class LogInput:
     rows: int = 0
     size_bytes: int = 0
     staged: Staged | None = None
+    rounds: Rounds | None = None
+    siblings: list[LogInput] = field(default_factory=list)
+    stamps: deque[int] = field(default_factory=deque)
+    complete: int = 0
+    complete_at: int = 0
     arrivals: Arrivals | None = None
     since_ms: int = 0
     settled: tuple[int, int] = (0, 0)  # where `take_settled` was last, and how many records are settled since
@@ -117,6 +131,8 @@ class LogInput:
             batch = RawBatch(batch.tp, kept, batch.next_offset, size)
         with self.lock:
             self.queue.append(batch)
+            if self.rounds is not None:
+                self.stamps.append(self.rounds.started + 1)
             self.rows += batch.records.num_rows
             self.size_bytes += batch.size_bytes
         self.next_fetch = batch.next_offset
@@ -134,11 +150,28 @@ class LogInput:
     @property
     def idle(self) -> bool:
         """Nothing is buffered and nothing more is known to exist: other inputs need not wait for this one."""
-        return not self.queue and self.next_fetch >= self.end_offset
+        return not self.queue and self.next_fetch >= self.end_offset and (self.lane is None or self._is_complete)
+
+    @property
+    def _is_complete(self) -> bool:
+        """No row will come to this lane that belongs before what the others have next."""
+        return self.complete >= self._needed and self.next_fetch >= self.complete_at
+
+    @property
+    def _needed(self) -> int:
+        heads = (next(iter(i.stamps), 0) for i in self.siblings)
+        return max(heads, default=0)
+
+    @property
+    def waited_for(self) -> bool:
+        """A lane that others wait for, because nobody knows whether it is complete."""
+        return self.complete < self._needed
 
     @property
     def more_to_come(self) -> bool:
         """Whether rows may follow the ones that are staged, or will be next."""
+        if self.lane is not None and not self._is_complete:
+            return True
         if self.next_fetch < self.end_offset or len(self.queue) > 1:
             return True
         unstaged = self.staged is None and bool(self.queue)
@@ -203,6 +236,7 @@ class LogInput:
         size = head.size_bytes * front.num_rows // head.records.num_rows
         with self.lock:
             self.queue[0] = RawBatch(head.tp, rest, head.next_offset, head.size_bytes - size)
+            self.stamps.extendleft(list(self.stamps)[:1])
             self.queue.appendleft(RawBatch(head.tp, front, int(rest.column(0)[0].as_py()), size))
 
     def consume(self, cursor: int) -> list[DeadLetter]:
@@ -228,6 +262,8 @@ class LogInput:
             self.rows -= settled - before
             if settled >= total:
                 self.queue.popleft()
+                if self.stamps:
+                    self.stamps.popleft()
                 self.position = raw.next_offset if self.queue else max(raw.next_offset, self.next_fetch)
                 self.size_bytes -= raw.size_bytes
                 self.staged, self.skipped = None, 0
@@ -247,6 +283,7 @@ class LogInput:
         """Go back to `position`; everything buffered is forgotten and fetched anew through a lane."""
         with self.lock:
             self.queue.clear()
+            self.stamps.clear()
             self.rows = self.size_bytes = self.skipped = 0
             self.staged = None
         self.position = self.next_fetch = position

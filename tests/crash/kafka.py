@@ -57,7 +57,7 @@ def undisturbed(broker: Broker, folder: Path, shape: Shape) -> Outcome:
     """The same input, nobody killed. Leaves the broker without topics."""
     bootstrap = broker.start(java_options=QUICK).bootstrap
     prepare(bootstrap)
-    with source(bootstrap, Shape(shape.orders, 0.0, 0, shape.seed)):
+    with _source(bootstrap, Shape(shape.orders, 0.0, 0, shape.seed)):
         pass
     _finish(folder, bootstrap)
     found = read_outcome(folder, bootstrap)
@@ -74,7 +74,7 @@ def disturbed(
     prepare(bootstrap)
     events = ["wipe"] * plan.wipes + ["kill"] * (plan.kills - plan.wipes) + ["broker"] * plan.restarts
     rng.shuffle(events)
-    with source(bootstrap, shape):
+    with _source(bootstrap, shape):
         child: subprocess.Popen[str] | None = None
         for event in events:
             if child is None:
@@ -210,7 +210,7 @@ def _again(log: Log, limit: float):
 
 
 @contextmanager
-def source(bootstrap: str, shape: Shape) -> Iterator[None]:
+def _source(bootstrap: str, shape: Shape) -> Iterator[None]:
     """Append the orders over `shape.seconds` from a thread; ends with all of them appended."""
     failures: list[BaseException] = []
 

@@ -13,11 +13,15 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from confluent_kafka import Producer
 
 from flowql.kafka.broker import Broker
 from runtime.app.driver import Driver
@@ -26,11 +30,13 @@ from runtime.app.progress import caught_up, source_ends
 from runtime.clock import SystemClock, VirtualClock
 from runtime.config import InstanceConfig
 from runtime.errors import LogUnavailable
+from runtime.log.kafka.connection import LOGGER, Connection
+from runtime.log.kafka.log import KafkaLog
 from runtime.log.memory import MemoryLog
 from runtime.state.manager import StateManager
 from runtime.state.memory import MemoryPhysical
 from runtime.state.rocks import open_rocks
-from tests.crash.kafka import APP, END_S, connect, prepare, source
+from tests.crash.kafka import APP, END_S, PER_TRANSACTION, connect, prepare
 from tests.crash.kills import Shape
 from tests.crash.outcome import DEAD_LETTERS, Outcome, differences, outcome, records_of
 from tests.crash.project import append, compiled, create_topics, customers, orders
@@ -59,7 +65,8 @@ def run(folder: Path, bootstrap: str, name: str) -> None:
     leaving: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _frame: leaving.append(number))
     config = InstanceConfig(APP, threads=2, changelogs=True, shared=True, process_id=name)
-    instance = Instance(connect(bootstrap), open_rocks(folder / name), SystemClock(), config)
+    log = KafkaLog(Connection(bootstrap, shared=True), APP)
+    instance = Instance(log, open_rocks(folder / name), SystemClock(), config)
     instance.start()
     instance.resume()
     instance.deploy(compiled())
@@ -77,6 +84,42 @@ def _caught_up(instance) -> bool:
         return caught_up(instance, source_ends(instance))
     except LogUnavailable:
         return False
+
+
+@contextmanager
+def source(bootstrap: str, shape: Shape) -> Iterator[None]:
+    """Append the orders over `shape.seconds` from a thread; ends with all of them appended, each once, whatever brokers do."""
+    client = Producer(
+        {"bootstrap.servers": bootstrap, "enable.idempotence": True, "message.timeout.ms": int(END_S * 1000)},
+        logger=LOGGER,
+    )
+    refused: list[object] = []
+
+    def produce() -> None:
+        parts = list(orders(shape.orders, shape.seed, PER_TRANSACTION))
+        begin = time.monotonic()
+        for n, part in enumerate(parts):
+            while (wait := begin + n * shape.seconds / len(parts) - time.monotonic()) > 0:
+                client.poll(wait)
+            for tp, records in part:
+                for r in records.to_pylist():
+                    client.produce(
+                        tp.topic,
+                        r["value"],
+                        r["key"],
+                        tp.partition,
+                        timestamp=r["timestamp"],
+                        on_delivery=lambda error, _: refused.append(error) if error else None,
+                    )
+        refused.extend([client.flush(END_S)] if client.flush(END_S) else [])
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+    assert not refused, refused
 
 
 def start(folder: Path, bootstrap: str, name: str) -> Member:

@@ -194,7 +194,7 @@ class KafkaAdmin:
             again: list[TopicPartition] = []
             for tp, future in self._ask(left, spec, isolation).items():
                 try:
-                    found[tp] = int(self._result(future).offset)
+                    found[tp] = _known(int(self._result(future).offset), tp)
                 except KafkaException as error:
                     failed = errors.failure(errors.of(error), f"offsets of {tp}")
                     gone = isinstance(failed, TopicMissing)
@@ -265,7 +265,7 @@ class EndOffsets(Future[dict[TopicPartition, int]]):
         unsettled: dict[TopicPartition, LogError] = {}
         for tp, part in self._parts.items():
             try:
-                found[tp] = int(part.result(timeout).offset)
+                found[tp] = _known(int(part.result(timeout).offset), tp)
             except KafkaException as error:
                 failed = errors.failure(errors.of(error), f"the end of {tp}")
                 if not isinstance(failed, TopicMissing) and not errors.settling(errors.of(error)):
@@ -274,3 +274,10 @@ class EndOffsets(Future[dict[TopicPartition, int]]):
         for tp in self._existing(list(unsettled)):
             raise unsettled[tp]
         return found
+
+
+def _known(offset: int, tp: TopicPartition) -> int:
+    """A broker that has just come back was seen to answer that it does not know (-1001), without an error."""
+    if offset < 0:
+        raise LogUnavailable(f"{tp}: brokers do not know its end yet")
+    return offset

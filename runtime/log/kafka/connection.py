@@ -18,6 +18,8 @@ LOGGER.addHandler(logging.NullHandler())
 LOGGER.propagate = False
 
 TRANSACTION_TIMEOUT_MS = 60_000
+# What a member that was killed left open holds up those who take over its partitions; what a slow one loses it does again.
+MEMBER_TRANSACTION_TIMEOUT_MS = 15_000
 _CONSUMER_ONLY_PREFIXES = ("fetch.", "queued.", "check.crcs", "max.partition.", "max.poll.", "session.", "group.")
 _PRODUCER_ONLY_PREFIXES = (
     "compression.", "linger.", "batch.", "queue.buffering.", "message.max.", "message.timeout.", "transaction.", "acks",
@@ -30,7 +32,7 @@ class Connection(KafkaSettings):
 
     @classmethod
     def to(cls, settings: KafkaSettings) -> Connection:
-        return cls(settings.bootstrap, settings.options, settings.replication)
+        return cls(settings.bootstrap, settings.options, settings.replication, settings.shared)
 
     def admin(self) -> dict[str, Any]:
         return self._settings("admin", _CONSUMER_ONLY_PREFIXES + _PRODUCER_ONLY_PREFIXES)
@@ -60,7 +62,7 @@ class Connection(KafkaSettings):
             "queue.buffering.max.messages": 500_000,
             "queue.buffering.max.kbytes": 256 << 10,
             "linger.ms": 5,
-            "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+            "transaction.timeout.ms": MEMBER_TRANSACTION_TIMEOUT_MS if self.shared else TRANSACTION_TIMEOUT_MS,
             **self._settings(transactional_id, _CONSUMER_ONLY_PREFIXES),
             "transactional.id": transactional_id,
             "delivery.report.only.error": True,

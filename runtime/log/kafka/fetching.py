@@ -31,7 +31,7 @@ from runtime.log.kafka.records import to_arrow
 CONSUME_MAX = 5_000  # messages turned into one batch while they are in the processor's cache
 # Above the first a partition is paused at the brokers, below the second it goes on: pausing throws away what is prefetched.
 SETTLE_S = 0.02  # between two looks at what should change by itself
-SEEK_MS = 5_000
+SEEK_MS = 1_000
 HIGH_BYTES, LOW_BYTES = 8 << 20, 1 << 20
 
 
@@ -133,8 +133,10 @@ class FetchClient:
                 self._client.seek(place)
                 return
             except KafkaException as error:
-                if errors.of(error).code() != KafkaError._STATE or self._clock.now_ms() > limit:
+                if errors.of(error).code() != KafkaError._STATE:
                     raise
+                if self._clock.now_ms() > limit:  # a slow machine, or brokers are away
+                    raise LogUnavailable(f"{place.topic}-{place.partition} cannot be read yet") from error
                 futures.wait([Future()], SETTLE_S)
 
     def pump(self, wait_s: float = 0.0) -> None:

@@ -33,6 +33,7 @@ from runtime.errors import (
 from runtime.log.base import GroupMetadata, Position, TopicPartition
 from runtime.log.kafka import errors
 from runtime.log.kafka.admin import KafkaAdmin
+from runtime.log.kafka.calls import ending
 from runtime.log.kafka.connection import LOGGER, Connection
 from runtime.log.kafka.records import send_all
 from runtime.log.transaction import conform
@@ -223,8 +224,10 @@ class KafkaProducer:
         limit = self._clock.now_ms() + seconds * 1000
         while True:
             try:
-                call(CALL_S)
+                ending(call, CALL_S, f"producer {self.transactional_id}")
                 return
+            except LogUnavailable as error:
+                raise self._give_up(error) from error
             except KafkaException as error:
                 failed = errors.of(error)
                 again = failed.retriable() or failed.code() == KafkaError._TIMED_OUT

@@ -1,0 +1,94 @@
+"""Lanes of repartition topics that are empty: whether rows may still come that others must not overtake.
+
+In one process a lane knows its upstream task. Here that may be anywhere, so the log is asked, in rounds. A round looks at the ends
+of what upstream tasks read; when their committed positions are there, all that follows from those records is in the repartition
+topic; and when a lane has been read up to where the topic then ends, it is *complete* for that round: whatever comes later was
+put into the sources later. Rows that had arrived before the round began need wait no longer (rule R5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from runtime.log.base import Admin, TopicPartition
+from runtime.task.id import TaskId
+from runtime.task.input_buffer import LogInput, Rounds
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """A task that writes to repartitions: what it reads, and the tasks before it."""
+
+    reads: frozenset[TopicPartition]
+    before: tuple[TaskId, ...] = ()
+
+
+class Settling:
+    """Owned by the group step's thread. `tasks`: every task of the plan; `writers`: repartition topic -> who writes to it."""
+
+    def __init__(self, admin: Admin, group: str) -> None:
+        self.rounds = Rounds()
+        self.tasks: Mapping[TaskId, Upstream] = {}
+        self.writers: Mapping[str, tuple[str, int]] = {}  # topic -> query and sub-topology
+        self._admin, self._group = admin, group
+        self._done: dict[TaskId, int] = {}  # the last round for which all of a task's results are in its topics
+        self._pending: dict[TaskId, tuple[int, dict[TopicPartition, int]]] = {}
+
+    def learn(self, tasks: Mapping[TaskId, Upstream], writers: Mapping[str, tuple[str, int]]) -> None:
+        """A new plan."""
+        self.tasks, self.writers = tasks, writers
+        self._done, self._pending = {}, {}
+
+    def look(self, inputs: Iterable[LogInput]) -> bool:
+        """One look at the log for lanes that are waited for; True if one is complete now. LogError: look again later."""
+        lanes = [i for i in inputs if i.lane is not None and i.waited_for]
+        if not lanes:
+            return False
+        self.rounds.started += 1
+        writers = {id(lane): self._writer(lane) for lane in lanes}
+        involved = self._closure(set(writers.values()))
+        self._begin(involved)
+        self._finish()
+        settled = False
+        for lane in lanes:
+            done = self._done.get(writers[id(lane)], 0)
+            if done > lane.complete:
+                lane.complete_at = self._admin.written_offset(lane.tp)
+                lane.complete = done  # after the other: a thread may be looking
+                settled = True
+        return settled
+
+    def _writer(self, lane: LogInput) -> TaskId:
+        return TaskId(*self.writers[lane.tp.topic], lane.source)
+
+    def _closure(self, tasks: set[TaskId]) -> list[TaskId]:
+        """These and all before them, sorted."""
+        found, todo = set(tasks), list(tasks)
+        while todo:
+            new = [t for t in self.tasks[todo.pop()].before if t not in found]
+            found.update(new)
+            todo += new
+        return sorted(found)
+
+    def _begin(self, tasks: Iterable[TaskId]) -> None:
+        """Note the ends of what tasks read. Of one behind others: when those are done, and for the round that they have done."""
+        for task in tasks:
+            if task in self._pending:
+                continue
+            before = self.tasks[task].before
+            number = min((self._done.get(t, 0) for t in before), default=self.rounds.started)
+            if number > self._done.get(task, 0):
+                reads = sorted(self.tasks[task].reads)
+                inner = [tp for tp in reads if tp.topic in self.writers]
+                ends = self._admin.end_offsets([tp for tp in reads if tp not in inner])
+                # Committed and visible is not the same: what was written counts.
+                self._pending[task] = number, ends | {tp: self._admin.written_offset(tp) for tp in inner}
+
+    def _finish(self) -> None:
+        tps = sorted({tp for _, ends in self._pending.values() for tp in ends})
+        positions = {tp: p.offset for tp, p in self._admin.stable_positions(self._group, tps).items()}
+        for task, (number, ends) in list(self._pending.items()):
+            if all(positions.get(tp, 0) >= end for tp, end in ends.items()):
+                self._done[task] = number
+                del self._pending[task]

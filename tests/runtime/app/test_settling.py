@@ -1,0 +1,68 @@
+"""Lanes of repartition topics are merged by time like local ones: skew between upstream tasks makes no row late."""
+
+import json
+
+import pyarrow as pa
+import pytest
+
+from compiler.diagnostics.source import SourceText
+from compiler.driver import compile_project
+from runtime.app.driver import Driver
+from runtime.app.instance import Instance
+from runtime.clock import VirtualClock
+from runtime.config import InstanceConfig
+from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, TopicPartition
+from runtime.log.memory import MemoryLog
+from runtime.state.memory import MemoryPhysical
+
+START_MS = 1_700_000_000_000
+SQL = """
+CREATE STREAM S (K STRING KEY, G STRING) WITH (KAFKA_TOPIC='s', PARTITIONS=3, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
+CREATE TABLE C WITH (KAFKA_TOPIC='c') AS
+  SELECT G, COUNT(*) AS N FROM S WINDOW TUMBLING (SIZE 10 SECONDS, GRACE PERIOD 0 SECONDS) GROUP BY G EMIT CHANGES;
+"""
+
+
+def counts(seed, slowest=0, **config):
+    result = compile_project([SourceText("t.sql", SQL)])
+    assert result.ok, result.diagnostics
+    log, clock = MemoryLog(), VirtualClock()
+    log.create_topic("s", 3)
+    instance = Instance(
+        log, MemoryPhysical(), clock, InstanceConfig(threads=1, rows_per_run=25, changelogs=True, **config)
+    )
+    driver = Driver(instance, seed=seed, tick=lambda: clock.advance(10))
+    instance.deploy(result.plan)
+    for _ in range(50):
+        driver.round()
+    inputs = [i for t in instance.queries["CTAS_C"].built.tasks for i in t.logs.values()]
+    slow = next(i for i in inputs if i.tp == ("s", slowest))
+    slow.stop_at = 30  # an upstream task that does not get on for a while
+    producer = log.producer("source")
+    producer.begin()
+    for p, n in ((0, 600), (1, 600), (2, 60)):  # the last has few, far apart
+        step = 600 // n
+        rows = [
+            {"timestamp": START_MS + i * step * 1000, "key": b"k", "value": json.dumps({"G": f"g{i % 4}"}).encode()}
+            for i in range(n)
+        ]
+        producer.send(TopicPartition("s", p), pa.RecordBatch.from_pylist(rows, PRODUCE_SCHEMA))
+    producer.commit()
+    for _ in range(400):
+        driver.round()
+    slow.stop_at = None
+    for _ in range(100):
+        driver.round()
+    driver.run_until_caught_up()
+    last = {}
+    for p in range(3):
+        reader = log.reader(TopicPartition("c", p), EARLIEST)
+        while (batch := reader.read(100_000, 1 << 30)) is not None:
+            last |= {r["key"]: r["value"] for r in batch.records.to_pylist()}
+    assert instance.metrics.query("CTAS_C").late_records == 0
+    return last
+
+
+@pytest.mark.parametrize("slowest", range(3))
+def test_no_row_is_late_because_an_upstream_task_was_slower(slowest):
+    assert counts(slowest, slowest, shared=True, process_id="one") == counts(None)
