@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hmac
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from compiler.plan import codec
 from flowql.deploy.control import NewPriority
@@ -62,7 +63,7 @@ def make_app(service: Service, token: str, request_stop: Callable[[], None]) -> 
     async def query(request: Request) -> Response:
         sql = (await request.body()).decode()
         answer = await run_in_threadpool(lambda: service.query(sql))
-        return StreamingResponse(encode(answer), media_type=ARROW)
+        return Rows(encode(answer))
 
     async def stop(_: Request) -> Response:
         request_stop()
@@ -99,6 +100,20 @@ async def scrape(service: Service) -> Response:
     """The figures of now."""
     text = await run_in_threadpool(lambda: exposition(service.status(detail=True)))
     return Response(text, media_type=CONTENT_TYPE)
+
+
+class Rows(StreamingResponse):
+    """An answer on its way. Who leaves before its end ends its computation."""
+
+    def __init__(self, parts: Generator[bytes]) -> None:
+        self._parts = parts
+        super().__init__(parts, media_type=ARROW)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._parts.close()
 
 
 def _guarded(handler: Handler, token: str) -> Handler:

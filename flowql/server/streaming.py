@@ -36,7 +36,7 @@ class _Written(io.RawIOBase):
         return data
 
 
-def encode(answer: Answer) -> Iterator[bytes]:
+def encode(answer: Answer) -> Generator[bytes]:
     """The answer as an Arrow stream, piece by piece."""
     out = _Written()
     try:

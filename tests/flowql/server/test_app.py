@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterator
+import threading
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pyarrow as pa
 import pytest
 
 from flowql.deploy.control import NewPriority
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
+from flowql.query.answer import Answer
 from flowql.query.errors import QueryError
 from flowql.server.address import FILE, Address, own_address, read_address, write_address
 from flowql.server.client import Client, connect
@@ -122,6 +125,29 @@ def test_a_mistake_late_in_a_long_answer_reaches_who_asked(host: Host, client: C
         assert next(answer.batches).num_rows > 0
         with pytest.raises(QueryError, match="Could not convert string 'x'"):
             list(answer.batches)
+
+
+def test_who_leaves_early_ends_the_answer(host: Host, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    client.deploy(plan_of(SQL), prune=False)
+    ended = threading.Event()
+    ask = host.service.query
+
+    def watched(sql: str) -> Answer:
+        found = ask(sql)
+
+        def batches() -> Generator[pa.RecordBatch]:
+            try:
+                yield from found.batches
+            finally:
+                ended.set()
+
+        return Answer(found.schema, batches())
+
+    monkeypatch.setattr(host.service, "query", watched)
+    with client.answer("SELECT i, 'some text to fill buffers' AS t FROM range(100000000) r(i)") as answer:
+        assert next(answer.batches).num_rows > 0
+        assert not ended.is_set()
+    assert ended.wait(60), "nobody reads it, and it is still computed"
 
 
 def test_nobody_without_the_token(client: Client) -> None:
