@@ -1,0 +1,50 @@
+"""Schemas that no registry keeps: records stay readable over deployments and restarts."""
+
+from __future__ import annotations
+
+import pytest
+
+from runtime.app.driver import Driver
+from runtime.app.instance import Instance
+from runtime.clock import VirtualClock
+from runtime.config import InstanceConfig
+from runtime.serde.registry import KNOWN
+from runtime.state.memory import MemoryPhysical
+from tests.runtime.app.world import World, plan_of
+
+SOURCE = "CREATE STREAM S (K BIGINT KEY, V BIGINT) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON', PARTITIONS=2);\n"
+FIRST = "CREATE STREAM A WITH (KAFKA_TOPIC='a', VALUE_FORMAT='{}') AS SELECT K, V FROM S;\n"
+SECOND = "CREATE STREAM A WITH (KAFKA_TOPIC='a', VALUE_FORMAT='{}') AS SELECT K, V * 2 AS TWICE, V FROM S;\n"
+COPY = "CREATE STREAM B WITH (KAFKA_TOPIC='b', VALUE_FORMAT='JSON') AS SELECT * FROM A;\n"
+
+
+def _forget() -> None:
+    """As another process would begin."""
+    KNOWN._by_id.clear()
+    KNOWN._latest.clear()
+
+
+def _both(fmt: str) -> list[dict[str, int | None]]:
+    """What a new process reads of a topic that two versions of a query have written."""
+    physical = MemoryPhysical()
+    with World(SOURCE + FIRST.format(fmt), physical=physical) as world:
+        world.send("s", [(1, {"V": 5}, 0), (2, {"V": 6}, 1)])
+        world.settle()
+        world.deploy(SOURCE + SECOND.format(fmt))
+        world.settle()
+    world.instance.close()
+    _forget()
+    instance = Instance(world.log, physical, VirtualClock(2_000_000), InstanceConfig())
+    driver = Driver(instance)
+    instance.resume()
+    instance.deploy(plan_of(SOURCE + SECOND.format(fmt) + COPY, instance.plan))
+    driver.run_until_caught_up()
+    world.instance = instance
+    return sorted(world.values("b"), key=str)
+
+
+@pytest.mark.parametrize("fmt", ["AVRO", "PROTOBUF", "JSON_SR"])
+def test_records_of_an_older_version_are_read_after_a_restart(fmt: str) -> None:
+    older: list[dict[str, int | None]] = [{"TWICE": None, "V": v} for v in (5, 6)]
+    newer: list[dict[str, int | None]] = [{"TWICE": 2 * v, "V": v} for v in (5, 6)]
+    assert _both(fmt) == sorted(older + newer, key=str)
