@@ -21,6 +21,7 @@ from flowql.errors import CommandError, CompileError, RuntimeFailure
 # One line per verb: `flowql.cli.<verb>` has `command` (a function) or `app` (a typer.Typer with verbs of its own).
 VERBS = (
     "init",
+    "doctor",
     "validate",
     "explain",
     "lineage",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-BROKER_DIR = ".flowql/kafka"
+BROKER_DIR = ".flowql/broker"  # apart from the folders of targets, which may be deleted
 STATE_FILE = "broker.json"
 
 

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from runtime.app.instance import Instance
 from runtime.app.polling import END_UNKNOWN
 from runtime.app.running import RunningQuery
-from runtime.errors import LogUnavailable
+from runtime.errors import LogUnavailable, TopicMissing
 from runtime.log.base import TopicPartition
 from runtime.task.input_buffer import LogInput
 from runtime.task.status import TaskStatus
 
 
 def source_ends(instance: Instance) -> dict[TopicPartition, int]:
-    """Current ends of the partitions that queries read and no query of this instance writes."""
+    """Ends of the partitions that queries read and no query of this instance writes, as of what is written by now.
+
+    Not of what is visible: Kafka answers a commit before readers see it, and who imports and then runs means those records.
+    """
     written = {s.topic for s in instance.plan.sources if s.query is not None}
     if instance.group is not None:
         tps = set(instance.group.partitions)
         written |= instance.group.repartitions
     else:
         tps = {i.tp for q in _whole(instance) for t in q.built.tasks for i in t.logs.values()}
-    return instance.admin.end_offsets(sorted(tp for tp in tps if tp.topic not in written))
+    ends = {}
+    for tp in sorted(tp for tp in tps if tp.topic not in written):
+        with suppress(TopicMissing):
+            ends[tp] = instance.admin.written_offset(tp)
+    return ends
 
 
 def caught_up(instance: Instance, ends: Mapping[TopicPartition, int]) -> bool:

@@ -67,9 +67,9 @@ def test_without_an_address_it_is_the_broker_of_the_project(tmp_path):
     with pytest.raises(CommandError) as raised:
         open_log(project)
     assert raised.value.code == "FQ5505"
-    (tmp_path / ".flowql" / "kafka").mkdir(parents=True)
+    (tmp_path / ".flowql" / "broker").mkdir(parents=True)
     known = {"pid": 1, "port": 1234, "controller_port": 2, "started": 0.0}
-    (tmp_path / ".flowql" / "kafka" / "broker.json").write_text(json.dumps(known))
+    (tmp_path / ".flowql" / "broker" / "broker.json").write_text(json.dumps(known))
     found = settings_of(load(tmp_path, "{log: kafka}")).kafka
     assert found is not None
     assert found.bootstrap == "127.0.0.1:1234"

@@ -1,0 +1,40 @@
+"""`flowql doctor`: does this machine have what the project needs?"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+
+import typer
+
+from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.render import print_json, print_rows, print_text
+from flowql.doctor.examine import examine
+
+
+def command(
+    ctx: typer.Context,
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    output: OutputOption = None,
+    var: VarOption = None,
+) -> None:
+    """Look at this machine, the project and its targets, and say what to do about what is wrong.
+
+    Nothing is started or changed. Exit code 1 when something does not work.
+
+    flowql doctor                everything
+    flowql doctor -t kafka       one target: do its brokers answer?
+    """
+    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
+    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
+    found = list(examine(scope.start, scope.target, scope.variables, os.environ))
+    if as_json:
+        print_json([asdict(f) for f in found])
+    else:
+        print_rows(["check", "", "found"], [[f.check, f.state, f.says] for f in found])
+        for finding in found:
+            if finding.fix:
+                print_text(f"\n{finding.check}: {finding.says}\n  {finding.fix}")
+    if any(f.state == "failed" for f in found):
+        raise typer.Exit(1)

@@ -1,0 +1,1 @@
+"""`flowql doctor`: whether this machine and project have what they need. `examine` is the entry point."""

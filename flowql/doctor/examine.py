@@ -1,0 +1,46 @@
+"""All checks, in the order in which a mistake would show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from flowql.config.compile import compile_sources
+from flowql.config.load import read_project
+from flowql.config.project import Project
+from flowql.doctor.finding import Finding, failed, ok
+from flowql.doctor.machine import examine_machine
+from flowql.doctor.target import examine_target
+from flowql.errors import CompileError, RuntimeFailure
+
+NO_PROJECT = "FQ3002"
+
+
+def examine(
+    start: Path, target: str | None, variables: Mapping[str, str], environment: Mapping[str, str]
+) -> Iterator[Finding]:
+    """The machine, the project at `start` if there is one, and its targets (or the one that is named)."""
+    yield from examine_machine()
+    try:
+        project = read_project(start, target=target, variables=variables)
+    except CompileError as error:
+        nothing_here = start.exists() and [d.code for d in error.diagnostics] == [NO_PROJECT]
+        yield ok("project", "none here: `flowql init` makes one") if nothing_here else _mistakes(len(error.diagnostics))
+        return
+    yield _compiles(project)
+    for each in [project.target] if target else project.targets.values():
+        yield from examine_target(each, dict(environment))
+
+
+def _compiles(project: Project) -> Finding:
+    try:
+        compiled = compile_sources(project)
+    except RuntimeFailure as error:  # a schema registry that does not answer
+        return failed("project", str(error), "flowql validate")
+    if not compiled.ok:
+        return _mistakes(len(compiled.diagnostics))
+    return ok("project", f"{project.name}: {len(compiled.plan.queries)} queries, no mistakes")
+
+
+def _mistakes(count: int) -> Finding:
+    return failed("project", f"{count} mistake{'s' * (count != 1)}", "flowql validate   # shows them all")

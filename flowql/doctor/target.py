@@ -1,0 +1,146 @@
+"""A target: its folder and disk, its instance, and what its log and engine need."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+from flowql.config.project import Target
+from flowql.doctor.finding import Finding, failed, ok, warning
+from flowql.errors import CommandError
+from flowql.server.address import FILE, read_address
+from flowql.server.client import connect
+from runtime.errors import RuntimeFailure
+from runtime.log.files import DiskFiles
+from runtime.log.kafka.connection import answers
+from runtime.spark.java import find_java
+from runtime.spark.session import require_spark
+
+FREE_LEAST = 1 << 30
+FSYNC_SLOW_MS = 50.0  # the commit waits for it, every 100 ms by default
+FSYNCS = 9
+
+
+def examine_target(target: Target, environment: dict[str, str]) -> Iterator[Finding]:
+    """Writes and removes one small folder in the target's own, and asks brokers; starts nothing."""
+    name = f"target {target.name}"
+    yield from _folder(name, target)
+    yield _instance(name, target)
+    yield _memory(name, target)
+    if target.log == "kafka":
+        yield _kafka(name, target)
+    if target.engine == "spark":
+        yield _spark(name)
+        yield _java(name, environment)
+
+
+def _folder(name: str, target: Target) -> Iterator[Finding]:
+    check = f"{name}: disk"
+    there = next(p for p in (target.data_dir, *target.data_dir.parents) if p.is_dir())
+    free = shutil.disk_usage(there).free
+    try:
+        with tempfile.TemporaryDirectory(dir=there, prefix=".flowql-doctor-") as scratch:
+            took, locks = _fsync_ms(Path(scratch)), _locks(Path(scratch))
+    except OSError as error:
+        yield failed(
+            check, f"{there} cannot be written to: {error.strerror}", "choose another `data_dir` in flowql.yaml"
+        )
+        return
+    says = f"{target.data_dir}, {free / (1 << 30):.1f} GB free, a write is safe after {took:.1f} ms"
+    if not locks:
+        yield failed(check, f"{there} is on a file system without locks", "choose a `data_dir` on a local disk")
+    elif free < FREE_LEAST:
+        yield warning(check, says, "make room: a full disk holds up commits")
+    elif took > FSYNC_SLOW_MS:
+        yield warning(check, says, "a slow disk makes results late; put `data_dir` on a quicker one")
+    else:
+        yield ok(check, says)
+
+
+def _fsync_ms(folder: Path) -> float:
+    """The middle of some small writes that are made safe."""
+    file = DiskFiles().open(str(folder / "probe"), create=True, write=True)
+    took = []
+    for n in range(FSYNCS):
+        file.pwrite(n * 4096, [b"x" * 4096])
+        start = time.perf_counter()
+        file.fsync()
+        took.append((time.perf_counter() - start) * 1000)
+    file.close()
+    return statistics.median(took)
+
+
+def _locks(folder: Path) -> bool:
+    files, path = DiskFiles(), str(folder / "lock")
+    lock = files.lock(path, wait=False)
+    if lock is None:
+        return False
+    second = files.lock(path, wait=False)
+    lock.release()
+    return second is None
+
+
+def _instance(name: str, target: Target) -> Finding:
+    check = f"{name}: instance"
+    address = read_address(target.data_dir)
+    if address is None:
+        left = (target.data_dir / FILE).exists()
+        return ok(check, "none runs" + (" (the last one was killed; the next start recovers)" if left else ""))
+    client = connect(target.data_dir)
+    if client is None:
+        says = f"process {address.pid} runs and does not answer"
+        return failed(check, says, f"flowql stop -t {target.name}   # or, if that does not help: kill {address.pid}")
+    try:
+        status = client.status()
+    except CommandError as error:
+        return failed(check, f"process {address.pid}: {error}", f"flowql stop -t {target.name}")
+    finally:
+        client.close()
+    queries = status["queries"]
+    broken = [q["id"] for q in queries if q["state"] in ("failed", "stopped")]
+    says = f"process {address.pid} runs {len(queries)} queries"
+    if broken:
+        return warning(check, f"{says}, not {', '.join(broken)}", f"flowql status -t {target.name}")
+    return ok(check, says)
+
+
+def _memory(name: str, target: Target) -> Finding:
+    check, total = f"{name}: memory", psutil.virtual_memory().total
+    says = f"{target.memory_bytes / (1 << 20):,.0f} MB of {total / (1 << 20):,.0f} MB, {target.threads} threads"
+    if target.memory_bytes > total * 0.8:
+        return warning(check, says, f"set `memory` of target {target.name} to at most {total * 0.6 / (1 << 20):.0f} MB")
+    return ok(check, says)
+
+
+def _kafka(name: str, target: Target) -> Finding:
+    check = f"{name}: kafka"
+    bootstrap = target.kafka.bootstrap if target.kafka is not None else ""
+    if not bootstrap:
+        return failed(check, "no broker is named", "flowql kafka up   # or `kafka: {bootstrap: ...}` in flowql.yaml")
+    assert target.kafka is not None
+    if not answers(bootstrap, target.kafka.options, timeout_s=5.0):
+        fix = "is it up, and do `options` fit (TLS, SASL)?  One to try with:  flowql kafka up"
+        return failed(check, f"{bootstrap} does not answer", fix)
+    return ok(check, f"{bootstrap} answers")
+
+
+def _spark(name: str) -> Finding:
+    try:
+        require_spark()
+    except RuntimeFailure as error:
+        return failed(f"{name}: spark", str(error), getattr(error, "help", ""))
+    return ok(f"{name}: spark", "PySpark is here")
+
+
+def _java(name: str, environment: dict[str, str]) -> Finding:
+    try:
+        java = find_java(environment)
+    except RuntimeFailure as error:
+        return failed(f"{name}: java", str(error), getattr(error, "help", ""))
+    return ok(f"{name}: java", f"Java {java.version} of {java.origin}, {java.home}")
