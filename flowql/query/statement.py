@@ -117,7 +117,9 @@ def invalid(sql: str, error: Exception) -> QueryError:
 
 
 def _select(sql: str, connection: duckdb.DuckDBPyConnection) -> Statement:
-    row = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchone()
+    (row,) = connection.execute(
+        "SELECT json_serialize_sql(?)", [sql]
+    ).fetchall()  # to the end: the connection is free again
     assert row is not None
     tree = json.loads(row[0])
     nodes = list(_objects(tree))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 
 import pytest
@@ -160,3 +161,14 @@ def test_an_answer_is_one_commit_even_while_more_is_processed() -> None:
     sums = "SELECT (SELECT sum(n) FROM a) AS a, (SELECT sum(n) FROM b) AS b"
     assert evaluate(sums, lambda _: before).to_pylist() == [{"a": 20, "b": 20}]
     assert world.ask(sums) == [{"a": 40, "b": 40}]
+
+
+def test_questions_at_the_same_time_do_not_see_each_others_tables() -> None:
+    """They share a database (making one takes longer than a small answer), and a name means another commit in each."""
+    worlds = [World(SQL) for _ in range(4)]
+    for n, world in enumerate(worlds):
+        world.feed("s", [(f"k{n}", {"V": n}, m) for m in range(n + 1)])
+    with ThreadPoolExecutor(8) as pool:
+        asked = [(n, pool.submit(worlds[n].ask, "SELECT k, n, total FROM t")) for n in range(4) for _ in range(25)]
+        for n, answer in asked:
+            assert answer.result() == [{"K": f"k{n}", "N": n + 1, "TOTAL": n * (n + 1)}]
