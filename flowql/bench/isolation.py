@@ -52,13 +52,13 @@ TARGET_FACTOR, TARGET_MS = 3.0, 50.0
 CRITICAL = "CSAS_ANSWERS"
 
 SOURCES = """
-CREATE STREAM BID (AUCTION BIGINT KEY, BIDDER BIGINT, PRICE BIGINT, CHANNEL STRING, URL STRING, EXTRA STRING)
-  WITH (KAFKA_TOPIC='bid', KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
+CREATE STREAM BID (AUCTION BIGINT, BIDDER BIGINT, PRICE BIGINT, CHANNEL STRING, URL STRING, EXTRA STRING)
+  WITH (KAFKA_TOPIC='bid', VALUE_FORMAT='JSON');
 CREATE STREAM PULSE (ID BIGINT KEY, CREATED BIGINT) WITH (KAFKA_TOPIC='{pulse}', KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
 CREATE STREAM ANSWERS WITH (PRIORITY='critical') AS
   SELECT ID, CREATED, CREATED % 1000 AS REST FROM PULSE;
 """
-# One whose functions are Python (it holds the interpreter lock), one of vector kernels, one through a repartition.
+# Functions in Python (they hold the interpreter lock); vector kernels and many keys; few keys. The last two through repartitions.
 BATCH = """
 CREATE STREAM LETTERS WITH (PRIORITY='batch') AS
   SELECT AUCTION, REGEXP_REPLACE(URL, 'item', 'x') AS URL, MASK(EXTRA) AS EXTRA, LEN(URL) * PRICE AS SIZE FROM BID
@@ -124,18 +124,24 @@ class ObservedInstance(Instance):
 
 @dataclass(slots=True)
 class Saturation:
-    """Whether each batch query had rows waiting at every sample."""
+    """Whether each batch query had rows waiting at every sample, and could read what it took."""
 
+    queries: Sequence[str] = BATCH_QUERIES
     samples: int = 0
     starved: dict[str, int] = field(default_factory=dict)
+    unread: dict[str, int] = field(default_factory=dict)
 
     def sample(self, instance: Instance) -> None:
         self.samples += 1
-        for q in BATCH_QUERIES:
+        for q in self.queries:
             if not any(t.buffered_rows for t in instance.queries[q].built.tasks):
                 self.starved[q] = self.starved.get(q, 0) + 1
+            if instance.metrics.query(q).dead_letters:
+                self.unread[q] = instance.metrics.query(q).dead_letters
 
     def check(self) -> None:
+        if self.unread:
+            raise BenchFailed(f"batch queries cannot read their records: {self.unread}")
         if self.starved:
             raise BenchFailed(
                 f"batch queries ran out of work in {self.starved} of {self.samples} samples: more --events"
