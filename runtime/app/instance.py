@@ -41,7 +41,7 @@ from runtime.client.consumer import ConsumerFacade
 from runtime.clock import Clock
 from runtime.commit.coordinator import CommitStep
 from runtime.config import SLICE_NS_DEFAULT, InstanceConfig, commit_interval_ms
-from runtime.errors import LogError, OffsetOutOfRange, RuntimeFailure, TopicMissing
+from runtime.errors import LogError, OffsetOutOfRange, RuntimeFailure, StaleMember, TopicMissing
 from runtime.events import ERROR, INFO, WARNING, is_a_step, say
 from runtime.log.base import Log, TopicPartition
 from runtime.metrics import Metrics
@@ -63,6 +63,7 @@ from runtime.task.task import RunResult, Task
 
 FATAL_CHECK_S = 0.05
 STOP_S = 60.0  # for the last commit
+ANNOUNCE_TRIES = 30  # a second apart
 
 
 @dataclass(slots=True)
@@ -433,7 +434,14 @@ class Instance:
             for tp, batch in records:
                 self.collector.add(tp, batch)
 
-        self.wait(self.commit.request(at_the_cut))
+        for left in reversed(range(ANNOUNCE_TRIES)):
+            try:
+                self.wait(self.commit.request(at_the_cut))
+                break
+            except StaleMember:  # the instance just starts over; nothing of this commit is visible
+                if not left:
+                    raise
+                self._look(1.0)
         self._await_plan(group)
 
     def _await_plan(self, group: GroupStep) -> None:

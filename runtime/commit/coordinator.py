@@ -118,6 +118,7 @@ class CommitStep:
         self._unknown = False  # whether the last transaction was committed
         self._stale = 0  # refusals of the proof in a row
         self._lost: RuntimeFailure | None = None  # why nothing more may be committed of what there is
+        self._found_out = False  # what became of the last transaction before that
         self._restart: Future[None] | None = None
         self.proof: GroupMetadata | None = None  # of a member, the newest; set by who learns of the group
         self.on_fenced: Callable[[], None] = lambda: None  # a member has to start over
@@ -173,23 +174,29 @@ class CommitStep:
         return RETRY_MS
 
     def _drop(self, reason: RuntimeFailure) -> None:
-        """Nothing is committed of what there is. Whether the last transaction was is found out from the log, task by task."""
-        self.fail(reason)
+        """Nothing more is committed of what there is. First it is found out whether the last transaction was."""
+        if not self._found_out:
+            try:
+                self._renew_producer()
+                last = self._log.last_sequence(self._writer)
+            except LogError as error:  # brokers are away: again in a moment
+                self.blocked = str(error)
+                return
+            if self._pending is not None and last == self._sequence + 1:
+                self._committed(self._pending, last, 0)
+                self._pending = None
+            self._sequence, self._found_out = last, True
+        self._refuse(reason)
         self._pending = None
-        restart = self._restart
-        if restart is None:
+        if self._restart is None:
             return
         with self._state.epoch_lock:
             self._collector.discard()
             self._state.abort()
             self.dirty, self.settled = False, []
-        try:
-            self._renew_producer()
-        except LogError as error:  # brokers are away: again in a moment
-            self.blocked = str(error)
-            return
-        self._sequence = self._log.last_sequence(self._writer)
-        self._restart, self._lost, self._busy, self._stale, self.blocked = None, None, False, 0, ""
+        restart, self._restart, self._lost, self._found_out = self._restart, None, None, False
+        self._busy, self._stale = False, 0
+        self._free()
         restart.set_result(None)
 
     def _renew_producer(self) -> None:
@@ -235,12 +242,16 @@ class CommitStep:
         except Exception as error:
             self._block(epoch, error)
             return False
+        self._committed(epoch, sequence, redo_bytes)
+        return True
+
+    def _committed(self, epoch: Epoch, sequence: int, redo_bytes: int) -> None:
+        """The log has it: now the state has it, and who waits learns so."""
         self._free()
         self._sequence, self._stale = sequence, 0
         # The state of a member may have been that of another instance.
         self._state.apply(epoch.state, max(sequence, self._state.applied_sequence + 1) if self._member else sequence)
         self._after(epoch, redo_bytes)
-        return True
 
     def _block(self, epoch: Epoch, error: Exception) -> None:
         """The commit did not get through; the same epoch is tried again."""
@@ -332,12 +343,15 @@ class CommitStep:
 
     def fail(self, error: BaseException) -> None:
         """The step's thread has ended, there will be no commit: everyone who waits for one learns why."""
+        self._refuse(RuntimeFailure(f"there are no more commits: {error}"))
+
+    def _refuse(self, reason: RuntimeFailure) -> None:
         waiting = [r.done for r in self._pending.waiting] if self._pending is not None else []
         while self._requests:
             waiting.append(self._requests.popleft().done)
         for future in waiting:
             if not future.done():
-                future.set_exception(RuntimeFailure(f"there are no more commits: {error}"))
+                future.set_exception(reason)
 
 
 def stamp(writer: str, sequence: int) -> str:

@@ -6,17 +6,21 @@ import pytest
 
 from runtime.app.driver import Driver
 from runtime.app.instance import Instance
+from runtime.client.membership import IllegalMemberTransition, MemberState
 from runtime.clock import VirtualClock
 from runtime.config import InstanceConfig
-from runtime.errors import Fenced, OtherMode
+from runtime.errors import Fenced, LogUnavailable, OtherMode
+from runtime.log.base import GroupChange, GroupEvent, GroupMetadata
 from runtime.log.memory import MemoryLog
 from runtime.state.memory import MemoryPhysical
 from tests.crash.outcome import DEAD_LETTERS, differences, outcome
 from tests.crash.project import append, compiled, create_topics, customers, orders
 
+APP = "flowql"
 
-def world():
-    log = MemoryLog()
+
+def world(log=None):
+    log = log or MemoryLog()
     create_topics(log.admin())
     append(log, customers())
     return log
@@ -95,6 +99,98 @@ def test_a_fenced_member_starts_over(expected):
     assert not differences(expected, result(log, instance))
 
 
+def tell(instance, change, tps, member="one"):
+    """What a group of several members would say."""
+    group = instance.main.loop.membership._consumer._member
+    group.metadata = GroupMetadata(APP, member)
+    if change is GroupChange.LOST:
+        group.owned, group.leaving = set(), set()
+    elif change is GroupChange.ASSIGN:
+        group.owned |= set(tps)
+    else:
+        group.leaving |= set(tps)
+    group._events.append(GroupEvent(change, tuple(sorted(tps)), group.metadata))
+
+
+def test_a_member_that_was_given_up_commits_nothing_of_what_it_had(expected):
+    log, parts = world(), list(orders(300, 1, 50))
+    instance, driver = start(log, shared=True, process_id="one")
+    everything = instance.group.partitions
+    for n, part in enumerate(parts):
+        append(log, part)
+        for _ in range(n + 2):  # and some of it is processed, and not committed
+            driver.round()
+        before = log.committed(APP), log.last_sequence("flowql-one")
+        tell(instance, GroupChange.LOST, everything)
+        while instance.group._tasks:
+            instance.group.run_once(0)
+            driver.round()
+        assert not any(q.built.tasks for q in instance.queries.values())
+        assert log.committed(APP) == before[0]
+        tell(instance, GroupChange.ASSIGN, everything, member=f"one again {n}")
+        settle(instance, driver)
+    assert instance.restoration.records == 0  # what it had committed is here
+    assert not differences(expected, result(log, instance))
+
+
+class Silent(MemoryLog):
+    """Commits, and does not say so, once."""
+
+    silent = False
+
+    def commit(self, transactional_id, epoch, transaction):
+        sequence = super().commit(transactional_id, epoch, transaction)
+        if self.silent and transactional_id == "flowql-one":
+            self.silent = False
+            raise LogUnavailable("no answer")
+        return sequence
+
+
+def test_who_waits_for_a_commit_learns_that_it_came_through_though_the_member_was_given_up(expected):
+    log = world(Silent())
+    instance, driver = start(log, shared=True, process_id="one")
+    for part in orders(300, 1, 50):
+        append(log, part)
+        driver.round()
+        log.silent = True
+        done = instance.commit.request()
+        while log.silent:
+            instance.commit.run_once(0)
+        tell(instance, GroupChange.LOST, everything := instance.group.partitions)
+        assert not done.done()
+        while instance.group._tasks or not done.done():
+            driver.round()
+        assert done.result() == log.last_sequence("flowql-one")
+        tell(instance, GroupChange.ASSIGN, everything)
+        settle(instance, driver)
+    assert not differences(expected, result(log, instance))
+
+
+def test_what_is_revoked_is_committed_before_it_is_acknowledged(expected):
+    log, parts = world(), list(orders(300, 1, 50))
+    instance, driver = start(log, shared=True, process_id="one")
+    half = {tp for tp in instance.group.partitions if tp.partition == 1}
+    for part in parts:
+        append(log, part)
+        for _ in range(5):
+            driver.round()
+        tell(instance, GroupChange.REVOKE, half)
+        processed = {}
+        while instance.main.loop.membership.state is not MemberState.JOINED or half & instance.group._owned:
+            tasks = [t for q in instance.queries.values() for t in q.built.tasks if t.id.partition == 1]
+            processed |= {i.tp: i.position for t in tasks for i in t.logs.values() if i.lane is None}
+            driver.round()
+        assert {t.id.partition for q in instance.queries.values() for t in q.built.tasks} == {0}
+        committed = log.committed(APP)
+        assert all(committed[tp].offset >= position for tp, position in processed.items())
+        for _ in range(20):  # the rest goes on, as far as it need not wait for what went
+            driver.round()
+        assert {tp: log.committed(APP)[tp] for tp in half} == {tp: committed[tp] for tp in half}
+        tell(instance, GroupChange.ASSIGN, half)
+        settle(instance, driver)
+    assert not differences(expected, result(log, instance))
+
+
 def test_the_only_instance_ends_when_it_is_fenced():
     log = world()
     _, driver = start(log)
@@ -113,3 +209,10 @@ def test_an_application_cannot_change_between_one_instance_and_many(shared):
     log.crash()
     with pytest.raises(OtherMode, match="another app_id"):
         start(log, shared=not shared, process_id="one")
+
+
+def test_a_member_goes_only_where_it_may():
+    assert MemberState.NEW.to(MemberState.JOINING).to(MemberState.JOINED).to(MemberState.ASSIGNING)
+    for wrong in ((MemberState.NEW, MemberState.JOINED), (MemberState.TERMINATED, MemberState.JOINING)):
+        with pytest.raises(IllegalMemberTransition):
+            wrong[0].to(wrong[1])
