@@ -34,7 +34,7 @@ def key_format(
     at = properties.span("KEY_FORMAT") if properties.key_format else span
     _check_schema_properties("KEY", name, properties.key_schema)
     check_key_types(fields, at if at != NOWHERE else span)
-    _check_schema("key", name, fields, at if at != NOWHERE else span)
+    check_columns("key", name, fields, at if at != NOWHERE else span)
     nullable = _nullable(name, properties.key_schema, inherited)
     return Format(name, wrap=False, delimiter=delimiter, nullable=nullable)
 
@@ -54,7 +54,7 @@ def value_format(
     delimiter = _delimiter(name, properties.value_delimiter, inherited, properties.span("VALUE_DELIMITER"))
     at = properties.span("VALUE_FORMAT") if properties.value_format else span
     _check_schema_properties("VALUE", name, properties.value_schema)
-    _check_schema("value", name, fields, at if at != NOWHERE else span)
+    check_columns("value", name, fields, at if at != NOWHERE else span)
     nullable = _nullable(name, properties.value_schema, inherited)
     wrap = _wrap(name, properties, session, fields)
     return Format(name, wrap=wrap, delimiter=delimiter, nullable=nullable)
@@ -130,7 +130,8 @@ def describe(fields: Sequence[Field]) -> str:
     return ", ".join(f"`{f.name}` {f.type}{' KEY' if f.role == 'key' else ''}" for f in fields)
 
 
-def _check_schema(side: str, name: str, fields: Sequence[Field], span: Span) -> None:
+def check_columns(side: str, name: str, fields: Sequence[Field], span: Span) -> None:
+    """Whether a format can hold the columns of a side (`key`, `value`)."""
     if name == "NONE" and fields:
         title = f"the 'NONE' format can only be used when no columns are defined; got {describe(fields)} in the {side}"
         raise mistake("FQ2013", title, span, f"{side} has columns")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from compiler.analyze.formats import DEFAULT_KEY, DEFAULT_VALUE, key_format, value_format
+from compiler.analyze.formats import DEFAULT_KEY, DEFAULT_VALUE, check_columns, key_format, value_format
 from compiler.analyze.mistakes import mistake
 from compiler.analyze.properties import FOR_SOURCE, Properties, read_properties
 from compiler.analyze.registered import Side, check_schema_id, inferred_fields, key_side, value_side, with_schema
-from compiler.catalog.catalog import Catalog
+from compiler.catalog.catalog import Catalog, find_source
 from compiler.catalog.names import did_you_mean, listing
 from compiler.diagnostics.source import NOWHERE, Span
-from compiler.dialect.ast import ColumnDef, CreateSource, TypeRef
+from compiler.dialect.ast import AlterSource, ColumnDef, CreateSource, TypeRef
 from compiler.dialect.words import SYSTEM_COLUMNS
 from compiler.plan.logical import Format, SchemaRef, TimestampSpec
 from compiler.plan.schema import Field, Role, Schema
@@ -188,6 +188,35 @@ def _check_keys(statement: CreateSource, schema: Schema, span: Span) -> None:
         raise mistake("FQ2022", title, span, "no PRIMARY KEY", help="write PRIMARY KEY after the key column")
     if schema.window is not None and not schema.key:
         raise mistake("FQ2022", f"windowed sources require a key column; {statement.name} has none", span, "no KEY")
+
+
+def altered_source(statement: AlterSource, catalog: Catalog, session: Mapping[str, str]) -> SourceDef:
+    """The source with the columns that ALTER adds behind its own."""
+    source = find_source(catalog, statement.name, statement.name_span)
+    if source.kind != statement.kind:
+        title = f"{source.name} is a {source.kind}; write ALTER {source.kind.upper()} {source.name}"
+        raise mistake("FQ2053", title, statement.name_span, f"a {source.kind}")
+    if source.read_only or catalog.writers.get(source.name):
+        why = "it is read-only" if source.read_only else "queries write it, and they decide its columns"
+        title = f"ALTER is not supported on {source.kind} {source.name}: {why}"
+        raise mistake("FQ2052", title, statement.name_span, "cannot change", help="change the statement that makes it")
+    added: list[Field] = []
+    for column in statement.columns:
+        if column.name in (*source.schema.names, *(f.name for f in added), *RESERVED):
+            title = f"{source.name} has a column {column.name} already"
+            raise mistake("FQ2004", title, column.span, "taken", help="choose another name")
+        if column.role != "value":
+            title = f"ALTER adds columns of the value; {column.name} is a {column.role.replace('_', ' ').upper()}"
+            raise mistake("FQ2025", title, column.span, "not of the value")
+        added.append(Field(column.name, resolve_type(column.type, catalog, column.span)))
+    values = (*source.schema.value, *added)
+    rest = tuple(f for f in source.schema if f.role == "header")
+    fmt = source.value_format
+    check_columns("value", fmt.name, values, statement.span)
+    side = value_side(source.topic, Properties(), statement.name_span)
+    fmt = with_schema(replace(fmt, schema=None), side, values, catalog, session, writes=True)
+    schema = Schema((*source.schema.key, *values, *rest), source.schema.window)
+    return replace(source, schema=schema, value_format=fmt)
 
 
 def timestamp_of(properties: Properties, schema: Schema, span: Span) -> TimestampSpec | None:

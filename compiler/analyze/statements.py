@@ -13,12 +13,13 @@ from compiler.analyze.query import BoundSelect, bind_query
 from compiler.analyze.registered import key_side, value_side, with_schema
 from compiler.analyze.relation import project, with_key_roles
 from compiler.analyze.scope import Scope
-from compiler.analyze.sources import bind_source, resolve_type, timestamp_of
+from compiler.analyze.sources import altered_source, bind_source, resolve_type, timestamp_of
 from compiler.analyze.texts import statement_text
 from compiler.catalog.catalog import Catalog, find_source
 from compiler.catalog.names import did_you_mean, listing
 from compiler.diagnostics.source import NOWHERE, Span
 from compiler.dialect.ast import (
+    AlterSource,
     AssertRow,
     Ast,
     CreateAs,
@@ -40,6 +41,7 @@ from compiler.plan.schema import Field, Schema
 from compiler.plan.topology import InsertValues, SourceDef
 from compiler.plan.types import Kind, SqlType
 
+QUESTIONS = ("SELECT", "SHOW", "LIST", "DESCRIBE", "EXPLAIN", "PRINT")
 PREFIX = "ksql.output.topic.name.prefix"
 
 
@@ -131,6 +133,16 @@ def analyze(statement: Statement, catalog: Catalog, session: Mapping[str, str] =
             return BoundSetting(statement.name, statement.value)
         case AssertRow():
             raise unsupported("ASSERT VALUES is for tests", at, "run by `flowql test`, from a file of tests")
+        case AlterSource():
+            return BoundSource(altered_source(statement, catalog, session), True, False, at)
+        case OtherStatement() if statement.verb in QUESTIONS:
+            raise mistake(
+                "FQ2018",
+                f"{statement.verb} asks a question; files of a project define what runs",
+                at,
+                "defines nothing",
+                help="ask it in `flowql shell`, or with `flowql query`",
+            )
         case OtherStatement():
             raise unsupported(f"{statement.verb} is not built yet", at, "not built yet")
     raise unsupported(f"{type(statement).__name__} is not built yet", at, "not built yet")

@@ -185,6 +185,11 @@ CODES: dict[str, CodePage] = {
         "A query that writes with VALUE_SCHEMA_ID or KEY_SCHEMA_ID gives the columns of that schema, by its names, with its types "
         "and in its order. Columns that the schema has beyond them get their default.",
     ),
+    "FQ2018": CodePage(
+        "A question among definitions",
+        "The files of a project say what exists and what runs. SELECT, SHOW, LIST, DESCRIBE, EXPLAIN and PRINT only ask, and "
+        "belong to the shell or to `flowql query`.",
+    ),
     "FQ2020": CodePage(
         "An aggregate, table function or window in the wrong place",
         "Aggregates stand in SELECT and HAVING of a query with GROUP BY and are not nested; table functions stand in "

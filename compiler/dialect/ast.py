@@ -285,7 +285,18 @@ class SetProperty(Statement):
 
 
 @dataclass(frozen=True, slots=True)
+class AlterSource(Statement):
+    """ALTER STREAM|TABLE name ADD COLUMN column type, ...: statements around it keep their order."""
+
+    name: str = ""
+    kind: Literal["stream", "table"] = "stream"
+    columns: tuple[ColumnDef, ...] = ()
+    name_span: Span = field(default=NOWHERE, compare=False)
+    or_replace: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class OtherStatement(Statement):
-    """A statement FlowQL knows by name and does not build yet (ASSERT, PAUSE, LIST, ...): `verb` names it."""
+    """A statement FlowQL knows by name and does not build yet (ASSERT TOPIC, PAUSE, LIST, ...): `verb` names it."""
 
     verb: str = ""

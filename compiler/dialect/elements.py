@@ -18,16 +18,17 @@ _CONSTANTS = {"TRUE": True, "FALSE": False, "NULL": None}
 def parse_columns(cur: Cursor, kind: Literal["stream", "table"]) -> tuple[ColumnDef, ...]:
     """`(id INT KEY, name STRING, h BYTES HEADER('trace'))`."""
     cur.expect_op("(")
-    columns = [_column(cur, kind)]
+    columns = [parse_column(cur, kind)]
     while cur.accept_op(","):
         if cur.at_op(")"):
             cur.expected("another column after the comma", help="remove the comma before `)`")
-        columns.append(_column(cur, kind))
+        columns.append(parse_column(cur, kind))
     cur.expect_op(")", label="a comma or `)` goes here")
     return tuple(columns)
 
 
-def _column(cur: Cursor, kind: Literal["stream", "table"]) -> ColumnDef:
+def parse_column(cur: Cursor, kind: Literal["stream", "table"]) -> ColumnDef:
+    """`id INT KEY`."""
     start = cur.peek()
     name = cur.expect_name("the name of a column")
     if cur.at_op(",", ")"):

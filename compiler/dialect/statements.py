@@ -6,8 +6,10 @@ from collections.abc import Callable, MutableMapping
 from typing import Literal
 
 from compiler.dialect.ast import (
+    AlterSource,
     AssertRow,
     Ast,
+    ColumnDef,
     CreateAs,
     CreateSource,
     CreateType,
@@ -20,7 +22,7 @@ from compiler.dialect.ast import (
     Statement,
 )
 from compiler.dialect.cursor import Cursor
-from compiler.dialect.elements import check_window_properties, parse_columns, parse_properties
+from compiler.dialect.elements import check_window_properties, parse_column, parse_columns, parse_properties
 from compiler.dialect.expressions import parse_expr
 from compiler.dialect.queries import parse_select
 from compiler.dialect.tokens import Tok
@@ -36,6 +38,8 @@ def parse_statement(cur: Cursor, variables: MutableMapping[str, str]) -> list[St
     tok = cur.peek()
     if tok.kind != "word":
         cur.expected("a statement", help=_VERB_HELP)
+    if cur.at_words("ALTER", "STREAM") or cur.at_words("ALTER", "TABLE"):
+        return [_alter(cur, tok)]
     if tok.upper in OTHER_VERBS:
         return [_other(cur, tok)]
     rule = _RULES.get(tok.upper)
@@ -234,6 +238,19 @@ def _drop(cur: Cursor, start: Tok) -> list[Statement]:
             name_span=cur.span_of(name_tok),
         )
     ]
+
+
+def _alter(cur: Cursor, start: Tok) -> Statement:
+    cur.next()
+    kind: Kind = "stream" if cur.next().upper == "STREAM" else "table"
+    name_tok = cur.peek()
+    name = cur.expect_name(f"the name of a {kind}")
+    columns: list[ColumnDef] = []
+    while not columns or cur.accept_op(","):
+        cur.expect_word("ADD", help="columns can be added and nothing else: ADD COLUMN name TYPE")
+        cur.accept_words("COLUMN")
+        columns.append(parse_column(cur, kind))
+    return AlterSource(cur.text_since(start), cur.span_since(start), name, kind, tuple(columns), cur.span_of(name_tok))
 
 
 def _set(cur: Cursor, start: Tok) -> list[Statement]:
