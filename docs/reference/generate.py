@@ -1,106 +1,26 @@
-"""Write `functions.md` from the function catalogue.
+"""Write the pages that come from the code: each `write_NAME.py` here has `page()`, the text of `NAME.md`.
 
     python docs/reference/generate.py
 
-A test compares the file with what this program would write.
+A test compares the files with what this program would write.
 """
 
 from __future__ import annotations
 
-import inspect
-import re
+import runpy
 from pathlib import Path
-from types import ModuleType
 
-from compiler.functions import builtin
-from compiler.functions.registry import AggregateFunction, Function, all_aggregates, all_functions
-
-FILE = Path(__file__).parent / "functions.md"
-TITLES = {
-    "strings": "Text",
-    "masking": "Masking",
-    "regex": "Regular expressions",
-    "numbers": "Numbers",
-    "dates": "Dates and times",
-    "json_functions": "JSON",
-    "collections_functions": "Arrays and maps",
-    "lambdas": "Lambdas",
-    "bytes_functions": "Bytes",
-    "urls": "URLs",
-    "conditional": "Choices",
-    "table_functions": "Table functions",
-}
-# How operators are written, in the order of the page; the catalogue knows them by names of its own.
-OPERATORS = {
-    "add": "a + b", "sub": "a - b", "mul": "a * b", "div": "a / b", "mod": "a % b", "neg": "-a",
-    "eq": "a = b", "ne": "a <> b", "lt": "a < b", "le": "a <= b", "gt": "a > b", "ge": "a >= b",
-    "is_null": "a IS NULL", "is_not_null": "a IS NOT NULL",
-    "is_distinct": "a IS DISTINCT FROM b", "is_not_distinct": "a IS NOT DISTINCT FROM b",
-    "between": "a BETWEEN b AND c", "not_between": "a NOT BETWEEN b AND c",
-    "like": "a LIKE 'b%'", "not_like": "a NOT LIKE 'b%'", "in": "a IN (b, c)", "not_in": "a NOT IN (b, c)",
-    "and": "a AND b", "or": "a OR b", "not": "NOT a", "case": "CASE WHEN a THEN b ELSE c END",
-    "cast": "CAST(a AS type)", "array": "ARRAY[a, b]", "map": "MAP(a := b)", "struct": "STRUCT(a := b)",
-    "subscript": "a[b]", "field": "a->b",
-}  # fmt: skip
-HEAD = """\
-# Functions
-
-The functions and operators of FlowQL. This page is written by `docs/reference/generate.py` from the catalogue; a test
-runs every example that shows a result.
-
-Names can be typed in lower case. Unless its text says otherwise, a function of NULL is NULL. A value that cannot be
-computed (a division by zero, a text that is no date) is NULL, and the record is noted in `DEAD_LETTERS`.
-"""
+HERE = Path(__file__).parent
 
 
-def page() -> str:
-    """The whole page."""
-    functions = all_functions()
-    named = {n: f for n, f in functions.items() if n.isupper()}
-    families: dict[str, list[Function]] = {family: [] for family in TITLES}
-    for name, function in named.items():
-        families[_family(name)].append(function)
-    aggregates = all_aggregates()
-    titles = ["Operators", *TITLES.values(), "Aggregates"]
-    parts = [HEAD, " · ".join(f"[{t}](#{t.lower().replace(' ', '-')})" for t in titles) + "\n"]
-    operators = {n: f for n, f in functions.items() if not n.isupper()}
-    assert operators.keys() == OPERATORS.keys(), operators.keys() ^ OPERATORS.keys()
-    lines = ["## Operators", "", "| written | what it gives |", "|---|---|"]
-    lines += [f"| {_code(text)} | {_cell(operators[name].summary)} |" for name, text in OPERATORS.items()]
-    parts.append("\n".join(lines) + "\n")
-    parts += [_section(TITLES[family], members) for family, members in families.items()]
-    parts.append(_section("Aggregates", list(aggregates.values())))
-    return "\n".join(parts)
-
-
-def _family(name: str) -> str:
-    """The module that defines a function: the one that spells its name."""
-    found = [m.__name__.rpartition(".")[2] for m in builtin.FAMILIES if f'"{name}"' in _source(m)]
-    assert len(found) == 1, f"{name} is spelt in {found}"
-    return found[0]
-
-
-def _source(module: ModuleType) -> str:
-    return inspect.getsource(module)
-
-
-def _section(title: str, functions: list[Function] | list[AggregateFunction]) -> str:
-    lines = [f"## {title}", "", "| function | what it gives | example |", "|---|---|---|"]
-    lines += [f"| `{f.name}` | {_cell(f.summary)} | {_code(f.example)} |" for f in functions]
-    return "\n".join(lines) + "\n"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
-
-
-def _code(example: str) -> str:
-    """As code in a cell of a table; the result as SQL writes it."""
-    call, arrow, result = example.partition(" -> ")
-    for python, sql in (("True", "TRUE"), ("False", "FALSE"), ("None", "NULL")):
-        result = re.sub(rf"\b{python}\b", sql, result)
-    return f"`{_cell(call + arrow + result)}`"
+def pages() -> dict[Path, str]:
+    """Each page's file, and what belongs in it."""
+    return {
+        writer.with_name(writer.stem.removeprefix("write_") + ".md"): runpy.run_path(str(writer))["page"]()
+        for writer in sorted(HERE.glob("write_*.py"))
+    }
 
 
 if __name__ == "__main__":
-    FILE.write_text(page(), encoding="utf-8")
+    for file, text in pages().items():
+        file.write_text(text, encoding="utf-8")

@@ -5,15 +5,17 @@ Exit codes: 0 done, 1 failed, 2 used wrongly, 130 interrupted.
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module, metadata
 from typing import Annotated, Any
 
 import typer
 
+from flowql.cli.examples import with_examples
 from flowql.cli.options import OutputOption, ProjectOption, SelectOption, TargetOption, VarOption
 from flowql.cli.render import note, show_diagnostics, show_failure
 from flowql.errors import CommandError, CompileError, RuntimeFailure
@@ -72,6 +74,24 @@ def build_app(verbs: Sequence[str] = VERBS) -> typer.Typer:
     return app
 
 
+def program(verbs: Sequence[str] = VERBS) -> Any:
+    """The program as Click has it, with an example in the help of each command."""
+    root: Any = typer.main.get_command(build_app(verbs))
+    for path, command in commands_of(root):
+        command.help = with_examples(path, inspect.cleandoc(command.help or ""))
+    return root
+
+
+def commands_of(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+    """Every command that can be typed, as (its words, it), in the order of --help."""
+    for name, command in group.commands.items():
+        path = f"{before} {name}".strip()
+        if hasattr(command, "commands"):
+            yield from commands_of(command, path)
+        else:
+            yield path, command
+
+
 def _show_version(asked: bool) -> None:
     if asked:
         typer.echo(metadata.version("flowql"))
@@ -97,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the program and exit. Mistakes of the user are shown as diagnostics on stderr, never as a traceback."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        build_app(_needed(arguments))(arguments, prog_name="flowql")
+        program(_needed(arguments))(arguments, prog_name="flowql")
         code = 0
     except (CompileError, CommandError, RuntimeFailure, BrokenPipeError, KeyboardInterrupt, OSError) as e:
         code = _failed(e)

@@ -1,0 +1,47 @@
+"""Help: every command shows an example, and every example can be typed."""
+
+import inspect
+import re
+import shlex
+
+import pytest
+
+from flowql.cli.app import commands_of, program
+from tests.flowql.cli.conftest import flowql
+
+__all__ = ["flowql"]
+
+PROGRAM = program()
+COMMANDS = dict(commands_of(PROGRAM))
+IN_TEXT = {"query", "subscribe", "shell", "test"}  # theirs stand within sentences; their own tests type them
+TYPED = re.compile(r"flowql (?:\S.*?)(?=   |  #|$)", re.MULTILINE)
+
+
+def examples():
+    """What helps say to type, with what it is, if anything, after three blanks."""
+    for name, command in COMMANDS.items():
+        text = re.sub(r"\s*\n\s*", " ", command.help) if "\b" not in command.help else command.help
+        for line in TYPED.findall(inspect.cleandoc(text)):
+            if line.startswith(f"flowql {name}") and "`" not in line:
+                yield name, line.partition(" | ")[0].partition(" > ")[0].strip()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_shows_what_to_type(name, flowql):
+    shown = flowql(*name.split(), "--help")
+    assert shown.code == 0
+    assert f"flowql {name}" in re.sub(r"\s+", " ", shown.out.partition("\n")[2]), "an example"
+    assert max(map(len, shown.out.splitlines())) <= 100, "examples are not longer than a terminal is wide"
+
+
+@pytest.mark.parametrize(("name", "line"), [e for e in examples() if e[0] not in IN_TEXT])
+def test_an_example_can_be_typed(name, line, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "orders.parquet").touch()
+    words = shlex.split(line)[1 + len(name.split()) :]
+    if "--help" not in words:
+        COMMANDS[name].make_context(name, words)
+
+
+def test_most_examples_are_looked_at():
+    assert len({name for name, _ in examples()}) > len(COMMANDS) * 0.8
