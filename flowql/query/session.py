@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
 import duckdb
 import pyarrow as pa
@@ -14,12 +14,13 @@ from compiler.diagnostics.suggest import did_you_mean
 from flowql.query.answer import Answer
 from flowql.query.committed import Commit, Take
 from flowql.query.errors import APART, BUSY, INVALID, REFUSED, SEQUENCE, UNKNOWN, QueryError, place_of_word
-from flowql.query.relations import CHUNK_ROWS, Relation, StoreRelation, arrow_schema
+from flowql.query.relations import CHUNK_ROWS, Relation, StoreRelation, StoresRelation, arrow_schema
 from flowql.query.statement import Statement, first_line, invalid, parse
 
 SETTLE_S = 5.0  # how long to look for a moment at which log and state are at the same commit
 _SETTLE_STEP_S = 0.002
 _INT64 = pa.int64()
+Begun = Callable[[Callable[[], None]], None]
 # Order matters: the last one forbids to change the others.
 _LOCKS = (
     "SET temp_directory = ''",
@@ -55,20 +56,22 @@ def evaluate(sql: str, take: Take) -> pa.Table:
     return answer(sql, take).table()
 
 
-def answer(sql: str, take: Take) -> Answer:
+def answer(sql: str, take: Take, begun: Begun = lambda _: None) -> Answer:
     """The answer, computed as it is taken, in the thread that takes it; nothing is held that the engine waits for.
 
-    Raises QueryError, most often before the first piece. take: gives a commit; its snapshot is closed here.
+    Raises QueryError, most often before the first piece. take: gives a commit; its snapshot is closed here. begun: is given
+    what breaks the computation off, from any thread, with a QueryError.
     """
-    pieces = _pieces(sql, take)
+    pieces = _pieces(sql, take, begun)
     schema = next(pieces)
     assert isinstance(schema, pa.Schema)
     return Answer(schema, pieces)
 
 
-def _pieces(sql: str, take: Take) -> Generator[pa.Schema | pa.RecordBatch]:
+def _pieces(sql: str, take: Take, begun: Begun) -> Generator[pa.Schema | pa.RecordBatch]:
     """The schema, then the rows; the first of them are computed before the schema is given, as most mistakes show there."""
     connection = _DATABASE.connection()
+    begun(connection.interrupt)
     try:
         statement = parse(sql, connection)
         commit, relations = _bind(statement, take)
@@ -104,7 +107,7 @@ def _bind(statement: Statement, take: Take) -> tuple[Commit, dict[str, Relation]
         except BaseException:
             commit.snapshot.close()
             raise
-        reads_topics = not all(isinstance(r, StoreRelation) for r in relations.values())
+        reads_topics = not all(isinstance(r, StoreRelation | StoresRelation) for r in relations.values())
         if not reads_topics or commit.at_rest():
             return commit, relations
         commit.snapshot.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import os
 from collections.abc import Awaitable, Callable, Generator
@@ -22,6 +23,7 @@ from flowql.server.service import Service
 from flowql.server.streaming import ARROW, encode
 
 REFUSED, FAILED = 403, 400
+LOOK_S = 0.5  # how often to look whether somebody still waits for what is computed
 INTERNAL = "FQ5000"
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -62,8 +64,14 @@ def make_app(service: Service, token: str, request_stop: Callable[[], None]) -> 
 
     async def query(request: Request) -> Response:
         sql = (await request.body()).decode()
-        answer = await run_in_threadpool(lambda: service.query(sql))
-        return Rows(encode(answer))
+        breaks_off: list[Callable[[], None]] = []
+        computing = asyncio.ensure_future(run_in_threadpool(lambda: service.query(sql, breaks_off.append)))
+        while not computing.done():
+            await asyncio.wait([computing], timeout=LOOK_S)
+            if not computing.done() and await request.is_disconnected():
+                for break_off in breaks_off:
+                    break_off()
+        return Rows(encode(await computing))
 
     async def stop(_: Request) -> Response:
         request_stop()

@@ -10,7 +10,7 @@ from compiler.plan.topology import Plan
 from flowql.deploy.control import NewPriority, priority_of, with_paused, with_priority
 from flowql.deploy.stages import decide, find_query
 from flowql.query.answer import Answer
-from flowql.query.session import answer
+from flowql.query.session import Begun, answer
 from flowql.server.engine import Engine
 
 
@@ -60,6 +60,6 @@ class Service:
             self._engine.deploy(plan)
             return meant
 
-    def query(self, sql: str) -> Answer:
-        """Close it, or take all of it."""
-        return answer(sql, self._engine.take)
+    def query(self, sql: str, begun: Begun = lambda _: None) -> Answer:
+        """Close it, or take all of it. begun: see `flowql.query.session.answer`."""
+        return answer(sql, self._engine.take, begun)

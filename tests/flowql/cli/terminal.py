@@ -16,7 +16,7 @@ class Terminal:
     """What is typed and what comes back. The prompt is drawn with cursor movements, so only its first word is looked for."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
-        env = {**os.environ, "XDG_STATE_HOME": str(folder / "state"), "TERM": "xterm", "PAGER": "cat"}
+        env = {**os.environ, "XDG_STATE_HOME": str(folder / "state"), "TERM": "xterm", "PAGER": "sed 's/^/paged: /'"}
         env |= {"NO_COLOR": "1", "PROMPT_TOOLKIT_NO_CPR": "1"}
         self.child = pexpect.spawn(
             sys.executable,

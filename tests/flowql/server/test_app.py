@@ -19,6 +19,7 @@ from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
 from flowql.query.answer import Answer
 from flowql.query.errors import QueryError
+from flowql.query.session import Begun
 from flowql.server.address import FILE, Address, own_address, read_address, write_address
 from flowql.server.client import Client, connect
 from flowql.server.host import Host
@@ -132,8 +133,8 @@ def test_who_leaves_early_ends_the_answer(host: Host, client: Client, monkeypatc
     ended = threading.Event()
     ask = host.service.query
 
-    def watched(sql: str) -> Answer:
-        found = ask(sql)
+    def watched(sql: str, begun: Begun) -> Answer:
+        found = ask(sql, begun)
 
         def batches() -> Generator[pa.RecordBatch]:
             try:
@@ -148,6 +149,31 @@ def test_who_leaves_early_ends_the_answer(host: Host, client: Client, monkeypatc
         assert next(answer.batches).num_rows > 0
         assert not ended.is_set()
     assert ended.wait(60), "nobody reads it, and it is still computed"
+
+
+def test_who_leaves_before_the_first_row_ends_the_computation(
+    host: Host, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.deploy(plan_of(SQL), prune=False)
+    broken, said = threading.Event(), []
+    ask = host.service.query
+
+    def watched(sql: str, begun: Begun) -> Answer:
+        try:
+            return ask(sql, begun)
+        except QueryError as error:
+            said.append(error.title)
+            broken.set()
+            raise
+
+    monkeypatch.setattr(host.service, "query", watched)
+    base = f"http://127.0.0.1:{client.address.port}"
+    headers = {"Authorization": f"Bearer {client.address.token}"}
+    endless = "SELECT count(*) FROM range(1000000000) a, range(1000000000) b WHERE a.range + b.range = -1"
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(f"{base}/query", content=endless, headers=headers, timeout=1.0, trust_env=False)
+    assert broken.wait(60), "nobody waits for it, and it is still computed"
+    assert "nterrupted" in said[0]
 
 
 def test_nobody_without_the_token(client: Client) -> None:
