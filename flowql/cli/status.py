@@ -74,8 +74,9 @@ def _headline(instance: dict[str, Any]) -> str:
         return "no instance is running; start it with:  flowql deploy"
     if instance["engine"] == "spark":
         return f"process {instance['pid']}: Spark on {instance['master']}, log {instance['log']}"
-    clients = instance["clients"]
+    clients, group = instance["clients"], instance.get("group")
+    share = f", {group['partitions']} of {group['of']} partitions" if group else ""
     return (
         f"process {instance['pid']}: {instance['threads']} threads, log {instance['log']}, "
-        f"{clients['consumers']} consumers, {clients['producers']} producer"
+        f"{clients['consumers']} consumers, {clients['producers']} producer{share}"
     )

@@ -64,7 +64,7 @@ class Host(Protocol):
 
 
 class GroupStep:
-    """Owned by its thread, but for `applied`, `partitions`, `repartitions` and what `lose` sets."""
+    """Owned by its thread, but for `applied`, what `lose` sets, and the properties."""
 
     def __init__(self, host: Host, mine: MemberTasks) -> None:
         self._host, self._mine = host, mine
@@ -113,6 +113,11 @@ class GroupStep:
     def partitions(self) -> frozenset[TopicPartition]:
         """Everything that the tasks of the plan read, wherever they run."""
         return frozenset(tp for reads in list(self._all.values()) for tp in reads)
+
+    @property
+    def owned(self) -> int:
+        """How many of them are this member's."""
+        return len(self._owned & self.partitions)
 
     @property
     def repartitions(self) -> set[str]:

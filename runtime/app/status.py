@@ -47,6 +47,12 @@ def instance_figures(instance: Instance, *, detail: bool = False) -> dict[str, A
         "blocked": instance.commit.blocked or None,
         "uncommitted_bytes": instance.collector.size_bytes,
     }
+    if instance.group is not None:
+        found["group"] = {
+            "partitions": instance.group.owned,
+            "of": len(instance.group.partitions),
+            "trouble": instance.group.trouble or None,
+        }
     if detail:
         found["topics"] = {
             topic: {"fetched": m.fetched[topic], "decoded": m.decoded.get(topic, 0)} for topic in sorted(m.fetched)

@@ -45,6 +45,7 @@ from runtime.state.store import Frozen
 
 RETRY_MS = 200
 STALE_MAX = 25  # refusals of one epoch's proof in a row: the group has given this member up, and it does not know yet
+LOSSES_MAX, LOSSES_MS = 10, 60_000  # more in so short a time no broker does by being slow
 REDO_FLUSH_BYTES = 16 << 20  # a start replays at most about this much, which takes well below a second
 
 
@@ -116,6 +117,7 @@ class CommitStep:
         self._next_ms = 0
         self._redo_bytes = 0
         self._unknown = False  # whether the last transaction was committed
+        self._losses: list[int] = []  # when this member was fenced
         self._stale = 0  # refusals of the proof in a row
         self._lost: RuntimeFailure | None = None  # why nothing more may be committed of what there is
         self._found_out = False  # what became of the last transaction before that
@@ -270,6 +272,12 @@ class CommitStep:
             self._unknown = True
 
     def _lose_all(self, error: Exception) -> None:
+        now = self._clock.now_ms()
+        self._losses = [at for at in self._losses if now - at < LOSSES_MS] + [now]
+        if len(self._losses) > LOSSES_MAX:
+            raise Fenced(
+                f"fenced {LOSSES_MAX} times: another instance runs on a copy of this data directory"
+            ) from error
         self.blocked = str(error)
         self.lose(self.blocked)
         self.on_fenced()

@@ -6,6 +6,7 @@ import pytest
 
 from runtime.app.driver import Driver
 from runtime.app.instance import Instance
+from runtime.app.status import instance_figures
 from runtime.client.membership import IllegalMemberTransition, MemberState
 from runtime.clock import VirtualClock
 from runtime.config import InstanceConfig
@@ -63,7 +64,8 @@ def test_a_member_makes_what_the_only_instance_makes(expected):
         append(log, part)
         settle(instance, driver)
     assert not differences(expected, result(log, instance))
-    assert instance.group.trouble == ""
+    total = len(instance.group.partitions)
+    assert instance_figures(instance)["group"] == {"partitions": total, "of": total, "trouble": None}
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -97,6 +99,20 @@ def test_a_fenced_member_starts_over(expected):
         settle(instance, driver)
     assert instance.fatal is None
     assert not differences(expected, result(log, instance))
+
+
+def test_two_that_fence_each_other_end():
+    log = world()
+    instance, driver = start(log, shared=True, process_id="copied")
+
+    def fence_each_other():
+        for _ in range(20):
+            log.producer("flowql-copied")
+            instance.commit.dirty = True
+            settle(instance, driver)
+
+    with pytest.raises(Fenced, match="copy of this data directory"):
+        fence_each_other()
 
 
 def tell(instance, change, tps, member="one"):
