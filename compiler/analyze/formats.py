@@ -73,6 +73,11 @@ def _check_schema_properties(side: str, name: str, given: SideProperties) -> Non
         if is_given and name not in formats:
             title = f"{name} does not support {what}"
             raise mistake("FQ2011", title, given.span, "only for formats with a schema", help=f"for {listing(formats)}")
+    if given.schema_name and name != "JSON_SR" and not all(map(is_avro_name, given.schema_name.split("."))):
+        title = f"{side}_SCHEMA_FULL_NAME {given.schema_name!r} is not a name in {name}"
+        raise mistake(
+            "FQ2011", title, given.span, "not a name", help="write letters, digits and _, with dots between parts"
+        )
 
 
 def _nullable(name: str, given: SideProperties, inherited: Format | None) -> str:

@@ -183,8 +183,8 @@ def _text(given: Mapping[str, Property], name: str) -> str | None:
     if name not in given or given[name].value is None:
         return None
     text = str(given[name].value)
-    if not text:
-        raise mistake("FQ2011", f"{name} is empty", given[name].value_span, "needs a text")
+    if not text.strip():
+        raise mistake("FQ2011", f"{name} cannot be empty", given[name].value_span, "needs a text")
     return text
 
 

@@ -77,6 +77,8 @@ def test_names_fold_as_the_dialect_folds() -> None:
         ("CREATE TABLE s WITH (kafka_topic='x', value_format='AVRO', value_schema_id=2);", "FQ2022", "PRIMARY KEY"),
         ("CREATE STREAM s (`a b` INT) WITH (kafka_topic='x', value_format='AVRO');", "FQ2013", "a b"),
         ("CREATE STREAM s (a ARRAY<ARRAY<INT>>) WITH (kafka_topic='x', value_format='PROTOBUF');", "FQ2013", "ARRAY"),
+        ("CREATE STREAM s (a INT) WITH (kafka_topic='x', value_format='AVRO', value_schema_full_name='com.1x');", "FQ2011", "com.1x"),
+        ("CREATE STREAM s (a INT) WITH (kafka_topic='x', value_format='AVRO', value_schema_full_name=' ');", "FQ2011", "empty"),
         ("CREATE STREAM s (a INT) WITH (kafka_topic='x', value_format='PROTOBUF', wrap_single_value=false);", "FQ2011", "PROTOBUF"),
         ("CREATE STREAM s (a INT) WITH (kafka_topic='x', value_format='JSON', value_protobuf_nullable_representation='OPTIONAL');", "FQ2011", "JSON"),
     ],
