@@ -19,6 +19,8 @@ from pyspark import TaskContext
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, StructType
 
+from compiler.functions.spark_text import quoted
+from compiler.plan.schema import WINDOW_END, WINDOW_START
 from compiler.plan.topology import SourceDef
 from compiler.plan.types import Kind, SqlType, spark_type
 from runtime.spark.errors import FilesUnfit
@@ -29,7 +31,7 @@ from runtime.spark.settings import TopicFiles
 from runtime.spark.shapes import EMITTED_DDL
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _LINE, _TIME = "__line", "__time"
 _CSV_DEFAULTS = {"header": "true"}
@@ -96,21 +98,29 @@ def _rows(
         return lines.select(F.col("value").cast("binary").alias(_LINE), time).where(
             F.length(F.trim(F.col(_LINE).cast("string"))) > 0
         )
-    found = _columns_in(spark, source, files, options)
-    frame = reader.schema(found).format(files.format).options(**options).load(files.path)
+    there = _there(spark, source, files, options)
+    found = there.schema
+    frame = reader.schema(found).format(files.format).options(**options).load(files.path) if streaming else there
     names = _matched(source, files, found, positional=options.get("header", "").lower() == "false")
     if files.format == "csv":
-        return frame.select(*(F.col(_quoted(column)).alias(declared) for declared, column in names.items()), time)
-    columns = [_fitted(source, files, f.name, f.type, names[f.name], found) for f in source.schema]
-    return frame.select(*columns, *([time] if timed else []))
+        return frame.select(*(F.col(quoted(column)).alias(declared) for declared, column in names.items()), time)
+    columns = {f.name: _fitted(source, files, f.name, f.type, names[f.name], found) for f in source.schema}
+    if not timed and all(text == quoted(name) for name, text in columns.items()) and not _reserved(found):
+        return frame  # as they are: a step less for Spark to plan
+    return frame.select(*(F.expr(text).alias(name) for name, text in columns.items()), *([time] if timed else []))
 
 
-def _columns_in(spark: SparkSession, source: SourceDef, files: TopicFiles, options: Mapping[str, str]) -> StructType:
-    """What the files have; a stream needs to know before it starts, too."""
+def _reserved(found: StructType) -> bool:
+    """Some column has a name that frames have a meaning for."""
+    return any(name.startswith("__") or name in (WINDOW_START, WINDOW_END) for name in found.fieldNames())
+
+
+def _there(spark: SparkSession, source: SourceDef, files: TopicFiles, options: Mapping[str, str]) -> DataFrame:
+    """The files that are there now; a stream needs to know their columns before it starts, too."""
     from pyspark.errors import AnalysisException
 
     try:
-        return spark.read.format(files.format).options(**options).load(files.path).schema
+        return spark.read.format(files.format).options(**options).load(files.path)
     except AnalysisException as e:
         reason = (str(e).splitlines() or ["they cannot be read"])[0]
         raise _unfit(
@@ -138,19 +148,22 @@ def _matched(source: SourceDef, files: TopicFiles, found: StructType, *, positio
     return names
 
 
-def _fitted(source: SourceDef, files: TopicFiles, name: str, t: SqlType, column: str, found: StructType) -> Column:
+def _fitted(source: SourceDef, files: TopicFiles, name: str, t: SqlType, column: str, found: StructType) -> str:
+    """A column of the files as the declared type, in Spark's SQL."""
     given = found[column].dataType
     if not _fits(given, t):
         raise _unfit(
             source, files, f"column {name} is {t}, theirs is {given.simpleString()}", "declare the type they have"
         )
-    value = F.col(_quoted(column))
-    kind = given.simpleString()
+    value = quoted(column)
+    kind, wanted = given.simpleString(), spark_type(t)
     if kind in ("timestamp", "timestamp_ntz") and t.kind is Kind.BIGINT:
-        value = F.unix_millis(value.cast("timestamp"))
+        value = f"unix_millis(CAST({value} AS TIMESTAMP))"
     elif kind == "bigint" and t.kind is Kind.TIMESTAMP:
-        value = F.timestamp_millis(value)
-    return value.cast(spark_type(t)).alias(name)
+        value = f"timestamp_millis({value})"
+    elif kind == wanted.lower():
+        return value
+    return f"CAST({value} AS {wanted})"
 
 
 def _fits(given: DataType, t: SqlType) -> bool:
@@ -170,10 +183,6 @@ def _unfit(source: SourceDef, files: TopicFiles, reason: str, help: str) -> File
     return FilesUnfit(
         f"the {files.format} files in {files.path} cannot stand for topic {source.topic}: {reason}", help=help
     )
-
-
-def _quoted(column: str) -> str:
-    return "`" + column.replace("`", "``") + "`"
 
 
 # -- in workers: columns as rows of the source

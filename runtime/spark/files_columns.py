@@ -7,71 +7,82 @@ only the columns that are used, and leaves out of the bad ones what the files' s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from compiler.functions.spark_text import quoted
+from compiler.functions.spark_text import text as text_of
 from compiler.plan.expr import ROWTIME
 from compiler.plan.topology import SourceDef
-from compiler.plan.types import Kind, SqlType, spark_type
+from compiler.plan.types import Kind, spark_type
 from runtime.operators.decode import BAD_TIME, NULL_KEY
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True, slots=True)
 class FileRows:
-    """good: a frame (`native.frames`). bad: rows of `native.expressions.LETTERS_DDL`; None where no row can be bad."""
+    """Rows of files that need no Python. `all`: as they are in the files, good and bad.
+
+    good: a frame (`native.frames`), with columns of the files beside it that nobody may ask for.
+    """
 
     good: DataFrame
-    bad: DataFrame | None
     all: DataFrame
+    faults: tuple[Fault, ...]
 
     def count(self) -> int:
         """How many rows there are, good and bad; the ends of the files tell."""
         return int(self.all.count())
 
+    def bad(self) -> DataFrame | None:
+        """Rows of `native.expressions.LETTERS_DDL` of what could not be read; None where nothing can be bad."""
+        if not self.faults:
+            return None
+        code = " ".join(f"WHEN {f.condition} THEN '{f.code}'" for f in self.faults)
+        message = " ".join(f"WHEN {f.condition} THEN {f.message}" for f in self.faults)
+        wrong = self.all.where(" OR ".join(f"({f.condition})" for f in self.faults))
+        texts = (f"CASE {code} END AS code", f"CASE {message} END AS message", "0L AS rowtime")
+        return wrong.selectExpr(*texts)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a row may be bad, in Spark's SQL. message: an expression."""
+
+    condition: str
+    message: str
+    code: str
+
 
 def frame_of(source: SourceDef, rows: DataFrame, time: str) -> FileRows:
-    """rows: the columns of the source, and the file's time in column `time`. For sources that `files_typed.can_stay`."""
-    rowtime = F.col(time)
-    faults: list[tuple[Column, Column, str]] = []  # what is wrong, its message, its code
+    """rows: the columns of the source, and the file's time in column `time`. For sources that `files_typed.can_stay`.
+
+    In texts and few steps: each call to Spark costs as much as some thousand rows.
+    """
+    faults, rowtime = list[Fault](), quoted(time)
     if source.timestamp is not None:
         column = source.timestamp.column
         field = source.schema.get(column)
         assert field is not None, "`can_stay` was asked"
-        given = F.col(quoted(column))
-        rowtime = _millis(given) if field.type.kind is Kind.TIMESTAMP else given
+        rowtime = _millis(quoted(column)) if field.type.kind is Kind.TIMESTAMP else quoted(column)
         lead = f"timestamp column {column} cannot be used: "
-        faults.append((rowtime.isNull(), F.lit(lead + "it is NULL"), BAD_TIME))
-        faults.append((rowtime < 0, F.concat(F.lit(lead), rowtime.cast("string")), BAD_TIME))
-    keys = [F.col(quoted(f.name)).isNull() for f in source.schema.key]
-    if source.kind == "table" and keys:
-        faults.append((reduce(lambda a, b: a & b, keys), F.lit("a record of a table needs a key"), NULL_KEY))
-    columns = [_in_millis(f.name, f.type).alias(f.name) for f in source.schema]
-    good = reduce(lambda frame, fault: frame.where(~fault[0]), faults, rows)
-    return FileRows(good.select(*columns, rowtime.alias(ROWTIME)), _letters(rows, faults) if faults else None, rows)
+        faults.append(Fault(f"{rowtime} IS NULL", text_of(lead + "it is NULL"), BAD_TIME))
+        faults.append(Fault(f"{rowtime} < 0", f"concat({text_of(lead)}, CAST({rowtime} AS STRING))", BAD_TIME))
+    if source.kind == "table" and source.schema.key:
+        missing = " AND ".join(f"{quoted(f.name)} IS NULL" for f in source.schema.key)
+        faults.append(Fault(missing, text_of("a record of a table needs a key"), NULL_KEY))
+    good = rows.where(" AND ".join(f"NOT ({f.condition})" for f in faults)) if faults else rows
+    made = {ROWTIME: F.expr(rowtime)}
+    times = (f for f in source.schema if f.type.kind is Kind.TIMESTAMP)
+    made |= {
+        f.name: F.expr(f"CAST(timestamp_millis({_millis(quoted(f.name))}) AS {spark_type(f.type)})") for f in times
+    }
+    return FileRows(good.withColumns(made), rows, tuple(faults))
 
 
-def _letters(rows: DataFrame, faults: list[tuple[Column, Column, str]]) -> DataFrame:
-    wrong = reduce(lambda a, b: a | b, (fault for fault, _, _ in faults))
-    (first, *others) = faults
-    message, code = F.when(first[0], first[1]), F.when(first[0], F.lit(first[2]))
-    for fault, text, its_code in others:
-        message, code = message.when(fault, text), code.when(fault, F.lit(its_code))
-    return rows.where(wrong).select(
-        code.alias("code"), message.alias("message"), F.lit(0).cast("bigint").alias("rowtime")
-    )
-
-
-def _in_millis(name: str, t: SqlType) -> Column:
-    value = F.col(quoted(name))
-    return F.timestamp_millis(_millis(value)).cast(spark_type(t)) if t.kind is Kind.TIMESTAMP else value
-
-
-def _millis(value: Column) -> Column:
+def _millis(value: str) -> str:
     """Of a time without a zone; sessions are in UTC."""
-    return F.unix_millis(value.cast("timestamp"))
+    return f"unix_millis(CAST({value} AS TIMESTAMP))"

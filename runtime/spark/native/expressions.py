@@ -27,10 +27,13 @@ LETTERS_DDL = "code STRING, message STRING, rowtime BIGINT"
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """Columns over `frame`, which holds the inputs (and what the UDF gave). letters: rows of LETTERS_DDL, or None."""
+    """Spark SQL over `frame`, which holds the inputs (and what the UDF gave). letters: rows of LETTERS_DDL, or None.
+
+    Texts, as each column object is a call to Java more, and a query over little data is mostly its planning.
+    """
 
     frame: DataFrame
-    columns: tuple[Column, ...]
+    columns: tuple[str, ...]
     letters: DataFrame | None
 
 
@@ -41,10 +44,7 @@ def compute(frame: DataFrame, schema: Schema, exprs: Sequence[NamedExpr], *, pre
     # A stage of its own: an argument must not be computed once more by whoever reads the struct.
     made = frame.withColumn(REFERENCE, reference_udf(schema, rest)) if rest else frame
     place = {id(e): i for i, e in enumerate(rest)}
-    columns = [
-        F.expr(s.sql) if s is not None else F.col(REFERENCE)[f"v{place[id(e)]}"]
-        for e, s in zip(exprs, lowered, strict=True)
-    ]
+    columns = [s.sql if s is not None else f"{REFERENCE}.v{place[id(e)]}" for e, s in zip(exprs, lowered, strict=True)]
     return Computed(made, tuple(columns), _letters(frame, made, schema, exprs, lowered, rest))
 
 

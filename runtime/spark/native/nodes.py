@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from compiler.functions.spark_text import quoted
 from compiler.plan.expr import ROWTIME, Call
 from compiler.plan.expr import Column as PlanColumn
 from compiler.plan.logical import (
@@ -24,7 +25,7 @@ from compiler.plan.logical import (
     Sink,
     Union,
 )
-from compiler.plan.schema import WINDOW_START
+from compiler.plan.schema import WINDOW_END, WINDOW_START
 from runtime.spark.native.aggregates import aggregate_columns
 from runtime.spark.native.expressions import column, compute
 from runtime.spark.native.frames import LETTERS, OFFSET, PARTITION
@@ -48,18 +49,18 @@ class Lowering:
     letters: list[DataFrame] = field(default_factory=list)
 
     def frame(self, node: Node) -> DataFrame:
-        """The rows a node gives: its columns by name, then the row time."""
+        """The rows a node gives: its columns by name and the row time. Others may stand beside them, which nobody asks for."""
         spec = node.spec
         match spec:
             case Scan():
-                return self._scan(spec, node)
+                return self.tables[spec.source]
             case Sink():
                 return self.frame(node.inputs[0])
             case Project(columns):
                 return self._project(node, columns)
             case Filter(predicate):
-                made = self._compute(node, (NamedExpr("WHERE", predicate),), predicate=True)
-                return made[0].where(_or_letter(made[0], made[1][0])).select(*self._carried(made[0], node))
+                frame, (passes,) = self._compute(node, (NamedExpr("WHERE", predicate),), predicate=True)
+                return frame.where(_or_letter(frame, F.expr(passes)))
             case Rekey():
                 return self._rekey(node, spec)
             case Explode(functions):
@@ -73,10 +74,6 @@ class Lowering:
                 return reduce(lambda a, b: a.unionAll(b), (self._named(i, node) for i in node.inputs))
         raise AssertionError(f"{type(spec).__name__} is not native")
 
-    def _scan(self, spec: Scan, node: Node) -> DataFrame:
-        frame = self.tables[spec.source]
-        return frame.select(*self._carried(frame, node))
-
     def _carried(self, frame: DataFrame, node: Node) -> list[Column]:
         """All columns of a node, its row time, and the place of rows where it is known."""
         return [column(n) for n in (*node.schema.names, ROWTIME)] + _beside(frame)
@@ -87,7 +84,7 @@ class Lowering:
 
     def _compute(
         self, node: Node, exprs: tuple[NamedExpr, ...], *, predicate: bool = False
-    ) -> tuple[DataFrame, tuple[Column, ...]]:
+    ) -> tuple[DataFrame, tuple[str, ...]]:
         made = compute(self.frame(node.inputs[0]), node.inputs[0].schema, exprs, predicate=predicate)
         if made.letters is not None:
             self.letters.append(made.letters)
@@ -95,8 +92,7 @@ class Lowering:
 
     def _project(self, node: Node, columns: tuple[NamedExpr, ...]) -> DataFrame:
         frame, made = self._compute(node, columns)
-        named = [c.alias(n) for c, n in zip(made, node.schema.names, strict=True)]
-        return frame.select(*named, column(ROWTIME), *_beside(frame))
+        return frame.selectExpr(*_named(made, node), quoted(ROWTIME), *_names_beside(frame))
 
     def _rekey(self, node: Node, spec: Rekey) -> DataFrame:
         """Key columns first. Rows of several source partitions meet behind it: their places mean nothing any more."""
@@ -104,16 +100,17 @@ class Lowering:
         types = {f.name: f.type for f in source}
         carried = [NamedExpr(n, PlanColumn(types[n], n)) for n in node.schema.names[len(spec.keys) :]]
         frame, made = self._compute(node, (*spec.keys, *carried))
-        named = [c.alias(n) for c, n in zip(made, node.schema.names, strict=True)]
-        rows = frame.select(*named, column(ROWTIME), *_beside(frame, places=self.placed))
+        rows = frame.selectExpr(*_named(made, node), quoted(ROWTIME), *_names_beside(frame, places=self.placed))
         if not spec.drop_null:
             return rows
-        return reduce(lambda f, k: f.where(_or_letter(f, column(k.name).isNotNull())), spec.keys, rows)
+        keys = " AND ".join(f"{quoted(k.name)} IS NOT NULL" for k in spec.keys)
+        return rows.where(_or_letter(rows, F.expr(keys)))
 
     def _explode(self, node: Node, functions: tuple[NamedExpr, ...]) -> DataFrame:
         """One row per element of the longest list; shorter ones are padded with NULL."""
         lists = tuple(NamedExpr(f.name, f.expr.args[0]) for f in functions if isinstance(f.expr, Call))
-        frame, made = self._compute(node, lists)
+        frame, texts = self._compute(node, lists)
+        made = [F.expr(text) for text in texts]
         source = node.inputs[0]
         if len(made) == 1:
             rows = frame.select(*self._carried(frame, source), F.explode(made[0]).alias(functions[0].name))
@@ -134,7 +131,8 @@ class Lowering:
         keys = [f.name for f in source.schema.key]
         if source.schema.window is not None:
             keys += [f.name for f in source.schema if f.role == "window"]
-        if keys:  # a record without a key; a relation without key columns has one group for all
+        known = isinstance(source.spec, Rekey) and source.spec.drop_null
+        if keys and not known:  # a record without a key; a relation without key columns has one group for all
             present = reduce(lambda a, b: a | b, (column(k).isNotNull() for k in keys))
             frame = frame.where(_or_letter(frame, present))
         args = tuple(NamedExpr(c.name, a) for c in spec.aggregates for a in c.args if not isinstance(a, PlanColumn))
@@ -143,24 +141,30 @@ class Lowering:
             if letters is not None:
                 self.letters.append(letters)
         groups = [*map(column, keys), *_beside(frame, places=False)]
-        bounds: list[Column] = []
         if spec.window is not None:
             frame = with_starts(frame, spec.window)
             groups.append(F.col(WINDOW_START))
-            bounds = [window_end(spec.window)]
         time = F.max(column(ROWTIME)).alias(ROWTIME)
         folded = frame.groupBy(*groups).agg(*aggregate_columns(spec.aggregates, source.schema), time)
         if not groups:
             folded = folded.where(column(ROWTIME).isNotNull())  # Spark gives a row for nothing at all
-        if bounds:
-            folded = folded.select("*", *bounds)
-        return folded.select(*self._carried(folded, node))
+        return folded if spec.window is None else folded.withColumn(WINDOW_END, window_end(spec.window))
+
+
+def _named(texts: Sequence[str], node: Node) -> list[str]:
+    """Spark SQL that gives the columns of a node their names."""
+    return [f"{text} AS {quoted(name)}" for text, name in zip(texts, node.schema.names, strict=True)]
+
+
+def _names_beside(frame: DataFrame, *, places: bool = True) -> list[str]:
+    """The columns of a frame that are not the relation's: where rows come from, and dead letters."""
+    known = (PARTITION, OFFSET, LETTERS) if places else (LETTERS,)
+    present = frame.columns
+    return [quoted(n) for n in known if n in present]
 
 
 def _beside(frame: DataFrame, *, places: bool = True) -> list[Column]:
-    """The columns of a frame that are not the relation's: where rows come from, and dead letters."""
-    known = (PARTITION, OFFSET, LETTERS) if places else (LETTERS,)
-    return [column(n) for n in known if n in frame.columns]
+    return [F.col(n) for n in _names_beside(frame, places=places)]
 
 
 def _or_letter(frame: DataFrame, condition: Column) -> Column:

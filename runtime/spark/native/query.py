@@ -65,7 +65,7 @@ def native_bounded(
     sources: PACKED rows of the topics read; files: by source name, of those that are files. Dead letters are among the rows.
     """
     tables = {name: f.good for name, f in (files or {}).items()}
-    bad = [f.bad for f in (files or {}).values() if f.bad is not None]
+    bad = [letters for f in (files or {}).values() if (letters := f.bad()) is not None]
     native = lower_query(query, tables | _decoded(plan, query, sources, set(tables), None))
     emitted = _encoded(query, native, partitions)
     letters = [*([native.letters] if native.letters is not None else []), *bad]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from compiler.functions.spark_text import quoted
 from compiler.plan.expr import ROWTIME
 from compiler.plan.logical import Window
-from compiler.plan.schema import WINDOW_END, WINDOW_START
+from compiler.plan.schema import WINDOW_START
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -35,4 +35,4 @@ def with_starts(frame: DataFrame, window: Window) -> DataFrame:
 def window_end(window: Window) -> Column:
     from pyspark.sql import functions as F
 
-    return (F.col(WINDOW_START) + F.lit(window.size_ms).cast("bigint")).alias(WINDOW_END)
+    return F.expr(f"{WINDOW_START} + {window.size_ms}L")

@@ -109,8 +109,9 @@ def test_all_formats_give_the_same_rows_and_go_into_the_log(session: SparkSessio
     lines(tmp_path / "json", *AS_JSON, b"{nonsense", *bad)
     csv(tmp_path / "csv", *AS_JSON, *bad)
     typed = typed_files(session, SOURCE, files(tmp_path / "parquet", "parquet"))
-    assert typed.bad is not None
-    assert (typed.count(), typed.bad.collect()) == (3, [])
+    bad_rows = typed.bad()
+    assert bad_rows is not None
+    assert (typed.count(), bad_rows.collect()) == (3, [])
     found = {"typed": by_time(typed.good.toArrow())}
     for file_format in ("parquet", "json", "csv"):
         to = tmp_path / f"of {file_format}"
@@ -149,9 +150,10 @@ def test_bad_times_and_keys_in_parquet_are_told_with_and_without_python(
     source = SourceDef("S", kind, "s", schema, Format("KAFKA"), Format("JSON"), TimestampSpec("AT"))
     assert can_stay(source)
     found = typed_files(session, source, files(tmp_path / "p", "parquet"))
-    assert found.bad is not None
+    bad_rows = found.bad()
+    assert bad_rows is not None
     good = sorted((tuple(r) for r in found.good.select("K", "AT", "V", ROWTIME).collect()), key=repr)
-    told = sorted((r["code"], r["message"]) for r in found.bad.collect())
+    told = sorted((r["code"], r["message"]) for r in bad_rows.collect())
     log = open_log(tmp_path, "s")
     fed = emitted_files(session, source, files(tmp_path / "p", "parquet"), 2, query="files")
     write_epoch(fed, SinkOptions(str(tmp_path / "log"), tmp_path / "staging", Target("files", application_id="app")), 0)
