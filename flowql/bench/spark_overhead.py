@@ -43,6 +43,7 @@ from runtime.spark.native.query import lower_query, native_bounded
 from runtime.spark.session import close_session, open_session
 from runtime.spark.settings import SparkSettings, TopicFiles
 from runtime.spark.stage.exact import exact_bounded
+from runtime.spark.stage.layout import layout_of
 
 PROJECT = Path(__file__).parents[2] / "pipelines" / "nexmark"
 INPUTS = ("files", "records")
@@ -143,8 +144,9 @@ def _over_records(spark: Any, place: Place, plan: Plan, query: str, *, native: b
 
     def flowql(_out: Path) -> None:
         """As a bounded run does it: each time in the place of the results before."""
-        options = ReadOptions(str(place.folder / "log"), ("bid",), starting=starts, ending=ends)
         partitions = {"bid": PARTITIONS, query: PARTITIONS}
+        layout = "" if native else layout_of(plan, compiled, partitions).dumps()
+        options = ReadOptions(str(place.folder / "log"), ("bid",), starting=starts, ending=ends, layout=layout)
         rows = bounded(spark, plan, compiled, read_log(spark, options), partitions)
         sink = SinkOptions(options.path, place.folder / "staging", Target(query, new_run()), dict(ended))
         write_epoch(rows, sink, 0)

@@ -2,7 +2,7 @@
 
 Options for reading: `path`, `topics` (comma list), `packed` (true: PACKED rows, false: RAW rows), `starting` and `ending`
 (JSON as in `log_offsets`; -2 earliest, -1 latest; ending only in batch), `chunk_rows` (records per packed row or Arrow batch),
-`rows_per_task` (0: one Spark task per partition), `max_rows_per_batch` (streaming; 0: what is there). Readers take no lock:
+`layout` (of `stage.layout`: ENVELOPE rows of that query, its free sub-topologies run where the records are read), `rows_per_task` (0: one Spark task per partition), `max_rows_per_batch` (streaming; 0: what is there). Readers take no lock:
 every Python worker maps the log's files itself, and only Arrow batches pass to Java.
 """
 
@@ -42,6 +42,7 @@ from runtime.spark.log_offsets import (
 )
 from runtime.spark.log_sink import NAME, LogBatchWriter, LogStreamWriter
 from runtime.spark.shapes import PACKED_DDL, RAW_DDL, to_ipc
+from runtime.spark.stage.envelope import ENVELOPE_DDL
 
 CHUNK_ROWS_DEFAULT = 16_384  # near the largest run of a task, so that a packed row is decoded at once
 
@@ -58,6 +59,7 @@ class ReadOptions:
     chunk_rows: int = CHUNK_ROWS_DEFAULT
     rows_per_task: int = 0
     max_rows_per_batch: int = 0
+    layout: str = ""
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -74,6 +76,7 @@ class ReadOptions:
             int(options.get("chunk_rows", CHUNK_ROWS_DEFAULT)),
             int(options.get("rows_per_task", 0)),
             int(options.get("max_rows_per_batch", 0)),
+            options.get("layout", ""),
         )
 
     def texts(self) -> dict[str, str]:
@@ -87,6 +90,7 @@ class ReadOptions:
             "chunk_rows": str(self.chunk_rows),
             "rows_per_task": str(self.rows_per_task),
             "max_rows_per_batch": str(self.max_rows_per_batch),
+            "layout": self.layout,
         }
 
 
@@ -125,7 +129,10 @@ class FlowqlLog(DataSource):
         return NAME
 
     def schema(self) -> str:
-        return PACKED_DDL if ReadOptions.of(self.options).packed else RAW_DDL
+        options = ReadOptions.of(self.options)
+        if options.layout:
+            return ENVELOPE_DDL
+        return PACKED_DDL if options.packed else RAW_DDL
 
     def reader(self, schema: Any) -> DataSourceReader:
         return LogBatchReader(ReadOptions.of(self.options), to_arrow_schema(schema, timezone="UTC"))
@@ -150,8 +157,15 @@ class _RangePartition(InputPartition):
 def _read(options: ReadOptions, schema: pa.Schema, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     if partition.value is None:  # Spark's stand-in when there is nothing to read
         return
+    records = read_range(shared_log(options.path), partition.value, options.chunk_rows)
+    if options.layout:
+        from runtime.spark.stage.worker import begun  # all operators, which the processes that plan a read do without
+
+        for batch in begun(options.layout, records):
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+        return
     convert = _packed if options.packed else _raw
-    for raw in read_range(shared_log(options.path), partition.value, options.chunk_rows):
+    for raw in records:
         yield convert(raw, schema)
 
 

@@ -27,6 +27,7 @@ from runtime.spark.log_staging import staging_of as staged_of
 from runtime.spark.native.query import native_bounded, native_streaming
 from runtime.spark.shapes import EMITTED
 from runtime.spark.stage.exact import exact_bounded, exact_streaming
+from runtime.spark.stage.layout import layout_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,9 +52,9 @@ def run_batch(
     direct = read_directly(plan, query, site.settings.files) if native else {}
     files = {name: typed_files(spark, s, site.settings.files[s.topic]) for name, s in direct.items()}
     topics = {*topics_read(query)} - {s.topic for s in direct.values()}
-    options = ReadOptions(
-        str(site.log_dir), tuple(sorted(topics)), starting=_of(topics, span[0]), ending=_of(topics, span[1])
-    )
+    layout = "" if native else layout_of(plan, query, site.partitions()).dumps()
+    starting, ending = (_of(topics, at) for at in span)
+    options = ReadOptions(str(site.log_dir), tuple(sorted(topics)), starting=starting, ending=ending, layout=layout)
     records = read_log(spark, options) if topics else None
     sink = _sink(site, query, record)
     if native:

@@ -9,7 +9,7 @@ from pyspark.sql import functions as f
 
 from compiler.plan.topology import Plan, QueryPlan
 from runtime.spark.shapes import EMITTED
-from runtime.spark.stage.envelope import DONE, ENVELOPE_DDL, LOG
+from runtime.spark.stage.envelope import DONE, ENVELOPE, ENVELOPE_DDL, LOG
 from runtime.spark.stage.layout import Layout, layout_of
 from runtime.spark.stage.processor import TaskProcessor
 from runtime.spark.stage.program import TaskOptions
@@ -33,17 +33,15 @@ def exact_bounded(
     coalesce: bool = True,
     options: TaskOptions | None = None,
 ) -> DataFrame:
-    """EMITTED rows of a query over all of `sources` (PACKED), lazily, as one Spark job.
+    """EMITTED rows of a query over all of `sources`, lazily, as one Spark job.
 
-    partitions: of every topic the query reads and, where they exist, of those it writes. coalesce: a table that everyone reads
+    sources: PACKED rows, or what a source with `layout_of` this query as its option gives. partitions: of every topic the query reads and, where they exist, of those it writes. coalesce: a table that everyone reads
     as a table gets the last update of each key only; without, every update of every row, as the runtime gives them then.
     """
     options = options or TaskOptions()
     layout = layout_of(plan, query, partitions, coalesce=coalesce)
     text = layout.dumps()
-    rows = addressed(sources, layout)
-    if layout.free:
-        rows = rows.mapInArrow(FreeStage(text, options), ENVELOPE_DDL)
+    rows = _begun(sources, layout, options)
     for level in layout.grouped_levels():
         groups = layout.groups(level)
         place = group_number(layout, level)
@@ -81,6 +79,14 @@ def exact_streaming(
             .transformWithState(TaskProcessor(text, level, options), ENVELOPE_DDL, "update", "none")
         )
     return emitted(rows)
+
+
+def _begun(sources: DataFrame, layout: Layout, options: TaskOptions) -> DataFrame:
+    """ENVELOPE rows behind the free sub-topologies."""
+    if sources.columns == ENVELOPE.names:
+        return sources
+    rows = addressed(sources, layout)
+    return rows.mapInArrow(FreeStage(layout.dumps(), options), ENVELOPE_DDL) if layout.free else rows
 
 
 def addressed(sources: DataFrame, layout: Layout) -> DataFrame:

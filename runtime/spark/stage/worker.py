@@ -12,8 +12,10 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from runtime.log.base import RawBatch
+from runtime.spark.shapes import to_ipc
 from runtime.spark.stage import layout as layouts
-from runtime.spark.stage.envelope import ENVELOPE, Row, read_rows, write_rows
+from runtime.spark.stage.envelope import ENVELOPE, LOG, Row, read_rows, write_rows
 from runtime.spark.stage.layout import Layout
 from runtime.spark.stage.pages import NoPages, PagedRows
 from runtime.spark.stage.program import StageProgram, TaskOptions
@@ -51,6 +53,19 @@ class FreeStage:
         first = min(r.seq for r in rows)
         for row in program.run(empty_state(program), rows):
             yield row._replace(seq=(first << SEQ_BITS) + row.seq)
+
+
+def begun(layout: str, records: Iterable[RawBatch]) -> Iterator[pa.RecordBatch]:
+    """Records of the log as ENVELOPE rows, one for each sub-topology that reads them; of free ones what they make of it.
+
+    What such a query filters out is never sent to Java and back.
+    """
+    readers = layout_from(layout).readers
+    stage = FreeStage(layout, TaskOptions())
+    for raw in records:
+        data = to_ipc(raw.records)
+        place = (raw.tp.topic, raw.tp.partition, 0, raw.first_offset, data, raw.next_offset)
+        yield from stage(write_rows(Row(sub, LOG, *place) for sub in readers.get(raw.tp.topic, ())))
 
 
 # Outputs of one run of records that was cut anywhere are ordered by where it began: so many rows fit behind one offset.

@@ -8,12 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from runtime.log.base import RawBatch, TopicPartition
+from runtime.spark.shapes import from_ipc
 from runtime.spark.stage.durable import run_durable
 from runtime.spark.stage.envelope import LOG, Row, read_rows, write_rows
 from runtime.spark.stage.layout import Layout
 from runtime.spark.stage.pages import Changes
 from runtime.spark.stage.program import StageProgram, TaskOptions
-from runtime.spark.stage.worker import FreeStage, GroupedStage, grouped
+from runtime.spark.stage.worker import FreeStage, GroupedStage, begun, grouped
 
 
 class DictStorage:
@@ -66,8 +68,19 @@ class LocalStages:
         batches: list[pa.RecordBatch] = list(write_rows(self.addressed(packed)))
         if self.layout.free:
             batches = list(FreeStage(text, self.options)(batches))
+        return self._grouped(batches)
+
+    def where_read(self, packed: Sequence[dict[str, Any]]) -> list[Row]:
+        """As `bounded`, free sub-topologies where the records are read."""
+        raws = []
+        for r in packed:
+            records = from_ipc(r["ipc"])
+            raws.append(RawBatch(TopicPartition(r["topic"], r["partition"]), records, r["next_offset"], records.nbytes))
+        return self._grouped(list(begun(self.layout.dumps(), raws)))
+
+    def _grouped(self, batches: list[pa.RecordBatch]) -> list[Row]:
         for level in self.layout.grouped_levels():
-            batches = list(GroupedStage(text, level, self.options)(batches))
+            batches = list(GroupedStage(self.layout.dumps(), level, self.options)(batches))
         return [r for b in batches for r in read_rows(b)]
 
     def restart(self) -> None:
