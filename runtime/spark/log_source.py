@@ -20,7 +20,6 @@ from pyspark.sql.datasource import (
     DataSourceReader,
     DataSourceStreamReader,
     DataSourceStreamWriter,
-    DataSourceWriter,
     InputPartition,
 )
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -40,7 +39,7 @@ from runtime.spark.log_offsets import (
     shared_log,
     topic_list,
 )
-from runtime.spark.log_sink import NAME, LogBatchWriter, LogStreamWriter
+from runtime.spark.log_sink import NAME, LogStreamWriter
 from runtime.spark.shapes import PACKED_DDL, RAW_DDL, to_ipc
 from runtime.spark.stage.envelope import ENVELOPE_DDL
 
@@ -139,9 +138,6 @@ class FlowqlLog(DataSource):
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
         return LogStreamReader(ReadOptions.of(self.options), to_arrow_schema(schema, timezone="UTC"))
-
-    def writer(self, schema: Any, overwrite: bool) -> DataSourceWriter:
-        return LogBatchWriter(self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamWriter:
         return LogStreamWriter(self.options, schema, overwrite=overwrite)

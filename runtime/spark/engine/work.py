@@ -46,7 +46,7 @@ def run_batch(
 ) -> None:
     """Compute a query over exactly the records between two positions, and commit its results as epoch 0 of the run."""
     if is_feeder(query):
-        write_epoch(_fed(spark, site, plan, query, streaming=False), _sink(site, query, record), 0)
+        write_epoch(_fed(spark, site, plan, query, streaming=False), _sink(site, query, record), 0, site.log)
         return
     native = record.how == "native"
     direct = read_directly(plan, query, site.settings.files) if native else {}
@@ -63,7 +63,7 @@ def run_batch(
     else:
         assert records is not None, f"{query.id} reads nothing"
         rows = exact_bounded(spark, plan, query, records, site.partitions())
-    write_epoch(rows, sink, 0)
+    write_epoch(rows, sink, 0, site.log)
     for topic in topics_written(query):
         if topic in site.settings.files:
             _write_files(spark, site, plan, topic)
