@@ -71,15 +71,34 @@ def in_order(pending: Sequence[Pending]) -> tuple[list[Pending], list[Diagnostic
     waiting = list(unique)
     while waiting:
         # The first that can go, so that the order written is kept where nothing speaks against it.
-        ready = next(
-            (p for p in waiting if all(n in done or n not in producers or n in p.defines for n in p.needs)), None
-        )
+        able = [p for p in waiting if all(n in done or n not in producers or n in p.defines for n in p.needs)]
+        ready = next((p for p in able if not _waits_for_schema(p, waiting)), able[0] if able else None)
         if ready is None:
             return order, [*diagnostics, _cycle(waiting, producers)]
         waiting.remove(ready)
         order.append(ready)
         done |= ready.defines
     return order, diagnostics
+
+
+def _waits_for_schema(p: Pending, waiting: Sequence[Pending]) -> bool:
+    """A source without columns takes them from the schema of its topic, which another statement may be about to give."""
+    if not isinstance(p.statement, CreateSource) or p.statement.columns:
+        return False
+    topic = _topic(p.statement)
+    return any(
+        _topic(o.statement) == topic
+        for o in waiting
+        if isinstance(o.statement, CreateAs) or (isinstance(o.statement, CreateSource) and o.statement.columns)
+    )
+
+
+def _topic(statement: Statement) -> str:
+    """The topic a statement names; that of a result without one has its name."""
+    if not isinstance(statement, (CreateSource, CreateAs)):
+        return ""
+    given = next((str(p.value) for p in statement.properties if p.name == "KAFKA_TOPIC"), "")
+    return given or statement.name
 
 
 def _without_duplicates(pending: Sequence[Pending]) -> tuple[list[Pending], list[Diagnostic]]:

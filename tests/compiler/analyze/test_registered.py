@@ -123,3 +123,14 @@ def test_with_a_registry_the_registry_numbers() -> None:
     ref = made.catalog.sources["S"].value_format.schema
     assert ref is not None
     assert (ref.id, ref.registry, ref.subject, made.plan.schemas) == (0, "http://127.0.0.1:8081", "x-value", ())
+
+
+def test_a_source_without_columns_waits_for_the_statement_that_gives_its_schema() -> None:
+    made = compiled(
+        """CREATE STREAM last WITH (kafka_topic='OUT', value_format='AVRO');
+        CREATE STREAM out WITH (value_format='AVRO') AS SELECT a, b + 1 AS c FROM first;
+        CREATE STREAM first WITH (kafka_topic='x', value_format='AVRO');
+        CREATE STREAM s (a INT, b INT) WITH (kafka_topic='x', value_format='AVRO');"""
+    )
+    assert made.ok, made.diagnostics
+    assert columns(made.catalog.sources["LAST"].schema) == "A INT, C INT"
