@@ -6,7 +6,7 @@ Collected per run and commit by whoever does the work (`runtime.metrics`), never
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from runtime.clock import Clock
@@ -92,12 +92,12 @@ class Figures:
         return Sample(self._clock.now_ms(), found)
 
 
-def _first(samples: Iterable[Sample], query: str, now: Sample) -> tuple[int, Counters]:
-    """The oldest sample that has the query."""
-    return next(((s.ms, s.queries[query]) for s in samples if query in s.queries), (now.ms, now.queries[query]))
+def _first(samples: Sequence[Sample], query: str, now: Sample) -> tuple[int, Counters]:
+    """The oldest sample; a query that is not in it came later and had counted nothing then."""
+    return (samples[0].ms, samples[0].queries.get(query, Counters())) if samples else (now.ms, now.queries[query])
 
 
-def _figures(query: str, now: Sample, recent: Iterable[Sample], before: Iterable[Sample], turn_ns: int) -> QueryFigures:
+def _figures(query: str, now: Sample, recent: Sequence[Sample], before: Sequence[Sample], turn_ns: int) -> QueryFigures:
     new = now.queries[query]
     at_ms, old = _first(recent, query, now)
     seconds = (now.ms - at_ms) / 1000

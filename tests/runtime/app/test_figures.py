@@ -91,6 +91,19 @@ def test_rates_and_percentiles_are_of_the_last_seconds() -> None:
     assert RATE_MS > SAMPLE_MS
 
 
+def test_what_a_query_did_before_its_first_sample_counts() -> None:
+    """All of a small topic may be processed within a second of the deployment: it was in no figure."""
+    world = World(SOURCES)
+    world.instance.figures.run_once(world.clock.now_ms())
+    world.send("s", rows(30))
+    advance(world, 1_000)
+    world.deploy(SOURCES + BY_KEY)
+    world.settle()
+    found = of(world, "CTAS_A")
+    assert found["rate_in"] == pytest.approx(30.0)
+    assert found["latency_ms"] is not None
+
+
 def test_entitled_shares_follow_the_weights_of_those_that_have_work() -> None:
     """A busy processor, by hand: both have work for 20 slices, then only one of them."""
     world = World(SOURCES + BY_KEY + BY_VALUE)
