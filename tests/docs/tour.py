@@ -94,6 +94,16 @@ def equalised(output: str) -> str:
     return re.sub(r"\b\d+\.\d s\b", "0.2 s", output)
 
 
+def without_figures(output: str) -> str:
+    """Words alone: of pictures that show other numbers at every look, and may have none yet."""
+    output = re.sub(r"\d[\d.:-]*\s?(?:ms|[smhd]|[KMGk]|%|in/s)?(?![A-Za-z_])", "#", output)
+    return re.sub(
+        r"(?:(?<=\s)|(?<=/))(?:-|<#)(?=[\s/])",
+        "#",
+        re.sub(r"\s+", " ", output).replace("#/-", "#/#").replace("-/#", "#/#"),
+    )
+
+
 def filled(page: str, folder: Path) -> str:
     """The page with the outputs that come out now."""
     shell = Shell(folder, SETTLE_AFTER)

@@ -1,0 +1,50 @@
+"""The guide to watching: its commands are typed; and what it lists is what there is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flowql.cli.watching.columns import COLUMNS
+from tests.docs.tour import PROGRAM, ROOT, SETTLE_AFTER, Shell, blocks, commands, equalised, without_figures
+
+PAGE = (ROOT / "docs" / "guide" / "watching.md").read_text(encoding="utf-8")
+FIGURES = ("flowql top", "flowql logs", "flowql priority")
+SAY = re.compile(r'say\(\s*\w+,\s*("[a-z_.]+"(?: if .*? else "[a-z_.]+")?)')
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    made = Shell(tmp_path, SETTLE_AFTER)
+    yield made
+    made.close()
+
+
+@pytest.mark.skipif(not PROGRAM.exists(), reason="needs .venv, which `make setup` makes")
+def test_what_the_guide_shows_is_what_comes_out(shell: Shell) -> None:
+    for block in blocks(PAGE, "console"):
+        for command, shown in commands(block):
+            same = without_figures if command.startswith(FIGURES) else equalised
+            assert (command, same(shell.type(command))) == (command, same(shown))
+
+
+def test_every_event_is_listed() -> None:
+    said = {
+        event
+        for package in ("runtime", "flowql")
+        for file in (ROOT / package).rglob("*.py")
+        for found in SAY.findall(file.read_text(encoding="utf-8"))
+        for event in re.findall(r'"([a-z_.]+)"', found)
+    }
+    assert len(said) > 10
+    listed = set(re.findall(r"`([a-z]+\.[a-z]+|dead_letters)`", PAGE))
+    assert said - {"commit"} <= listed, "commit is said at level debug only"
+
+
+def test_every_column_is_explained() -> None:
+    explained = {h for row in re.findall(r"^\| ([A-Z/0-9, ]+) \|", PAGE, re.MULTILINE) for h in row.split(", ")}
+    assert {c.heading for c in COLUMNS} - explained == {"QUERY", "PRIORITY", "WEIGHT"}
+    assert explained <= {c.heading for c in COLUMNS}
