@@ -16,6 +16,7 @@ from runtime.log.memory import MemoryLog
 from runtime.state.memory import MemoryPhysical
 from tests.crash.outcome import DEAD_LETTERS, differences, outcome
 from tests.crash.project import append, compiled, create_topics, customers, orders
+from tests.runtime.app.engine import COUNTS, DOUBLED, plan, produce, read
 
 APP = "flowql"
 
@@ -232,3 +233,50 @@ def test_a_member_goes_only_where_it_may():
     for wrong in ((MemberState.NEW, MemberState.JOINED), (MemberState.TERMINATED, MemberState.JOINING)):
         with pytest.raises(IllegalMemberTransition):
             wrong[0].to(wrong[1])
+
+
+SUMS = "CREATE TABLE COUNTS WITH (KAFKA_TOPIC='counts') AS SELECT K, SUM(V) AS N FROM INPUT GROUP BY K EMIT CHANGES;"
+
+
+def deployed_in_turn(**config):
+    """What topics hold after plans that add, change, keep and remove queries, with input between them."""
+    log = MemoryLog()
+    for topic in ("input", "other"):
+        log.create_topic(topic, 1)
+    clock = VirtualClock()
+    instance = Instance(log, MemoryPhysical(), clock, InstanceConfig(threads=1, changelogs=True, **config))
+    driver = Driver(instance, tick=lambda: clock.advance(10))
+    for n, queries in enumerate([(COUNTS,), (COUNTS, DOUBLED), (SUMS, DOUBLED), (DOUBLED,), (DOUBLED, COUNTS)]):
+        instance.deploy(plan(*queries))
+        produce(log, "input", *range(n * 3, n * 3 + 3))
+        settle(instance, driver)
+        assert sorted(instance.queries) == sorted(q.id for q in plan(*queries).queries)
+    tasks = sorted(t.rpartition("/")[0] for t in instance.state.committed_tasks() if not t.startswith("__"))
+    return read(log, "counts"), read(log, "doubled"), tasks, dict(instance.snapshot().scan("CTAS_COUNTS-aggregate-1"))
+
+
+def test_plans_that_change_while_it_runs():
+    assert deployed_in_turn(shared=True, process_id="one") == deployed_in_turn()
+
+
+def test_a_query_that_changed_while_nobody_ran_begins_anew():
+    """Its partitions had no owner when the plan was taken over: who gets them sees whose state it is."""
+    log = MemoryLog()
+    for topic in ("input", "other"):
+        log.create_topic(topic, 1)
+    for queries, expected in (((COUNTS,), 3), ((SUMS,), 18)):
+        clock = VirtualClock()
+        config = InstanceConfig(threads=1, changelogs=True, shared=True, process_id=f"p{expected}")
+        instance = Instance(log, MemoryPhysical(), clock, config)
+        driver = Driver(instance, tick=lambda clock=clock: clock.advance(10))
+        if queries == (SUMS,):  # deployed before it owns anything
+            subscribe, instance.main.subscribe = instance.main.subscribe, lambda *_: None
+        instance.deploy(plan(*queries))
+        if queries == (SUMS,):
+            instance.main.subscribe = subscribe
+            subscribe(APP, {tp.topic for tp in instance.group.partitions})
+        else:
+            produce(log, "input", 5, 6, 7)
+        settle(instance, driver)
+        assert read(log, "counts")[-1] == {"N": expected}
+        log.crash()
