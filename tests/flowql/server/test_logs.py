@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pexpect
 import pytest
 
 from flowql.deploy.settings import Settings
@@ -20,6 +22,7 @@ from tests.flowql.cli.program import Program
 from tests.flowql.query.world import plan_of
 from tests.runtime.app.world import World, fail, function
 
+WAIT_S = 60
 SQL = """
 CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC = 's', PARTITIONS = 1, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
 CREATE TABLE A WITH (PRIORITY = 'high') AS SELECT K, COUNT(*) AS N FROM S GROUP BY K;
@@ -131,3 +134,27 @@ def test_trouble_is_in_the_log_with_its_task(tmp_path: Path) -> None:
 @pytest.fixture
 def flowql(capsys: pytest.CaptureFixture[str]) -> Program:
     return Program(capsys)
+
+
+def test_following_shows_what_comes_and_the_level_is_what_was_asked_for(flowql: Program, tmp_path: Path) -> None:
+    shop = tmp_path / "shop"
+    flowql("init", str(shop))
+    assert flowql("deploy", "--log-level", "debug", "-p", str(shop)).code == 0
+    try:
+        assert flowql("logs", "--level", "info", "-p", str(shop)).out.count("query.deployed") == 2
+        program = "from flowql.cli import main; main()"
+        arguments = ["-c", program, "logs", "-f", "--query", "ctas_spent_per_hour", "-p", str(shop)]
+        terminal = pexpect.spawn(sys.executable, arguments, timeout=WAIT_S, encoding="utf-8")
+        terminal.expect("query.deployed +CTAS_SPENT_PER_HOUR")
+        flowql("pause", "large_orders", "-p", str(shop))
+        flowql("pause", "spent_per_hour", "-p", str(shop))
+        terminal.expect("query.paused +CTAS_SPENT_PER_HOUR")
+        assert "LARGE_ORDERS" not in terminal.before
+        terminal.sendintr()
+        terminal.expect(pexpect.EOF)
+        terminal.close()
+        assert terminal.exitstatus == 130
+    finally:
+        flowql("stop", "-p", str(shop))
+    found = {(line["event"], line["level"]) for line in lines(shop / ".flowql" / "default")}
+    assert ("commit", "debug") in found
