@@ -122,6 +122,13 @@ PROJECT_CODES: dict[str, CodePage] = {
         "flowql topic delete orders",
         "flowql deploy --prune\nflowql topic delete orders",
     ),
+    "FQ5013": CodePage(
+        "Not an age, or not a size",
+        "How long records are kept is an age with a unit (ms, seconds, minutes, hours, days) or `forever`; how many of a partition, a "
+        "size (KB, MB, GB) or `unlimited`.",
+        "flowql topic retention orders soon",
+        "flowql topic retention orders '7 days'",
+    ),
     "FQ5101": CodePage(
         "A statement that does not only read",
         "`flowql query` answers questions about tables and stores and changes nothing: writes, ATTACH, COPY and access to "

@@ -29,6 +29,7 @@ from flowql.topics.codecs import KeyWriter, RecordReader, ValueWriter, source_ov
 from flowql.topics.describing import PARTITION_COLUMNS, describe, refuse_if_used
 from flowql.topics.exporting import SCHEMA, exported
 from flowql.topics.importing import FileFormat, Job, file_format, import_file
+from flowql.topics.keeping import retention_changes, retention_text
 from flowql.topics.records import json_lines, parse_record, read_records, write_records
 from runtime.app.plan_topic import read_plan
 from runtime.errors import TopicMissing
@@ -118,6 +119,38 @@ def describe_topic(
         return
     print_text("\n".join(found.lines()))
     print_rows(PARTITION_COLUMNS, found.partitions)
+
+
+@app.command("retention")
+def set_retention(
+    ctx: typer.Context,
+    topic: Topic,
+    age: Annotated[
+        str | None, typer.Argument(help="How old records may get, such as '7 days'; or: forever.", metavar="[AGE]")
+    ] = None,
+    size: Annotated[
+        str | None, typer.Option("--size", help="Bytes of a partition, such as '1 GB'; or: unlimited.")
+    ] = None,
+    compact: Annotated[
+        bool | None, typer.Option("--compact/--no-compact", help="Keep of each key the last record, whatever its age.")
+    ] = None,
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    var: VarOption = None,
+) -> None:
+    """How long records of a topic are kept: shown, or changed at once. Ages go by the times of records.
+
+    flowql topic retention orders               what holds now
+    flowql topic retention orders '7 days'      older ones go, in whole segments
+    flowql topic retention users --compact      of each key the last one stays
+    """
+    changes = retention_changes(age, size, compact)
+    _, plan, log = _open(Scope.of(ctx, project=project, target=target, var=var))
+    with closing(log):
+        info = _existing(_topic_name(topic, plan, log), log)
+        if changes:
+            info = log.admin().alter_topic(info.name, changes)
+    print_text(f"{info.name}: {retention_text(info.config)}")
 
 
 @app.command("delete")

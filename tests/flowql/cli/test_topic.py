@@ -70,3 +70,24 @@ def test_usage(topic: Topic) -> None:
     assert topic("create", "t", "--config", "nonsense").code == 2
     assert topic("delete", "nothing", "--yes").code == 1
     assert topic("export", "nothing", "-o", "x.doc").code == 2
+
+
+def test_how_long_records_are_kept(topic: Topic) -> None:
+    topic("create", "notes")
+    assert topic("retention", "notes").out == "notes: records are kept for ever\n"
+    assert topic("retention", "notes", "7 days", "--size", "1 GB").out == (
+        "notes: records are kept for 7 days, up to 1 GB of a partition\n"
+    )
+    assert json.loads(topic("describe", "notes", "-o", "json").out)["config"] == {
+        "retention.ms": "604800000",
+        "retention.bytes": "1073741824",
+    }
+    both = topic("retention", "notes", "1 hour", "--compact").out
+    assert (
+        both
+        == "notes: of each key the last record is kept, and records are kept for 1 hour, up to 1 GB of a partition\n"
+    )
+    assert topic("retention", "notes", "forever", "--size", "unlimited", "--no-compact").out.endswith("for ever\n")
+    wrong = topic("retention", "notes", "soon")
+    assert (wrong.code, "FQ5013" in wrong.err, "'7 days'" in wrong.err) == (1, True, True)
+    assert "FQ" in topic("retention", "nowhere", "1 hour").err

@@ -1,0 +1,72 @@
+"""How long records are kept, as people say it and as a topic's config has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from compiler.analyze.properties import duration_ms
+from flowql.config.reader import size_bytes
+from flowql.errors import CommandError
+from runtime.log.policy import TopicPolicy
+
+MEANINGLESS = "FQ5013"
+
+
+def retention_changes(age: str | None, size: str | None, compact: bool | None) -> dict[str, str | None]:
+    """Options to change, None for those taken back. CommandError for what is no age or size.
+
+    >>> retention_changes("7 days", None, None)
+    {'retention.ms': '604800000'}
+    """
+    changes: dict[str, str | None] = {}
+    if age is not None:
+        changes["retention.ms"] = (
+            None if age == "forever" else _number(age, duration_ms(age), "age", "'7 days', '12 hours', forever")
+        )
+    if size is not None:
+        changes["retention.bytes"] = (
+            None if size == "unlimited" else _number(size, size_bytes(size), "size", "'1 GB', unlimited")
+        )
+    if compact is not None:
+        limited = changes.get("retention.ms") or changes.get("retention.bytes")
+        changes["cleanup.policy"] = ("compact,delete" if limited else "compact") if compact else None
+    return changes
+
+
+def _number(text: str, value: int | None, what: str, wanted: str) -> str:
+    if not value:
+        raise CommandError(f"{text!r} is no {what}", code=MEANINGLESS, help=f"such as {wanted}")
+    return str(value)
+
+
+def retention_text(config: Mapping[str, str]) -> str:
+    """What a config means, in a sentence.
+
+    >>> retention_text({"cleanup.policy": "compact"})
+    'of each key the last record is kept'
+    >>> retention_text({"retention.ms": "86400000", "retention.bytes": "1048576"})
+    'records are kept for 1 day, up to 1 MB of a partition'
+    """
+    policy = TopicPolicy.of(config)
+    parts = ["of each key the last record is kept"] if policy.compacts else []
+    if policy.deletes:
+        age = f" for {_age(policy.retention_ms)}" if policy.retention_ms >= 0 else ""
+        limits = (
+            [age, f" up to {_size(policy.retention_bytes)} of a partition"] if policy.retention_bytes >= 0 else [age]
+        )
+        parts.append("records are kept" + ",".join(limit for limit in limits if limit))
+    return ", and ".join(parts) or "records are kept for ever"
+
+
+def _age(ms: int) -> str:
+    for unit, length in (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1_000)):
+        if ms >= length and ms % length == 0:
+            return f"{ms // length} {unit}{'s' * (ms != length)}"
+    return f"{ms} ms"
+
+
+def _size(n: int) -> str:
+    for power, unit in ((3, "GB"), (2, "MB"), (1, "KB")):
+        if n >= 1 << 10 * power and n % (1 << 10 * power) == 0:
+            return f"{n >> 10 * power} {unit}"
+    return f"{n:,} bytes"
