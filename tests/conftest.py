@@ -6,10 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.kafka_broker import kafka, kafka_broker
 
 __all__ = ["kafka", "kafka_broker"]  # fixtures of all tests
+# A machine under load is no reason to fail: nothing here is about time.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 GOLDEN = Path(__file__).parent / "golden"
 
 

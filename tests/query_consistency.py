@@ -48,11 +48,16 @@ PAUSE_S = 0.02
 
 @dataclass(slots=True)
 class Report:
-    """What was asked and what came. advances: answers with more records than the one before."""
+    """What was asked and what came.
+
+    advances: answers with more records than the one before. apart: answers that do not agree and say why, as they may where a machine
+    is too slow to bring the queries together within a second. failures: those that say nothing, or go back.
+    """
 
     http: int = 0
     cli: int = 0
     advances: int = 0
+    apart: int = 0
     seconds: float = 0.0
     records: int = 0
     failures: list[str] = field(default_factory=list)
@@ -130,8 +135,10 @@ def ask_all(folder: Path, data_dir: Path, calls: int, cli: int) -> Report:
             if this < sequence:
                 report.failures.append(f"call {number}: commit {this} after commit {sequence}")
             sequence = this
-        if row["a"] != row["b"] or row["ta"] != row["tb"]:
-            report.failures.append(f"call {number}: {row} {apart}")
+        agrees = row["a"] == row["b"] and row["ta"] == row["tb"]
+        report.apart += bool(not agrees and apart)
+        if not (agrees or apart):
+            report.failures.append(f"call {number}: {row}")
         if row["a"] < last:
             report.failures.append(f"call {number}: {row} after {last} records")
         report.advances += row["a"] > last
@@ -173,9 +180,9 @@ def main(arguments: list[str]) -> int:
         print(failure)
     print(
         f"{report.http} calls over HTTP, {report.cli} of flowql query, in {report.seconds:.1f} s;"
-        f" {report.advances} answers moved on, to {report.records} records; {len(report.failures)} wrong"
+        f" {report.advances} answers moved on, to {report.records} records; {len(report.failures)} wrong, {report.apart} apart"
     )
-    return 0 if report.passed else 1
+    return 0 if report.passed and not report.apart else 1
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ A = "CREATE TABLE A AS SELECT K, COUNT(*) AS N FROM S GROUP BY K;\n"
 B = "CREATE TABLE B AS SELECT V, COUNT(*) AS N FROM S GROUP BY V;\n"
 C = "CREATE STREAM C AS SELECT K, V FROM S WHERE V > 5;\n"
 SUMS = "SELECT (SELECT coalesce(sum(n), 0) FROM a) AS a, (SELECT coalesce(sum(n), 0) FROM b) AS b"
-WAIT_S = 60.0
+WAIT_S = 180.0
 
 
 @dataclass
@@ -233,6 +233,7 @@ def test_calls_during_a_run_and_after_its_stop_agree(tmp_path: Path) -> None:
     report = check(25, 25, 5000, tmp_path)
     assert report.passed, report.failures
     assert report.cli == 25
+    assert report.apart < 25, "a slow machine may not bring them together now and then, but not most of the time"
     assert report.advances > 5, "nothing ran"
 
 

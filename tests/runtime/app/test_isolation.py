@@ -189,7 +189,7 @@ def test_a_function_that_sleeps_delays_nobody(nap_s: float) -> None:
         World(SOURCE.format(n=4) + GOOD + COPY + SLOW, live=True, threads=2, rows_per_run=10) as world,
     ):
         world.send("s", rows(0, 50))
-        assert asleep.wait(10)
+        assert asleep.wait(120)
         sent, slowest, commits = 50, 0.0, [world.instance.metrics.commits]
         for _ in range(8):
             world.send("s", rows(sent, 50))

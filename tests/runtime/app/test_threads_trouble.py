@@ -17,7 +17,7 @@ from runtime.log.base import PRODUCE_SCHEMA, TopicPartition
 from runtime.log.memory import MemoryLog
 from tests.runtime.app.engine import COUNTS, DOUBLED, FullLog, make, produce, read, resume, threaded
 
-WAIT_S = 30.0
+WAIT_S = 120.0
 
 
 def until(condition, what):

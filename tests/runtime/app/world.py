@@ -31,7 +31,7 @@ from runtime.task.dead_letters import topic_name
 
 Row = tuple[Any, ...]
 Sent = tuple[int | None, dict[str, Any] | bytes, int]
-WAIT_S = 30.0  # a live test fails after this long: only a hang or a lost wake-up takes it
+WAIT_S = 120.0  # a live test fails after this long: only a hang or a lost wake-up takes it
 
 
 def plan_of(sql: str, previous: Plan | None = None) -> Plan:

@@ -244,9 +244,9 @@ def test_locks_hold_under_threads_that_switch_all_the_time() -> None:
     try:
         for t in threads:
             t.start()
-        removed = m.remove(TaskId("c", 0, 2)).result(10)
+        removed = m.remove(TaskId("c", 0, 2)).result(120)
         left = cast(Any, removed).buffered_rows
-        limit = time.monotonic() + 20
+        limit = time.monotonic() + 120
         while any(t.buffered_rows for t in m.tasks()) and time.monotonic() < limit:
             m.hold("a")
             m.resume("a")
@@ -256,7 +256,7 @@ def test_locks_hold_under_threads_that_switch_all_the_time() -> None:
         stop.set()
         m.signal()
         for t in threads:
-            t.join(10)
+            t.join(120)
         sys.setswitchinterval(before)
     assert not wrong
     assert all(not t.is_alive() for t in threads)
