@@ -10,7 +10,6 @@ from runtime.errors import LogFull
 from runtime.log.embedded.compaction import Compactable, Compacted, compact, worthwhile
 from runtime.log.embedded.ledger import Ledger
 from runtime.log.embedded.records import AdvanceStart, Replace
-from runtime.log.embedded.segment import is_full
 from runtime.log.embedded.state import Partition, Topic
 from runtime.log.files import Files
 from runtime.log.policy import TopicPolicy
@@ -26,24 +25,24 @@ class Upkeep:
         self._files, self._directory, self._ledger = files, directory, ledger
 
     def run(self, now_ms: int) -> None:
-        """now_ms: since the epoch, as records' timestamps. LogFull if there is no space to compact; retention was done then."""
+        """now_ms: since the epoch, as records' timestamps. LogFull if there is no space to compact; retention was done then.
+
+        Any other trouble with the disk is a LogError, and the log is as it was.
+        """
         self._ledger.refresh()
         for topic in self._topics():
             self._retain(topic, now_ms)
-        lock = self._files.lock(f"{self._directory}/compaction.lock", wait=False)
-        if lock is None:  # another process is at it
-            return
-        try:
-            for topic in self._topics():
-                if topic.policy.compacts:
-                    for partition in topic.partitions:
-                        self._compact(topic, partition, now_ms)
-        except OSError as e:
-            if is_full(e):
-                raise LogFull(f"no space left to compact the log in {self._directory}: {e}") from e
-            raise
-        finally:
-            lock.release()
+        with self._ledger.errors():
+            lock = self._files.lock(f"{self._directory}/compaction.lock", wait=False)
+            if lock is None:  # another process is at it
+                return
+            try:
+                for topic in self._topics():
+                    if topic.policy.compacts:
+                        for partition in topic.partitions:
+                            self._compact(topic, partition, now_ms)
+            finally:
+                lock.release()
 
     def _topics(self) -> list[Topic]:
         with self._ledger.lock:

@@ -307,6 +307,29 @@ def test_no_space_to_compact_changes_nothing(full_for, small_files):
     assert failures > 20
 
 
+def test_an_error_of_the_disk_in_upkeep_is_one_of_the_log(small_files):
+    """It must not end the thread that does the upkeep: the instance would end with it."""
+    failures = 0
+    for n in itertools.count(1):
+        disk = SimulatedDisk()
+        log, rng = EmbeddedLog("/log", disk), random.Random(2)
+        log.create_topic("T", 1, {**COMPACT, "segment.bytes": "900"})
+        for hour in range(4):
+            produce(log, "p", (T0, rows(rng, hour * HOUR, 8, 5)))
+        before, first = seen(log), disk.calls
+        disk.error_at = first + n
+        try:
+            log.maintain(5 * HOUR)
+        except LogError:
+            failures += 1
+        assert seen(log)[0] == before[0]
+        log.maintain(6 * HOUR)
+        assert seen(log)[0] == before[0]
+        if disk.calls < first + n:
+            break
+    assert failures > 5
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
     [("retention.ms", "soon"), ("cleanup.policy", "sweep"), ("segment.bytes", "0"), ("delete.retention.ms", "-5")],
