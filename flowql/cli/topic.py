@@ -144,11 +144,10 @@ def set_retention(
     flowql topic retention orders '7 days'      older ones go, in whole segments
     flowql topic retention users --compact      of each key the last one stays
     """
-    changes = retention_changes(age, size, compact)
     _, plan, log = _open(Scope.of(ctx, project=project, target=target, var=var))
     with closing(log):
         info = _existing(_topic_name(topic, plan, log), log)
-        if changes:
+        if changes := retention_changes(info.config, age, size, compact):
             info = log.admin().alter_topic(info.name, changes)
     print_text(f"{info.name}: {retention_text(info.config)}")
 

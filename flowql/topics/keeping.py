@@ -12,24 +12,30 @@ from runtime.log.policy import TopicPolicy
 MEANINGLESS = "FQ5013"
 
 
-def retention_changes(age: str | None, size: str | None, compact: bool | None) -> dict[str, str | None]:
+def retention_changes(
+    config: Mapping[str, str], age: str | None, size: str | None, compact: bool | None
+) -> dict[str, str | None]:
     """Options to change, None for those taken back. CommandError for what is no age or size.
 
-    >>> retention_changes("7 days", None, None)
-    {'retention.ms': '604800000'}
+    A limit counts also for a topic that is compacted: the policy says so, or it would be there and mean nothing.
+
+    >>> retention_changes({"cleanup.policy": "compact"}, "7 days", None, None)
+    {'retention.ms': '604800000', 'cleanup.policy': 'compact,delete'}
     """
     changes: dict[str, str | None] = {}
     if age is not None:
-        changes["retention.ms"] = (
-            None if age == "forever" else _number(age, duration_ms(age), "age", "'7 days', '12 hours', forever")
-        )
+        wanted = "'7 days', '12 hours', forever"
+        changes["retention.ms"] = None if age == "forever" else _number(age, duration_ms(age), "age", wanted)
     if size is not None:
-        changes["retention.bytes"] = (
-            None if size == "unlimited" else _number(size, size_bytes(size), "size", "'1 GB', unlimited")
-        )
-    if compact is not None:
-        limited = changes.get("retention.ms") or changes.get("retention.bytes")
-        changes["cleanup.policy"] = ("compact,delete" if limited else "compact") if compact else None
+        wanted = "'1 GB', unlimited"
+        changes["retention.bytes"] = None if size == "unlimited" else _number(size, size_bytes(size), "size", wanted)
+    if not changes and compact is None:
+        return {}
+    compacts = TopicPolicy.of(config).compacts if compact is None else compact
+    limited = any(
+        changes.get(limit, config.get(limit)) not in (None, "-1") for limit in ("retention.ms", "retention.bytes")
+    )
+    changes["cleanup.policy"] = ("compact,delete" if limited else "compact") if compacts else None
     return changes
 
 

@@ -87,6 +87,10 @@ def test_how_long_records_are_kept(topic: Topic) -> None:
         both
         == "notes: of each key the last record is kept, and records are kept for 1 hour, up to 1 GB of a partition\n"
     )
+    topic("create", "users", "--config", "cleanup.policy=compact")
+    limited = topic("retention", "users", "7 days").out
+    assert limited == "users: of each key the last record is kept, and records are kept for 7 days\n", "it counts"
+    assert topic("retention", "users", "forever").out == "users: of each key the last record is kept\n"
     assert topic("retention", "notes", "forever", "--size", "unlimited", "--no-compact").out.endswith("for ever\n")
     wrong = topic("retention", "notes", "soon")
     assert (wrong.code, "FQ5013" in wrong.err, "'7 days'" in wrong.err) == (1, True, True)
