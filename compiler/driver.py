@@ -6,6 +6,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from compiler.analyze.assertions import Assertion
 from compiler.analyze.dependencies import Pending, in_order
 from compiler.analyze.properties import NO_OPTIONS, QueryOptions
 from compiler.analyze.push import HIDDEN, INCOMPLETE, PUSH, complete
@@ -47,13 +48,15 @@ class QueryDefinition:
 class Compiled:
     """What a project compiles to. With errors the plan holds what could be compiled and must not be run.
 
-    trace: query id -> the unoptimised plan and what each optimiser rule did.
+    trace: query id -> the unoptimised plan and what each optimiser rule did. assertions: what has to hold of topics and schemas
+    before the plan is run.
     """
 
     plan: Plan
     catalog: Catalog
     diagnostics: tuple[Diagnostic, ...] = ()
     trace: Mapping[str, RuleTrace] = field(default_factory=dict)
+    assertions: tuple[Assertion, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -96,7 +99,7 @@ def compile_project(
     final = {**properties, **(pending[-1].properties if pending else {})}
     plan = world.plan(final)
     verify_plan(plan)
-    return Compiled(plan, world.catalog, tuple(diagnostics), world.trace)
+    return Compiled(plan, world.catalog, tuple(diagnostics), world.trace, tuple(world.assertions))
 
 
 def _empty(dialect: DialectName, registry: SchemaLookup) -> Catalog:

@@ -227,7 +227,8 @@ def _check_source(query: Query, relation: Relation, collected: Collected) -> Non
         )
     if query.window is not None and query.window.time is not None:
         _check_time(query.window.time, relation)
-    if relation.node.schema.window is not None and relation.is_table:
+    nested = not relation.sources[0].topic  # its rows come with what they replace, window by window
+    if relation.node.schema.window is not None and relation.is_table and not nested:
         raise mistake(
             "FQ2025",
             f"GROUP BY is not supported on the windowed table {relation.sources[0].name}",

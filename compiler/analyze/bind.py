@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from compiler.analyze.literals import bind_literal, time_literal
-from compiler.analyze.mistakes import mistake, unsupported
+from compiler.analyze.mistakes import mistake
+from compiler.analyze.modifiers import plain_aggregate
 from compiler.analyze.operators import OPERATORS
 from compiler.analyze.scope import Scope, resolve
 from compiler.analyze.sources import resolve_type
@@ -120,10 +121,7 @@ class Binder:
 
     def _function(self, node: Func) -> Expr:
         if node.distinct or node.filter is not None:
-            what = "DISTINCT" if node.distinct else "FILTER"
-            raise unsupported(
-                f"{what} in {node.name.upper()}(...) is not built yet", node.span, f"{what} is not built yet"
-            )
+            return self.bind(plain_aggregate(node))
         operator = OPERATORS.get(node.name)
         if operator is not None:
             return operator(self.bind, node)

@@ -1,7 +1,7 @@
 """Which statements need which names, and an order in which every name exists before it is used.
 
-A project's files may refer to each other, so statements wait for the names they need. Where a project drops or replaces
-things, order has a meaning of its own and stays as written.
+A project's files may refer to each other, so statements wait for the names they need. Where a project drops, replaces or
+terminates things, order has a meaning of its own and stays as written. PAUSE and RESUME come after everything they may name.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from compiler.dialect.ast import (
     InsertInto,
     InsertRow,
     Query,
+    QueryControl,
     Statement,
     TableRef,
     TypeRef,
@@ -51,7 +52,7 @@ class Pending:
         statement: Statement, properties: Mapping[str, str], options: QueryOptions, *, infer_kind: bool = False
     ) -> Pending:
         return Pending(
-            statement, properties, options, infer_kind, frozenset(_defined(statement)), frozenset(_needed(statement))
+            statement, properties, options, infer_kind, frozenset(_defined(statement)), needed_names(statement)
         )
 
     @property
@@ -60,11 +61,17 @@ class Pending:
         return at if at != NOWHERE else self.statement.span
 
 
+def needed_names(statement: Statement) -> frozenset[str]:
+    """The sources a statement reads or writes, and `type NAME` for types of the user's own."""
+    return frozenset(_needed(statement))
+
+
 def in_order(pending: Sequence[Pending]) -> tuple[list[Pending], list[Diagnostic]]:
     """The statements that can be applied, in order, and an error for each name defined twice and each cycle."""
-    if any(isinstance(p.statement, Drop) or getattr(p.statement, "or_replace", False) for p in pending):
+    if any(_changes_what_is_there(p.statement) for p in pending):
         return list(pending), []
-    unique, diagnostics = _without_duplicates(pending)
+    unique, diagnostics = _without_duplicates([p for p in pending if not isinstance(p.statement, QueryControl)])
+    holds = [p for p in pending if isinstance(p.statement, QueryControl)]
     producers = {n: p for p in unique for n in p.defines}
     order: list[Pending] = []
     done: set[str] = set()
@@ -78,7 +85,13 @@ def in_order(pending: Sequence[Pending]) -> tuple[list[Pending], list[Diagnostic
         waiting.remove(ready)
         order.append(ready)
         done |= ready.defines
-    return order, diagnostics
+    return [*order, *holds], diagnostics
+
+
+def _changes_what_is_there(statement: Statement) -> bool:
+    if isinstance(statement, QueryControl):
+        return statement.verb == "terminate"
+    return isinstance(statement, Drop) or bool(getattr(statement, "or_replace", False))
 
 
 def _waits_for_schema(p: Pending, waiting: Sequence[Pending]) -> bool:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from compiler.analyze.bind import Binder
-from compiler.analyze.mistakes import mistake, unsupported
+from compiler.analyze.mistakes import mistake
+from compiler.analyze.push import HIDDEN
 from compiler.analyze.relation import KeyColumn, Relation, filtered, project, rekey, retracting, scan
 from compiler.analyze.scope import Scope, ScopeColumn, join_scopes, scope_of
 from compiler.analyze.texts import text_of
@@ -37,34 +38,40 @@ class _Side:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Input:
+    """What a source in FROM or JOIN stands for. definition: of a nested query, what a stream or table of it would be."""
+
+    ref: TableRef
+    definition: SourceDef
+    node: Node
+
+
 def from_clause(
-    query: Query, catalog: Catalog, session: Mapping[str, str]
+    query: Query, catalog: Catalog, session: Mapping[str, str], nested: Callable[[TableRef], Input]
 ) -> tuple[Relation, Callable[[str], Relation]]:
-    """The relation of FROM and its joins, and a function that names its key (joins: chosen by the projection)."""
+    """The relation of FROM and its joins, and a function that names its key (joins: chosen by the projection).
+
+    nested: binds a query that stands in the place of a source.
+    """
     refs = [query.source, *(j.right for j in query.joins)]
-    definitions = [_definition(r, catalog) for r in refs]
+    inputs = [nested(r) if r.query is not None else _input(r, catalog, session) for r in refs]
     _check_aliases(refs)
     if not query.joins:
-        relation = _single(refs[0], definitions[0], session)
+        relation = _single(inputs[0])
         return relation, lambda _: relation
-    _check_formats(definitions, query)
-    left = _prefixed(refs[0], definitions[0], session)
-    for clause, definition in zip(query.joins, definitions[1:], strict=True):
-        right = _prefixed(clause.right, definition, session)
+    _check_formats([i.definition for i in inputs], query)
+    left = _prefixed(inputs[0])
+    for clause, side in zip(query.joins, inputs[1:], strict=True):
+        right = _prefixed(side)
         build = _Joiner(left, right, clause, catalog, first=clause is query.joins[0])
         left = build.relation(build.default_key)
     return left, build.relation
 
 
-def _definition(ref: TableRef, catalog: Catalog) -> SourceDef:
-    if ref.query is not None:
-        raise unsupported(
-            "a nested query in FROM is not built yet",
-            ref.span,
-            "nested query",
-            help="give it a name with CREATE STREAM ... AS",
-        )
-    return find_source(catalog, ref.name, ref.span)
+def _input(ref: TableRef, catalog: Catalog, session: Mapping[str, str]) -> Input:
+    definition = find_source(catalog, ref.name, ref.span)
+    return Input(ref, definition, scan(definition, session))
 
 
 def _alias(ref: TableRef) -> str:
@@ -94,17 +101,18 @@ def _check_formats(definitions: Sequence[SourceDef], query: Query) -> None:
         )
 
 
-def _single(ref: TableRef, definition: SourceDef, session: Mapping[str, str]) -> Relation:
-    node = scan(definition, session)
+def _single(given: Input) -> Relation:
+    definition, node = given.definition, given.node
     keys = tuple(KeyColumn((f.name,), (f.name,)) for f in definition.schema.key)
-    return Relation(node, scope_of(_alias(ref), node.schema), keys, (definition,))
+    scope = scope_of(_alias(given.ref), node.schema)
+    shown = tuple(c for c in scope.columns if not c.name.startswith(HIDDEN))
+    return Relation(node, replace(scope, columns=shown), keys, (definition,))
 
 
-def _prefixed(ref: TableRef, definition: SourceDef, session: Mapping[str, str]) -> Relation:
+def _prefixed(given: Input) -> Relation:
     """A side of a join: every column renamed to ALIAS_COLUMN, the row time a column of its own."""
-    alias = _alias(ref)
+    alias, definition, node = _alias(given.ref), given.definition, given.node
     prefix = f"{alias}_"
-    node = scan(definition, session)
     columns = [NamedExpr(prefix + f.name, Column(f.type, f.name)) for f in node.schema]
     columns.append(NamedExpr(f"{prefix}ROWTIME", Column(BIGINT, ROWTIME)))
     if definition.schema.window is not None:

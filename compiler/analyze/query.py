@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal as OneOf
 
 from compiler.analyze.aggregate import aggregate_query, has_aggregates
 from compiler.analyze.bind import Binder, Collected
-from compiler.analyze.joins import from_clause
+from compiler.analyze.joins import Input, from_clause
 from compiler.analyze.mistakes import mistake
 from compiler.analyze.projection import choose_keys, final_projection
+from compiler.analyze.push import INCOMPLETE, complete
 from compiler.analyze.relation import KeyColumn, Relation, filtered, rekey
 from compiler.analyze.scope import ScopeColumn
 from compiler.analyze.select import Item, bind_items, item_of
 from compiler.analyze.texts import text_of
 from compiler.catalog.catalog import Catalog
 from compiler.catalog.names import listing
-from compiler.dialect.ast import Ast, Func, Lit, Name, Query, Star
+from compiler.diagnostics.diagnostic import CompileError
+from compiler.dialect.ast import Ast, Func, Lit, Name, Query, Star, TableRef
 from compiler.plan.expr import Column, Expr, Literal
-from compiler.plan.logical import Explode, NamedExpr, Node
+from compiler.plan.logical import Explode, NamedExpr, Node, Scan, walk_nodes
 from compiler.plan.schema import Field, Schema
 from compiler.plan.topology import SourceDef
 
@@ -27,11 +30,20 @@ _KEY = "__key_"
 
 @dataclass(frozen=True, slots=True)
 class BoundSelect:
-    """A query's plan up to the sink. `inherited`: the source whose formats the sink takes when none are given."""
+    """A query's plan up to the sink. `inherited`: the source whose formats the sink takes when none are given.
+
+    sources: those that FROM and JOIN name; a nested query is one of them.
+    """
 
     node: Node
     sources: tuple[SourceDef, ...]
     aggregated: bool
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Names of the streams and tables it reads, those of nested queries among them."""
+        scans = (n.spec for n in walk_nodes(self.node))
+        return tuple(dict.fromkeys(s.source for s in scans if isinstance(s, Scan)))
 
     @property
     def inherited(self) -> SourceDef:
@@ -44,7 +56,12 @@ def bind_query(query: Query, catalog: Catalog, session: Mapping[str, str], sink:
         raise mistake(
             "FQ2025", "LIMIT is not supported in a persistent query", query.span, "a running query has no end"
         )
-    relation, keyed = from_clause(query, catalog, session)
+    relation, keyed = from_clause(
+        query,
+        catalog,
+        session,
+        lambda ref: _nested(ref, catalog, session, regrouped=bool(query.group_by or query.partition_by)),
+    )
     aggregated = bool(query.group_by)
     _check_shape(query, relation, catalog)
     where = None
@@ -65,6 +82,27 @@ def bind_query(query: Query, catalog: Catalog, session: Mapping[str, str], sink:
     else:
         node = _plain(query, lambda name: prepared(keyed(name)), relation, catalog, sink)
     return BoundSelect(node, relation.sources, aggregated)
+
+
+def _nested(ref: TableRef, catalog: Catalog, session: Mapping[str, str], *, regrouped: bool) -> Input:
+    """A query in the place of a source: a part of the plan, with no topic between it and what reads it.
+
+    regrouped: the outer query makes a key of its own, so that of the nested one need not be selected.
+    """
+    assert ref.query is not None
+    name = ref.alias or "subquery"
+    try:
+        bound = bind_query(ref.query, catalog, session, name)
+    except CompileError as error:
+        missing = {d.code for d in error.diagnostics} <= INCOMPLETE
+        completed = complete(ref.query, catalog) if regrouped and missing else None
+        if completed is None:
+            raise
+        bound = bind_query(completed, catalog, session, name)
+    schema, formats = bound.node.schema, bound.inherited
+    kind: OneOf["stream", "table"] = "stream" if bound.node.change == "append" else "table"
+    made = SourceDef(name, kind, "", schema, formats.key_format, formats.value_format)
+    return Input(replace(ref, name=name), made, bound.node)
 
 
 def _check_shape(query: Query, relation: Relation, catalog: Catalog) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal as OneOf
 
+from compiler.analyze.assertions import Assertion, bind_assertion
 from compiler.analyze.bind import Binder
 from compiler.analyze.formats import describe, key_format, value_format
 from compiler.analyze.mistakes import mistake, unsupported
@@ -21,6 +23,8 @@ from compiler.diagnostics.source import NOWHERE, Span
 from compiler.dialect.ast import (
     AlterSource,
     AssertRow,
+    AssertSchema,
+    AssertTopic,
     Ast,
     CreateAs,
     CreateSource,
@@ -29,6 +33,7 @@ from compiler.dialect.ast import (
     InsertInto,
     InsertRow,
     OtherStatement,
+    QueryControl,
     SetProperty,
     Statement,
 )
@@ -99,6 +104,15 @@ class BoundSetting:
 
 
 @dataclass(frozen=True, slots=True)
+class BoundControl:
+    """TERMINATE, PAUSE, RESUME of a query by its id; of all for an empty one."""
+
+    verb: OneOf["terminate", "pause", "resume"]
+    query: str
+    span: Span = NOWHERE
+
+
+@dataclass(frozen=True, slots=True)
 class BoundRow:
     """INSERT INTO ... VALUES."""
 
@@ -106,7 +120,7 @@ class BoundRow:
     span: Span = NOWHERE
 
 
-Bound = BoundSource | BoundQuery | BoundDrop | BoundType | BoundSetting | BoundRow
+Bound = BoundSource | BoundQuery | BoundDrop | BoundType | BoundSetting | BoundRow | BoundControl | Assertion
 _EMPTY: dict[str, str] = {}
 
 
@@ -133,8 +147,12 @@ def analyze(statement: Statement, catalog: Catalog, session: Mapping[str, str] =
             return BoundSetting(statement.name, statement.value)
         case AssertRow():
             raise unsupported("ASSERT VALUES is for tests", at, "run by `flowql test`, from a file of tests")
+        case AssertTopic() | AssertSchema():
+            return bind_assertion(statement)
         case AlterSource():
             return BoundSource(altered_source(statement, catalog, session), True, False, at)
+        case QueryControl():
+            return BoundControl(statement.verb, statement.query, at)
         case OtherStatement() if statement.verb in QUESTIONS:
             raise mistake(
                 "FQ2018",
@@ -152,13 +170,16 @@ def analyze(statement: Statement, catalog: Catalog, session: Mapping[str, str] =
 
 
 def _create_as(statement: CreateAs, catalog: Catalog, session: Mapping[str, str], at: Span) -> BoundQuery:
-    assert statement.query is not None
+    query = statement.query
+    assert query is not None
     properties = read_properties(statement.properties, FOR_SINK, catalog.fold)
-    bound = bind_query(statement.query, catalog, session, statement.name)
+    bound = bind_query(query, catalog, session, statement.name)
+    if statement.is_view:
+        statement = replace(statement, kind="stream" if bound.node.change == "append" else "table")
     _check_kind(statement, bound, at)
     schema = _sink_schema(bound.node.schema)
     source = bound.inherited
-    text = statement_text(statement.name, statement.kind, statement.query)
+    text = statement_text(statement.name, statement.kind, query)
     topic = properties.topic or session.get(PREFIX, "") + statement.name
     keys = key_format(properties, session, schema.key, source.key_format, at)
     values = value_format(properties, session, schema.value, source.value_format, at)
@@ -175,13 +196,12 @@ def _create_as(statement: CreateAs, catalog: Catalog, session: Mapping[str, str]
         statement=text,
     )
     node = _with_sink(bound.node, sink, properties)
-    reads = tuple(dict.fromkeys(s.name for s in bound.sources))
     # The sink keeps its TIMESTAMP column for what it writes; readers take the record's own time.
     visible = replace(sink, timestamp=None)
     return BoundQuery(
         node,
         visible,
-        reads,
+        bound.reads,
         properties.options,
         True,
         statement.or_replace,
@@ -262,9 +282,8 @@ def _insert_query(statement: InsertInto, catalog: Catalog, session: Mapping[str,
         raise mistake("FQ2040", title, statement.query.span, "the result is a table")
     node = _fitted(bound.node, target, at)
     node = _with_sink(node, target, properties)
-    reads = tuple(dict.fromkeys(s.name for s in bound.sources))
     text = statement_text(target.name, "", statement.query, insert=True)
-    return BoundQuery(node, target, reads, properties.options, False, sql=text, span=at)
+    return BoundQuery(node, target, bound.reads, properties.options, False, sql=text, span=at)
 
 
 def _fitted(node: Node, target: SourceDef, at: Span) -> Node:

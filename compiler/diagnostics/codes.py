@@ -237,6 +237,13 @@ CODES: dict[str, CodePage] = {
         "A replacement keeps kind, key and columns and may add columns, because others rely on them.",
     ),
     "FQ2053": CodePage("A stream is no table", "DROP STREAM drops streams, DROP TABLE drops tables."),
+    "FQ2054": CodePage(
+        "There is no query of that id",
+        "TERMINATE, PAUSE and RESUME name a query by its id: CSAS_NAME or CTAS_NAME after what it makes, INSERT_NAME_1 after "
+        "what it inserts into, or the QUERY_ID it was given. The number at the end of an id of ksqlDB may be left on.",
+        "CREATE STREAM big AS SELECT * FROM orders WHERE amount > 100;\nPAUSE big;",
+        "CREATE STREAM big AS SELECT * FROM orders WHERE amount > 100;\nPAUSE CSAS_BIG;",
+    ),
     "FQ2060": CodePage(
         "Joined sources have different numbers of partitions",
         "Rows of one key would be in different tasks. Copy one of the sources with another PARTITIONS first.",

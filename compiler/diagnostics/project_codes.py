@@ -96,7 +96,7 @@ PROJECT_CODES: dict[str, CodePage] = {
     ),
     "FQ5004": CodePage(
         "The folder has files of these names",
-        "`flowql init` writes a new project and overwrites nothing.",
+        "`flowql init` and `flowql import` write a new project and overwrite nothing.",
         "flowql init .",
         "flowql init my_project",
     ),
@@ -128,6 +128,13 @@ PROJECT_CODES: dict[str, CodePage] = {
         "size (KB, MB, GB) or `unlimited`.",
         "flowql topic retention orders soon",
         "flowql topic retention orders '7 days'",
+    ),
+    "FQ5020": CodePage(
+        "A script cannot be imported",
+        "`flowql import ksql` reads scripts (.sql), folders of them, folders of migrations (V000001__name.sql, each version once) and "
+        "a server's .properties. A file that RUN SCRIPT names is looked for beside the script that names it.",
+        "flowql import ksql migrations/V1_tables.sql",
+        "flowql import ksql migrations/",
     ),
     "FQ5101": CodePage(
         "A statement that does not only read",
@@ -177,10 +184,10 @@ PROJECT_CODES: dict[str, CodePage] = {
     ),
     "FQ5202": CodePage("There is no such query", "`flowql status` shows the ids of the queries that run."),
     "FQ5203": CodePage(
-        "This target is not supported yet",
-        "Spark runs over the embedded log, and targets on Kafka cannot be compared with others yet.",
-        "targets:\n  default: {engine: spark, log: kafka}",
-        "targets:\n  default: {engine: runtime, log: kafka}",
+        "This target cannot do that",
+        "Batches over all there is (`--bounded`) are of targets with `engine: spark`. The runtime reads streams up to their end.",
+        "flowql run --bounded",
+        "flowql run --until-caught-up",
     ),
     "FQ5204": CodePage(
         "A deployed query does not come to run",
@@ -192,22 +199,36 @@ PROJECT_CODES: dict[str, CodePage] = {
         "`flowql run --until-caught-up` gives up when all that is left to do belongs to queries that fail again and again. The "
         "message names them and their last error. What was committed is kept.",
     ),
+    "FQ5206": CodePage(
+        "What a script asserts does not hold",
+        "ASSERT TOPIC and ASSERT SCHEMA are looked at before anything is deployed, for as long as TIMEOUT says (1 second without one). "
+        "Nothing was changed. A topic is asserted with PARTITIONS and REPLICAS, a schema by its subject, its id or both.",
+        "ASSERT TOPIC orders WITH (PARTITIONS=3);",
+        "flowql topic create orders --partitions 3\nASSERT TOPIC orders WITH (PARTITIONS=3) TIMEOUT 10 SECONDS;",
+    ),
     "FQ5601": CodePage(
-        "There is no input to compare two targets over",
+        "There is no input to compare targets over",
         "`flowql verify` copies the topics that come from outside from the log of the first target. They are empty there.",
         "flowql verify --targets new,other",
         "flowql topic import orders orders.jsonl --key CUSTOMER -t new\nflowql verify --targets new,other",
     ),
     "FQ5602": CodePage(
         "A target has nothing to compare yet",
-        "`flowql verify` takes the input from the log of the first target, and with `--held` the results from both logs.",
+        "`flowql verify` takes the input from the log of the first target, and with `--held` the results from all their logs.",
         "flowql verify --held --targets a,b",
         "flowql run -t b --until-caught-up\nflowql verify --held --targets a,b",
     ),
     "FQ5603": CodePage(
-        "A query fails on one of the two targets",
+        "A query fails on one of the targets",
         "Results that are not whole cannot be compared. The message names the query, the target and the error; "
         "`flowql run -t TARGET` shows it alone.",
+    ),
+    "FQ5604": CodePage(
+        "Two targets write into the same topics",
+        "With `--held` the results that targets have left in their logs are compared. Two targets on the same Kafka write into the "
+        "same topics, so there is nothing to compare. Without `--held` each of them runs on a broker of its own.",
+        "flowql verify --held --targets kafka,spark_kafka",
+        "flowql verify --targets kafka,spark_kafka",
     ),
     "FQ5501": CodePage(
         "There is no Java for Kafka",
@@ -241,6 +262,19 @@ PROJECT_CODES: dict[str, CodePage] = {
         "FlowQL decides it: with another value results could be lost, doubled or seen too early.",
         "kafka: {options: {isolation.level: read_uncommitted}}",
         "kafka: {options: {security.protocol: SASL_SSL}}",
+    ),
+    "FQ5507": CodePage(
+        "At least once is for one instance",
+        "Instances that share an application hand partitions over by what their transactions say. They commit exactly once.",
+        "guarantee: at_least_once\nkafka: {instances: many}",
+        "guarantee: at_least_once\nkafka: {instances: one}",
+    ),
+    "FQ5508": CodePage(
+        "An application on Kafka belongs to another engine",
+        "The runtime and Spark each keep in topics of the application how far they are. Both would write all results, so one "
+        "application is of one engine. Topics of results should differ, too: with a variable in KAFKA_TOPIC, say.",
+        "targets:\n  kafka: {log: kafka}\n  spark: {engine: spark, log: kafka}",
+        "targets:\n  kafka: {log: kafka}\n  spark: {engine: spark, log: kafka, kafka: {app_id: shop-on-spark}}",
     ),
     "FQ5301": CodePage(
         "The instance does not know who asks",

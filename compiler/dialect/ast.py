@@ -213,7 +213,7 @@ class CreateSource(Statement):
 
 @dataclass(frozen=True, slots=True)
 class CreateAs(Statement):
-    """CREATE [OR REPLACE] STREAM|TABLE [IF NOT EXISTS] name WITH (...) AS query."""
+    """CREATE [OR REPLACE] STREAM|TABLE [IF NOT EXISTS] name WITH (...) AS query. is_view: the query decides the kind."""
 
     name: str = ""
     kind: Literal["stream", "table"] = "stream"
@@ -222,6 +222,7 @@ class CreateAs(Statement):
     or_replace: bool = False
     if_not_exists: bool = False
     name_span: Span = field(default=NOWHERE, compare=False)
+    is_view: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +253,28 @@ class AssertRow(Statement):
     columns: tuple[str, ...] = ()
     values: tuple[Ast, ...] = ()
     deleted: bool = False
+    name_span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AssertTopic(Statement):
+    """ASSERT [NOT EXISTS] TOPIC name [WITH (...)] [TIMEOUT duration]. timeout_ms: None when not written."""
+
+    topic: str = ""
+    exists: bool = True
+    properties: tuple[Property, ...] = ()
+    timeout_ms: int | None = None
+    name_span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AssertSchema(Statement):
+    """ASSERT [NOT EXISTS] SCHEMA [SUBJECT name] [ID n] [TIMEOUT duration]; one of subject and id at least."""
+
+    subject: str = ""
+    schema_id: int | None = None
+    exists: bool = True
+    timeout_ms: int | None = None
     name_span: Span = field(default=NOWHERE, compare=False)
 
 
@@ -296,7 +319,16 @@ class AlterSource(Statement):
 
 
 @dataclass(frozen=True, slots=True)
+class QueryControl(Statement):
+    """TERMINATE|PAUSE|RESUME query, or ALL of them (query empty)."""
+
+    verb: Literal["terminate", "pause", "resume"] = "pause"
+    query: str = ""
+    name_span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class OtherStatement(Statement):
-    """A statement FlowQL knows by name and does not build yet (ASSERT TOPIC, PAUSE, LIST, ...): `verb` names it."""
+    """A statement FlowQL knows by name and that defines nothing, or is not built yet (LIST, PRINT, ...): `verb` names it."""
 
     verb: str = ""

@@ -8,6 +8,8 @@ from typing import Literal
 from compiler.dialect.ast import (
     AlterSource,
     AssertRow,
+    AssertSchema,
+    AssertTopic,
     Ast,
     ColumnDef,
     CreateAs,
@@ -18,12 +20,14 @@ from compiler.dialect.ast import (
     InsertRow,
     OtherStatement,
     Query,
+    QueryControl,
     SetProperty,
     Statement,
 )
 from compiler.dialect.cursor import Cursor
 from compiler.dialect.elements import check_window_properties, parse_column, parse_columns, parse_properties
 from compiler.dialect.expressions import parse_expr
+from compiler.dialect.numbers import parse_duration
 from compiler.dialect.queries import parse_select
 from compiler.dialect.tokens import Tok
 from compiler.dialect.type_refs import parse_type_ref
@@ -128,7 +132,7 @@ def _as_query(cur: Cursor) -> Query:
 
 
 def _create_view(cur: Cursor, start: Tok, *, or_replace: bool) -> Statement:
-    """A view of standard SQL. It is a table when it groups, else a stream; the analyzer may know better."""
+    """A view of standard SQL: a stream or a table, as the query gives. What reads tables is known to the analyzer only."""
     at = cur.peek()
     if cur.dialect == "ksql":
         cur.fail(
@@ -154,6 +158,7 @@ def _create_view(cur: Cursor, start: Tok, *, or_replace: bool) -> Statement:
         or_replace=or_replace,
         if_not_exists=if_not_exists,
         name_span=name_span,
+        is_view=True,
     )
 
 
@@ -284,10 +289,58 @@ def _assert(cur: Cursor, start: Tok) -> list[Statement]:
     cur.next()
     if cur.at_word("VALUES", "NULL"):
         return _assert_rows(cur, start)
-    cur.accept_words("NOT", "EXISTS")
-    if not cur.at_word("TOPIC", "SCHEMA"):
+    exists = not cur.accept_words("NOT", "EXISTS")
+    if cur.at_word("TOPIC"):
+        return [_assert_topic(cur, start, exists=exists)]
+    if not cur.at_word("SCHEMA"):
         cur.expected("VALUES, TOPIC or SCHEMA after ASSERT", words=["VALUES", "TOPIC", "SCHEMA"])
-    return [_other(cur, start)]
+    return [_assert_schema(cur, start, exists=exists)]
+
+
+def _assert_topic(cur: Cursor, start: Tok, *, exists: bool) -> Statement:
+    cur.next()
+    name_tok = cur.peek()
+    topic = _as_written(cur, "the name of a topic")
+    properties = parse_properties(cur) if cur.at_word("WITH") else ()
+    timeout = _timeout(cur)
+    text, span = cur.text_since(start), cur.span_since(start)
+    return AssertTopic(text, span, topic, exists, properties, timeout, cur.span_of(name_tok))
+
+
+def _assert_schema(cur: Cursor, start: Tok, *, exists: bool) -> Statement:
+    cur.next()
+    name_tok = cur.peek()
+    subject = _as_written(cur, "the name of a subject") if cur.accept_words("SUBJECT") else ""
+    number: int | None = None
+    if cur.accept_words("ID"):
+        if cur.peek().kind != "number" or not cur.peek().text.isdigit():
+            cur.expected("the id of a schema, a whole number")
+        number = int(cur.next().text)
+    if not subject and number is None:
+        cur.expected("SUBJECT or ID", help="write  ASSERT SCHEMA SUBJECT 'orders-value'", words=["SUBJECT", "ID"])
+    timeout = _timeout(cur)
+    text, span = cur.text_since(start), cur.span_since(start)
+    return AssertSchema(text, span, subject, number, exists, timeout, cur.span_of(name_tok))
+
+
+def _as_written(cur: Cursor, what: str) -> str:
+    """A name that is none of SQL's: it does not fold, and may stand in any quotes, or with dots and dashes in none."""
+    start = cur.peek()
+    if start.kind not in ("word", "quoted", "string"):
+        cur.expected(what, help="write it in single quotes")
+    cur.next()
+    if start.kind != "word":
+        return start.text
+    while cur.at_op(".", "-") and cur.peek().start == cur.peek(-1).end:
+        cur.next()
+        if cur.peek().kind not in ("word", "number"):
+            cur.expected(f"the rest of {what}", help="write it in single quotes")
+        cur.next()
+    return cur.text_since(start)
+
+
+def _timeout(cur: Cursor) -> int | None:
+    return parse_duration(cur, "TIMEOUT") if cur.accept_words("TIMEOUT") else None
 
 
 def _assert_rows(cur: Cursor, start: Tok) -> list[Statement]:
@@ -309,6 +362,19 @@ def _assert_rows(cur: Cursor, start: Tok) -> list[Statement]:
     ]
 
 
+def _control(cur: Cursor, start: Tok) -> list[Statement]:
+    verbs: dict[str, Literal["terminate", "pause", "resume"]] = {
+        "TERMINATE": "terminate",
+        "PAUSE": "pause",
+        "RESUME": "resume",
+    }
+    verb = verbs[cur.next().upper]
+    cur.accept_words("QUERY")
+    name_tok = cur.peek()
+    query = "" if cur.accept_words("ALL") else cur.expect_name("the id of a query, or ALL")
+    return [QueryControl(cur.text_since(start), cur.span_since(start), verb, query, cur.span_of(name_tok))]
+
+
 def _other(cur: Cursor, start: Tok) -> Statement:
     while not cur.at_end():
         cur.next()
@@ -323,6 +389,9 @@ _RULES: dict[str, Callable[[Cursor, Tok], list[Statement]]] = {
     "UNSET": _set,
     "SELECT": _select,
     "ASSERT": _assert,
+    "TERMINATE": _control,
+    "PAUSE": _control,
+    "RESUME": _control,
     "DEFINE": _set,
     "UNDEFINE": _set,
 }

@@ -42,8 +42,21 @@ RESERVED = frozenset(
 SYSTEM_COLUMNS = ("ROWTIME", "ROWPARTITION", "ROWOFFSET", "WINDOWSTART", "WINDOWEND")
 
 # Words that begin a statement; the other verbs are recognised by name only.
-OTHER_VERBS = frozenset(("LIST", "SHOW", "DESCRIBE", "EXPLAIN", "PRINT", "TERMINATE", "PAUSE", "RESUME", "ALTER"))
-VERBS = ("CREATE", "INSERT", "DROP", "SELECT", "SET", "UNSET", "DEFINE", "UNDEFINE", "ASSERT", *sorted(OTHER_VERBS))
+OTHER_VERBS = frozenset(("LIST", "SHOW", "DESCRIBE", "EXPLAIN", "PRINT", "ALTER"))
+CONTROLS = ("TERMINATE", "PAUSE", "RESUME")
+VERBS = (
+    "CREATE",
+    "INSERT",
+    "DROP",
+    "SELECT",
+    "SET",
+    "UNSET",
+    "DEFINE",
+    "UNDEFINE",
+    "ASSERT",
+    *CONTROLS,
+    *sorted(OTHER_VERBS),
+)
 
 UNIT_MS = {"MILLISECOND": 1, "SECOND": 1_000, "MINUTE": 60_000, "HOUR": 3_600_000, "DAY": 86_400_000}
 INTERVAL_UNITS = {**UNIT_MS, "WEEK": 7 * 86_400_000}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
-from compiler.functions.numeric import NumericOverflow, fit_decimal, wrap32, wrap64
+from compiler.functions.numeric import WIDE, NumericOverflow, fit_decimal, wrap32, wrap64
 from compiler.functions.registry import AggregateFunction, QueryFailure, Resolution, register_aggregate
 from compiler.functions.signatures import not_accepted
 from compiler.functions.values import has_order, is_ordered, less_of
@@ -71,7 +71,8 @@ def summing(t: SqlType, sign: int = 1) -> Callable[[Any, Any], Any]:
     if t.kind is Kind.DOUBLE:
         return (lambda acc, v: acc + v) if sign > 0 else (lambda acc, v: acc - v)
     if t.kind is Kind.DECIMAL:
-        return lambda acc, v: _sum_decimal(acc + sign * v, t)
+        step = WIDE.add if sign > 0 else WIDE.subtract  # the operators would round to 28 digits
+        return lambda acc, v: _sum_decimal(step(acc, v), t)
     wrap = wrap32 if t.kind is Kind.INT else wrap64
     return lambda acc, v: wrap(acc + sign * v)
 

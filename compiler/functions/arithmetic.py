@@ -157,7 +157,7 @@ def _negate(r: Resolution) -> Reference:
         Kind.INT: lambda v: wrap32(-v),
         Kind.BIGINT: lambda v: wrap64(-v),
         Kind.DOUBLE: operator.neg,
-        Kind.DECIMAL: lambda v: -v if v else v,
+        Kind.DECIMAL: lambda v: v.copy_negate() if v else v,  # the operator would round to 28 digits
     }
     return kinds[r.result.kind]
 

@@ -222,12 +222,18 @@ def has_duckdb_cast(source: SqlType, target: SqlType) -> bool:
         (Kind.DATE, Kind.TIMESTAMP),
         (Kind.TIMESTAMP, Kind.DATE),
     }
-    return (s, t) in exact
+    return (s, t) in exact and not (t is Kind.STRING and _without_whole(source) and source.precision == 38)
+
+
+def _without_whole(t: SqlType) -> bool:
+    return t.kind is Kind.DECIMAL and t.precision == t.scale
 
 
 def duckdb_cast(sql: str, source: SqlType, target: SqlType) -> str:
     """DuckDB text of the cast; rows for which `duckdb_cast_declines` holds give NULL or nonsense, never an error."""
     from_double = source.kind is Kind.DOUBLE and target.kind in _INTEGERS
+    if target.kind is Kind.STRING and _without_whole(source):  # DuckDB writes no zero before the point of these
+        sql = f"CAST({sql} AS DECIMAL({source.precision + 1}, {source.scale}))"
     cast = "CAST" if _always_fits(source, target) else "TRY_CAST"
     return f"{cast}({f'trunc({sql})' if from_double else sql} AS {_DUCK[target.kind](target)})"
 

@@ -70,8 +70,8 @@ def _parse_literal(e: Literal, text: str, target: SqlType) -> Expr:
 
 
 def _number_literal(e: Literal, value: Decimal) -> Literal:
-    """A number read from text: integral values are integers, so '2e1' is 20."""
-    if value == value.to_integral_value() and BIGINT_MIN <= value <= BIGINT_MAX:
+    """A number read from text: an integer if it is written as one, else a DECIMAL ('2e1' is one without a scale, as in ksqlDB)."""
+    if not value.as_tuple().exponent and BIGINT_MIN <= value <= BIGINT_MAX:
         n = int(value)
         return replace(e, type=INT if INT_MIN <= n <= INT_MAX else BIGINT, value=n)
     return replace(e, type=_text_number_type(value), value=value)

@@ -8,7 +8,7 @@ from typing import Any
 from compiler.functions.define import scalar, takes
 from compiler.functions.registry import Reference, Resolution
 from compiler.functions.signatures import ArrayOf, K, MapOf, T, V, Var
-from compiler.functions.values import identity, same, sort_key, text_of
+from compiler.functions.values import identity, map_key, same, sort_key, text_of
 from compiler.plan.types import BIGINT, BOOLEAN, INT, STRING, Kind, SqlType, array, struct
 
 _LIST = ArrayOf(T)
@@ -102,8 +102,9 @@ def _map_union(a: dict[Any, Any] | None, b: dict[Any, Any] | None) -> dict[Any, 
     return None if a is None and b is None else {**(a or {}), **(b or {})}
 
 
-def _as_map(keys: list[Any], values: list[Any]) -> dict[Any, Any]:
-    return dict(zip(keys, values, strict=False))
+def _as_map(r: Resolution) -> Reference:
+    key = map_key(r.result)
+    return lambda keys, values: dict(zip(map(key, keys), values, strict=False))
 
 
 def _entry_type(args: tuple[SqlType, ...]) -> SqlType:
@@ -228,7 +229,7 @@ scalar(
 scalar(
     "AS_MAP",
     takes(ArrayOf(K), ArrayOf(V), gives=MapOf(K, V)),
-    by=_as_map,
+    by_types=_as_map,
     summary="A map from an array of keys and an array of values.",
     example="AS_MAP(ARRAY['a', 'b'], ARRAY[1, 2]) -> {'a': 1, 'b': 2}",
 )

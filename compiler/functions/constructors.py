@@ -10,6 +10,7 @@ from typing import Any
 
 from compiler.functions.registry import Function, FunctionTypeError, Reference, Resolution, register
 from compiler.functions.signatures import common_numeric
+from compiler.functions.values import map_key
 from compiler.plan.types import BIGINT, INT, NULL, Kind, SqlType, array, map_of, struct
 
 
@@ -47,8 +48,9 @@ def _make_struct(r: Resolution) -> Reference:
     return lambda *values: dict(zip(names, values, strict=True))
 
 
-def _make_map(*items: Any) -> dict[Any, Any]:
-    return dict(zip(items[::2], items[1::2], strict=True))
+def _make_map(r: Resolution) -> Reference:
+    key = map_key(r.result)
+    return lambda *items: dict(zip(map(key, items[::2]), items[1::2], strict=True))
 
 
 def _struct_sql(args: Sequence[str], r: Resolution) -> str:
@@ -75,7 +77,7 @@ register(
     Function(
         "map",
         _map_types,
-        lambda _r: _make_map,
+        _make_map,
         null_propagating=False,
         summary="A map of keys and values in turn.",
         example="map('a', 1) -> {'a': 1}",

@@ -242,8 +242,11 @@ def _coalesce(g: Emitter, e: Call) -> Piece:
 
 def _null_test(g: Emitter, e: Call) -> Piece:
     p = g.emit(e.args[0])
-    if not p.nullable and p.simple:
-        return Piece("False" if e.name == "is_null" else "True", nullable=False)
+    if (
+        not p.nullable
+    ):  # what may fail is computed all the same; a comparison of what folds to a constant would be warned of
+        known = "False" if e.name == "is_null" else "True"
+        return Piece(known if p.simple else f"({p.src}, {known})[1]", nullable=False)
     test = "is None" if e.name == "is_null" else "is not None"
     return Piece(f"({p.src} {test})", nullable=False)
 

@@ -8,6 +8,7 @@ from typing import Any
 from compiler.functions.define import scalar, takes
 from compiler.functions.registry import FunctionTypeError, Reference, Resolution
 from compiler.functions.signatures import ArrayOf, K, LambdaOf, MapOf, T, U, V, Var
+from compiler.functions.values import map_key
 from compiler.plan.types import BOOLEAN, Kind, SqlType
 
 _S = Var("S")
@@ -30,18 +31,22 @@ def _params_of_reduce(before: tuple[SqlType, ...], _index: int) -> tuple[SqlType
 def _transform(r: Resolution) -> Reference:
     if r.args[0].kind is Kind.ARRAY:
         return lambda items, f: [f(v) for v in items]
-    return _transform_map
+    return _transform_map(map_key(r.result))
 
 
-def _transform_map(m: dict[Any, Any], key: Callable[..., Any], value: Callable[..., Any]) -> dict[Any, Any]:
+def _transform_map(of_map: Callable[[Any], Any]) -> Reference:
     """Raises ValueError for two equal keys or a NULL value, which ksqlDB refuses too."""
-    out: dict[Any, Any] = {}
-    for k, v in m.items():
-        new_key, new_value = key(k, v), value(k, v)
-        if new_key in out or new_value is None:
-            raise ValueError(f"TRANSFORM gives {'a NULL value' if new_value is None else f'the key {new_key!r} twice'}")
-        out[new_key] = new_value
-    return out
+
+    def transform(m: dict[Any, Any], key: Callable[..., Any], value: Callable[..., Any]) -> dict[Any, Any]:
+        out: dict[Any, Any] = {}
+        for k, v in m.items():
+            made, new = of_map(key(k, v)), value(k, v)
+            if made in out or new is None:
+                raise ValueError(f"TRANSFORM gives {'a NULL value' if new is None else f'the key {made!r} twice'}")
+            out[made] = new
+        return out
+
+    return transform
 
 
 def _filter(r: Resolution) -> Reference:

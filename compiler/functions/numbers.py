@@ -76,6 +76,8 @@ def _log(base_or_x: float, x: float | None = None) -> float:
 def _absolute(r: Resolution) -> Reference:
     wraps: dict[Kind, Callable[[int], int]] = {Kind.INT: wrap32, Kind.BIGINT: wrap64}
     wrap = wraps.get(r.result.kind)
+    if r.result.kind is Kind.DECIMAL:
+        return Decimal.copy_abs  # `abs` would round to 28 digits
     return (lambda v: wrap(abs(v))) if wrap else abs
 
 
@@ -100,14 +102,15 @@ def _round_double(v: float, digits: int, mode: str = ROUND_HALF_UP) -> float:
     return float(exact.quantize(Decimal(1).scaleb(-digits), rounding=rounding, context=ROUNDING)) + 0.0  # not -0.0
 
 
+_WHOLE = decimal(38, 0)
 # 1e308 to a whole number has 309 digits.
 ROUNDING = Context(prec=400)
 
 
-def _round_decimal(v: Decimal, digits: int, scale: int, mode: str = ROUND_HALF_UP) -> Decimal:
-    """Rounded to digits but shown at the scale of the argument, as ksqlDB does."""
+def _round_decimal(v: Decimal, digits: int, t: SqlType, mode: str = ROUND_HALF_UP) -> Decimal:
+    """Rounded to digits but shown at the scale of the argument, as ksqlDB does. Raises NumericOverflow for one digit too many."""
     rounded = v.quantize(Decimal(1).scaleb(-digits), rounding=_towards_positive(v, mode), context=WIDE)
-    return fit_decimal(rounded, 38, scale)
+    return fit_decimal(rounded, t.precision, t.scale)
 
 
 def _towards_positive(v: Decimal, mode: str) -> str:
@@ -121,14 +124,14 @@ def _rounding(mode: str, whole: Callable[[float], int]) -> Callable[[Resolution]
             if kind is Kind.DOUBLE:
                 return whole
             if kind is Kind.DECIMAL:
-                return lambda v: _round_decimal(v, 0, 0, mode)
+                return lambda v: _round_decimal(v, 0, r.result, mode)
             return lambda v: v
         if kind is Kind.DOUBLE:
             return lambda v, n: _round_double(v, n, mode)
         if kind is Kind.DECIMAL:
-            scale = r.result.scale
-            return lambda v, n: _round_decimal(v, n, scale, mode)
-        return lambda v, n: v if n >= 0 else int(_round_decimal(Decimal(v), n, 0, mode))
+            return lambda v, n: _round_decimal(v, n, r.result, mode)
+        wrap = wrap32 if kind is Kind.INT else wrap64
+        return lambda v, n: v if n >= 0 else wrap(int(_round_decimal(Decimal(v), n, _WHOLE, mode)))
 
     return reference
 
@@ -194,8 +197,8 @@ def _step(f: Callable[[float], int], mode: str) -> Callable[[Resolution], Refere
 
 
 def _at_scale(f: Callable[[Any], Any], r: Resolution) -> Reference:
-    scale = r.result.scale
-    return (lambda v: fit_decimal(f(v), 38, scale)) if r.result.kind is Kind.DECIMAL else f
+    precision, scale = r.result.precision, r.result.scale
+    return (lambda v: fit_decimal(f(v), precision, scale)) if r.result.kind is Kind.DECIMAL else f
 
 
 def _step_sql(function: str) -> Lowering:

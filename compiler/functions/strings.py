@@ -173,7 +173,7 @@ scalar(
     "TRIM",
     takes(STRING, gives=STRING),
     by=java_trim,
-    duckdb=text(lambda a: f"trim({a})"),
+    duckdb=text(lambda a: f"trim({a}, ' ')"),  # without characters it takes all spaces of Unicode
     declines=lambda a, _r: rf"regexp_matches({a[0]}, '[\x00-\x1f]')",
     summary="The text without white space and control characters at its ends.",
     example="TRIM('  a b ') -> 'a b'",

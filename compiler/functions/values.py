@@ -11,6 +11,18 @@ from compiler.functions.numeric import double_text
 from compiler.functions.temporal import date_text, time_text, timestamp_text
 from compiler.plan.types import Kind, SqlType
 
+
+def map_key(t: SqlType) -> Callable[[Any], Any]:
+    """A key as a map of type `t` may have it. NULL is the text 'null', as ksqlDB writes it; ValueError where keys are no texts."""
+
+    def key(k: Any) -> Any:
+        if k is None and t.args[0].kind is not Kind.STRING:
+            raise ValueError("a key of the map is NULL")
+        return "null" if k is None else k
+
+    return key
+
+
 _ORDERED = frozenset(
     {Kind.INT, Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL, Kind.STRING, Kind.BYTES, Kind.DATE, Kind.TIME, Kind.TIMESTAMP}
 )

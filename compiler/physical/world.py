@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from compiler.analyze.assertions import Assertion, SchemaAssertion, TopicAssertion
 from compiler.analyze.mistakes import mistake
 from compiler.analyze.properties import NO_OPTIONS, QueryOptions
 from compiler.analyze.statements import (
     Bound,
+    BoundControl,
     BoundDrop,
     BoundQuery,
     BoundRow,
@@ -25,6 +28,7 @@ from compiler.catalog.catalog import (
     forget_query,
     record_query,
 )
+from compiler.catalog.names import did_you_mean, listing
 from compiler.optimize.rules import optimise
 from compiler.physical.naming import definition_hash
 from compiler.physical.planner import Topology, plan_query
@@ -42,7 +46,8 @@ class RuleTrace:
 
 @dataclass(frozen=True, slots=True)
 class StatementResult:
-    """What one statement did: `create`, `query`, `insert`, `drop`, `type`, `set` or `nothing` (IF EXISTS and its like).
+    """What one statement did: `create`, `query`, `insert`, `drop`, `type`, `set`, `assert`, `terminate`, `pause`, `resume` or `nothing` (IF
+    EXISTS and its like).
 
     query: the persistent query it made or replaced. row: the values of INSERT VALUES. ended: queries it removed.
     """
@@ -70,6 +75,8 @@ class World:
         self._overrides, self._previous, self._partitions = overrides, previous, topic_partitions
         self._queries: dict[str, QueryPlan] = {}
         self._inserts: list[InsertValues] = []
+        self._paused: dict[str, None] = {}
+        self.assertions: list[Assertion] = []
 
     def plan(self, properties: Mapping[str, str]) -> Plan:
         return Plan(
@@ -77,6 +84,7 @@ class World:
             queries=tuple(self._queries.values()),
             inserts=tuple(self._inserts),
             properties=tuple(sorted(properties.items())),
+            paused=tuple(q for q in self._queries if q in self._paused),
             schemas=self._schemas(),
         )
 
@@ -106,6 +114,11 @@ class World:
                 return StatementResult("type", bound.name)
             case BoundSetting():
                 return StatementResult("set", bound.name)
+            case BoundControl():
+                return self._control(bound)
+            case TopicAssertion() | SchemaAssertion():
+                self.assertions.append(bound)
+                return StatementResult("assert")
 
     def _source(self, bound: BoundSource) -> StatementResult:
         name = bound.source.name
@@ -181,8 +194,43 @@ class World:
         self._inserts = [i for i in self._inserts if i.target != bound.name]
         return StatementResult("drop", bound.name, ended=writers)
 
+    def _control(self, bound: BoundControl) -> StatementResult:
+        meant = tuple(self._queries) if not bound.query else (self._meant(bound),)
+        for q in meant:
+            if bound.verb == "terminate":
+                self._leave_source(self._queries[q])
+                self._end(q)
+            elif bound.verb == "pause":
+                self._paused[q] = None
+            else:
+                self._paused.pop(q, None)
+        return StatementResult(bound.verb, bound.query, ended=meant if bound.verb == "terminate" else ())
+
+    def _meant(self, bound: BoundControl) -> str:
+        """The query of that id. Ids of ksqlDB end in a number that counts its statements, and those of INSERT INTO are nothing else."""
+        plain = re.sub(r"_\d+$", "", bound.query)
+        inserts = [q for q in self._queries if q.startswith("INSERT_")]
+        for wanted in (bound.query, plain):
+            found = [q for q in self._queries if q.casefold() == wanted.casefold()]
+            if found:
+                return found[0]
+        if plain == "INSERTQUERY" and len(inserts) == 1:
+            return inserts[0]
+        hint = did_you_mean(bound.query, self._queries) or f"queries are {listing(self._queries) or 'none'}"
+        if plain == "INSERTQUERY" and inserts:
+            hint = f"INSERT INTO queries are {listing(inserts)}"
+        raise mistake("FQ2054", f"there is no query {bound.query}", bound.span, "unknown query", help=hint)
+
+    def _leave_source(self, query: QueryPlan) -> None:
+        """What a query made stays, as a stream or table over its topic."""
+        made = self.catalog.sources.get(query.sink)
+        if made is not None and made.query == query.id:
+            left = replace(made, query=None)
+            self.catalog = replace(self.catalog, sources={**self.catalog.sources, left.name: left})
+
     def _end(self, query_id: str) -> None:
         self._queries.pop(query_id, None)
+        self._paused.pop(query_id, None)
         self.trace.pop(query_id, None)
         self.catalog = forget_query(self.catalog, query_id)
 

@@ -23,6 +23,8 @@ _CLASSES: dict[str, type] = {
     if isinstance(c, type) and dataclasses.is_dataclass(c)
 }
 _SKIPPED = frozenset({"span"})
+_LINES_KEPT = 4
+_lines: tuple[tuple[topology.Plan, str], ...] = ()  # replaced as a whole, as several threads deploy
 
 
 @functools.cache
@@ -79,6 +81,16 @@ def from_data(data: Any) -> Any:
 def dumps(plan: topology.Plan, *, indent: int | None = 1) -> str:
     """`plan.json`: indented, keys in field order, newline at the end. indent: None is a line, ten times as quick."""
     return json.dumps(to_data(plan), indent=indent, ensure_ascii=False) + "\n"
+
+
+def line(plan: topology.Plan) -> str:
+    """The plan in one line; equal plans have equal lines. Of a plan that is used again it is not made again."""
+    global _lines
+    known = next((text for other, text in _lines if other is plan), None)
+    if known is None:
+        known = dumps(plan, indent=None)
+        _lines = (*_lines[1 - _LINES_KEPT :], (plan, known))
+    return known
 
 
 def loads(text: str) -> topology.Plan:
