@@ -5,7 +5,7 @@ Records travel as Arrow batches. Offsets of a partition rise but may have gaps. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import Enum
@@ -72,11 +72,12 @@ class RawBatch:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic as it is. config: `cleanup.policy`, `retention.ms`, ... as in Kafka."""
+    """A topic as it is. config: `cleanup.policy`, `retention.ms`, ... as in Kafka. replicas: as `topics` tells them, else 1."""
 
     name: str
     partitions: int
     config: Mapping[str, str] = field(default_factory=dict)
+    replicas: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,15 @@ class Admin(Protocol):
         """Nobody needs records below `offset` any more. LogError above the end; a log may keep them for some time."""
         ...
 
+    def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
+        """How many partitions these topics have at this moment; those that do not exist are left out."""
+        ...
+
     def begin_offset(self, tp: TopicPartition) -> int: ...
+
+    def begin_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """The same for many at once; partitions that do not exist are left out."""
+        ...
 
     def end_offset(self, tp: TopicPartition) -> int:
         """The offset after the last committed record."""
@@ -190,6 +199,10 @@ class Reader(Protocol):
 
     def read(self, max_records: int, max_bytes: int) -> RawBatch | None:
         """The next committed records, or None at the end. Never blocks for new data; may do file I/O."""
+        ...
+
+    def close(self) -> None:
+        """Nothing is read ahead for it any more; a later `read` begins again where it was."""
         ...
 
 
@@ -295,9 +308,13 @@ class Producer(Protocol):
 
 
 class Log(Protocol):
-    """A log: factory of clients. `supports_redo` is False for logs that need changelog topics instead."""
+    """A log: factory of clients. `supports_redo` is False for logs that need changelog topics instead.
+
+    drops_with_commits: whether `Producer.drop_before` can be used.
+    """
 
     supports_redo: bool
+    drops_with_commits: bool
 
     def admin(self) -> Admin: ...
 

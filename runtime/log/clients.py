@@ -100,6 +100,9 @@ class LogReader:
             )
         return self._gather(end, max_records, max_bytes)
 
+    def close(self) -> None:
+        """Nothing is read ahead."""
+
     def _gather(self, end: int, max_records: int, max_bytes: int) -> RawBatch | None:
         pieces: list[pa.RecordBatch] = []
         rows = size = 0
@@ -153,11 +156,11 @@ def _ends(column: pa.BinaryArray) -> np.ndarray:
 
 @contextmanager
 def naming(tp: TopicPartition) -> Iterator[None]:
-    """An error says which partition it is about."""
+    """An error says which partition it is about, unless it knows better."""
     try:
         yield
     except LogError as error:
-        error.partition = tp
+        error.partition = error.partition or tp
         raise
 
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -55,6 +55,7 @@ class MemoryLog:
     """
 
     supports_redo = True
+    drops_with_commits = True
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # guards everything below
@@ -154,19 +155,30 @@ class MemoryLog:
         with self._lock:
             return dict(self._topics)
 
+    def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
+        with self._lock:
+            return {name: topic.partitions for name, topic in self._topics.items() if name in topics}
+
     def begin_offset(self, tp: TopicPartition) -> int:
         return self.bounds(tp)[0]
+
+    def begin_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        return self._bounds(tps, 0)
 
     def end_offset(self, tp: TopicPartition) -> int:
         return self.bounds(tp)[1]
 
     def end_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        ends = {}
+        return self._bounds(tps, 1)
+
+    def _bounds(self, tps: Sequence[TopicPartition], which: int) -> dict[TopicPartition, int]:
+        """First offsets (0) or ends (1) of those that exist, as of one moment."""
+        found = {}
         with self._lock:
             for tp in tps:
                 with contextlib.suppress(TopicMissing):
-                    ends[tp] = self.bounds(tp)[1]
-        return ends
+                    found[tp] = self.bounds(tp)[which]
+        return found
 
     def ask_end_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:
         answer: Future[dict[TopicPartition, int]] = Future()

@@ -5,7 +5,7 @@ Who runs queries on it sees what another instance runs on and leaves no trace th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 
 import pyarrow as pa
@@ -37,6 +37,7 @@ class OverlayLog:
     """
 
     supports_redo = False
+    drops_with_commits = True
 
     def __init__(self, base: Log, starts: Mapping[TopicPartition, int] = _NO_STARTS) -> None:
         self._base, self._below, self._starts = base, base.admin(), starts
@@ -97,11 +98,20 @@ class OverlayLog:
     def drop_before(self, tp: TopicPartition, offset: int) -> None:
         self.own.drop_before(tp, offset)
 
+    def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
+        return {**self._below.partition_counts(topics), **self.own.partition_counts(topics)}
+
     def begin_offset(self, tp: TopicPartition) -> int:
         if self.is_own(tp):
             return self.own.begin_offset(tp)
         begin = self._below.begin_offset(tp)
         return max(begin, self._starts.get(tp, begin))
+
+    def begin_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        own = [tp for tp in tps if self.is_own(tp)]
+        below = self._below.begin_offsets([tp for tp in tps if tp not in own])
+        starts = {tp: max(begin, self._starts.get(tp, begin)) for tp, begin in below.items()}
+        return {**starts, **self.own.begin_offsets(own)}
 
     def end_offset(self, tp: TopicPartition) -> int:
         return self.own.end_offset(tp) if self.is_own(tp) else self._below.end_offset(tp)

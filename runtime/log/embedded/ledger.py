@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from runtime.errors import LogCorrupt, LogError, LogFull
 from runtime.log.embedded.journal import Journal
 from runtime.log.embedded.records import Record
 from runtime.log.embedded.segment import SegmentFiles, is_full
-from runtime.log.embedded.state import LogState, Partition
+from runtime.log.embedded.state import LogState, Partition, Topic
 from runtime.log.embedded.writer import redo_path
 from runtime.log.files import Files
 
@@ -23,14 +23,16 @@ from runtime.log.files import Files
 # more: opening reads at most so many bytes (some thousand records), and snapshots cost a bounded share of all writes.
 ROLL_BYTES = 1 << 20
 _ROLL_SNAPSHOTS = 4
+OWNERS = "owners"  # the folder of the locks of topics
+REDO = "redo"
 
 
 class Ledger:
     """Opens or makes the log in a directory. Safe for many threads and many processes.
 
-    Locks, in the order they are taken: `_append` (this process's writers), the flock on `append.lock` (all processes'
-    writers), `lock` (state and journal position). Readers take `lock` only, and no writer does I/O that may take long
-    while holding it.
+    Locks, in the order they are taken: the flocks of topics (`owning`, by name), `_append` (this process's writers of the commit
+    log), the flock on `append.lock` (those of all processes), `lock` (state and journal position). Readers take `lock` only,
+    and no writer does I/O that may take long while holding it. Under `append.lock` only the commit log is written.
     """
 
     def __init__(self, files: Files, directory: str) -> None:
@@ -60,8 +62,30 @@ class Ledger:
                     self._read_journal(locked=False)
 
     @contextlib.contextmanager
+    def owning(self, names: Iterable[str]) -> Iterator[None]:
+        """Sole owner of all processes of what is named: topic directories, `REDO`. Comes before `appending`, never within.
+
+        Nobody else appends to these topics, removes segments of them or deletes them, so they may be written while others
+        commit something else.
+        """
+        with contextlib.ExitStack() as held, self.errors():
+            self.check_usable()
+            for name in sorted(set(names)):
+                lock = self._files.lock(self._lock_path(name), wait=True)
+                assert lock is not None
+                held.callback(lock.release)
+            yield
+
+    def _lock_path(self, name: str) -> str:
+        return f"{self.directory}/{OWNERS}/{name}.lock"
+
+    def forget_owner(self, name: str) -> None:
+        """A topic is gone; who waits for it will find that out."""
+        self._files.unlink(self._lock_path(name))
+
+    @contextlib.contextmanager
     def appending(self) -> Iterator[None]:
-        """Sole writer of all processes, with everything applied that others have committed."""
+        """Sole writer of the commit log, of all processes, with everything applied that others have committed."""
         with self._append, self.errors():
             self.check_usable()
             lock = self._files.lock(f"{self.directory}/append.lock", wait=True)
@@ -119,6 +143,7 @@ class Ledger:
     def _open_or_create(self) -> None:
         with self.errors():
             self._files.makedirs(self.topics_directory)
+            self._files.makedirs(f"{self.directory}/{OWNERS}")
             journal = Journal.open(self._files, self.directory)
             if journal is None:
                 lock = self._files.lock(f"{self.directory}/append.lock", wait=True)
@@ -203,18 +228,35 @@ class Ledger:
         newer.remove_older()
 
     def _tidy(self) -> None:
-        """Remove files that crashes or other processes left and no record names."""
-        keep = {os.path.basename(redo_path(self.directory, n)) for n in self.state.redo_files()}
-        for name in self._files.listdir(self.directory):
-            if name.startswith("redo-") and name not in keep:
-                self._files.unlink(f"{self.directory}/{name}")
+        """Remove files that crashes or other processes left and no record names; not where somebody is writing them now."""
+        with self._owning_if_free(REDO) as free:
+            keep = {os.path.basename(redo_path(self.directory, n)) for n in self.state.redo_files()}
+            for name in self._files.listdir(self.directory):
+                if free and name.startswith("redo-") and name not in keep:
+                    self._files.unlink(f"{self.directory}/{name}")
         known = {os.path.basename(t.partitions[0].directory): t for t in self.state.topics.values()}
         for name in self._files.listdir(self.topics_directory):
-            directory = f"{self.topics_directory}/{name}"
-            segments = [s.path for p in known[name].partitions for s in p.segments] if name in known else []
-            keep = {os.path.basename(path).rpartition(".")[0] for path in segments}
-            for file in self._files.listdir(directory):
-                if file.rpartition(".")[0] not in keep:
-                    self._files.unlink(f"{directory}/{file}")
-            if name not in known:
-                self._files.rmdir(directory)
+            with self._owning_if_free(name) as free:
+                if free:
+                    self._tidy_topic(f"{self.topics_directory}/{name}", known.get(name))
+            if free and name not in known:
+                self.forget_owner(name)
+
+    def _tidy_topic(self, directory: str, topic: Topic | None) -> None:
+        segments = [s.path for p in topic.partitions for s in p.segments] if topic is not None else []
+        keep = {os.path.basename(path).rpartition(".")[0] for path in segments}
+        for file in self._files.listdir(directory):
+            if file.rpartition(".")[0] not in keep:
+                self._files.unlink(f"{directory}/{file}")
+        if topic is None:
+            self._files.rmdir(directory)
+
+    @contextlib.contextmanager
+    def _owning_if_free(self, name: str) -> Iterator[bool]:
+        """Whether nobody owns what is named; then it is owned within. Does not wait, so it may come within `appending`."""
+        lock = self._files.lock(self._lock_path(name), wait=False)
+        try:
+            yield lock is not None
+        finally:
+            if lock is not None:
+                lock.release()

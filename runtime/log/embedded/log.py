@@ -1,15 +1,16 @@
 """EmbeddedLog: the log in a directory. Opening, seeing other processes' commits, the commit itself, admin.
 
-A commit, under the append lock (one flock for all processes): see foreign commits -> check the epoch -> assign offsets
-and write data -> fsync it -> write and fsync the commit record -> apply the record in memory. Readers see the last step
-only, all partitions at once.
+A commit, as owner of the topics it writes (a flock each, for all processes): assign offsets and write data -> fsync it. Then,
+under the append lock (one flock): see foreign commits -> check the epoch -> write and fsync the commit record -> apply the
+record in memory. Readers see the last step only, all partitions at once. Who commits to other topics waits for the second part
+only, which is short.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ import pyarrow as pa
 from runtime.errors import Fenced, InstanceRunning, LogCorrupt, LogError, OffsetOutOfRange, TopicMissing
 from runtime.log.base import EARLIEST, Admin, Consumer, Position, Producer, Reader, TopicInfo, TopicPartition
 from runtime.log.clients import LogConsumer, LogProducer, LogReader, check_topic_name
-from runtime.log.embedded.ledger import Ledger
+from runtime.log.embedded.ledger import REDO, Ledger
 from runtime.log.embedded.records import (
     AdvanceStart,
     Commit,
@@ -39,6 +40,7 @@ class EmbeddedLog:
     """The log in the directory `path`, made if missing. Safe for many threads and many processes."""
 
     supports_redo = True
+    drops_with_commits = True
 
     def __init__(self, path: str | os.PathLike[str], files: Files | None = None) -> None:
         self._files: Files = files or DiskFiles()
@@ -86,7 +88,7 @@ class EmbeddedLog:
         return ((r.sequence, read_redo(self._files, self._directory, r)) for r in wanted)
 
     def trim_redo(self, transactional_id: str, sequence: int) -> None:
-        with self._ledger.appending():
+        with self._ledger.owning([REDO]), self._ledger.appending():
             known = self._state.producers.get(transactional_id)
             if known is None or not any(r.sequence <= sequence for r in known.redo):
                 return
@@ -144,22 +146,32 @@ class EmbeddedLog:
             return topic.info
 
     def delete_topic(self, name: str) -> None:
-        with self._ledger.appending():
+        with self._owning({name}), self._ledger.appending():
             topic = self._topic(name)
             self._ledger.write(DeleteTopic(topic.id))
             for partition in topic.partitions:
                 for segment in partition.segments:
                     self._segments.remove(segment.path)
             self._files.rmdir(topic.partitions[0].directory)
+            self._ledger.forget_owner(topic.owner_name)
 
     def topics(self) -> dict[str, TopicInfo]:
         self.refresh()
         with self._lock:
             return {name: topic.info for name, topic in self._state.topics.items()}
 
+    def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
+        self.refresh()
+        with self._lock:
+            return {name: topic.info.partitions for name, topic in self._state.topics.items() if name in topics}
+
     def begin_offset(self, tp: TopicPartition) -> int:
         self.refresh()
         return self.bounds(tp)[0]
+
+    def begin_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        self.refresh()
+        return self._bounds(tps, 0)
 
     def end_offset(self, tp: TopicPartition) -> int:
         self.refresh()
@@ -167,12 +179,16 @@ class EmbeddedLog:
 
     def end_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         self.refresh()
-        ends = {}
+        return self._bounds(tps, 1)
+
+    def _bounds(self, tps: Sequence[TopicPartition], which: int) -> dict[TopicPartition, int]:
+        """First offsets (0) or ends (1) of those that exist, as of one moment."""
+        found = {}
         with self._lock:
             for tp in tps:
                 with contextlib.suppress(TopicMissing):
-                    ends[tp] = self.bounds(tp)[1]
-        return ends
+                    found[tp] = self.bounds(tp)[which]
+        return found
 
     def ask_end_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:
         answer: Future[dict[TopicPartition, int]] = Future()
@@ -194,7 +210,7 @@ class EmbeddedLog:
 
     def drop_before(self, tp: TopicPartition, offset: int) -> None:
         """Records below `offset` are gone (retention); files go as whole segments do."""
-        with self._ledger.appending():
+        with self._owning({tp.topic}), self._ledger.appending():
             partition = self._partition(tp)
             check_start(tp, offset, partition.end_offset)
             with self._ledger.removing([partition]):
@@ -261,28 +277,56 @@ class EmbeddedLog:
 
     def commit(self, transactional_id: str, epoch: int, transaction: Transaction) -> int:
         batches = transaction.batches()
-        with self._ledger.appending():
-            self.check_epoch(transactional_id, epoch)
+        self.check_epoch(transactional_id, epoch)
+        topics = {tp.topic for tp, _ in batches} | {tp.topic for tp in transaction.starts}
+        with self._owning(topics, redo=transaction.redo is not None):
             for tp, _ in batches:
-                self._partition(tp)
-            for _, tp in transaction.positions:
                 self._partition(tp)
             for tp, offset in transaction.starts.items():
                 check_start(tp, offset, self._partition(tp).end_offset)
             writer = Writer(self._files, self._segments, self._directory, self._state)
-            with self._ledger.removing([self._partition(tp) for tp in transaction.starts]):
-                try:
-                    record = writer.write(transactional_id, epoch, transaction, batches)
-                    self._commit(writer, record)
-                except OSError:  # the record is not in the commit log; where that is unknown the error is LogCorrupt
-                    with contextlib.suppress(OSError):  # see Writer.undo
-                        writer.undo()
-                    raise
+            with self._undoing(writer):
+                record = writer.write(transactional_id, epoch, transaction, batches)
+                self._make_durable(writer)
+            with self._ledger.appending():
+                self.check_epoch(transactional_id, epoch)
+                for _, tp in transaction.positions:
+                    self._partition(tp)
+                with self._ledger.removing([self._partition(tp) for tp in transaction.starts]), self._undoing(writer):
+                    self._name(writer, record)
             return record.sequence
 
-    def _commit(self, writer: Writer, record: Commit) -> None:
+    def _make_durable(self, writer: Writer) -> None:
         writer.make_durable()
+
+    def _name(self, writer: Writer, record: Commit) -> None:
+        """The commit point: what `writer` has made durable is named."""
         self._ledger.write(record)
+
+    @contextlib.contextmanager
+    def _undoing(self, writer: Writer) -> Iterator[None]:
+        """After an OSError the record is not in the commit log; where that is unknown the error is LogCorrupt."""
+        try:
+            yield
+        except OSError:
+            with contextlib.suppress(OSError):  # see Writer.undo
+                writer.undo()
+            raise
+
+    @contextlib.contextmanager
+    def _owning(self, names: Collection[str], *, redo: bool = False) -> Iterator[None]:
+        """Own topics as they are now, and the redo. TopicMissing."""
+        while True:
+            self.refresh()
+            with self._lock:
+                topics = [self._topic(name) for name in names]
+            with self._ledger.owning([*(t.owner_name for t in topics), *([REDO] if redo else [])]):
+                self.refresh()
+                with self._lock:
+                    stay = all(self._state.topics.get(t.info.name) is t for t in topics)
+                if stay:
+                    yield
+                    return
 
     def _topic(self, name: str) -> Topic:
         topic = self._state.topics.get(name)

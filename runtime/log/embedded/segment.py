@@ -62,13 +62,15 @@ def _tight(column: pa.Array) -> pa.Array:
 
 
 class SegmentFiles:
-    """Reads and writes segment files and their indexes. Reading is for any thread, writing under the append lock."""
+    """Reads and writes segment files and their indexes. Reading is for any thread; each file has one writer at a time."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
         self._lock = threading.Lock()  # guards _windows
         self._windows: OrderedDict[tuple[str, int], pa.Buffer] = OrderedDict()
+        self._handles = threading.Lock()  # guards the two fields below
         self._appenders: OrderedDict[str, File] = OrderedDict()
+        self._in_use: set[str] = set()  # written or synced at this moment: not to be closed
 
     def read(self, stored: Stored) -> pa.RecordBatch:
         """A stored batch as a view of the mapped file. FileNotFoundError if the segment is gone."""
@@ -121,17 +123,19 @@ class SegmentFiles:
         segment.indexed_to = segment.length
 
     def appender(self, path: str, committed: int) -> tuple[File, bool]:
-        """The segment for writing, and whether it was made by this call. Bytes after `committed` are removed."""
-        file = self._appenders.get(path)
-        created = file is None and committed == 0
-        if file is None:
-            file = self._files.open(path, create=created, write=True)
-            while len(self._appenders) >= _APPENDERS_KEPT:
-                _, idle = self._appenders.popitem(last=False)
-                idle.fsync()  # it may have been written by the transaction that asks for one more
-                idle.close()
-            self._appenders[path] = file
-        self._appenders.move_to_end(path)
+        """The segment for writing, and whether it was made by this call. Bytes after `committed` are removed.
+
+        Until `written` is called it stays open.
+        """
+        with self._handles:
+            file = self._appenders.get(path)
+            created = file is None and committed == 0
+            if file is None:
+                file = self._files.open(path, create=created, write=True)
+                self._close_some()
+                self._appenders[path] = file
+            self._appenders.move_to_end(path)
+            self._in_use.add(path)
         size = file.size()
         if size < committed:
             raise LogCorrupt(f"{path} has {size} bytes, but {committed} are committed")
@@ -139,9 +143,29 @@ class SegmentFiles:
             file.truncate(committed)
         return file, created
 
+    def _close_some(self) -> None:
+        for path in [p for p in self._appenders if p not in self._in_use]:
+            if len(self._appenders) < _APPENDERS_KEPT:
+                return
+            file = self._appenders.pop(path)
+            file.fsync()  # it may have been written by a transaction that is not durable yet
+            file.close()
+
+    def written(self, path: str) -> None:
+        """For now nothing more is written to a segment."""
+        with self._handles:
+            self._in_use.discard(path)
+
     def fsync(self, paths: Sequence[str]) -> None:
         """What was written to these segments is durable when this returns."""
-        self._files.fsync_all([self._appenders[p] for p in paths if p in self._appenders])
+        with self._handles:
+            files = {p: self._appenders[p] for p in paths if p in self._appenders}
+            self._in_use |= files.keys()
+        try:
+            self._files.fsync_all(list(files.values()))
+        finally:
+            with self._handles:
+                self._in_use -= files.keys()
 
     def check_length(self, segment: Segment) -> None:
         """LogCorrupt if a committed byte is missing."""
@@ -165,7 +189,8 @@ class SegmentFiles:
 
     def forget(self, path: str) -> None:
         """Close the writing handle of a segment."""
-        file = self._appenders.pop(path, None)
+        with self._handles:
+            file = self._appenders.pop(path, None)
         if file is not None:
             file.close()
 

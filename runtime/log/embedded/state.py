@@ -175,6 +175,11 @@ class Topic:
     def policy(self) -> TopicPolicy:
         return TopicPolicy.of(self.info.config)
 
+    @property
+    def owner_name(self) -> str:
+        """What its owner locks; never used again for another topic."""
+        return topic_directory(self.info.name, self.id)
+
 
 @dataclass(slots=True)
 class ProducerState:

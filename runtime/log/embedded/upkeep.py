@@ -61,7 +61,7 @@ class Upkeep:
             due = any(_retained_from(p, policy, now_ms) > p.start_offset for p in topic.partitions)
         if not due:
             return
-        with self._ledger.appending():
+        with self._ledger.owning([topic.owner_name]), self._ledger.appending():
             if not self._is_there(topic):
                 return
             for partition in topic.partitions:

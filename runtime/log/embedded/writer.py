@@ -1,7 +1,8 @@
 """Writes the data of a transaction, before its commit record: records into segments, redo into redo files.
 
 Everything written here lies after the committed length of its file, so it is invisible until the commit record names it
-and is overwritten by the next transaction if none ever does. All calls are made under the append lock.
+and is overwritten by the next transaction if none ever does. All calls are made by the owner of the topics (and of the redo)
+that are written, see `Ledger.owning`; the append lock is not needed.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ class Writer:
             base, committed = last.base, last.length
         else:
             base, committed = partition.end_offset, 0
-        file = self._open(partition.segment_path(base), committed, partition.directory)
+        file_path = partition.segment_path(base)
+        file = self._open(file_path, committed, partition.directory)
         buffers = [] if committed else [HEADER]
         appends: list[Append] = []
         start, offset = committed or HEADER.size, partition.end_offset
@@ -80,14 +82,17 @@ class Writer:
             )
             start, offset = start + message.size, offset + rows
         file.pwrite(committed, buffers)
+        self._segments.written(file_path)
         return appends
 
     def _write_redo(self, sequence: int, payload: bytes) -> Redo:
         number, start = self._state.redo_file, self._state.redo_end
         if start >= REDO_FILE_BYTES:
             number, start = number + 1, 0
-        file = self._open(redo_path(self._directory, number), start, self._directory)
+        path = redo_path(self._directory, number)
+        file = self._open(path, start, self._directory)
         file.pwrite(start, [payload])
+        self._segments.written(path)
         return Redo(sequence, number, start, len(payload), zlib.crc32(payload))
 
     def _open(self, path: str, committed: int, directory: str) -> File:

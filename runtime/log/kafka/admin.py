@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import (
+    AclOperation,
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
@@ -19,25 +21,46 @@ from confluent_kafka.admin import (
 )
 
 from runtime.clock import SystemClock
-from runtime.errors import LogError, LogUnavailable, TopicMissing
+from runtime.errors import LogDenied, LogError, LogUnavailable, TopicMissing
 from runtime.log.base import TopicInfo, TopicPartition
 from runtime.log.clients import check_topic_name
 from runtime.log.kafka import errors
 from runtime.log.kafka.connection import LOGGER, Connection
 
 TIMEOUT_S = 30.0  # of a call whose caller waits for the answer
+GREET_S = 1.0  # between two looks whether brokers have refused us
 _SETTLE_S = 0.01
 
 
 class KafkaAdmin:
     """The Admin of a Kafka log. Calls block for a round trip, up to TIMEOUT_S when brokers do not answer: LogUnavailable."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._client = AdminClient(connection.admin(), logger=LOGGER)
+    def __init__(self, connection: Connection, client_id: str) -> None:
+        self._refusals: list[str] = []  # why brokers would not let us in
+        self._client = AdminClient(
+            {**connection.admin(client_id), "error_cb": partial(_note, self._refusals)}, logger=LOGGER
+        )
+        self._known = False  # brokers have answered
         self._replication = connection.replication or -1
         self._clock = SystemClock()
         # Topics are seldom made and never get fewer partitions: what was seen once is asked again only when it is not there.
         self._partitions: dict[str, int] = {}
+
+    # Brokers
+
+    def greet(self) -> None:
+        """Before anything is asked: LogDenied at once if brokers do not let us in, which to other calls is a long silence."""
+        limit = self._clock.now_ms() + TIMEOUT_S * 1000
+        while not self._known:
+            try:
+                self._client.list_topics(timeout=GREET_S)
+                self._known = True
+            except KafkaException as error:
+                self._client.poll(0)
+                if self._refusals:
+                    raise LogDenied(f"brokers do not let us in: {self._refusals[-1]}") from error
+                if self._clock.now_ms() > limit:
+                    raise errors.failure(errors.of(error), "brokers cannot be reached") from error
 
     # Topics
 
@@ -104,9 +127,13 @@ class KafkaAdmin:
         with errors.naming("topics cannot be listed"):
             listed = self._client.list_topics(timeout=TIMEOUT_S).topics
         found = {name: len(t.partitions) for name, t in listed.items() if t.error is None and not name.startswith("__")}
+        copies = {name: max((len(p.replicas) for p in t.partitions.values()), default=1) for name, t in listed.items()}
         self._partitions = dict(found)
         configs = self._configs(found)
-        return {name: TopicInfo(name, n, configs.get(name, {})) for name, n in found.items()}
+        return {name: TopicInfo(name, n, configs.get(name, {}), copies[name]) for name, n in found.items()}
+
+    def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
+        return self._describe(topics) if topics else {}
 
     def partitions(self, topic: str) -> int:
         """How many a topic has. TopicMissing."""
@@ -128,7 +155,7 @@ class KafkaAdmin:
         """It may be gone: ask again before the next use."""
         self._partitions.pop(topic, None)
 
-    def _describe(self, names: Sequence[str]) -> dict[str, int]:
+    def _describe(self, names: Collection[str]) -> dict[str, int]:
         """Partition counts of those that exist. Unlike a metadata request, this never makes a topic."""
         found: dict[str, int] = {}
         asked = self._client.describe_topics(TopicCollection(list(names)), request_timeout=TIMEOUT_S)
@@ -139,6 +166,26 @@ class KafkaAdmin:
                 failed = errors.failure(errors.of(error), f"topic {name}")
                 if not isinstance(failed, TopicMissing):
                     raise failed from error
+        return found
+
+    def writable(self, topics: Collection[str]) -> set[str]:
+        """Those that exist and that this user may write to."""
+        asked = self._client.describe_topics(
+            TopicCollection(sorted(topics)), include_authorized_operations=True, request_timeout=TIMEOUT_S
+        )
+        found: set[str] = set()
+        for name, future in asked.items():
+            try:
+                rights = self._result(future).authorized_operations
+            except KafkaException as error:
+                failed = errors.failure(errors.of(error), f"topic {name}")
+                if not isinstance(failed, TopicMissing | LogDenied):
+                    raise failed from error
+                continue
+            if not rights or {AclOperation.WRITE, AclOperation.ALL} & set(
+                rights
+            ):  # none where nobody is asked for rights
+                found.add(name)
         return found
 
     def _configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
@@ -167,6 +214,9 @@ class KafkaAdmin:
 
     def end_offset(self, tp: TopicPartition) -> int:
         return self._offset(tp, OffsetSpec.latest())
+
+    def begin_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        return self._offsets(tps, OffsetSpec.earliest(), IsolationLevel.READ_COMMITTED) if tps else {}
 
     def end_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Of what is committed: before records of transactions that are still open."""
@@ -274,6 +324,12 @@ class EndOffsets(Future[dict[TopicPartition, int]]):
         for tp in self._existing(list(unsettled)):
             raise unsettled[tp]
         return found
+
+
+def _note(refusals: list[str], error: KafkaError) -> None:
+    """No method: a client that knows its owner would not go with it."""
+    if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
+        refusals.append(error.str())
 
 
 def _known(offset: int, tp: TopicPartition) -> int:

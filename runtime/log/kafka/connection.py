@@ -34,8 +34,8 @@ class Connection(KafkaSettings):
     def to(cls, settings: KafkaSettings) -> Connection:
         return cls(settings.bootstrap, settings.options, settings.replication, settings.shared)
 
-    def admin(self) -> dict[str, Any]:
-        return self._settings("admin", _CONSUMER_ONLY_PREFIXES + _PRODUCER_ONLY_PREFIXES)
+    def admin(self, client_id: str) -> dict[str, Any]:
+        return self._settings(client_id, _CONSUMER_ONLY_PREFIXES + _PRODUCER_ONLY_PREFIXES)
 
     def consumer(self, client_id: str, group: str, wait_ms: int) -> dict[str, Any]:
         """wait_ms: how long a broker may hold back a fetch when there is nothing.
@@ -68,6 +68,13 @@ class Connection(KafkaSettings):
             "delivery.report.only.error": True,
         }
 
+    def plain_producer(self, client_id: str) -> dict[str, Any]:
+        """Without transactions; in order and without duplicates of the client's own making."""
+        settings = self.producer(client_id)
+        for name in [n for n in settings if n.startswith("transaction")]:
+            del settings[name]
+        return {**settings, "enable.idempotence": True}
+
     def _settings(self, client_id: str, without: tuple[str, ...]) -> dict[str, Any]:
         given = {k: v for k, v in self.options.items() if k not in RESERVED and not k.startswith(without)}
         return {
@@ -82,7 +89,7 @@ class Connection(KafkaSettings):
 
 def answers(bootstrap: str, options: Mapping[str, str] | None = None, timeout_s: float = 2.0) -> bool:
     """Whether a broker is there and knows its cluster."""
-    admin = AdminClient(Connection(bootstrap, options or {}).admin(), logger=LOGGER)
+    admin = AdminClient(Connection(bootstrap, options or {}).admin("flowql-asks"), logger=LOGGER)
     try:
         return bool(admin.list_topics(timeout=timeout_s).brokers)
     except KafkaException:  # the question is whether, not why

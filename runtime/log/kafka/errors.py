@@ -64,6 +64,7 @@ _SETTLING = {
     KafkaError.OFFSET_NOT_AVAILABLE,
     KafkaError.KAFKA_STORAGE_ERROR,
     KafkaError._NOENT,  # no leaders are known
+    KafkaError._DESTROY_BROKER,  # the client has just given up one of its connections
 }
 _UNAVAILABLE = _SETTLING | {
     KafkaError._TRANSPORT,

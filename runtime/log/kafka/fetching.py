@@ -7,11 +7,12 @@ a batch without rows tells how far it is.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent import futures
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, repeat
+from operator import is_not
 from typing import Any
 
 from confluent_kafka import Consumer as KafkaClient
@@ -147,12 +148,12 @@ class FetchClient:
             if not messages and wait_s > 0:
                 first = self._client.poll(wait_s)
                 messages = [] if first is None else [first, *self._client.consume(CONSUME_MAX, 0.0)]
-        for (topic, partition, failed), run in groupby(messages, _place):
+        for (topic, partition, failed), run in _runs(messages):
             cursor = self.cursors.get(TopicPartition(topic, partition)) if topic is not None else None
             if failed:
-                self._report(list(run), cursor)
+                self._report(run, cursor)
             elif cursor is not None:
-                self._add(cursor, list(run))
+                self._add(cursor, run)
 
     def committed(self, tps: Iterable[TopicPartition], timeout_s: float) -> dict[TopicPartition, Position]:
         """Positions of this client's group, as of the last finished transaction: it waits for one that is being committed.
@@ -176,6 +177,14 @@ class FetchClient:
             for p in found
             if p.error is None and p.offset >= 0
         }
+
+    def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
+        """Move positions of this client's group at once, without a transaction."""
+        given = [KafkaPartition(tp.topic, tp.partition, o.offset, o.metadata) for tp, o in positions.items()]
+        with errors.naming(f"positions of group {self._group} cannot be committed"):
+            for done in self._client.commit(offsets=given, asynchronous=False) or ():
+                if done.error is not None:
+                    raise KafkaException(done.error)
 
     def group_metadata(self) -> object:
         """What a transaction proves with that it may move positions of this client's group."""
@@ -234,5 +243,12 @@ class FetchClient:
                     c.paused = paused
 
 
-def _place(message: Message) -> tuple[Any, Any, bool]:
-    return message.topic(), message.partition(), message.error() is not None
+def _runs(messages: list[Message]) -> Iterator[tuple[tuple[Any, Any, bool], list[Message]]]:
+    """Messages that follow each other from one partition, with (topic, partition, whether they are errors)."""
+    failed = map(is_not, map(Message.error, messages), repeat(None))
+    places = zip(map(Message.topic, messages), map(Message.partition, messages), failed, strict=True)
+    start = 0
+    for place, run in groupby(places):
+        end = start + len(list(run))
+        yield place, messages[start:end]
+        start = end

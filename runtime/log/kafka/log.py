@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 
 from runtime.errors import LogError, TopicMissing
 from runtime.log.base import EARLIEST, Admin, Consumer, Position, Producer, Reader, TopicInfo, TopicPartition
 from runtime.log.kafka.admin import TIMEOUT_S, KafkaAdmin
+from runtime.log.kafka.at_least_once import AtLeastOnceProducer
 from runtime.log.kafka.connection import Connection
 from runtime.log.kafka.consumer import KafkaConsumer
 from runtime.log.kafka.fetching import FetchClient
 from runtime.log.kafka.producer import KafkaProducer, committed_sequence, sequence_partition
-from runtime.log.kafka.reading import WAIT_MS, KafkaReader, SharedReading
+from runtime.log.kafka.reading import WAIT_MS, GroupClients, KafkaReader, SharedReading
 
 MAIN_WAIT_MS = 100
 STABLE_S = 0.5  # for a transaction to be finished, before whoever asks is told to ask again
@@ -26,14 +27,19 @@ class KafkaLog:
     """
 
     supports_redo = False
+    drops_with_commits = False
 
-    def __init__(self, connection: Connection, application_id: str = "flowql") -> None:
-        self._connection, self._application_id = connection, application_id
+    def __init__(
+        self, connection: Connection, application_id: str = "flowql", *, at_least_once: str | None = None
+    ) -> None:
+        """at_least_once: the application's producer does without transactions, and writes this topic last in each commit."""
+        self._connection, self._application_id, self._at_least_once = connection, application_id, at_least_once
         self._counter = sequence_partition(application_id)
         self._kafka_admin: KafkaAdmin | None = None
         self._shared: SharedReading | None = None
         self._metadata: dict[str, object] = {}
-        self._held: dict[str, KafkaProducer] = {}
+        self._held: dict[str, KafkaProducer | AtLeastOnceProducer] = {}
+        self._asking = GroupClients(lambda group: self._fetch_client(f"{application_id}-asks", WAIT_MS, group))
 
     # Factory of clients
 
@@ -80,6 +86,7 @@ class KafkaLog:
         if self._shared is not None:
             self._shared.close()
             self._shared = None
+        self._asking.close()
 
     # Groups
 
@@ -97,10 +104,18 @@ class KafkaLog:
             return client.committed(tps, TIMEOUT_S)
 
     def stable_positions(self, group: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, Position]:
+        """Of a group that is not the application's own a client is kept, as who asks so asks again, and the answer waited for: a new
+        client has to find the group's coordinator, and nothing of the application stands still meanwhile.
+        """
         if not tps:
             return {}
+        with self._client_of(group, keep=True) as client:
+            return client.committed(tps, STABLE_S if group == self._application_id else TIMEOUT_S)
+
+    def commit_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
+        """Move positions of a group without members, outside of a transaction."""
         with self._client_of(group) as client:
-            return client.committed(tps, STABLE_S)
+            client.commit(positions)
 
     def group_metadata(self, group: str) -> object:
         """What transactions prove their membership with; of a group without members it is a constant."""
@@ -110,10 +125,14 @@ class KafkaLog:
         return self._metadata[group]
 
     @contextmanager
-    def _client_of(self, group: str) -> Iterator[FetchClient]:
-        """The restore consumer speaks for the application's own group; for another one there is a client for a moment."""
+    def _client_of(self, group: str, *, keep: bool = False) -> Iterator[FetchClient]:
+        """The restore consumer speaks for the application's own group; for another one there is a client for a moment, or to keep."""
         if group == self._application_id:
             with self._reading.client() as client:
+                yield client
+            return
+        if keep or group in self._asking:
+            with self._asking.of(group) as client:
                 yield client
             return
         client = self._fetch_client(f"{self._application_id}-asks", WAIT_MS, group)
@@ -125,7 +144,8 @@ class KafkaLog:
     @property
     def _admin(self) -> KafkaAdmin:
         if self._kafka_admin is None:
-            self._kafka_admin = KafkaAdmin(self._connection)
+            self._kafka_admin = KafkaAdmin(self._connection, f"{self._application_id}-admin")
+        self._kafka_admin.greet()
         return self._kafka_admin
 
     @property
@@ -138,7 +158,10 @@ class KafkaLog:
     def _fetch_client(self, client_id: str, wait_ms: int, group: str, *, joins: bool = False) -> FetchClient:
         return FetchClient(self._connection, self._admin, client_id, group, wait_ms, joins=joins)
 
-    def _new_producer(self, transactional_id: str) -> KafkaProducer:
+    def _new_producer(self, transactional_id: str) -> KafkaProducer | AtLeastOnceProducer:
+        if self._at_least_once is not None and transactional_id == self._application_id:
+            last = self._at_least_once
+            return AtLeastOnceProducer(self._connection, self._admin, transactional_id, self._counter, self, last)
         return KafkaProducer(self._connection, self._admin, transactional_id, self._counter, self)
 
     # Admin
@@ -156,11 +179,17 @@ class KafkaLog:
     def topics(self) -> dict[str, TopicInfo]:
         return self._admin.topics()
 
+    def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
+        return self._admin.partition_counts(topics)
+
     def begin_offset(self, tp: TopicPartition) -> int:
         return self._admin.begin_offset(tp)
 
     def end_offset(self, tp: TopicPartition) -> int:
         return self._admin.end_offset(tp)
+
+    def begin_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        return self._admin.begin_offsets(tps)
 
     def written_offset(self, tp: TopicPartition) -> int:
         self._admin.check_partition(tp)

@@ -23,6 +23,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from runtime.clock import SystemClock
 from runtime.errors import (
     Fenced,
+    LogDenied,
     LogError,
     LogUnavailable,
     RecordRefused,
@@ -107,10 +108,9 @@ class KafkaProducer:
         self._admin.check_partition(tp)
         conform(records)
         self._sent.add(tp)
-        produce = partial(self._client.produce, tp.topic, partition=tp.partition)
         for start in range(0, records.num_rows, _SERVE_ROWS):
             try:
-                send_all(records.slice(start, _SERVE_ROWS), partial(self._produce, produce, tp))
+                send_all(records.slice(start, _SERVE_ROWS), tp, self._client.produce, self._room(tp))
             except KafkaException as error:
                 self._fail(error, tp)
             self._client.poll(0)
@@ -186,33 +186,19 @@ class KafkaProducer:
 
     # -- calls of the client
 
-    def _produce(
-        self,
-        produce: Callable[..., None],
-        tp: TopicPartition,
-        *,
-        value: bytes | None,
-        key: bytes | None,
-        timestamp: int,
-        headers: list[tuple[str, bytes | None]] | None = None,
-    ) -> None:
-        """One record; waits while the client's queue is full."""
-        more = {} if headers is None else {"headers": headers}
-        try:
-            produce(value=value, key=key, timestamp=timestamp, **more)
-            return
-        except BufferError:
-            limit = self._clock.now_ms() + SEND_S * 1000
-        while True:
+    def _room(self, tp: TopicPartition) -> Callable[[], None]:
+        """Waits for room in the client's queue; not for ever."""
+        limit: int | None = None
+
+        def wait() -> None:
+            nonlocal limit
+            now = self._clock.now_ms()
+            limit = limit or now + int(SEND_S * 1000)
+            if now > limit:
+                raise self._give_up(LogUnavailable(f"{tp}: brokers have taken nothing for {SEND_S:.0f} s"))
             self._client.poll(0.05)
-            try:
-                produce(value=value, key=key, timestamp=timestamp, **more)
-                return
-            except BufferError as error:
-                if self._clock.now_ms() > limit:
-                    raise self._give_up(
-                        LogUnavailable(f"{tp}: brokers have taken nothing for {SEND_S:.0f} s")
-                    ) from error
+
+        return wait
 
     def _undelivered(self, error: KafkaError, message: Message) -> None:
         """Called for records that the brokers did not take, from within other calls."""
@@ -249,9 +235,10 @@ class KafkaProducer:
         named = self._named(failed, tp)
         if isinstance(named, Fenced) or failed.fatal():
             raise self._give_up(named) from error
-        if failed.txn_requires_abort() or isinstance(named, RecordRefused | TopicMissing):
+        refused = isinstance(named, RecordRefused | TopicMissing) or (isinstance(named, LogDenied) and named.partition)
+        if failed.txn_requires_abort() or refused:
             self._abort()
-            known = isinstance(named, RecordRefused | TopicMissing | StaleMember)
+            known = refused or isinstance(named, StaleMember)
             raise self._give_up(named if known else TransactionAborted(str(named))) from error
         raise self._give_up(LogUnavailable(f"{named}; whether the transaction was committed is not known")) from error
 
@@ -260,12 +247,22 @@ class KafkaProducer:
         cause = failed
         if self._refused is not None and not failed.fatal():
             tp, cause = self._refused
+        kind = type(errors.failure(cause, ""))
+        if tp is None and kind in (TopicMissing, LogDenied):
+            tp = self._unwritable()
         what = f"producer {self.transactional_id}" if tp is None else f"producer {self.transactional_id}, {tp}"
         named = errors.failure(cause, what)
         named.partition = tp
         if isinstance(named, TopicMissing) and tp is not None:
             self._admin.forget(tp.topic)
         return named
+
+    def _unwritable(self) -> TopicPartition | None:
+        """Which partition brokers did not let into the transaction: they say why, and not which."""
+        with suppress(LogError):
+            writable = self._admin.writable({tp.topic for tp in self._sent})
+            return next((tp for tp in sorted(self._sent) if tp.topic not in writable), None)
+        return None
 
     def _give_up(self, error: LogError) -> LogError:
         self._failure, self._is_open = error, False

@@ -59,6 +59,13 @@ class SharedReading:
             if self._client is not None:
                 self._client.stop([tp for tp in self._client.cursors if tp.topic == topic])
 
+    def stop(self, tp: TopicPartition) -> None:
+        """What was read ahead of a partition is thrown away."""
+        with self._lock:
+            self._used.pop(tp, None)
+            if self._client is not None:
+                self._client.stop([tp])
+
     def close(self) -> None:
         with self._lock:
             if self._client is not None:
@@ -106,6 +113,32 @@ class SharedReading:
             client.stop([oldest])
 
 
+class GroupClients:
+    """Clients for the positions of groups that are asked about again and again. Any thread; one at a time."""
+
+    def __init__(self, make_client: Callable[[str], FetchClient]) -> None:
+        self._make_client = make_client
+        self._clients: dict[str, FetchClient] = {}
+        self._lock = threading.Lock()  # guards the clients, and who uses one
+
+    def __contains__(self, group: str) -> bool:
+        return group in self._clients
+
+    @contextmanager
+    def of(self, group: str) -> Iterator[FetchClient]:
+        """The client of a group, made when first needed."""
+        with self._lock:
+            if group not in self._clients:
+                self._clients[group] = self._make_client(group)
+            yield self._clients[group]
+
+    def close(self) -> None:
+        with self._lock:
+            for client in self._clients.values():
+                client.close()
+            self._clients.clear()
+
+
 class KafkaReader:
     """One read position."""
 
@@ -126,6 +159,9 @@ class KafkaReader:
     def read(self, max_records: int, max_bytes: int) -> RawBatch | None:
         batch, self._position = self._reading.read(self.tp, self._position, max_records, max_bytes)
         return batch
+
+    def close(self) -> None:
+        self._reading.stop(self.tp)
 
 
 def resolve(admin: KafkaAdmin, tp: TopicPartition, offset: int) -> int:

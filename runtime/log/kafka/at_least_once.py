@@ -1,0 +1,162 @@
+"""A producer without transactions: nothing is lost, and what was written before a crash may be written again after it.
+
+A commit is three steps, each there before the next one begins: records; records of the topic that says how far tasks are; the
+group's positions, with the number of the commit among them. So nobody ever goes on from a position whose results are not there.
+
+There is nothing that fences another instance. One that finds another number than it has written last is not alone, and ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Protocol
+
+import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import Producer as KafkaClient
+
+from runtime.clock import SystemClock
+from runtime.errors import Fenced, LogError, LogUnavailable
+from runtime.log.base import GroupMetadata, Position, TopicPartition
+from runtime.log.clients import naming
+from runtime.log.kafka import errors
+from runtime.log.kafka.admin import KafkaAdmin
+from runtime.log.kafka.connection import LOGGER, Connection
+from runtime.log.kafka.producer import COMMIT_S, SEND_S, Groups, committed_sequence
+from runtime.log.kafka.records import send_all
+from runtime.log.transaction import conform
+
+_WAIT_S = 0.05
+
+
+class Positions(Groups, Protocol):
+    """Groups whose positions can be moved without a transaction."""
+
+    def commit_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None: ...
+
+
+class AtLeastOnceProducer:
+    """Implements `runtime.log.base.Producer`. last: the topic that is written after all others."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        admin: KafkaAdmin,
+        transactional_id: str,
+        counter: TopicPartition,
+        groups: Positions,
+        last: str,
+    ) -> None:
+        self.transactional_id = transactional_id
+        self._admin, self._groups, self._counter, self._last_topic = admin, groups, counter, last
+        self._clock = SystemClock()
+        self._last: list[tuple[TopicPartition, pa.RecordBatch]] = []
+        self._positions: dict[str, dict[TopicPartition, Position]] = {}
+        self._refused: tuple[TopicPartition, KafkaError] | None = None
+        self._is_open = False
+        admin.create_topic(counter.topic, 1, {"cleanup.policy": "compact"})
+        config = connection.plain_producer(transactional_id)
+        self._client = KafkaClient({**config, "on_delivery": self._undelivered}, logger=LOGGER)
+        self._sequence = committed_sequence(groups, transactional_id, counter)
+
+    def begin(self) -> None:
+        if self._is_open:
+            raise LogError(f"producer {self.transactional_id}: a commit is open already")
+        self._is_open, self._last, self._positions, self._refused = True, [], {}, None
+
+    def send(self, tp: TopicPartition, records: pa.RecordBatch) -> None:
+        self._check_open()
+        self._admin.check_partition(tp)
+        conform(records)
+        if tp.topic == self._last_topic:
+            self._last.append((tp, records))
+        else:
+            self._produce(tp, records)
+
+    def send_positions(
+        self, group: str, positions: Mapping[TopicPartition, Position], metadata: GroupMetadata | None = None
+    ) -> None:
+        self._check_open()
+        if metadata is not None:
+            raise LogError("members of a group commit exactly once")
+        for tp in positions:
+            self._admin.check_partition(tp)
+        self._positions.setdefault(group, {}).update(positions)
+
+    def drop_before(self, tp: TopicPartition, offset: int) -> None:
+        raise LogError(f"Kafka cannot drop records of {tp} below {offset} as part of a commit")
+
+    def attach_redo(self, payload: bytes) -> None:
+        raise LogError("Kafka keeps no redo; state comes back from changelogs")
+
+    def commit(self) -> int:
+        self._check_open()
+        found = committed_sequence(self._groups, self.transactional_id, self._counter)
+        if found != self._sequence:
+            raise Fenced(
+                f"commit {found} of {self.transactional_id} is not by this producer, which made {self._sequence}"
+            )
+        self._flush()
+        for tp, records in self._last:
+            self._produce(tp, records)
+        self._flush()
+        sequence = self._sequence + 1
+        count = {self._counter: Position(sequence, f"seq={sequence}")}
+        self._positions.setdefault(self.transactional_id, {}).update(count)
+        for group in sorted(self._positions, key=lambda g: g == self.transactional_id):  # the number comes last
+            self._groups.commit_positions(group, self._positions[group])
+        self._sequence, self._is_open = sequence, False
+        return sequence
+
+    def abort(self) -> None:
+        """What was sent may be there all the same."""
+        self._check_open()
+        self._is_open = False
+        self._purge()
+
+    def close(self) -> None:
+        self._is_open = False
+        self._purge()
+
+    def _purge(self) -> None:
+        with suppress(KafkaException):
+            self._client.purge(in_queue=True, in_flight=True)
+
+    def _produce(self, tp: TopicPartition, records: pa.RecordBatch) -> None:
+        try:
+            send_all(records, tp, self._client.produce, self._room(tp))
+        except KafkaException as error:
+            with naming(tp):
+                raise errors.failure(errors.of(error), str(tp)) from error
+        self._client.poll(0)
+
+    def _room(self, tp: TopicPartition) -> Callable[[], None]:
+        limit = self._clock.now_ms() + SEND_S * 1000
+
+        def wait() -> None:
+            if self._clock.now_ms() > limit:
+                raise LogUnavailable(f"{tp}: brokers have taken nothing for {SEND_S:.0f} s")
+            self._client.poll(_WAIT_S)
+
+        return wait
+
+    def _flush(self) -> None:
+        """Everything sent is there, or it is said what is not."""
+        left = self._client.flush(COMMIT_S)
+        if self._refused is not None:
+            tp, cause = self._refused
+            failed = errors.failure(cause, f"producer {self.transactional_id}, {tp}")
+            failed.partition = tp
+            self._admin.forget(tp.topic)
+            raise failed
+        if left:
+            raise LogUnavailable(f"producer {self.transactional_id}: brokers have not taken {left} records")
+
+    def _undelivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None and self._refused is None and error.code() != KafkaError._PURGE_QUEUE:
+            self._refused = TopicPartition(message.topic(), message.partition()), error
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise LogError(f"producer {self.transactional_id}: no commit is open")
