@@ -1,9 +1,10 @@
 """An epoch of a Spark query into the log: all its records, its place and its counters in one transaction. No pyspark.
 
-The place of query Q is the position of group `spark/Q` at partition 0 of the dead-letter topic, a topic that is always there:
-its offset is the next epoch, its metadata say which run (checkpoint) counts so and what has been counted. An epoch that is there
-already is skipped, so Spark may give it again after a crash. Two writers of one query cannot both commit an epoch: the producer
-of the second fences that of the first, and the place is read after that.
+The place of query Q is the position of group `<application id>-spark-Q` at the one partition of topic `<application id>-places`:
+its offset is the next epoch, its metadata say which run (checkpoint) counts so and what has been counted. What Q has read are
+the group's other positions. An epoch that is there already is skipped, so Spark may give it again after a crash. Two writers of one
+query cannot both commit an epoch: the producer of the second fences that of the first, and the place is read after that. All of
+this is the same on the embedded log and on Kafka.
 """
 
 from __future__ import annotations
@@ -17,11 +18,17 @@ from typing import Any
 import pyarrow as pa
 
 from runtime.errors import Fenced, LogError, StateError
-from runtime.log.base import Log, Position, Producer, TopicPartition
+from runtime.log.base import Admin, Log, Position, Producer, TopicPartition
+from runtime.spark.log_replace import replace_with, replaced
 from runtime.spark.shapes import DEAD, NOTE, SINK
 from runtime.task import dead_letters
 
 _FENCED_TRIES = 5  # each means that another writer of the same query came in between
+
+
+def places_topic(application_id: str) -> str:
+    """The topic at which places are positions."""
+    return f"{application_id}-places"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +41,12 @@ class Target:
 
     @property
     def group(self) -> str:
-        return f"spark/{self.query}"
+        """The group of its place and of what it has read, and the transactional id of its writer."""
+        return f"{self.application_id}-spark-{self.query}"
 
     @property
-    def inputs_group(self) -> str:
-        """The group that holds what has been read, for lag and hand-over."""
-        return f"spark/{self.query}/inputs"
+    def places(self) -> TopicPartition:
+        return TopicPartition(places_topic(self.application_id), 0)
 
     @property
     def dead_letters(self) -> TopicPartition:
@@ -78,23 +85,21 @@ class Appended:
 
 def place_of(log: Log, target: Target) -> Place | None:
     """The committed place of a query; None if it never committed an epoch to this log."""
-    position = log.admin().committed(target.group).get(target.dead_letters)
+    position = log.admin().stable_positions(target.group, [target.places]).get(target.places)
     if position is None:
         return None
     said = json.loads(position.metadata)
     return Place(said["run"], position.offset, said["counters"])
 
 
-def append_emitted(
-    log: Log,
-    target: Target,
-    epoch: int,
-    batches: Iterable[pa.RecordBatch],
-    positions: Mapping[TopicPartition, int] | None = None,
-) -> Appended:
-    """Commit one epoch of EMITTED rows that are here in memory; see `append`."""
-    pieces, notes = split(batches)
-    return append(log, target, epoch, pieces, notes, positions)
+def ensure_own_topics(admin: Admin, application_id: str) -> None:
+    """The topics that epochs need beside those of the plan."""
+    wanted: dict[str, dict[str, str]] = {
+        dead_letters.topic_name(application_id): {},
+        places_topic(application_id): {"cleanup.policy": "compact"},
+    }
+    for name in wanted.keys() - admin.partition_counts(list(wanted)).keys():
+        admin.create_topic(name, 1, wanted[name])
 
 
 def append(
@@ -107,58 +112,101 @@ def append(
     *,
     replaces: Mapping[TopicPartition, int] | None = None,
 ) -> Appended:
-    """Commit one epoch: all of it, once, or nothing. positions: what has been read with it; replaces: records below go with it.
+    """Commit one epoch by a writer of its own; see `Writer.append`."""
+    writer = Writer(log, target)
+    try:
+        return writer.append(epoch, pieces, notes, positions, replaces=replaces)
+    finally:
+        writer.close()
 
-    StateError if epochs are missing before this one, or if an unfinished run of another checkpoint would be continued.
+
+class Writer:
+    """Commits epochs of one query. One thread at a time.
+
+    It keeps its producer, as on Kafka making one takes longer than a commit, and with it what it knows of its place: who
+    commits another epoch has fenced the producer.
     """
-    log.admin().create_topic(target.dead_letters.topic, 1)
-    for _ in range(_FENCED_TRIES):
-        producer = log.producer(target.group)
-        try:
-            return _append(log, producer, target, epoch, pieces, notes, positions or {}, replaces or {})
-        except Fenced:
-            continue
-        finally:
-            producer.close()
-    raise Fenced(f"query {target.query}: another process keeps writing its results; is it running twice?")
 
+    def __init__(self, log: Log, target: Target) -> None:
+        self.target = target
+        self._log = log
+        self._producer: Producer | None = None
+        self._place: Place | None = None
 
-def _append(
-    log: Log,
-    producer: Producer,
-    target: Target,
-    epoch: int,
-    pieces: Sequence[Piece],
-    notes: Sequence[Mapping[str, Any]],
-    positions: Mapping[TopicPartition, int],
-    replaces: Mapping[TopicPartition, int],
-) -> Appended:
-    place = place_of(
-        log, target
-    )  # after the producer was made: who committed before that is seen, who comes later is fenced
-    counted = Counter(_continued(place, target, epoch))
-    if place is not None and place.run == target.run and epoch < place.next_epoch:
-        return Appended(0, 0, skipped=True)
-    producer.begin()
-    for tp, offset in replaces.items():
-        producer.drop_before(tp, offset)
-    records = dead = 0
-    for piece in sorted(pieces, key=lambda p: (p.source, p.seq)):
-        if piece.kind == DEAD:
-            dead += piece.records.num_rows
-            producer.send(target.dead_letters, piece.records)
-        else:
-            records += piece.records.num_rows
-            producer.send(TopicPartition(piece.topic, piece.partition), piece.records)
-    for note in notes:
-        counted.update(_counters(note))
-    counted.update(records_appended=records, dead_letters=dead)
-    metadata = json.dumps({"run": target.run, "counters": counted}, separators=(",", ":"))
-    producer.send_positions(target.group, {target.dead_letters: Position(epoch + 1, metadata)})
-    if positions:
-        producer.send_positions(target.inputs_group, {tp: Position(at) for tp, at in positions.items()})
-    producer.commit()
-    return Appended(records, dead, skipped=False)
+    def append(
+        self,
+        epoch: int,
+        pieces: Sequence[Piece],
+        notes: Sequence[Mapping[str, Any]],
+        positions: Mapping[TopicPartition, int] | None = None,
+        *,
+        replaces: Mapping[TopicPartition, int] | None = None,
+    ) -> Appended:
+        """Commit one epoch: all of it, once, or nothing.
+
+        positions: what has been read with it; replaces: records below go with it. StateError if epochs are missing before this
+        one, or if an unfinished run of another checkpoint would be continued.
+        """
+        for _ in range(_FENCED_TRIES):
+            try:
+                appended = self._append(self._made(), epoch, pieces, notes, positions or {}, replaces or {})
+                replaced(self._log, replaces or {})
+                return appended
+            except Fenced:
+                self.close()
+            except BaseException:  # what became of the transaction the next one looks up
+                self.close()
+                raise
+        raise Fenced(f"query {self.target.query}: another process keeps writing its results; is it running twice?")
+
+    def close(self) -> None:
+        """An epoch may still come: it begins with a new producer."""
+        if self._producer is not None:
+            self._producer.close()
+            self._producer = None
+
+    def _made(self) -> Producer:
+        if self._producer is None:
+            ensure_own_topics(self._log.admin(), self.target.application_id)
+            self._producer = self._log.producer(self.target.group)
+            # After the producer was made: who committed before that is seen, who comes later is fenced.
+            self._place = place_of(self._log, self.target)
+        return self._producer
+
+    def _append(
+        self,
+        producer: Producer,
+        epoch: int,
+        pieces: Sequence[Piece],
+        notes: Sequence[Mapping[str, Any]],
+        positions: Mapping[TopicPartition, int],
+        replaces: Mapping[TopicPartition, int],
+    ) -> Appended:
+        target, place = self.target, self._place
+        counted = Counter(_continued(place, target, epoch))
+        if place is not None and place.run == target.run and epoch < place.next_epoch:
+            return Appended(0, 0, skipped=True)
+        producer.begin()
+        if replaces:
+            new = ((TopicPartition(p.topic, p.partition), p.records.column("key")) for p in pieces if p.kind == SINK)
+            replace_with(self._log, producer, replaces, new)
+        records = dead = 0
+        for piece in sorted(pieces, key=lambda p: (p.source, p.seq)):
+            if piece.kind == DEAD:
+                dead += piece.records.num_rows
+                producer.send(target.dead_letters, piece.records)
+            else:
+                records += piece.records.num_rows
+                producer.send(TopicPartition(piece.topic, piece.partition), piece.records)
+        for note in notes:
+            counted.update(_counters(note))
+        counted.update(records_appended=records, dead_letters=dead)
+        metadata = json.dumps({"run": target.run, "counters": counted}, separators=(",", ":"))
+        read = {tp: Position(at) for tp, at in positions.items()}
+        producer.send_positions(target.group, {target.places: Position(epoch + 1, metadata), **read})
+        producer.commit()
+        self._place = Place(target.run, epoch + 1, counted)
+        return Appended(records, dead, skipped=False)
 
 
 def _continued(place: Place | None, target: Target, epoch: int) -> Mapping[str, int]:

@@ -1,11 +1,10 @@
-"""Positions in an embedded log as Spark's sources keep them: {"topic": {"0": 17}}, the next offset per partition. No pyspark.
+"""Positions in a log as Spark's sources keep them: {"topic": {"0": 17}}, the next offset per partition. No pyspark.
 
 The same form as that of Spark's Kafka source, so checkpoints of both read alike.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,15 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from runtime.errors import LogError, OffsetOutOfRange, TopicMissing
-from runtime.log.base import EARLIEST, LATEST, RawBatch, TopicPartition
-from runtime.log.embedded.journal import find_generations
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.log.files import DiskFiles
+from runtime.log.base import EARLIEST, LATEST, Log, RawBatch, TopicPartition
+from runtime.spark.log_address import Address, shared_log
 
 Offsets = dict[str, dict[str, int]]
 READ_BYTES = 16 << 20  # per batch: Spark's Java side keeps a whole one
-
-_open_logs: dict[tuple[str, int, int, int], EmbeddedLog] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,54 +34,44 @@ class LogRange:
         return TopicPartition(self.topic, self.partition)
 
 
-def shared_log(path: str | os.PathLike[str]) -> EmbeddedLog:
-    """The log of a directory, opened once per process; it must exist. For Spark's Python workers, which live long.
-
-    A directory that was replaced by another one is opened anew.
-    """
-    directory = os.path.abspath(path)
-    if not find_generations(DiskFiles(), directory):
-        raise LogError(f"there is no log in {directory}")
-    status = os.stat(directory)
-    identity = (directory, os.getpid(), status.st_dev, status.st_ino)
-    log = _open_logs.get(identity)
-    if log is None:
-        log = _open_logs[identity] = EmbeddedLog(directory)
-    return log
-
-
 def partition_offsets(positions: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
     """The same by partition."""
     return {TopicPartition(t, int(p)): offset for t, at in positions.items() for p, offset in at.items()}
 
 
-def begins(path: str | os.PathLike[str], topics: Collection[str]) -> Offsets:
+def begins(address: Address, topics: Collection[str]) -> Offsets:
     """The first offset of each partition of these topics that is still there."""
-    return bounds(shared_log(path), topics)[0]
+    return bounds(shared_log(address), topics)[0]
 
 
-def ends(path: str | os.PathLike[str], topics: Collection[str]) -> Offsets:
+def ends(address: Address, topics: Collection[str]) -> Offsets:
     """The offset after the last committed record of each partition, as of one moment."""
-    return bounds(shared_log(path), topics)[1]
+    return bounds(shared_log(address), topics)[1]
 
 
-def bounds(log: EmbeddedLog, topics: Collection[str]) -> tuple[Offsets, Offsets]:
+def bounds(log: Log, topics: Collection[str]) -> tuple[Offsets, Offsets]:
     """First offsets and ends of all partitions of the topics. TopicMissing."""
-    log.refresh()
-    known = log.topics()
+    admin = log.admin()
+    counts = admin.partition_counts(topics)
     for topic in topics:
-        if topic not in known:
+        if topic not in counts:
             raise TopicMissing(f"there is no topic {topic}")
-    first: Offsets = {}
-    after: Offsets = {}
-    for topic in topics:
-        pairs = [log.bounds(TopicPartition(topic, p)) for p in range(known[topic].partitions)]
-        first[topic] = {str(p): begin for p, (begin, _) in enumerate(pairs)}
-        after[topic] = {str(p): end for p, (_, end) in enumerate(pairs)}
-    return first, after
+    tps = [TopicPartition(topic, p) for topic in topics for p in range(counts[topic])]
+    first, after = admin.begin_offsets(tps), admin.end_offsets(tps)
+    for tp in tps:
+        if tp not in first or tp not in after:
+            raise TopicMissing(f"there is no topic partition {tp}")
+    return _by_topic(topics, first), _by_topic(topics, after)
 
 
-def resolve(log: EmbeddedLog, topics: Collection[str], given: Mapping[str, Mapping[str, int]], default: int) -> Offsets:
+def _by_topic(topics: Collection[str], offsets: Mapping[TopicPartition, int]) -> Offsets:
+    found: Offsets = {topic: {} for topic in topics}
+    for tp, offset in offsets.items():
+        found[tp.topic][str(tp.partition)] = offset
+    return found
+
+
+def resolve(log: Log, topics: Collection[str], given: Mapping[str, Mapping[str, int]], default: int) -> Offsets:
     """Positions for all partitions: those given (EARLIEST and LATEST allowed), else `default`, which is one of the two.
 
     LogError for a topic or partition that is not there, or a position outside the log.
@@ -108,7 +93,7 @@ def resolve(log: EmbeddedLog, topics: Collection[str], given: Mapping[str, Mappi
     return resolved
 
 
-def check_positions(log: EmbeddedLog, topics: Collection[str], positions: Offsets) -> Offsets:
+def check_positions(log: Log, topics: Collection[str], positions: Offsets) -> Offsets:
     """Ends of the topics, after a check that a query can go on at `positions` (from its checkpoint)."""
     first, after = bounds(log, topics)
     if positions.keys() != first.keys():
@@ -171,23 +156,27 @@ def ranges(start: Offsets, end: Offsets, rows_per_task: int = 0) -> list[LogRang
     return found
 
 
-def read_range(log: EmbeddedLog, wanted: LogRange, chunk_rows: int) -> Iterator[RawBatch]:
+def read_range(log: Log, wanted: LogRange, chunk_rows: int) -> Iterator[RawBatch]:
     """The records of a range, in order, in batches of at most `chunk_rows`.
 
     The range was promised by whoever planned it: OffsetOutOfRange if its end is not there.
     """
-    log.refresh()
     reader = log.reader(wanted.tp, wanted.start)
-    while reader.position < wanted.end:
-        raw = reader.read(chunk_rows, READ_BYTES)
-        if raw is None:
-            raise OffsetOutOfRange(f"{wanted.tp}: records {reader.position} to {wanted.end - 1} are not in the log")
-        if raw.next_offset > wanted.end:
-            kept = _rows_below(raw.records, wanted.end)
-            if kept:
-                yield RawBatch(raw.tp, raw.records.slice(0, kept), wanted.end, raw.size_bytes)
-            return
-        yield raw
+    try:
+        while reader.position < wanted.end:
+            raw = reader.read(min(chunk_rows, wanted.end - reader.position), READ_BYTES)
+            if raw is None:
+                if reader.position >= wanted.end:  # what was left is no record
+                    return
+                raise OffsetOutOfRange(f"{wanted.tp}: records {reader.position} to {wanted.end - 1} are not in the log")
+            if raw.next_offset > wanted.end:
+                kept = _rows_below(raw.records, wanted.end)
+                if kept:
+                    yield RawBatch(raw.tp, raw.records.slice(0, kept), wanted.end, raw.size_bytes)
+                return
+            yield raw
+    finally:
+        reader.close()
 
 
 def _rows_below(records: pa.RecordBatch, end: int) -> int:

@@ -1,6 +1,6 @@
 """EMITTED rows into the log from Spark: workers stage files, the driver's commit appends them in one transaction.
 
-Options: `path` (the log), `staging` (folder for staged files), `query`, `run` (identity of the checkpoint), `application_id`
+Options: where the log is (`log_address`), `staging` (folder for staged files), `query`, `run` (identity of the checkpoint), `application_id`
 (whose dead letters), `replaces` (JSON as in `log_offsets`: records below these go with the epoch), `records_in` (to count with the
 epoch, where rows bring no notes). The epoch is Spark's batch id.
 
@@ -25,8 +25,9 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from runtime.errors import LogError
 from runtime.log.base import Log
+from runtime.spark.log_address import Address, address_of_texts, shared_log, texts_of
 from runtime.spark.log_append import Appended, Target, append
-from runtime.spark.log_offsets import Offsets, partition_offsets, shared_log
+from runtime.spark.log_offsets import Offsets, partition_offsets
 from runtime.spark.log_staging import Staged, pieces_of, stage, sweep
 from runtime.spark.shapes import EMITTED
 
@@ -37,7 +38,7 @@ NAME = "flowql_log"
 class SinkOptions:
     """Where the epochs of a query go; see the module."""
 
-    path: str
+    address: Address
     staging: Path
     target: Target
     replaces: Offsets = field(default_factory=dict)
@@ -45,18 +46,20 @@ class SinkOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SinkOptions:
-        for needed in ("path", "staging", "query"):
-            if not options.get(needed):
+        address = address_of_texts(options)
+        for needed, given in (("path", address), *((n, options.get(n)) for n in ("staging", "query"))):
+            if not given:
                 raise LogError(f"{NAME} needs the option {needed} for writing")
+        assert address is not None
         target = Target(options["query"], options.get("run", ""), options.get("application_id", "flowql"))
         replaces = json.loads(options.get("replaces") or "{}")
-        return cls(options["path"], Path(options["staging"]), target, replaces, int(options.get("records_in", 0)))
+        return cls(address, Path(options["staging"]), target, replaces, int(options.get("records_in", 0)))
 
     def texts(self) -> dict[str, str]:
         """The inverse of `of`."""
         t = self.target
         return {
-            "path": self.path,
+            **texts_of(self.address),
             "staging": str(self.staging),
             "query": t.query,
             "run": t.run,
@@ -75,7 +78,7 @@ def write_epoch(emitted: DataFrame, options: SinkOptions, epoch: int, log: Log |
     rows = emitted.select(*EMITTED.names).mapInArrow(stage_all, "staged BINARY").collect()
     staged: list[Staged] = [pickle.loads(bytes(row.staged)) for row in rows]
     try:
-        return commit_staged(log or shared_log(options.path), options, epoch, staged)
+        return commit_staged(log or shared_log(options.address), options, epoch, staged)
     finally:
         sweep(options.staging, options.target.query, staged)
 
@@ -118,7 +121,7 @@ class LogStreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:
         o, staged = self._options, [m.staged for m in messages if m is not None]
-        commit_staged(shared_log(o.path), o, batchId, staged)
+        commit_staged(shared_log(o.address), o, batchId, staged)
         sweep(o.staging, o.target.query, staged)
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:

@@ -1,9 +1,10 @@
-"""The embedded log as a Spark data source: `flowql_log`, batch and streaming, and its sink (`log_sink`).
+"""A log as a Spark data source: `flowql_log`, batch and streaming, and its sink (`log_sink`).
 
-Options for reading: `path`, `topics` (comma list), `packed` (true: PACKED rows, false: RAW rows), `starting` and `ending`
+Options for reading: where the log is (`log_address`), `topics` (comma list), `packed` (true: PACKED rows, false: RAW rows), `starting` and `ending`
 (JSON as in `log_offsets`; -2 earliest, -1 latest; ending only in batch), `chunk_rows` (records per packed row or Arrow batch),
 `layout` (of `stage.layout`: ENVELOPE rows of that query, its free sub-topologies run where the records are read), `rows_per_task` (0: one Spark task per partition), `max_rows_per_batch` (streaming; 0: what is there). Readers take no lock:
-every Python worker maps the log's files itself, and only Arrow batches pass to Java.
+every Python worker maps the files of an embedded log itself, or has a consumer of its own that reads what is committed on Kafka, and
+only Arrow batches pass to Java.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from runtime.errors import LogError
 from runtime.log.base import EARLIEST, LATEST, RawBatch
+from runtime.spark.log_address import Address, address_of_texts, shared_log, texts_of
 from runtime.spark.log_offsets import (
     LogRange,
     Offsets,
@@ -36,7 +38,6 @@ from runtime.spark.log_offsets import (
     ranges,
     read_range,
     resolve,
-    shared_log,
     topic_list,
 )
 from runtime.spark.log_sink import NAME, LogStreamWriter
@@ -50,7 +51,7 @@ CHUNK_ROWS_DEFAULT = 16_384  # near the largest run of a task, so that a packed 
 class ReadOptions:
     """What is read; see the module."""
 
-    path: str
+    address: Address
     topics: tuple[str, ...]
     packed: bool = True
     starting: Mapping[str, Mapping[str, int]] | None = None
@@ -63,11 +64,13 @@ class ReadOptions:
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ReadOptions:
         """From Spark's options, which are texts."""
-        for needed in ("path", "topics"):
-            if not options.get(needed):
+        address = address_of_texts(options)
+        for needed, given in (("path", address), ("topics", options.get("topics"))):
+            if not given:
                 raise LogError(f"{NAME} needs the option {needed}")
+        assert address is not None
         return cls(
-            options["path"],
+            address,
             tuple(topic_list(options["topics"])),
             options.get("packed", "true").lower() == "true",
             json.loads(options.get("starting") or "{}"),
@@ -81,7 +84,7 @@ class ReadOptions:
     def texts(self) -> dict[str, str]:
         """The inverse of `of`."""
         return {
-            "path": self.path,
+            **texts_of(self.address),
             "topics": ",".join(self.topics),
             "packed": str(self.packed).lower(),
             "starting": json.dumps(self.starting or {}),
@@ -153,7 +156,7 @@ class _RangePartition(InputPartition):
 def _read(options: ReadOptions, schema: pa.Schema, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     if partition.value is None:  # Spark's stand-in when there is nothing to read
         return
-    records = read_range(shared_log(options.path), partition.value, options.chunk_rows)
+    records = read_range(shared_log(options.address), partition.value, options.chunk_rows)
     if options.layout:
         from runtime.spark.stage.worker import begun  # all operators, which the processes that plan a read do without
 
@@ -191,7 +194,7 @@ class LogBatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         o = self._options
-        log = shared_log(o.path)
+        log = shared_log(o.address)
         start = resolve(log, o.topics, o.starting or {}, EARLIEST)
         end = resolve(log, o.topics, o.ending or {}, LATEST)
         for topic, at in start.items():
@@ -212,17 +215,17 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._stop_at: Offsets | None = None  # what was there when an availableNow query started
 
     def initialOffset(self) -> Offsets:
-        return resolve(shared_log(self._options.path), self._options.topics, self._options.starting or {}, EARLIEST)
+        return resolve(shared_log(self._options.address), self._options.topics, self._options.starting or {}, EARLIEST)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         rows = self._options.max_rows_per_batch
         return ReadMaxRows(rows) if rows else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._stop_at = bounds(shared_log(self._options.path), self._options.topics)[1]
+        self._stop_at = bounds(shared_log(self._options.address), self._options.topics)[1]
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
-        end = check_positions(shared_log(self._options.path), self._options.topics, start)
+        end = check_positions(shared_log(self._options.address), self._options.topics, start)
         if self._stop_at is not None:
             # A restarted query may be ahead: the checkpoint's last batch can end after what `prepare` saw only if the
             # log was made anew, which the check above refuses.
@@ -230,10 +233,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return limited(start, end, limit.max_rows) if isinstance(limit, ReadMaxRows) else end
 
     def reportLatestOffset(self) -> Offsets:
-        return bounds(shared_log(self._options.path), self._options.topics)[1]
+        return bounds(shared_log(self._options.address), self._options.topics)[1]
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
-        check_positions(shared_log(self._options.path), self._options.topics, start)
+        check_positions(shared_log(self._options.address), self._options.topics, start)
         return [_RangePartition(r) for r in ranges(start, end, self._options.rows_per_task)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

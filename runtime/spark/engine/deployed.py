@@ -12,7 +12,8 @@ from urllib.parse import quote
 
 from compiler.plan import codec
 from compiler.plan.topology import Plan
-from runtime.errors import StateError
+from runtime.errors import InstanceRunning, StateError
+from runtime.log.files import DiskFiles, Lock
 from runtime.spark.log_offsets import Offsets
 
 FILE = "plan.json"
@@ -68,6 +69,18 @@ def checkpoint_of(state_dir: Path, query: str) -> Path:
 def staging_of(state_dir: Path) -> Path:
     """Where results wait for their commit; nothing in it outlives a run."""
     return state_dir / "staged"
+
+
+def hold_folder(state_dir: Path, application_id: str) -> Lock:
+    """Be the one instance of a folder of checkpoints, until the lock is released. InstanceRunning if another process is."""
+    state_dir.mkdir(parents=True, exist_ok=True)
+    path = str(state_dir / "instance.lock")
+    lock = DiskFiles().lock(path, wait=False)
+    if lock is None:
+        holder = Path(path).read_text(encoding="utf-8", errors="replace").partition(" ")
+        raise InstanceRunning(f"process {holder[0] or 'unknown'} runs {holder[2]} on {state_dir}")
+    lock.write(f"{os.getpid()} {application_id}")
+    return lock
 
 
 def load(state_dir: Path) -> Deployed:

@@ -8,19 +8,24 @@ import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+import pyarrow as pa
+
 from compiler.plan import codec
 from compiler.plan.topology import InsertValues, Plan, QueryPlan
 from runtime.build.query import build_inserts, ensure_topics
-from runtime.log.base import Position, TopicPartition
+from runtime.log.base import PRODUCE_SCHEMA, TopicPartition
 from runtime.spark.engine.checkpoints import REBUILD, check_fits
 from runtime.spark.engine.deployed import Deployed, Form, How, Record, new_run, save, staging_of
 from runtime.spark.engine.feeders import ensure_fed_topics, is_feeder, topic_fed_by, with_feeders
 from runtime.spark.engine.order import downstream, topics_written
 from runtime.spark.engine.site import Site
 from runtime.spark.errors import CheckpointOfOtherQuery, ResultsOfBatch, SparkFailure
+from runtime.spark.log_append import ensure_own_topics, places_topic
 from runtime.spark.log_offsets import bounds
 from runtime.spark.log_staging import clear
-from runtime.task import dead_letters
+
+_INSERTED = b"inserts"  # the key of the record
+_CHUNK_ROWS, _CHUNK_BYTES = 1_000, 16 << 20
 
 
 def check(site: Site, before: Deployed, plan: Plan, form: Form) -> dict[str, SparkFailure]:
@@ -54,11 +59,11 @@ def prepare(
     rebuild: queries that begin anew; those that read them do, too. Batches always begin anew. how: of queries that begin. Results
     of streams that begin anew are dropped here; those of batches stay until others take their place.
     """
-    ensure_fed_topics(plan, site.settings.files, site.log)
-    ensure_topics(plan, site.log)
+    ensure_fed_topics(plan, site.settings.files, site.log.admin())
+    ensure_topics(plan, site.log.admin())
     direct = {q for q, is_one in how.items() if is_one == "native"} if form == "batch" else set()
     whole = with_feeders(plan, site.settings.files, direct)
-    site.log.create_topic(dead_letters.topic_name(site.application_id), 1)
+    ensure_own_topics(site.log.admin(), site.application_id)
     fresh = downstream(whole, rebuild) if form == "stream" else {q.id for q in whole.queries}
     written = sorted({t for q in whole.queries if q.id in fresh for t in topics_written(q)})
     old = bounds(site.log, [topic for topic in written if _has_results(site, whole, topic, fresh)])[1]
@@ -107,24 +112,34 @@ def _has_results(site: Site, plan: Plan, topic: str, fresh: Collection[str]) -> 
 
 
 def _write_inserts(site: Site, plan: Plan, now_ms: int) -> None:
-    """Rows of INSERT INTO ... VALUES, each written once: which ones were is committed with them."""
-    group = f"spark/{site.application_id}/inserts"
-    at = TopicPartition(dead_letters.topic_name(site.application_id), 0)
-    position = site.log.committed(group).get(at)
-    known = set(json.loads(position.metadata)) if position is not None else set()
+    """Rows of INSERT INTO ... VALUES, each written once: which ones were is written with them, as a record of the topic of places."""
+    at, known = TopicPartition(places_topic(site.application_id), 0), _inserted(site)
     wanted = {_digest(i): i for i in plan.inserts}
     if wanted.keys() == known:
         return
-    records = build_inserts(plan, [i for d, i in wanted.items() if d not in known], site.log, now_ms)
-    producer = site.log.producer(group)
+    records = build_inserts(plan, [i for d, i in wanted.items() if d not in known], site.log.admin(), now_ms)
+    producer = site.log.producer(f"{site.application_id}-spark-inserts")
     try:
         producer.begin()
         for tp, batch in records:
             producer.send(tp, batch)
-        producer.send_positions(group, {at: Position(0, json.dumps(sorted(wanted)))})
+        said = {"timestamp": now_ms, "key": _INSERTED, "value": json.dumps(sorted(wanted)).encode(), "headers": None}
+        producer.send(at, pa.RecordBatch.from_pylist([said], schema=PRODUCE_SCHEMA))
         producer.commit()
     finally:
         producer.close()
+
+
+def _inserted(site: Site) -> set[str]:
+    """Digests of the inserts that were written."""
+    found: set[str] = set()
+    reader = site.log.reader(TopicPartition(places_topic(site.application_id), 0))
+    while (raw := reader.read(_CHUNK_ROWS, _CHUNK_BYTES)) is not None:
+        for row in raw.records.to_pylist():
+            if row["key"] == _INSERTED:
+                found = set(json.loads(row["value"]))
+    reader.close()
+    return found
 
 
 def _digest(insert: InsertValues) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,13 +11,14 @@ from compiler.plan.diff import QueryChange, diff_plans
 from compiler.plan.topology import Plan
 from runtime.clock import Clock, SystemClock
 from runtime.errors import RuntimeFailure
-from runtime.log.embedded.log import EmbeddedLog
+from runtime.log.base import Log
+from runtime.log.files import Lock
 from runtime.spark.choose import Mode as ChoiceMode
 from runtime.spark.choose import is_native
 from runtime.spark.engine.alignment import apart
 from runtime.spark.engine.checkpoint_state import reader
 from runtime.spark.engine.checkpoints import lag
-from runtime.spark.engine.deployed import Deployed, Form, How, load
+from runtime.spark.engine.deployed import Deployed, Form, How, hold_folder, load
 from runtime.spark.engine.deployment import check, not_native_any_more, prepare
 from runtime.spark.engine.feeders import with_feeders
 from runtime.spark.engine.launcher import SparkLauncher
@@ -27,6 +29,7 @@ from runtime.spark.engine.status import Rates, query_status
 from runtime.spark.engine.streams import RunningQuery
 from runtime.spark.engine.supervisor import Supervisor
 from runtime.spark.engine.thread import StepThread
+from runtime.spark.log_address import Address, KafkaAddress, absolute, open_log
 from runtime.spark.log_offsets import Offsets, bounds
 from runtime.spark.session import close_session, open_session, require_spark
 from runtime.spark.settings import SparkSettings
@@ -38,17 +41,18 @@ if TYPE_CHECKING:
 Mode = Literal["continuous", "caught up", "bounded"]
 Progress = Callable[[dict[str, Any]], None]
 WAIT_S = 0.1
+TRANSACTION_MS_MAX = 900_000  # transaction.max.timeout.ms of a broker that was told nothing
 
 
 class SparkInstance:
-    """The queries of a project on Spark, over an embedded log that this process holds.
+    """The queries of a project on Spark, over an embedded log that this process holds, or over Kafka.
 
     Opening it starts nothing. `start` opens the session; deployments and questions may come from any thread.
     """
 
     def __init__(
         self,
-        log_dir: Path,
+        address: Address,
         state_dir: Path,
         settings: SparkSettings,
         application_id: str,
@@ -57,14 +61,17 @@ class SparkInstance:
         clock: Clock | None = None,
     ) -> None:
         require_spark()
-        log = EmbeddedLog(log_dir)
+        address = _long(address) if mode == "bounded" else absolute(address)
+        log = open_log(address)
+        self._folder: Lock | None = None
         try:
+            self._folder = hold_folder(state_dir, application_id)
             log.hold(application_id)
             self._deployed = load(state_dir)
         except BaseException:
-            log.close()
+            self._release(log)
             raise
-        self.site = Site(log_dir.absolute(), state_dir.absolute(), log, application_id, settings)
+        self.site = Site(address, state_dir.absolute(), log, application_id, settings)
         self.mode: Mode = mode
         self.fatal: BaseException | None = None
         self._clock = clock or SystemClock()
@@ -182,9 +189,16 @@ class SparkInstance:
         if self._spark is not None:
             close_session(self._spark)
             self._spark = None
-        self.site.log.close()
+        self.site.close()
+        self._release(self.site.log)
 
     # -- inside
+
+    def _release(self, log: Log) -> None:
+        log.close()
+        if self._folder is not None:
+            self._folder.release()
+            self._folder = None
 
     def _step(self, now_ms: int) -> int:
         return self._running().run_once(now_ms)
@@ -244,14 +258,22 @@ class SparkInstance:
         return {p.run: p.next_epoch for p in places if p is not None}
 
     def _outside_ends(self) -> Offsets:
-        known = self.site.log.topics()
-        return bounds(self.site.log, [t for t in outside_topics(self.plan) if t in known])[1]
+        known = self.site.log.admin().partition_counts(outside_topics(self.plan))
+        return bounds(self.site.log, list(known))[1]
 
     def _reached(self, ends: Offsets) -> bool:
         """Every query has read outside topics up to `ends`, and inside topics up to where they are."""
         for running in self._running().queries.values():
             first, after = bounds(self.site.log, topics_read(running.plan))
             after |= {t: at for t, at in ends.items() if t in after}
-            if lag(self.site.positions(running.plan.id, running.record), first, after):
+            if lag(self.site.positions(running.plan, running.record), first, after):
                 return False
         return True
+
+
+def _long(address: Address) -> Address:
+    """A batch is one transaction, however large: brokers give it the longest time they give by default."""
+    if not isinstance(address, KafkaAddress):
+        return absolute(address)
+    options = {"transaction.timeout.ms": str(TRANSACTION_MS_MAX), **address.settings.options}
+    return replace(address, settings=replace(address.settings, options=options))

@@ -65,4 +65,4 @@ class SparkLauncher:
 
     def behind(self, query: RunningQuery) -> int:
         topics = set(topics_read(query.plan)) - outside_topics(self.plan)
-        return lag(self._site.positions(query.plan.id, query.record), *bounds(self._site.log, topics))
+        return lag(self._site.positions(query.plan, query.record), *bounds(self._site.log, topics))

@@ -89,4 +89,4 @@ def _lag(site: Site, query: QueryPlan, record: Record | None) -> int:
         first, after = bounds(site.log, topics_read(query))
     except TopicMissing:  # deleted: the query's own error tells
         return 0
-    return lag(site.positions(query.id, record), first, after)
+    return lag(site.positions(query, record), first, after)

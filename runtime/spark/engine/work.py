@@ -18,7 +18,7 @@ from runtime.spark.engine.supervisor import Pace
 from runtime.spark.files import emitted_files, typed_files
 from runtime.spark.files_sink import final_rows, rows_of_topic, write_epoch_files, write_files
 from runtime.spark.files_typed import read_directly
-from runtime.spark.log_append import Target, append, append_emitted, split
+from runtime.spark.log_append import Writer, split
 from runtime.spark.log_letters import drop_letters, letters_between
 from runtime.spark.log_offsets import Offsets, partition_offsets
 from runtime.spark.log_sink import SinkOptions, write_epoch
@@ -54,7 +54,7 @@ def run_batch(
     topics = {*topics_read(query)} - {s.topic for s in direct.values()}
     layout = "" if native else layout_of(plan, query, site.partitions()).dumps()
     starting, ending = (_of(topics, at) for at in span)
-    options = ReadOptions(str(site.log_dir), tuple(sorted(topics)), starting=starting, ending=ending, layout=layout)
+    options = ReadOptions(site.address, tuple(sorted(topics)), starting=starting, ending=ending, layout=layout)
     records = read_log(spark, options) if topics else None
     sink = _sink(site, query, record)
     if native:
@@ -82,7 +82,7 @@ def _of(topics: Collection[str], positions: Offsets) -> Offsets:
 def _write_files(spark: SparkSession, site: Site, plan: Plan, topic: str) -> None:
     """The results there are in a topic, in place of what is in its files."""
     source = next(s for s in plan.sources if s.topic == topic)
-    rows = rows_of_topic(read_log(spark, ReadOptions(str(site.log_dir), (topic,))), source)
+    rows = rows_of_topic(read_log(spark, ReadOptions(site.address, (topic,))), source)
     write_files(final_rows(rows, source) if source.kind == "table" else rows, source, site.settings.files[topic])
 
 
@@ -99,7 +99,7 @@ def start_stream(spark: SparkSession, site: Site, plan: Plan, query: QueryPlan, 
     if is_feeder(query):
         rows = _fed(spark, site, plan, query, streaming=True)
     else:
-        options = ReadOptions(str(site.log_dir), topics_read(query), max_rows_per_batch=ROWS_PER_BATCH_MAX)
+        options = ReadOptions(site.address, topics_read(query), max_rows_per_batch=ROWS_PER_BATCH_MAX)
         records, partitions = stream_log(spark, options), site.partitions()
         if record.how == "native":
             letters = _letters_of(site, query.id)
@@ -108,7 +108,7 @@ def start_stream(spark: SparkSession, site: Site, plan: Plan, query: QueryPlan, 
             rows = exact_streaming(spark, plan, query, records, partitions)
     into = [s for s in plan.sources if s.topic in topics_written(query) and s.topic in site.settings.files]
     to_files = [] if is_feeder(query) else list({s.topic: s for s in into}.values())
-    commit = _Commit(site, site.target(query.id, record.run), to_files, native=record.how == "native")
+    commit = _Commit(site, site.writer(site.target(query.id, record.run)), to_files, native=record.how == "native")
     writer = rows.writeStream.foreachBatch(commit).queryName(query.id).outputMode("update")
     writer = writer.option("checkpointLocation", str(site.checkpoint(query.id)))
     if pace == "available now":
@@ -124,8 +124,8 @@ class _Commit:
     (A Python data source cannot be written in output mode update, and starts workers for each commit.)
     """
 
-    def __init__(self, site: Site, target: Target, to_files: Sequence[SourceDef], *, native: bool) -> None:
-        self._site, self._target, self._to_files, self._native = site, target, to_files, native
+    def __init__(self, site: Site, writer: Writer, to_files: Sequence[SourceDef], *, native: bool) -> None:
+        self._site, self._writer, self._to_files, self._native = site, writer, to_files, native
 
     def __call__(self, emitted: DataFrame, epoch: int) -> None:
         batches = emitted.select(*EMITTED.names).toArrow().to_batches()
@@ -135,22 +135,22 @@ class _Commit:
             write_epoch_files(emitted.sparkSession, batches, source, self._site.settings.files[source.topic], epoch)
 
     def _append(self, batches: Sequence[pa.RecordBatch], epoch: int) -> None:
-        positions = self._after(epoch)
+        positions, (pieces, notes) = self._after(epoch), split(batches)
         if not self._native:
-            append_emitted(self._site.log, self._target, epoch, batches, positions)
+            self._writer.append(epoch, pieces, notes, positions)
             return
-        pieces, _ = split(batches)
-        before, folder = self._after(epoch - 1), _letters_of(self._site, self._target.query)
-        letters = list(letters_between(folder, self._target.query, before, positions))
-        append(self._site.log, self._target, epoch, [*pieces, *letters], [self._note(before, positions)], positions)
+        before, query = self._after(epoch - 1), self._writer.target.query
+        folder = _letters_of(self._site, query)
+        letters = list(letters_between(folder, query, before, positions))
+        self._writer.append(epoch, [*pieces, *letters], [self._note(before, positions)], positions)
         drop_letters(folder, positions)
 
     def _after(self, epoch: int) -> dict[TopicPartition, int]:
-        return partition_offsets(positions_after(self._site.checkpoint(self._target.query), epoch))
+        return partition_offsets(positions_after(self._site.checkpoint(self._writer.target.query), epoch))
 
     def _note(self, before: Mapping[TopicPartition, int], after: Mapping[TopicPartition, int]) -> dict[str, int]:
         """Spark's operators count nothing for us."""
-        starts = {tp: before[tp] if tp in before else self._site.log.begin_offset(tp) for tp in after}
+        starts = {tp: before[tp] if tp in before else self._site.log.admin().begin_offset(tp) for tp in after}
         return {"records_in": sum(offset - starts[tp] for tp, offset in after.items())}
 
 
@@ -160,4 +160,4 @@ def _letters_of(site: Site, query: str) -> Path:
 
 def _sink(site: Site, query: QueryPlan, record: Record) -> SinkOptions:
     target = site.target(query.id, record.run)
-    return SinkOptions(str(site.log_dir), staging_of(site.state_dir), target, record.replaces)
+    return SinkOptions(site.address, staging_of(site.state_dir), target, record.replaces)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from compiler.functions.spark_sql import lower
 from compiler.functions.spark_text import quoted
-from compiler.plan.expr import ROWTIME, Call
+from compiler.plan.expr import ROWTIME, Call, Literal
 from compiler.plan.expr import Column as PlanColumn
 from compiler.plan.logical import (
     Aggregate,
@@ -25,7 +26,7 @@ from compiler.plan.logical import (
     Sink,
     Union,
 )
-from compiler.plan.schema import WINDOW_END, WINDOW_START
+from compiler.plan.schema import WINDOW_END
 from runtime.spark.native.aggregates import aggregate_columns
 from runtime.spark.native.expressions import column, compute
 from runtime.spark.native.frames import LETTERS, OFFSET, PARTITION
@@ -101,10 +102,9 @@ class Lowering:
         carried = [NamedExpr(n, PlanColumn(types[n], n)) for n in node.schema.names[len(spec.keys) :]]
         frame, made = self._compute(node, (*spec.keys, *carried))
         rows = frame.selectExpr(*_named(made, node), quoted(ROWTIME), *_names_beside(frame, places=self.placed))
-        if not spec.drop_null:
-            return rows
-        keys = " AND ".join(f"{quoted(k.name)} IS NOT NULL" for k in spec.keys)
-        return rows.where(_or_letter(rows, F.expr(keys)))
+        known = _constants(node)
+        keys = " AND ".join(f"{quoted(k.name)} IS NOT NULL" for k in spec.keys if k.name not in known)
+        return rows.where(_or_letter(rows, F.expr(keys))) if spec.drop_null and keys else rows
 
     def _explode(self, node: Node, functions: tuple[NamedExpr, ...]) -> DataFrame:
         """One row per element of the longest list; shorter ones are padded with NULL."""
@@ -140,15 +140,34 @@ class Lowering:
             letters = compute(frame, source.schema, args).letters
             if letters is not None:
                 self.letters.append(letters)
-        groups = [*map(column, keys), *_beside(frame, places=False)]
+        groups, beside = list(map(column, keys)), _beside(frame, places=False)
+        added: dict[str, str] = {}  # columns that a group's key tells: Spark need neither hash nor sort by them
         if spec.window is not None:
-            frame = with_starts(frame, spec.window)
-            groups.append(F.col(WINDOW_START))
+            frame, start = with_starts(frame, spec.window)
+            added = _constants(source)
+            groups = [*(column(k) for k in keys if k not in added), start]
+            added[WINDOW_END] = window_end(spec.window)
+        groups += beside
         time = F.max(column(ROWTIME)).alias(ROWTIME)
         folded = frame.groupBy(*groups).agg(*aggregate_columns(spec.aggregates, source.schema), time)
         if not groups:
             folded = folded.where(column(ROWTIME).isNotNull())  # Spark gives a row for nothing at all
-        return folded if spec.window is None else folded.withColumn(WINDOW_END, window_end(spec.window))
+        return folded.selectExpr("*", *(f"{text} AS {quoted(n)}" for n, text in added.items())) if added else folded
+
+
+def _constants(node: Node) -> dict[str, str]:
+    """Spark SQL of the key columns that are the same in all rows, and not NULL."""
+    if not isinstance(node.spec, Rekey):
+        return {}
+    projected = node.inputs[0].spec
+    before = {c.name: c.expr for c in projected.columns} if isinstance(projected, Project) else {}
+    found: dict[str, str] = {}
+    for key in node.spec.keys:
+        expr = before.get(key.expr.name, key.expr) if isinstance(key.expr, PlanColumn) else key.expr
+        lowered = lower(expr) if isinstance(expr, Literal) and expr.value is not None else None
+        if lowered is not None:
+            found[key.name] = lowered.sql
+    return found
 
 
 def _named(texts: Sequence[str], node: Node) -> list[str]:
