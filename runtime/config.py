@@ -25,6 +25,7 @@ class InstanceConfig:
     coalesce: one update per key and run on table edges (rule R13); off in conformance.
     shared: other instances of the application may run at the same time and share its partitions, as members of one group. Then
     repartitions are topics. process_id: which member this is, the same after a restart; part of its transactional id.
+    latency_target_ms: how soon results are wanted, of all queries; those that have a target of their own may want them sooner.
     """
 
     application_id: str = "flowql"
@@ -40,6 +41,7 @@ class InstanceConfig:
     retry_backoff_ms: int = 500
     shared: bool = False
     process_id: str = ""
+    latency_target_ms: int | None = None
 
     @property
     def transactional_id(self) -> str:

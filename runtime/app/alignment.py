@@ -36,6 +36,7 @@ COMMIT_S = 30.0  # after the cut nobody is held up any more
 GAP_ROWS_MAX = 100_000  # who is further behind than this does not catch up within the timeout
 REST = 10  # after a failure queries are left alone for so many times as long as they were held up
 BEGINNING = -(1 << 63)
+REFUSED = "refused by the log"  # the trouble of a query that goes back to the last commit
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,7 @@ class _Taken:
     snapshot: Snapshot | None = None
     cut: bool = False
     given_up: bool = False
+    without: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -173,10 +175,12 @@ class Alignment:
                 with self._state.epoch_lock:
                     group = self._group(names)
                     at_rest = group.together and self._commit.idle
-                    if not group.shared or (at_rest and not number and not stay):
-                        return self._state.snapshot()  # as it is
+                    if not group.shared:
+                        return self._state.snapshot()
                     if reason := self._hopeless(group):
                         return reason
+                    if at_rest and not number and not stay:
+                        return self._state.snapshot()  # as it is
                     moved, together = barrier.move(group), group.together
                 if moved:
                     self._manager.signal()
@@ -207,11 +211,13 @@ class Alignment:
 
     def _hopeless(self, group: _Group) -> str:
         """Why nobody should be held up for it, or nothing."""
+        troubles = {query: trouble for query in group.tasks if (trouble := self._trouble(query))}
+        if group.together:
+            troubles = {q: t for q, t in troubles.items() if t == REFUSED}  # what it has read is not committed
+        for query, trouble in troubles.items():
+            return f"{query} is {trouble}"
         if group.together:
             return ""
-        for query in group.tasks:
-            if trouble := self._trouble(query):
-                return f"{query} is {trouble}"
         for readers in group.shared.values():
             place = max(i.at for _, i in readers)
             for query, i in readers:
@@ -236,7 +242,10 @@ class Alignment:
 
         def committed() -> None:
             with taken.lock:
-                if not taken.given_up:
+                taken.without = [
+                    q for q in sorted(names) if self._trouble(q) == REFUSED
+                ]  # it was taken out of this commit
+                if not taken.given_up and not taken.without:
                     taken.snapshot = self._state.snapshot()
 
         done = self._commit.request(at_the_cut, committed)
@@ -251,4 +260,6 @@ class Alignment:
             return None
         if done.done():
             done.result()
+        if taken.without:
+            return f"{taken.without[0]} is {REFUSED}"
         return taken.snapshot or "the commit does not get through"

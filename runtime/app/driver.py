@@ -26,7 +26,7 @@ class Driver:
             instance.restore.loop,
             instance.restoration,
             instance.polling,
-            *([instance.group] if instance.group is not None else []),
+            *[keeping for keeping in (instance.group, instance.mending) if keeping is not None],
             *instance.processing,
             instance.commit,
         ]
@@ -67,7 +67,7 @@ class Driver:
     def _drained(self) -> bool:
         failed = {q for q, b in self.instance.polling.backoff.items() if b.held}
         for name, q in self.instance.queries.items():
-            if name in failed or q.broken or q.paused:
+            if name in failed or q.broken or q.paused or q.refused:
                 continue
             for task in q.built.tasks:
                 if task.status is TaskStatus.RESTORING:

@@ -7,7 +7,7 @@ finds it waiting, and deleted at the first cut after it was consumed: a cut cost
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,22 +60,42 @@ class Exchanges:
         """The lane of one upstream partition into one partition, with the committed remainder in it."""
         exchange = ExchangeInput(operator, topic, partition, source)
         lane = (topic, partition, source)
-        rows: dict[Any, Value] = {k[3]: v for k, v in self._store.scan(low=lane, high=(topic, partition, source + 1))}
-        consumed = rows.pop(HEAD, (None, 0))[1]
-        if rows:
-            numbers = sorted(rows)
-            assert numbers == list(range(numbers[0], numbers[-1] + 1)), "batches of a lane are without gaps"
-            exchange.resume(numbers[0], [decode_batch(rows[n][0], schema) for n in numbers], consumed)
-            self._saved[lane] = _Saved(numbers[0], numbers[-1] + 1, consumed)
+        saved, batches = self._read(lane)
+        if batches:
+            exchange.resume(saved.first, [decode_batch(b, schema) for b in batches], saved.consumed)
+            self._saved[lane] = saved
         self._inputs[lane] = exchange
         return exchange
+
+    def _read(self, lane: LaneKey) -> tuple[_Saved, list[bytes]]:
+        """What the store holds of a lane."""
+        topic, partition, source = lane
+        rows: dict[Any, Value] = {k[3]: v for k, v in self._store.scan(low=lane, high=(topic, partition, source + 1))}
+        consumed = rows.pop(HEAD, (None, 0))[1]
+        if not rows:
+            return _Saved(), []
+        numbers = sorted(rows)
+        assert numbers == list(range(numbers[0], numbers[-1] + 1)), "batches of a lane are without gaps"
+        return _Saved(numbers[0], numbers[-1] + 1, consumed), [rows[n][0] for n in numbers]
+
+    def put_aside(self, lanes: Iterable[ExchangeInput]) -> None:
+        """These lanes are as they were committed, and nothing of them is saved before they are opened anew, or closed."""
+        keys = {(lane.topic, lane.partition, lane.source) for lane in lanes}
+        for key in keys:
+            self._inputs.pop(key, None)
+            self._saved.pop(key, None)
+        self._store.revert_rows(lambda row: row[:3] in keys)
 
     def get(self, topic: str, partition: int, source: int) -> ExchangeInput:
         return self._inputs[topic, partition, source]
 
     def close(self, lane: ExchangeInput) -> None:
         """The consumer is gone for good: forget its remainder."""
-        self._inputs.pop((lane.topic, lane.partition, lane.source), None)
+        key = (lane.topic, lane.partition, lane.source)
+        if self._inputs.pop(key, None) is None:
+            saved, batches = self._read(key)
+            if batches:
+                self._saved[key] = saved
 
     def __iter__(self) -> Iterator[ExchangeInput]:
         return iter(list(self._inputs.values()))

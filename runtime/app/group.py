@@ -12,15 +12,15 @@ takes them away.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import Protocol
 
 from compiler.plan.topology import ExchangeSink, Plan
 from runtime.app.member_tasks import MemberTasks
 from runtime.app.plan_topic import PlanReader
-from runtime.app.polling import PollingStep
-from runtime.app.restoration import RestorationStep
+from runtime.app.procedures import Keepers, Procedure, Running, handed_over, stopped
+from runtime.app.quarantine import Quarantine
 from runtime.app.settling import Settling, Upstream
 from runtime.build.query import all_tasks, input_topics
 from runtime.client.consumer import ConsumerFacade
@@ -28,13 +28,11 @@ from runtime.commit.coordinator import CommitStep, read_stamp
 from runtime.config import InstanceConfig
 from runtime.errors import LogError, LogUnavailable, RuntimeFailure
 from runtime.log.base import Admin, GroupChange, GroupEvent, Log, TopicPartition
-from runtime.scheduler.manager import TaskManager
 from runtime.state.changelog import WrittenTask, WrittenTasks
 from runtime.state.layout import TaskRecord
 from runtime.state.manager import StateManager
 from runtime.task.id import TaskId
 from runtime.task.repartition import topic_of
-from runtime.task.status import TaskStatus
 from runtime.task.task import Task
 
 WAITING_MS = 5
@@ -45,22 +43,18 @@ STALE_MS = 100  # positions that moved without a record (over markers of transac
 PURGE_MS = 30_000  # between two times that what is processed of repartitions is deleted
 WAITERS_MAX = 1_000
 
-Procedure = Generator[Future[Any] | None, Any, None]
 
-
-class Host(Protocol):
+class Host(Keepers, Protocol):
     """The instance, as this step sees it."""
 
     config: InstanceConfig
     log: Log
     admin: Admin
     main: ConsumerFacade
-    polling: PollingStep
-    restoration: RestorationStep
-    manager: TaskManager
     commit: CommitStep
     state: StateManager
     plan: Plan
+    quarantine: Quarantine
 
 
 class GroupStep:
@@ -87,8 +81,7 @@ class GroupStep:
         self._purge_at_ms = 0
         self._purged: dict[TopicPartition, int] = {}
         self._retry_at_ms = 0
-        self._procedure: Procedure | None = None
-        self._awaited: Future[Any] | None = None
+        self._running = Running()
         self._waiters: deque[tuple[int, Future[None]]] = deque()
         self.trouble = ""  # why the last attempt failed, for status
         self.wake: Callable[[], None] = lambda: None
@@ -130,15 +123,16 @@ class GroupStep:
         for changed in self._host.main.group_events():
             self._take(changed.event)
         self._settle(now_ms)
-        if self._procedure is None:
+        if self._running.idle:
             if now_ms < self._retry_at_ms:
                 return self._retry_at_ms - now_ms
             self._look(now_ms)
-            self._procedure = self._next()
-        if self._procedure is None:
-            if self._next_plan is None:
-                self._answer()
-            return LOOK_MS
+            procedure = self._next(now_ms)
+            if procedure is None:
+                if self._next_plan is None:
+                    self._answer()
+                return LOOK_MS
+            self._running.begin(procedure)
         return self._advance(now_ms)
 
     def _settle(self, now_ms: int) -> None:
@@ -168,27 +162,17 @@ class GroupStep:
 
     def _advance(self, now_ms: int) -> int:
         """The procedure up to the next future that is not done."""
-        assert self._procedure is not None
-        while True:
-            awaited = self._awaited
-            if awaited is not None and not awaited.done():
+        try:
+            if not self._running.advance():
                 return WAITING_MS
-            self._awaited = None
-            try:
-                error = awaited.exception() if awaited is not None else None
-                if error is not None:
-                    self._awaited = self._procedure.throw(error)
-                else:
-                    self._awaited = self._procedure.send(awaited.result() if awaited is not None else None)
-            except StopIteration:
-                self._procedure, self.trouble = None, ""
-                return 0
-            except (LogError, RuntimeFailure, TimeoutError) as error:  # made again, from what is the case then
-                self._procedure, self.trouble = None, f"{type(error).__name__}: {error}"
-                self._retry_at_ms = now_ms + RETRY_MS
-                return RETRY_MS
+            self.trouble = ""
+            return 0
+        except (LogError, RuntimeFailure, TimeoutError) as error:  # made again, from what is the case then
+            self.trouble = f"{type(error).__name__}: {error}"
+            self._retry_at_ms = now_ms + RETRY_MS
+            return RETRY_MS
 
-    def _next(self) -> Procedure | None:
+    def _next(self, now_ms: int) -> Procedure | None:
         """The most urgent thing to do."""
         if self._lost:
             return self._start_over()
@@ -198,8 +182,17 @@ class GroupStep:
             return self._give_up(surplus)
         if self._next_plan is not None:
             return self._apply_plan(self._next_plan)
+        for query in self._host.quarantine.due(now_ms):
+            if all(t.query != query for t in self._tasks):
+                return self._try_again(query)
         missing = sorted(wanted - self._tasks.keys())
         return self._begin(missing) if missing else None
+
+    def _try_again(self, query: str) -> Procedure:
+        """A query that the log refused. A procedure, as brokers are asked, who may be away."""
+        yield from ()
+        if not self._host.quarantine.stopped_for_good(query):
+            self._host.quarantine.release(query)
 
     def _look(self, now_ms: int) -> None:
         """For a newer plan, and for positions that nobody commits."""
@@ -218,15 +211,27 @@ class GroupStep:
             self._purge()
 
     def _purge(self) -> None:
-        """What was processed of the repartitions that are owned is of use to nobody."""
-        lanes = {i.tp for task in self._tasks.values() for i in task.logs.values() if i.lane is not None}
+        """What was processed of the repartitions that are owned is of use to nobody.
+
+        As the tasks' own records say: the group's positions have also moved over markers of transactions, and a task's next owner
+        begins where its record is.
+        """
         try:
-            for tp, position in self._host.admin.stable_positions(self._group, sorted(lanes)).items():
-                if position.offset > self._purged.get(tp, 0):
-                    self._host.admin.drop_before(tp, position.offset)
-                    self._purged[tp] = position.offset
+            for task_id, task in sorted(self._tasks.items()):
+                lanes = [i for i in task.logs.values() if i.lane is not None]
+                record = self._host.state.local_record(str(task_id)) if lanes else None
+                if record is None:
+                    continue
+                positions = record.read().get("positions", {})
+                for tp in sorted({i.tp for i in lanes}):
+                    self._purge_before(tp, min(positions.get(i.name, 0) for i in lanes if i.tp == tp))
         except LogError as error:  # another time
             self.trouble = str(error)
+
+    def _purge_before(self, tp: TopicPartition, offset: int) -> None:
+        if offset > self._purged.get(tp, 0):
+            self._host.admin.drop_before(tp, offset)
+            self._purged[tp] = offset
 
     def _answer(self) -> None:
         for _ in range(len(self._waiters)):
@@ -240,8 +245,9 @@ class GroupStep:
 
     def _wanted(self) -> set[TaskId]:
         """Tasks all of whose partitions are owned and stay (rule R9)."""
-        mine = self._owned - self._leaving
-        return {t for t, reads in self._all.items() if reads <= mine and not self._mine.is_broken(t.query)}
+        mine, held = self._owned - self._leaving, self._host.quarantine.held
+        runs = {t for t, reads in self._all.items() if reads <= mine and not self._mine.is_broken(t.query)}
+        return {t for t in runs if t.query not in held}
 
     def _learn_plan(self, plan: Plan) -> None:
         app, admin = self._group, self._host.admin
@@ -284,19 +290,30 @@ class GroupStep:
         self._host.commit.lose("it starts over")
         tasks = [task for _, task in sorted(self._tasks.items())]
         yield from self._stop(tasks)
-        yield self._host.commit.start_over()
-        with self._host.state.epoch_lock:
+        with self._host.state.epoch_lock:  # first: the next cut may come as soon as commits begin anew
             self._mine.leave(tasks, committed=False)
+            self._mine.forget_positions(self.partitions)
+        yield self._host.commit.start_over()
         self._close(tasks)
+        self._mine.forgive()
 
     def _give_up(self, tasks: Sequence[Task]) -> Procedure:
-        """Cut, commit, close, acknowledge."""
-        leaving = set(self._leaving)
+        """Cut, commit, close, acknowledge. Of what the log has refused there is nothing to commit."""
+        leaving, held = set(self._leaving), self._host.quarantine.held
+        refused = [task for task in tasks if task.id.query in held]
+        tasks = [task for task in tasks if task.id.query not in held]
+        if refused:
+            yield from self._stop(refused)
+            with self._host.state.epoch_lock:
+                self._mine.leave(refused, committed=False)
+            self._close(refused)
         if tasks:
             yield from self._stop(tasks)
             yield self._host.commit.request(lambda: self._mine.leave(tasks, committed=True))
             self._close(tasks)
         if self._revoking and leaving == self._leaving:
+            with self._host.state.epoch_lock:
+                self._mine.forget_positions(leaving)
             self._owned -= leaving
             self._leaving, self._revoking = set(), False
             self._host.main.acknowledge_revoke()
@@ -336,16 +353,7 @@ class GroupStep:
             inputs = list(task.logs.values())
             for i in inputs if any(i.lane is not None for i in inputs) else ():
                 i.rounds, i.siblings = self._settling.rounds, inputs
-        restoring = host.state.restoring()
-        for task in tasks:  # all of them first: a task asks those before it whether they are idle
-            task.become(TaskStatus.RESTORING if str(task.id) in restoring else TaskStatus.RUNNING)
-        whole = [task for task in tasks if task.status is TaskStatus.RUNNING]
-        yield self._command(lambda: host.polling.add_inputs([i for task in whole for i in task.logs.values()]))
-        for task in whole:
-            host.manager.add(task)
-        for task in tasks:
-            if task not in whole:
-                host.restoration.add(task, restoring[str(task.id)].stores)
+        yield from handed_over(host, tasks, host.state.restoring())
         self._begun.update(task.id for task in tasks)
 
     # -- parts of them
@@ -386,37 +394,11 @@ class GroupStep:
             self._host.state.drop_task(name)
 
     def _stop(self, tasks: Sequence[Task]) -> Procedure:
-        """Take tasks from whoever has them: the restoration step, or the task manager and the threads that run them."""
-        host = self._host
         self._begun.difference_update(task.id for task in tasks)
-        for task in tasks:
-            if task.status is TaskStatus.CLOSED:  # by an attempt that failed later
-                continue
-            taken = task.status is TaskStatus.RESTORING and (yield host.restoration.remove(task))
-            if not taken:
-                yield self._command(lambda: None)  # a hand-over under way ends before this
-                if host.manager.has(task.id):
-                    yield host.manager.remove(task.id)
-            task.become(TaskStatus.CLOSED)
-        inputs = [i for task in tasks for i in task.logs.values()]
-        yield self._command(lambda: host.polling.remove_inputs(inputs))
+        yield from stopped(self._host, tasks)
 
     def _close(self, tasks: Iterable[Task]) -> None:
         """State of tasks that nobody runs any more stays where it is, for the day they come back."""
         for task in tasks:
             self._host.state.close_task(str(task.id))
             del self._tasks[task.id]
-
-    def _command(self, action: Callable[[], None]) -> Future[None]:
-        """Something in the polling thread."""
-        done: Future[None] = Future()
-
-        def run() -> None:
-            try:
-                action()
-                done.set_result(None)
-            except Exception as error:  # goes back to who asked
-                done.set_exception(error)
-
-        self._host.polling.command(run)
-        return done

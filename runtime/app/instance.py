@@ -15,7 +15,7 @@ from compiler.plan import codec
 from compiler.plan.diff import QueryChange, diff_plans
 from compiler.plan.topology import Plan, QueryPlan
 from runtime.app import plan_topic
-from runtime.app.alignment import TIMEOUT_S, AlignedSnapshot, Alignment
+from runtime.app.alignment import REFUSED, TIMEOUT_S, AlignedSnapshot, Alignment
 from runtime.app.exchanges import STORE as EXCHANGE_STORE
 from runtime.app.exchanges import Exchanges
 from runtime.app.figures import Figures
@@ -23,6 +23,8 @@ from runtime.app.group import GroupStep
 from runtime.app.member_tasks import MemberTasks
 from runtime.app.plan_topic import read_plan, write_plan
 from runtime.app.polling import PollingStep
+from runtime.app.procedures import handed_over, in_polling
+from runtime.app.quarantine import Quarantine, QuarantineStep
 from runtime.app.recovery import check_mode, recover
 from runtime.app.restoration import RestorationStep
 from runtime.app.running import RunningQuery, positions_of
@@ -31,6 +33,7 @@ from runtime.build.query import (
     BuiltQuery,
     build_inserts,
     build_query,
+    check_outputs,
     ensure_changelogs,
     ensure_repartitions,
     ensure_topics,
@@ -62,6 +65,7 @@ from runtime.task.status import TaskStatus
 from runtime.task.task import RunResult, Task
 
 FATAL_CHECK_S = 0.05
+CHANGING_S = 0.01  # between two looks whether a query is just being restarted
 STOP_S = 60.0  # for the last commit
 ANNOUNCE_TRIES = 30  # a second apart
 
@@ -105,9 +109,10 @@ class Instance:
         self.main = ConsumerFacade(log, f"{config.application_id}-main", config.fetch_buffer_bytes)
         self.restore = ConsumerFacade(log, f"{config.application_id}-restore", config.fetch_buffer_bytes)
         self.polling = PollingStep(
-            self.main, self.restore, self.admin, self.manager, self.metrics, config.input_buffer_bytes, self._is_paused
+            self.main, self.restore, self.admin, self.manager, self.metrics, config.input_buffer_bytes, self.is_paused
         )
         self.polling.on_unreadable = self._unreadable
+        self.quarantine = Quarantine(self)
         self.commit = CommitStep(
             log,
             config.application_id,
@@ -122,9 +127,11 @@ class Instance:
             transactional_id=config.transactional_id if config.shared else None,
         )
         self.commit.on_commit = self.manager.signal
+        self.commit.on_refused = self.quarantine.refuse
         self.processing = [
             ProcessingStep(f"processing-{n}", self.manager, clock, self.metrics) for n in range(config.threads)
         ]
+        self.urgent = ProcessingStep("urgent", self.manager, clock, self.metrics, urgent=True)
         self.restoration = RestorationStep(
             self.restore,
             self.admin,
@@ -149,6 +156,7 @@ class Instance:
         self.admin.create_topic(dead_letters.topic_name(config.application_id), 1)
         self.members = MemberTasks(self) if config.shared else None
         self.group = GroupStep(self, self.members) if self.members is not None else None
+        self.mending = QuarantineStep(self) if self.group is None else None
 
     def _changelog_writer(self) -> ChangelogWriter | None:
         if not self.config.changelogs:
@@ -173,17 +181,16 @@ class Instance:
         self.commit.wake = commit.wake
         restoration = named("restoration", self.restoration)
         self.restoration.wake = restoration.wake
-        processing = [
-            NamedStep(p.name, p, partial(self.manager.wait, p.name), self.manager.signal) for p in self.processing
-        ]
+        processing = [NamedStep(p.name, p, p.wait, self.manager.signal) for p in (*self.processing, self.urgent)]
         watching = [named("figures", self.figures), named("sizes", self.sizes), named("cleanup", self.cleaner)]
-        group = []
         if self.group is not None:
-            sharing = named("group", self.group)
-            self.group.wake = self.main.loop.notify_group = sharing.wake
+            keeping = named("group", self.group)
+            self.group.wake = self.main.loop.notify_group = keeping.wake
             self.main.loop.pause = main.wait
-            group = [sharing]
-        return [main, restore, restoration, polling, *group, *processing, commit, *watching]
+        else:
+            assert self.mending is not None
+            keeping = named("quarantine", self.mending)
+        return [main, restore, restoration, polling, keeping, *processing, commit, *watching]
 
     def start(self) -> None:
         """Start the threads. Not used with a driver."""
@@ -274,7 +281,7 @@ class Instance:
             else:
                 for p, records in output.parts:
                     m.records_out += 0 if output.internal else records.num_rows
-                    self.collector.add(TopicPartition(output.topic, p), records)
+                    self.collector.add(TopicPartition(output.topic, p), records, task.id.query)
         if result.dead_letters:
             before, m.dead_letters = m.dead_letters, m.dead_letters + len(result.dead_letters)
             if is_a_step(before, m.dead_letters):
@@ -282,16 +289,16 @@ class Instance:
                 said = {"code": first.code, "total": m.dead_letters}
                 say(WARNING, "dead_letters", first.message, query=task.id.query, task=task.id, **said)
             tp = TopicPartition(dead_letters.topic_name(self.config.application_id), 0)
-            self.collector.add(tp, dead_letters.encode(task.id.query, result.dead_letters))
+            self.collector.add(tp, dead_letters.encode(task.id.query, result.dead_letters), task.id.query)
         m.late_records += sum(result.late.values())
         self.commit.dirty = True
 
     def may_run(self) -> bool:
         return self.fatal is None and self.collector.size_bytes < self.config.uncommitted_output_bytes
 
-    def _is_paused(self, query: str) -> bool:
+    def is_paused(self, query: str) -> bool:
         running = self.queries.get(query)
-        return running is None or running.paused or bool(running.broken)
+        return running is None or running.paused or bool(running.broken or running.refused)
 
     def _unreadable(self, tp: TopicPartition, error: LogError) -> None:
         """What queries read is gone, or below the log's start: they stop where they are, the others go on. Polling thread."""
@@ -316,7 +323,7 @@ class Instance:
         return positions_of(self.queries.values()) if self.members is None else self.members.positions()
 
     def _commit_interval_ms(self) -> int:
-        targets = [q.plan.latency_target_ms for q in list(self.queries.values())]
+        targets = [self.config.latency_target_ms, *(q.plan.latency_target_ms for q in list(self.queries.values()))]
         return commit_interval_ms([t for t in targets if t])
 
     # -- restoration
@@ -336,6 +343,8 @@ class Instance:
 
     def _release(self, task: Task) -> None:
         """Take a task from whoever has it."""
+        if task.status is TaskStatus.CLOSED:  # of a query that was refused
+            return
         restoring = task.status is TaskStatus.RESTORING
         if not (restoring and self.wait(self.restoration.remove(task))):
             self._command(lambda: None)  # a hand-over under way ends before this
@@ -366,13 +375,26 @@ class Instance:
     def deploy(self, plan: Plan) -> tuple[QueryChange, ...]:
         """Make `plan` what runs, at one commit: unchanged queries go on untouched, changed ones are rebuilt from the start."""
         changes = diff_plans(self.plan, plan)
-        if codec.to_data(plan) == codec.to_data(self.plan):
+        if codec.line(plan) == codec.line(self.plan):
             return changes
         KNOWN.remember(plan.schemas)
         ensure_topics(plan, self.admin)
         if self.group is not None:
             self._announce(plan, self.group)
             return changes
+        while not self.quarantine.take_turn():
+            self._look(CHANGING_S)
+        try:
+            self._change(plan, changes)
+        finally:
+            self.quarantine.end_turn()
+        for c in changes:
+            if c.action != "none":
+                say(INFO, "query.deployed", query=c.query, action=c.action, state=c.state)
+        return changes
+
+    def _change(self, plan: Plan, changes: Sequence[QueryChange]) -> None:
+        """Deploy to the only instance."""
         gone = [c.query for c in changes if c.action in ("change", "remove")]
         dropped = self._detach(gone)
         inserts = [i for i in plan.inserts if i not in self.plan.inserts]
@@ -405,10 +427,6 @@ class Instance:
         self._start(plan, [q for c in changes if c.action in ("add", "change") for q in [plan.query(c.query)] if q])
         self.hold_paused(plan)
         self.plan = plan
-        for c in changes:
-            if c.action != "none":
-                say(INFO, "query.deployed", query=c.query, action=c.action, state=c.state)
-        return changes
 
     def hold_paused(self, plan: Plan) -> None:
         """Hold the queries that are paused, let go those that were."""
@@ -461,6 +479,7 @@ class Instance:
                 self._release(task)
             inputs = [i for task in running.built.tasks for i in task.logs.values()]
             self.manager.forget_query(name)
+            self.quarantine.forget(name)
             self._command(partial(self._forget, name, inputs))
             del self.queries[name]
             self.scans.release(name)
@@ -472,9 +491,15 @@ class Instance:
         self.polling.forget_query(query)
 
     def _start(self, plan: Plan, queries: Sequence[QueryPlan]) -> None:
-        restoring = self.state.restoring()
         for q in queries:
             self.set_account(q)
+            try:
+                check_outputs(q, self.admin)
+            except TopicMissing as error:
+                self.manager.hold(q.id)
+                self.queries[q.id] = RunningQuery(q, BuiltQuery())
+                self.quarantine.set_aside(q.id, error)
+                continue
             try:
                 built = build_query(q, plan, self)
             except TopicMissing as error:  # deleted while the instance did not run
@@ -484,24 +509,20 @@ class Instance:
             self.queries[q.id] = RunningQuery(q, built)
             if q.id in plan.paused:  # before it gets its first slice
                 self.manager.hold(q.id)
-            with self.state.epoch_lock:
-                for task in built.tasks:
-                    if not task.state.metadata:  # resolved once, at deploy (rule R3)
-                        task.state.publish({"positions": task.positions, "stream_times": {}})
-                        self.commit.dirty = True
+            self.begin(built)
         share_interpreter(len(self.queries))
         self.allow_coalescing(plan)
         tasks = [task for q in queries for task in self.queries[q.id].built.tasks]
-        behind = [task for task in tasks if str(task.id) in restoring]
-        for task in tasks:  # all of them first: a task asks those before it whether they are idle
-            task.become(TaskStatus.RESTORING if str(task.id) in restoring else TaskStatus.RUNNING)
-        whole = [task for task in tasks if task.status is TaskStatus.RUNNING]
-        self._command(lambda: self.polling.add_inputs([i for task in whole for i in task.logs.values()]))
-        for task in whole:
-            self.manager.add(task)
-        for task in behind:
-            say(INFO, "task.restoring", query=task.id.query, task=task.id)
-            self.restoration.add(task, restoring[str(task.id)].stores)
+        for awaited in handed_over(self, tasks, self.state.restoring()):
+            self.wait(awaited)
+
+    def begin(self, built: BuiltQuery) -> None:
+        """Positions of new tasks are resolved once, at deploy (rule R3)."""
+        with self.state.epoch_lock:
+            for task in built.tasks:
+                if not task.state.metadata:
+                    task.state.publish({"positions": task.positions, "stream_times": {}})
+                    self.commit.dirty = True
 
     def allow_coalescing(self, plan: Plan) -> None:
         """Merge updates of a key where all readers of the topic see a table; a new reader may have changed that."""
@@ -520,17 +541,7 @@ class Instance:
 
     def _command(self, action: Callable[[], None]) -> None:
         """Run something in the polling thread and wait for it."""
-        done: Future[None] = Future()
-
-        def run() -> None:
-            try:
-                action()
-                done.set_result(None)
-            except Exception as error:  # goes back to who asked
-                done.set_exception(error)
-
-        self.polling.command(run)
-        self.wait(done)
+        self.wait(in_polling(self.polling, action))
 
     # -- reading
 
@@ -551,12 +562,13 @@ class Instance:
 
     def _trouble(self, query: str) -> str:
         """Why a query does not get on, or nothing."""
-        if self._is_paused(query):
+        running = self.queries.get(query)
+        if running is None or running.paused or running.broken:
             return "paused"
         if any(task.status is TaskStatus.RESTORING for task in self._tasks_of(query)):
             return "restoring"
         backoff = self.polling.backoff.get(query)
-        return "failed" if backoff is not None and backoff.held else ""
+        return REFUSED if running.refused else "failed" if backoff is not None and backoff.held else ""
 
     def _look(self, wait_s: float) -> None:
         """Let the steps get on a little."""

@@ -9,9 +9,10 @@ from typing import Protocol
 from compiler.plan.diff import diff_plans
 from compiler.plan.topology import Plan, QueryPlan
 from runtime.app.polling import PollingStep
+from runtime.app.quarantine import Quarantine
 from runtime.app.running import RunningQuery, positions_of
 from runtime.app.threads import share_interpreter
-from runtime.build.query import BuiltQuery, Environment, build_query
+from runtime.build.query import BuiltQuery, Environment, build_query, check_outputs
 from runtime.commit.coordinator import CommitStep
 from runtime.errors import LogError, TopicMissing
 from runtime.log.base import TopicPartition
@@ -28,6 +29,7 @@ class Owner(Environment, Protocol):
     manager: TaskManager
     polling: PollingStep
     commit: CommitStep
+    quarantine: Quarantine
 
     def set_account(self, q: QueryPlan) -> None: ...
 
@@ -53,6 +55,7 @@ class MemberTasks:
     def forget_query(self, query: str) -> None:
         """Its tasks are closed."""
         self._owner.manager.forget_query(query)
+        self._owner.quarantine.forget(query)
         self._owner.polling.command(partial(self._owner.polling.forget_query, query))
         del self._owner.queries[query]
         self._owner.scans.release(query)
@@ -69,26 +72,40 @@ class MemberTasks:
         self._owner.allow_coalescing(plan)
 
     def build(self, wanted: Collection[TaskId]) -> list[Task]:
-        """Make tasks; they are not running. Queries whose topics are gone are stopped."""
-        made: list[Task] = []
-        for name in sorted({t.query for t in wanted}):
-            running = self._owner.queries[name]
-            try:
-                built = build_query(
-                    running.plan, self._owner.plan, self._owner, {t for t in wanted if t.query == name}.__contains__
-                )
-            except TopicMissing as error:
-                self._owner.stop_broken(name, running, error)
-                continue
-            with self._owner.state.epoch_lock:
-                for task in built.tasks:
+        """Make tasks; they are not running. Queries whose topics are gone are stopped. If it fails, nothing is made."""
+        made: dict[str, list[Task]] = {}
+        try:
+            for name in sorted({t.query for t in wanted}):
+                made[name] = self._build(name, wanted)
+        except Exception:  # brokers may be away for a moment
+            for task in (task for tasks in made.values() for task in tasks):
+                self._owner.state.close_task(str(task.id))
+            raise
+        with self._owner.state.epoch_lock:
+            for name, tasks in made.items():
+                for task in tasks:
                     if not task.state.metadata:  # resolved once, by its first owner (rule R3)
                         task.state.publish({**task.progress, "stream_times": {}})
                         self._owner.commit.dirty = True
-                running.built = BuiltQuery([*running.built.tasks, *built.tasks])
-            made += built.tasks
+                running = self._owner.queries[name]
+                running.built = BuiltQuery([*running.built.tasks, *tasks])
+                self.forget_positions({i.tp for task in tasks for i in task.logs.values()}, [running])
         self._owner.allow_coalescing(self._owner.plan)
-        return made
+        return [task for tasks in made.values() for task in tasks]
+
+    def _build(self, name: str, wanted: Collection[TaskId]) -> list[Task]:
+        running = self._owner.queries[name]
+        mine = {t for t in wanted if t.query == name}
+        try:
+            check_outputs(running.plan, self._owner.admin)
+        except TopicMissing as error:
+            self._owner.quarantine.set_aside(name, error)
+            return []
+        try:
+            return build_query(running.plan, self._owner.plan, self._owner, mine.__contains__).tasks
+        except TopicMissing as error:
+            self._owner.stop_broken(name, running, error)
+            return []
 
     def leave(self, tasks: Iterable[Task], *, committed: bool) -> None:
         """Tasks belong to their queries no more. committed: their positions are in this cut once more. The epoch lock is held."""
@@ -100,6 +117,11 @@ class MemberTasks:
             for i in (i for task in leaving if committed for i in task.logs.values()):
                 self._parting[i.tp] = min(i.position, self._parting.get(i.tp, i.position))
 
+    def forget_positions(self, tps: Collection[TopicPartition], queries: Iterable[RunningQuery] | None = None) -> None:
+        """Of refused queries: they have tasks again, or others own the partitions. The epoch lock is held."""
+        for running in self._owner.queries.values() if queries is None else queries:
+            running.refused_at = {tp: o for tp, o in running.refused_at.items() if tp not in tps}
+
     def positions(self) -> dict[TopicPartition, int]:
         """At a cut: of tasks that are here, and of those that leave with it. The epoch lock is held."""
         now, parting, self._parting = positions_of(self._owner.queries.values()), self._parting, {}
@@ -109,6 +131,15 @@ class MemberTasks:
     def moved(self) -> bool:
         """Whether positions have moved since the last cut."""
         return positions_of(self._owner.queries.values()) != self._cut
+
+    def forgive(self) -> None:
+        """What a member found unreadable that others had replaced means nothing: they may have processed and deleted it."""
+        for name, running in self._owner.queries.items():
+            if running.broken:
+                running.broken = ""
+                backoff = self._owner.polling.backoff.get(name)
+                if not (running.paused or running.refused) and not (backoff is not None and backoff.held):
+                    self._owner.manager.resume(name)
 
     def is_broken(self, query: str) -> bool:
         """Or not there."""

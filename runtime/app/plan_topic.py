@@ -20,7 +20,7 @@ def write_plan(plan: Plan, admin: Admin, application_id: str, now_ms: int) -> tu
     """The record that makes `plan` the newest version."""
     admin.create_topic(topic_name(application_id), 1, {"cleanup.policy": "compact"})
     # From arrays: `from_pylist` would import pandas where it is installed, for a second under the epoch lock.
-    columns = [[now_ms], [KEY], [codec.dumps(plan, indent=None).encode()], [None]]
+    columns = [[now_ms], [KEY], [codec.line(plan).encode()], [None]]
     arrays = [pa.array(c, f.type) for c, f in zip(columns, PRODUCE_SCHEMA, strict=True)]
     return TopicPartition(topic_name(application_id), 0), pa.RecordBatch.from_arrays(arrays, schema=PRODUCE_SCHEMA)
 
@@ -32,6 +32,7 @@ class PlanReader:
         self._tp = TopicPartition(topic_name(application_id), 0)
         log.admin().create_topic(self._tp.topic, 1, {"cleanup.policy": "compact"})
         self._reader = log.reader(self._tp, EARLIEST)
+        self._newest: bytes | None = None  # read, and not handed out
 
     @property
     def seen(self) -> int:
@@ -39,10 +40,10 @@ class PlanReader:
         return self._reader.position
 
     def newer(self) -> Plan | None:
-        """The newest plan since the last call: those between are of no more interest."""
-        newest: bytes | None = None
+        """The newest plan since the last call: those between are of no more interest. After a LogError nothing is lost."""
         while (batch := self._reader.read(10_000, 1 << 26)) is not None:
-            newest = batch.records.column("value")[batch.records.num_rows - 1].as_py()
+            self._newest = batch.records.column("value")[batch.records.num_rows - 1].as_py()
+        newest, self._newest = self._newest, None
         return None if newest is None else codec.loads(newest.decode())
 
 

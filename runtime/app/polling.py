@@ -20,6 +20,7 @@ from runtime.events import ERROR, INFO, WARNING, say
 from runtime.log.base import Admin, RawBatch, TopicPartition
 from runtime.metrics import Metrics
 from runtime.scheduler.manager import TaskManager
+from runtime.state.task_state import BatchRevoked
 from runtime.task.arrivals import Arrivals
 from runtime.task.input_buffer import LogInput
 
@@ -279,6 +280,8 @@ class PollingStep:
     def _handle_failures(self, now_ms: int) -> bool:
         """A failing query is held and restarted alone, later and later; the others go on."""
         for failure in self._manager.drain_failures():
+            if isinstance(failure.error, BatchRevoked):  # the query was sent back to the last commit meanwhile
+                continue
             query = failure.task_id.query
             m = self._metrics.query(query)
             m.errors += 1

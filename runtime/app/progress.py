@@ -43,7 +43,7 @@ def caught_up(instance: Instance, ends: Mapping[TopicPartition, int]) -> bool:
         return _group_caught_up(instance, ends, sorted(instance.group.partitions))
     commits = instance.metrics.commits
     queries = _whole(instance)
-    if any(task.status is TaskStatus.RESTORING for q in queries for task in q.built.tasks):
+    if any(q.refused or any(task.status is TaskStatus.RESTORING for task in q.built.tasks) for q in queries):
         return False
     inputs = [i for q in queries for task in q.built.tasks for i in task.logs.values()]
     try:
@@ -116,6 +116,8 @@ def state_of(instance: Instance, query_id: str) -> str:
     if any(task.status is TaskStatus.RESTORING for task in instance.queries[query_id].built.tasks):
         return "restoring"
     backoff = instance.polling.backoff.get(query_id)
+    if instance.queries[query_id].refused:
+        return "failed"
     if instance.commit.blocked:
         return "blocked"
     return "failed" if backoff is not None and backoff.held else "running"

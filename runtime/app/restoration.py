@@ -29,7 +29,10 @@ BACKOFF_MS_MIN, BACKOFF_MS_MAX = 500, 30_000
 
 @dataclass(slots=True)
 class ChangelogCursor:
-    """How far one changelog partition is applied. `end`: where it ended when the restoration began; nobody writes to it since."""
+    """How far one changelog partition is applied. `end`: where it ended when the restoration began; nobody writes to it since.
+
+    in_sight: records up to `end` can be read, as was found out before the next chunk is asked for.
+    """
 
     tp: TopicPartition
     spec: StoreSpec
@@ -37,6 +40,7 @@ class ChangelogCursor:
     end: int
     position: int
     chunk: Future[object] | None = None
+    in_sight: bool = False
 
     @property
     def done(self) -> bool:
@@ -183,18 +187,23 @@ class RestorationStep:
         batches = chunk.result()
         assert isinstance(batches, list)
         if not batches:
-            if (
-                self._admin.end_offset(cursor.tp) < cursor.end
-            ):  # somebody's transaction is open, and hides what is behind it
-                return False
-            cursor.position = cursor.end  # what is left is no record (markers of transactions)
-            return True
+            return self._at_rest(cursor)
         ahead = batches[-1].next_offset
         if ahead < cursor.end:  # the client reads on while this chunk is applied
             self._ask(cursor, ahead, now_ms)
         for batch in batches:
             self._apply(cursor, batch)
         return True
+
+    def _at_rest(self, cursor: ChangelogCursor) -> bool:
+        """Nothing came. What is left is no record (markers of transactions), if all could be seen when it was asked for: somebody's
+        transaction may be open, and hides what is behind it.
+        """
+        if cursor.in_sight:
+            cursor.position = cursor.end
+        else:
+            cursor.in_sight = self._admin.end_offset(cursor.tp) >= cursor.end
+        return cursor.in_sight
 
     def _ask(self, cursor: ChangelogCursor, offset: int, now_ms: int) -> None:
         cursor.chunk = self._client.read_chunk(cursor.tp, offset, now_ms, CHUNK_RECORDS)

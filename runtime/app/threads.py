@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from runtime.app.allocator import keep_memory
 from runtime.clock import Clock
 
 WAIT_MS_MAX = 200
@@ -64,6 +65,7 @@ class ThreadGroup:
         gc.collect()
         gc.freeze()  # what the program loaded lives for ever: no use in visiting it at every collection
         gc.set_threshold(GC_THRESHOLD)
+        keep_memory()
         for t in self._threads:
             t.start()
 

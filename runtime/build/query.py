@@ -29,6 +29,7 @@ from runtime.log.base import Admin, TopicPartition
 from runtime.output.partitioner import split
 from runtime.state.changelog import COMPACTED, changelog_topic
 from runtime.state.manager import StateManager
+from runtime.state.store import TaskState
 from runtime.task.id import TaskId
 from runtime.task.input_buffer import ExchangeInput, LogInput
 from runtime.task.repartition import KEPT, lane_key, topic_of
@@ -83,6 +84,15 @@ def ensure_topics(plan: Plan, admin: Admin) -> None:
                 if isinstance(op.spec, Sink) and op.spec.topic not in admin.topics():
                     config = {"cleanup.policy": "compact"} if op.spec.kind == "table" else {}
                     admin.create_topic(op.spec.topic, op.spec.partitions or counts[sub.number], config)
+
+
+def check_outputs(query: QueryPlan, admin: Admin) -> None:
+    """TopicMissing if a topic that it writes is gone: made at deploy, and not again, for its records would not come back."""
+    known = admin.topics()
+    written = [op.spec.topic for sub in query.subtopologies for op in sub.operators if isinstance(op.spec, Sink)]
+    missing = [t for t in written if t not in known]
+    if missing:
+        raise TopicMissing(f"{query.id} writes to {', '.join(missing)}, which does not exist")
 
 
 def partition_counts(query: QueryPlan, admin: Admin) -> dict[int, int]:
@@ -150,7 +160,7 @@ def build_query(
 ) -> BuiltQuery:
     """Tasks of a query, with their state opened and positions restored (new ones start at the earliest record).
 
-    wanted: which of them; others run elsewhere.
+    wanted: which of them; others run elsewhere. If it fails, nothing stays open: it may be tried again.
     """
     if env.config.changelogs and not env.config.shared:
         ensure_changelogs(query, env)
@@ -169,25 +179,34 @@ def build_query(
         if isinstance(op.spec, ExchangeSink)
     }
     partitions = {**{name: info.partitions for name, info in env.admin.topics().items()}, **exchange_counts}
-    for sub in query.subtopologies:
-        for partition in range(counts[sub.number]):
-            sources = {t: range(counts[w]) for t, w in writers.items()}
-            if wanted(TaskId(query.id, sub.number, partition)):
-                built.tasks.append(_task(query, sub, partition, partitions, sources, env))
+    sources = {t: range(counts[w]) for t, w in writers.items()}
+    opened: list[TaskId] = []
+    try:
+        for sub in query.subtopologies:
+            for task_id in (TaskId(query.id, sub.number, p) for p in range(counts[sub.number])):
+                if wanted(task_id):
+                    stores = [s for op in sub.operators for s in op.stores]
+                    state = env.state.open_task(str(task_id), task_id.partition, stores)
+                    opened.append(task_id)
+                    built.tasks.append(_task(task_id, query, sub, state, partitions, sources, env))
+    except Exception:  # brokers may be away for a moment
+        for task_id in opened:
+            env.state.close_task(str(task_id))
+        raise
     _connect(built.tasks, writers)
     return built
 
 
 def _task(
+    task_id: TaskId,
     query: QueryPlan,
     sub: SubTopology,
-    partition: int,
+    state: TaskState,
     partitions: Mapping[str, int],
     sources: Mapping[str, range],
     env: Environment,
 ) -> Task:
-    task_id = TaskId(query.id, sub.number, partition)
-    state = env.state.open_task(str(task_id), partition, [s for op in sub.operators for s in op.stores])
+    partition = task_id.partition
     program = TaskProgram(query.id, sub.operators, partition, partitions, env.scans, env.config)
     task = Task(task_id, program, state, env, env.clock, env.config)
     if env.config.shared:

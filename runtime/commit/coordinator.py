@@ -7,8 +7,10 @@
 
 No space left keeps the frozen epoch and tries it again. An unknown outcome discards the producer, initialises a new one with the
 same id (which fences the old) and asks the log for its last sequence: equal to ours means committed, else the same epoch is sent
-again (rule R3). A topic that is gone blocks commits until it is there again; a position in it is left out, because tasks' own
-records hold the exact ones. `Fenced` is the end of the instance. Only this step's thread touches the producer.
+again (rule R3). What the log refuses of one query (a record too large, a topic that is gone or not to be written) is taken out
+of the epoch with all that query has done since the last commit, and the rest is sent again (rule R1). A position in a topic
+that is gone is left out, because tasks' own records hold the exact ones. `Fenced` is the end of the instance. Only this step's
+thread touches the producer.
 
 A member of a group commits with the proof of its membership. What it has lost it must not commit: `lose` stops everything at once,
 `start_over` drops the epoch and makes a new producer. Being fenced means the same for a member, whose transactional id is its own:
@@ -25,21 +27,26 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from runtime.clock import Clock
 from runtime.errors import (
     Fenced,
     LogCorrupt,
+    LogDenied,
     LogError,
     LogFull,
+    RecordRefused,
     RuntimeFailure,
     StaleMember,
     TopicMissing,
 )
 from runtime.events import DEBUG, ERROR, INFO, say
 from runtime.log.base import GroupMetadata, Log, Position, Producer, TopicPartition
+from runtime.log.clients import naming
 from runtime.metrics import Metrics
-from runtime.output.collector import RecordCollector, suppress
+from runtime.output.collector import Outgoings, RecordCollector, suppress, without
+from runtime.state.changelog import changelog_topic
 from runtime.state.manager import StateManager
 from runtime.state.store import Frozen
 
@@ -56,7 +63,7 @@ Settled = tuple[str, int, int]  # query, since when (ms) it was known, how many 
 class Epoch:
     """What one cut took, until the log has committed it."""
 
-    records: dict[TopicPartition, list[pa.RecordBatch]]
+    records: Outgoings
     state: Frozen
     positions: dict[TopicPartition, int]
     cut_ns: int
@@ -129,6 +136,9 @@ class CommitStep:
         self.blocked: str = ""  # why commits do not get through, for status
         self.wake: Callable[[], None] = lambda: None  # set when threads run: ends the commit thread's wait
         self.on_commit: Callable[[], None] = lambda: None
+        # The log refuses what these queries have made; their tasks are as of the last commit again. They are to do nothing more.
+        # Gives their positions. The epoch lock is held.
+        self.on_refused: Callable[[frozenset[str], Exception], dict[TopicPartition, int]] = lambda _queries, _error: {}
 
     def request(
         self, prepare: Callable[[], None] = lambda: None, after: Callable[[], None] = lambda: None
@@ -194,7 +204,7 @@ class CommitStep:
             return
         with self._state.epoch_lock:
             self._collector.discard()
-            self._state.abort()
+            self._state.abandon()
             self.dirty, self.settled = False, []
         restart, self._restart, self._lost, self._found_out = self._restart, None, None, False
         self._busy, self._stale = False, 0
@@ -242,7 +252,11 @@ class CommitStep:
         except LogCorrupt:  # the log refuses further use until it is opened again
             raise
         except Exception as error:
-            self._block(epoch, error)
+            queries = self._refused(epoch, error)
+            if queries:
+                self._withdraw(epoch, queries, error)
+            else:
+                self._block(epoch, error)
             return False
         self._committed(epoch, sequence, redo_bytes)
         return True
@@ -254,6 +268,35 @@ class CommitStep:
         # The state of a member may have been that of another instance.
         self._state.apply(epoch.state, max(sequence, self._state.applied_sequence + 1) if self._member else sequence)
         self._after(epoch, redo_bytes)
+
+    def _refused(self, epoch: Epoch, error: Exception) -> frozenset[str]:
+        """The queries that made what the log will not take; none if it is not about what a query has made."""
+        if not isinstance(error, RecordRefused | TopicMissing | LogDenied) or error.partition is None:
+            return frozenset()
+        tp = TopicPartition(*error.partition)
+        made = epoch.records.get(tp, [])
+        if isinstance(error, RecordRefused) and made:  # several may write there: it is the largest that does not fit
+            sizes = [(pc.max(pc.binary_length(o.records.column("value"))).as_py() or 0, o.query) for o in made]
+            queries = {max(sizes)[1]}
+        else:
+            queries = {o.query for o in made}
+        for task, store in epoch.state.changed():
+            if changelog_topic(self._id, store) == tp.topic:
+                queries.add(_query_of(task))
+        return frozenset(queries - {""})
+
+    def _withdraw(self, epoch: Epoch, queries: frozenset[str], error: Exception) -> None:
+        """The epoch is tried again without these queries."""
+        with self._state.epoch_lock:
+            tasks = [t for t in self._state.open_tasks() if _query_of(t) in queries]
+            epoch.state = self._state.withdraw(epoch.state, tasks)
+            positions = self.on_refused(queries, error)
+            self._collector.withdraw(queries)
+            self.settled = [s for s in self.settled if s[0] not in queries]
+        epoch.records = without(epoch.records, queries)
+        epoch.settled = [s for s in epoch.settled if s[0] not in queries]
+        epoch.positions |= {tp: min(o, epoch.positions.get(tp, o)) for tp, o in positions.items()}
+        self._unknown = True  # its producer is of no more use
 
     def _block(self, epoch: Epoch, error: Exception) -> None:
         """The commit did not get through; the same epoch is tried again."""
@@ -303,15 +346,16 @@ class CommitStep:
             raise StaleMember("this instance is no member of its group yet")
         producer.begin()
         for tp in sorted(epoch.records):
-            batches = epoch.records[tp]
+            batches = [o.records for o in epoch.records[tp]]
             if tp.topic in self._collector.upsert_topics and len(batches) > 1:
-                producer.send(tp, suppress(batches))
-            else:
+                batches = [suppress(batches)]
+            with naming(tp):
                 for batch in batches:
                     producer.send(tp, batch)
         if self._changelog is not None:
             for tp, batch in self._changelog.records(epoch.state, self._sequence + 1, self._clock.now_ms()):
-                producer.send(tp, batch)
+                with naming(tp):
+                    producer.send(tp, batch)
         positions = {tp: Position(o, stamp(self._writer, self._sequence + 1)) for tp, o in epoch.positions.items()}
         if positions:
             producer.send_positions(self._id, positions, proof)
@@ -360,6 +404,10 @@ class CommitStep:
         for future in waiting:
             if not future.done():
                 future.set_exception(reason)
+
+
+def _query_of(task_id: str) -> str:
+    return task_id.rpartition("/")[0]
 
 
 def stamp(writer: str, sequence: int) -> str:

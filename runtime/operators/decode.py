@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +17,14 @@ from compiler.functions.java_time import parse_timestamp
 from compiler.plan.logical import Scan
 from compiler.plan.schema import Field, Schema
 from compiler.plan.types import Kind, SqlType, arrow_type
+from compiler.schemas.ref import is_wrapped
 from runtime.batch import DELETE, INSERT, Batch, Ints, Row, concat, from_rows, to_arrow
 from runtime.errors import BadRecord, FatalRecord, PlanUnsupported
 from runtime.log.base import RawBatch
+from runtime.operators.avro_scan import AvroScan
 from runtime.operators.base import RunContext
-from runtime.operators.json_scalars import take
+from runtime.operators.delimited_scan import DelimitedScan
+from runtime.operators.json_scalars import Bools, take
 from runtime.operators.json_scan import JsonScan, Located
 from runtime.operators.key_columns import KeyColumns
 from runtime.operators.keys import picker
@@ -33,6 +36,16 @@ RETRY_BATCHES = 32  # after a batch that the vector decoder mostly declined, as 
 NULL_KEY, BAD_TIME = "FQ4022", "FQ4023"
 _HEADERS = ("KEY", "VALUE")
 Time = Callable[[Any], int]
+
+
+class ValueScan(Protocol):
+    """Values of records to columns, all rows at once."""
+
+    def locate(
+        self, values: pa.Array, *, views: bool = False, unread: frozenset[str] = frozenset()
+    ) -> tuple[list[pa.Array], Bools, Located | None]:
+        """Columns of n rows, which rows they are true for, and where the values lie if that is known of all of these."""
+        ...
 
 
 class _Skip(Exception):
@@ -103,12 +116,24 @@ class Decoder:
         assert field is not None, f"timestamp column {scan.timestamp.column} is not declared"
         return field
 
-    def _vector_scan(self, declared: Sequence[Field]) -> JsonScan | None:
+    def _vector_scan(self, declared: Sequence[Field]) -> ValueScan | None:
         fmt = self.scan.value_format
-        types = [f.type for f in self._value_fields]
-        if fmt.name != "JSON" or (len(declared) == 1 and not fmt.wrap) or not JsonScan.supports(types):
+        names, types = [f.name for f in self._value_fields], [f.type for f in self._value_fields]
+        if not is_wrapped(fmt, declared, is_key=False):
             return None
-        return JsonScan([f.name for f in self._value_fields], types)
+        if fmt.name == "JSON" and JsonScan.supports(types):
+            return JsonScan(names, types)
+        if fmt.name == "AVRO" and AvroScan.supports(types, fmt.schema):
+            return AvroScan(names, types, fmt.schema)
+        if fmt.name == "DELIMITED" and DelimitedScan.supports(types, fmt.delimiter):
+            places = [[f.name for f in declared].index(n) for n in names]
+            return DelimitedScan(names, types, places, len(declared), fmt.delimiter)
+        return None
+
+    @property
+    def locates(self) -> bool:
+        """Whether the vector path says where values lie, so that their texts can be passed on."""
+        return isinstance(self._scan_columns, JsonScan)
 
     @property
     def has_vector(self) -> bool:

@@ -48,7 +48,7 @@ class FusedPipeline:
         self.has_vector = self._decoder.has_vector and plain_sink and self._vector is not None
         self._splice: Splice | None = None
         self._unread: frozenset[str] = frozenset()
-        if self.has_vector and self._vector is not None:
+        if self.has_vector and self._vector is not None and self._decoder.locates:
             self._splice, self._unread = _splice(self._decoder, self._vector, self._encoder.schema, self._names)
 
     def process(self, raw: RawBatch, run: RunContext) -> pa.RecordBatch:

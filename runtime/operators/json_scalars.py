@@ -87,7 +87,7 @@ def _eight(words: Words, at: Ints, count: Ints) -> tuple[Ints, Bools]:
     return low.view(np.int64), digits
 
 
-def _is_null(words: Words, span: Spans) -> Bools:
+def is_null(words: Words, span: Spans) -> Bools:
     return (span.end - span.start == 4) & ((words[span.start] & _LOW32) == np.uint64(_NULL))
 
 
@@ -105,7 +105,7 @@ def is_scalar(words: Words, span: Spans) -> Bools:
     _, good = integers(words, span)
     if good.all():
         return good
-    good |= _is_null(words, span) | _booleans(words, span)[1]
+    good |= is_null(words, span) | _booleans(words, span)[1]
     return _by_text(words, span, good, _NUMBER)
 
 
@@ -122,7 +122,7 @@ def column(words: Words, buffer: pa.Buffer, span: Spans, t: SqlType) -> tuple[pa
     """Unquoted values as a column of `t`, and the rows it is true for."""
     n = len(span.start)
     if t.kind is Kind.STRING:  # the text of a number is the reference's business
-        return pa.nulls(n, pa.string()), _is_null(words, span)
+        return pa.nulls(n, pa.string()), is_null(words, span)
     if t.kind is Kind.BOOLEAN:
         value, good = _booleans(words, span)
         return _nullable(words, span, value, good, pa.bool_())
@@ -146,7 +146,7 @@ def _nullable(
     """The values as an array in which rows with `null` are null and good."""
     if good.all():
         return pa.array(value, t), good
-    null = _is_null(words, span)
+    null = is_null(words, span)
     return pa.array(value, t, mask=~good), good | null
 
 
@@ -172,7 +172,7 @@ def _decimals(words: Words, span: Spans, t: SqlType) -> tuple[pa.Array, Bools]:
     fits = pc.match_substring_regex(texts, f"^-?{before}{after}$")
     good = fits.to_numpy(zero_copy_only=False)
     array = pc.if_else(fits, texts, "0").cast(arrow_type(t))
-    null = _is_null(words, span)
+    null = is_null(words, span)
     return pc.if_else(pa.array(null), pa.scalar(None, arrow_type(t)), array), good | null
 
 

@@ -31,9 +31,11 @@ def value_fields(schema: Schema) -> tuple[Field, ...]:
 
 
 def freeze(value: Any, t: SqlType) -> Hashable:
-    """A reference value as part of a key. All NaNs are one object, for a dict finds a NaN only by identity."""
+    """A reference value as part of a key. All NaNs are one object, for a dict finds a NaN only by identity; and all zeros
+    have one sign, for a dict finds either, and a group must not be named by the row that came last.
+    """
     if value is None or t.kind not in _NESTED:
-        return value if value == value else NAN
+        return NAN if value != value else 0.0 if t.kind is Kind.DOUBLE and not value else value
     if t.kind is Kind.ARRAY:
         return tuple(freeze(v, t.element) for v in value)
     if t.kind is Kind.STRUCT:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow.compute as pc
 
-from compiler.plan.expr import Column, columns_of
+from compiler.plan.expr import Call, Column, Literal, columns_of
 from compiler.plan.logical import NamedExpr, Project, Rekey
 from compiler.plan.topology import Operator
+from compiler.plan.types import DOUBLE, Kind
 from runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Ints, Row, from_rows
 from runtime.operators.base import RunContext
 from runtime.operators.expressions import RowExpr, compile_expr
@@ -19,6 +21,13 @@ from runtime.operators.rows import Emitter, record_of
 from runtime.operators.stages import VectorPlan, merge, plan_vector, run_vector
 
 VECTOR_ROWS = 64  # below, Arrow's fixed costs exceed a loop over rows
+
+
+def _signless(key: NamedExpr) -> NamedExpr:
+    """Without negative zeros, which are equal to zero and would go to another partition."""
+    if key.expr.type.kind is not Kind.DOUBLE:
+        return key
+    return replace(key, expr=Call(DOUBLE, "add", (key.expr, Literal(DOUBLE, 0.0))))
 
 
 class RekeyOperator:
@@ -32,7 +41,7 @@ class RekeyOperator:
     def __init__(self, plan: Operator, inputs: Sequence[Operator]) -> None:
         assert isinstance(plan.spec, Rekey)
         self.plan = plan
-        spec, source = plan.spec, inputs[0].schema
+        spec, source = replace(plan.spec, keys=tuple(map(_signless, plan.spec.keys))), inputs[0].schema
         names, keys = source.names, [k.name for k in spec.keys]
         assert plan.schema.names[: len(keys)] == tuple(keys), "a rekeyed schema starts with its keys"
         carried = plan.schema.names[len(keys) :]

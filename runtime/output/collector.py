@@ -6,13 +6,24 @@ same epoch (rule R1). The cut takes everything; what is published later waits fo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from runtime.log.base import TopicPartition
+
+
+class Outgoing(NamedTuple):
+    """Records on their way out, and the query that made them ("" for the instance itself)."""
+
+    query: str
+    records: pa.RecordBatch
+
+
+Outgoings = dict[TopicPartition, list[Outgoing]]
 
 
 class RecordCollector:
@@ -23,15 +34,20 @@ class RecordCollector:
     """
 
     def __init__(self) -> None:
-        self._buffers: dict[TopicPartition, list[pa.RecordBatch]] = {}
+        self._buffers: Outgoings = {}
         self.upsert_topics: set[str] = set()
         self.size_bytes = 0
 
-    def add(self, tp: TopicPartition, records: pa.RecordBatch) -> None:
-        self._buffers.setdefault(tp, []).append(records)
+    def add(self, tp: TopicPartition, records: pa.RecordBatch, query: str = "") -> None:
+        self._buffers.setdefault(tp, []).append(Outgoing(query, records))
         self.size_bytes += records.nbytes
 
-    def cut(self) -> dict[TopicPartition, list[pa.RecordBatch]]:
+    def withdraw(self, queries: Collection[str]) -> None:
+        """Forget what these queries have made since the last cut."""
+        self._buffers = without(self._buffers, queries)
+        self.size_bytes = sum(o.records.nbytes for parts in self._buffers.values() for o in parts)
+
+    def cut(self) -> Outgoings:
         """Everything collected so far; the collector starts the next epoch empty."""
         frozen, self._buffers, self.size_bytes = self._buffers, {}, 0
         return frozen
@@ -42,6 +58,12 @@ class RecordCollector:
     @property
     def empty(self) -> bool:
         return not self._buffers
+
+
+def without(records: Outgoings, queries: Collection[str]) -> Outgoings:
+    """What others than these queries have made."""
+    kept = {tp: [o for o in parts if o.query not in queries] for tp, parts in records.items()}
+    return {tp: parts for tp, parts in kept.items() if parts}
 
 
 def suppress(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from runtime.clock import Clock
 from runtime.events import WARNING, is_a_step, say
 from runtime.metrics import Metrics
@@ -11,19 +14,27 @@ IDLE_MS = 20
 
 
 class ProcessingStep:
-    """Take a task, run it for a slice, give it back. An exception of the task is the task's, never the thread's."""
+    """Take a task, run it for a slice, give it back. An exception of the task is the task's, never the thread's.
 
-    def __init__(self, name: str, manager: TaskManager, clock: Clock, metrics: Metrics) -> None:
+    urgent: this is the step of the thread that steps in for queries of more weight.
+    """
+
+    def __init__(
+        self, name: str, manager: TaskManager, clock: Clock, metrics: Metrics, *, urgent: bool = False
+    ) -> None:
         self.name = name
         self._manager, self._clock, self._metrics = manager, clock, metrics
+        self._acquire = manager.acquire_urgent if urgent else manager.acquire
+        wait = manager.wait_urgent if urgent else manager.wait
+        self.wait: Callable[[float], None] = partial(wait, name)
 
     def run_once(self, now_ms: int) -> int:
-        grant = self._manager.acquire(self.name)
+        grant = self._acquire(self.name)
         if grant is None:
             return IDLE_MS
         start, cpu, error, rows = self._clock.cost_ns(), self._clock.cpu_ns(), None, 0
         try:
-            rows = grant.task.process(grant.limit_ns, in_pieces=grant.in_pieces)
+            rows = grant.task.process(grant.limit_ns)
         except Exception as e:  # goes to the exception queue with its task
             error = e
         cost_ns = self._clock.cost_ns() - start

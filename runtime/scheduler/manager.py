@@ -19,11 +19,8 @@ from runtime.task.id import TaskId
 from runtime.task.task import Task
 
 # A query that nobody waits for gets longer slices: large runs cost less per row, above all with several threads, since every
-# kernel call is a hand-over of the interpreter lock. Who arrives meanwhile waits for the end of such a slice once.
+# kernel call is a hand-over of the interpreter lock. Who arrives meanwhile waits for the end of such a slice once, if it has no more weight.
 ALONE_NS = 25_000_000
-# A query of more weight that came out of sleep this lately will come again: others get half slices, and decode
-# in pieces that it can wait for. Beside queries that all have work this would only make runs small.
-GUEST_NS = 1_000_000_000
 SLOW_NS = 50_000_000  # a slice longer than this is reported (rule R18), and its query counts as slow
 
 
@@ -40,16 +37,12 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A grant: this thread may run this task for about `limit_ns`; `budget_ns` of it are charged already.
-
-    in_pieces: someone of more weight comes and goes, so nothing long may be begun.
-    """
+    """A grant: this thread may run this task for about `limit_ns`; `budget_ns` of it are charged already."""
 
     task: Task
     owner: str
     budget_ns: int
     limit_ns: int
-    in_pieces: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +73,13 @@ class TaskManager:
         self._may_run = may_run
         self._lock = threading.Lock()  # guards all fields below
         self._changed = threading.Condition(self._lock)
+        self._urgent = threading.Condition(self._lock)  # for the thread that steps in
+        self._stepping_in: str | None = None  # the task it holds
         self._entries: dict[str, Entry] = {}
         self._held_queries: set[str] = set()
         self._prompt: dict[
             str, bool
         ] = {}  # query -> whether its last slice kept to its budget; absent: it has not run yet
-        self._woken_ns: dict[str, int] = {}  # query -> when it last had work again after it had none
         self._signals = 0
         self._seen: dict[str, int] = {}  # thread -> signals when it last looked for work
         self._failures: list[TaskFailure] = []
@@ -103,7 +97,6 @@ class TaskManager:
         with self._changed:
             self.accounts.remove(query)
             self._prompt.pop(query, None)
-            self._woken_ns.pop(query, None)
             self._failures = [f for f in self._failures if f.task_id.query != query]
             self._held_queries.discard(query)
 
@@ -185,14 +178,44 @@ class TaskManager:
                 return None
             chosen = self._pick(ready, self.accounts.queries, self.accounts.virtual_time)
             assert chosen is not None
-            entry = self._entries[chosen.task]
-            assert entry.owner is None, f"{chosen.task} is held by {entry.owner}"
-            entry.owner, entry.since_ns = owner, self._clock.cost_ns()
-            alone = all(e.task.id.query == chosen.query for e in self._entries.values() if e.owner or e.task.runnable)
-            budget_ns = self.accounts.start(chosen.query)
-            guests = self._has_guests(chosen.query)
-            limit_ns = max(budget_ns, ALONE_NS) if alone else budget_ns // 2 if guests else budget_ns
-            return Slice(entry.task, owner, budget_ns, limit_ns, guests)
+            return self._grant(chosen, owner)
+
+    def acquire_urgent(self, owner: str) -> Slice | None:
+        """A task for the thread that steps in: the next by policy, if all other threads are held by queries of less weight.
+
+        A slice cannot be interrupted, but the system and the interpreter lock take turns between threads within a
+        fraction of one: what is urgent then waits for neither a slice nor a processor.
+        """
+        with self._lock:
+            if not self._held_by_less() or not self._may_run():
+                return None
+            chosen = self._pick(self._ready(), self.accounts.queries, self.accounts.virtual_time)
+            if chosen is None or self.accounts.queries[chosen.query].weight <= self._weight_held():
+                return None
+            self._stepping_in = chosen.task
+            return self._grant(chosen, owner)
+
+    def _grant(self, chosen: TaskFacts, owner: str) -> Slice:
+        entry = self._entries[chosen.task]
+        assert entry.owner is None, f"{chosen.task} is held by {entry.owner}"
+        entry.owner, entry.since_ns = owner, self._clock.cost_ns()
+        alone = all(e.task.id.query == chosen.query for e in self._entries.values() if e.owner or e.task.runnable)
+        budget_ns = self.accounts.start(chosen.query)
+        return Slice(entry.task, owner, budget_ns, max(budget_ns, ALONE_NS) if alone else budget_ns)
+
+    def _weight_held(self) -> int:
+        """The most weight of a query that a thread works on, 0 if none does."""
+        queries = self.accounts.queries
+        return max((queries[e.task.id.query].weight for e in self._entries.values() if e.owner is not None), default=0)
+
+    def _held_by_less(self) -> bool:
+        """All threads but the one that steps in are at work, and a task of more weight than theirs could run."""
+        held = sum(e.owner is not None for e in self._entries.values())
+        if self._stepping_in is not None or held < self._threads:
+            return False
+        most, queries = self._weight_held(), self.accounts.queries
+        heavier = (e for e in self._entries.values() if e.owner is None and queries[e.task.id.query].weight > most)
+        return any(e.task.runnable for e in heavier)
 
     def release(self, grant: Slice, cost_ns: int, error: BaseException | None = None, rows: int = 1) -> None:
         """Give the task back; an error holds its query until the polling thread has looked at it. rows: processed in the slice."""
@@ -201,6 +224,8 @@ class TaskManager:
             entry = self._entries[name]
             assert entry.owner == grant.owner, f"{name} is held by {entry.owner}, not by {grant.owner}"
             entry.owner = None
+            if self._stepping_in == name:
+                self._stepping_in = None
             self.accounts.end(grant.task.id.query, grant.budget_ns, cost_ns)
             if rows and error is None and grant.task.id.query in self.accounts.queries:  # else nothing is learned of it
                 self._prompt[grant.task.id.query] = cost_ns <= SLOW_NS
@@ -217,9 +242,16 @@ class TaskManager:
         with self._changed:
             self._changed.wait_for(lambda: self._signals != self._seen.get(owner), timeout_s)
 
+    def wait_urgent(self, owner: str, timeout_s: float) -> None:
+        """Until somebody may have to step in."""
+        with self._urgent:
+            self._urgent.wait_for(self._held_by_less, timeout_s)
+
     def _notify(self) -> None:
         self._signals += 1
         self._changed.notify_all()
+        if self._held_by_less():
+            self._urgent.notify()
 
     def _ready(self) -> list[TaskFacts]:
         """Facts of tasks that could run now; wakes and puts to sleep the accounts of their queries."""
@@ -238,16 +270,10 @@ class TaskManager:
                 ready.append(TaskFacts(name, query, e.task.buffered_rows))
         for query in self.accounts.queries:
             if query in backlogged:
-                if self.accounts.wake(query):
-                    self._woken_ns[query] = self._clock.cost_ns()
+                self.accounts.wake(query)
             else:
                 self.accounts.sleep(query)
         return ready
-
-    def _has_guests(self, query: str) -> bool:
-        """Whether a query of more weight has lately come out of sleep."""
-        since, weight = self._clock.cost_ns() - GUEST_NS, self.accounts.queries[query].weight
-        return any(at > since and self.accounts.queries[q].weight > weight for q, at in self._woken_ns.items())
 
     def _held_back(self) -> set[str]:
         """Queries that must not get another thread now: they are in doubt and hold all but one already.

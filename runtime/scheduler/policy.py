@@ -91,16 +91,15 @@ class FairClock:
         self.entitled_ns.pop(query, None)
         self._backlogged.discard(query)
 
-    def wake(self, query: str) -> bool:
-        """The query has work; whether it had none before."""
+    def wake(self, query: str) -> None:
+        """The query has work."""
         if query in self._backlogged:
-            return False
+            return
         self._backlogged.add(query)
         f = self._facts[query]
         floor = self.virtual_time - f.slice_ns / f.weight
         if f.virtual_runtime < floor:
             self._facts[query] = QueryFacts(f.weight, f.slice_ns, floor)
-        return True
 
     def sleep(self, query: str) -> None:
         """The query has nothing to do."""

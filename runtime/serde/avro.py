@@ -78,7 +78,9 @@ class AvroDecoder:
         try:
             value = fastavro.schemaless_reader(io.BytesIO(data[PREFIX:]), schema, None)
         except (EOFError, ValueError, IndexError, OverflowError, UnicodeDecodeError, MemoryError) as error:
-            raise BadRecord(f"not Avro of its schema: {error or type(error).__name__}") from error
+            # fastavro names the object it reads from, with its address in memory.
+            reason = str(error).partition(" from <")[0] or type(error).__name__
+            raise BadRecord(f"not Avro of its schema: {reason}") from error
         if self._single is not None:
             return (self._single(value),)[: self._wanted]
         try:

@@ -17,6 +17,7 @@ from compiler.plan.logical import SchemaRef
 from runtime.errors import BadRecord, PlanUnsupported, RegistryUnavailable
 
 USER_INFO = "FLOWQL_SCHEMA_REGISTRY_USER_INFO"
+LOGIN_HINT = f"it asks who we are: set {USER_INFO}=user:password"
 _MAGIC, PREFIX = 0, 5
 _GONE = (40401, 40402, 40403)  # no such subject, version, schema
 
@@ -69,7 +70,8 @@ class ConfluentRegistry:
         except ImportError as error:
             hint = "install FlowQL with the extra `registry`: pip install 'flowql[registry]'"
             raise PlanUnsupported(f"the schema registry at {url} needs {error.name}; {hint}") from error
-        config = {"url": url}
+        # What needs it is tried again anyway, later and later: who compiles a project wants to know soon.
+        config: dict[str, Any] = {"url": url, "max.retries": 2, "retries.wait.ms": 200, "retries.max.wait.ms": 1000}
         if user := os.environ.get(USER_INFO):
             config["basic.auth.user.info"] = user
         self._url = url
@@ -77,6 +79,10 @@ class ConfluentRegistry:
         # Threads may ask the same twice; single assignments to dicts need no lock.
         self._known: dict[int, SchemaRef] = {}
         self._ids: dict[SchemaRef, int] = {}
+
+    def close(self) -> None:
+        """Give up the connection."""
+        self._client.__exit__(None, None, None)
 
     def latest(self, subject: str) -> SchemaRef | None:
         found = self._ask(self._client.get_latest_version, subject)
@@ -112,7 +118,8 @@ class ConfluentRegistry:
         except SchemaRegistryError as error:
             if error.error_code in _GONE or error.http_status_code == 404:
                 return None
-            raise RegistryUnavailable(f"the schema registry at {self._url}: {error.error_message}") from error
+            reason = str(error.error_message) + (f"; {LOGIN_HINT}" if error.http_status_code in (401, 403) else "")
+            raise RegistryUnavailable(f"the schema registry at {self._url}: {reason}") from error
         except Exception as error:  # its HTTP library has its own
             raise RegistryUnavailable(f"the schema registry at {self._url}: {error}") from error
 

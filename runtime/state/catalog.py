@@ -55,7 +55,9 @@ class Catalog:
     def load(self, reader: PhysicalReader) -> None:
         """Forget what is not committed."""
         self._entries = read_stores(reader)
-        self._next_id = decode_number(reader.get(NEXT_ID), 1)
+        # The row of the next id may be older than an entry: that of a restoration, which wrote it while a commit was under way.
+        used = max((e.id for e in self._entries.values()), default=0)
+        self._next_id = max(decode_number(reader.get(NEXT_ID), 1), used + 1)
         self.changed: dict[str, None] = {}
 
     def __iter__(self) -> Iterator[StoreEntry]:

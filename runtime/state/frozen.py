@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -105,6 +105,21 @@ class FrozenEpoch:
     @property
     def is_empty(self) -> bool:
         return not (self.stores or self.tasks or self.drops or self.catalog)
+
+    def changed(self) -> Iterator[tuple[str, str]]:
+        return ((s.task_id, s.store.spec.name) for s in self.stores)
+
+    def without(self, task_ids: Collection[str]) -> FrozenEpoch:
+        """The same without the writes of these tasks. Stores that they alone use may stay in the catalog, empty."""
+        return FrozenEpoch(
+            self.sequence_hint,
+            stores=[s for s in self.stores if s.task_id not in task_ids],
+            tasks={t: record for t, record in self.tasks.items() if t not in task_ids},
+            drops=self.drops,
+            catalog=self.catalog,
+            entries=self.entries,
+            has_changelog=self._has_changelog,
+        )
 
     def redo(self) -> bytes:
         return _encode_payload((REDO_FORMAT, *self.writes()))

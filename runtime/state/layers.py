@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import merge
 from itertools import islice
 
@@ -17,7 +17,7 @@ _INSORT_MAX = 16  # with more new keys than this one sort is cheaper
 
 
 class Overlay:
-    """Writes not yet below: key -> value, None for a delete; keys are never taken out. `bound_ms` hides older rows.
+    """Writes not yet below: key -> value, None for a delete. `bound_ms` hides older rows.
 
     A sorted index is kept from the first scan on. Only the thread that owns the task scans; the committing thread reads
     `rows` of a frozen overlay, which nobody writes to any more.
@@ -36,6 +36,11 @@ class Overlay:
     def absorb(self, newer: Overlay) -> None:
         self.rows.update(newer.rows)
         self.bound_ms = max(self.bound_ms, newer.bound_ms)
+
+    def take_out(self, gone: Callable[[Key], bool]) -> None:
+        """Writes that never were."""
+        self.rows = {k: v for k, v in self.rows.items() if not gone(k)}
+        self._index = []
 
     def between(self, codec: KeyCodec, low: bytes, high: bytes | None) -> list[tuple[bytes, Key]]:
         """Keys in a range, in order."""

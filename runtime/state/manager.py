@@ -7,7 +7,7 @@ batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -141,6 +141,10 @@ class StateManager:
         """By name, as of the last commit."""
         return self._committed
 
+    def open_tasks(self) -> list[str]:
+        with self.epoch_lock.join():
+            return list(self._tasks)
+
     def open_stores(self) -> set[str]:
         """Names of stores of open tasks."""
         with self.epoch_lock.join():
@@ -225,6 +229,31 @@ class StateManager:
             if frozen is not None:
                 self._catalog.put_back(frozen.catalog)
                 self._drops = frozen.drops.merged(self._drops)
+
+    def withdraw(self, frozen: Frozen, task_ids: Collection[str]) -> FrozenEpoch:
+        """Some tasks go back to the last commit, as in `abort`; the epoch without their writes takes the place of `frozen`.
+
+        The epoch lock is held.
+        """
+        self.epoch_lock.assert_held()
+        epoch = self._in_flight
+        assert frozen is epoch, "this epoch was aborted or applied already"
+        assert epoch is not None
+        for task_id in task_ids:
+            self._tasks[task_id].withdraw()
+            self._dirty.pop(task_id, None)
+        self._in_flight = epoch.without(task_ids)
+        return self._in_flight
+
+    def abandon(self) -> None:
+        """As `abort`, but drops and new stores are forgotten, too: they were decided on what is not the case any more.
+
+        Open tasks are of no more use; close them.
+        """
+        with self.epoch_lock.join():
+            self.abort()
+            self._drops = Drops()
+            self._catalog.load(self._physical)
 
     # Recovery
 

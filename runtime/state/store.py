@@ -78,6 +78,10 @@ class Frozen(Protocol):
 
     sequence_hint: int
 
+    def changed(self) -> Iterator[tuple[str, str]]:
+        """(task, store name) of every store with writes."""
+        ...
+
     def redo(self) -> bytes:
         """All writes as one self-contained payload; `StateManager.replay` applies it. Idempotent: rows are absolute."""
         ...

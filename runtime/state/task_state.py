@@ -12,6 +12,7 @@ from runtime.state.task_store import TaskStore
 from runtime.state.values import decode_metadata, encode_metadata
 
 _EMPTY = encode_metadata({})
+WITHDRAWN = -1  # seen by a task that has to start over although nothing was aborted
 
 
 class BatchRevoked(StateError):
@@ -99,6 +100,11 @@ class ManagedTask:
             self._frozen = None
         for store in self.stores.values():
             store.settle()
+
+    def withdraw(self) -> None:
+        """Back to the last commit, this task alone; a batch under way will be refused. The epoch lock is held."""
+        self.revert()
+        self._seen = WITHDRAWN
 
     def revert(self) -> None:
         self._active = self._frozen = None

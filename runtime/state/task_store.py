@@ -10,7 +10,7 @@ replaced, never cleared, under the epoch lock; a reader that still fills a repla
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from compiler.plan.topology import StoreSpec
@@ -129,6 +129,13 @@ class TaskStore:
     def revert(self) -> None:
         """Forget everything uncommitted but the batch layer, which its thread may be using: it will be refused."""
         self._active, self._frozen = Overlay(), None
+        self.forget()
+
+    def revert_rows(self, gone: Callable[[Key], bool]) -> None:
+        """Rows with these keys are as they were committed. The epoch lock is held; nobody scans meanwhile."""
+        for overlay in (self._batch, self._active, self._frozen):
+            if overlay is not None:
+                overlay.take_out(gone)
         self.forget()
 
     def forget(self) -> None:

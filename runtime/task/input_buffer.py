@@ -73,7 +73,6 @@ class LogInput:
     chunk: Future[object] | None = None
     end_offset: int = 0
     stop_at: int | None = None
-    in_pieces: bool = False  # stage no more than STAGED_ROWS at a time
     skipped: int = 0  # raw rows of the head batch that a fused run has consumed
     queue: deque[RawBatch] = field(default_factory=deque)
     rows: int = 0
@@ -172,10 +171,7 @@ class LogInput:
         """Whether rows may follow the ones that are staged, or will be next."""
         if self.lane is not None and not self._is_complete:
             return True
-        if self.next_fetch < self.end_offset or len(self.queue) > 1:
-            return True
-        unstaged = self.staged is None and bool(self.queue)
-        return unstaged and self.in_pieces and self.queue[0].records.num_rows - self.skipped > STAGED_ROWS
+        return self.next_fetch < self.end_offset or len(self.queue) > 1
 
     @property
     def at(self) -> int:
@@ -214,8 +210,6 @@ class LogInput:
         if self.staged is None and self.queue:
             if self.skipped:  # a fused run has consumed the front; now others read the topic too
                 self._cut_front()
-            if self.in_pieces and self.queue[0].records.num_rows > STAGED_ROWS:
-                self._split_head()
             self.staged = decode(self.queue[0])
             self.staged.cursor, self.within = self.within, 0
         return self.staged
@@ -228,16 +222,6 @@ class LogInput:
             self.queue[0] = RawBatch(head.tp, rest, head.next_offset, size)
             self.size_bytes -= head.size_bytes - size
             self.skipped = 0
-
-    def _split_head(self) -> None:
-        """Make the head a piece of `STAGED_ROWS`. Readers that all go in pieces make the same ones, and share them."""
-        head = self.queue[0]
-        front, rest = head.records.slice(0, STAGED_ROWS), head.records.slice(STAGED_ROWS)
-        size = head.size_bytes * front.num_rows // head.records.num_rows
-        with self.lock:
-            self.queue[0] = RawBatch(head.tp, rest, head.next_offset, head.size_bytes - size)
-            self.stamps.extendleft(list(self.stamps)[:1])
-            self.queue.appendleft(RawBatch(head.tp, front, int(rest.column(0)[0].as_py()), size))
 
     def consume(self, cursor: int) -> list[DeadLetter]:
         """Rows of the staged batch before `cursor` are published; returns the dead letters settled with them."""

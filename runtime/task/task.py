@@ -125,14 +125,9 @@ class Task:
         """Only to where its status may go."""
         self.status = self.status.to(status)
 
-    def process(self, budget_ns: int, *, in_pieces: bool = False) -> int:
-        """Runs until the budget is spent or input is exhausted; at least one run. Returns rows processed.
-
-        in_pieces: decode no more at a time than someone urgent can wait for.
-        """
+    def process(self, budget_ns: int) -> int:
+        """Runs until the budget is spent or input is exhausted; at least one run. Returns rows processed."""
         start, rows = self._clock.cost_ns(), 0
-        for log in self.logs.values():
-            log.in_pieces = in_pieces
         while self.runnable:
             if rows and self._clock.cost_ns() - start >= budget_ns:
                 break

@@ -1,0 +1,105 @@
+"""Procedures: what a step does over many rounds without ever waiting. They yield the futures they need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+from runtime.app.polling import PollingStep
+from runtime.app.restoration import RestorationStep
+from runtime.events import INFO, say
+from runtime.scheduler.manager import TaskManager
+from runtime.state.layout import TaskRecord
+from runtime.task.status import TaskStatus
+from runtime.task.task import Task
+
+Procedure = Generator[Future[Any] | None, Any, None]
+
+
+class Running:
+    """A procedure under way, or none."""
+
+    def __init__(self) -> None:
+        self._procedure: Procedure | None = None
+        self._awaited: Future[Any] | None = None
+
+    @property
+    def idle(self) -> bool:
+        return self._procedure is None
+
+    def begin(self, procedure: Procedure) -> None:
+        assert self.idle, "one at a time"
+        self._procedure, self._awaited = procedure, None
+
+    def advance(self) -> bool:
+        """Up to the next future that is not done; True when there is no more to do. What it raises ends it."""
+        while self._procedure is not None:
+            awaited = self._awaited
+            if awaited is not None and not awaited.done():
+                return False
+            self._awaited = None
+            error = awaited.exception() if awaited is not None else None
+            try:
+                if error is not None:
+                    self._awaited = self._procedure.throw(error)
+                else:
+                    self._awaited = self._procedure.send(awaited.result() if awaited is not None else None)
+            except StopIteration:
+                self._procedure = None
+            except BaseException:
+                self._procedure = None
+                raise
+        return True
+
+
+class Keepers(Protocol):
+    """Who may have tasks."""
+
+    polling: PollingStep
+    restoration: RestorationStep
+    manager: TaskManager
+
+
+def stopped(host: Keepers, tasks: Sequence[Task]) -> Procedure:
+    """Take tasks from whoever has them: the restoration step, or the task manager and the threads that run them."""
+    for task in tasks:
+        if task.status is TaskStatus.CLOSED:  # by an attempt that failed later
+            continue
+        taken = task.status is TaskStatus.RESTORING and (yield host.restoration.remove(task))
+        if not taken:
+            yield in_polling(host.polling, lambda: None)  # a hand-over under way ends before this
+            if host.manager.has(task.id):
+                yield host.manager.remove(task.id)
+        task.become(TaskStatus.CLOSED)
+    inputs = [i for task in tasks for i in task.logs.values()]
+    yield in_polling(host.polling, lambda: host.polling.remove_inputs(inputs))
+
+
+def handed_over(host: Keepers, tasks: Sequence[Task], restoring: Mapping[str, TaskRecord]) -> Procedure:
+    """New tasks to whom they belong: those whose rows are not here to the restoration step, the others to the task manager."""
+    for task in tasks:  # all of them first: a task asks those before it whether they are idle
+        task.become(TaskStatus.RESTORING if str(task.id) in restoring else TaskStatus.RUNNING)
+    whole = [task for task in tasks if task.status is TaskStatus.RUNNING]
+    yield in_polling(host.polling, lambda: host.polling.add_inputs([i for t in whole for i in t.logs.values()]))
+    for task in whole:
+        host.manager.add(task)
+    for task in tasks:
+        if str(task.id) in restoring:
+            say(INFO, "task.restoring", query=task.id.query, task=task.id)
+            host.restoration.add(task, restoring[str(task.id)].stores)
+
+
+def in_polling(polling: PollingStep, action: Callable[[], None]) -> Future[None]:
+    """Something in the polling thread."""
+    done: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            action()
+            done.set_result(None)
+        except Exception as error:  # goes back to who asked
+            done.set_exception(error)
+
+    polling.command(run)
+    return done
