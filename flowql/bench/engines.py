@@ -12,17 +12,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import compile_project
 from compiler.plan.topology import Plan
 from flowql.bench import results
 from flowql.bench.measuring import BenchFailed, Figure, Stopwatch
 from flowql.bench.nexmark_people import counts
 from flowql.bench.oracle import EXPECTED
-from flowql.deploy.engine import open_instance
+from flowql.config.compile import compile_sources
+from flowql.config.load import load_project
+from flowql.config.storage import log_at
+from flowql.deploy.engine import open_on
+from flowql.deploy.stages import select
 from runtime.app.progress import caught_up, source_ends
 from runtime.config import InstanceConfig
 from runtime.log.base import Log
+from runtime.log.kafka.settings import KafkaSettings
+from runtime.spark.log_address import KafkaAddress
 from runtime.spark.settings import SparkSettings
 
 TICK_S = 0.01  # each look takes the interpreter lock from the threads that are measured
@@ -33,13 +37,29 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """folder: has the input in `log`; state goes beside it. events: bids of the input. threads: of processing."""
+    """folder: has the input in `log`, or kafka (a bootstrap address) has it; state goes there. events: bids of the input.
+
+    threads: of processing.
+    """
 
     folder: Path
     project: Path
     query: str
     events: int
     threads: int
+    kafka: str = ""
+
+    @property
+    def application_id(self) -> str:
+        return f"bench-{self.query}"
+
+    @property
+    def log_kind(self) -> str:
+        return "kafka" if self.kafka else "embedded"
+
+    @property
+    def kafka_settings(self) -> KafkaSettings | None:
+        return KafkaSettings(self.kafka) if self.kafka else None
 
     @property
     def records(self) -> int:
@@ -48,11 +68,10 @@ class Job:
 
     def plan(self) -> Plan:
         """The project with this query alone."""
-        files = [self.project / f"{name}.sql" for name in ("sources", self.query)]
-        compiled = compile_project([SourceText(f.name, f.read_text()) for f in files], dialect="standard")
+        compiled = compile_sources(load_project(self.project))
         if not compiled.ok:
             raise BenchFailed("; ".join(d.title for d in compiled.diagnostics))
-        return compiled.plan
+        return select(compiled.plan, [self.query])
 
     def check(self, log: Log) -> None:
         message = results.wrong(log, self.query, self.events)
@@ -62,8 +81,9 @@ class Job:
 
 def on_runtime(job: Job, _report: Report) -> Figure:
     """In this process, from the first batch fetched to the last durable commit."""
-    config = InstanceConfig(application_id=f"bench-{job.query}", threads=job.threads)
-    instance = open_instance(job.folder / "log", job.folder / f"state-{job.query}", config)
+    config = InstanceConfig(job.application_id, threads=job.threads, changelogs=bool(job.kafka))
+    log = log_at(job.folder / "log", job.kafka_settings, job.application_id)
+    instance = open_on(log, job.folder / f"state-{job.query}", config)
     instance.start()
     watch, ticks = Stopwatch(), 0
     instance.deploy(job.plan())
@@ -80,7 +100,7 @@ def on_runtime(job: Job, _report: Report) -> Figure:
             watch.sample()
         ticks += 1
         time.sleep(TICK_S)
-    figure = watch.stop(job.query, "runtime", job.records)
+    figure = watch.stop(job.query, "runtime", job.records, job.log_kind)
     job.check(instance.log)
     instance.stop()
     return figure
@@ -92,7 +112,9 @@ def on_spark(job: Job, report: Report) -> Figure:
 
     settings = SparkSettings(master=f"local[{job.threads}]", memory_bytes=SPARK_MEMORY_BYTES)
     state = job.folder / f"spark-{job.query}"
-    instance = SparkInstance(job.folder / "log", state, settings, f"bench-{job.query}", mode="bounded")
+    kafka, app = job.kafka_settings, job.application_id
+    address = KafkaAddress(kafka, app) if kafka is not None else job.folder / "log"
+    instance = SparkInstance(address, state, settings, app, mode="bounded")
     instance.start()
     try:
         instance.deploy(job.plan())
@@ -110,7 +132,7 @@ def on_spark(job: Job, report: Report) -> Figure:
                     report(f"{query['id']} {state}")
 
         instance.run_until_caught_up(progress)
-        figure = watch.stop(job.query, "spark", job.records)
+        figure = watch.stop(job.query, "spark", job.records, job.log_kind)
         report("comparing with the oracle")
         job.check(instance.site.log)
     finally:

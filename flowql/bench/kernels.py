@@ -2,35 +2,43 @@
 
     python -m flowql.bench.kernels [--threads 2] [--rows 1000,10000,50000]
 
-Shapes: q0 (all columns in and out), q1 (one computed), q2 (few rows left), qc (two columns decoded). Each thread runs the
-same pipeline over the same records. cpu: of one thread, best of several runs; wall: of all threads, per record of all. A
-ratio within one run counts, not the time itself.
+Shapes: q0 (all columns in and out), q1 (one computed), q2 (few rows left), qc (two columns decoded) of JSON, and decoding
+of AVRO and DELIMITED. Each thread runs the same pipeline over the same records. cpu: of one thread, best of several runs; wall:
+of all threads, per record of all. A ratio within one run counts, not the time itself.
 """
 
 from __future__ import annotations
 
 import argparse
+import resource
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from compiler.plan.expr import Call, Column, Expr, Literal
 from compiler.plan.logical import Filter, Format, NamedExpr, Project, Scan, Sink, TimestampSpec
 from compiler.plan.schema import Field, Schema
 from compiler.plan.topology import Operator
 from compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, STRING
+from compiler.schemas.ref import schema_for
 from flowql.bench.nexmark import bids, json_values, kafka_bigint
+from runtime.app.allocator import keep_memory
 from runtime.log.base import HEADERS_TYPE, RECORD_SCHEMA, RawBatch, TopicPartition
 from runtime.operators.base import NO_STATE, RunContext
 from runtime.operators.decode import Decoder
 from runtime.operators.fused import FusedPipeline
+from runtime.serde.codec import row_encoder
 
 COLUMNS = ("AUCTION", "BIDDER", "PRICE", "CHANNEL", "URL", "dateTime", "EXTRA")
 TYPES = (BIGINT, BIGINT, BIGINT, STRING, STRING, BIGINT, STRING)
 BID = Schema(tuple(Field(n, t) for n, t in zip(COLUMNS, TYPES, strict=True)))
+JSON, AVRO = Format("JSON"), Format("AVRO", schema=replace(schema_for(Format("AVRO"), BID.fields, is_key=False), id=1))
+CSV = Format("DELIMITED", delimiter="|")
 REPEATS = 7
 Work = Callable[[RawBatch, RunContext], object]
 
@@ -49,12 +57,31 @@ def raw_bids(rows: int) -> RawBatch:
     return RawBatch(TopicPartition("bid", 0), records, rows, records.nbytes)
 
 
+def written_as(fmt: Format, raw: RawBatch) -> RawBatch:
+    """The same bids in another format."""
+    rows = zip(
+        *(pc.cast(c, pa.int64()).to_pylist() if c.type != pa.string() else c.to_pylist() for c in _values(raw)),
+        strict=True,
+    )
+    encoder = row_encoder(BID.fields, fmt, is_key=False)
+    records = raw.records.set_column(
+        3, RECORD_SCHEMA.field("value"), pa.array([encoder.encode(r) for r in rows], pa.binary())
+    )
+    return RawBatch(raw.tp, records, raw.next_offset, records.nbytes)
+
+
+def _values(raw: RawBatch) -> list[pa.Array]:
+    scan = _scan(COLUMNS)
+    assert isinstance(scan.spec, Scan)
+    return list(Decoder(scan.spec, scan.schema).decode(raw, _run(vector=True)).arrow().columns)
+
+
 def _column(name: str) -> Column:
     return Column(TYPES[COLUMNS.index(name)], name)
 
 
-def _scan(names: Sequence[str]) -> Operator:
-    spec = Scan("BID", "bid", "stream", Format("KAFKA"), Format("JSON"), TimestampSpec("dateTime"), False, BID)
+def _scan(names: Sequence[str], fmt: Format = JSON) -> Operator:
+    spec = Scan("BID", "bid", "stream", Format("KAFKA"), fmt, TimestampSpec("dateTime"), False, BID)
     return Operator("scan", spec, (), Schema(tuple(f for f in BID if f.name in names)), "append")
 
 
@@ -83,20 +110,24 @@ def shapes() -> dict[str, Callable[[], Work]]:
         "q2": lambda: _pipeline(("AUCTION", "PRICE"), few, q2).process,
         "q0 decode": _decode(COLUMNS),
         "qc decode": _decode(("BIDDER", "PRICE")),
+        "avro q0": _decode(COLUMNS, AVRO),
+        "avro qc": _decode(("BIDDER", "PRICE"), AVRO),
+        "delimited q0": _decode(COLUMNS, CSV),
+        "delimited qc": _decode(("BIDDER", "PRICE"), CSV),
     }
 
 
-def _decode(names: Sequence[str]) -> Callable[[], Work]:
+def _decode(names: Sequence[str], fmt: Format = JSON) -> Callable[[], Work]:
     def make() -> Work:
-        scan = _scan(names)
+        scan = _scan(names, fmt)
         assert isinstance(scan.spec, Scan)
         return Decoder(scan.spec, scan.schema).decode
 
     return make
 
 
-def measure(make: Callable[[], Work], raw: RawBatch, threads: int, vector: bool) -> tuple[float, float]:
-    """Best (CPU, wall) nanoseconds per record of `threads` threads that do the work once each."""
+def measure(make: Callable[[], Work], raw: RawBatch, threads: int, vector: bool) -> tuple[float, float, float]:
+    """Best (CPU, wall) nanoseconds per record of `threads` threads that do the work once each; page faults per time of it."""
     barrier = threading.Barrier(threads + 1)
     runs = REPEATS if vector else 2
     cpu: list[int] = []
@@ -111,6 +142,7 @@ def measure(make: Callable[[], Work], raw: RawBatch, threads: int, vector: bool)
             cpu.append(time.thread_time_ns() - start)
             barrier.wait()
 
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     workers = [threading.Thread(target=body) for _ in range(threads)]
     for w in workers:
         w.start()
@@ -123,8 +155,9 @@ def measure(make: Callable[[], Work], raw: RawBatch, threads: int, vector: bool)
         wall.append(time.perf_counter_ns() - start)
     for w in workers:
         w.join()
-    rows = raw.records.num_rows
-    return min(cpu) / rows, min(wall) / (threads * rows)
+    rows, times = raw.records.num_rows, threads * (runs + 1)
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults
+    return min(cpu) / rows, min(wall) / (threads * rows), faults / times
 
 
 def _run(vector: bool) -> RunContext:
@@ -135,15 +168,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rows", default="1000,10000,50000")
+    parser.add_argument("--return-memory", action="store_true", help="as the C library does by itself")
     options = parser.parse_args()
-    print(f"{'shape':12}{'rows':>8}{'threads':>9}{'row cpu':>9}{'wall':>7}{'vector cpu':>12}{'wall':>7}  ns per record")
+    if not options.return_memory:
+        keep_memory()
+    print("ns per record, page faults per batch")
+    print(f"{'shape':12}{'rows':>8}{'threads':>9}{'row cpu':>9}{'wall':>7}{'vector cpu':>12}{'wall':>7}{'faults':>8}")
     for rows in map(int, options.rows.split(",")):
-        raw = raw_bids(rows)
+        bids_in_json = raw_bids(rows)
+        others = {"avro": written_as(AVRO, bids_in_json), "delimited": written_as(CSV, bids_in_json)}
         for name, make in shapes().items():
+            raw = others.get(name.split()[0], bids_in_json)
             for threads in sorted({1, options.threads}):
                 row = measure(make, raw, threads, vector=False)
                 vector = measure(make, raw, threads, vector=True)
-                figures = f"{row[0]:>9.0f}{row[1]:>7.0f}{vector[0]:>12.0f}{vector[1]:>7.0f}"
+                figures = f"{row[0]:>9.0f}{row[1]:>7.0f}{vector[0]:>12.0f}{vector[1]:>7.0f}{vector[2]:>8.0f}"
                 print(f"{name:12}{rows:>8}{threads:>9}{figures}")
 
 

@@ -45,14 +45,14 @@ class Stopwatch:
         """Note how much memory is in use."""
         self._peak = max(self._peak, sum(map(_memory, self._tree())))
 
-    def stop(self, query: str, engine: str, events: int) -> Figure:
+    def stop(self, query: str, engine: str, events: int, log: str = "embedded") -> Figure:
         seconds = time.perf_counter() - self._start
         self.sample()
         cpu_s = self._cpu_s() - self._cpu
         return Figure(
             query,
             engine,
-            "embedded",
+            log,
             events,
             round(seconds, 3),
             int(events / seconds),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ import pyarrow.parquet as pq
 
 from flowql.bench import nexmark
 from flowql.bench.nexmark_people import MAKERS, SCHEMAS, counts
-from runtime.log.base import TopicPartition
+from runtime.log.base import Log, TopicPartition
 from runtime.log.embedded.log import EmbeddedLog
 
 PARTITIONS = 4
@@ -19,16 +20,20 @@ Report = Callable[[int], None]
 
 
 def write_log(folder: Path, events: int, topics: Iterable[str] = SCHEMAS, report: Report = lambda done: None) -> None:
-    """Topics of `folder`/log: JSON records of the timeline up to bid number `events`, keyed and partitioned by id."""
-    log = EmbeddedLog(folder / "log")
+    """The topics in `folder`/log; see `write_topics`."""
+    with closing(EmbeddedLog(folder / "log")) as log:
+        write_topics(log, events, topics, report)
+
+
+def write_topics(log: Log, events: int, topics: Iterable[str] = SCHEMAS, report: Report = lambda done: None) -> None:
+    """JSON records of the timeline up to bid number `events`, keyed and partitioned by id."""
     done = 0
     for topic in topics:
         log.admin().create_topic(topic, PARTITIONS)
         done = _produce(log, topic, counts(events)[topic], done, report)
-    log.close()
 
 
-def _produce(log: EmbeddedLog, topic: str, rows: int, done: int, report: Report) -> int:
+def _produce(log: Log, topic: str, rows: int, done: int, report: Report) -> int:
     producer = log.producer(f"bench-input-{topic}")
     pending = 0
     producer.begin()

@@ -1,17 +1,20 @@
-"""How fast lost state comes back: changelog records per second, from the embedded log into RocksDB.
+"""How fast lost state comes back: changelog records per second, from the log into RocksDB.
 
-    python -m flowql.bench.restore [--keys 300000] [--partitions 4] [--busy]
+    python -m flowql.bench.restore [--keys 300000] [--partitions 4] [--busy] [--bootstrap HOST:PORT]
 
 A table with a row per key is built with changelogs on; the state directory is deleted; the clock runs from the start of the
-threads to the last hand-over. busy: a second query works through its input meanwhile.
+threads to the last hand-over. busy: a second query works through its input meanwhile. bootstrap: of a Kafka cluster; else it is
+the embedded log.
 """
 
 from __future__ import annotations
 
 import argparse
 import shutil
+import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,19 +26,45 @@ from compiler.diagnostics.source import SourceText
 from compiler.driver import compile_project
 from compiler.plan.topology import Plan
 from flowql.bench.nexmark import kafka_bigint
-from flowql.deploy.engine import open_instance
+from flowql.config.storage import log_at
+from flowql.deploy.engine import open_on
 from runtime.app.instance import Instance
 from runtime.app.progress import caught_up, source_ends
 from runtime.config import InstanceConfig
-from runtime.log.base import HEADERS_TYPE, PRODUCE_SCHEMA, TopicPartition
+from runtime.log.base import HEADERS_TYPE, PRODUCE_SCHEMA, Log, TopicPartition
+from runtime.log.kafka.settings import KafkaSettings
 from runtime.task.status import TaskStatus
 
-TICK_S = 0.002
+TICK_S = 0.01
+REPORT_S = 1.0
 CHUNK = 50_000
 SQL = """CREATE STREAM S (K BIGINT KEY, V BIGINT)
-  WITH (KAFKA_TOPIC='s', PARTITIONS={partitions}, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
-CREATE TABLE C WITH (KAFKA_TOPIC='c') AS SELECT K, COUNT(*) AS N, SUM(V) AS T FROM S GROUP BY K EMIT CHANGES;"""
-BUSY = """CREATE STREAM B WITH (KAFKA_TOPIC='b') AS SELECT K, V * 2 AS V FROM S WHERE V > 10 EMIT CHANGES;"""
+  WITH (KAFKA_TOPIC='{app}-s', PARTITIONS={partitions}, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
+CREATE TABLE C WITH (KAFKA_TOPIC='{app}-c') AS SELECT K, COUNT(*) AS N, SUM(V) AS T FROM S GROUP BY K EMIT CHANGES;"""
+BUSY = """CREATE STREAM B WITH (KAFKA_TOPIC='{app}-b') AS SELECT K, V * 2 AS V FROM S WHERE V > 10 EMIT CHANGES;"""
+TABLE = "CTAS_C"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where it happens. kafka: None for the embedded log."""
+
+    folder: Path
+    partitions: int
+    kafka: KafkaSettings | None
+    app: str
+
+    def open(self) -> Instance:
+        return open_on(self.log(), self.folder / "state", InstanceConfig(self.app, changelogs=True))
+
+    def log(self) -> Log:
+        return log_at(self.folder / "log", self.kafka, self.app)
+
+    def plan(self, *, busy: bool = False) -> Plan:
+        sql = (SQL + BUSY if busy else SQL).format(app=self.app, partitions=self.partitions)
+        compiled = compile_project([SourceText("restore.sql", sql)])
+        assert compiled.ok, compiled.diagnostics
+        return compiled.plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,55 +76,64 @@ class Restored:
     busy_records: int
 
 
-def plan_of(sql: str) -> Plan:
-    compiled = compile_project([SourceText("restore.sql", sql)])
-    assert compiled.ok, compiled.diagnostics
-    return compiled.plan
-
-
-def build(folder: Path, keys: int, partitions: int, config: InstanceConfig) -> int:
+def build(place: Place, keys: int) -> int:
     """The table, built and committed; how many rows it has."""
-    instance = open_instance(folder / "log", folder / "state", config)
+    instance = place.open()
     instance.start()
-    instance.deploy(plan_of(SQL.format(partitions=partitions)))
-    write_input(instance, keys, partitions)
+    instance.deploy(place.plan())
+    write_input(instance, place, keys)
     ends = source_ends(instance)
-    _wait(instance, lambda: caught_up(instance, ends))
+    total = sum(ends.values())
+    _wait(
+        instance,
+        "building",
+        lambda: caught_up(instance, ends),
+        lambda: (instance.metrics.query(TABLE).records_in, total),
+    )
     rows = _rows(instance)
     instance.stop()
     return rows
 
 
-def write_input(instance: Instance, keys: int, partitions: int) -> None:
-    """One record of each key, and then one more of each."""
-    producer = instance.log.producer("input")
-    for start in range(0, 2 * keys, CHUNK):
-        ids = np.arange(start, min(start + CHUNK, 2 * keys)) % keys
+def write_input(instance: Instance, place: Place, keys: int) -> None:
+    """One record of each key."""
+    producer = instance.log.producer(f"{place.app}-input")
+    for start in range(0, keys, CHUNK):
+        ids = np.arange(start, min(start + CHUNK, keys))
         producer.begin()
-        for p in range(partitions):
-            mine = ids[ids % partitions == p]
+        for p in range(place.partitions):
+            mine = ids[ids % place.partitions == p]
             values = pa.array([b'{"V":%d}' % k for k in mine.tolist()], pa.binary())
-            columns = [pa.array(mine), kafka_bigint(pa.array(mine)), values, pa.nulls(len(mine), HEADERS_TYPE)]
-            producer.send(TopicPartition("s", p), pa.RecordBatch.from_arrays(columns, schema=PRODUCE_SCHEMA))
+            columns = [pa.array(mine + 1), kafka_bigint(pa.array(mine)), values, pa.nulls(len(mine), HEADERS_TYPE)]
+            producer.send(
+                TopicPartition(f"{place.app}-s", p), pa.RecordBatch.from_arrays(columns, schema=PRODUCE_SCHEMA)
+            )
         producer.commit()
     producer.close()
 
 
-def restore(folder: Path, partitions: int, config: InstanceConfig, *, busy: bool) -> Restored:
+def restore(place: Place, *, busy: bool) -> Restored:
     """Without its state directory; from the start of the threads until all tasks run."""
-    shutil.rmtree(folder / "state")
-    instance = open_instance(folder / "log", folder / "state", config)
+    shutil.rmtree(place.folder / "state")
+    instance = place.open()
     start = time.perf_counter()
     instance.start()
     instance.resume()
     if busy:
-        instance.deploy(plan_of(SQL.format(partitions=partitions) + BUSY))
-    tasks = instance.queries["CTAS_C"].built.tasks
-    _wait(instance, lambda: all(t.status is TaskStatus.RUNNING for t in tasks))
+        instance.deploy(place.plan(busy=True))
+    tasks = instance.queries[TABLE].built.tasks
+    _wait(
+        instance, "restoring", lambda: all(t.status is TaskStatus.RUNNING for t in tasks), lambda: _progress(instance)
+    )
     seconds = time.perf_counter() - start
     found = Restored(instance.restoration.records, seconds, instance.metrics.query("CSAS_B").records_in)
     instance.stop()
     return found
+
+
+def _progress(instance: Instance) -> tuple[int, int]:
+    found = instance.restoration.progress().get(TABLE)
+    return (0, 0) if found is None else (found.done, found.total)
 
 
 def _rows(instance: Instance) -> int:
@@ -103,10 +141,15 @@ def _rows(instance: Instance) -> int:
         return sum(1 for _ in snapshot.scan("C"))
 
 
-def _wait(instance: Instance, done: Callable[[], bool]) -> None:
+def _wait(instance: Instance, what: str, done: Callable[[], bool], progress: Callable[[], tuple[int, int]]) -> None:
+    said = time.monotonic()
     while not done():
         if instance.fatal is not None:
             raise instance.fatal
+        if time.monotonic() - said > REPORT_S:
+            now, total = progress()
+            print(f"{what}: {now:,} of {total:,}", file=sys.stderr, flush=True)
+            said = time.monotonic()
         time.sleep(TICK_S)
 
 
@@ -115,15 +158,28 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=300_000)
     parser.add_argument("--partitions", type=int, default=4)
     parser.add_argument("--busy", action="store_true")
+    parser.add_argument("--bootstrap")
     options = parser.parse_args()
-    config = InstanceConfig(changelogs=True)
+    kafka = None if options.bootstrap is None else KafkaSettings(options.bootstrap)
     with tempfile.TemporaryDirectory(prefix="flowql-restore-") as name:
-        rows = build(Path(name), options.keys, options.partitions, config)
-        assert rows == options.keys, f"{rows} rows of {options.keys}"
-        found = restore(Path(name), options.partitions, config, busy=options.busy)
+        place = Place(Path(name), options.partitions, kafka, f"restore-{uuid.uuid4().hex[:8]}")
+        try:
+            rows = build(place, options.keys)
+            assert rows == options.keys, f"{rows} rows of {options.keys}"
+            found = restore(place, busy=options.busy)
+        finally:
+            _remove_topics(place)
         rate = int(found.records / found.seconds)
         print(f"{found.records:,} records in {found.seconds:.2f} s: {rate:,} records/s", end="")
         print(f"; {found.busy_records:,} rows of the other query meanwhile" if options.busy else "")
+
+
+def _remove_topics(place: Place) -> None:
+    """On a cluster they would stay."""
+    log = place.log()
+    for topic in [t for t in log.admin().topics() if t.startswith(place.app)]:
+        log.admin().delete_topic(topic)
+    log.close()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`flowql bench nexmark`: each query alone over the same events on the embedded log, checked before a speed is printed.
+"""`flowql bench nexmark`: each query alone over the same events on one log, checked before a speed is printed.
 
 Input is written first; each query has a process of its own; the oracle runs after it. A query that fails is said at once and
 the others go on: the run as a whole fails at the end.
@@ -10,7 +10,8 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,12 @@ from typing import Any
 from flowql.bench.bare import STATEMENTS, bare_loop
 from flowql.bench.engines import ENGINES, Job
 from flowql.bench.measuring import BenchFailed, Figure
-from flowql.bench.nexmark_input import PARTITIONS, write_log
+from flowql.bench.nexmark_input import PARTITIONS, write_topics
 from flowql.bench.nexmark_people import SCHEMAS, counts
 from flowql.bench.oracle import EXPECTED
+from flowql.config.storage import log_at
+from flowql.kafka.broker import Broker
+from runtime.log.kafka.settings import KafkaSettings
 
 
 def run(
@@ -31,19 +35,25 @@ def run(
     report: Callable[[str], None],
     *,
     engine: str = "runtime",
+    log: str = "embedded",
     bare: bool = False,
 ) -> list[Figure]:
-    """Measure each query over input written once. bare: a DuckDB loop over the same files beside it. BenchFailed at the end."""
+    """Measure each query over input written once. BenchFailed at the end.
+
+    log: `kafka` is a broker of its own, started for this. bare: a DuckDB loop over the same files of an embedded log beside it.
+    """
     figures, failed = [], []
-    with tempfile.TemporaryDirectory(prefix="flowql-bench-") as name:
+    with tempfile.TemporaryDirectory(prefix="flowql-bench-") as name, ExitStack() as stack:
         folder = Path(name)
+        bootstrap = stack.enter_context(_broker(folder / "broker")) if log == "kafka" else ""
         topics = [t for t in SCHEMAS if any(t in EXPECTED[q].reads for q in queries)]
         report(f"writing {sum(counts(events)[t] for t in topics):,} events")
-        write_log(folder, events, topics)
+        with closing(log_at(folder / "log", KafkaSettings(bootstrap) if bootstrap else None, "bench-input")) as to:
+            write_topics(to, events, topics)
         for query in queries:
             report(f"{query}: running")
             try:
-                figure = _measured(engine, Job(folder, project, query, events, threads), report)
+                figure = _measured(engine, Job(folder, project, query, events, threads, bootstrap), report)
             except BenchFailed as error:
                 failed.append(str(error))
                 report(f"{query}: failed: {error}")
@@ -61,9 +71,19 @@ def run(
     return figures
 
 
+@contextmanager
+def _broker(folder: Path) -> Iterator[str]:
+    """Where a new broker listens, until the end of the block."""
+    broker = Broker(folder)
+    try:
+        yield broker.start(port=0).bootstrap
+    finally:
+        broker.kill()  # nobody wants its records back
+
+
 def _measured(engine: str, job: Job, report: Callable[[str], None]) -> Figure:
     """In a process of its own."""
-    words = [engine, str(job.folder), str(job.project), job.query, str(job.events), str(job.threads)]
+    words = [engine, str(job.folder), str(job.project), job.query, str(job.events), str(job.threads), job.kafka]
     command = [sys.executable, "-m", "flowql.bench.run", *words]
     with (
         tempfile.TemporaryFile("w+") as said,
@@ -100,9 +120,9 @@ def _progress(text: str) -> None:
 
 
 def _main() -> None:
-    engine, folder, project, query, events, threads = sys.argv[1:]
+    engine, folder, project, query, events, threads, kafka = sys.argv[1:]
     try:
-        job = Job(Path(folder), Path(project), query, int(events), int(threads))
+        job = Job(Path(folder), Path(project), query, int(events), int(threads), kafka)
         outcome = asdict(ENGINES[engine](job, _progress))
     except Exception as error:  # the process that measures ends here: whatever it was, the parent is to say it
         text = str(error) if isinstance(error, BenchFailed) else f"{query}: {type(error).__name__}: {error}"

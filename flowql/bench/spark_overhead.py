@@ -35,8 +35,9 @@ from runtime.log.base import PRODUCE_SCHEMA
 from runtime.spark.choose import is_native
 from runtime.spark.engine.deployed import new_run
 from runtime.spark.files import typed_files
+from runtime.spark.log_address import shared_log
 from runtime.spark.log_append import Target
-from runtime.spark.log_offsets import Offsets, bounds, shared_log
+from runtime.spark.log_offsets import Offsets, bounds
 from runtime.spark.log_sink import SinkOptions, write_epoch
 from runtime.spark.log_source import ReadOptions, read_log, register
 from runtime.spark.native.query import lower_query, native_bounded
@@ -139,7 +140,7 @@ def _over_records(spark: Any, place: Place, plan: Plan, query: str, *, native: b
     log = shared_log(place.folder / "log")
     starts, ends = bounds(log, ["bid"])
     bounded = native_bounded if native else exact_bounded
-    log.create_topic(query, PARTITIONS)
+    log.admin().create_topic(query, PARTITIONS)
     ended: Offsets = {}
 
     def flowql(_out: Path) -> None:
@@ -148,7 +149,7 @@ def _over_records(spark: Any, place: Place, plan: Plan, query: str, *, native: b
         layout = "" if native else layout_of(plan, compiled, partitions).dumps()
         options = ReadOptions(str(place.folder / "log"), ("bid",), starting=starts, ending=ends, layout=layout)
         rows = bounded(spark, plan, compiled, read_log(spark, options), partitions)
-        sink = SinkOptions(options.path, place.folder / "staging", Target(query, new_run()), dict(ended))
+        sink = SinkOptions(options.address, place.folder / "staging", Target(query, new_run()), dict(ended))
         write_epoch(rows, sink, 0)
         ended.update(_bounds_after(place, query))
 

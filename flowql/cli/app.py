@@ -23,6 +23,7 @@ from flowql.errors import CommandError, CompileError, RuntimeFailure
 # One line per verb: `flowql.cli.<verb>` has `command` (a function) or `app` (a typer.Typer with verbs of its own).
 VERBS = (
     "init",
+    "import",
     "doctor",
     "validate",
     "explain",
@@ -50,6 +51,7 @@ VERBS = (
     "bench",
     "kafka",
 )
+_MODULES = {"import": "importing"}  # a word of Python's own cannot name a module
 REPORT = "this is a bug of FlowQL: please report it with the command, the project and the output of FLOWQL_DEBUG=1"
 
 
@@ -65,7 +67,7 @@ def build_app(verbs: Sequence[str] = VERBS) -> typer.Typer:
     )
     app.callback()(_common)
     for verb in verbs:
-        module = import_module(f"flowql.cli.{verb}")
+        module = import_module(f"flowql.cli.{_MODULES.get(verb, verb)}")
         if hasattr(module, "app"):
             app.add_typer(module.app, name=verb)
         else:

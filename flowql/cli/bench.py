@@ -21,6 +21,7 @@ from flowql.errors import CommandError
 
 NEXMARK = Path(__file__).parents[2] / "pipelines" / "nexmark"
 WRONG_RESULT = "FQ5301"
+LOGS = ("embedded", "kafka")
 
 EVENTS = "Bids to generate; persons and auctions of the same time come with them."
 
@@ -38,7 +39,7 @@ def nexmark(
     events: Annotated[int, typer.Option(help=EVENTS, min=1)] = 1_000_000,
     threads: Annotated[int, typer.Option(help="Processing threads; cores of Spark.", min=1)] = 2,
     engine: Annotated[str, typer.Option(help=" or ".join(ENGINES))] = "runtime",
-    log: Annotated[str, typer.Option(help="embedded")] = "embedded",
+    log: Annotated[str, typer.Option(help="embedded, or kafka: a broker of its own.")] = "embedded",
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures there, too.")] = None,
     bare: Annotated[bool, typer.Option("--bare", help="Beside each query a DuckDB loop over the same files.")] = False,
 ) -> None:
@@ -49,10 +50,12 @@ def nexmark(
         raise typer.BadParameter(f"no query {', '.join(unknown)} (choose from {', '.join(EXPECTED)})")
     if engine not in ENGINES:
         raise typer.BadParameter(f"no engine {engine} (choose from {', '.join(ENGINES)})")
-    if log != "embedded":
-        raise typer.BadParameter("this version measures --log embedded")
+    if log not in LOGS:
+        raise typer.BadParameter(f"no log {log} (choose from {', '.join(LOGS)})")
+    if bare and log != "embedded":
+        raise typer.BadParameter("--bare reads the files of --log embedded")
     try:
-        figures = run(NEXMARK, names, events, threads, note, engine=engine, bare=bare)
+        figures = run(NEXMARK, names, events, threads, note, engine=engine, log=log, bare=bare)
     except BenchFailed as error:
         raise CommandError(str(error), code=WRONG_RESULT, help="no speed is given for a wrong result") from error
     if json_file is not None:

@@ -30,6 +30,7 @@ from flowql.server.host import Host
 STUCK = "FQ5205"
 FAILURES_MAX = 3  # restarts of a query after which --until-caught-up gives it up
 _POLL_S = 0.05
+_LOOKS_PER_STATUS = 6
 
 
 def command(
@@ -71,6 +72,7 @@ def command(
             note(f"{', '.join(done['withheld'])}: not in the project; still running. To remove:  flowql deploy --prune")
         count = len(service.plan.queries)
         note(f"{found.name}: {count} {'query' if count == 1 else 'queries'} on {shown_path(settings.data_dir)}")
+        _await_restored(host)
         if mode != "continuous":
             _catch_up(host)
         else:
@@ -84,14 +86,38 @@ def _catch_up(host: Host) -> None:
     caught_up = engine.catch_up()
     left = total = _lag(engine)
     with progress("catching up", total) as advance:
+        looks = 0
         while not caught_up():
-            _check_failing(engine)
             if host.wait(_POLL_S):
                 return
+            looks += 1
+            if looks % _LOOKS_PER_STATUS:  # a status takes the interpreter from those that are at work
+                continue
+            _check_failing(engine)
             now = _lag(engine)
             advance(left - now)
             left = now
     _check_broken(engine)
+
+
+def _await_restored(host: Host) -> None:
+    """A bar while lost state comes back from changelogs. Queries that have theirs go on meanwhile."""
+    done, total = _restored(host.engine)
+    if not total:
+        return
+    with progress("restoring state", total) as advance:
+        while total:
+            if host.wait(_POLL_S * _LOOKS_PER_STATUS):
+                return
+            now, total = _restored(host.engine)
+            advance(now - done)
+            done = now
+
+
+def _restored(engine: Engine) -> tuple[int, int]:
+    """Records of changelogs that are back, and how many there are for the queries that wait; (0, 0) when all is back."""
+    found = [q["restored"] for q in _queries(engine) if "restored" in q]
+    return sum(r["records"] for r in found), sum(r["total"] for r in found)
 
 
 def _lag(engine: Engine) -> int:
@@ -113,7 +139,7 @@ def _check_broken(engine: Engine) -> None:
 def _check_failing(engine: Engine) -> None:
     """Give up when all that is left to do is a query that fails again and again."""
     states = _queries(engine)
-    failing = [s for s in states if s["errors"] >= FAILURES_MAX and s["lag"]]
+    failing = [s for s in states if s["errors"] >= FAILURES_MAX and (s["lag"] or s["state"] == "failed")]
     if failing and all(s in failing or not s["lag"] for s in states):
         title = "; ".join(f"{s['id']} keeps failing: {s['last_error']}" for s in failing)
         raise CommandError(title, code=STUCK, help="flowql status")

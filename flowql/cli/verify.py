@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,13 +26,15 @@ from flowql.verify.values import TOLERANCE
 
 def command(
     ctx: typer.Context,
-    targets: Annotated[str, typer.Option("--targets", help="Two targets of flowql.yaml.", metavar="A,B")],
+    targets: Annotated[
+        str, typer.Option("--targets", help="Targets of flowql.yaml, compared with the first.", metavar="A,B")
+    ],
     project: ProjectOption = None,
     select: SelectOption = None,
     output: OutputOption = None,
     var: VarOption = None,
     held: Annotated[
-        bool, typer.Option("--held", help="Run nothing: compare what both targets have computed already.")
+        bool, typer.Option("--held", help="Run nothing: compare what the targets have computed already.")
     ] = False,
     tolerance: Annotated[
         float, typer.Option("--tolerance", help="How far DOUBLEs may be apart, relative; 0: not at all.", min=0.0)
@@ -41,36 +43,45 @@ def command(
         Path | None, typer.Option("--keep", help="Run in this new folder, and keep it.", show_default=False)
     ] = None,
 ) -> None:
-    """Compare the results of two targets over the same input.
+    """Compare the results of targets over the same input.
 
-    The topics that come from outside are copied from the log of the first target; both run in fresh directories until
-    everything is processed. Tables are compared by their final rows, streams as multisets of (key, value, time).
-    Exit code 1 when something differs.
+    The topics that come from outside are copied from the log of the first target; all run in fresh directories until
+    everything is processed, those on Kafka on a broker of their own. Each is compared with the first: tables by their final
+    rows, streams as multisets of (key, value, time). Exit code 1 when something differs.
     """
-    scope = Scope.of(ctx, project=project, target=_two(targets)[0], select=select, output=output, var=var)
+    names = _names(targets)
+    scope = Scope.of(ctx, project=project, target=names[0], select=select, output=output, var=var)
     as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
-    first, second = (_side(scope, name) for name in _two(targets))
-    plan, deployed = _plans(scope, first)
+    sides = [_side(scope, name) for name in names]
+    plan, deployed = _plans(scope, sides[0])
     with ExitStack() as stack:
         bar = Bar(stack)
         if held:
-            report = compare_held(plan, (first, second), bar, tolerance)
+            reports = compare_held(plan, sides, bar, tolerance)
         else:
-            folder = stack.enter_context(_folder(first.settings.data_dir, keep))
-            report = verify(plan, deployed, (first, second), folder, bar, tolerance)
+            folder = stack.enter_context(_folder(sides[0].settings.data_dir, keep))
+            reports = verify(plan, deployed, sides, folder, bar, tolerance)
     if as_json:
-        print_json(report.to_data())
+        print_json(_document(reports))
     else:
-        show(report)
-    if not report.equal:
+        show_all(reports)
+    if not all(report.equal for report in reports):
         raise typer.Exit(1)
 
 
-def _two(text: str) -> tuple[str, str]:
+def _names(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",")]
-    if len(names) != 2 or not all(names):
-        raise typer.BadParameter(f"--targets takes two targets, as in  --targets default,spark, not {text!r}")
-    return names[0], names[1]
+    if len(names) < 2 or not all(names) or len(set(names)) < len(names):
+        raise typer.BadParameter(f"--targets takes targets that differ, as in  --targets default,spark, not {text!r}")
+    return names
+
+
+def _document(reports: Sequence[Report]) -> dict[str, Any]:
+    """Of two targets what is compared; of more, that for each beside the first."""
+    if len(reports) == 1:
+        return reports[0].to_data()
+    compared = [{"targets": list(report.targets), **report.to_data()} for report in reports]
+    return {"equal": all(report.equal for report in reports), "comparisons": compared}
 
 
 def _side(scope: Scope, target: str) -> Side:
@@ -87,7 +98,7 @@ def _plans(scope: Scope, first: Side) -> tuple[Plan, Plan]:
 
 @contextmanager
 def _folder(beside: Path, keep: Path | None) -> Iterator[Path]:
-    """Where both targets run: on the disk of the first one, removed at the end unless it is to be kept."""
+    """Where the targets run: on the disk of the first one, removed at the end unless it is to be kept."""
     if keep is not None:
         keep.mkdir(parents=True)
         yield keep.resolve()
@@ -117,6 +128,14 @@ class Bar:
 
 
 # The report as text.
+
+
+def show_all(reports: Sequence[Report]) -> None:
+    """Each with the first target, a blank line between."""
+    for n, report in enumerate(reports):
+        if n:
+            print_text("")
+        show(report)
 
 
 def show(report: Report) -> None:

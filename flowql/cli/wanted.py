@@ -10,6 +10,7 @@ from flowql.cli.render import show_diagnostics
 from flowql.config.compile import compile_sources
 from flowql.config.load import read_project
 from flowql.config.project import Project
+from flowql.deploy.assertions import check_assertions
 from flowql.deploy.stages import select
 from flowql.errors import CompileError
 
@@ -20,10 +21,14 @@ def read(scope: Scope) -> Project:
 
 
 def wanted_plan(project: Project, scope: Scope, *, running: Plan, topics: Mapping[str, int], warn: bool = True) -> Plan:
-    """The plan of the project, or of the queries selected. Raises CompileError with all mistakes."""
+    """The plan of the project, or of the queries selected. Raises CompileError with all mistakes.
+
+    warn: show warnings, and look whether what the project asserts holds.
+    """
     compiled = compile_sources(project, previous=running, topic_partitions=topics)
     if not compiled.ok:
         raise CompileError(*compiled.diagnostics)
     if warn:
         show_diagnostics(compiled.diagnostics)
+        check_assertions(compiled.assertions, project, compiled.plan)
     return select(compiled.plan, scope.select)

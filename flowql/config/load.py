@@ -238,6 +238,9 @@ class _Loading:
             values["kafka"], problems = kafka_settings(kafka, self._root)
             values["app_id"] = kafka["app_id"].value if "app_id" in kafka else None
             self._found += problems
+            if values["kafka"].shared and values.get("guarantee") == "at_least_once":
+                title = "`at_least_once` is for one instance, and `instances: many` share this application"
+                self._error("FQ5507", title, given["guarantee"].key, "exactly once, here", "remove it")
         elif kafka:
             title = f"`kafka` is for targets whose log is Kafka, and target `{name}` has the embedded one"
             self._error("FQ3003", title, given["kafka"].key, "no meaning here", "add  log: kafka")

@@ -159,6 +159,7 @@ class Reader:
         return Item([one], one.span) if one is not None else None
 
     def _anything(self, node: yaml.Node, name: str) -> Item | None:
+        _keys_as_written(node)
         try:
             return Item(yaml.SafeLoader("").construct_object(node, deep=True), self.span(node))
         except (yaml.YAMLError, ValueError, TypeError):  # a tag nobody knows, 2026-13-01, a list as a key
@@ -290,3 +291,15 @@ def _found(node: yaml.Node) -> str:
 def texts(items: Mapping[str, Item]) -> dict[str, str]:
     """The values of a map of constants as texts; truth values as SQL writes them."""
     return {k: str(i.value).lower() if isinstance(i.value, bool) else str(i.value) for k, i in items.items()}
+
+
+def _keys_as_written(node: yaml.Node) -> None:
+    """Keys are names: `NO`, `ON` and `Y` would be truth values to YAML, and `1` a number."""
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag in (_BOOL, _INT, _FLOAT, _NULL):
+                key.tag = _STR
+            _keys_as_written(value)
+    elif isinstance(node, yaml.SequenceNode):
+        for part in node.value:
+            _keys_as_written(part)

@@ -10,7 +10,7 @@ from runtime.log.base import Log
 from runtime.log.embedded.log import EmbeddedLog
 from runtime.log.kafka.settings import KafkaSettings
 
-NOWHERE = "FQ5505"
+NOWHERE, OTHER_ENGINE = "FQ5505", "FQ5508"
 
 
 def open_log(project: Project) -> Log:
@@ -21,10 +21,11 @@ def open_log(project: Project) -> Log:
     return log_at(target.log_dir, target.kafka, target.app_id or project.name)
 
 
-def log_at(log_dir: Path, kafka: KafkaSettings | None, application_id: str) -> Log:
-    """The log on Kafka if there are settings for it, else the embedded one in the folder.
+def log_at(log_dir: Path, kafka: KafkaSettings | None, application_id: str, *, at_least_once: str | None = None) -> Log:
+    """The log on Kafka if there are settings for it, else the embedded one in the folder, which is exactly once for free.
 
-    Raises CommandError if nobody said where Kafka is.
+    at_least_once: the topic that an instance writes last in commits without transactions. Raises CommandError if nobody said
+    where Kafka is.
     """
     if kafka is None:
         return EmbeddedLog(log_dir)
@@ -34,4 +35,13 @@ def log_at(log_dir: Path, kafka: KafkaSettings | None, application_id: str) -> L
     from runtime.log.kafka.connection import Connection
     from runtime.log.kafka.log import KafkaLog  # loads a client that other targets do without
 
-    return KafkaLog(Connection.to(kafka), application_id)
+    return KafkaLog(Connection.to(kafka), application_id, at_least_once=at_least_once)
+
+
+def check_engine(log: Log, application_id: str, topic: str, other: str) -> None:
+    """CommandError if an application on Kafka belongs to another engine, which has made `topic`: both would write all results."""
+    if topic in log.admin().partition_counts([topic]):
+        title = f"on this Kafka the application {application_id} belongs to {other}"
+        raise CommandError(
+            title, code=OTHER_ENGINE, help="give the target an app_id, and its queries topics, of its own"
+        )

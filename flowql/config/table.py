@@ -21,7 +21,10 @@ TARGET = Record(
         "data_dir": Key(Text("a folder"), "Where log and state are kept, relative to this file."),
         "threads": Key(Whole(1, 1024), "Processing threads."),
         "memory": Key(Size(), "One budget for buffers, caches and state, such as '1 GB'."),
-        "latency_target": Key(Duration(), "How often results are committed at the latest, such as '500 ms'."),
+        "latency_target": Key(
+            Duration(),
+            "How soon results are there: commits come after half of the smallest, 10 ms to 1 s; 100 ms if nobody asks.",
+        ),
         "guarantee": Key(Choice(("exactly_once", "at_least_once")), "What a crash may do."),
         "standbys": Key(Whole(0, 16), "Copies of state kept warm on other instances."),
         "remote_state": Key(Text("an address"), "Where checkpoints are copied to (file, s3, gcs, abfs)."),

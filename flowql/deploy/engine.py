@@ -33,6 +33,7 @@ def config_of(settings: Settings) -> InstanceConfig:
         changelogs=settings.kafka is not None,
         shared=shared,
         process_id=process_id(settings.data_dir) if shared else "",
+        latency_target_ms=settings.latency_target_ms,
     )
 
 

@@ -9,7 +9,6 @@ from typing import Literal
 
 from flowql.config.project import Project
 from flowql.config.watching import LogLevel, MetricsSettings
-from flowql.errors import CommandError
 from runtime.log.kafka.settings import KafkaSettings
 from runtime.spark.settings import SparkSettings, TopicFiles
 
@@ -30,6 +29,7 @@ class Settings:
     kafka: KafkaSettings | None = None
     metrics: MetricsSettings | None = None
     log_level: LogLevel = "info"
+    latency_target_ms: int | None = None
 
     def dumps(self) -> str:
         return json.dumps({**asdict(self), "data_dir": str(self.data_dir)})
@@ -53,11 +53,8 @@ class Settings:
 
 
 def settings_of(project: Project) -> Settings:
-    """Settings of the project's target. CommandError for an engine or log that cannot be run here yet."""
+    """Settings of the project's target."""
     target = project.target
-    if target.engine == "spark" and target.log != "embedded":
-        title = f"target {target.name} has engine spark and log {target.log}, which is not supported yet"
-        raise CommandError(title, code=UNSUPPORTED_TARGET, help="use log: embedded, or engine: runtime")
     return Settings(
         target.data_dir,
         target.app_id or project.name,
@@ -69,4 +66,5 @@ def settings_of(project: Project) -> Settings:
         target.kafka,
         target.metrics,
         target.log_level,
+        target.latency_target_ms,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -42,12 +42,15 @@ class Deployment:
 
 
 def decide(running: Plan, wanted: Plan, *, prune: bool) -> Deployment:
-    """How to come from what runs to what is wanted. Without `prune` nothing that runs is removed. What is paused stays so.
+    """How to come from what runs to what is wanted. Without `prune` nothing that runs is removed.
+
+    What is paused stays so, and of what is new begins so what the project pauses.
 
     Raises CommandError when a query that would go on running no longer fits the project.
     """
     changes = diff_plans(running, wanted)
-    wanted = replace(wanted, paused=running.paused)
+    begins = tuple(q for q in wanted.paused if running.query(q) is None)
+    wanted = replace(wanted, paused=(*running.paused, *begins))
     removed = [c.query for c in changes if c.action == "remove"]
     if prune or not removed:
         paused = tuple(q for q in wanted.paused if q not in removed)
@@ -65,8 +68,11 @@ def decide(running: Plan, wanted: Plan, *, prune: bool) -> Deployment:
 
 def names_of(query: QueryPlan) -> list[str]:
     """Streams and tables a query reads or writes."""
-    specs = [n.spec for n in walk_nodes(query.logical)]
-    return [s.source for s in specs if isinstance(s, Scan)] + [s.name for s in specs if isinstance(s, Sink)]
+    return _reads(query) + [n.spec.name for n in walk_nodes(query.logical) if isinstance(n.spec, Sink)]
+
+
+def _reads(query: QueryPlan) -> list[str]:
+    return [n.spec.source for n in walk_nodes(query.logical) if isinstance(n.spec, Scan)]
 
 
 def _check_fits(query: QueryPlan, running: Plan, wanted: Plan) -> None:
@@ -83,7 +89,7 @@ def select(plan: Plan, names: Sequence[str]) -> Plan:
     chosen = {query.id: query for name in names for query in [find_query(plan, name)]}
     waiting = list(chosen.values())
     while waiting:
-        for query in _writers(plan, names_of(waiting.pop())):
+        for query in _needed_by(plan, waiting.pop()):
             if query.id not in chosen:
                 chosen[query.id] = query
                 waiting.append(query)
@@ -96,11 +102,14 @@ def select(plan: Plan, names: Sequence[str]) -> Plan:
     )
 
 
-def _writers(plan: Plan, names: Iterable[str]) -> list[QueryPlan]:
-    """The queries that write sources of these names, or the topics of them (a source may be declared over a result)."""
+def _needed_by(plan: Plan, query: QueryPlan) -> list[QueryPlan]:
+    """Who writes what it reads (also as a topic: a source may be declared over a result) or what it inserts into.
+
+    Not who writes the same topic under another name: those have nothing to do with each other.
+    """
     topics = {s.name: s.topic for s in plan.sources}
-    wanted = {topics[n] for n in names if n in topics}
-    return [q for q in plan.queries if topics.get(q.sink) in wanted]
+    names, read = names_of(query), {topics[n] for n in _reads(query) if n in topics}
+    return [q for q in plan.queries if q.sink in names or topics.get(q.sink) in read]
 
 
 def find_query(plan: Plan, name: str) -> QueryPlan:

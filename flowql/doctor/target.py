@@ -122,7 +122,7 @@ def _kafka(name: str, target: Target) -> Finding:
     check = f"{name}: kafka"
     bootstrap = target.kafka.bootstrap if target.kafka is not None else ""
     if not bootstrap:
-        return failed(check, "no broker is named", "flowql kafka up   # or `kafka: {bootstrap: ...}` in flowql.yaml")
+        return warning(check, "no broker is named", "flowql kafka up   # or `kafka: {bootstrap: ...}` in flowql.yaml")
     assert target.kafka is not None
     if not answers(bootstrap, target.kafka.options, timeout_s=5.0):
         fix = "is it up, and do `options` fit (TLS, SASL)?  One to try with:  flowql kafka up"

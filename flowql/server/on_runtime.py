@@ -8,7 +8,7 @@ from typing import Any
 
 from compiler.plan.diff import QueryChange
 from compiler.plan.topology import Plan
-from flowql.config.storage import log_at
+from flowql.config.storage import check_engine, log_at
 from flowql.deploy.engine import config_of, deployed_plan, open_on
 from flowql.deploy.settings import UNSUPPORTED_TARGET, Settings
 from flowql.errors import CommandError
@@ -17,6 +17,8 @@ from flowql.server.engine import Mode
 from flowql.server.status import live_status, stopped_status
 from runtime.app.instance import Instance
 from runtime.app.progress import caught_up, source_ends
+from runtime.spark.log_append import places_topic
+from runtime.state.changelog import metadata_topic
 
 
 def open_runtime(settings: Settings, mode: Mode) -> RuntimeEngine:
@@ -24,7 +26,11 @@ def open_runtime(settings: Settings, mode: Mode) -> RuntimeEngine:
     if mode == "bounded":
         title = "this target runs on the runtime, which has no batch mode"
         raise CommandError(title, code=UNSUPPORTED_TARGET, help="--until-caught-up gives the same results")
-    log = log_at(settings.log_dir, settings.kafka, settings.application_id)
+    app = settings.application_id
+    last = metadata_topic(app) if settings.guarantee == "at_least_once" else None
+    log = log_at(settings.log_dir, settings.kafka, app, at_least_once=last)
+    if settings.kafka is not None:
+        check_engine(log, app, places_topic(app), "a target with `engine: spark`")
     return RuntimeEngine(open_on(log, settings.state_dir, config_of(settings)))
 
 

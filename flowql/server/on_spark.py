@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 from compiler.plan.diff import QueryChange
 from compiler.plan.topology import Plan
+from flowql.config.storage import check_engine, log_at
 from flowql.deploy.settings import Settings
 from flowql.query.committed import Commit, Take, queries_behind
 from flowql.query.errors import NOTHING, QueryError
 from flowql.query.spark import SparkCommit
 from flowql.server.engine import Mode
 from flowql.server.process import process_figures
-from runtime.log.embedded.log import EmbeddedLog
+from runtime.app.plan_topic import topic_name
 from runtime.spark.engine.alignment import apart
 from runtime.spark.engine.checkpoint_state import reader_at_rest
 from runtime.spark.engine.deployed import Deployed, load
@@ -24,13 +25,18 @@ from runtime.spark.engine.instance import SparkInstance
 from runtime.spark.engine.site import Site
 from runtime.spark.engine.state import SparkSnapshot, pin, sequence_of
 from runtime.spark.engine.status import stopped_status
+from runtime.spark.log_address import Address, KafkaAddress
 
 TOGETHER_S, _LOOK_S = 1.0, 0.02  # how long a question waits for queries to be at one place
 
 
 def open_spark(settings: Settings, mode: Mode) -> SparkEngine:
     """See `flowql.server.choice.open_engine`."""
-    instance = SparkInstance(settings.log_dir, settings.state_dir, settings.spark, settings.application_id, mode=mode)
+    address, app = _address(settings), settings.application_id
+    if settings.kafka is not None:
+        with closing(log_at(settings.log_dir, settings.kafka, app)) as log:
+            check_engine(log, app, topic_name(app), "a target with `engine: runtime`")
+    instance = SparkInstance(address, settings.state_dir, settings.spark, app, mode=mode)
     return SparkEngine(instance, settings)
 
 
@@ -129,14 +135,21 @@ class SparkAtRest:
     def _site(self) -> Iterator[tuple[Site | None, Deployed]]:
         """The folders, if there are any."""
         s = self._settings
-        if not s.log_dir.is_dir():
+        if s.kafka is None and not s.log_dir.is_dir():
             yield None, Deployed()
             return
-        log = EmbeddedLog(s.log_dir)
+        log = log_at(s.log_dir, s.kafka, s.application_id)
         try:
-            yield Site(s.log_dir, s.state_dir, log, s.application_id, s.spark), load(s.state_dir)
+            yield Site(_address(s), s.state_dir, log, s.application_id, s.spark), load(s.state_dir)
         finally:
             log.close()
+
+
+def _address(settings: Settings) -> Address:
+    """Where Spark's own processes find the log."""
+    if settings.kafka is None:
+        return settings.log_dir
+    return KafkaAddress(settings.kafka, settings.application_id)
 
 
 def _instance(pid: int | None, settings: Settings) -> dict[str, Any]:
@@ -144,7 +157,7 @@ def _instance(pid: int | None, settings: Settings) -> dict[str, Any]:
     return {
         "pid": pid,
         "engine": "spark",
-        "log": "embedded",
+        "log": "embedded" if settings.kafka is None else "kafka",
         "threads": settings.spark.cores(os.cpu_count() or 1) or 0,
         "clients": {"consumers": 0, "producers": 0, "admins": int(running)},
         "physical_stores": 0,

@@ -14,6 +14,7 @@ from compiler.diagnostics.suggest import did_you_mean
 from compiler.plan.logical import Scan
 from compiler.plan.topology import Plan, SourceDef
 from flowql.testing.case import Case, Given, Row
+from flowql.testing.times import as_declared
 from flowql.topics.codecs import KeyWriter, ValueWriter
 from runtime.errors import BadRecord
 from runtime.log.base import PRODUCE_SCHEMA, RECORD_SCHEMA, RawBatch, TopicPartition
@@ -93,9 +94,10 @@ class _Writing:
                 return None
             values[column] = value
         try:
-            key = self._key.encode(orjson.dumps(values))
+            values = {c: as_declared(v, self._columns[c].type) for c, v in values.items()}
+            key = self._key.encode(orjson.dumps(values, default=str))
             value = row.raw if row.raw is not None else None if row.tombstone else self._encoded(values)
-        except (BadRecord, TypeError) as e:
+        except (BadRecord, TypeError, ValueError) as e:
             self._wrong(row, f"this is no row of {self._source.name}: {e}", "")
             return None
         columns = {"timestamp": time_ms, "key": key, "value": value, "headers": None}

@@ -82,7 +82,8 @@ def run(case: Case, plan: Plan, timing: Timing, stores: Iterable[str]) -> Outcom
             producer.commit()
             driver.run_until_idle()
         driver.run_until_caught_up()
-        results = [s for s in plan.sources if s.query is not None]
+        written = {q.sink for q in plan.queries}  # also what others write, too
+        results = [s for s in plan.sources if s.name in written]
         records = {s.name: tuple(_records(log, s)) for s in results}
         final = {s.name: _final(records[s.name], s) for s in results if s.kind == "table"}
         return Outcome(timing.name, records, final, _stores(instance, stores), tuple(_hints(instance, log)))

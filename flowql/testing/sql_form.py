@@ -14,14 +14,15 @@ The n-th ASSERT of a result is about its n-th record. Other statements stand bes
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
 from compiler.analyze.constants import constants
 from compiler.diagnostics.diagnostic import CompileError, Diagnostic
 from compiler.diagnostics.source import NOWHERE, SourceText, Span
 from compiler.dialect.ast import AssertRow, InsertRow
 from compiler.dialect.parser import parse_statements
+from compiler.dialect.tokens import Positions
 from compiler.driver import DialectName
 from compiler.plan.topology import Plan
 from flowql.testing.case import Case, Expected, ExpectedError, Given, Row
@@ -38,7 +39,7 @@ class _Parts:
 
     given: dict[str, list[Row]] = field(default_factory=dict)
     expect: dict[str, list[Row]] = field(default_factory=dict)
-    when: list[str] = field(default_factory=list)
+    rows: list[Span] = field(default_factory=list)
 
 
 def read_sql(path: str, text: str, plan: Plan, dialect: DialectName) -> tuple[list[Case], list[Diagnostic]]:
@@ -65,15 +66,15 @@ def _case(
     path: str, name: str, line: int, body: str, plan: Plan, dialect: DialectName
 ) -> tuple[Case, list[Diagnostic]]:
     error = _ERROR.search(body)
-    statements, mistakes = parse_statements(SourceText(path, body, line_offset=line - 1), dialect)
+    source = SourceText(path, body, line_offset=line - 1)
+    statements, mistakes = parse_statements(source, dialect)
     parts = _Parts()
     if error is None or not mistakes:
         for s in statements:
             try:
                 if isinstance(s, (InsertRow, AssertRow)):
+                    parts.rows.append(s.span)
                     _row(s, parts, plan)
-                else:
-                    parts.when.append(s.text + ";")
             except CompileError as e:
                 mistakes += e.diagnostics
     case = Case(
@@ -81,12 +82,21 @@ def _case(
         path,
         line,
         given=tuple(Given(n, tuple(rows), rows[0].span) for n, rows in parts.given.items()),
-        # A test of a mistake is compiled as it stands, so that its lines are those of the file.
-        when=SourceText(path, body if error else "\n".join(parts.when), line_offset=line - 1),
+        when=source if error else replace(source, text=_without(source, parts.rows)),
         expect=tuple(Expected(n, tuple(rows), "exact", rows[0].span) for n, rows in parts.expect.items()),
         error=ExpectedError(error[1], text=(error[2] or "").strip()) if error else None,
     )
     return case, [] if error else mistakes
+
+
+def _without(source: SourceText, spans: Iterable[Span]) -> str:
+    """The text without these statements; all others, DEFINE and SET among them, stay on their lines. Empty for none."""
+    positions, text = Positions(source), source.text
+    for span in spans:
+        start = positions.offset(span)
+        end = start + span.length
+        text = text[:start] + re.sub(r"[^\n]", " ", text[start:end]) + text[end:]
+    return text if re.sub(r"--[^\n]*|[\s;]", "", text) else ""
 
 
 def _row(statement: InsertRow | AssertRow, parts: _Parts, plan: Plan) -> None:

@@ -1,16 +1,19 @@
-"""Run a project on two targets over one input, or take what both hold already, and compare every result."""
+"""Run a project on targets over one input, or take what they hold already, and compare every result with the first one's."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from compiler.plan.topology import Plan, SourceDef
-from flowql.deploy.settings import UNSUPPORTED_TARGET, Settings
+from flowql.config.storage import log_at
+from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
+from flowql.kafka.broker import Broker
 from flowql.server.choice import open_engine
 from flowql.server.engine import Engine, Mode
 from flowql.verify.inputs import copy_inputs, count_records
@@ -18,9 +21,9 @@ from flowql.verify.match import compare_sink
 from flowql.verify.report import Report
 from flowql.verify.values import TOLERANCE
 from runtime.log.base import Log
-from runtime.log.embedded.log import EmbeddedLog
+from runtime.log.kafka.settings import KafkaSettings
 
-NO_RESULT, FAILED = "FQ5602", "FQ5603"
+NO_RESULT, FAILED, SAME_TOPICS = "FQ5602", "FQ5603", "FQ5604"
 FAILURES_MAX = 3  # restarts of a query after which its target has failed
 _POLL_S = 0.05
 
@@ -35,7 +38,7 @@ class Watch(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two targets. mode: how its engine reads what there is."""
+    """One of the targets. mode: how its engine reads what there is."""
 
     name: str
     settings: Settings
@@ -48,59 +51,72 @@ def sinks_of(plan: Plan) -> tuple[SourceDef, ...]:
     return tuple(s for name in named for s in [plan.source(name)] if s is not None)
 
 
-def _refuse_kafka(sides: Sequence[Side]) -> None:
-    """A fresh directory is no fresh log there: a comparison would write into the topics of what runs."""
-    for side in sides:
-        if side.settings.kafka is not None:
-            title = f"target {side.name} has log kafka, which cannot be compared yet"
-            raise CommandError(title, code=UNSUPPORTED_TARGET, help="compare targets with log: embedded")
-
-
 def verify(
-    plan: Plan, deployed: Plan, sides: tuple[Side, Side], folder: Path, watch: Watch, tolerance: float = TOLERANCE
-) -> Report:
-    """Copy the input from the log of the first side, run both in fresh directories below `folder`, compare.
+    plan: Plan, deployed: Plan, sides: Sequence[Side], folder: Path, watch: Watch, tolerance: float = TOLERANCE
+) -> list[Report]:
+    """Copy the input from the log of the first side, run all in fresh directories below `folder`, compare each with the first.
 
-    deployed: what was deployed to the first side. The directories of the targets themselves are only read.
+    deployed: what was deployed to the first side. The directories of the targets themselves are only read, and so is their
+    Kafka: a side on Kafka runs on a broker of its own, which is started in its directory and goes with it.
     """
-    _refuse_kafka(sides)
+    first, now_ms = sides[0], int(time.time() * 1000)
+    if first.settings.kafka is None and not first.settings.log_dir.is_dir():
+        title = f"target {first.name} has no input to compare over: its log {first.settings.log_dir} is not there"
+        raise CommandError(title, code=NO_RESULT, help=f"flowql topic import TOPIC FILE -t {first.name}")
     fresh = [
         replace(side, settings=replace(side.settings, data_dir=folder / f"{n}-{side.name}"))
         for n, side in enumerate(sides, 1)
     ]
-    _copy(plan, deployed, sides[0], fresh, watch)
     for side in fresh:
-        _run(plan, side, watch)
-    return _compare(plan, (fresh[0], fresh[1]), (sides[0].name, sides[1].name), watch, tolerance)
+        with at_hand(side) as own:
+            _copy(plan, deployed, first, own, now_ms, watch)
+            _run(plan, own, watch)
+    return _compare_all(plan, fresh, watch, tolerance)
 
 
-def compare_held(plan: Plan, sides: tuple[Side, Side], watch: Watch, tolerance: float = TOLERANCE) -> Report:
-    """Compare what the logs of both sides hold, without running anything."""
-    _refuse_kafka(sides)
+def compare_held(plan: Plan, sides: Sequence[Side], watch: Watch, tolerance: float = TOLERANCE) -> list[Report]:
+    """Compare what the logs of the sides hold with what the first one holds, without running anything."""
     for side in sides:
-        if not side.settings.log_dir.is_dir():
+        if side.settings.kafka is None and not side.settings.log_dir.is_dir():
             title = f"nothing has run on target {side.name} yet"
             raise CommandError(title, code=NO_RESULT, help=f"flowql run -t {side.name} --until-caught-up")
-    return _compare(plan, sides, (sides[0].name, sides[1].name), watch, tolerance)
+    for side in sides[1:]:
+        if _same_topics(sides[0], side):
+            title = f"targets {sides[0].name} and {side.name} write into the same topics"
+            raise CommandError(title, code=SAME_TOPICS, help="without --held each runs on a broker of its own")
+    return [_compare(plan, (sides[0], other), watch, tolerance) for other in sides[1:]]
 
 
-def _copy(plan: Plan, deployed: Plan, first: Side, fresh: Sequence[Side], watch: Watch) -> None:
-    if not first.settings.log_dir.is_dir():
-        title = f"target {first.name} has no input to compare over: its log {first.settings.log_dir} is not there"
-        help_ = f"flowql topic import TOPIC FILE -t {first.name}"
-        raise CommandError(title, code=NO_RESULT, help=help_)
-    logs: list[EmbeddedLog] = []
+def _same_topics(one: Side, other: Side) -> bool:
+    kafka, also = one.settings.kafka, other.settings.kafka
+    return kafka is not None and also is not None and kafka.bootstrap == also.bootstrap
+
+
+@contextmanager
+def at_hand(side: Side) -> Iterator[Side]:
+    """A side in a fresh directory; one on Kafka with a broker there, running until the end of the block."""
+    side.settings.data_dir.mkdir(parents=True, exist_ok=True)
+    if side.settings.kafka is None:
+        yield side
+        return
+    broker = Broker(side.settings.data_dir / "broker")
     try:
-        origin = EmbeddedLog(first.settings.log_dir)
-        logs.append(origin)
-        for side in fresh:
-            side.settings.data_dir.mkdir(parents=True)
-            logs.append(EmbeddedLog(side.settings.log_dir))
-        watch.begin(f"copying the input of {first.name}", count_records(plan, origin))
-        copy_inputs(plan, deployed, origin, logs[1:], int(time.time() * 1000), watch.advance)
+        running = broker.start(port=None if broker.log_file.exists() else 0)
+        kafka = KafkaSettings(running.bootstrap, shared=side.settings.kafka.shared)
+        yield replace(side, settings=replace(side.settings, kafka=kafka))
     finally:
-        for log in logs:
-            log.close()
+        broker.stop()
+
+
+def _log_of(side: Side) -> Log:
+    s = side.settings
+    return log_at(s.log_dir, s.kafka, s.application_id)
+
+
+def _copy(plan: Plan, deployed: Plan, first: Side, fresh: Side, now_ms: int, watch: Watch) -> None:
+    with closing(_log_of(first)) as origin, closing(_log_of(fresh)) as copy:
+        watch.begin(f"copying the input of {first.name}", count_records(plan, origin))
+        copy_inputs(plan, deployed, origin, [copy], now_ms, watch.advance)
 
 
 # Running.
@@ -151,21 +167,26 @@ def _check(engine: Engine, side: Side, *, stuck: int | None) -> None:
 # Comparing.
 
 
-def _compare(plan: Plan, sides: tuple[Side, Side], names: tuple[str, str], watch: Watch, tolerance: float) -> Report:
-    first, second = (EmbeddedLog(side.settings.log_dir) for side in sides)
-    try:
+def _compare_all(plan: Plan, fresh: Sequence[Side], watch: Watch, tolerance: float) -> list[Report]:
+    reports = []
+    with at_hand(fresh[0]) as first:
+        for side in fresh[1:]:
+            with at_hand(side) as other:
+                reports.append(_compare(plan, (first, other), watch, tolerance))
+    return reports
+
+
+def _compare(plan: Plan, sides: tuple[Side, Side], watch: Watch, tolerance: float) -> Report:
+    with closing(_log_of(sides[0])) as first, closing(_log_of(sides[1])) as second:
         sinks = sinks_of(plan)
-        watch.begin("comparing", len(sinks))
+        watch.begin(f"comparing {sides[0].name} and {sides[1].name}", len(sinks))
         reports = []
         for sink in sinks:
-            _expect(sink, first, names[0])
-            _expect(sink, second, names[1])
+            _expect(sink, first, sides[0].name)
+            _expect(sink, second, sides[1].name)
             reports.append(compare_sink(sink, first, second, tolerance))
             watch.advance(1)
-        return Report(names, tuple(reports))
-    finally:
-        first.close()
-        second.close()
+        return Report((sides[0].name, sides[1].name), tuple(reports))
 
 
 def _expect(sink: SourceDef, log: Log, target: str) -> None:

@@ -16,7 +16,18 @@ KEYWORDS = (
 )
 STATEMENTS = (
     *("SELECT", "WITH", "DESCRIBE", "EXPLAIN", "SUMMARIZE", "SET 'auto.offset.reset' = 'earliest'"),
-    *("SHOW STREAMS", "SHOW TABLES", "SHOW QUERIES", "SHOW TOPICS", "SHOW FUNCTIONS"),
+    *("SHOW STREAMS", "SHOW TABLES", "SHOW QUERIES", "SHOW TOPICS", "SHOW FUNCTIONS", "SHOW TYPES", "SHOW VARIABLES"),
+    *(
+        "SHOW PROPERTIES",
+        "DESCRIBE STREAMS",
+        "DESCRIBE TABLES",
+        "PRINT",
+        "PAUSE",
+        "RESUME",
+        "ASSERT TOPIC",
+        "RUN SCRIPT",
+    ),
+    *("DEFINE", "UNDEFINE"),
 )
 COMMANDS = ("\\d", "\\ds", "\\dt", "\\df", "\\q", "\\timing", "\\x", "\\?")
 _WORD = re.compile(r"[\\\w.`\"]*$")

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flowql.cli.aligned import record_lines
@@ -26,9 +27,9 @@ from flowql.cli.options import Output
 from flowql.cli.query import asking, say_apart
 from flowql.cli.render import note, plain, print_rows
 from flowql.cli.results import answer_lines, python_rows, write_answer
-from flowql.cli.shell import show
+from flowql.cli.shell import acting, show
 from flowql.cli.shell.pager import page
-from flowql.cli.shell.split import blanked, without_comments
+from flowql.cli.shell.split import blanked, split, without_comments
 from flowql.config.project import Project
 from flowql.deploy.settings import Settings
 from flowql.query.answer import Answer
@@ -41,8 +42,10 @@ if TYPE_CHECKING:
 HELP = """\
 SELECT ...;                  ask tables, streams and stores (DuckDB's SQL), as of one commit
 SELECT ... EMIT CHANGES;     rows as they come (FlowQL's SQL), until Ctrl-C
-SHOW STREAMS | TABLES | QUERIES | TOPICS | FUNCTIONS;
-DESCRIBE NAME;   DESCRIBE FUNCTION NAME;   EXPLAIN QUERY;
+SHOW STREAMS | TABLES | QUERIES | TOPICS | FUNCTIONS | TYPES | VARIABLES | PROPERTIES;
+DESCRIBE NAME;   DESCRIBE STREAMS;   DESCRIBE FUNCTION NAME;   EXPLAIN QUERY;   EXPLAIN CREATE ...;
+PRINT TOPIC FROM BEGINNING LIMIT 3;   ASSERT TOPIC NAME WITH (PARTITIONS=3);
+PAUSE QUERY;   RESUME QUERY;   RUN SCRIPT 'FILE';   DEFINE NAME = 'VALUE';   ${NAME}
 SET 'auto.offset.reset' = 'earliest';      push queries begin at the beginning (latest: from now on)
 \\d            what there is         \\d NAME      its columns, where it comes from, who reads it
 \\ds  \\dt      streams, tables       \\df TEXT     functions with TEXT in their name
@@ -53,9 +56,14 @@ Statements end with a semicolon and may have several lines. Ctrl-C drops what is
 OFFSET_RESET = "auto.offset.reset"
 _PUSH = re.compile(r"\bEMIT\s+(CHANGES|FINAL)\b", re.IGNORECASE)
 _NAME = r"[`\"]?(?P<name>[\w-]+)[`\"]?"
+_PRINT = (
+    r"PRINT\s+[`'\"]?(?P<name>[\w.-]+)[`'\"]?(?P<beginning>\s+FROM\s+BEGINNING)?"
+    r"(\s+(INTERVAL|SAMPLE)\s+(?P<every>\d+))?(\s+LIMIT\s+(?P<limit>\d+))?"
+)
+_DEPTH_MAX = 20  # of scripts that run scripts
 _WRITING = (
-    *("ALTER", "ATTACH", "CALL", "COPY", "CREATE", "DELETE", "DROP", "INSERT", "INSTALL", "LOAD", "MERGE", "PAUSE"),
-    *("RESUME", "TERMINATE", "TRUNCATE", "UPDATE", "USE"),
+    *("ALTER", "ATTACH", "CALL", "COPY", "CREATE", "DELETE", "DROP", "INSERT", "INSTALL", "LOAD", "MERGE"),
+    *("TERMINATE", "TRUNCATE", "UPDATE", "USE"),
 )
 FORMS = (Output.TABLE, Output.JSON, Output.CSV)
 
@@ -82,16 +90,31 @@ class Session:
         self.project, self.settings, self.manner = project, settings, manner
         self.there: Deployed = deployed(settings)
         self.names = Names.of(self.there.plan, self.there.topics)
+        self.variables: dict[str, str] = dict(project.variables)
+        self._depth = 0
         self._rules: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], None]], ...] = tuple(
-            (re.compile(pattern + r"\s*\Z", re.IGNORECASE), method)
+            (re.compile(pattern + r"\s*\Z", re.IGNORECASE | re.DOTALL), method)
             for pattern, method in (
                 (r"(LIST|SHOW)\s+(?P<all>ALL\s+)?(?P<what>STREAMS|TABLES|QUERIES|TOPICS)(\s+EXTENDED)?", self._list),
                 (r"(LIST|SHOW)\s+FUNCTIONS", lambda _: self._rows(show.functions())),
                 (r"(LIST|SHOW)\s+PROPERTIES", lambda _: self._properties()),
+                (r"(LIST|SHOW)\s+TYPES", lambda _: self._types()),
+                (r"(LIST|SHOW)\s+VARIABLES", lambda _: self._rows(show.pairs("variable", self.variables))),
+                (r"(LIST|SHOW)\s+((SOURCE|SINK)\s+)?CONNECTORS", lambda _: self._rows(show.connectors())),
+                (r"(LIST|SHOW)\s+CONNECTOR\s+PLUGINS", lambda _: self._rows(show.connectors())),
+                (r"DESCRIBE\s+(?P<what>STREAMS|TABLES)(\s+EXTENDED)?", self._describe_all),
+                (rf"DESCRIBE\s+CONNECTOR\s+{_NAME}", lambda _: self._rows(show.connectors())),
                 (rf"DESCRIBE\s+FUNCTION\s+{_NAME}", lambda m: self._text(show.function(m["name"]))),
                 (rf"DESCRIBE\s+(EXTENDED\s+)?{_NAME}(\s+EXTENDED)?", self._describe),
                 (rf"EXPLAIN\s+{_NAME}", lambda m: self._text(show.explain(self.there.plan, m["name"]))),
                 (r"EXPLAIN\s+(?P<query>SELECT\b.*\bEMIT\s+(CHANGES|FINAL)\b.*)", self._explain_push),
+                (r"EXPLAIN\s+CREATE\b.*?\bAS\s+(?P<query>SELECT\b.*)", self._explain_push),
+                (r"EXPLAIN\s+INSERT\s+INTO\b.*?(?P<query>SELECT\b.*)", self._explain_push),
+                (_PRINT, self._print),
+                (rf"(?P<verb>PAUSE|RESUME)\s+(QUERY\s+)?{_NAME}", self._hold),
+                (r"(?P<text>ASSERT\b.*)", lambda m: acting.check(self.project, self.there.plan, m["text"])),
+                (r"RUN\s+SCRIPT\s+'(?P<file>[^']*)'", self._script),
+                (r"(DEFINE|UNDEFINE)\s+(?P<name>\w+)(\s*=\s*'(?P<value>(?:[^']|'')*)')?", self._define),
                 (r"SET\s+'(?P<name>[^']*)'\s*=\s*'(?P<value>[^']*)'", self._set),
                 (r"UNSET\s+'(?P<name>[^']*)'", self._set),
                 (r"\\d", lambda _: self._rows(show.relations(self.there.plan))),
@@ -119,6 +142,7 @@ class Session:
         self.names = Names.of(self.there.plan, self.there.topics)
 
     def _answer(self, text: str) -> None:
+        text = acting.with_variables(text, self.variables)
         for pattern, method in self._rules:
             match = pattern.match(text)
             if match is not None:
@@ -196,9 +220,54 @@ class Session:
     def _describe(self, match: re.Match[str]) -> None:
         self._rows(show.describe(self.there.plan, match["name"]))
 
+    def _describe_all(self, match: re.Match[str]) -> None:
+        for source in self.there.plan.sources:
+            if source.kind == match["what"].lower()[:-1]:
+                self._rows(show.describe(self.there.plan, source.name))
+
+    def _types(self) -> None:
+        from flowql.config.compile import compile_sources  # the compiler: 0.5 s
+
+        self._rows(show.types(compile_sources(self.project).catalog.types))
+
     def _explain_push(self, match: re.Match[str]) -> None:
         query = compile_text(match["query"], self.there, self.settings, self.project.dialect)
         self._text(show.explain_push(query.plan.queries[0]))
+
+    # What does something.
+
+    def _print(self, match: re.Match[str]) -> None:
+        limit, every = match["limit"], match["every"]
+        acting.print_topic(
+            self.project,
+            self.there.plan,
+            match["name"],
+            beginning=match["beginning"] is not None,
+            limit=int(limit) if limit else None,
+            every=max(int(every or 1), 1),
+        )
+
+    def _hold(self, match: re.Match[str]) -> None:
+        named = [q.id for q in self.there.plan.queries] if match["name"].upper() == "ALL" else [match["name"]]
+        acting.hold(self.settings, named, paused=match["verb"].upper() == "PAUSE")
+
+    def _script(self, match: re.Match[str]) -> None:
+        if self._depth >= _DEPTH_MAX:
+            raise QueryError("scripts run each other without end", code=INVALID)
+        whole, rest = split(acting.script(Path(match["file"])))
+        self._depth += 1
+        try:
+            for statement in [*whole, *([rest] if rest else [])]:
+                self.run(statement)
+        finally:
+            self._depth -= 1
+
+    def _define(self, match: re.Match[str]) -> None:
+        name, value = match["name"], match["value"]
+        for known in [v for v in self.variables if v.upper() == name.upper()]:
+            del self.variables[known]
+        if value is not None:
+            self.variables[name] = value.replace("''", "'")
 
     # Settings.
 
@@ -213,7 +282,7 @@ class Session:
         self.manner.start = "earliest" if value == "earliest" else "latest"
 
     def _properties(self) -> None:
-        self._rows(show.Rows(("property", "value"), [(OFFSET_RESET, self.manner.start)]))
+        self._rows(show.pairs("property", {**self.project.properties, OFFSET_RESET: self.manner.start}))
 
     def _toggle(self, what: str) -> None:
         now = not getattr(self.manner, what)
@@ -248,4 +317,6 @@ def _changes_something(word: str) -> QueryError:
     title = f"{word} would change something, and the shell only asks"
     if word == "INSERT":
         return QueryError(title, code=REFUSED, help="""flowql topic produce TOPIC 'KEY:{"COLUMN": 1}'""")
+    if word == "TERMINATE":
+        return QueryError(title, code=REFUSED, help="take it out of the project's files, then:  flowql deploy --prune")
     return QueryError(title, code=REFUSED, help="write it into the project's files, then:  flowql deploy")

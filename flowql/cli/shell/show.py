@@ -56,6 +56,21 @@ def topics(plan: Plan, found: Mapping[str, int], *, internal: bool = False) -> R
     return Rows(("topic", "partitions", "sources"), rows)
 
 
+def types(found: Mapping[str, Any]) -> Rows:
+    """Custom types by name, as the project's files define them."""
+    return Rows(("type", "stands for"), [(n, str(t)) for n, t in sorted(found.items())])
+
+
+def pairs(what: str, found: Mapping[str, str]) -> Rows:
+    """Names with a text each."""
+    return Rows((what, "value"), sorted(found.items()))
+
+
+def connectors() -> Rows:
+    """None, ever: what ksqlDB would ask of Kafka Connect."""
+    return Rows(("connector", "kind", "state"), [], foot="FlowQL runs no connectors; ask the Kafka Connect that does")
+
+
 def functions(pattern: str = "") -> Rows:
     """Those whose name has the pattern in it."""
     from compiler.functions import builtin as _builtin  # noqa: F401 - fills the catalogue; 0.1 s

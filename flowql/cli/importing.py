@@ -1,0 +1,158 @@
+"""`flowql import`: projects of other systems become projects of FlowQL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, cast
+
+import typer
+
+from compiler.analyze.registered import REGISTRY
+from compiler.diagnostics.suggest import did_you_mean
+from compiler.plan.topology import PRIORITY_WEIGHTS, Priority
+from compiler.schemas.lookup import NO_SCHEMAS
+from flowql.cli.options import Output, OutputOption, Scope, VarOption
+from flowql.cli.render import note, print_json, print_text
+from flowql.config.compile import compile_sources
+from flowql.config.load import load_project, shown_path
+from flowql.errors import CommandError, CompileError
+from flowql.ksqldb import report
+from flowql.ksqldb.project import Imported, Wishes, project_of
+from flowql.ksqldb.replay import Replay
+from flowql.ksqldb.scripts import Found, find_scripts
+from runtime.serde.registry import registry_at
+
+app = typer.Typer(help="Projects of other systems.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.callback()
+def _group() -> None:
+    """A single command would otherwise stand for the whole group."""
+
+
+@app.command("ksql")
+def ksql(
+    ctx: typer.Context,
+    files: Annotated[
+        list[Path],
+        typer.Argument(help="Scripts, folders of scripts or migrations, a server's .properties.", metavar="FILE..."),
+    ],
+    into: Annotated[Path, typer.Option("--into", help="The folder of the new project.", metavar="DIR")] = Path(
+        "imported"
+    ),
+    name: Annotated[str, typer.Option("--name", help="Its name.", show_default="that of the folder")] = "",
+    bootstrap: Annotated[
+        str, typer.Option("--bootstrap", help="Where the brokers are.", metavar="HOST:PORT", show_default=False)
+    ] = "",
+    registry: Annotated[
+        str, typer.Option("--registry", help="A schema registry.", metavar="URL", show_default=False)
+    ] = "",
+    priority: Annotated[
+        list[str] | None,
+        typer.Option("--priority", help="A query's class (may be given again).", metavar="QUERY=CLASS"),
+    ] = None,
+    leave_out: Annotated[
+        bool, typer.Option("--leave-out", help="Leave statements with mistakes out, with a note each.")
+    ] = False,
+    output: OutputOption = None,
+    var: VarOption = None,
+) -> None:
+    """Make a project of ksqlDB's scripts.
+
+    Statements are applied in order, as a ksqlDB server would; what exists after the last of them becomes the project. A folder of
+    migrations (V000001__name.sql) is applied by version. IMPORT.md of the project says what became of every statement: what is
+    left out, and what behaves differently here. Mistakes are shown all at once, and then nothing is written.
+
+    flowql import ksql fraud.sql --into fraud
+    flowql import ksql ksql-migrations/ --into shop --bootstrap broker:9092
+    flowql import ksql queries.sql ksql-server.properties --priority ALERTS=critical
+    """
+    scope = Scope.of(ctx, output=output, var=var)
+    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
+    classes = _classes(priority or [])
+    _refuse_overwriting(into)
+    found = find_scripts(files)
+    url = registry or found.server.get(REGISTRY, ("", None))[0]
+    replay = Replay(found, scope.variables, registry_at(url) if url else NO_SCHEMAS, lenient=leave_out)
+    replay.run()
+    if replay.mistakes:
+        raise CompileError(*replay.mistakes)
+    wishes = Wishes(name or _name(into), bootstrap, registry, classes)
+    imported = project_of(replay, wishes)
+    _check_priorities(classes, replay)
+    _write(imported, found, into)
+    compiled = compile_sources(load_project(into))
+    if not compiled.ok:
+        note(f"the project in {shown_path(into)} does not compile yet:")
+        raise CompileError(*compiled.diagnostics)
+    if as_json:
+        print_json(_as_data(imported, into))
+    else:
+        _tell(imported, into)
+
+
+def _name(into: Path) -> str:
+    return re.sub(r"\W+", "_", into.resolve().name).strip("_") or "project"
+
+
+def _classes(given: Sequence[str]) -> dict[str, Priority]:
+    found: dict[str, Priority] = {}
+    for text in given:
+        query, sign, chosen = text.partition("=")
+        if not sign or chosen not in PRIORITY_WEIGHTS:
+            hint = did_you_mean(chosen, PRIORITY_WEIGHTS) or f"classes are {', '.join(PRIORITY_WEIGHTS)}"
+            raise typer.BadParameter(f"--priority takes QUERY=CLASS, not {text!r}; {hint}")
+        found[query] = cast(Priority, chosen)
+    return found
+
+
+def _check_priorities(classes: dict[str, Priority], replay: Replay) -> None:
+    known = [n for q in replay.session.plan.queries for n in (q.id, q.sink)]
+    for name in classes:
+        if name.casefold() not in [k.casefold() for k in known]:
+            hint = did_you_mean(name, known)
+            raise CommandError(f"--priority names {name}, and no query is called that", code="FQ3011", help=hint)
+
+
+def _refuse_overwriting(into: Path) -> None:
+    if into.is_file() or (into.is_dir() and any(into.iterdir())):
+        title = f"{shown_path(into)} is there already and not empty: nothing was written"
+        raise CommandError(title, code="FQ5004", help="choose another folder:  --into my_project")
+
+
+def _write(imported: Imported, found: Found, into: Path) -> None:
+    scripts = [s.source.path for s in found.scripts]
+    for path, text in {**imported.files, report.FILE: report.report(imported, scripts)}.items():
+        (into / path).parent.mkdir(parents=True, exist_ok=True)
+        (into / path).write_text(text, encoding="utf-8")
+
+
+def _tell(imported: Imported, into: Path) -> None:
+    files = ", ".join([*imported.files, report.FILE])
+    print_text(f"{report.summary(imported)} in {shown_path(into)}: {files}")
+    if imported.notes:
+        print_text(f"\nnotes, in full in {report.FILE}:")
+        print_text("\n".join(report.note_lines(imported.notes)))
+    enter = [] if into.resolve() == Path.cwd() else [f"cd {into}"]
+    print_text("\nnow type:\n" + "".join(f"  {s}\n" for s in (*enter, *report.steps())))
+
+
+def _as_data(imported: Imported, into: Path) -> dict[str, object]:
+    return {
+        "folder": str(into),
+        "files": [*imported.files, report.FILE],
+        "definitions": [
+            {"name": d.name, "role": d.role, "query": d.query, "path": d.span.path, "line": d.span.line, "file": file}
+            for d, file in imported.made
+        ],
+        "priorities": {
+            q: {"priority": w.priority, "latency_target_ms": w.latency_target_ms, "why": w.why}
+            for q, w in imported.priorities.items()
+        },
+        "notes": [
+            {"kind": n.kind, "text": n.text, "path": n.span.path, "line": n.span.line, "help": n.help}
+            for n in imported.notes
+        ],
+    }
