@@ -1,5 +1,5 @@
 -- q8: who opened an auction in the same 10 seconds in which they joined.
-CREATE TABLE q8 WITH (KAFKA_TOPIC = 'q8') AS
+CREATE TABLE q8 WITH (KAFKA_TOPIC = '${output:-q8}') AS
 SELECT p.id AS person, AS_VALUE(p.id) AS id, LATEST_BY_OFFSET(p.name) AS name,
   WINDOWSTART AS window_start, COUNT(*) AS auctions
 FROM person p
