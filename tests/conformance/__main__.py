@@ -1,7 +1,8 @@
 """python -m tests.conformance DIR [--tier core|all] [--json FILE] [--only TEXT] [--sample N [--seed N]]
-       [--rows N [--vector] [--partitions N]] [--changelogs] [--engine runtime|spark]
+       [--rows N [--vector] [--partitions N]] [--changelogs] [--threads N] [--kill] [--engine runtime|spark]
 
-On Spark the positive cases are run, each query over all of its input at once, and compared in what they end in.
+With one of the options that change how queries run, only positive cases are run; with --rows they are compared in what they end in.
+On Spark each query runs over all of its input at once.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from tests.conformance.processes import CASE_S, KilledWorld
 from tests.conformance.runner import Case, Result, run_case
 from tests.conformance.world import Shape
 
@@ -53,11 +55,18 @@ def summary(results: list[Result]) -> dict[str, Any]:
     }
 
 
+def run_in(case: Case, shape: Shape) -> Result:
+    """Run a case on the runtime."""
+    if shape.kill is None:
+        return run_case(case, shape)
+    return run_case(case, world=KilledWorld(shape, case=case), timeout_s=CASE_S)
+
+
 @contextmanager
 def runner(engine: str, shape: Shape) -> Iterator[Callable[[Case], Result]]:
     """What runs a case."""
     if engine == "runtime":
-        yield lambda case: run_case(case, shape)
+        yield lambda case: run_in(case, shape)
         return
     from tests.conformance.on_spark import TIMEOUT_S, SparkWorld, session  # needs an extra that need not be installed
 
@@ -76,6 +85,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--vector", action="store_true", help="force vector kernels")
     parser.add_argument("--partitions", type=int, default=1, help="of each topic; with --rows")
     parser.add_argument("--changelogs", action="store_true", help="lose the state after half of the input")
+    parser.add_argument("--threads", type=int, default=0, help="process with so many threads, on the machine's clock")
+    parser.add_argument("--kill", action="store_true", help="run on files, and kill -9 at a write drawn by --seed")
     parser.add_argument("--only", default="", help="cases whose id contains this")
     parser.add_argument("--engine", choices=("runtime", "spark"), default="runtime")
     parser.add_argument("--sample", type=int, metavar="N", help="only so many cases, drawn by --seed")
@@ -87,9 +98,11 @@ def main(argv: list[str] | None = None) -> int:
         coalesce=options.rows is not None,
         changelogs=options.changelogs,
         partitions=options.partitions,
+        threads=options.threads,
+        kill=options.seed if options.kill else None,
     )
     cases = load(options.folder, options.tier, options.only)
-    if options.engine == "spark":
+    if options.engine == "spark" or shape != Shape():
         cases = [c for c in cases if "error" not in c]
     if options.sample:
         cases = sample(cases, options.sample, options.seed)

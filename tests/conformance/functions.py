@@ -106,7 +106,9 @@ def _scalar(name: str) -> Function | None:
 
 
 def _udtf_type(args: tuple[SqlType, ...]) -> Resolution:
-    return Resolution(args, args[0] if len(args) == 1 else t.STRING)
+    if len(args) > 1:
+        return Resolution(args, t.STRING)
+    return Resolution(args, t.decimal(30, 10) if args[0].kind is Kind.DECIMAL else args[0])
 
 
 def _udtf(r: Resolution) -> Callable[..., list[Any]]:

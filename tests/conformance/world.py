@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -14,17 +15,20 @@ from compiler.plan.logical import Scan, Sink
 from compiler.plan.topology import Plan, QueryPlan, SourceDef
 from runtime.app.driver import Driver
 from runtime.app.instance import Instance
+from runtime.app.progress import caught_up, source_ends
 from runtime.build.inserts import encode_insert
-from runtime.clock import VirtualClock
+from runtime.clock import SystemClock, VirtualClock
 from runtime.config import InstanceConfig
 from runtime.errors import RuntimeFailure
-from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, TopicPartition
+from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Log, TopicPartition
 from runtime.log.memory import MemoryLog
 from runtime.log.murmur2 import murmur2
 from runtime.state.memory import MemoryPhysical
 from tests.conformance.records import decode, decode_key, encode, encode_key
 
 Record = dict[str, Any]  # timestamp, key, value, headers as bytes
+Step = list[tuple[str, Record]]  # (topic, record), written together
+FEED = "case"  # the producer of inputs
 
 
 class QueryFailed(Exception):
@@ -40,13 +44,33 @@ class Shape:
     """How a query is run. rows: None feeds and processes one record at a time; else neighbouring
     records of one topic together, in runs of `rows`.
 
-    changelogs: after half of the input the state is lost and restored from changelogs. partitions: of each topic."""
+    changelogs: after half of the input the state is lost and restored from changelogs. partitions: of each topic.
+    threads: that process, beside all the others of an instance; 0 means none at all, one step after the other.
+    kill: the seed of a moment at which a process is killed that runs the query on files (see `processes`)."""
 
     rows: int | None = None
     vector: bool | None = None
     coalesce: bool = False
     changelogs: bool = False
     partitions: int = 1
+    threads: int = 0
+    kill: int | None = None
+
+    @property
+    def config(self) -> InstanceConfig:
+        return InstanceConfig(
+            threads=self.threads or 1,
+            coalesce=self.coalesce,
+            vector=self.vector,
+            rows_per_run=self.rows,
+            changelogs=self.changelogs,
+        )
+
+    def steps(self, feed: list[tuple[str, Record]]) -> list[Step]:
+        """What is written before the engine runs again. Neighbouring records of one topic may go together: the order stays."""
+        if self.rows is None:
+            return [[f] for f in feed]
+        return [list(group) for _, group in groupby(feed, key=lambda f: f[0])]
 
 
 @dataclass(slots=True)
@@ -79,44 +103,45 @@ class World:
         feed += [(t, r) for t in read if t not in named for r in self.topics.get(t, [])]
         self.process(query, plan, feed, [t for t in sinks if t not in read])
 
-    def _partition(self, record: Record) -> int:
-        """Where Kafka's own producer puts a record; those without a key stay together."""
-        key = record["key"]
-        return 0 if key is None else (murmur2(key) & 0x7FFF_FFFF) % self.shape.partitions
-
     def process(self, query: QueryPlan, plan: Plan, feed: list[tuple[str, Record]], sinks: list[str]) -> None:
         """Run a query over records in this order; what it writes to `sinks` is added to them."""
         log = MemoryLog()
-        for topic in topics_of(query):
-            log.admin().create_topic(topic, self.shape.partitions)
         log.supports_redo = not self.shape.changelogs
-        config = InstanceConfig(
-            threads=1,
-            coalesce=self.shape.coalesce,
-            vector=self.shape.vector,
-            rows_per_run=self.shape.rows,
-            changelogs=self.shape.changelogs,
-        )
-        instance = Instance(log, MemoryPhysical(), VirtualClock(), config)
+        create_topics(log, query, self.shape)
+        steps = self.shape.steps(feed)
+        if self.shape.threads:
+            self._with_threads(log, query, plan, steps)
+        else:
+            self._stepped(log, query, plan, steps)
+        self.collect(log, sinks)
+
+    def _stepped(self, log: MemoryLog, query: QueryPlan, plan: Plan, steps: list[Step]) -> None:
+        instance = Instance(log, MemoryPhysical(), VirtualClock(), self.shape.config)
         driver = Driver(instance)
-        instance.deploy(replace(plan, queries=(query,), inserts=(), sources=_existing(plan, log)))
-        producer = log.producer("case")
-        steps = _steps(feed, one_by_one=self.shape.rows is None)
+        instance.deploy(alone(query, plan, log))
         for n, step in enumerate(steps):
             if self.shape.changelogs and n == len(steps) // 2:
-                instance, driver = _without_state(log, driver, config)
-            producer.begin()
-            for topic, record in step:
-                producer.send(
-                    TopicPartition(topic, self._partition(record)), pa.RecordBatch.from_pylist([record], PRODUCE_SCHEMA)
-                )
-            producer.commit()
+                instance, driver = _without_state(log, driver, self.shape.config)
+            send(log, step, self.shape)
             driver.run_until_idle()
-            failed = instance.metrics.query(query.id)
-            if failed.errors:
-                raise QueryFailed(failed.last_error)
+            check(instance, query)
         driver.commit()
-        for topic in sinks:
+
+    def _with_threads(self, log: MemoryLog, query: QueryPlan, plan: Plan, steps: list[Step]) -> None:
+        instance = Instance(log, MemoryPhysical(), SystemClock(), self.shape.config)
+        instance.start()
+        try:
+            instance.deploy(alone(query, plan, log))
+            for step in steps:
+                send(log, step, self.shape)
+                settle(instance, query)
+        finally:
+            stuck = instance.stop()
+        assert not stuck, f"threads that do not end: {stuck}"
+
+    def collect(self, log: Log, topics: Iterable[str]) -> None:
+        """Add what a query wrote."""
+        for topic in topics:
             self.add(topic, _read(log, topic))
 
 
@@ -126,9 +151,45 @@ def topics_of(query: QueryPlan, *kinds: type[Scan | Sink]) -> list[str]:
     return sorted({s.topic for s in specs if isinstance(s, kinds or (Scan, Sink))})  # type: ignore[union-attr]
 
 
-def _existing(plan: Plan, log: MemoryLog) -> tuple[SourceDef, ...]:
+def create_topics(log: Log, query: QueryPlan, shape: Shape) -> None:
+    for topic in topics_of(query):
+        log.admin().create_topic(topic, shape.partitions)
+
+
+def alone(query: QueryPlan, plan: Plan, log: Log) -> Plan:
+    """The plan of one query, with the sources whose topics exist."""
     topics = log.admin().topics()
-    return tuple(s for s in plan.sources if s.topic in topics)
+    return replace(plan, queries=(query,), inserts=(), sources=tuple(s for s in plan.sources if s.topic in topics))
+
+
+def send(log: Log, step: Step, shape: Shape) -> None:
+    """Write records in one transaction, each to where Kafka's own producer puts it; those without a key stay together."""
+    producer = log.producer(FEED)
+    producer.begin()
+    for topic, record in step:
+        key = record["key"]
+        partition = 0 if key is None else (murmur2(key) & 0x7FFF_FFFF) % shape.partitions
+        producer.send(TopicPartition(topic, partition), pa.RecordBatch.from_pylist([record], PRODUCE_SCHEMA))
+    producer.commit()
+    producer.close()
+
+
+def check(instance: Instance, query: QueryPlan) -> None:
+    """Raise what went wrong."""
+    found = instance.metrics.query(query.id)
+    if instance.fatal is not None or found.errors:
+        raise QueryFailed(str(instance.fatal or found.last_error))
+
+
+def settle(instance: Instance, query: QueryPlan) -> None:
+    """Wait for threads until everything is processed and committed."""
+    ends = source_ends(instance)
+    while True:
+        instance.wait(instance.commit.request())
+        check(instance, query)
+        if caught_up(instance, ends):
+            return
+        time.sleep(0.001)
 
 
 def _without_state(log: MemoryLog, driver: Driver, config: InstanceConfig) -> tuple[Instance, Driver]:
@@ -142,14 +203,7 @@ def _without_state(log: MemoryLog, driver: Driver, config: InstanceConfig) -> tu
     return instance, driver
 
 
-def _steps(feed: list[tuple[str, Record]], *, one_by_one: bool) -> list[list[tuple[str, Record]]]:
-    """What is written before the engine runs again. Neighbouring records of one topic may go together: the order stays."""
-    if one_by_one:
-        return [[f] for f in feed]
-    return [list(group) for _, group in groupby(feed, key=lambda f: f[0])]
-
-
-def _read(log: MemoryLog, topic: str) -> list[Record]:
+def _read(log: Log, topic: str) -> list[Record]:
     out: list[Record] = []
     for partition in range(log.admin().topics()[topic].partitions):
         reader = log.reader(TopicPartition(topic, partition), EARLIEST)

@@ -28,6 +28,7 @@ from runtime.errors import Fenced, LogUnavailable, TransactionAborted
 from runtime.log.base import Log
 from runtime.log.kafka.connection import Connection
 from runtime.log.kafka.log import KafkaLog
+from runtime.state.changelog import metadata_topic
 from runtime.state.manager import StateManager
 from runtime.state.rocks import open_rocks
 from tests.crash.kills import Shape
@@ -42,15 +43,19 @@ APP = "flowql"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """kills: of the process; wipes: how many of them take its state directory along; restarts: of the broker, killed as well."""
+    """kills: of the process; wipes: how many of them take its state directory along; restarts: of the broker, killed as well.
+
+    at_least_once: the process does without transactions.
+    """
 
     kills: int
     wipes: int
     restarts: int
+    at_least_once: bool = False
 
 
-def connect(bootstrap: str) -> KafkaLog:
-    return KafkaLog(Connection(bootstrap), APP)
+def connect(bootstrap: str, *, at_least_once: bool = False) -> KafkaLog:
+    return KafkaLog(Connection(bootstrap), APP, at_least_once=metadata_topic(APP) if at_least_once else None)
 
 
 def undisturbed(broker: Broker, folder: Path, shape: Shape) -> Outcome:
@@ -59,7 +64,7 @@ def undisturbed(broker: Broker, folder: Path, shape: Shape) -> Outcome:
     prepare(bootstrap)
     with _source(bootstrap, Shape(shape.orders, 0.0, 0, shape.seed)):
         pass
-    _finish(folder, bootstrap)
+    _finish(folder, bootstrap, Plan(0, 0, 0))
     found = read_outcome(folder, bootstrap)
     _clear(bootstrap)
     return found
@@ -78,7 +83,8 @@ def disturbed(
         child: subprocess.Popen[str] | None = None
         for event in events:
             if child is None:
-                child = _started(folder, bootstrap, wait=rng.random() > 0.25)  # some are hit while they start
+                wait = rng.random() > 0.25  # some are hit while they start
+                child = _started(folder, bootstrap, plan, wait=wait)
             time.sleep(rng.uniform(0.0, 2.0))
             ended = child.poll()
             assert ended is None, f"seed {shape.seed}: ended with {ended}: {_said(child)}"
@@ -95,7 +101,7 @@ def disturbed(
         if child is not None:
             child.kill()
             _said(child)
-    _finish(folder, bootstrap)
+    _finish(folder, bootstrap, plan)
     return read_outcome(folder, bootstrap)
 
 
@@ -124,10 +130,10 @@ def read_outcome(folder: Path, bootstrap: str) -> Outcome:
         log.close()
 
 
-def run(folder: Path, bootstrap: str) -> None:
+def run(folder: Path, bootstrap: str, *, at_least_once: bool) -> None:
     """The process that is killed: until told that input has ended, then until everything is processed and committed."""
     config = InstanceConfig(APP, threads=2, changelogs=True)
-    instance = open_on(connect(bootstrap), folder / "state", config)
+    instance = open_on(connect(bootstrap, at_least_once=at_least_once), folder / "state", config)
     instance.start()
     instance.resume()
     instance.deploy(compiled())
@@ -147,18 +153,21 @@ def _caught_up(instance) -> bool:
         return False
 
 
-def _finish(folder: Path, bootstrap: str) -> None:
+def _finish(folder: Path, bootstrap: str, plan: Plan) -> None:
     (folder / "ended").touch()
-    done = subprocess.run(_command(folder, bootstrap), timeout=END_S, capture_output=True, text=True, check=False)
+    done = subprocess.run(_command(folder, bootstrap, plan), timeout=END_S, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
-def _command(folder: Path, bootstrap: str) -> list[str]:
-    return [sys.executable, "-m", "tests.crash.kafka", "run", str(folder), bootstrap]
+def _command(folder: Path, bootstrap: str, plan: Plan) -> list[str]:
+    how = ["at_least_once"] if plan.at_least_once else []
+    return [sys.executable, "-m", "tests.crash.kafka", "run", str(folder), bootstrap, *how]
 
 
-def _started(folder: Path, bootstrap: str, *, wait: bool) -> subprocess.Popen[str]:
-    child = subprocess.Popen(_command(folder, bootstrap), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def _started(folder: Path, bootstrap: str, plan: Plan, *, wait: bool) -> subprocess.Popen[str]:
+    child = subprocess.Popen(
+        _command(folder, bootstrap, plan), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     assert child.stdout is not None
     if wait:
         assert child.stdout.readline() == "ready\n", _said(child)
@@ -282,6 +291,6 @@ def check(
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["run"]:
-        run(Path(sys.argv[2]), sys.argv[3])
+        run(Path(sys.argv[2]), sys.argv[3], at_least_once="at_least_once" in sys.argv[4:])
     else:
         raise SystemExit(main())

@@ -1,6 +1,6 @@
 """`python -m tests.crash.spark --rounds 3 --seed N`: input in three portions, kill -9 of the Spark driver in between, all kinds of queries.
 
-What comes out must be what the runtime makes of the same input.
+What comes out must be what the runtime makes of the same input. `--log kafka`: on a broker of its own; the runtime still has its own log.
 """
 
 from __future__ import annotations
@@ -8,35 +8,41 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from flowql.deploy.engine import open_instance
 from flowql.deploy.stages import select
+from flowql.kafka.broker import Broker
 from runtime.app.progress import caught_up, source_ends
 from runtime.config import InstanceConfig
-from runtime.log.embedded.log import EmbeddedLog
+from runtime.log.kafka.settings import KafkaSettings
+from runtime.spark.log_address import Address, KafkaAddress, open_log
 from runtime.spark.log_append import Target, place_of
-from tests.crash.kills import prepare
 from tests.crash.outcome import DEAD_LETTERS, Outcome, differences, records_of
-from tests.crash.project import APPENDED, UPSERTED, Part, append, compiled, orders
+from tests.crash.project import APPENDED, UPSERTED, Part, append, compiled, create_topics, customers, orders
+from tests.kafka_broker import QUICK
 
+APP = "flowql"
 PORTIONS = 3
 WAIT_S = 600.0  # a loaded machine starts Spark in minutes
+_WHERE = re.compile(rb'"OFFSET":\d+')
 
 
 def expected_of(folder: Path, queries: Sequence[str], portions: Sequence[list[list[Part]]]) -> Outcome:
     """The runtime's results over all portions at once."""
     folder.mkdir()
-    prepare(folder)
-    feed(folder, [part for portion in portions for part in portion])
+    start(folder / "log")
+    feed(folder / "log", [part for portion in portions for part in portion])
     instance = open_instance(folder / "log", folder / "state", InstanceConfig())
     instance.start()
     instance.deploy(select(compiled(), queries))
@@ -45,7 +51,7 @@ def expected_of(folder: Path, queries: Sequence[str], portions: Sequence[list[li
         assert instance.fatal is None, instance.fatal
         time.sleep(0.01)
     instance.stop()
-    return outcome_of(folder, queries)
+    return outcome_of(folder / "log", queries)
 
 
 def killed(
@@ -55,39 +61,56 @@ def killed(
     rng: random.Random,
     kills: int,
     streams: str = "exact",
+    bootstrap: str = "",
 ) -> Outcome:
     """The same on Spark: a portion, a driver, a kill while the next portion is being processed; at last an undisturbed driver.
 
-    Portions that are left after the kills come before the last driver.
+    Portions that are left after the kills come before the last driver. bootstrap: of an empty Kafka, else the log is in the folder.
     """
     folder.mkdir()
-    prepare(folder)
-    feed(folder, portions[0])
+    address = address_of(folder, bootstrap)
+    start(address)
+    feed(address, portions[0])
     for portion in portions[1 : kills + 1]:
-        with _Driver(folder, queries, streams) as driver:
-            before = _epochs(folder)
-            driver.wait_for(lambda before=before: _epochs(folder) > before)
-            feed(folder, portion)
+        with _Driver(folder, queries, streams, bootstrap) as driver:
+            before = _epochs(address)
+            driver.wait_for(lambda before=before: _epochs(address) > before)
+            feed(address, portion)
             time.sleep(rng.uniform(0.0, 1.5))
             driver.kill()
-    feed(folder, [part for portion in portions[kills + 1 :] for part in portion])
+    feed(address, [part for portion in portions[kills + 1 :] for part in portion])
     (folder / "ended").touch()
-    with _Driver(folder, queries, streams) as driver:
+    with _Driver(folder, queries, streams, bootstrap) as driver:
         driver.wait_for(lambda: driver.process.poll() is not None)
         assert driver.process.returncode == 0, driver.said()
-    return outcome_of(folder, queries)
+    return outcome_of(address, queries)
 
 
-def outcome_of(folder: Path, queries: Sequence[str]) -> Outcome:
-    """What is in the topics of these queries. Of upserted topics the last value of each key, whatever its record's time."""
-    log = EmbeddedLog(folder / "log")
+def address_of(folder: Path, bootstrap: str) -> Address:
+    return KafkaAddress(KafkaSettings(bootstrap), APP) if bootstrap else folder / "log"
+
+
+def start(address: Address) -> None:
+    """The topics of the input, and who is there before it."""
+    with closing(open_log(address)) as log:
+        create_topics(log.admin())
+        append(log, customers())
+
+
+def outcome_of(address: Address, queries: Sequence[str]) -> Outcome:
+    """What is in the topics of these queries. Of upserted topics the last value of each key, whatever its record's time.
+
+    Dead letters do not count their offsets: how many there are depends on the log.
+    """
+    log = open_log(address)
     plan = select(compiled(), queries)
     written = {s.topic for s in plan.sources if s.query is not None}
     found = Outcome()
     for topic in (*APPENDED, DEAD_LETTERS):
         if topic in written or topic == DEAD_LETTERS:
             for p, r in records_of(log, topic):
-                found.appended.setdefault(topic, Counter())[p, r["timestamp"], r["key"], r["value"]] += 1
+                value = _WHERE.sub(b"", r["value"]) if topic == DEAD_LETTERS else r["value"]
+                found.appended.setdefault(topic, Counter())[p, r["timestamp"], r["key"], value] += 1
     for topic in (t for t in UPSERTED if t in written):
         last = {(p, r["key"]): (r["timestamp"], r["value"]) for p, r in records_of(log, topic)}
         found.upserted[topic] = {k: v for k, v in last.items() if v[1] is not None}
@@ -104,9 +127,17 @@ def portions_of(count: int, seed: int) -> list[list[list[Part]]]:
 class _Driver:
     """A driver process. Its Java goes with it: the pipe it waits on is closed."""
 
-    def __init__(self, folder: Path, queries: Sequence[str], streams: str) -> None:
+    def __init__(self, folder: Path, queries: Sequence[str], streams: str, bootstrap: str) -> None:
         self._said = (folder / "driver.log").open("ab")
-        command = [sys.executable, "-m", "tests.crash.spark_workload", str(folder), ",".join(queries), streams]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.crash.spark_workload",
+            str(folder),
+            ",".join(queries),
+            streams,
+            bootstrap,
+        ]
         self.process = subprocess.Popen(command, stdout=self._said, stderr=self._said, start_new_session=True)
         self._folder = folder
 
@@ -135,20 +166,28 @@ class _Driver:
         return (self._folder / "driver.log").read_text(errors="replace")[-4000:]
 
 
-def _epochs(folder: Path) -> int:
+def _epochs(address: Address) -> int:
     """How many batches of all queries are in the log."""
-    log = EmbeddedLog(folder / "log")
-    places = [place_of(log, Target(q.id)) for q in compiled().queries]
-    log.close()
+    with closing(open_log(address)) as log:
+        places = [place_of(log, Target(q.id, application_id=APP)) for q in compiled().queries]
     return sum(p.next_epoch for p in places if p is not None)
 
 
-def feed(folder: Path, parts: Sequence[list[Part]]) -> None:
+def feed(address: Address, parts: Sequence[list[Part]]) -> None:
     """Append parts, each in a transaction of its own."""
-    log = EmbeddedLog(folder / "log")
-    for part in parts:
-        append(log, part)
-    log.close()
+    with closing(open_log(address)) as log:
+        for part in parts:
+            append(log, part)
+
+
+@contextmanager
+def broker(folder: Path) -> Iterator[str]:
+    """The bootstrap of a broker of one's own."""
+    own = Broker(folder)
+    try:
+        yield own.start(port=0, java_options=QUICK).bootstrap
+    finally:
+        own.kill()
 
 
 def main() -> int:
@@ -158,6 +197,7 @@ def main() -> int:
     parser.add_argument("--orders", type=int, default=3000)
     parser.add_argument("--queries", default="", help="names of results, with commas; all kinds by default")
     parser.add_argument("--streams", choices=["exact", "native"], default="exact", help="how streams keep their state")
+    parser.add_argument("--log", choices=["embedded", "kafka"], default="embedded")
     args = parser.parse_args()
     print(f"seed {args.seed}", flush=True)
     queries = [q for q in args.queries.split(",") if q]
@@ -168,7 +208,8 @@ def main() -> int:
         for n in range(args.rounds):
             start = time.monotonic()
             rng = random.Random(f"{args.seed} {n}")
-            seen = killed(Path(name) / f"spark {n}", queries, portions, rng, PORTIONS - 1, args.streams)
+            with broker(Path(name) / f"broker {n}") if args.log == "kafka" else nullcontext("") as bootstrap:
+                seen = killed(Path(name) / f"spark {n}", queries, portions, rng, PORTIONS - 1, args.streams, bootstrap)
             found = differences(expected, seen)
             failed |= bool(found)
             print(f"round {n}: {PORTIONS - 1} kills, {time.monotonic() - start:.0f} s", flush=True)

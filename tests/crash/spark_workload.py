@@ -1,4 +1,4 @@
-"""The Spark driver that is killed: `python -m tests.crash.spark_workload DIR QUERIES exact|native`, streams until DIR/ended exists and all is done.
+"""The Spark driver that is killed: `python -m tests.crash.spark_workload DIR QUERIES exact|native BOOTSTRAP`, streams until DIR/ended exists and all is done.
 
 Says `ready` on stdout when streams run, `done` at the end.
 """
@@ -15,12 +15,14 @@ from flowql.deploy.stages import select
 from runtime.spark.engine.instance import SparkInstance
 from runtime.spark.settings import SparkSettings
 from tests.crash.project import compiled
+from tests.crash.spark import APP, address_of
 
 SETTINGS = SparkSettings(master="local[2]", shuffle_partitions=2)
 
 
-def main(folder: Path, queries: list[str], streams: Literal["exact", "native"]) -> None:
-    instance = SparkInstance(folder / "log", folder / "state", replace(SETTINGS, streams=streams), "flowql")
+def main(folder: Path, queries: list[str], streams: Literal["exact", "native"], bootstrap: str) -> None:
+    address = address_of(folder, bootstrap)
+    instance = SparkInstance(address, folder / "state", replace(SETTINGS, streams=streams), APP)
     instance.start()
     instance.deploy(select(compiled(), queries))
     print("ready", flush=True)
@@ -37,4 +39,5 @@ if __name__ == "__main__":
         Path(sys.argv[1]),
         sys.argv[2].split(",") if sys.argv[2] else [],
         "native" if sys.argv[3] == "native" else "exact",
+        sys.argv[4],
     )

@@ -5,8 +5,16 @@ import random
 import pytest
 
 from flowql.kafka.broker import Broker
-from tests.crash.kafka import Plan, check
+from runtime.app.driver import Driver
+from runtime.app.instance import Instance
+from runtime.clock import SystemClock
+from runtime.config import InstanceConfig
+from runtime.log.memory import MemoryLog
+from runtime.state.memory import MemoryPhysical
+from tests.crash.kafka import Plan, check, disturbed
 from tests.crash.kills import Shape
+from tests.crash.outcome import outcome
+from tests.crash.project import APPENDED, append, compiled, create_topics, customers, orders
 
 
 @pytest.mark.kafka
@@ -17,3 +25,39 @@ def test_kill_9_changes_no_result_on_kafka(kafka, tmp_path):
     own = Broker(tmp_path / "broker")  # `kafka` has told whether there can be one
     wrong = check(own, tmp_path, Shape(600, 8.0, 3, seed, moments=seed), Plan(3, 1, 1), print)
     assert not wrong, f"seed {seed}: {wrong}"
+
+
+@pytest.mark.kafka
+@pytest.mark.crash
+def test_kill_9_loses_nothing_at_least_once(kafka, tmp_path):
+    """Compared with a run in memory: every result is there, some more than once, and no other."""
+    seed = random.randrange(1 << 20)
+    print(f"seed {seed}")
+    shape = Shape(200, 3.0, 2, seed, moments=seed)
+    own = Broker(tmp_path / "broker")
+    try:
+        (tmp_path / "run").mkdir()
+        seen = disturbed(own, tmp_path / "run", shape, Plan(2, 1, 0, at_least_once=True), print)
+    finally:
+        own.kill()
+    expected = in_memory(shape)
+    for topic in APPENDED:
+        lost = expected.appended[topic] - seen.appended[topic]
+        assert not lost, f"seed {seed}: {topic} has lost {lost}"
+        other = seen.appended[topic].keys() - expected.appended[topic].keys()
+        assert not other, f"seed {seed}: {topic} has {other}"
+    for topic, rows in expected.upserted.items():
+        assert seen.upserted[topic].keys() == rows.keys(), f"seed {seed}: {topic}"
+
+
+def in_memory(shape):
+    log = MemoryLog()
+    create_topics(log)
+    append(log, customers())
+    for part in orders(shape.orders, shape.seed, 50):
+        append(log, part)
+    instance = Instance(log, MemoryPhysical(), SystemClock(), InstanceConfig(changelogs=True))
+    driver = Driver(instance)
+    instance.deploy(compiled())
+    driver.run_until_caught_up()
+    return outcome(log, instance.snapshot())

@@ -74,7 +74,7 @@ def _send(step, epoch):
     producer.begin()
     for tp, batches in epoch.records.items():
         for batch in batches:
-            producer.send(tp, batch)
+            producer.send(tp, batch.records)
     producer.send_positions(APP, {tp: Position(o) for tp, o in epoch.positions.items()})
     producer.attach_redo(b"\x94\x01\x90\x90\x90")  # writes nothing
     return producer.commit()

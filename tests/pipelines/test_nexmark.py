@@ -14,7 +14,11 @@ from flowql.bench.nexmark import records
 from flowql.bench.nexmark_people import MAKERS, counts
 from flowql.bench.oracle import EXPECTED, columns_of, difference
 from flowql.bench.results import result
+from flowql.config.compile import compile_sources
+from flowql.config.load import load_project
 from flowql.deploy.engine import open_instance
+from flowql.deploy.settings import settings_of
+from flowql.deploy.stages import select
 from runtime.app.driver import Driver
 from runtime.config import InstanceConfig
 from runtime.log.base import TopicPartition
@@ -69,3 +73,15 @@ def test_a_query_gives_what_its_oracle_gives(folder: Path, query: str) -> None:
     assert set(columns_of(query)) <= set(rows.column_names)
     assert all(m.late_records == m.errors == m.dead_letters == 0 for m in instance.metrics.queries.values())
     instance.stop()
+
+
+def test_the_target_for_comparisons_runs_one_query_on_given_topics() -> None:
+    given = {"bootstrap": "host:1", "prefix": "n-", "output": "out", "app_id": "run-1"}
+    project = load_project(PROJECT, target="peers", variables=given, environment={"PEER_WORKDIR": "/scratch"})
+    settings = settings_of(project)
+    assert settings.kafka is not None
+    assert (settings.kafka.bootstrap, settings.application_id) == ("host:1", "run-1")
+    assert settings.data_dir == Path("/scratch/run-1")
+    plan = select(compile_sources(project).plan, ["q5"])
+    assert [q.id for q in plan.queries] == ["CTAS_q5_counts", "CTAS_q5"]
+    assert {s.topic for s in plan.sources} == {"n-bid", "run-1-q5-counts", "out"}

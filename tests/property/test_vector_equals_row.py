@@ -162,6 +162,22 @@ def test_function(name: str, types: tuple[SqlType, ...], data: st.DataObject) ->
     check(Call(r.result, name, tuple(Column(t, n) for n, t in columns)), columns, rows)
 
 
+def test_trim_leaves_spaces_that_are_not_ascii() -> None:
+    rows = [(t,) for t in ("\xa07", "\u2003x ", " \u3000", "\t a", " ", "")]
+    check(Call(STRING, "TRIM", (Column(STRING, "c0"),)), [("c0", STRING)], rows)
+
+
+@pytest.mark.parametrize("t", [decimal(2, 2), decimal(38, 38)])
+def test_a_decimal_without_whole_digits_is_written_with_a_zero(t: SqlType) -> None:
+    """DuckDB writes -.01."""
+    expr = Call(STRING, "cast", (Column(t, "c"),))
+    rows = [(Decimal(n).scaleb(-t.scale),) for n in (-1, 0, 99)]
+    if t.precision < 38:
+        check(expr, [("c", t)], rows)
+    else:
+        assert lower(expr) is None
+
+
 def test_functions_with_lowering_are_covered() -> None:
     lowered = {n for n, f in all_functions().items() if f.duckdb is not None and not f.table}
     assert lowered - {name for name, _ in CASES} <= SPECIAL

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiler.functions import builtin
-from compiler.functions.registry import FunctionTypeError, QueryFailure, lookup_aggregate
+from compiler.functions.registry import FunctionTypeError, QueryFailure, lookup, lookup_aggregate
 from compiler.plan.types import (
     BIGINT,
     DATE,
@@ -194,3 +194,19 @@ def _sql(t: SqlType) -> str:
     from compiler.plan.types import duckdb_type
 
     return duckdb_type(t)
+
+
+def test_decimals_of_38_digits_keep_them_all() -> None:
+    """Python's operators round to 28."""
+    wide = decimal(38, 2)
+    big, one = Decimal("123456789012345678901234567890123456.78"), Decimal("0.01")
+    total = lookup_aggregate("SUM")
+    assert total is not None
+    r = total.resolve((wide,), ())
+    assert total.add(r, ())(big, one) == Decimal("123456789012345678901234567890123456.79")
+    assert total.undo is not None
+    assert total.undo(r, ())(big, one) == Decimal("123456789012345678901234567890123456.77")
+    for name in ("ABS", "neg"):
+        function = lookup(name)
+        assert function is not None
+        assert function.reference(function.resolve((wide,)))(big).copy_abs() == big

@@ -122,7 +122,8 @@ INT_COLUMN, B, S = Column(INT, "i"), Column(BIGINT, "b"), Column(STRING, "s")
 
 
 def test_text_literals_adapt_to_numbers() -> None:
-    assert unified(literal(None), literal(10), literal("2e1"), INT_COLUMN, B) == (BIGINT, [None, 10, 20, 30, 40])
+    assert unified(literal(None), literal(10), literal("20"), INT_COLUMN, B) == (BIGINT, [None, 10, 20, 30, 40])
+    assert unified(literal(10), literal("2e1"), B) == (decimal(19, 0), [Decimal(10), Decimal(20), Decimal(40)])
     assert unified(B, literal("4.5"))[0] == decimal(20, 1)
 
 

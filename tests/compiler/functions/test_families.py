@@ -194,3 +194,29 @@ def test_collections() -> None:
     assert cube([1, None]) == [[None, None], [1, None]]
     assert function("ARRAY_JOIN", array(DOUBLE), STRING)([1.23, None], None) == "1.23null"
     assert function("ARRAY_DISTINCT", array(INT))([1, None, 1, None]) == [1, None]
+
+
+@pytest.mark.parametrize(
+    ("name", "types", "args"),
+    [
+        ("CEIL", (decimal(4, 1),), (Decimal("999.9"),)),
+        ("FLOOR", (decimal(4, 1),), (Decimal("-999.9"),)),
+        ("ROUND", (decimal(4, 1), INT), (Decimal("999.9"), 0)),
+        ("AS_MAP", (array(INT), array(INT)), ([1, None], [1, 2])),
+        ("map", (INT, INT), (None, 1)),
+    ],
+)
+def test_a_value_that_its_type_cannot_hold_fails(name: str, types: tuple[SqlType, ...], args: tuple[Any, ...]) -> None:
+    """Else the batch that holds it, and so its query, would fail again and again."""
+    with pytest.raises((ArithmeticError, ValueError)):
+        function(name, *types)(*args)
+
+
+def test_a_null_key_of_texts_is_the_text_null() -> None:
+    """As ksqlDB writes it."""
+    assert function("AS_MAP", array(STRING), array(INT))(["a", None], [1, 2]) == {"a": 1, "null": 2}
+    assert function("map", STRING, INT)(None, 1) == {"null": 1}
+
+
+def test_round_of_a_whole_number_stays_in_its_type() -> None:
+    assert function("ROUND", INT, INT)(2**31 - 1, -5) == 2_147_500_000 - 2**32

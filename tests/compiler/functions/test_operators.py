@@ -239,3 +239,15 @@ def test_like_with_escapes() -> None:
     assert of("like", (STRING, "x"), (STRING, "!%"), (STRING, "!")) is False
     assert of("like", (STRING, "a\nb"), (STRING, "a_b")) is True
     assert of("not_like", (STRING, "a"), (STRING, "b%")) is True
+
+
+def test_whether_a_constant_is_null_warns_of_nothing() -> None:
+    """Python warns of `is` beside what it folds to a literal; and what may fail is computed all the same."""
+    failures: list[Exception] = []
+    for divisor, expected in ((1, (False,)), (0, (None,))):
+        ratio = Call(INT, "div", (Literal(INT, 1), Literal(INT, divisor)))
+        kernel = compile_row([Call(BOOLEAN, "is_null", (ratio,))], [], on_error=lambda _i, e: failures.append(e))
+        assert kernel(()) == expected
+    assert len(failures) == 1
+    one = Literal(INT, 1)
+    assert compile_row([Call(BOOLEAN, "is_null", (Call(INT, "add", (one, one)),))], [])(()) == (False,)

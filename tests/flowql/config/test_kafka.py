@@ -5,11 +5,12 @@ import json
 import pytest
 
 from flowql.config.load import load_project
-from flowql.config.storage import open_log
+from flowql.config.storage import check_engine, open_log
 from flowql.deploy.settings import Settings, settings_of
 from flowql.errors import CommandError, ProjectError
 from runtime.log.kafka.connection import Connection
 from runtime.log.kafka.settings import KafkaSettings
+from runtime.log.memory import MemoryLog
 
 
 def load(folder, target, environment=None):
@@ -43,7 +44,7 @@ def test_where_kafka_is_and_how_to_talk_to_it(tmp_path):
 def test_options_reach_the_clients_they_are_for_and_never_beat_what_flowql_decides():
     options = {"message.max.bytes": "5", "fetch.wait.max.ms": "7", "sasl.username": "u", "isolation.level": "x"}
     connection = Connection.to(KafkaSettings("a:1", options))
-    consumer, producer, admin = connection.consumer("c", "g", 100), connection.producer("t"), connection.admin()
+    consumer, producer, admin = connection.consumer("c", "g", 100), connection.producer("t"), connection.admin("a")
     assert [c.get("message.max.bytes") for c in (consumer, producer, admin)] == [None, "5", None]
     assert [c.get("fetch.wait.max.ms") for c in (consumer, producer, admin)] == ["7", None, None]
     assert [c["sasl.username"] for c in (consumer, producer, admin)] == ["u"] * 3
@@ -54,6 +55,18 @@ def test_what_flowql_decides_is_refused(tmp_path):
     with pytest.raises(ProjectError) as raised:
         load(tmp_path, "{log: kafka, kafka: {options: {isolation.level: read_uncommitted}}}")
     assert [d.code for d in raised.value.diagnostics] == ["FQ5506"]
+
+
+def test_many_instances_commit_exactly_once(tmp_path):
+    with pytest.raises(ProjectError) as raised:
+        load(tmp_path, "{log: kafka, guarantee: at_least_once, kafka: {bootstrap: 'a:1', instances: many}}")
+    assert [d.code for d in raised.value.diagnostics] == ["FQ5507"]
+
+
+def test_a_producer_without_transactions_keeps_its_order():
+    config = Connection.to(KafkaSettings("a:1")).plain_producer("p")
+    assert config["enable.idempotence"]
+    assert not [name for name in config if name.startswith("transaction")]
 
 
 def test_kafka_has_no_meaning_with_the_embedded_log(tmp_path):
@@ -76,6 +89,15 @@ def test_without_an_address_it_is_the_broker_of_the_project(tmp_path):
     assert settings_of(load(tmp_path, "{log: kafka}")).application_id == "demo"
 
 
-def test_spark_on_kafka_is_not_there_yet(tmp_path):
-    with pytest.raises(CommandError, match="engine spark and log kafka"):
-        settings_of(load(tmp_path, "{engine: spark, log: kafka, kafka: {bootstrap: 'a:1'}}"))
+def test_spark_runs_on_kafka_as_the_runtime_does(tmp_path):
+    settings = settings_of(load(tmp_path, "{engine: spark, log: kafka, kafka: {bootstrap: 'a:1', app_id: mine}}"))
+    assert (settings.engine, settings.kafka, settings.application_id) == ("spark", KafkaSettings("a:1"), "mine")
+
+
+def test_an_application_on_kafka_is_of_one_engine():
+    log = MemoryLog()
+    check_engine(log, "mine", "mine-plan", "another engine")
+    log.create_topic("mine-plan", 1)
+    with pytest.raises(CommandError, match="application mine belongs to another engine") as raised:
+        check_engine(log, "mine", "mine-plan", "another engine")
+    assert raised.value.code == "FQ5508"

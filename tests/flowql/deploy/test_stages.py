@@ -29,6 +29,13 @@ def test_each_kind_of_change() -> None:
     assert changes(SOURCE + A, SOURCE + high) == [("CTAS_A", "priority", "kept")]
 
 
+def test_what_a_project_pauses_begins_so_and_goes_on_when_it_was_resumed() -> None:
+    paused = plan_of(SOURCE + A + "PAUSE CTAS_A;")
+    assert decide(plan_of(""), paused, prune=False).plan.paused == ("CTAS_A",)
+    assert decide(plan_of(SOURCE + A), paused, prune=False).plan.paused == ()
+    assert decide(paused, plan_of(SOURCE + A), prune=False).plan.paused == ("CTAS_A",)
+
+
 def test_removal_needs_prune() -> None:
     running, wanted = plan_of(SOURCE + A + B + C), plan_of(SOURCE + A)
     kept = decide(running, wanted, prune=False)
@@ -71,3 +78,12 @@ def test_a_selection_brings_who_writes_a_declared_topic() -> None:
     )
     plan = plan_of(SOURCE + A + declared)
     assert [q.id for q in select(plan, ["D"]).queries] == ["CTAS_A", "CSAS_D"]
+
+
+def test_a_selection_leaves_out_who_writes_the_same_topic() -> None:
+    same = A.replace(" AS ", " WITH (KAFKA_TOPIC = 'out') AS ", 1) + B.replace(
+        " AS ", " WITH (KAFKA_TOPIC = 'out') AS ", 1
+    )
+    assert [q.id for q in select(plan_of(SOURCE + same), ["B"]).queries] == ["CSAS_B"]
+    into = SOURCE + B + "INSERT INTO B SELECT K, V FROM S WHERE V < 0;"
+    assert len(select(plan_of(into), [plan_of(into).queries[1].id]).queries) == 2

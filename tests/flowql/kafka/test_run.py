@@ -14,6 +14,7 @@ from flowql.config.storage import open_log
 from runtime.log.base import TopicPartition
 from tests.flowql.cli.conftest import flowql
 from tests.runtime.log.records import batch
+from tests.spark_here import skip_without_spark
 
 __all__ = ["flowql"]
 
@@ -47,6 +48,8 @@ class Project:
         (folder / "flowql.yaml").write_text(
             f"name: demo\nsql: demo.sql\nvars: {{p: {self.prefix}}}\ntargets:\n  default: {{log: embedded}}\n"
             f"  kafka: {{log: kafka, kafka: {{bootstrap: '{bootstrap}', app_id: {self.prefix}app}}}}\n"
+            f"  spark:\n    engine: spark\n    log: kafka\n    kafka: {{bootstrap: '{bootstrap}', app_id: {self.prefix}spark}}\n"
+            "    spark: {master: 'local[2]', shuffle_partitions: 2}\n"
         )
 
     def log(self, target):
@@ -65,10 +68,10 @@ class Project:
         producer.close()
         log.close()
 
-    def results(self, target):
+    def results(self, target, sinks=SINKS):
         """Append sinks as sorted records, upsert sinks by key."""
         log, out = self.log(target), {}
-        for sink in SINKS:
+        for sink in sinks:
             records = []
             for p in range(log.admin().topics()[self.prefix + sink].partitions):
                 reader = log.reader(TopicPartition(self.prefix + sink, p))
@@ -116,6 +119,31 @@ def test_a_project_gives_on_kafka_what_it_gives_on_the_embedded_log(flowql, kafk
     said = json.loads(flowql("status", "-p", str(tmp_path), "-t", "kafka", "-o", "json").out)
     assert said["instance"]["log"] == "kafka"
     assert [q["lag"] for q in said["queries"]] == [0] * 4
+
+
+@pytest.mark.spark
+def test_a_project_gives_on_spark_over_kafka_what_it_gives_on_the_embedded_log(flowql, kafka, tmp_path):
+    skip_without_spark()
+    project, where = Project(tmp_path, kafka), ("-p", str(tmp_path))
+    customers = [(START_MS - 1, f"c{n}", {"CITY": f"city {n % 4}"}) for n in range(25)]
+    answers = {}
+    for target in ("default", "spark"):
+        project.append(target, "customers", customers)
+        project.append(target, "orders", orders(0, 300))
+        project.append(target, "orders", orders(300, 200))
+        ran = flowql("run", *where, "-t", target, "--until-caught-up", "-s", "BIG", "-s", "VISITS")
+        assert ran.code == 0, ran.err
+        answers[target] = flowql("query", *where, "-t", target, "-o", "json", "SELECT * FROM visits ORDER BY ALL").out
+    assert answers["spark"] == answers["default"]
+    assert len(json.loads(answers["spark"])) > 30
+    sinks = ("BIG", "VISITS")
+    assert project.results("spark", sinks) == project.results("default", sinks)
+    said = json.loads(flowql("status", *where, "-t", "spark", "-o", "json").out)
+    assert (said["instance"]["engine"], said["instance"]["log"]) == ("spark", "kafka")
+    assert {q["id"]: (q["lag"], q["records_in"]) for q in said["queries"]} == {
+        "CSAS_BIG": (0, 525),
+        "CTAS_VISITS": (0, 500),
+    }
 
 
 def test_topics_of_kafka_through_the_commands(flowql, kafka, tmp_path):

@@ -279,3 +279,79 @@ def test_create_writes_a_test_that_passes(suite: Suite, tmp_path: Path) -> None:
     code, _, err = suite.run("--create", "TOTALS", "--from", "users")
     assert code == 1
     assert "CTAS_TOTALS does not read topic users" in err
+
+
+def test_a_decimal_is_a_value_of_a_row_and_of_a_complaint(suite: Suite) -> None:
+    """Named after a literal such as 5.00: it was no JSON, neither on its way in nor in the report of a failed test."""
+    with (suite.folder / "queries.sql").open("a") as file:
+        file.write(
+            "CREATE STREAM PAID (ID INT KEY, SUM_ DECIMAL(6, 2)) WITH (KAFKA_TOPIC='paid', VALUE_FORMAT='JSON', PARTITIONS=1);"
+            "CREATE STREAM LARGE AS SELECT ID, SUM_ FROM PAID WHERE SUM_ > 5;"
+        )
+    insert = "INSERT INTO PAID (ID, SUM_) VALUES (1, 7.50);"
+    suite.write("paid.sql", f"--@test: right\n{insert}\nASSERT VALUES LARGE (ID, SUM_) VALUES (1, 7.50);\n")
+    assert "1 passed, 0 failed" in suite.run()[1]
+    suite.write("paid.sql", f"--@test: wrong\n{insert}\nASSERT VALUES LARGE (ID, SUM_) VALUES (1, 7.51);\n")
+    assert "SUM_: 7.51 expected, 7.5 found" in suite.run()[1]
+
+
+def test_a_stream_that_is_inserted_into_is_a_result(suite: Suite) -> None:
+    """Only what a CREATE ... AS makes was known as one."""
+    with (suite.folder / "queries.sql").open("a") as file:
+        file.write(
+            "CREATE STREAM ALL_IDS (ID INT KEY, WHAT STRING) WITH (KAFKA_TOPIC='ids', VALUE_FORMAT='JSON', PARTITIONS=1);"
+            "INSERT INTO ALL_IDS SELECT ID, 'order' AS WHAT FROM ORDERS;"
+        )
+    suite.write(
+        "ids.sql",
+        "--@test: a\nINSERT INTO ORDERS (ID, AT) VALUES (4, 0);\nASSERT VALUES ALL_IDS (ID, WHAT) VALUES (4, 'order');\n",
+    )
+    assert "1 passed, 0 failed" in suite.run()[1]
+
+
+def test_variables_of_a_test_in_sql(suite: Suite) -> None:
+    """DEFINE was lost, as it is no statement that is left when the rows are taken out."""
+    suite.write(
+        "large.sql",
+        "--@test: a\nDEFINE least = '5';\nCREATE STREAM LARGE AS SELECT ID, AMOUNT FROM ORDERS WHERE AMOUNT > ${least};\n"
+        "INSERT INTO ORDERS (ID, AMOUNT, AT) VALUES (1, 5, 0), (2, 6, 0);\nASSERT VALUES LARGE (ID) VALUES (2);\n",
+    )
+    assert "1 passed, 0 failed" in suite.run()[1]
+
+
+@pytest.mark.parametrize("form", ["JSON", "AVRO"])
+def test_dates_and_times_are_written_as_texts(suite: Suite, form: str) -> None:
+    """Records hold numbers in their place, which nobody knows by heart."""
+    with (suite.folder / "queries.sql").open("a") as file:
+        file.write(
+            f"CREATE STREAM BORN (ID INT KEY, D DATE, L ARRAY<TIME>, S STRUCT<M TIMESTAMP>) WITH (KAFKA_TOPIC='born', VALUE_FORMAT='{form}', PARTITIONS=1);"
+            "CREATE STREAM YOUNG AS SELECT ID, D, L, S->M AS M FROM BORN WHERE D > '2000-01-01';"
+        )
+    suite.write(
+        "born.yaml",
+        """
+        given:
+          BORN:
+            - {ID: 1, D: 2001-02-03, L: ["14:30", null], S: {m: "2001-02-03T04:05:06Z"}}
+            - {ID: 2, D: "1999-12-31"}
+            - {ID: 3, D: 20000}
+        expect:
+          YOUNG:
+            - {ID: 1, D: 2001-02-03, L: ["14:30", null], M: 2001-02-03T04:05:06Z}
+            - {ID: 3, D: "2024-10-04"}
+        """,
+    )
+    assert "1 passed, 0 failed" in suite.run()[1]
+    suite.write("born.yaml", "given: {BORN: [{ID: 1, D: soon}]}\nexpect: {YOUNG: []}")
+    assert "'soon' is not a" in suite.run()[1]
+
+
+def test_columns_may_be_called_as_truth_values_of_yaml_are(suite: Suite) -> None:
+    """`NO: l1` was the value of a column False."""
+    with (suite.folder / "queries.sql").open("a") as file:
+        file.write(
+            "CREATE STREAM LOTS (ID INT KEY, NO STRING, S STRUCT<ON_ INT, Y INT>) WITH (KAFKA_TOPIC='lots', VALUE_FORMAT='JSON', PARTITIONS=1);"
+            "CREATE STREAM NUMBERS AS SELECT ID, NO, S->Y AS Y FROM LOTS;"
+        )
+    suite.write("lots.yaml", "given: {LOTS: [{ID: 1, NO: l1, S: {Y: 5}}]}\nexpect: {NUMBERS: [{ID: 1, NO: l1, Y: 5}]}")
+    assert "1 passed, 0 failed" in suite.run()[1]

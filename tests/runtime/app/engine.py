@@ -86,8 +86,9 @@ def threaded(log: Log, *queries: str, **config) -> Instance:
 
 def resume(log: Log, physical: Physical) -> tuple[Instance, Driver]:
     """A new instance on what an earlier one left."""
-    instance = Instance(log, physical, VirtualClock(), InstanceConfig())
-    driver = Driver(instance)
+    clock = VirtualClock()
+    instance = Instance(log, physical, clock, InstanceConfig())
+    driver = Driver(instance, tick=lambda: clock.advance(10))
     instance.resume()
     return instance, driver
 

@@ -4,7 +4,7 @@ import pytest
 
 from runtime.errors import Fenced, RuntimeFailure
 from runtime.log.memory import MemoryLog
-from tests.runtime.app.engine import COUNTS, DOUBLED, OTHERS, FullLog, make, produce, read
+from tests.runtime.app.engine import COUNTS, DOUBLED, FullLog, make, produce, read
 
 
 def rounds(driver, n=40):
@@ -80,16 +80,3 @@ def test_a_fenced_instance_commits_no_more():
     with pytest.raises(RuntimeFailure, match="no more commits"):
         waiting.result(0)
     assert read(log, "doubled") == []
-
-
-def test_a_deleted_output_topic_blocks_until_it_is_there_again():
-    log = MemoryLog()
-    instance, driver = make(log, DOUBLED, OTHERS)
-    log.delete_topic("doubled")
-    produce(log, "input", 1)
-    produce(log, "other", 1)
-    rounds(driver)
-    assert "no topic doubled" in instance.commit.blocked
-    log.create_topic("doubled", 1)
-    driver.run_until_caught_up()
-    assert (read(log, "doubled"), read(log, "others")) == ([{"V": 2}], [{"V": 2}])

@@ -127,3 +127,23 @@ def test_a_query_is_removed_while_its_task_is_running() -> None:
         world.settle()
         assert sorted(v["W"] for v in world.values("COPY")) == list(range(1, 3001))
         assert plan_of(BASE + COPY).queries[0].id in world.instance.queries
+
+
+@pytest.mark.parametrize(
+    ("of_all", "of_queries", "expected"),
+    [
+        (None, (), 100),
+        (3000, (), 1000),
+        (None, (600, 400), 200),
+        (400, (600,), 200),
+        (2000, (600,), 300),
+        (None, (4,), 10),
+    ],
+)
+def test_commits_follow_the_smallest_latency_target(of_all, of_queries, expected):
+    sql = BASE + "".join(
+        f"CREATE STREAM C{n} WITH (LATENCY_TARGET = '{ms} ms') AS SELECT K, V FROM S;\n"
+        for n, ms in enumerate(of_queries)
+    )
+    with World(sql, latency_target_ms=of_all) as world:
+        assert world.instance._commit_interval_ms() == expected

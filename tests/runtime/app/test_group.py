@@ -1,5 +1,6 @@
 """An instance as a member of a group, on a log where it is the only one: the same results, state that comes back."""
 
+import random
 from collections import Counter
 
 import pytest
@@ -10,13 +11,14 @@ from runtime.app.status import instance_figures
 from runtime.client.membership import IllegalMemberTransition, MemberState
 from runtime.clock import VirtualClock
 from runtime.config import InstanceConfig
-from runtime.errors import Fenced, LogUnavailable, OtherMode
+from runtime.errors import Fenced, LogDenied, LogUnavailable, OtherMode, TopicMissing
 from runtime.log.base import GroupChange, GroupEvent, GroupMetadata
 from runtime.log.memory import MemoryLog
 from runtime.state.memory import MemoryPhysical
 from tests.crash.outcome import DEAD_LETTERS, differences, outcome
-from tests.crash.project import append, compiled, create_topics, customers, orders
+from tests.crash.project import APPENDED, UPSERTED, append, compiled, create_topics, customers, orders
 from tests.runtime.app.engine import COUNTS, DOUBLED, plan, produce, read
+from tests.runtime.app.test_refused import RefusingLog
 
 APP = "flowql"
 
@@ -28,10 +30,10 @@ def world(log=None):
     return log
 
 
-def start(log, physical=None, **config):
+def start(log, physical=None, seed=None, **config):
     clock = VirtualClock()
     instance = Instance(log, physical or MemoryPhysical(), clock, InstanceConfig(threads=1, changelogs=True, **config))
-    driver = Driver(instance, tick=lambda: clock.advance(10))
+    driver = Driver(instance, seed=seed, tick=lambda: clock.advance(10))
     instance.deploy(compiled())
     return instance, driver
 
@@ -280,3 +282,58 @@ def test_a_query_that_changed_while_nobody_ran_begins_anew():
         settle(instance, driver)
         assert read(log, "counts")[-1] == {"N": expected}
         log.crash()
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_refusals_at_any_moment_change_no_result(expected, shared, seed):
+    """Of any query, while it repartitions, joins and feeds others."""
+    rng, log, parts = random.Random(seed), world(RefusingLog()), list(orders(300, 1, 50))
+    config = {"shared": True, "process_id": "one"} if shared else {}
+    instance, driver = start(log, seed=seed, **config)
+    for part in parts:
+        append(log, part)
+        log.refused = {topic: LogDenied for topic in (*APPENDED, *UPSERTED) if rng.random() < 0.3}
+        for _ in range(rng.randrange(120)):
+            driver.round()
+    assert log.attempts
+    log.refused = {}
+    driver.run_until_caught_up()
+    assert not differences(expected, result(log, instance))
+
+
+class Away(RefusingLog):
+    """Does not say which topics there are while it is `away`."""
+
+    away = False
+
+    def topics(self):
+        if self.away:
+            raise LogUnavailable("no answer")
+        return super().topics()
+
+
+def test_brokers_that_go_while_a_refused_query_is_tried_again_do_not_end_a_member(expected):
+    """Whether its changelog is gone for good is asked of them."""
+    log = world(Away())
+    instance, driver = start(log, shared=True, process_id="one")
+    settle(instance, driver)
+    changelog = next(t for t in sorted(log.topics()) if t.endswith("-changelog") and "aggregate" in t)
+    log.refused = {changelog: TopicMissing}
+    for part in orders(300, 1, 50):
+        append(log, part)
+    for _ in range(300):
+        driver.round()
+        if any(r.refused for r in instance.queries.values()):
+            break
+    (refused,) = [name for name, r in instance.queries.items() if r.refused]
+    log.away, log.refused = True, {}
+    for _ in range(300):
+        driver.round()
+        if instance.group.trouble:
+            break
+    assert "no answer" in instance.group.trouble
+    log.away = False
+    settle(instance, driver)
+    assert not instance.queries[refused].broken
+    assert not differences(expected, result(log, instance))

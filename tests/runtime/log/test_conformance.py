@@ -71,6 +71,25 @@ def test_odd_topic_names(log):
         assert values(log, TopicPartition(name, 0)) == [name.encode()]
 
 
+def test_many_are_asked_at_once_and_what_is_not_there_is_left_out(log):
+    admin, gone = log.admin(), TopicPartition("none", 0)
+    produce(log, "p", (A0, [b"1", b"2", b"3"]), (B0, [b"b"]))
+    admin.drop_before(A0, 2)
+    assert admin.partition_counts(["A", "B", "none"]) == {"A": 2, "B": 1}
+    assert admin.begin_offsets([A0, A1, gone]) == {A0: 2, A1: 0}
+    assert admin.end_offsets([A0, A1, gone]) == {A0: admin.end_offset(A0), A1: 0}
+
+
+def test_a_reader_that_was_closed_goes_on_where_it_was(log):
+    given = [b"%d" % n for n in range(5)]
+    produce(log, "p", (A0, given))
+    reader = log.reader(A0)
+    first = reader.read(2, 1 << 20)
+    reader.close()
+    rest = reader.read(10, 1 << 20)
+    assert [*first.records.column("value").to_pylist(), *rest.records.column("value").to_pylist()] == given
+
+
 def test_deleted_topic_is_gone_with_its_positions(log):
     produce(log, "p", (A0, [b"old"]), (B0, [b"b"]), positions={"g": {A0: Position(1), B0: Position(1)}})
     log.admin().delete_topic("A")

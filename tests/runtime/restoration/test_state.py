@@ -7,10 +7,10 @@ from typing import Any
 from runtime.state.layout import TaskRecord
 from runtime.state.manager import StateManager
 from runtime.state.memory import MemoryPhysical
-from runtime.state.values import encode_metadata
+from runtime.state.values import encode_metadata, encode_value
 from runtime.task.status import TaskStatus
 from tests.runtime.restoration.test_restoration import STREAM, Life, no_redo
-from tests.runtime.state.support import publish, put, table, window
+from tests.runtime.state.support import commit, publish, put, table, window
 
 
 def manager_on(physical: MemoryPhysical | None = None, **options: Any) -> StateManager:
@@ -67,3 +67,37 @@ def test_a_task_that_is_restored_is_not_idle() -> None:
     assert [t.idle for t in tasks if t.status is TaskStatus.RESTORING] == [False] * len(tasks)
     life.settle()
     assert all(t.idle for t in tasks)
+
+
+def test_a_store_restored_while_a_commit_is_under_way_shares_its_id_with_no_other() -> None:
+    """The commit then wrote the next id as it was at its cut; after a start two stores had the same rows."""
+    physical = MemoryPhysical()
+    manager = manager_on(physical)
+    manager.open_task("here", 0, [table("HERE")])
+    epoch = manager.cut()
+    spec = table("RESTORED")
+    manager.restore(spec, 0, [(b"\x01k\x00", encode_value((1,)))], task_id="restored", metadata={})
+    manager.apply(epoch, 1)
+    again = manager_on(physical)
+    new = again.open_task("new", 0, [table("NEW")])
+    restored = again.open_task("restored", 0, [spec])
+    assert new.store("NEW").entry.id != restored.store("RESTORED").entry.id
+    assert list(new.store("NEW").scan()) == []
+
+
+def test_what_a_lost_member_wanted_to_drop_stays() -> None:
+    physical = MemoryPhysical()
+    manager = manager_on(physical)
+    task = manager.open_task("q", 0, [table()])
+    put(manager, task, "T", {("k",): (1,)}, {"at": 1})
+    commit(manager)
+    manager.close_task("q")
+    manager.drop_task("q")
+    manager.cut()
+    manager.abandon()
+    record = manager.local_record("q")
+    assert record is not None
+    assert record.read() == {"at": 1}
+    commit(manager)
+    found = manager_on(physical).open_task("q", 0, [table()])
+    assert (dict(found.store("T").scan()), found.metadata) == ({("k",): (1,)}, {"at": 1})

@@ -89,7 +89,7 @@ def test_a_task_is_held_by_one_thread_and_released_by_the_same() -> None:
     held = grant(m)
     assert m.acquire("b") is None
     with pytest.raises(AssertionError, match="held by a"):
-        m.release(Slice(held.task, "b", 1, 1, in_pieces=False), 1)
+        m.release(Slice(held.task, "b", 1, 1), 1)
     with pytest.raises(AssertionError, match="already here"):
         m.add(held.task)
 
@@ -263,30 +263,70 @@ def test_locks_hold_under_threads_that_switch_all_the_time() -> None:
     assert sum(taken.values()) == 9 * 300 - left
 
 
-def test_beside_a_query_of_more_weight_that_comes_and_goes_others_get_half_slices_in_pieces():
-    clock = VirtualClock()
-    visitor, worker, other = fake("visitor", rows=0), fake("worker"), fake("other")
-    m = manager(visitor, worker, other, clock=clock)
-    m.set_query("visitor", 64)
+def weighted(**weights: int) -> tuple[TaskManager, dict[str, Any]]:
+    tasks = {name: fake(name) for name in weights}
+    m = manager(*tasks.values())
+    for name, weight in weights.items():
+        m.set_query(name, weight)
     prove(m)
+    return m, tasks
 
-    def worker_slice() -> Slice:
-        while (got := grant(m)).task.id.query != "worker":
-            m.release(got, 1000)
-        m.release(got, 1000)
-        return got
 
-    assert not worker_slice().in_pieces
-    visitor.buffered_rows = 1
-    came = grant(m)
-    assert came.task is visitor
-    assert not came.in_pieces, "nobody is more urgent than itself"
-    visitor.buffered_rows = 0
+def test_a_query_of_more_weight_gets_a_thread_of_its_own_when_all_are_held_by_less() -> None:
+    m, tasks = weighted(low=1, lower=1, critical=64)
+    tasks["critical"].buffered_rows = 0
+    held = [grant(m, "a"), grant(m, "b")]
+    assert m.acquire_urgent("urgent") is None, "nobody of more weight has work"
+    tasks["critical"].buffered_rows = 1
+    came = m.acquire_urgent("urgent")
+    assert came is not None
+    assert came.task is tasks["critical"]
+    assert m.acquire_urgent("urgent 2") is None, "one thread steps in, not one for everybody"
     m.release(came, 1000)
-    beside = worker_slice()
-    assert beside.in_pieces
-    assert beside.limit_ns == beside.budget_ns // 2
-    clock.advance(2000)
-    after = worker_slice()
-    assert not after.in_pieces
-    assert after.limit_ns == after.budget_ns
+    for slice_ in held:
+        m.release(slice_, 1000)
+    assert m.running() == {}
+
+
+def test_nobody_steps_in_while_another_thread_is_free_or_serves_as_much_weight() -> None:
+    m, _ = weighted(low=1, critical=64, other=64)
+    first = grant(m, "a")
+    assert m.acquire_urgent("urgent") is None, "a thread is free"
+    second = grant(m, "b")
+    assert {first.task.id.query, second.task.id.query} & {"critical", "other"}
+    assert m.acquire_urgent("urgent") is None
+
+
+def test_who_steps_in_has_its_turn_by_the_accounts() -> None:
+    """A thread more is no more processor time: a query that is ahead of its share waits as it did before."""
+    m, tasks = weighted(low=1, lower=1, critical=64)
+    tasks["critical"].buffered_rows = 0
+    held = [grant(m, "a"), grant(m, "b")]
+    tasks["critical"].buffered_rows = 1
+    came = m.acquire_urgent("urgent")
+    assert came is not None
+    m.release(came, 60_000_000_000)
+    tasks["lowest"] = fake("lowest")
+    m.set_query("lowest", 1)
+    m.add(tasks["lowest"])
+    assert m.acquire_urgent("urgent") is None
+    assert len(held) == 2
+
+
+def test_the_thread_that_steps_in_does_not_sleep_through_new_input() -> None:
+    m, tasks = weighted(low=1, lower=1, critical=64)
+    tasks["critical"].buffered_rows = 0
+    grant(m, "a"), grant(m, "b")
+    woken = threading.Event()
+
+    def wait() -> None:
+        while m.acquire_urgent("urgent") is None:
+            m.wait_urgent("urgent", 60)
+        woken.set()
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    tasks["critical"].buffered_rows = 1
+    m.signal()
+    assert woken.wait(30)
+    thread.join()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from runtime.log.base import PRODUCE_SCHEMA, TopicPartition
+from runtime.log.base import PRODUCE_SCHEMA, Log, TopicPartition
 from runtime.log.embedded.log import EmbeddedLog
+from runtime.spark.log_append import Appended, Target, split
+from runtime.spark.log_append import append as append_pieces
 from runtime.spark.shapes import DEAD, EMITTED, NOTE, SINK, from_ipc, to_ipc
 
 PARTITIONS = 2
@@ -87,3 +89,15 @@ def copy_to_out(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             rows.append((SINK, "out", *place, taken.select(PRODUCE_SCHEMA.names)))
             rows.append((NOTE, "Q", *place, f'{{"query": "Q", "partition": 1, "records_in": {taken.num_rows}}}'))
         yield emitted(*rows)
+
+
+def append_emitted(
+    log: Log,
+    target: Target,
+    epoch: int,
+    batches: Sequence[pa.RecordBatch],
+    positions: Mapping[TopicPartition, int] | None = None,
+) -> Appended:
+    """Commit one epoch of EMITTED rows."""
+    pieces, notes = split(batches)
+    return append_pieces(log, target, epoch, pieces, notes, positions)

@@ -34,6 +34,8 @@ SHAPES = {
       WINDOW HOPPING (SIZE 10 SECONDS, ADVANCE BY 4 SECONDS, GRACE PERIOD 5 SECONDS) GROUP BY G;""",
     "session": """CREATE TABLE OUT AS SELECT K, COUNT(*) AS N FROM A
       WINDOW SESSION (3 SECONDS, GRACE PERIOD 5 SECONDS) GROUP BY K;""",
+    "cumulating": """CREATE TABLE OUT WITH (VALUE_FORMAT='AVRO') AS SELECT K, COUNT(*) AS N FROM A
+      WINDOW CUMULATING (SIZE 12 SECONDS, ADVANCE BY 4 SECONDS, GRACE PERIOD 5 SECONDS) GROUP BY K;""",
     "stream-table": "CREATE STREAM OUT AS SELECT A.K, A.V, NAME FROM A LEFT JOIN D ON A.K = D.K;",
     "stream-stream": """CREATE STREAM OUT AS SELECT A.K, V, W FROM A
       LEFT JOIN B WITHIN 4 SECONDS GRACE PERIOD 2 SECONDS ON A.K = B.K;""",
@@ -41,7 +43,7 @@ SHAPES = {
     "lookup": """CREATE STREAM OUT AS SELECT A.V, A.K, NAME FROM A LEFT JOIN D ON A.V = D.K;""",
 }
 # Several tasks write one partition of the sink: their order among each other is nobody's promise, that of each key is.
-MIXED = {"tumbling", "hopping", "session"}
+MIXED = {"tumbling", "hopping", "session", "cumulating"}
 
 BAD = -1  # a value that cannot be read
 

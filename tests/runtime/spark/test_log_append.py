@@ -20,13 +20,13 @@ from runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
 from runtime.log.embedded.log import EmbeddedLog
 from runtime.operators.base import DeadLetter
 from runtime.spark import log_append
-from runtime.spark.log_append import Target, append, append_emitted, place_of, split
+from runtime.spark.log_append import Target, append, place_of, split
 from runtime.spark.log_errors import runtime_failure
 from runtime.spark.log_staging import clear, pieces_of, stage, staging_of, sweep
 from runtime.spark.shapes import DEAD, EXCHANGE, NOTE, SINK
 from runtime.task import dead_letters
 from runtime.task.dead_letters import LocatedDeadLetter
-from tests.runtime.spark.logs import emitted, open_log, records, values
+from tests.runtime.spark.logs import append_emitted, emitted, open_log, records, values
 
 TARGET = Target("Q/1", "run-a", "app")
 
@@ -107,7 +107,7 @@ def test_counters_are_summed_with_the_epochs(log: EmbeddedLog) -> None:
 def test_what_was_read_is_committed_with_it(log: EmbeddedLog) -> None:
     tp = TopicPartition("out", 1)
     append_emitted(log, TARGET, 0, [], {tp: 17})
-    assert log.committed(TARGET.inputs_group)[tp].offset == 17
+    assert log.committed(TARGET.group)[tp].offset == 17
 
 
 def test_rows_for_an_exchange_do_not_end_in_the_log(log: EmbeddedLog) -> None:

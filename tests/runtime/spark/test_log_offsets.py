@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from runtime.errors import LogError, OffsetOutOfRange, TopicMissing
 from runtime.log.base import EARLIEST, LATEST, TopicPartition
 from runtime.log.embedded.log import EmbeddedLog
+from runtime.spark.log_address import shared_log
 from runtime.spark.log_offsets import (
     LogRange,
     begins,
@@ -20,7 +21,6 @@ from runtime.spark.log_offsets import (
     ranges,
     read_range,
     resolve,
-    shared_log,
     topic_list,
 )
 from tests.runtime.spark.logs import append, fill, open_log
@@ -41,13 +41,6 @@ def test_begins_and_ends(log: EmbeddedLog, tmp_path: Path) -> None:
     assert ends(tmp_path / "log", ["t"]) == {"t": {"0": 10, "1": 10}}
     append(log, "t", 0, [b"more"])
     assert ends(tmp_path / "log", ["t"]) == {"t": {"0": 11, "1": 10}}
-
-
-def test_a_log_is_opened_once_and_never_made(tmp_path: Path, log: EmbeddedLog) -> None:
-    assert shared_log(tmp_path / "log") is shared_log(str(tmp_path / "log"))
-    with pytest.raises(LogError, match="there is no log in"):
-        shared_log(tmp_path / "elsewhere")
-    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_what_is_not_given_is_the_default(log: EmbeddedLog) -> None:

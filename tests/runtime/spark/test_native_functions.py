@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-import random
-import struct as packing
-import unicodedata
-from collections.abc import Callable
-from decimal import Context, Decimal
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,11 +11,12 @@ import pytest
 
 from compiler.functions.casts import can_cast
 from compiler.functions.evaluate import compile_row
-from compiler.functions.registry import FunctionTypeError, all_functions
+from compiler.functions.registry import all_functions
 from compiler.functions.spark_casts import has_spark_cast
 from compiler.functions.spark_sql import SparkSql, lower, lower_predicate
 from compiler.functions.spark_text import INSTANT_MAX
-from compiler.plan.expr import Call, Column, Expr, Literal
+from compiler.plan.expr import ROWTIME, Call, Column, Expr, Literal
+from compiler.plan.logical import NamedExpr
 from compiler.plan.types import (
     BIGINT,
     BOOLEAN,
@@ -39,107 +35,32 @@ from compiler.plan.types import (
     struct,
 )
 from runtime.batch import to_arrow, to_python
+from runtime.spark.native.expressions import REFERENCE, compute
 from runtime.spark.native.frames import from_spark, to_spark
+from runtime.spark.native.udf import ERRORS
+from tests.property.function_calls import (
+    DEC,
+    NAMES,
+    PAIR,
+    SCHEMA,
+    SPECIAL,
+    TYPES,
+    alike,
+    calls,
+    column,
+    everything,
+    named,
+    names,
+    rows_of,
+    written,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 ROWS, PER_JOB, SEED = 400, 60, 20
-EXACT = Context(prec=60)
-
-DEC, SMALL, WIDE = decimal(9, 3), decimal(4, 1), decimal(30, 6)
-PAIR = struct(("A", INT), ("b c", STRING))
-TYPES = (
-    INT,
-    BIGINT,
-    DOUBLE,
-    STRING,
-    DEC,
-    BOOLEAN,
-    DATE,
-    TIMESTAMP,
-    TIME,
-    BYTES,
-    array(INT),
-    array(STRING),
-    map_of(STRING, INT),
-    PAIR,
-    SMALL,
-    WIDE,
-)
-INTS = [0, 1, -1, 2, -2, 7, 3, 2**31 - 1, -(2**31)]
-BIGS = [*INTS, 2**31, 2**53 + 1, 2**63 - 1, -(2**63)]
-DOUBLES = [0.0, -0.0, 0.5, -0.5, 1.5, -2.5, 0.7, -0.7, 1e308, 5e-324, 2.0**31, 2.0**63, 4503599627370495.5, 0.1]
-DOUBLES += [math.inf, -math.inf, math.nan]
-TEXTS = ["", " ", "a", "A", "ab", "aXb", "é", "ß", "😀", "İ", "ΑΣ", "ﬁ", "\t a ", "a%b", "a_", "12", "-7", "1.5", "+3"]
-TEXTS += ["\\", "%", "$", "${x}", "1e3", "1.", ".5", "1.5f", "2D", "99999999999999999999", "2147483648", "NaN", "true"]
-TEXTS += ["-Infinity", "+Infinity", "YES ", "'", '"', "\n", "x" * 40, "a.b.c", "00012", " 5\x1c", "\xa07", "1_0", "٣"]
-LETTERS = [c for c in map(chr, (*range(1, 0xD800), *range(0xE000, 0x20000))) if unicodedata.category(c) != "Cn"]
-
-
-def some_text(r: random.Random) -> str:
-    return "".join(r.choice(LETTERS) if r.random() < 0.3 else chr(r.randint(32, 126)) for _ in range(r.randint(0, 6)))
-
-
-def some_double(r: random.Random) -> float:
-    if r.random() < 0.5:
-        return round(r.uniform(-100, 100), r.randint(0, 4))
-    found: float = packing.unpack("<d", r.randbytes(8))[0]
-    return found
-
-
-def digits(t: SqlType) -> Callable[[random.Random], Decimal]:
-    top = 10**t.precision - 1
-    edges = [0, 1, -1, top, -top]
-    return lambda r: Decimal(r.choice([*edges, r.randint(-top, top), r.randint(-2500, 2500)])).scaleb(-t.scale, EXACT)
-
-
-SOME: dict[Kind, Callable[[random.Random], Any]] = {
-    Kind.INT: lambda r: (
-        r.choice(INTS) if r.random() < 0.5 else r.choice([r.randint(-5, 12), r.randint(-(2**31), 2**31 - 1)])
-    ),
-    Kind.BIGINT: lambda r: (
-        r.choice(BIGS) if r.random() < 0.5 else r.choice([r.randint(-5, 12), r.randint(-(2**63), 2**63 - 1)])
-    ),
-    Kind.DOUBLE: lambda r: r.choice(DOUBLES) if r.random() < 0.5 else some_double(r),
-    Kind.STRING: lambda r: r.choice(TEXTS) if r.random() < 0.6 else some_text(r),
-    Kind.BOOLEAN: lambda r: r.random() < 0.5,
-    Kind.DATE: lambda r: r.choice([0, -1, 1, -719162, -719163, 2932896, 2932897, r.randint(-700_000, 2_900_000)]),
-    Kind.TIMESTAMP: lambda r: r.choice(
-        [0, -1, 1, 999, 253402300799999, 253402300800000, r.randint(-(6 * 10**13), 25 * 10**13)]
-    ),
-    Kind.TIME: lambda r: r.choice([0, 86_399_999, r.randint(0, 86_399_999)]),
-    Kind.BYTES: lambda r: r.randbytes(r.randint(0, 4)),
-}
-
-
-def some(t: SqlType, r: random.Random) -> Any:
-    if r.random() < 0.1:
-        return None
-    if t.kind is Kind.ARRAY:
-        return [some(t.element, r) for _ in range(r.randint(0, 4))]
-    if t.kind is Kind.MAP:
-        return {str(r.choice(TEXTS)): some(t.args[1], r) for _ in range(r.randint(0, 3))}
-    if t.kind is Kind.STRUCT:
-        return {n: some(f, r) for n, f in t.fields}
-    return digits(t)(r) if t.kind is Kind.DECIMAL else SOME[t.kind](r)
-
-
-NAMES = [(f"c{i}_{j}", t) for i, t in enumerate(TYPES) for j in range(3)]
-
-
-def columns(types: tuple[SqlType, ...]) -> tuple[Expr, ...]:
-    """A column of the frame for each type; different ones for the same type."""
-    seen: dict[SqlType, int] = {}
-    found = []
-    for t in types:
-        j = seen[t] = seen.get(t, -1) + 1
-        found.append(Column(t, f"c{TYPES.index(t)}_{j}"))
-    return tuple(found)
-
-
-SPECIAL = {"cast", "struct", "field", "array", "subscript", "case"}
+c = column
 
 
 def lowered_names() -> list[str]:
@@ -148,24 +69,7 @@ def lowered_names() -> list[str]:
 
 def signature_cases() -> list[Expr]:
     """Each function over up to five of the argument lists that it takes as they are and lowers."""
-    found: list[Expr] = []
-    for name in lowered_names():
-        if name in SPECIAL:
-            continue
-        function, here = all_functions()[name], []
-        for n in range(1 if name.islower() else 0, 4):
-            for types in itertools.product(TYPES, repeat=n):
-                if n == 3 and len(set(types)) > 2:
-                    continue
-                try:
-                    r = function.resolve(types)
-                except (FunctionTypeError, ValueError, IndexError):
-                    continue
-                call = Call(r.result, name, columns(types))
-                if r.args == types and lower(call) is not None:
-                    here.append(call)
-        found += [here[i * len(here) // 5] for i in range(5)] if len(here) > 5 else here
-    return found
+    return [e for n in lowered_names() if n not in SPECIAL for e in calls(n, 5, lambda e: lower(e) is not None)]
 
 
 def call(name: str, result: SqlType, *args: Expr) -> Call:
@@ -174,10 +78,6 @@ def call(name: str, result: SqlType, *args: Expr) -> Call:
 
 def lit(value: Any, t: SqlType = STRING) -> Literal:
     return Literal(t, value)
-
-
-def c(t: SqlType, j: int = 0) -> Column:
-    return Column(t, f"c{TYPES.index(t)}_{j}")
 
 
 def special_cases() -> list[Expr]:
@@ -247,33 +147,47 @@ def cast_cases() -> list[Expr]:
     return [Call(t, "cast", (c(s),)) for s, t in pairs]
 
 
-def alike(a: Any, b: Any) -> bool:
-    if isinstance(a, float) and isinstance(b, float):
-        return packing.pack("<d", a) == packing.pack("<d", b) or (a != a and b != b)
-    if isinstance(a, list) and isinstance(b, list):
-        return len(a) == len(b) and all(map(alike, a, b))
-    if isinstance(a, dict) and isinstance(b, dict):
-        return list(a) == list(b) and all(alike(v, b[k]) for k, v in a.items())
-    return type(a) is type(b) and a == b and str(a) == str(b)
-
-
-def world() -> tuple[list[tuple[Any, ...]], pa.Table]:
-    r = random.Random(SEED)
-    rows = [tuple(some(t, r) for _, t in NAMES) for _ in range(ROWS)]
+def world(count: int) -> tuple[list[tuple[Any, ...]], pa.Table]:
+    rows = rows_of(count, SEED)
     arrays = [to_arrow([row[i] for row in rows], t) for i, (_, t) in enumerate(NAMES)]
     return rows, pa.table([to_spark(a, t) for a, (_, t) in zip(arrays, NAMES, strict=True)], [n for n, _ in NAMES])
 
 
 def test_lowerings_equal_the_reference(spark: SparkSession) -> None:
-    rows, table = world()
+    rows, table = world(ROWS)
     table = table.append_column("row__", pa.array(range(len(rows))))
     frame = spark.createDataFrame(table).coalesce(1).cache()
     wrong: list[str] = []
-    exprs = [*special_cases(), *cast_cases(), *signature_cases()]
+    exprs = [*special_cases(), *cast_cases(), *signature_cases(), *(e for e in written() if lower(e) is not None)]
     for start in range(0, len(exprs), PER_JOB):
         wrong += differences(frame, rows, exprs[start : start + PER_JOB])
     frame.unpersist()
     assert not wrong, f"{len(wrong)} differences, such as\n" + "\n".join(wrong[:20])
+
+
+def test_what_is_not_lowered_is_the_reference(spark: SparkSession) -> None:
+    """One Arrow UDF for all of it: what differs, differs on the way into Python and back."""
+    rows, table = world(ROWS // 4)
+    exprs = [e for e in everything(2) if lower(e) is None]
+    assert set(names()) - named(exprs) <= {*lowered_names(), "field"}
+    frame = spark.createDataFrame(table.append_column(ROWTIME, pa.array(range(len(rows))))).coalesce(1)
+    made = compute(frame, SCHEMA, [NamedExpr(f"v{i}", e) for i, e in enumerate(exprs)]).frame
+    result = made.select(ROWTIME, f"{REFERENCE}.*").toArrow().combine_chunks().sort_by(ROWTIME)
+    wrong = []
+    for i, e in enumerate(exprs):
+        kernel = compile_row([e], [n for n, _ in NAMES])
+        values = to_python(from_spark(result[f"v{i}"].combine_chunks(), e.type), e.type)
+        wrong += [
+            f"{e}: {x!r}, Spark {v!r}" for row, v in zip(rows, values, strict=True) if not alike(x := kernel(row)[0], v)
+        ]
+    assert not wrong, f"{len(wrong)} differences, such as\n" + "\n".join(wrong[:20])
+    failures = [0] * len(rows)
+    kernel = compile_row(exprs, [n for n, _ in NAMES], on_error=lambda _i, _e: failed.append(1))
+    for n, row in enumerate(rows):
+        failed: list[int] = []
+        kernel(row)
+        failures[n] = len(failed)
+    assert [len(x) for x in result[ERRORS].to_pylist()] == failures
 
 
 def differences(frame: Any, rows: list[tuple[Any, ...]], exprs: list[Expr]) -> list[str]:
@@ -325,4 +239,4 @@ def test_what_is_not_exact_has_no_lowering() -> None:
 
 def test_a_predicate_keeps_comparisons_bare() -> None:
     lowered = lower_predicate(call("eq", BOOLEAN, call("mod", BIGINT, c(BIGINT), lit(123, BIGINT)), lit(0, BIGINT)))
-    assert lowered == SparkSql("((`c1_0` % 123L) = 0L)")
+    assert lowered == SparkSql("((`B0` % 123L) = 0L)")

@@ -80,13 +80,13 @@ def test_portions_give_what_the_runtime_gives(opened: Open, tmp_path: Path) -> N
     prepare(folder)
     plan, read = select(compiled(), QUERIES), 0
     for portion in portions:
-        feed(folder, portion)
+        feed(folder / "log", portion)
         read += sum(batch.num_rows for part in portion for tp, batch in part if tp.topic == "orders")
         status = once(opened, NATIVE, plan)
         assert {k: status[k] for k in ("how", "form", "records_in", "lag", "errors")} == {
             "how": "native", "form": "stream", "records_in": read, "lag": 0, "errors": 0,
         }  # fmt: skip
-    assert not differences(expected, outcome_of(folder, QUERIES)), f"seed {seed}"
+    assert not differences(expected, outcome_of(folder / "log", QUERIES)), f"seed {seed}"
     assert status["dead_letters"] == letters
     assert not list((folder / "state" / "staged").rglob("*.letters"))
 

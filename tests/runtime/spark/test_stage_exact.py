@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("shape", ["stateless", "lookup", "table"])
+@pytest.mark.parametrize("shape", ["stateless", "lookup", "table", "cumulating"])
 def test_bounded_emits_what_the_runtime_emits(spark: SparkSession, shape: str) -> None:
     from runtime.spark.stage.exact import exact_bounded
 

@@ -74,6 +74,53 @@ def test_the_catalogue(shell: Shell) -> None:
     assert "earliest" in shell("SET 'auto.offset.reset'='earliest'", "SHOW PROPERTIES").out
 
 
+def test_everything_that_ksqldb_lists(shell: Shell, folder: Path) -> None:
+    (folder / "types.sql").write_text("CREATE TYPE place AS STRUCT<city STRING>;")
+    (folder / "flowql.yaml").write_text("name: demo\nsql: [demo.sql, types.sql]\nvars: {day: today}\n")
+    assert shell("SHOW TYPES").out == "type   stands for\nPLACE  STRUCT<CITY STRING>\n"
+    assert shell("DEFINE x = 'it''s'", "LIST VARIABLES", "UNDEFINE X").out.splitlines()[1:] == [
+        "DAY       today",
+        "x         it's",
+    ]
+    assert shell("DEFINE t = 'A'", "SELECT K FROM ${T} ORDER BY K").out == "K\na\nb\n"
+    for what in ("CONNECTORS", "SOURCE CONNECTORS", "CONNECTOR PLUGINS"):
+        assert "runs no connectors" in shell(f"SHOW {what}").out
+    assert shell("DESCRIBE TABLES EXTENDED").out == shell("DESCRIBE A").out
+    assert shell("DESCRIBE STREAMS").out == shell("DESCRIBE S").out
+    for statement in (
+        "CREATE STREAM x AS SELECT K, V FROM S WHERE V > 1",
+        "INSERT INTO y SELECT K, V FROM S WHERE V > 1;",
+    ):
+        assert "Filter" in shell(f"EXPLAIN {statement}").out
+    assert "auto.offset.reset" in shell("SHOW PROPERTIES").out
+
+
+def test_records_of_a_topic(shell: Shell) -> None:
+    lines = [json.loads(line) for line in shell("PRINT s FROM BEGINNING LIMIT 2").out.splitlines()]
+    assert [(r["offset"], r["key"]) for r in lines] == [(0, "a"), (1, "b")]
+    (last,) = [json.loads(line) for line in shell("PRINT 's' FROM BEGINNING INTERVAL 3 LIMIT 1").out.splitlines()]
+    assert last["offset"] == 0
+    assert "did you mean" in shell("PRINT ss").err
+
+
+def test_queries_are_held_and_let_go(shell: Shell) -> None:
+    assert shell("PAUSE ctas_a", "SHOW QUERIES").out.split().count("paused") == 1
+    assert "running" in shell("RESUME ALL", "SHOW QUERIES").out
+    assert "deploy --prune" in shell("TERMINATE CTAS_A").err
+
+
+def test_assertions_and_scripts(shell: Shell, folder: Path) -> None:
+    assert shell("ASSERT TOPIC s WITH (PARTITIONS=1)").err == "it holds\n"
+    wrong = shell("ASSERT NOT EXISTS TOPIC s TIMEOUT 0 SECONDS")
+    assert (wrong.code, "error[FQ5206]: topic s exists" in wrong.err) == (1, True)
+    file = folder / "more.sql"
+    file.write_text(f"-- two\nDEFINE t = 'A';\nSELECT COUNT(*) AS n FROM ${{t}};\n{COUNTED}")
+    assert shell(f"RUN SCRIPT '{file}'").out == "n\n2\nK  N\na  2\nb  1\n"
+    file.write_text(f"RUN SCRIPT '{file}';")
+    assert "without end" in shell(f"RUN SCRIPT '{file}'").err
+    assert "cannot be read" in shell("RUN SCRIPT 'none.sql'").err
+
+
 @pytest.mark.parametrize(
     ("statement", "code", "marked"),
     [

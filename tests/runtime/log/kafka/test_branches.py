@@ -50,6 +50,9 @@ class Admin:
     def create_topic(self, name, partitions, config=None): ...
     def check_partition(self, tp): ...
     def forget(self, topic): ...
+    def writable(self, topics):
+        return topics - {"denied"}
+
     def written_offsets(self, tps):
         return {}
 
@@ -97,7 +100,11 @@ def test_an_aborted_transaction_is_known_to_be(client):
 
 @pytest.mark.parametrize(
     ("code", "kind"),
-    [(KafkaError.MSG_SIZE_TOO_LARGE, RecordRefused), (KafkaError.UNKNOWN_TOPIC_OR_PART, TopicMissing)],
+    [
+        (KafkaError.MSG_SIZE_TOO_LARGE, RecordRefused),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, TopicMissing),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, LogDenied),
+    ],
 )
 def test_a_record_that_is_not_taken_says_why_the_transaction_was_aborted(client, code, kind):
     client.undelivered(code)
@@ -159,3 +166,13 @@ def test_rights_and_absence_have_their_own_errors():
     away = failure(KafkaError(KafkaError._ALL_BROKERS_DOWN), "x")
     assert isinstance(away, LogUnavailable)
     assert away.retriable
+
+
+def test_what_is_not_let_into_a_transaction_is_found(client):
+    """Brokers say why, and not which."""
+    client.producer.send(TopicPartition("denied", 1), batch([b"2"]))
+    client.fail = {"send_offsets_to_transaction": [error(KafkaError.TOPIC_AUTHORIZATION_FAILED, abort=True)]}
+    with pytest.raises(LogDenied) as raised:
+        client.producer.commit()
+    assert raised.value.partition == TopicPartition("denied", 1)
+    assert client.calls.count("abort_transaction") == 1

@@ -1,0 +1,37 @@
+"""Every example of the pages about statements is run: compiled with the page's sources, and its rows compared."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from compiler.diagnostics.source import SourceText
+from compiler.driver import DialectName
+from compiler.plan.topology import Plan
+from flowql.config.places import Places
+from flowql.config.project import Project, Target
+from flowql.testing.sql_form import read_sql
+from flowql.testing.suite import Suite, judged
+
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "reference"
+PAGE = (DOCS / "statements.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"^```sql ?(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+FIRST, *BLOCKS = [(m[1], m[2], PAGE.count("\n", 0, m.start()) + 1) for m in BLOCK.finditer(PAGE)]
+
+
+@pytest.mark.parametrize(("info", "sql", "line"), BLOCKS, ids=[f"line {line}" for *_, line in BLOCKS])
+def test_an_example_of_the_page_gives_what_it_says(info: str, sql: str, line: int, tmp_path: Path) -> None:
+    dialect: DialectName = "standard" if info == "standard" else "ksql"
+    sources = SourceText("sources", FIRST[1])
+    project = Project("page", tmp_path, tmp_path, Target("default", tmp_path), dialect=dialect, sources=(sources,))
+    (case,), wrong = read_sql("statements.md", f"--@test: line {line}\n{sql}", Plan(), dialect)
+    assert not wrong, [f"{d.code} {d.title}" for d in wrong]
+    verdict = judged(Suite(project, Plan(), (case,), Places()), case, 1, 7)
+    assert verdict.passed, [(f.title, f.lines) for f in verdict.findings]
+    assert ("ASSERT VALUES" in sql) == bool(case.expect)
+
+
+def test_most_examples_show_what_they_give() -> None:
+    assert sum("ASSERT VALUES" in sql for _, sql, _ in BLOCKS) > len(BLOCKS) * 2 // 3

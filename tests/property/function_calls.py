@@ -1,0 +1,255 @@
+"""Calls of every scalar function over generated rows: nulls, extremes, any Unicode, decimals, time zones, texts of many formats."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import re
+import struct as packing
+import unicodedata
+from collections.abc import Callable, Iterator
+from decimal import Context, Decimal
+from functools import cache
+from typing import Any
+
+from compiler.diagnostics.source import SourceText
+from compiler.driver import Session
+from compiler.functions.registry import FunctionTypeError, all_functions
+from compiler.plan.expr import Call, Column, Expr, walk
+from compiler.plan.logical import Project, walk_nodes
+from compiler.plan.schema import Field, Schema
+from compiler.plan.types import (
+    BIGINT,
+    BOOLEAN,
+    BYTES,
+    DATE,
+    DOUBLE,
+    INT,
+    STRING,
+    TIME,
+    TIMESTAMP,
+    Kind,
+    SqlType,
+    array,
+    decimal,
+    map_of,
+    struct,
+)
+
+EXACT = Context(prec=60)
+DEC, SMALL, WIDE = decimal(9, 3), decimal(4, 1), decimal(30, 6)
+PAIR = struct(("A", INT), ("b c", STRING))
+# The columns of each type are called by these letters and 0, 1, 2.
+LETTERS: dict[str, SqlType] = {
+    "I": INT,
+    "B": BIGINT,
+    "D": DOUBLE,
+    "S": STRING,
+    "N": DEC,
+    "F": BOOLEAN,
+    "DAY": DATE,
+    "T": TIMESTAMP,
+    "C": TIME,
+    "Y": BYTES,
+    "LI": array(INT),
+    "LS": array(STRING),
+    "M": map_of(STRING, INT),
+    "P": PAIR,
+    "N4": SMALL,
+    "N30": WIDE,
+    "N2": decimal(2, 2),
+}
+TYPES = tuple(LETTERS.values())
+FEW = (INT, BIGINT, DOUBLE, STRING, DEC, BOOLEAN, array(INT), array(STRING))
+INTS = [0, 1, -1, 2, -2, 7, 3, 2**31 - 1, -(2**31)]
+BIGS = [*INTS, 2**31, 2**53 + 1, 2**63 - 1, -(2**63)]
+DOUBLES = [0.0, -0.0, 0.5, -0.5, 1.5, -2.5, 0.7, -0.7, 1e308, 5e-324, 2.0**31, 2.0**63, 4503599627370495.5, 0.1]
+DOUBLES += [math.inf, -math.inf, math.nan]
+TEXTS = ["", " ", "a", "A", "ab", "aXb", "é", "ß", "😀", "İ", "ΑΣ", "ﬁ", "\t a ", "a%b", "a_", "12", "-7", "1.5", "+3"]
+TEXTS += ["\\", "%", "$", "${x}", "1e3", "1.", ".5", "1.5f", "2D", "99999999999999999999", "2147483648", "NaN", "true"]
+TEXTS += ["-Infinity", "+Infinity", "YES ", "'", '"', "\n", "x" * 40, "a.b.c", "00012", " 5\x1c", "\xa07", "1_0", "٣"]
+CHARACTERS = [c for c in map(chr, (*range(1, 0xD800), *range(0xE000, 0x20000))) if unicodedata.category(c) != "Cn"]
+
+
+def some_text(r: random.Random) -> str:
+    return "".join(
+        r.choice(CHARACTERS) if r.random() < 0.3 else chr(r.randint(32, 126)) for _ in range(r.randint(0, 6))
+    )
+
+
+def some_double(r: random.Random) -> float:
+    if r.random() < 0.5:
+        return round(r.uniform(-100, 100), r.randint(0, 4))
+    found: float = packing.unpack("<d", r.randbytes(8))[0]
+    return found
+
+
+def digits(t: SqlType) -> Callable[[random.Random], Decimal]:
+    top = 10**t.precision - 1
+    edges = [0, 1, -1, top, -top]
+    return lambda r: Decimal(r.choice([*edges, r.randint(-top, top), r.randint(-2500, 2500) % top])).scaleb(
+        -t.scale, EXACT
+    )
+
+
+SOME: dict[Kind, Callable[[random.Random], Any]] = {
+    Kind.INT: lambda r: (
+        r.choice(INTS) if r.random() < 0.5 else r.choice([r.randint(-5, 12), r.randint(-(2**31), 2**31 - 1)])
+    ),
+    Kind.BIGINT: lambda r: (
+        r.choice(BIGS) if r.random() < 0.5 else r.choice([r.randint(-5, 12), r.randint(-(2**63), 2**63 - 1)])
+    ),
+    Kind.DOUBLE: lambda r: r.choice(DOUBLES) if r.random() < 0.5 else some_double(r),
+    Kind.STRING: lambda r: r.choice(TEXTS) if r.random() < 0.6 else some_text(r),
+    Kind.BOOLEAN: lambda r: r.random() < 0.5,
+    Kind.DATE: lambda r: r.choice([0, -1, 1, -719162, -719163, 2932896, 2932897, r.randint(-700_000, 2_900_000)]),
+    Kind.TIMESTAMP: lambda r: r.choice(
+        [0, -1, 1, 999, 253402300799999, 253402300800000, r.randint(-(6 * 10**13), 25 * 10**13)]
+    ),
+    Kind.TIME: lambda r: r.choice([0, 86_399_999, r.randint(0, 86_399_999)]),
+    Kind.BYTES: lambda r: r.randbytes(r.choice([0, 1, 2, 4, 8, 9])),
+}
+
+
+def some(t: SqlType, r: random.Random) -> Any:
+    if r.random() < 0.1:
+        return None
+    if t.kind is Kind.ARRAY:
+        return [some(t.element, r) for _ in range(r.randint(0, 4))]
+    if t.kind is Kind.MAP:
+        return {str(r.choice(TEXTS)): some(t.args[1], r) for _ in range(r.randint(0, 3))}
+    if t.kind is Kind.STRUCT:
+        return {n: some(f, r) for n, f in t.fields}
+    return digits(t)(r) if t.kind is Kind.DECIMAL else SOME[t.kind](r)
+
+
+# Texts that mean something to some functions, in columns of their own.
+MEANINGFUL: dict[str, list[str]] = {
+    "JSON": ['{"a": {"b": [1, "x", null]}, "é": 1.50}', "[1, 2.0, {}]", '"s"', "null", "12", "{", '{"a": 1e400}', "[]", "{}"],
+    "URL": ["http://u@x.example:8080/p/a?q=1&r=%20%C3%A9#f", "https://x.example", "mailto:a@b.example", "a b", "//x", "?q", "%zz"],
+    "WHEN": ["2024-02-29 23:59:59", "2024-03-31 02:30:00", "1969-12-31 00:00:00", "2023-02-29 00:00:00", "9999-12-31 23:59:59", "x"],
+    "ZONE": ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "+0530", "Nowhere/At_All", "PST", "Z", "-03:30"],
+    "LIKE": ["a+", "(.)(.)", "[", "", "\\d+", "é|ß", "(?i)A", "^$", "x*"],
+}  # fmt: skip
+NAMES: list[tuple[str, SqlType]] = [
+    *((f"{letter}{j}", t) for letter, t in LETTERS.items() for j in range(3)),
+    *((name, STRING) for name in MEANINGFUL),
+]
+SCHEMA = Schema(tuple(Field(n, t) for n, t in NAMES))
+
+
+def rows_of(count: int, seed: int) -> list[tuple[Any, ...]]:
+    r = random.Random(seed)
+    return [
+        tuple(r.choice([*MEANINGFUL[n], None]) if n in MEANINGFUL else some(t, r) for n, t in NAMES)
+        for _ in range(count)
+    ]
+
+
+def column(t: SqlType, j: int = 0) -> Column:
+    return Column(t, f"{next(n for n, of in LETTERS.items() if of == t)}{j}")
+
+
+def columns(types: tuple[SqlType, ...]) -> tuple[Expr, ...]:
+    """A column for each type; different ones for the same type."""
+    return tuple(column(t, types[:i].count(t)) for i, t in enumerate(types))
+
+
+def names() -> list[str]:
+    """All that give the same for the same, a value for a row."""
+    return [n for n, f in all_functions().items() if f.deterministic and not f.table]
+
+
+# What the grammar has another form for, or what needs a constant to mean anything.
+SPECIAL = {"cast", "struct", "field", "array", "map", "subscript", "case"}
+
+
+# How many operands an operator has is the grammar's to say, and not checked again.
+OPERANDS = {
+    **dict.fromkeys(("neg", "not", "is_null", "is_not_null"), (1,)),
+    **dict.fromkeys(("between", "not_between"), (3,)),
+    **dict.fromkeys(("like", "not_like", "in", "not_in"), (2, 3)),
+}
+
+
+def calls(name: str, most: int, wanted: Callable[[Call], bool] = lambda call: True) -> list[Expr]:
+    """A function over up to `most` of the argument lists that it takes as they are."""
+    function, found = all_functions()[name], []
+    for n in OPERANDS.get(name, (2,)) if name.islower() else range(4):
+        for types in itertools.product(TYPES if n < 3 else FEW, repeat=n):
+            if len(set(types)) > 2:
+                continue
+            try:
+                r = function.resolve(types)
+            except (FunctionTypeError, ValueError, IndexError):
+                continue
+            if r.args == types and wanted(call := Call(r.result, name, columns(types))):
+                found.append(call)
+    return [found[i * len(found) // most] for i in range(most)] if len(found) > most else [*found]
+
+
+# As one writes them: constants, zones, lambdas, containers.
+WRITTEN = """
+FORMAT_TIMESTAMP(T0, 'yyyy-MM-dd HH:mm:ss.SSS XXX', ZONE) | TIMESTAMPTOSTRING(B0, 'dd MMM yyyy EEE HH', ZONE) | CONVERT_TZ(T0, ZONE, 'Asia/Kolkata')
+CONVERT_TZ(T1, 'America/New_York', 'Europe/Berlin') | PARSE_TIMESTAMP(`WHEN`, 'yyyy-MM-dd HH:mm:ss', ZONE) | PARSE_TIMESTAMP(`WHEN`, 'yyyy-MM-dd HH:mm:ss')
+STRINGTOTIMESTAMP(`WHEN`, 'yyyy-MM-dd HH:mm:ss', 'Europe/Berlin') | STRINGTOTIMESTAMP(`WHEN`, 'yyyy-MM-dd HH:mm:ss') | FORMAT_TIMESTAMP(T0, S0)
+PARSE_DATE(SUBSTRING(`WHEN`, 1, 10), 'yyyy-MM-dd') | STRINGTODATE(SUBSTRING(`WHEN`, 1, 10), 'yyyy-MM-dd') | PARSE_TIME(SUBSTRING(`WHEN`, 12), 'HH:mm:ss')
+FORMAT_TIME(C0, 'HH:mm:ss.SSS') | FORMAT_DATE(DAY0, 'dd.MM.yyyy') | DATETOSTRING(I0 % 100000, 'yyyy-DDD') | CAST(`WHEN` AS TIMESTAMP) | CAST(`WHEN` AS DATE)
+EXTRACTJSONFIELD(JSON, '$.a.b[1]') | EXTRACTJSONFIELD(JSON, '$') | JSON_ARRAY_LENGTH(JSON) | JSON_KEYS(JSON) | JSON_RECORDS(JSON) | JSON_ITEMS(JSON)
+IS_JSON_STRING(JSON) | JSON_CONCAT(JSON, '{"z": 1}') | JSON_ARRAY_CONTAINS(JSON, 1) | TO_JSON_STRING(P0) | TO_JSON_STRING(M0) | TO_JSON_STRING(N0) | TO_JSON_STRING(D0)
+URL_EXTRACT_HOST(URL) | URL_EXTRACT_PATH(URL) | URL_EXTRACT_PORT(URL) | URL_EXTRACT_QUERY(URL) | URL_EXTRACT_PROTOCOL(URL) | URL_EXTRACT_FRAGMENT(URL)
+URL_EXTRACT_PARAMETER(URL, 'r') | URL_DECODE_PARAM(URL) | URL_ENCODE_PARAM(S0) | REGEXP_LIKE(S0, `LIKE`) | REGEXP_EXTRACT(`LIKE`, S0) | REGEXP_EXTRACT('(.)(.)', S0, 2)
+REGEXP_EXTRACT_ALL(`LIKE`, S0) | REGEXP_REPLACE(S0, `LIKE`, '<$0>') | REGEXP_SPLIT_TO_ARRAY(S0, `LIKE`) | SPLIT_TO_MAP(S0, 'a', 'b') | SPLIT(S0, 'X') | SPLIT(S0, S1)
+ENCODE(S0, 'utf8', 'hex') | ENCODE(S0, 'base64', 'utf8') | TO_BYTES(S0, 'base64') | TO_BYTES(S0, 'hex') | FROM_BYTES(Y0, 'base64') | FROM_BYTES(Y0, 'utf8')
+CHR(I0) | CHR(S0) | MASK(S0, 'x', 'y', '9', '-') | MASK_KEEP_LEFT(S0, 2) | MASK_RIGHT(S0, 3) | INITCAP(S0) | S0 LIKE 'a!%%' ESCAPE '!' | S0 LIKE `LIKE` | LPAD(S0, 5, 'ab')
+TRANSFORM(LI0, x => x + I0) | TRANSFORM(M0, (k, v) => UCASE(k), (k, v) => v + 1) | FILTER(LI0, x => x > 0) | FILTER(M0, (k, v) => k <> '') | REDUCE(LI0, 1, (s, x) => s * x)
+REDUCE(LS0, '', (s, x) => s + COALESCE(x, '-')) | MAP('a' := I0, S0 := I1) | MAP_UNION(M0, M1) | AS_MAP(LS0, LI0) | ARRAY_JOIN(LS0, ',') | STRUCT(a := I0, b := N0) | ARRAY[S0, S1]
+GENERATE_SERIES(0, I0 % 20) | GENERATE_SERIES(0, I0 % 20, 3) | GEO_DISTANCE(N4_0, N4_1, D0, D1, 'MILES') | INT_FROM_BYTES(Y0) | BIGINT_FROM_BYTES(Y0, 'LITTLE_ENDIAN') | DOUBLE_FROM_BYTES(Y0)
+ROUND(N30_0, 2) | ROUND(D0, -1) | TRUNC(N0, 1) | CAST(D0 AS STRING) | CAST(S0 AS DECIMAL(9, 2)) | CAST(D0 AS DECIMAL(9, 2)) | CAST(N30_0 AS DECIMAL(9, 2)) | CAST(N2_0 AS STRING) | N2_0 * N2_1 | CAST(S0 AS DOUBLE)
+TIMESTAMPADD(HOURS, I0, T0) | TIMESTAMPSUB(DAYS, I0, T0) | DATEADD(DAYS, I0 % 9999, DAY0) | DATESUB(DAYS, I0 % 9999, DAY0) | TIMEADD(MINUTES, I0, C0) | TIMESUB(SECONDS, I0, C0)
+N0 / N4_0 | N0 * N30_0 | N0 % N4_0 | N30_0 + N0 | I0 / I1 | B0 % I0 | D0 / D1 | CASE WHEN I0 > 0 THEN S0 WHEN F0 THEN S1 END | P0->`b c` | M0[S0] | LI0[I0 % 5] | LS0[1]
+"""
+
+
+@cache
+def written() -> tuple[Expr, ...]:
+    """The expressions of WRITTEN, bound by the compiler."""
+    listed = ", ".join(f"`{n}` {_sql(t)}" for n, t in NAMES)
+    session = Session()
+    session.execute(SourceText("s.sql", f"CREATE STREAM S ({listed}) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON');"))
+    texts = [re.sub(r"\b(N\d+)_", r"\1", t.strip()) for line in WRITTEN.strip().splitlines() for t in line.split("|")]
+    items = ", ".join(f"{t} AS X{i}" for i, t in enumerate(texts))
+    session.execute(SourceText("q.sql", f"CREATE STREAM Q AS SELECT {items} FROM S;"))
+    specs = [n.spec for n in walk_nodes(session.plan.queries[-1].logical)]
+    (project,) = [s for s in specs if isinstance(s, Project)]
+    assert len(project.columns) == len(texts)
+    return tuple(c.expr for c in project.columns)
+
+
+def _sql(t: SqlType) -> str:
+    if t.kind is Kind.STRUCT:
+        return "STRUCT<" + ", ".join(f"`{n}` {f}" for n, f in t.fields) + ">"
+    return str(t)
+
+
+def named(exprs: tuple[Expr, ...] | list[Expr]) -> set[str]:
+    """The functions called somewhere in these."""
+    return {x.name for e in exprs for x in walk(e) if isinstance(x, Call)}
+
+
+def everything(most: int) -> Iterator[Expr]:
+    """Every function over generated argument lists, and what is written."""
+    yield from (c for name in names() if name not in SPECIAL for c in calls(name, most))
+    yield from written()
+
+
+def alike(a: Any, b: Any) -> bool:
+    """Whether two reference values are one, to the last bit."""
+    if isinstance(a, float) and isinstance(b, float):
+        return packing.pack("<d", a) == packing.pack("<d", b) or (a != a and b != b)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(alike, a, b))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return list(a) == list(b) and all(alike(v, b[k]) for k, v in a.items())
+    return type(a) is type(b) and a == b and str(a) == str(b)

@@ -1,0 +1,221 @@
+"""What the log refuses of one query stops that query alone; it goes on by itself, and nothing is lost or doubled (rule R1)."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+
+from runtime.app.progress import caught_up, query_status, source_ends
+from runtime.errors import LogDenied, RecordRefused, TopicMissing
+from runtime.log.memory import MemoryLog
+from runtime.state.memory import MemoryPhysical
+from tests.runtime.app.engine import COUNTS, DOUBLED, OTHERS, make, plan, produce, read, resume, threaded
+
+BY_VALUE = """CREATE TABLE BY_VALUE WITH (KAFKA_TOPIC='by_value') AS
+  SELECT V % 3 AS R, COUNT(*) AS N, SUM(V) AS T FROM INPUT GROUP BY V % 3 EMIT CHANGES;"""
+WAIT_S = 60.0
+
+
+class RefusingLog(MemoryLog):
+    """Takes nothing for the topics in `refused`, as each of them says; nor records above `bytes_max`."""
+
+    bytes_max = 1 << 20
+
+    def __init__(self):
+        super().__init__()
+        self.refused = {}
+        self.attempts = 0
+
+    def commit(self, transactional_id, epoch, transaction):
+        for tp, batches in transaction.batches():
+            kind = self.refused.get(tp.topic)
+            if any(len(v or b"") > self.bytes_max for b in batches for v in b.column("value").to_pylist()):
+                kind = RecordRefused
+            if kind is not None:
+                self.attempts += 1
+                error = kind(f"{tp} is not for you")
+                error.partition = tp
+                raise error
+        return super().commit(transactional_id, epoch, transaction)
+
+
+def rounds(driver, n=60):
+    for _ in range(n):
+        driver.round()
+
+
+def until_failed(driver, query):
+    """It is tried again now and then, and runs for that moment."""
+    for _ in range(1000):
+        driver.round()
+        if states(driver.instance)[query] == "failed":
+            return
+    raise AssertionError(f"{query} does not fail")
+
+
+def states(instance):
+    return {q: query_status(instance, q)["state"] for q in instance.queries}
+
+
+@pytest.mark.parametrize("kind", [RecordRefused, LogDenied, TopicMissing])
+def test_a_refused_query_stops_alone_and_goes_on_by_itself(kind):
+    log = RefusingLog()
+    instance, driver = make(log, DOUBLED, BY_VALUE)
+    produce(log, "input", *range(10))
+    driver.run_until_caught_up()
+    log.refused = {"by_value": kind}
+    produce(log, "input", *range(10, 20))
+    rounds(driver)
+    assert [r["V"] for r in read(log, "doubled")] == [2 * v for v in range(20)]
+    until_failed(driver, "CTAS_BY_VALUE")
+    assert states(instance) == {"CSAS_DOUBLED": "running", "CTAS_BY_VALUE": "failed"}
+    assert "by_value-0 is not for you" in query_status(instance, "CTAS_BY_VALUE")["last_error"]
+    assert instance.commit.blocked == ""
+    assert not caught_up(instance, source_ends(instance))
+    before = log.attempts
+    rounds(driver, 1000)
+    assert before < log.attempts < before + 12, "it is tried again, later and later"
+    log.refused = {}
+    produce(log, "input", *range(20, 30))
+    driver.run_until_caught_up()
+    assert states(instance) == {"CSAS_DOUBLED": "running", "CTAS_BY_VALUE": "running"}
+    rows = read(log, "by_value")
+    assert {(r["N"], r["T"]) for r in rows} >= {(10, sum(range(m, 30, 3))) for m in range(3)}
+    assert max(r["N"] for r in rows) == 10
+    instance.stop()
+
+
+def test_one_refused_from_its_first_record_begins_at_the_first():
+    log = RefusingLog()
+    log.refused = {"by_value": LogDenied}
+    _, driver = make(log, BY_VALUE, OTHERS)
+    produce(log, "input", 1, 4, 7)
+    produce(log, "other", 1)
+    rounds(driver)
+    assert read(log, "others") == [{"V": 2}]
+    log.refused = {}
+    driver.run_until_caught_up()
+    assert read(log, "by_value")[-1] == {"N": 3, "T": 12}
+
+
+def test_a_deleted_output_topic_stops_its_query_until_it_is_there_again():
+    log = MemoryLog()
+    instance, driver = make(log, DOUBLED, OTHERS)
+    log.delete_topic("doubled")
+    produce(log, "input", 1)
+    produce(log, "other", 1)
+    rounds(driver)
+    until_failed(driver, "CSAS_DOUBLED")
+    assert states(instance) == {"CSAS_DOUBLED": "failed", "CSAS_OTHERS": "running"}
+    assert "doubled" in query_status(instance, "CSAS_DOUBLED")["last_error"]
+    assert read(log, "others") == [{"V": 2}]
+    log.create_topic("doubled", 1)
+    driver.run_until_caught_up()
+    assert read(log, "doubled") == [{"V": 2}]
+
+
+def test_an_output_topic_deleted_while_nobody_ran():
+    log = MemoryLog()
+    _, driver = make(log, DOUBLED, OTHERS)
+    produce(log, "input", 1)
+    driver.run_until_caught_up()
+    log.crash()
+    log.delete_topic("doubled")
+    produce(log, "input", 2)
+    produce(log, "other", 1)
+    _, driver = resume(log, MemoryPhysical())
+    until_failed(driver, "CSAS_DOUBLED")
+    rounds(driver)
+    assert read(log, "others") == [{"V": 2}]
+    log.create_topic("doubled", 1)
+    driver.run_until_caught_up()
+    assert read(log, "doubled") == [{"V": 4}]
+
+
+def test_of_two_that_write_to_a_topic_the_one_with_the_largest_record_is_stopped():
+    log = RefusingLog()
+    text = (
+        "CREATE STREAM COPY WITH (KAFKA_TOPIC='doubled') AS SELECT K, LPAD('x', V, 'x') AS T FROM OTHER EMIT CHANGES;"
+    )
+    instance, driver = make(log, DOUBLED, text)
+    log.bytes_max = 500
+    produce(log, "input", 1)
+    produce(log, "other", 1000)
+    rounds(driver)
+    until_failed(driver, "CSAS_COPY")
+    assert states(instance) == {"CSAS_DOUBLED": "running", "CSAS_COPY": "failed"}
+    assert read(log, "doubled") == [{"V": 2}]
+
+
+def test_a_deleted_changelog_stops_its_query_for_good():
+    """Rows that were in it are nowhere else: another empty one must not take its place."""
+    log = MemoryLog()
+    instance, driver = make(log, COUNTS, OTHERS, changelogs=True)
+    produce(log, "input", 1)
+    driver.run_until_caught_up()
+    changelog = "flowql-CTAS_COUNTS-aggregate-1-changelog"
+    log.delete_topic(changelog)
+    produce(log, "input", 2)
+    produce(log, "other", 1)
+    rounds(driver, 500)
+    assert states(instance) == {"CTAS_COUNTS": "error", "CSAS_OTHERS": "running"}
+    assert changelog not in log.topics()
+    assert read(log, "others") == [{"V": 2}]
+
+
+def test_a_changelog_that_brokers_do_not_know_for_a_moment_stops_its_query_for_a_moment():
+    """One that has just come back says so of topics that are there."""
+    log = RefusingLog()
+    instance, driver = make(log, COUNTS, OTHERS, changelogs=True)
+    produce(log, "input", 1)
+    driver.run_until_caught_up()
+    log.refused = {"flowql-CTAS_COUNTS-aggregate-1-changelog": TopicMissing}
+    produce(log, "input", 2)
+    rounds(driver)
+    until_failed(driver, "CTAS_COUNTS")
+    log.refused = {}
+    driver.run_until_caught_up()
+    assert states(instance) == {"CTAS_COUNTS": "running", "CSAS_OTHERS": "running"}
+
+
+def test_a_refused_query_can_be_removed_and_deployed_anew():
+    """What waited in its repartition is gone with it."""
+    log = RefusingLog()
+    instance, driver = make(log, BY_VALUE, OTHERS)
+    produce(log, "input", *range(6))
+    driver.run_until_caught_up()
+    log.refused = {"by_value": LogDenied}
+    produce(log, "input", *range(6, 12))
+    rounds(driver)
+    instance.deploy(plan(OTHERS))
+    log.refused = {}
+    rounds(driver)
+    instance.deploy(plan(BY_VALUE, OTHERS))
+    driver.run_until_caught_up()
+    assert sorted((r["N"], r["T"]) for r in read(log, "by_value")[-3:]) == [(4, 18), (4, 22), (4, 26)]
+
+
+def test_with_threads_and_refusals_at_any_moment():
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}")
+    rng, log = random.Random(seed), RefusingLog()
+    instance = threaded(log, DOUBLED, BY_VALUE, COUNTS)
+    try:
+        for n in range(30):
+            log.refused = {"by_value": LogDenied} if rng.random() < 0.4 else {}
+            produce(log, "input", *range(20 * n, 20 * n + 20))
+            time.sleep(rng.uniform(0, 0.03))
+        log.refused = {}
+        ends, limit = source_ends(instance), time.monotonic() + WAIT_S
+        while not caught_up(instance, ends):
+            assert instance.fatal is None, instance.fatal
+            assert time.monotonic() < limit, states(instance)
+            time.sleep(0.01)
+        assert [r["V"] for r in read(log, "doubled")] == [2 * v for v in range(600)]
+        assert read(log, "counts")[-1] == {"N": 600}
+        rows = read(log, "by_value")
+        assert {(r["N"], r["T"]) for r in rows if r["N"] >= 200} == {(200, sum(range(m, 600, 3))) for m in range(3)}
+    finally:
+        assert instance.stop() == []

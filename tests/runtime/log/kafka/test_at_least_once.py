@@ -1,0 +1,101 @@
+"""A commit without transactions: each step is there before the next begins, and nothing is counted that is not there."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError
+
+from runtime.errors import Fenced, LogUnavailable, RecordRefused
+from runtime.log.base import Position, TopicPartition
+from runtime.log.kafka import at_least_once
+from runtime.log.kafka.at_least_once import AtLeastOnceProducer
+from runtime.log.kafka.connection import Connection
+from runtime.log.kafka.producer import sequence_partition
+from tests.runtime.log.records import batch
+
+A0, LAST = TopicPartition("A", 0), TopicPartition("app-metadata", 0)
+COUNTER = sequence_partition("app")
+
+
+class Groups:
+    def __init__(self, steps):
+        self.sequence, self.steps = 4, steps
+
+    def committed_positions(self, group, tps):
+        return {COUNTER: Position(self.sequence)}
+
+    def commit_positions(self, group, positions):
+        self.steps.append(("positions", sorted(positions)))
+        self.sequence = positions[COUNTER].offset
+
+
+class Client:
+    """Says in which order it is used. left: what a flush does not get rid of."""
+
+    def __init__(self, config, logger=None):
+        self.on_delivery, self.steps, self.left, self.undelivered = config["on_delivery"], [], 0, None
+        Client.made = self
+
+    def produce(self, topic, *_):
+        self.steps.append(topic)
+
+    def flush(self, seconds):
+        self.steps.append("flush")
+        if self.undelivered is not None:
+            message = type("Message", (), {"topic": lambda self: "A", "partition": lambda self: 0})()
+            self.on_delivery(KafkaError(self.undelivered), message)
+        return self.left
+
+    def poll(self, seconds): ...
+    def purge(self, **_): ...
+
+
+class Admin:
+    def create_topic(self, name, partitions, config=None): ...
+    def check_partition(self, tp): ...
+    def forget(self, topic): ...
+
+
+@pytest.fixture
+def made(monkeypatch):
+    monkeypatch.setattr(at_least_once, "KafkaClient", Client)
+    groups = Groups([])
+    producer = AtLeastOnceProducer(Connection("nowhere:1"), Admin(), "app", COUNTER, groups, LAST.topic)
+    groups.steps = Client.made.steps
+    producer.begin()
+    producer.send(LAST, batch([b"task"]))
+    producer.send(A0, batch([b"1"]))
+    producer.send_positions("app", {A0: Position(7)})
+    return producer, Client.made, groups
+
+
+def test_positions_come_after_tasks_and_tasks_after_records(made):
+    producer, client, _ = made
+    assert producer.commit() == 5
+    assert client.steps == ["A", "flush", LAST.topic, "flush", ("positions", [A0, COUNTER])]
+    producer.begin()
+    assert producer.commit() == 6
+
+
+def test_a_record_that_is_not_taken_moves_no_position(made):
+    producer, client, groups = made
+    client.undelivered = KafkaError.MSG_SIZE_TOO_LARGE
+    with pytest.raises(RecordRefused) as raised:
+        producer.commit()
+    assert raised.value.partition == A0
+    assert (client.steps, groups.sequence) == (["A", "flush"], 4)
+
+
+def test_brokers_that_do_not_answer_move_no_position(made):
+    producer, client, groups = made
+    client.left = 1
+    with pytest.raises(LogUnavailable):
+        producer.commit()
+    assert (client.steps, groups.sequence) == (["A", "flush"], 4)
+
+
+def test_another_instance_is_noticed_before_anything_is_counted(made):
+    producer, _, groups = made
+    groups.sequence = 9
+    with pytest.raises(Fenced):
+        producer.commit()

@@ -1,0 +1,229 @@
+"""An instance on a real broker in trouble: what concerns one query stops that query, and everything goes on by itself."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import Counter
+
+import orjson
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin import AclBinding, AclBindingFilter, AclOperation, AclPermissionType, AdminClient
+from confluent_kafka.admin import ResourcePatternType as Pattern
+from confluent_kafka.admin import ResourceType as Kind
+
+from compiler.diagnostics.source import SourceText
+from compiler.driver import compile_project
+from flowql.deploy.engine import open_on
+from flowql.kafka.broker import Broker
+from runtime.app.progress import query_status
+from runtime.config import InstanceConfig
+from runtime.errors import LogDenied
+from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, TopicPartition
+from runtime.log.kafka import admin as admins
+from runtime.log.kafka.connection import Connection
+from runtime.log.kafka.log import KafkaLog
+from tests.kafka_broker import QUICK
+from tests.kafka_wire import Wire, free_ports
+
+pytestmark = pytest.mark.kafka
+WAIT_S = 120.0
+OUTAGE_S = 4.0
+USER = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "flowql"}
+JAAS = (
+    'org.apache.kafka.common.security.plain.PlainLoginModule required username="b" password="b" user_flowql="secret";'
+)
+SOURCE = """CREATE STREAM S (K STRING KEY, V INT, T STRING)
+  WITH (KAFKA_TOPIC='{app}-s', PARTITIONS=2, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
+"""
+QUERY = "CREATE STREAM {name} WITH (KAFKA_TOPIC='{app}-{name}') AS SELECT K, V, T FROM S EMIT CHANGES;\n"
+TABLE = (
+    "CREATE TABLE {name} WITH (KAFKA_TOPIC='{app}-{name}') AS SELECT V, COUNT(*) AS N FROM S GROUP BY V EMIT CHANGES;\n"
+)
+
+
+class Guarded(Broker):
+    """A broker that asks who it is, and what they may do; reached over a wire. At its plain port everybody may do everything."""
+
+    def __init__(self, directory, wire):
+        super().__init__(directory)
+        self.plain, self.controller, self.inner, self.wire = *free_ports(3), wire
+        wire.target = self.inner
+
+    def _ports(self, wanted):
+        return self.plain, self.controller
+
+    def start_guarded(self):
+        plain, wired = f"PLAINTEXT://127.0.0.1:{self.plain}", "WIRE://127.0.0.1:"
+        properties = {
+            "listeners": f"{plain},{wired}{self.inner},CONTROLLER://127.0.0.1:{self.controller}",
+            "advertised.listeners": f"{plain},{wired}{self.wire.port}",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,WIRE:SASL_PLAINTEXT",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.wire.plain.sasl.jaas.config": JAAS,
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+            "allow.everyone.if.no.acl.found": "true",
+        }
+        return self.start(java_options=QUICK, properties=properties).bootstrap
+
+
+@pytest.fixture(scope="module")
+def wire():
+    wire = Wire()
+    yield wire
+    wire.close()
+
+
+@pytest.fixture(scope="module")
+def plain(kafka_broker, tmp_path_factory, wire):
+    """Where the tests themselves go, past the wire."""
+    broker = Guarded(tmp_path_factory.mktemp("guarded"), wire)  # `kafka_broker` has told whether there can be one
+    yield broker.start_guarded()
+    broker.kill()
+
+
+class World:
+    """An instance that comes over the wire, and clients of the test that do not."""
+
+    def __init__(self, plain, wire, folder, password="secret"):
+        self.app = f"i{uuid.uuid4().hex[:8]}"
+        self.plain = KafkaLog(Connection(plain), f"{self.app}-outside")
+        self.admin = AdminClient({"bootstrap.servers": plain})
+        options = {**USER, "sasl.password": password}
+        self.log = KafkaLog(Connection(f"127.0.0.1:{wire.port}", options), self.app)
+        self.folder, self.sent = folder, 0
+
+    def start(self, *queries):
+        self.instance = open_on(self.log, self.folder / "state", InstanceConfig(self.app, changelogs=True))
+        self.instance.start()
+        self.deploy(*queries)
+        self.producer = self.plain.producer(f"{self.app}-feed")
+
+    def deploy(self, *queries):
+        compiled = compile_project([SourceText("t.sql", (SOURCE + "".join(queries)).format(app=self.app))])
+        assert compiled.ok, compiled.diagnostics
+        self.instance.deploy(compiled.plan)
+
+    def send(self, n, text="x"):
+        self.producer.begin()
+        for p in range(2):
+            mine = [v for v in range(self.sent, self.sent + n) if v % 2 == p]
+            values = [b'{"V":%d,"T":"%s"}' % (v, text.encode()) for v in mine]
+            columns = [[1000 + v for v in mine], [b"k"] * len(mine), values, [None] * len(mine)]
+            arrays = [pa.array(c, f.type) for c, f in zip(columns, PRODUCE_SCHEMA, strict=True)]
+            self.producer.send(
+                TopicPartition(f"{self.app}-s", p), pa.RecordBatch.from_arrays(arrays, schema=PRODUCE_SCHEMA)
+            )
+        self.producer.commit()
+        self.sent += n
+
+    def values(self, name):
+        """How often each V is there."""
+        found = Counter()
+        for p in range(2):
+            reader = self.plain.reader(TopicPartition(f"{self.app}-{name}", p), EARLIEST)
+            while (batch := reader.read(10_000, 1 << 24)) is not None:
+                found.update(orjson.loads(v)["V"] for v in batch.records.column("value").to_pylist())
+        return found
+
+    def state(self, query):
+        return query_status(self.instance, query)["state"]
+
+    def error(self, query):
+        return query_status(self.instance, query)["last_error"]
+
+    def until(self, done, what):
+        limit = time.monotonic() + WAIT_S
+        while not done():
+            assert self.instance.fatal is None, self.instance.fatal
+            assert time.monotonic() < limit, (what, {q: self.error(q) for q in self.instance.queries})
+            time.sleep(0.05)
+
+    def until_there(self, *names):
+        """Everything sent is in these topics, once."""
+        for name in names:
+            self.until(lambda name=name: sum(self.values(name).values()) >= self.sent, name)
+            assert self.values(name) == Counter(range(self.sent))
+
+
+@pytest.fixture
+def world(plain, wire, tmp_path):
+    made = World(plain, wire, tmp_path)
+    yield made
+    wire.mend()
+    assert made.instance.stop() == []
+
+
+def deny(world, topic, operation):
+    """What is not named is allowed, as before there was a rule. Gives what takes it back."""
+    rule = Kind.TOPIC, topic, Pattern.LITERAL, "User:flowql", "*"
+    bindings = [
+        AclBinding(*rule, AclOperation.ALL, AclPermissionType.ALLOW),
+        AclBinding(*rule, operation, AclPermissionType.DENY),
+    ]
+    for future in world.admin.create_acls(bindings).values():
+        future.result()
+    return [AclBindingFilter(*rule, operation, AclPermissionType.DENY)]
+
+
+def allow(world, rules):
+    for future in world.admin.delete_acls(rules).values():
+        future.result()
+
+
+def test_what_the_broker_refuses_of_a_query_stops_that_query_alone(world):
+    names = ("large", "denied", "gone", "good")
+    world.start(*(QUERY.format(name=name, app="{app}") for name in names))
+    world.send(20)
+    world.until_there(*names)
+    world.plain.alter_topic(f"{world.app}-large", {"max.message.bytes": "1500"})
+    rule = deny(world, f"{world.app}-denied", AclOperation.WRITE)
+    world.plain.delete_topic(f"{world.app}-gone")
+    world.send(20, "y" * 3000)
+    world.until_there("good")
+    for name, code in (("large", "RecordRefused"), ("denied", "LogDenied"), ("gone", "TopicMissing")):
+        query = f"CSAS_{name.upper()}"
+        world.until(lambda query=query, code=code: code in (world.error(query) or ""), query)
+    assert world.state("CSAS_GOOD") == "running"
+    world.plain.alter_topic(f"{world.app}-large", {"max.message.bytes": None})
+    allow(world, rule)
+    world.plain.create_topic(f"{world.app}-gone", 2)
+    world.send(20)
+    world.until_there("large", "denied", "good")
+    world.until(lambda: sum(world.values("gone").values()) >= 40, "gone")
+    assert world.values("gone") == Counter(range(20, 60))
+
+
+def test_an_outage_is_waited_for(world, wire):
+    world.start(QUERY.format(name="copy", app="{app}"), TABLE.format(name="counts", app="{app}"))
+    world.send(20)
+    world.until_there("copy")
+    wire.cut()
+    world.send(20)
+    time.sleep(OUTAGE_S)
+    wire.mend()
+    world.send(20)
+    world.until_there("copy")
+
+
+def test_a_wrong_password_is_said_at_once(plain, wire, tmp_path):
+    log = World(plain, wire, tmp_path, password="wrong").log
+    start = time.monotonic()
+    with pytest.raises(LogDenied, match="Invalid username or password"):
+        open_on(log, tmp_path / "state", InstanceConfig("app", changelogs=True))
+    assert time.monotonic() - start < admins.TIMEOUT_S, "not only when time was up"
+
+
+@pytest.mark.parametrize("queries", [1, 20])
+def test_the_broker_sees_the_same_clients_however_many_queries(world, wire, queries):
+    """Two consumers, a producer, an admin; each may have several connections, as clients of Kafka do."""
+    wire.clients.clear()
+    world.start(*(QUERY.format(name=f"q{n}", app="{app}") for n in range(queries)))
+    world.send(10)
+    world.until_there(f"q{queries - 1}")
+    app = world.app
+    seen = {client: n for client, n in wire.clients.items() if client.startswith(app)}  # others' may linger
+    assert seen.keys() == {f"{app}-main", f"{app}-restore", f"{app}-admin", app}
+    assert sum(seen.values()) <= 16, seen

@@ -1,0 +1,66 @@
+"""`python -m tests.sim --seeds 3000`: whole instances on a simulated cluster; `--seed N` shows one, `--plant NAME` breaks something."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from tests.sim.groups import Violation
+from tests.sim.plants import PLANTS, planted
+from tests.sim.world import World
+
+
+def live(seed: int) -> tuple[World, list[str]]:
+    """A world's life, and what is wrong with it."""
+    world = World(seed)
+    try:
+        return world, world.run()
+    except Violation as violation:
+        return world, [str(violation)]
+
+
+def show(seed: int, plant: str | None) -> int:
+    world, wrong = live(seed)
+    print("\n".join(world.trace))
+    print("\n".join(wrong) or f"seed {seed}: as DuckDB says, after {world.turns} steps")
+    return int(bool(wrong) != bool(plant))
+
+
+def search(first: int, count: int, plant: str | None) -> int:
+    """0 when no seed finds anything, or with a planted bug when one does."""
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns) as progress:
+        bar = progress.add_task(plant or "seeds", total=count)
+        for seed in range(first, first + count):
+            world, wrong = live(seed)
+            if wrong:
+                break
+            progress.advance(bar)
+    if not wrong:
+        print(f"{count} seeds from {first} on: {'the bug is NOT found' if plant else 'all as DuckDB says'}")
+        return int(plant is not None)
+    planting = f" --plant {plant}" if plant else ""
+    print("\n".join(world.trace))
+    print("\n".join(wrong))
+    print(f"seed {seed}, the {seed - first + 1}. of {count}; again with: python -m tests.sim --seed {seed}{planting}")
+    return int(plant is None)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
+    parser.add_argument("--seeds", type=int, metavar="N", help="so many seeds, one after the other")
+    parser.add_argument("--seed", type=int, help="the first one; without --seeds this one alone, with its story")
+    parser.add_argument("--plant", choices=sorted(PLANTS), help="break this; somebody has to notice")
+    given = parser.parse_args()
+    with planted(given.plant):
+        if given.seeds is None and given.seed is not None:
+            return show(given.seed, given.plant)
+        first = random.randrange(1 << 20) if given.seed is None else given.seed
+        return search(first, given.seeds or 200, given.plant)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

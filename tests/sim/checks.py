@@ -1,0 +1,126 @@
+"""What must never be, looked at after every step that could make it so, and what must be at the end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from runtime.app.progress import caught_up, source_ends
+from runtime.log.base import Position, TopicPartition
+from runtime.state.changelog import changelog_topic
+from runtime.state.frozen import BOUND_RECORD, DROP_RECORD
+from runtime.task.status import TaskStatus
+from tests.sim import project
+from tests.sim.broker import Broker
+from tests.sim.groups import Violation
+
+if TYPE_CHECKING:
+    from tests.sim.world import Process, World
+
+APP = "flowql"
+
+
+def one_owner(process: Process) -> None:
+    """Within an instance a task is at the task manager or is restored, and nowhere if the group step does not know it."""
+    manager, restoration = process.instance.manager._entries, process.instance.restoration._tasks
+    if twice := manager.keys() & restoration.keys():
+        raise Violation(f"{process.name}: {sorted(twice)} are at the task manager and are restored")
+    if len(manager) + len(restoration) > len(process.group._tasks):
+        raise Violation(f"{process.name} runs {sorted(manager)} and restores {sorted(restoration)}")
+
+
+def one_process(world: World) -> None:
+    """A task is at one process, among those that know what became of their membership."""
+    owners: dict[object, str] = {}
+    for p in world.processes:
+        if _up_to_date(world, p):
+            for task in p.group._begun:
+                if task in owners:
+                    raise Violation(f"{task} is at {owners[task]} and at {p.name}")
+                owners[task] = p.name
+
+
+def _up_to_date(world: World, process: Process) -> bool:
+    client = process.client
+    if client is None or client.fenced or client.member not in world.broker.group(APP).members:
+        return False
+    return not (client.untold or process.instance.main._group_replies or process.group._lost)
+
+
+class Watch:
+    """Committed positions never go back over a record. (What lies between may be markers and what was aborted.)
+
+    rereads: a plan is deployed in which a query begins anew; positions are the lowest of all queries.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.rereads = False
+        self._positions: dict[TopicPartition, int] = {}
+        broker.group(APP).on_moved = self.moved
+
+    def moved(self, positions: dict[TopicPartition, Position]) -> None:
+        for tp, position in positions.items():
+            before = self._positions.get(tp, 0)
+            if position.offset < before and not self.rereads:
+                between = self._broker.partition(tp).visible_from(position.offset)
+                if between is not None and between.column(0)[0].as_py() < before:
+                    raise Violation(f"{tp} went back from {before} to {position.offset}")
+            self._positions[tp] = position.offset
+
+
+def is_done(world: World) -> bool:
+    """Everything is processed and committed, and every task runs somewhere."""
+    alive = world.processes
+    if world.later and any(p.instance.plan.query("CTAS_CITIES") is None for p in alive):
+        return False
+    if not alive or any(p.busy or p.last_commit is not None or p.frozen_ms > world.now for p in alive):
+        return False
+    if any(p.open for p in world.broker.partitions.values()):  # something is not to be seen yet
+        return False
+    if any(not p.instance.queries or not p.instance.commit.idle for p in alive):
+        return False
+    tasks = [t for p in alive for t in p.group._tasks.values()]
+    if len(tasks) != len(alive[0].group._all) or any(t.status is not TaskStatus.RUNNING for t in tasks):
+        return False
+    return all(caught_up(p.instance, source_ends(p.instance)) for p in alive)
+
+
+def judge(world: World) -> list[str]:
+    """Sentences about what is wrong at the end: topics against DuckDB, every owner's state against its changelogs."""
+    return [
+        *project.differences(world.outside, later=world.later),
+        *(w for p in world.processes for w in _state_of(world, p)),
+    ]
+
+
+def _state_of(world: World, process: Process) -> list[str]:
+    wrong, state = [], process.instance.state
+    for name, task in sorted(process.group._tasks.items()):
+        record = state.local_record(str(name))
+        for store in record.stores if record is not None else ():
+            here: dict[bytes, bytes] = {}
+            entry = state.committed_stores().get(store)
+            if entry is not None and entry.segment_ms is not None:  # rows that have expired are still in the changelog
+                continue
+            if entry is not None:
+                low, high = entry.partition_range(name.partition)
+                here = {key[len(low) :]: value for key, value in state._physical.scan(low, high)}
+            there = _folded(world, TopicPartition(changelog_topic(APP, store), name.partition))
+            if here != there:
+                wrong.append(f"{process.name} {task.id} {store}: {len(here)} rows here, {len(there)} in its changelog")
+    return wrong
+
+
+def _folded(world: World, tp: TopicPartition) -> dict[bytes, bytes]:
+    rows: dict[bytes, bytes] = {}
+    for partition, key, value in project.records_of(world.outside, tp.topic):
+        if partition != tp.partition or key == BOUND_RECORD:
+            continue
+        assert key is not None
+        if key == DROP_RECORD:
+            rows.clear()
+        elif value is None:
+            rows.pop(key, None)
+        else:
+            rows[key] = value
+    return rows

@@ -1,0 +1,205 @@
+"""What happens to processes, to their calls and to the functions they run; how often is a matter of `Faults`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from runtime.errors import LogUnavailable
+from tests.sim import project
+from tests.sim.groups import Violation
+
+if TYPE_CHECKING:
+    from tests.sim.world import Process, World
+
+PROCESSES_MAX = 3
+COORDINATED = {"init", "init answered", "last sequence", "positions", "end", "abort", "stable positions", "committed"}
+PRODUCING = {"send", "positions", "end", "abort"}
+
+
+class Killed(BaseException):
+    """The process of this step is gone. Not an Exception: no code may handle it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """paces: of machines, how much longer than asked their threads wait. slow, fails: shares of the calls to brokers. unknown: of the commits, that get no answer. late_markers: of the markers.
+    slow_runs, failing_runs: of the runs of tasks. stalls: of the steps. kinds: what happens to processes, `count` times in all.
+    """
+
+    paces: tuple[int, ...] = (1, 2, 4, 6)
+    slow: float = 0.003
+    fails: float = 0.002
+    unknown: float = 0.04
+    late_markers: float = 0.3
+    slow_runs: float = 0.01
+    failing_runs: float = 0.004
+    stalls: float = 0.003
+    count: int = 7
+    kinds: tuple[str, ...] = (
+        "kill",
+        "kill",
+        "join",
+        "join",
+        "leave",
+        "freeze",
+        "freeze",
+        "outage",
+        "coordinator",
+        "stall",
+        "deploy",
+        "refuse",
+    )
+
+
+CALM = Faults(paces=(1,), slow=0, fails=0, unknown=0, late_markers=0, slow_runs=0, failing_runs=0, stalls=0, count=0)
+
+
+class Link:
+    """The network of one process (`tests.sim.log.Network`), and what its functions meet."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world, self.name = world, name
+        self.process: Process | None = None  # None while it starts
+        self.broken: Callable[[str], None] = lambda what: None  # of scenarios: may raise for a call
+
+    def call(self, what: str) -> None:
+        world, process = self.world, self.process
+        if process is None:
+            self._reach(what)
+            return
+        if process.dead:
+            raise Killed
+        self._right_thread(process, what)
+        self._reach(what)
+        self.broken(what)
+        if world.lucky(world.faults.fails):
+            raise LogUnavailable(f"brokers do not answer: {what}")
+        if world.lucky(world.faults.slow):
+            freeze = world.rng.random() < 0.3
+            world.interlude(process, world.rng.choice((20, 100, 600, 1_200)), freeze=freeze)
+            self._reach(what)
+
+    def commit(self, send: Callable[[], None], send_later: Callable[[int], None]) -> None:
+        world = self.world
+        if world.lucky(world.faults.unknown):
+            fate = world.rng.choice(("lost", "late", "done"))
+            world.note(f"{self.name} a commit gets no answer: {fate}")
+            if fate == "late":
+                send_later(world.rng.choice((30, 300)))
+            elif fate == "done":
+                send()
+            raise LogUnavailable("no answer to a commit")
+        send()
+        if self.process is not None and world.lucky(world.faults.slow * 5):
+            world.interlude(self.process, world.rng.choice((50, 700)), freeze=False)
+
+    def takes(self, topic: str) -> bool:
+        return self.world.now >= self.world.refusing.get(topic, 0)
+
+    def wait(self, done: Callable[[], bool], ms: int) -> None:
+        until = self.world.now + ms
+        while self.process is not None and not done() and self.world.now < until:
+            if not self.world.interlude(self.process, 15, freeze=False):
+                return
+
+    def work(self) -> None:
+        """In the middle of a run."""
+        world = self.world
+        if self.process is not None and world.lucky(world.faults.slow_runs):
+            world.interlude(self.process, world.rng.choice((20, 200, 800)), freeze=False)
+        if world.lucky(world.faults.failing_runs):
+            raise RuntimeError("a function failed")
+
+    def _reach(self, what: str) -> None:
+        if self.process is not None and self.world.now < self.process.unreachable_ms:
+            raise LogUnavailable(f"brokers cannot be reached: {what}")
+        if self.world.now < self.world.moving_ms and what in COORDINATED:
+            raise LogUnavailable(f"the coordinator is moving: {what}")
+
+    def _right_thread(self, process: Process, what: str) -> None:
+        """Clients belong to threads: tasks call none of them, and the producer is the commit step's."""
+        if self.world.stack and self.world.stack[-1][0] is process:
+            step = self.world.stack[-1][1]
+            if step.startswith("processing") or (what in PRODUCING and step != "commit"):
+                raise Violation(f"{process.name} {step} calls the log: {what}")
+
+
+class Disturbed:
+    """A task's program whose runs take their time or fail."""
+
+    def __init__(self, program: Any, link: Link) -> None:
+        self.__dict__.update(program=program, link=link)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.program, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.program, name, value)
+
+    def execute(self, batches: Mapping[str, Any], run: Any) -> Any:
+        self.link.work()
+        return self.program.execute(batches, run)
+
+    def execute_raw(self, raw: Any, run: Any) -> Any:
+        self.link.work()
+        return self.program.execute_raw(raw, run)
+
+
+def strike(world: World) -> None:
+    """One fault of a process, chosen by the world's seed."""
+    kind = world.rng.choice(world.faults.kinds)
+    world.happened[kind] = world.happened.get(kind, 0) + 1
+    if kind == "join":
+        if len(world.processes) < PROCESSES_MAX:
+            world.start()
+    elif kind == "refuse":
+        topic = world.rng.choice(("big", "named", "totals", "items"))
+        world.note(f"nothing is taken for {topic}")
+        world.refusing[topic] = world.now + world.rng.choice((400, 1_000, 1_600))
+    elif kind == "coordinator":
+        world.note("the coordinator moves")
+        world.moving_ms = world.now + world.rng.choice((50, 200, 600))
+    elif awake := [p for p in world.processes if p.frozen_ms <= world.now and p.last_commit is None]:
+        _HAPPEN[kind](world, world.rng.choice(awake))
+
+
+def _kill(world: World, process: Process) -> None:
+    world.kill(process, wiped=world.rng.random() < 0.4)
+    if world.rng.random() < 0.8 or not world.processes:
+        world.at(world.now + world.rng.choice((10, 200, 700)), partial(world.start, process.name))
+
+
+def _leave(world: World, process: Process) -> None:
+    world.leave(process)
+    world.at(world.now + world.rng.choice((300, 900)), partial(come_back, world))
+
+
+def come_back(world: World) -> None:
+    """A process that has left, with its disk, or a new one."""
+    if len(world.processes) < PROCESSES_MAX:
+        known = sorted(set(world.disks) - {p.name for p in world.processes})
+        world.start(world.rng.choice(known) if known else None)
+
+
+def _freeze(world: World, process: Process) -> None:
+    world.freeze(process, world.rng.choice((100, 600, 1_200)))
+
+
+def _outage(world: World, process: Process) -> None:
+    world.cut_off(process, world.rng.choice((100, 600, 1_200)))
+
+
+def _stall(world: World, process: Process) -> None:
+    world.stall(process, world.rng.choice(sorted(process.steps)), world.rng.choice((200, 900)))
+
+
+def _deploy(world: World, process: Process) -> None:
+    if not world.later:
+        world.later = world.watch.rereads = True
+        world.deploy(process, project.later_plan())
+
+
+_HAPPEN = {"kill": _kill, "leave": _leave, "freeze": _freeze, "outage": _outage, "stall": _stall, "deploy": _deploy}

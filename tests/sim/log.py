@@ -1,0 +1,513 @@
+"""The clients of one process on a simulated cluster, behind the interfaces of `runtime.log.base`.
+
+They behave as those of `runtime.log.kafka`: a producer's records are at the brokers before its commit, its positions with it; after
+an error whose branch is not "retry" a producer is of no more use; `last_sequence` is a committed position; group events come
+from within `poll`, and a revoke keeps `poll` until it is acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Protocol
+
+import pyarrow as pa
+
+from runtime.errors import Fenced, LogError, LogUnavailable, RecordRefused, StaleMember, TopicMissing
+from runtime.log.base import (
+    EARLIEST,
+    Admin,
+    Consumer,
+    GroupChange,
+    GroupEvent,
+    GroupMetadata,
+    Position,
+    Producer,
+    RawBatch,
+    Reader,
+    TopicInfo,
+    TopicPartition,
+    no_records,
+)
+from runtime.log.clients import LogConsumer, LogReader, check_topic_name, naming
+from runtime.log.policy import TopicPolicy, altered
+from runtime.log.transaction import check_start, conform
+from tests.sim.broker import Broker, Partition, Transaction
+from tests.sim.groups import token_of
+
+VISIBLE_MS = 1_000
+
+
+class Network(Protocol):
+    """What lies between a process and the brokers. Each may take its time, raise LogUnavailable, or find the process dead."""
+
+    def call(self, what: str) -> None:
+        """Before a request is made."""
+        ...
+
+    def commit(self, send: Callable[[], None], send_later: Callable[[int], None]) -> None:
+        """Make a request whose outcome matters; LogUnavailable leaves it open whether it was done. send_later: after so many ms."""
+        ...
+
+    def takes(self, topic: str) -> bool:
+        """Whether brokers take records for a topic."""
+        ...
+
+    def wait(self, done: Callable[[], bool], ms: int) -> None:
+        """Until something is done, or for so long."""
+        ...
+
+
+class Calm:
+    """A network without trouble."""
+
+    def call(self, what: str) -> None:
+        """Nothing happens."""
+
+    def commit(self, send: Callable[[], None], send_later: Callable[[int], None]) -> None:
+        send()
+
+    def takes(self, topic: str) -> bool:
+        return True
+
+    def wait(self, done: Callable[[], bool], ms: int) -> None:
+        """Nobody is waited for."""
+
+
+class SimulatedLog:
+    """A factory of clients on `broker`. name: of the process; member_id: makes ids for members of groups."""
+
+    supports_redo = False
+
+    def __init__(self, broker: Broker, network: Network | None = None, application_id: str = "flowql") -> None:
+        self.broker, self.network = broker, network or Calm()
+        self._counter = TopicPartition(f"{application_id}-commits", 0)
+        self._held: dict[str, SimulatedProducer] = {}
+        self.consumers: list[SimulatedConsumer] = []
+        self.member_id: Callable[[str], str] = lambda client_id: client_id
+
+    # Factory of clients
+
+    def admin(self) -> Admin:
+        return self
+
+    def reader(self, tp: TopicPartition, offset: int = EARLIEST) -> Reader:
+        return SimulatedReader(self, tp, offset)
+
+    def consumer(self, client_id: str) -> Consumer:
+        made = SimulatedConsumer(self, client_id)
+        self.consumers.append(made)
+        return made
+
+    def producer(self, transactional_id: str) -> Producer:
+        held = self._held.pop(transactional_id, None)
+        return held if held is not None else SimulatedProducer(self, transactional_id, self._counter)
+
+    def last_sequence(self, transactional_id: str) -> int:
+        self.network.call("last sequence")
+        position = self.broker.stable_positions(transactional_id, [self._counter]).get(self._counter)
+        return 0 if position is None else position.offset
+
+    def redo_after(self, transactional_id: str, sequence: int) -> Iterator[tuple[int, bytes]]:
+        raise LogError("there is no redo; state comes back from changelogs")
+
+    def trim_redo(self, transactional_id: str, sequence: int) -> None:
+        """There is none."""
+
+    def maintain(self, now_ms: int) -> None:
+        """Brokers do it."""
+
+    def hold(self, transactional_id: str) -> None:
+        self._held[transactional_id] = SimulatedProducer(self, transactional_id, self._counter)
+
+    def close(self) -> None:
+        for producer in self._held.values():
+            producer.close()
+        self._held.clear()
+
+    # Admin
+
+    def create_topic(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> TopicInfo:
+        check_topic_name(name)
+        TopicPolicy.of(config or {})
+        self.network.call("create topic")
+        known = self.broker.topics.get(name)
+        if known is None:
+            if partitions < 1:
+                raise LogError(f"topic {name}: {partitions} partitions")
+            known = self.broker.topics[name] = TopicInfo(name, partitions, dict(config or {}))
+            self.broker.partitions.update({TopicPartition(name, p): Partition() for p in range(partitions)})
+        elif known.partitions != partitions:
+            raise LogError(f"topic {name} exists with {known.partitions} partitions, not {partitions}")
+        return known
+
+    def alter_topic(self, name: str, changes: Mapping[str, str | None]) -> TopicInfo:
+        self.network.call("alter topic")
+        known = self.broker.topics.get(name)
+        if known is None:
+            raise TopicMissing(f"there is no topic {name}")
+        info = TopicInfo(name, known.partitions, altered(known.config, changes))
+        self.broker.topics[name] = info
+        return info
+
+    def delete_topic(self, name: str) -> None:
+        self.network.call("delete topic")
+        if self.broker.topics.pop(name, None) is None:
+            raise TopicMissing(f"there is no topic {name}")
+        for tp in [tp for tp in self.broker.partitions if tp.topic == name]:
+            del self.broker.partitions[tp]
+            for group in self.broker.groups.values():
+                group.positions.pop(tp, None)
+
+    def topics(self) -> dict[str, TopicInfo]:
+        self.network.call("topics")
+        return dict(self.broker.topics)
+
+    def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
+        self.network.call("partition counts")
+        return {name: self.broker.topics[name].partitions for name in topics if name in self.broker.topics}
+
+    def begin_offset(self, tp: TopicPartition) -> int:
+        self.network.call("begin offset")
+        return self.broker.partition(tp).start
+
+    def begin_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        if tps:
+            self.network.call("begin offsets")
+        known = self.broker.partitions
+        return {tp: known[tp].start for tp in tps if tp in known}
+
+    def end_offset(self, tp: TopicPartition) -> int:
+        self.network.call("end offset")
+        return self.broker.partition(tp).stable_end
+
+    def end_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        if tps:
+            self.network.call("end offsets")
+        known = self.broker.partitions
+        return {tp: known[tp].stable_end for tp in tps if tp in known}
+
+    def ask_end_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:
+        answer: Future[dict[TopicPartition, int]] = Future()
+        try:
+            answer.set_result(self.end_offsets(tps))
+        except LogError as error:
+            answer.set_exception(error)
+        return answer
+
+    def written_offset(self, tp: TopicPartition) -> int:
+        self.network.call("written offset")
+        return self.broker.partition(tp).end
+
+    def committed(self, group: str) -> dict[TopicPartition, Position]:
+        self.network.call("committed")
+        return dict(self.broker.group(group).positions)
+
+    def stable_positions(self, group: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, Position]:
+        if not tps:
+            return {}
+        self.network.call("stable positions")
+        return self.broker.stable_positions(group, tps)
+
+    def drop_before(self, tp: TopicPartition, offset: int) -> None:
+        self.network.call("drop before")
+        partition = self.broker.partition(tp)
+        check_start(tp, offset, partition.stable_end)
+        partition.start = max(partition.start, offset)
+
+    # What readers look up
+
+    def refresh(self) -> None:
+        """There is nothing to see anew."""
+
+    def bounds(self, tp: TopicPartition) -> tuple[int, int]:
+        partition = self.broker.partition(tp)
+        return partition.start, partition.stable_end
+
+    def stored(self, tp: TopicPartition, offset: int) -> pa.RecordBatch | None:
+        return self.broker.partition(tp).visible_from(offset)
+
+
+class SimulatedReader(LogReader):
+    """Its position moves over what is no record."""
+
+    def __init__(self, log: SimulatedLog, tp: TopicPartition, offset: int) -> None:
+        self._network = log.network
+        super().__init__(log, tp, offset)
+
+    def read(self, max_records: int, max_bytes: int) -> RawBatch | None:
+        self._network.call("read")
+        batch = super().read(max_records, max_bytes)
+        if batch is None:
+            self._position = max(self._position, self._lookup.bounds(self.tp)[1])
+        return batch
+
+
+class FetchedReader(LogReader):
+    """Says so when only its position has moved: a batch without rows."""
+
+    def read(self, max_records: int, max_bytes: int) -> RawBatch | None:
+        batch, end = super().read(max_records, max_bytes), self._lookup.bounds(self.tp)[1]
+        if batch is None and self._position < end:
+            self._position = end
+            return RawBatch(self.tp, no_records(), end, 0)
+        return batch
+
+
+class GroupClient:
+    """The client's side of a membership: what it knows of the group. Heartbeats are sent beside `poll`, callbacks come from it."""
+
+    def __init__(self, broker: Broker, group: str, member: str) -> None:
+        self._broker, self._group, self.member = broker, group, member
+        self.owned: set[TopicPartition] = set()
+        self.leaving: set[TopicPartition] = set()  # `poll` waits for an acknowledgement
+        self._assigned: set[TopicPartition] = set()
+        self._topics: tuple[str, ...] = ()
+        self._joined = False
+        self._epoch, self.fenced = 0, False  # fenced: the brokers say so, the application does not know
+        self._events: list[GroupEvent] = []
+        self._proof = self.metadata
+
+    @property
+    def metadata(self) -> GroupMetadata:
+        return GroupMetadata(self._group, self.member, token_of(self.member, self._epoch))
+
+    @property
+    def untold(self) -> bool:
+        """The application has events to take."""
+        return bool(self._events)
+
+    def want(self, topics: Sequence[str]) -> None:
+        self._topics = tuple(topics)
+        group = self._broker.group(self._group)
+        if self._joined and self.member not in group.members:  # given up, as the answer to this request says
+            self.fenced = True
+        if not self.fenced:
+            group.join(self.member, self._topics)
+            self._joined = True
+
+    def heartbeat(self) -> None:
+        if self.fenced:  # not before the application knows
+            return
+        answer = self._broker.group(self._group).heartbeat(self.member, set(self.owned))
+        if answer is None:
+            self.fenced = True
+        else:
+            self._epoch, self._assigned = answer
+
+    def call_back(self) -> None:
+        """At most one callback of those that are due."""
+        revoked, new = self.owned - self._assigned, self._assigned - self.owned
+        if self.fenced:
+            lost, self.owned, self._assigned = sorted(self.owned), set(), set()
+            self.fenced, self._joined, self._epoch = False, False, 0
+            self._add(GroupChange.LOST, lost)
+            self.want(self._topics)
+        elif revoked:
+            self.leaving = revoked
+            self._add(GroupChange.REVOKE, sorted(revoked))
+        elif new:
+            self.owned |= new
+            self._add(GroupChange.ASSIGN, sorted(new))
+
+    def events(self) -> list[GroupEvent]:
+        if self.metadata != self._proof:
+            self._add(GroupChange.EPOCH, [])
+        out, self._events = self._events, []
+        return out
+
+    def acknowledge(self) -> None:
+        self.owned -= self.leaving
+        self.leaving = set()
+
+    def leave(self) -> None:
+        self._broker.group(self._group).leave(self.member)
+
+    def _add(self, change: GroupChange, tps: Sequence[TopicPartition]) -> None:
+        self._proof = self.metadata
+        self._events.append(GroupEvent(change, tuple(tps), self._proof))
+
+
+class SimulatedConsumer(LogConsumer):
+    """`waits`: it is inside of `poll`, until a revoke is acknowledged. Whoever runs its thread calls `serve` meanwhile."""
+
+    def __init__(self, log: SimulatedLog, client_id: str) -> None:
+        super().__init__(log, client_id)
+        self._log = log
+        self.client: GroupClient | None = None
+        self.serve: Callable[[], None] = lambda: None
+
+    @property
+    def waits(self) -> bool:
+        return self.client is not None and bool(self.client.leaving)
+
+    def subscribe(self, group: str, topics: Sequence[str], serve: Callable[[], None]) -> None:
+        if self.client is None:
+            self.client = GroupClient(self._log.broker, group, self._log.member_id(self.client_id))
+        if self.client.metadata.group != group:
+            raise LogError(f"consumer {self.client_id} is a member of {self.client.metadata.group}, not of {group}")
+        self.serve = serve
+        self.client.want(topics)
+
+    def group_events(self) -> list[GroupEvent]:
+        if self.client is None:
+            return []
+        readable = self.client.owned - self.client.leaving
+        self._readers = {tp: r for tp, r in self._readers.items() if tp in readable}
+        return self.client.events()
+
+    def acknowledge_revoke(self) -> None:
+        if self.client is not None:
+            self.client.acknowledge()
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        if self.client is not None:
+            mine = self.client.owned - self.client.leaving
+            positions = {tp: o for tp, o in positions.items() if tp in mine}
+        readers: dict[TopicPartition, Reader] = {}
+        for tp, offset in positions.items():
+            with naming(tp):
+                self._log.network.call("assign")
+                readers[tp] = FetchedReader(self._log, tp, offset)
+        self._readers, self._turn = readers, 0
+        self._paused &= set(readers)
+
+    def poll(self, max_records: int, max_bytes: int) -> list[RawBatch]:
+        assert not self.waits, "it is inside of poll"
+        try:
+            self._log.network.call("poll")
+        except LogUnavailable:  # nothing arrives
+            return []
+        if self.client is not None:
+            self.client.call_back()
+            if self.client.leaving:
+                return []
+            readable = self.client.owned
+            self._readers = {tp: r for tp, r in self._readers.items() if tp in readable}
+        return super().poll(max_records, max_bytes)
+
+    def close(self) -> None:
+        super().close()
+        if self.client is not None:
+            self.client.acknowledge()
+            self.client.leave()
+
+
+class SimulatedProducer:
+    """begin -> send* -> commit | abort, as `runtime.log.kafka.producer` does it."""
+
+    def __init__(self, log: SimulatedLog, transactional_id: str, counter: TopicPartition) -> None:
+        log.network.call("init")
+        self.transactional_id = transactional_id
+        self._broker, self._network, self._counter = log.broker, log.network, counter
+        if counter.topic not in self._broker.topics:
+            log.create_topic(counter.topic, 1, {"cleanup.policy": "compact"})
+        self._is_open = False
+        self._failure: LogError | None = None
+        self._epoch = self._broker.init(transactional_id)
+        self._network.call("init answered")
+        self._sequence = log.last_sequence(transactional_id)
+        self._positions: dict[str, dict[TopicPartition, Position]] = {}
+        self._proofs: dict[str, GroupMetadata] = {}
+
+    def begin(self) -> None:
+        self._check()
+        if self._is_open:
+            raise LogError(f"producer {self.transactional_id}: a transaction is open already")
+        self._broker.check_epoch(self.transactional_id, self._epoch)
+        self._is_open, self._positions, self._proofs = True, {}, {}
+
+    def send(self, tp: TopicPartition, records: pa.RecordBatch) -> None:
+        self._check_open()
+        self._broker.partition(tp)
+        if records.num_rows:
+            self._ask("send", lambda: self._write(tp, conform(records)))
+
+    def send_positions(
+        self, group: str, positions: Mapping[TopicPartition, Position], metadata: GroupMetadata | None = None
+    ) -> None:
+        self._check_open()
+        for tp in positions:
+            self._broker.partition(tp)
+        if metadata is not None:
+            self._proofs[group] = metadata
+        self._positions.setdefault(group, {}).update(positions)
+
+    def drop_before(self, tp: TopicPartition, offset: int) -> None:
+        self._check_open()
+        raise LogError(f"records of {tp} below {offset} cannot be dropped as part of a transaction")
+
+    def attach_redo(self, payload: bytes) -> None:
+        self._check_open()
+        raise LogError("there is no redo; state comes back from changelogs")
+
+    def commit(self) -> int:
+        self._check_open()
+        sequence = self._sequence + 1
+        self._positions.setdefault(self.transactional_id, {})[self._counter] = Position(sequence, f"seq={sequence}")
+        for group, positions in self._positions.items():
+            proof = self._proofs.get(group)
+            token = None if proof is None else proof.token
+            self._ask("positions", lambda g=group, p=positions, t=token: self._move(g, p, t))
+        transaction = self._current()
+        self._ask("end", self._commit_once)
+        self._is_open, self._sequence = False, sequence
+        self._network.wait(lambda: self._broker.written(transaction), VISIBLE_MS)
+        return sequence
+
+    def abort(self) -> None:
+        self._check_open()
+        self._is_open = False
+        self._ask("abort", lambda: self._broker.end(self.transactional_id, self._epoch, commit=False))
+
+    def close(self) -> None:
+        if self._failure is None and self._is_open:
+            with suppress(LogError):
+                self.abort()
+        self._failure = self._failure or LogError(f"producer {self.transactional_id} is of no more use: closed")
+
+    def _write(self, tp: TopicPartition, records: pa.RecordBatch) -> None:
+        if not self._network.takes(tp.topic):
+            error = RecordRefused(f"{tp}: a record is too large")
+            error.partition = tp
+            raise error
+        self._broker.write(self.transactional_id, self._epoch, tp, records)
+
+    def _move(self, group: str, positions: dict[TopicPartition, Position], token: bytes | None) -> None:
+        self._broker.move_positions(self.transactional_id, self._epoch, group, positions, token)
+
+    def _commit_once(self) -> None:
+        name, epoch = self.transactional_id, self._epoch
+        self._network.commit(
+            lambda: self._broker.end(name, epoch, commit=True),
+            lambda after_ms: self._broker.end_later(name, epoch, after_ms),
+        )
+
+    def _current(self) -> Transaction | None:
+        return self._broker.writers[self.transactional_id].current
+
+    def _ask(self, what: str, request: Callable[[], None]) -> None:
+        """A request and what its errors mean for this producer."""
+        try:
+            self._network.call(what)
+            request()
+        except (RecordRefused, StaleMember) as error:
+            self._broker.end(self.transactional_id, self._epoch, commit=False)
+            raise self._give_up(error) from None
+        except (Fenced, LogUnavailable) as error:
+            raise self._give_up(error) from None
+
+    def _give_up(self, error: LogError) -> LogError:
+        self._failure, self._is_open = error, False
+        return error
+
+    def _check_open(self) -> None:
+        self._check()
+        if not self._is_open:
+            raise LogError(f"producer {self.transactional_id}: no transaction is open")
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise type(self._failure)(str(self._failure))
+        self._broker.check_epoch(self.transactional_id, self._epoch)

@@ -1,0 +1,117 @@
+"""Bugs to plant: each breaks one rule of the engine or of the brokers, and has to be found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from runtime.app.group import GroupStep
+from runtime.commit.coordinator import CommitStep
+from runtime.log.base import GroupChange
+from tests.sim.broker import Broker
+from tests.sim.log import SimulatedProducer
+
+_transaction, _send_positions, _init = CommitStep._transaction, SimulatedProducer.send_positions, Broker.__init__
+
+
+def _outputs_apart(step, epoch, redo):
+    """Positions and state are committed after the outputs, by another transaction."""
+    producer, records = step._producer, epoch.records
+    producer.begin()
+    for tp in sorted(records):
+        for outgoing in records[tp]:
+            producer.send(tp, outgoing.records)
+    step._sequence = producer.commit()
+    epoch.records = {}
+    try:
+        return _transaction(step, epoch, redo)
+    finally:
+        epoch.records = records
+
+
+def _give_up_without_commit(group, tasks):
+    """What is revoked is closed and acknowledged; what was processed and not committed stays for the next commit."""
+    leaving, state = set(group._leaving), group._host.state
+    yield from group._stop(tasks)
+    with state.epoch_lock:
+        group._mine.leave(tasks, committed=False)
+    for task in tasks:
+        state._dirty.pop(str(task.id), None)
+        del state._tasks[str(task.id)], group._tasks[task.id]
+    if group._revoking and leaving == group._leaving:
+        group._owned -= leaving
+        group._leaving, group._revoking = set(), False
+        group._host.main.acknowledge_revoke()
+
+
+def _no_comparison(group, wanted, written):
+    """Local state is taken as it is, whoever had the task meanwhile."""
+    return {}, []
+
+
+def _without_proof(producer, group, positions, metadata=None):
+    _send_positions(producer, group, positions, None)
+
+
+def _no_fences(broker, *args):
+    """Brokers look neither at epochs of producers nor at memberships."""
+    _init(broker, *args)
+    broker.fences = False
+
+
+def _send_again(step):
+    """A commit without an answer is taken for one that failed."""
+    if step._unknown:
+        step._renew_producer()
+        step._sequence = step._log.last_sequence(step._writer)
+
+
+def _take_for_done(step):
+    """A commit without an answer is taken for one that was made."""
+    if step._unknown:
+        step._renew_producer()
+        return step._log.last_sequence(step._writer) + 1
+    return None
+
+
+def _keep_what_was_lost(group, event):
+    """A loss is taken for a revoke that nobody waits for: what there is may be committed with the next proof."""
+    tps = set(event.partitions)
+    if event.change is GroupChange.LOST:
+        group._owned, group._leaving, group._revoking = set(), set(), False
+    elif event.change is GroupChange.ASSIGN:
+        group._owned |= tps
+    elif event.change is GroupChange.REVOKE:
+        group._leaving |= tps
+        group._revoking = True
+    group._host.commit.proof = event.metadata
+
+
+def _unstable(broker, group, tps):
+    """Positions of transactions that are not finished are those before them."""
+    return {tp: p for tp, p in broker.group(group).positions.items() if tp in set(tps)}
+
+
+PLANTS: dict[str, tuple[type, str, Callable[..., object]]] = {
+    "outputs-apart": (CommitStep, "_transaction", _outputs_apart),
+    "revoke-without-commit": (GroupStep, "_give_up", _give_up_without_commit),
+    "stale-state": (GroupStep, "_compare", _no_comparison),
+    "no-proof": (SimulatedProducer, "send_positions", _without_proof),
+    "no-fences": (Broker, "__init__", _no_fences),
+    "unknown-is-failed": (CommitStep, "_resolve", _send_again),
+    "unknown-is-done": (CommitStep, "_resolve", _take_for_done),
+    "keep-what-is-lost": (GroupStep, "_take", _keep_what_was_lost),
+    "unstable-positions": (Broker, "stable_positions", _unstable),
+}
+
+
+@contextmanager
+def planted(name: str | None) -> Iterator[None]:
+    """With a bug, or without one."""
+    if name is None:
+        yield
+        return
+    owner, attribute, broken = PLANTS[name]
+    with patch.object(owner, attribute, broken):
+        yield

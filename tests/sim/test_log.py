@@ -1,0 +1,164 @@
+"""What every log promises, on the simulated cluster; and what Kafka does otherwise, as there."""
+
+import pytest
+
+from runtime.clock import VirtualClock
+from runtime.errors import Fenced, LogUnavailable, StaleMember
+from runtime.log.base import GroupChange, Position, TopicPartition
+from tests.runtime.log import test_conformance as shared
+from tests.runtime.log.kafka.test_conformance import OTHERWISE
+from tests.runtime.log.records import batch, produce, values
+from tests.sim.broker import TRANSACTION_MS_MAX, Broker
+from tests.sim.groups import SESSION_MS
+from tests.sim.log import SimulatedLog
+
+A0, A1 = TopicPartition("A", 0), TopicPartition("A", 1)
+MEMORY = {"test_odd_topic_names", "test_tombstones_headers_and_null_keys_survive"}  # it can do what Kafka cannot
+
+for _name in dir(shared):
+    if _name.startswith("test_") and (_name not in OTHERWISE or _name in MEMORY):
+        globals()[_name] = getattr(shared, _name)
+
+
+@pytest.fixture
+def log():
+    clock = VirtualClock()
+    log = SimulatedLog(Broker(clock))
+    log.clock = clock
+    log.create_topic("A", 2)
+    log.create_topic("B", 1)
+    yield log
+    log.close()
+
+
+def test_what_was_aborted_takes_offsets_and_is_never_read(log):
+    producer = log.producer("p")
+    producer.begin()
+    producer.send(A0, batch([b"1", b"2"]))
+    producer.abort()
+    produce(log, "q", (A0, [b"3"]))
+    assert (values(log, A0), log.end_offset(A0), log.last_sequence("p")) == ([b"3"], 5, 0)
+    reader = log.reader(A0)
+    assert reader.read(10, 1000).first_offset == 3
+    assert (reader.position, reader.read(10, 1000), reader.position) == (4, None, 5)  # over the marker
+
+
+def test_an_open_transaction_hides_what_is_behind_it(log):
+    first, second = log.producer("p"), log.producer("q")
+    first.begin()
+    first.send(A0, batch([b"1"]))
+    second.begin()
+    second.send(A0, batch([b"2"]))
+    second.commit()
+    assert (values(log, A0), log.end_offset(A0), log.written_offset(A0)) == ([], 0, 3)
+    first.commit()
+    assert values(log, A0) == [b"1", b"2"]
+
+
+def test_markers_reach_one_place_after_the_other(log):
+    delays = iter([50, 20, 0])
+    log.broker.marker_delay_ms = lambda place: next(delays)
+    producer = log.producer("p")
+    producer.begin()
+    producer.send(A0, batch([b"1"]))
+    producer.send(A1, batch([b"2"]))
+    assert producer.commit() == 1
+    assert (values(log, A0), values(log, A1), log.last_sequence("p")) == ([], [], 1)
+    for ms, seen in ((20, ([], [b"2"])), (50, ([b"1"], [b"2"]))):
+        log.clock.advance(ms - log.clock.now_ms())
+        log.broker.tick()
+        assert (values(log, A0), values(log, A1)) == seen
+
+
+def test_positions_that_a_transaction_moves_are_not_stable_before_it_is_finished(log):
+    producer = log.producer("p")
+    producer.begin()
+    producer.send_positions("g", {A0: Position(7)})
+    log.broker.marker_delay_ms = lambda place: 50
+    producer.commit()
+    with pytest.raises(LogUnavailable, match="not finished"):
+        log.stable_positions("g", [A0, A1])
+    assert log.stable_positions("g", [A1]) == {}
+    assert log.producer("p").commit  # a new one waits for what was decided
+    assert log.stable_positions("g", [A0]) == {A0: Position(7)}
+
+
+def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(log):
+    producer = log.producer("p")
+    producer.begin()
+    producer.send(A0, batch([b"1"]))
+    log.clock.advance(TRANSACTION_MS_MAX + 1)
+    log.broker.tick()
+    with pytest.raises(Fenced):
+        producer.commit()
+    assert (values(log, A0), log.written_offset(A0)) == ([], 2)
+
+
+class Member:
+    """A consumer in group `g`, with what it was told."""
+
+    def __init__(self, log, name):
+        self.consumer, self.seen = log.consumer(name), []
+        self.consumer.subscribe("g", ["A"], lambda: None)
+
+    def step(self):
+        if not self.consumer.waits:
+            self.consumer.client.heartbeat()
+            self.consumer.poll(10, 1000)
+        self.seen += self.consumer.group_events()
+
+    @property
+    def owned(self):
+        return self.consumer.client.owned
+
+    @property
+    def changes(self):
+        return [(e.change, e.partitions) for e in self.seen if e.change is not GroupChange.EPOCH]
+
+
+def commit(log, tp, offset, proof):
+    producer = log.producer("w")
+    producer.begin()
+    producer.send_positions("g", {tp: Position(offset)}, proof)
+    producer.commit()
+
+
+def test_a_partition_goes_to_the_next_member_when_the_first_has_given_it_up(log):
+    one = Member(log, "1")
+    one.step()
+    assert one.changes == [(GroupChange.ASSIGN, (A0, A1))]
+    two = Member(log, "2")
+    for _ in range(3):
+        two.step()
+        one.step()
+    assert (one.changes[1:], two.changes) == ([(GroupChange.REVOKE, (A1,))], [])
+    commit(log, A1, 5, one.seen[-1].metadata)  # still its own
+    one.consumer.acknowledge_revoke()
+    for member in (one, two, one):
+        member.step()
+    assert (one.owned, two.owned) == ({A0}, {A1})
+    with pytest.raises(StaleMember, match="epoch"):
+        commit(log, A0, 6, one.seen[0].metadata)
+    commit(log, A0, 6, one.seen[-1].metadata)
+    two.consumer.close()
+    one.step()
+    assert one.owned == {A0, A1}
+
+
+def test_a_silent_member_is_given_up_and_learns_so_when_it_comes_back(log):
+    one, two = Member(log, "1"), Member(log, "2")
+    for member in (one, two):
+        member.step()
+    proof = one.seen[-1].metadata
+    log.clock.advance(SESSION_MS + 1)
+    two.consumer.client.heartbeat()
+    log.broker.tick()
+    two.step()
+    assert two.owned == {A0, A1}
+    with pytest.raises(StaleMember, match="no member"):
+        commit(log, A0, 6, proof)
+    one.step()
+    assert one.changes[-1] == (GroupChange.LOST, (A0,))
+    for member in (one, two):
+        member.step()
+    assert two.changes[-1] == (GroupChange.REVOKE, (A0,))

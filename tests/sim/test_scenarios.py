@@ -1,0 +1,367 @@
+"""Named stories on the simulated cluster: bugs that the simulation found here, and themes of those of Kafka Streams."""
+
+import pytest
+
+from runtime.client.membership import MemberState
+from runtime.errors import LogUnavailable
+from runtime.log.base import TopicPartition
+from runtime.state.changelog import changelog_topic
+from tests.sim import project
+from tests.sim.checks import APP, judge
+from tests.sim.faults import CALM
+from tests.sim.groups import SESSION_MS
+from tests.sim.world import PURGE_MS, World
+
+REPARTITION = f"{APP}-CTAS_ITEMS-aggregate-1-repartition"
+
+
+@pytest.fixture
+def world():
+    return World(1, CALM, orders=20)
+
+
+def running(world):
+    """One process with all tasks."""
+    first = world.begin()
+    world.run_until(lambda: len(tasks(first)) == 10)
+    return first
+
+
+def feed(world, *numbers):
+    for n in numbers or range(len(world.input)):
+        world.feed(n)
+    world.run_for(300)
+
+
+def ends_well(world):
+    world.settle()
+    assert judge(world) == []
+
+
+def tasks(process):
+    return sorted(str(t) for t in process.group._tasks)
+
+
+def failing(process, what, *, step=None, times=1, after=0):
+    """Calls of one kind fail, some of them."""
+    left = [after, times]
+    world = process.link.world
+
+    def broken(called):
+        if called != what or (step is not None and (not world.stack or world.stack[-1][1] != step)):
+            return
+        if left[0] > 0:
+            left[0] -= 1
+        elif left[1] > 0:
+            left[1] -= 1
+            raise LogUnavailable(f"brokers are away: {what}")
+
+    process.link.broken = broken
+
+
+# Found by the simulation
+
+
+def test_a_plan_that_is_read_as_brokers_go_away_is_not_lost(world):
+    """The second read, which finds the end, failed: the plan of the first one was never applied."""
+    running(world)
+    second = world.start()
+    failing(second, "read", step="group", after=1)
+    world.run_until(lambda: second.instance.queries)
+    feed(world)
+    ends_well(world)
+
+
+@pytest.mark.parametrize("nth", range(0, 16, 3))
+def test_tasks_half_made_as_brokers_go_away_are_made_again(world, nth):
+    """They stayed open in the state manager, and nobody could make them again."""
+    running(world)
+    feed(world)
+    second = world.start()
+    failing(second, "begin offset" if nth else "topics", step="group", after=nth)
+    world.run_until(lambda: tasks(second))
+    ends_well(world)
+
+
+@pytest.mark.parametrize("wiped", [False, True])
+def test_what_is_deleted_of_a_repartition_is_not_what_its_next_owner_begins_with(world, wiped):
+    """Positions of the group move over markers, records of tasks do not: those in between were deleted, and the query stopped."""
+    first = running(world)
+    feed(world, 0, 1)
+    epoch = world.broker.init("a process that died")
+    for p in range(2):
+        place = TopicPartition(REPARTITION, p)
+        world.broker.write("a process that died", epoch, place, world.input[0][0][1])
+    world.broker.end("a process that died", epoch, commit=False)
+    world.run_for(3 * PURGE_MS)
+    assert any(p.start > 0 for tp, p in world.broker.partitions.items() if tp.topic == REPARTITION)
+    world.kill(first, wiped=wiped)
+    world.start(first.name)
+    feed(world)
+    ends_well(world)
+
+
+def test_a_zombie_that_finds_its_records_deleted_goes_on_when_it_is_a_member_again(world):
+    """Others had processed and deleted them: it took the query for broken, and never ran it again."""
+    zombie = running(world)
+    feed(world, 0)
+    world.freeze(zombie, SESSION_MS + 2_500)
+    second = world.start()
+    world.run_until(lambda: len(tasks(second)) == 10)
+    feed(world)
+    world.run_until(lambda: zombie.frozen_ms < world.now)
+    world.run_for(500)
+    ends_well(world)
+    assert not any(q.broken for q in zombie.instance.queries.values())
+
+
+def test_a_zombie_commits_nothing_of_what_others_have(world):
+    """It was frozen within its commit; its session has ended when it goes on."""
+    zombie = running(world)
+    feed(world, 0, 1)
+    second = world.start()
+    frozen = []
+
+    def broken(what):
+        if what == "positions" and not frozen:
+            frozen.append(True)
+            world.interlude(zombie, SESSION_MS + 500, freeze=True)
+
+    zombie.link.broken = broken
+    feed(world)
+    assert frozen
+    world.run_until(lambda: len(tasks(zombie)) == len(tasks(second)) == 5)
+    ends_well(world)
+
+
+def test_a_restore_reads_what_comes_to_be_seen_while_it_looks(world):
+    """An answer without records was older than the look at the end that took them for markers: rows were missing, and for good."""
+    changelog = TopicPartition(changelog_topic(APP, "CTAS_TOTALS-aggregate-1"), 1)
+    first = running(world)
+    feed(world, 0)
+    world.broker.marker_delay_ms = lambda place: 5_000 if place == changelog else 0
+    feed(world, 1)
+    world.run_until(lambda: world.broker.partition(changelog).open)
+    world.kill(first)
+    second = world.start()
+
+    def answered():
+        restoring = second.instance.restoration._tasks.get("CTAS_TOTALS/0_1")
+        chunks = [c.chunk for c in restoring.cursors if c.tp == changelog] if restoring else [None]
+        return chunks[0] is not None and chunks[0].done() and not chunks[0].result()
+
+    world.run_until(answered)
+    world.broker.finish_markers()
+    feed(world)
+    ends_well(world)
+
+
+def test_state_that_a_lost_member_wanted_to_drop_is_not_dropped_later(world):
+    """The commit with the drop was lost with the membership, the drop was not: it deleted what others had made meanwhile."""
+    first = running(world)
+    feed(world, 0)
+    world.cut_off(first, 5_000)
+    second, frozen = world.start(), []
+    world.run_until(lambda: second.instance.queries)
+
+    def broken(what):
+        epoch = second.instance.state._in_flight
+        if what == "positions" and not frozen and epoch is not None and epoch.drops.tasks:
+            frozen.append(sorted(epoch.drops.tasks))
+            world.start()
+            world.interlude(second, SESSION_MS + 1_000, freeze=True)
+
+    second.link.broken = broken
+    world.later = world.watch.rereads = True
+    world.deploy(second, project.later_plan())
+    feed(world)
+    world.run_until(lambda: frozen and second.frozen_ms < world.now and tasks(second))
+    assert frozen == [["CTAS_TOTALS/0_0", "CTAS_TOTALS/0_1"]]
+    ends_well(world)
+
+
+def test_a_commit_right_after_a_loss_moves_no_position_of_what_was_lost(world):
+    """Tasks that were lost were still looked at by a cut, whose positions then went out with the proof of the new membership."""
+    lost = running(world)
+    feed(world, 0)
+    start_over = lost.instance.commit.start_over
+
+    def then_commit():
+        done = start_over()
+        done.add_done_callback(lambda _: lost.instance.commit.request())  # somebody deploys
+        return done
+
+    lost.instance.commit.start_over = then_commit
+    world.start()
+    world.freeze(lost, SESSION_MS + 300)
+    world.run_for(SESSION_MS + 500)
+    feed(world)
+    ends_well(world)
+
+
+# Themes of the bugs of Kafka Streams
+
+
+def test_two_rebalances_before_the_first_is_looked_at_make_no_task_twice(world):
+    """KAFKA-12904's theme: assigned, revoked and assigned again in one go."""
+    first = running(world)
+    feed(world, 0)
+    world.stall(first, "group", 3_000)
+    for _ in range(2):
+        second = world.start()
+        world.run_for(500)
+        world.leave(second)
+        world.run_for(500)
+    feed(world)
+    ends_well(world)
+    assert len(tasks(first)) == 10
+
+
+def test_positions_that_cannot_be_asked_for_lose_no_task(world):
+    """PR 16570's theme: the group's positions were not to be had, and a task was left between two owners."""
+    running(world)
+    feed(world, 0)
+    second = world.start()
+    failing(second, "stable positions", times=10)
+    world.run_until(lambda: tasks(second))
+    feed(world)
+    ends_well(world)
+
+
+def test_a_revoke_before_there_are_tasks_is_acknowledged(world):
+    """The theme of locks of an empty set: nothing to wait for is no reason to wait."""
+    running(world)
+    second = world.start()
+    failing(second, "stable positions", times=1_000)  # it never gets as far as tasks
+    world.run_until(lambda: second.client is not None and second.client.owned)
+    third = world.start()
+    world.run_until(lambda: (third.client is not None and third.client.owned) or world.now > 1_003_000)
+    second.link.broken = lambda what: None
+    feed(world)
+    ends_well(world)
+
+
+def test_a_task_that_fails_is_revoked_and_fails_nobody_else(world):
+    """PR 14281's theme: a task with an exception is not given out again before somebody has looked at it."""
+    first = running(world)
+    for task in first.group._tasks.values():
+        if task.id.query == "CTAS_TOTALS":
+            task.program.program.execute = None  # not to be called
+    feed(world)
+    totals = {t for t in tasks(first) if t.startswith("CTAS_TOTALS")}
+    assert first.instance.metrics.query("CTAS_TOTALS").errors == 1  # held at once
+    second = world.start()
+    world.run_until(lambda: totals & set(tasks(second)))
+    world.kill(first)
+    ends_well(world)
+
+
+def test_a_run_that_hangs_holds_up_a_rebalance_and_nothing_else(world):
+    """The race of a task that is given back with one that is taken away: whoever waits for it gets it when the run has ended."""
+    first = running(world)
+    hanging = next(t for t in first.group._tasks.values() if str(t.id) == "CTAS_TOTALS/0_0")
+    execute, calls = hanging.program.program.execute, []
+
+    def slow(batches, run):
+        if not calls:
+            calls.append(tasks(first))
+            world.start()
+            world.interlude(first, 1_500, freeze=False)
+            calls.append(world.outside.end_offset(TopicPartition("big", 0)))
+        return execute(batches, run)
+
+    hanging.program.program.execute = slow
+    feed(world)
+    assert calls[1] > 0  # others went on and were committed
+    ends_well(world)
+
+
+@pytest.mark.parametrize("fate", ["lost", "late", "done"])
+def test_a_commit_without_an_answer_counts_once(world, fate):
+    """librdkafka's and Jepsen's theme: a request to commit that arrives late must not commit what came after it."""
+    first = running(world)
+    commit, unanswered = first.link.commit, []
+
+    def strange(send, send_later):
+        if len(unanswered) < 3:
+            unanswered.append(world.now)
+            if fate != "lost":
+                send_later(250) if fate == "late" else send()
+            raise LogUnavailable("no answer")
+        commit(send, send_later)
+
+    first.link.commit = strange
+    feed(world)
+    ends_well(world)
+    assert len(unanswered) == 3
+
+
+def test_markers_that_are_late_hold_up_who_comes_next(world):
+    """What was committed is not to be seen yet: the next owner waits for it instead of processing it again."""
+    first = running(world)
+    world.broker.marker_delay_ms = lambda place: 700
+    feed(world)
+    world.start()
+    world.run_for(200)
+    world.kill(first)
+    ends_well(world)
+
+
+def test_a_restore_that_dies_again_and_again_comes_to_an_end(world):
+    """KIP-892's theme: a mark of half a store must not outlive its cause."""
+    first = running(world)
+    feed(world)
+    world.run_for(500)
+    for _ in range(6):
+        world.kill(first, wiped=True)
+        first = world.start(first.name)
+        world.stall(first, "restoration", 30)
+        world.run_until(lambda first=first: first.instance.state.restoring())
+    ends_well(world)
+
+
+def test_who_leaves_in_order_comes_back_without_restoring(world):
+    """PR 22490's theme: what is in memory is on disk before the process ends."""
+    first = running(world)
+    feed(world)
+    world.leave(first)
+    world.run_until(lambda: not world.processes)
+    world.disks[first.name] = first.disk.after_crash(0)  # the machine goes down as well
+    back = world.start(first.name)
+    world.run_until(lambda: tasks(back))
+    ends_well(world)
+    assert back.instance.restoration.records == 0
+
+
+def test_a_source_that_lost_records_stops_its_readers_and_nobody_else(world):
+    """The log starts past a position: the gap is named, the others go on."""
+    first = running(world)
+    first.instance.manager.hold("CSAS_NAMED")
+    feed(world, 0, 1)
+    world.kill(first)
+    big = TopicPartition("big", 1)
+    world.outside.drop_before(big, end := world.outside.end_offset(big))
+    assert end
+    first = world.start(first.name)
+    feed(world)
+    world.run_until(lambda: len(tasks(first)) == 8)  # without those of the one that stops
+    world.run_for(1_000)
+    broken = {name: q.broken for name, q in first.instance.queries.items() if q.broken}
+    assert list(broken) == ["CSAS_NAMED"]
+    assert f"below the log's start {end}" in broken["CSAS_NAMED"]
+    found = project.seen(world.outside)
+    expected = project.expected(world.outside)
+    assert {t for t in expected if found[t] != expected[t]} <= {"named", "big"}  # of big, records are gone
+
+
+def test_a_frozen_member_that_is_back_in_time_keeps_its_tasks(world):
+    first = running(world)
+    feed(world, 0)
+    world.start()
+    world.run_for(500)
+    kept = {id(t) for t in first.group._tasks.values()}
+    world.freeze(first, SESSION_MS - 150)
+    feed(world)
+    ends_well(world)
+    assert {id(t) for t in first.group._tasks.values()} == kept
+    assert first.instance.main.loop.membership.state is MemberState.JOINED

@@ -1,0 +1,113 @@
+"""What must hold for any statement: it is accepted, and its plan can be written, read, shown and judged for Spark, and its query
+ends the same however it is run; or it is refused with a diagnostic. It never fails otherwise, and never takes long."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import random
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+from compiler.diagnostics.diagnostic import CompileError
+from compiler.diagnostics.render import render
+from compiler.diagnostics.source import SourceText
+from compiler.driver import DialectName, Session, compile_push
+from compiler.plan.codec import dumps, loads
+from compiler.plan.explain import plan_text
+from compiler.plan.topology import Plan
+from runtime.spark.choose import explain_lines
+from runtime.spark.errors import SparkUnsupported
+from runtime.spark.settings import SparkSettings
+from tests.statements.grammar import Grammar
+from tests.statements.mutate import Mutator
+from tests.statements.runs import difference
+from tests.statements.sources import SOURCES
+
+DIALECTS: tuple[DialectName, ...] = ("ksql", "standard")
+CPU_S_MAX = 1.0
+HANG_S = 300
+
+
+@dataclass(slots=True)
+class Report:
+    """What became of the statements. wrong: those that ended in an internal error, with it; slow: over CPU_S_MAX."""
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+    slow: list[str] = field(default_factory=list)
+    slowest_s: float = 0.0
+
+    def took(self, seconds: float, text: str) -> None:
+        self.slowest_s = max(self.slowest_s, seconds)
+        if seconds > CPU_S_MAX:
+            self.slow.append(f"{seconds:.1f} s\n  {text}")
+
+
+def compiled(text: str, dialect: DialectName) -> Plan | str:
+    """The plan of an accepted statement, else `refused` or `unsupported`. Raises whatever should not happen."""
+    session = Session(dialect=dialect)
+    session.execute(SourceText("sources.sql", SOURCES))
+    source = SourceText("statement.sql", text)
+    try:
+        if text.lstrip().upper().startswith("SELECT"):
+            plan = compile_push(source, session.plan.sources, dialect=dialect).plan
+        else:
+            session.execute(source)
+            plan = session.plan
+    except CompileError as refused:
+        return _refused(refused)
+    use(plan)
+    return plan
+
+
+def _refused(error: CompileError) -> str:
+    assert render(error.diagnostics)
+    return "unsupported" if all(d.unsupported for d in error.diagnostics) else "refused"
+
+
+def use(plan: Plan) -> None:
+    """What is done with a plan before it runs."""
+    written = dumps(plan)
+    assert dumps(loads(written)) == written
+    assert plan_text(plan) or not plan.queries
+    for query in plan.queries:
+        with contextlib.suppress(SparkUnsupported):
+            assert explain_lines(plan, query, SparkSettings(), "streaming")
+
+
+def run(count: int, seed: int, *, only_compile: bool = False) -> Report:
+    """So many statements, half of them broken and half of them by the grammar."""
+    rng = random.Random(seed)
+    mutator, grammar, report = Mutator(), Grammar(rng), Report()
+    for n in range(count):
+        made = "mutated" if n % 2 else "generated"
+        text = mutator.statement(rng) if n % 2 else grammar.statement()
+        dialect = rng.choice(DIALECTS)
+        began = time.process_time()
+        try:
+            plan = compiled(text, dialect)
+            report.took(time.process_time() - began, f"{dialect}: {text!r}")
+            end = plan if isinstance(plan, str) else "accepted" if only_compile else _end(text, plan, n)
+        except Exception as error:
+            end = "wrong"
+            report.wrong.append(f"{type(error).__name__}: {error}\n  {dialect}: {text!r}")
+        report.outcomes[f"{made}, {end}"] += 1
+    return report
+
+
+def _end(text: str, plan: Plan, seed: int) -> str:
+    """What became of an accepted statement."""
+    different = difference(text, plan, seed)
+    assert not different, f"records {seed} end differently: {different}"
+    return "accepted"
+
+
+def share(count: int, seed: int, *, only_compile: bool) -> Report:
+    """`run` in a process of its own, which ends with a trace if a statement hangs."""
+    faulthandler.dump_traceback_later(HANG_S, exit=True)
+    try:
+        return run(count, seed, only_compile=only_compile)
+    finally:
+        faulthandler.cancel_dump_traceback_later()

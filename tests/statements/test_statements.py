@@ -1,0 +1,35 @@
+"""Some of `python -m tests.statements`: no statement ends in anything but a plan or a diagnostic."""
+
+from __future__ import annotations
+
+from compiler.plan.topology import Plan
+from tests.statements.check import compiled, run
+from tests.statements.runs import difference
+
+COUNT, RUN, SEED = 2_000, 250, 20130101
+CPU_S_MAX = 20  # that nothing hangs; what is quick on a quiet machine is for the program
+
+
+def test_a_statement_is_accepted_or_refused_and_nothing_else() -> None:
+    print(f"{COUNT} statements of seed {SEED}")
+    report = run(COUNT, SEED, only_compile=True)
+    assert report.wrong == []
+    assert report.slowest_s < CPU_S_MAX
+    for made in ("mutated", "generated"):
+        for outcome in ("accepted", "refused"):
+            assert report.outcomes[f"{made}, {outcome}"] > COUNT // 50, report.outcomes
+
+
+def test_an_accepted_query_ends_the_same_however_it_is_run() -> None:
+    print(f"{RUN} statements of seed {SEED}")
+    report = run(RUN, SEED)
+    assert report.wrong == []
+    assert report.outcomes["generated, accepted"] > 0
+
+
+def test_zeros_of_both_signs_are_one_group() -> None:
+    """Its name in the result must not be that of the row which came last."""
+    text = "CREATE TABLE a AS SELECT (f % v) AS g, TOPK(v, 3) AS x, COUNT(*) AS n FROM s GROUP BY (f % v);"
+    plan = compiled(text, "ksql")
+    assert isinstance(plan, Plan)
+    assert [difference(text, plan, seed) for seed in range(50, 60)] == [""] * 10
