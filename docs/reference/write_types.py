@@ -1,0 +1,130 @@
+"""`types.md`, from the types and what is known of their casts. See `generate.py`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from compiler.analyze.bind import Binder
+from compiler.analyze.scope import Scope
+from compiler.catalog.catalog import EMPTY
+from compiler.diagnostics.source import SourceText
+from compiler.dialect.parser import parse_expression
+from compiler.functions import builtin
+from compiler.functions.casts import can_cast, caster
+from compiler.functions.evaluate import compile_row
+from compiler.plan import types as t
+from compiler.plan.types import SqlType, arrow_type, duckdb_type, spark_type
+from compiler.schemas import avro
+
+assert builtin.FAMILIES  # fills the catalogue that the examples call
+TYPES: tuple[tuple[SqlType, str, str], ...] = (  # type, what it holds, how JSON holds it
+    (t.BOOLEAN, "TRUE or FALSE", "`true`, `false`"),
+    (t.INT, "whole numbers of 32 bits; also written INTEGER", "a number"),
+    (t.BIGINT, "whole numbers of 64 bits", "a number"),
+    (t.DOUBLE, "floating point numbers of 64 bits", "a number"),
+    (
+        t.decimal(8, 2),
+        "numbers of so many digits, so many of them behind the point; at most 38",
+        "a number, or a text of one",
+    ),
+    (t.STRING, "text; also written VARCHAR", "a text"),
+    (t.BYTES, "bytes", "a text, base64"),
+    (t.DATE, "a day", "days since 1970-01-01"),
+    (t.TIME, "a time of day, in milliseconds", "milliseconds since midnight"),
+    (t.TIMESTAMP, "a moment, in milliseconds, UTC", "milliseconds since 1970"),
+    (t.array(t.INT), "values of one type, in order", "an array"),
+    (t.map_of(t.STRING, t.INT), "values by key", "an object"),
+    (t.struct(("A", t.INT), ("B", t.STRING)), "fields, each with its type", "an object"),
+)
+LITERALS: tuple[str, ...] = (
+    "TRUE", "42", "2147483648", "1.50", "1.5E0", "'it''s'", "NULL IS NULL",
+    "DATE '2025-03-01'", "TIME '14:30:00'", "TIMESTAMP '2025-03-01T14:30:00'", "TO_BYTES('flow', 'utf8')",
+    "ARRAY[1, NULL, 3]", "ARRAY[1, 2.5]", "MAP('a' := 1, 'b' := 2)", "STRUCT(name := 'ann', age := 42)",
+)  # fmt: skip
+ACCESS: tuple[str, ...] = (
+    "ARRAY[10, 20, 30][1]", "ARRAY[10, 20, 30][-1]", "ARRAY[10, 20][9]", "MAP('a' := 1)['a']", "MAP('a' := 1)['z']",
+    "STRUCT(name := 'ann')->name", "STRUCT(at := STRUCT(city := 'Oslo'))->at->city",
+)  # fmt: skip
+NUMBERS: tuple[str, ...] = (
+    "7 / 2", "7 / 2.0", "7 / 2E0", "2147483647 + 1", "CAST(2147483647 AS BIGINT) + 1", "1.10 + 2", "1.10 * 1.10", "1 / 0",
+    "1 = 1.0", "0.1 + 0.2 = 0.3",
+)  # fmt: skip
+CASTS: tuple[str, ...] = (
+    "CAST('42' AS INT)", "CAST(' 42 ' AS INT)", "CAST('x' AS INT)", "CAST(2.9 AS INT)", "CAST(-2.9E0 AS INT)", "CAST('yes' AS BOOLEAN)",
+    "CAST(1.005 AS DECIMAL(4, 2))", "CAST(12345.6 AS DECIMAL(4, 2))", "CAST('2025-03-01' AS DATE)",
+    "CAST(DATE '2025-03-01' AS TIMESTAMP)", "CAST(TIMESTAMP '2025-03-01T14:30:00' AS TIME)",
+    "CAST(ARRAY['1', '2'] AS ARRAY<INT>)", "CAST(MAP('a' := 1) AS MAP<STRING, STRING>)", "CAST(STRUCT(a := 1) AS STRUCT<a STRING, b INT>)",
+)  # fmt: skip
+HEAD = """\
+# Types
+
+The types of columns and values. This page is written by `docs/reference/generate.py`; what its examples give was computed, and a test
+computes it again.
+
+NULL is a value of every type. Names of types can be typed in lower case. `CREATE TYPE address AS STRUCT<city STRING, street STRING>`
+gives a type a name of its own.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    return "\n".join(
+        [
+            HEAD,
+            _table(("type", "holds", "in JSON"), [(f"`{s}`", holds, in_json) for s, holds, in_json in TYPES]),
+            "## Elsewhere\n",
+            "What a column of each type is in the state and in questions (Arrow, DuckDB), on Spark, and in Avro:\n",
+            _table(("type", "Arrow", "DuckDB", "Spark", "Avro"), [_elsewhere(s) for s, _, _ in TYPES]),
+            "## Literals\n",
+            _examples(LITERALS),
+            "A number with a point is a DECIMAL of the digits it has, one with an exponent a DOUBLE. Elements of an array, and values of a\n"
+            "map, have one type, to which literals adapt. `INTERVAL '5' MINUTES` is a length of time, for windows of standard SQL.\n",
+            "## Parts\n",
+            _examples(ACCESS),
+            "## Arithmetic\n",
+            "Numbers widen by themselves: INT to BIGINT to DECIMAL to DOUBLE.\n",
+            _examples(NUMBERS),
+            "## Casts\n",
+            "`CAST(value AS type)`; what cannot be converted is NULL, and the record is noted in `DEAD_LETTERS`.\n",
+            _examples(CASTS),
+            "From each type in a row to those in the columns:\n",
+            _cast_table(),
+        ]
+    )
+
+
+def _elsewhere(s: SqlType) -> tuple[str, ...]:
+    one = t.struct(("C", s))
+    schema = json.loads(avro.schema_text(one, wrapped=True, name="r"))["fields"][0]["type"][1]
+    named = schema if isinstance(schema, str) else schema.get("logicalType") or schema["type"]
+    return (f"`{s}`", *(_code(str(x)) for x in (arrow_type(s), duckdb_type(s), spark_type(s), named)))
+
+
+def _code(text: str) -> str:
+    return f"`` {text} ``" if "`" in text else f"`{text}`"
+
+
+def _examples(texts: Sequence[str]) -> str:
+    return _table(("written", "type", "value"), [_example(text) for text in texts])
+
+
+def _example(text: str) -> tuple[str, str, str]:
+    """The expression, its type, and its value as a text of SQL shows it."""
+    expr = Binder(Scope((), ()), EMPTY, "SELECT").bind(parse_expression(SourceText("", text)))
+    (value,) = compile_row([expr], [], on_error=lambda _i, _e: None)(())
+    shown = "NULL"
+    if value is not None:
+        shown = value.hex() if isinstance(value, bytes) else str(caster(expr.type, t.STRING)(value))
+    return f"`{text}`", f"`{expr.type}`", f"`{shown}`"
+
+
+def _cast_table() -> str:
+    kinds = [s for s, _, _ in TYPES if not s.args and not s.fields]
+    rows = [(f"`{a.kind.value}`", *("yes" if a != b and can_cast(a, b) else "" for b in kinds)) for a in kinds]
+    return _table(("", *(b.kind.value for b in kinds)), rows)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    return "\n".join([*lines, *(f"| {' | '.join(c.replace('|', chr(92) + '|') for c in r)} |" for r in rows)]) + "\n"
