@@ -124,7 +124,7 @@ class AvroScan:
 
     def _fields(self, schema_id: int) -> tuple[AvroField, ...] | None:
         try:
-            return flat_fields(written_by(schema_id, self._ref).text)
+            return flat_fields(written_by(schema_id, self._ref, "AVRO").text)
         except BadRecord:  # the reference says so
             return None
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import fastavro
+from fastavro.schema import SchemaParseException
 
 from compiler.plan.logical import SchemaRef
 from compiler.plan.types import Kind, SqlType
@@ -28,7 +29,10 @@ _SCHEMAS_MAX = 1_000
 @functools.lru_cache(maxsize=_SCHEMAS_MAX)
 def parsed(text: str) -> Any:
     """A schema ready for fastavro. Raises ValueError."""
-    return fastavro.parse_schema(_plain(_document(text)))
+    try:
+        return fastavro.parse_schema(_plain(_document(text)))
+    except (SchemaParseException, KeyError, TypeError, AttributeError) as error:  # fastavro's, and its slips
+        raise ValueError(f"not an Avro schema: {error}") from error
 
 
 def _document(text: str) -> Any:
@@ -74,7 +78,11 @@ class AvroDecoder:
     def decode(self, data: bytes | None) -> Row | None:
         if data is None:
             return None
-        schema = parsed(written_by(split_prefix(data), self._ref).text)
+        ref = written_by(split_prefix(data), self._ref, "AVRO")
+        try:
+            schema = parsed(ref.text)
+        except ValueError as error:
+            raise BadRecord(f"schema {ref.id} of the registry: {error}") from error
         try:
             value = fastavro.schemaless_reader(io.BytesIO(data[PREFIX:]), schema, None)
         except (EOFError, ValueError, IndexError, OverflowError, UnicodeDecodeError, MemoryError) as error:

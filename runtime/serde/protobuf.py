@@ -46,7 +46,7 @@ class ProtobufDecoder:
         ref, start = self._ref, 0
         path: tuple[int, ...] | None = None
         if self._registered:
-            ref = written_by(split_prefix(data), ref)
+            ref = written_by(split_prefix(data), ref, "PROTOBUF")
             path, start = _message_path(data, PREFIX)
         assert ref is not None, "PROTOBUF_NOSR is always declared"
         schema = message_schema(ref, path)

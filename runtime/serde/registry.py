@@ -151,13 +151,15 @@ def numbered(ref: SchemaRef) -> SchemaRef:
     return replace(ref, id=registry_at(ref.registry).register(ref)) if ref.registry else ref
 
 
-def written_by(schema_id: int, ref: SchemaRef | None) -> SchemaRef:
-    """The schema that a record names. ref: the one its source is declared with. Raises BadRecord."""
+def written_by(schema_id: int, ref: SchemaRef | None, kind: str) -> SchemaRef:
+    """The schema that a record names. ref: the one its source is declared with. kind: of schema. Raises BadRecord."""
     if ref is not None and ref.id == schema_id:
         return ref
     found = registry_at(ref.registry if ref is not None else "").by_id(schema_id)
     if found is None:
         raise BadRecord(f"schema {schema_id} is not in the registry")
+    if found.kind != kind:
+        raise BadRecord(f"schema {schema_id} is one of {found.kind}, not of {kind}")
     return found if ref is None or not ref.message else replace(found, message=ref.message)
 
 

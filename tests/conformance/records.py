@@ -99,7 +99,7 @@ def _spelt(value: JsonValue, t: SqlType) -> JsonValue:
 def _by_schema(data: bytes, fmt: Format, fields: tuple[Field, ...], *, is_key: bool) -> JsonValue:
     """Read with the schema that the record names."""
     assert fmt.schema is not None
-    ref = fmt.schema if fmt.name == "PROTOBUF_NOSR" else written_by(split_prefix(data), fmt.schema)
+    ref = fmt.schema if fmt.name == "PROTOBUF_NOSR" else written_by(split_prefix(data), fmt.schema, KINDS[fmt.name])
     own, wrapped = _sides(fmt, ref, fields, is_key=is_key)
     row = row_decoder(own, replace(fmt, schema=ref), own, is_key=is_key).decode(data)
     if row is None:

@@ -151,6 +151,21 @@ def test_records_are_the_same_by_row_and_by_column(data: st.DataObject) -> None:
     assert decoded(decoder, raw, vector=True) == decoded(decoder, raw, vector=False)
 
 
+def test_a_record_that_names_a_schema_of_another_kind_is_bad() -> None:
+    """The first byte lost, a record may name any schema: one of JSON ended the query with fastavro's KeyError."""
+    documents = [SchemaRef("JSON", '{"properties": {}}', 721), SchemaRef("AVRO", '{"properties": {}}', 722)]
+    documents += [
+        SchemaRef("AVRO", '{"type": "record", "name": "R", "fields": [{"name": "I"}]}', 723),
+        SchemaRef("AVRO", "[3]", 724),
+    ]
+    KNOWN.remember([*documents, SchemaRef("PROTOBUF", "message M {}", 725), SchemaRef("AVRO", '"no such type"', 726)])
+    raw = raw_of([prefix(i) + b"\2" for i in range(721, 727)])
+    rows, letters = decoded(decoder_of(), raw, vector=True)
+    assert rows == []
+    assert len(letters) == 6, letters
+    assert (rows, letters) == decoded(decoder_of(), raw, vector=False)
+
+
 def test_whole_records_of_plain_values_are_not_declined() -> None:
     """Else the vector path would be the row path in disguise."""
     row = {
