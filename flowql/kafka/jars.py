@@ -5,10 +5,13 @@ Both follow the machine's own settings (mirrors, proxies). A fetch that was cut 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -50,15 +53,24 @@ def kafka_jars() -> Path:
         return present
     folder = cache_dir() / f"kafka-{KAFKA_VERSION}"
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="fetching-") as scratch:
+    with one_at_a_time(folder.parent), tempfile.TemporaryDirectory(dir=folder.parent, prefix="fetching-") as scratch:
+        if fetched_jars() is not None:  # by who held the lock
+            return folder
         work = Path(scratch)
         _run(_fetch_command(work), work)
         jars = work / "jars"
         if not any(jars.glob(f"{_ARTIFACT}-*.jar")):
             raise CommandError("Kafka's jars were not found", code=NO_JARS, help="is Maven's repository reachable?")
-        if fetched_jars() is None:  # else another process was quicker
-            jars.rename(folder)
+        jars.rename(folder)
     return folder
+
+
+@contextmanager
+def one_at_a_time(cache: Path) -> Iterator[None]:
+    """Wait until no other process fetches: tools like Maven do not all bear company in their own caches."""
+    with (cache / "fetching.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _fetch_command(work: Path) -> list[str]:

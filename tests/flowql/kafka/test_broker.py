@@ -1,6 +1,7 @@
 """The broker to try with, as people meet it: `flowql kafka up`, `status`, `down`."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -52,7 +53,18 @@ def test_a_fetch_that_fails_leaves_nothing_and_says_what_was_said(tmp_path, monk
         jars.kafka_jars()
     assert raised.value.help == "no route"
     assert jars.fetched_jars() is None
-    assert list((tmp_path / "cache").iterdir()) == []
+    assert [p.name for p in (tmp_path / "cache").iterdir()] == ["fetching.lock"]
+
+
+def test_two_that_want_the_jars_at_once_fetch_them_once(tmp_path, monkeypatch):
+    """Maven's own cache breaks when two fill it."""
+    monkeypatch.setenv("FLOWQL_CACHE", str(tmp_path / "cache"))
+    fetch = f"echo once >> {tmp_path}/fetched; sleep 0.3; mkdir jars; touch jars/kafka_2.13-9.jar"
+    monkeypatch.setattr(jars, "_fetch_command", lambda work: ["sh", "-c", f"cd {work}; {fetch}"])
+    with ThreadPoolExecutor() as pool:
+        found = {f.result() for f in [pool.submit(jars.kafka_jars) for _ in range(2)]}
+    assert found == {jars.fetched_jars()}
+    assert (tmp_path / "fetched").read_text() == "once\n"
 
 
 def test_what_is_given_beats_what_the_broker_is_made_with(tmp_path):
