@@ -11,6 +11,8 @@ READY := $(VENV)/.ready
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
   command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
   && echo $$p && break; done)
+# Many tests wait for processes they started: two at a time end in two thirds of the time. Tests of a file stay together.
+WORKERS ?= 2
 # Quiet unless something is wrong: errors and warnings still show.
 PIP := $(PY) -m pip --disable-pip-version-check --no-input install --quiet --no-compile --require-hashes --no-build-isolation
 LOCK := $(VENV)/bin/pip-compile --generate-hashes --allow-unsafe --strip-extras \
@@ -47,8 +49,8 @@ quickstart: setup ## run the main example on real flights, from import to checke
 	@bash pipelines/quickstart/run.sh
 
 test: setup ## run the tests
-	@echo "== tests (a skip says what it needs)"
-	@$(PY) -m pytest -v -rs --durations=5 $(TESTS)
+	@echo "== tests, in $(WORKERS) processes (a skip says what it needs)"
+	@$(PY) -m pytest -v -rs --durations=5 -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TESTS)
 
 check: setup ## formatting, lint, types, import contracts, house rules
 	@echo "== ruff format"

@@ -21,6 +21,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write what the tests see into tests/golden")
 
 
+# What takes long begins first, or the last of it would be waited for by one worker alone.
+LONG = ("crash", "kafka", "spark", "sim", "slow")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    long = {i.path for i in items if any(i.get_closest_marker(m) for m in LONG)}
+    items.sort(key=lambda i: i.path not in long)
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     def check(name: str, text: str) -> None:
