@@ -42,6 +42,7 @@ from runtime.log.transaction import conform
 CALL_S = 5.0  # of one call of the client, after which it is made again
 INIT_S, COMMIT_S, ABORT_S, SEND_S = 60.0, 60.0, 30.0, 60.0
 VISIBLE_MS = 1_000
+REPORTS_MS = 1_000  # how long the reports of records are waited for when a transaction is lost
 _SERVE_ROWS = 20_000  # delivery reports are looked at after so many
 
 
@@ -232,6 +233,8 @@ class KafkaProducer:
     def _fail(self, error: KafkaException, tp: TopicPartition | None = None) -> None:
         """Ends the transaction, or the producer; always raises."""
         failed = errors.of(error)
+        if failed.txn_requires_abort():
+            self._hear_reports()
         named = self._named(failed, tp)
         if isinstance(named, Fenced) or failed.fatal():
             raise self._give_up(named) from error
@@ -241,6 +244,12 @@ class KafkaProducer:
             known = refused or isinstance(named, StaleMember)
             raise self._give_up(named if known else TransactionAborted(str(named))) from error
         raise self._give_up(LogUnavailable(f"{named}; whether the transaction was committed is not known")) from error
+
+    def _hear_reports(self) -> None:
+        """Why a transaction can only be aborted may be in the report of a record that nobody has asked for yet."""
+        limit = self._clock.now_ms() + REPORTS_MS
+        while self._refused is None and len(self._client) and self._clock.now_ms() < limit:
+            self._client.poll(0.01)
 
     def _named(self, failed: KafkaError, tp: TopicPartition | None) -> LogError:
         """What the record that was not delivered says tells more than that one was not."""
