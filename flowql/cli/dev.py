@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +23,7 @@ from flowql.errors import CommandError, CompileError, RuntimeFailure
 from flowql.server.client import Client, connect
 from flowql.server.host import Host
 
+Files = dict[Path, tuple[int, int]]
 WATCHED = {".sql", ".yaml", ".yml"}
 TICK_MS, DEBOUNCE_MS = 200, 300  # how often results are looked at; saves that come together are one
 
@@ -43,13 +44,15 @@ def command(
     A target of its own keeps trials apart from the data of others:  flowql dev -t dev
     """
     scope = Scope.of(ctx, project=project, target=target, var=var)
+    root = find_project_file(scope.start).parent
+    files = _files(root)
     with until_asked_to_stop() as stopped, ExitStack() as stack:
         settings = settings_of(scope.load())
         host, client = _instance(settings, stack)
         log = stack.enter_context(closing(log_at(settings.log_dir, settings.kafka, settings.application_id)))
         loop = Loop(scope, client, Results(log), prune=prune)
         loop.begin()
-        for saved in _saves(find_project_file(scope.start).parent):
+        for saved in _saves(root, files):
             if stopped():
                 break
             if host is not None:
@@ -74,24 +77,39 @@ def _instance(settings: Settings, stack: ExitStack) -> tuple[Host | None, Client
     return host, client
 
 
-def _saves(root: Path) -> Iterator[set[Path]]:
-    """Files of the project that were saved, often none. New folders are seen as well."""
+def _saves(root: Path, files: Files) -> Iterator[set[Path]]:
+    """Files of the project that were saved since they were `files`, often none. New folders are seen as well.
+
+    What a watch tells is when to look: what is saved between two watches, or before the first, is seen as well.
+    """
     while True:
         folders = _folders(root)
         changes = watch(
             *folders,
-            watch_filter=lambda _, path: Path(path).suffix.lower() in WATCHED or Path(path).is_dir(),
             debounce=DEBOUNCE_MS,
             rust_timeout=TICK_MS,
             yield_on_timeout=True,
             raise_interrupt=False,
             recursive=False,  # the data directory below changes all the time
         )
-        for change in changes:
-            saved = {Path(path) for _, path in change}
-            yield {p for p in saved if p.suffix.lower() in WATCHED}
+        for _ in changes:
+            now = _files(root)
+            yield {path for path, _ in now.items() ^ files.items()}
+            files = now
             if _folders(root) != folders:
                 break
+
+
+def _files(root: Path) -> Files:
+    """The project's files as they are: when each was changed, and its size."""
+    found = {}
+    for folder in _folders(root):
+        for path in folder.iterdir():
+            with suppress(FileNotFoundError):  # gone meanwhile
+                if path.suffix.lower() in WATCHED:
+                    stat = path.stat()
+                    found[path] = (stat.st_mtime_ns, stat.st_size)
+    return found
 
 
 def _folders(root: Path) -> list[Path]:

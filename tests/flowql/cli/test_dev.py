@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from flowql.cli import dev
 from flowql.cli.changed import Results
 from flowql.config.load import load_project
 from flowql.topics.codecs import KeyWriter, ValueWriter
@@ -96,6 +97,18 @@ def terminal(project: Path) -> Iterator[Terminal]:
     made = Terminal(project, "dev")
     yield made
     made.child.close(force=True)
+
+
+def test_what_is_saved_before_the_watch_begins_is_seen(tmp_path: Path) -> None:
+    """While the project was deployed for the first time a save was lost."""
+    for name in ("a.sql", "b.sql", "gone.sql", "notes.txt"):
+        (tmp_path / name).write_text("1")
+    known = dev._files(tmp_path)
+    (tmp_path / "more").mkdir()
+    for name in ("b.sql", "more/c.yaml", "notes.txt"):
+        (tmp_path / name).write_text("22")
+    (tmp_path / "gone.sql").unlink()
+    assert next(dev._saves(tmp_path, known)) == {tmp_path / n for n in ("b.sql", "gone.sql", "more/c.yaml")}
 
 
 def test_a_person_who_saves_files(terminal: Terminal, project: Path) -> None:
