@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from hypothesis import HealthCheck, settings
 from tests.kafka_broker import kafka, kafka_broker
 
 __all__ = ["kafka", "kafka_broker"]  # fixtures of all tests
+# Processes of pytest-xdist are given a terminal's size; tests with a terminal have one of their own.
+for size in ("COLUMNS", "LINES"):
+    os.environ.pop(size, None)
 # A machine under load is no reason to fail: nothing here is about time.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")

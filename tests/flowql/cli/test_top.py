@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
 import os
 import re
@@ -222,13 +223,14 @@ def test_in_a_terminal(flowql: Program, shop: Path, columns: int) -> None:
         timeout=WAIT_S,
         encoding="utf-8",
     )
+    terminal.logfile_read = seen = io.StringIO()
     terminal.expect("CTAS_SPENT_PER_HOUR")
     terminal.expect("by share")
     terminal.send("s")
     terminal.expect("by cpu")
     terminal.send("/large\r")
     terminal.expect("only 'large'")
-    assert ("P50" in terminal.before) == (columns == 200)
+    assert ("P50" in seen.getvalue()) == (columns == 200)
     flowql("stop", "-p", str(shop))
     terminal.expect("the instance has stopped; waiting")
     terminal.send("q")
