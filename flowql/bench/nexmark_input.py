@@ -30,14 +30,17 @@ def write_topics(log: Log, events: int, topics: Iterable[str] = SCHEMAS, report:
     done = 0
     for topic in topics:
         log.admin().create_topic(topic, PARTITIONS)
-        done = _produce(log, topic, counts(events)[topic], done, report)
+        done = produce(log, topic, MAKERS[topic](counts(events)[topic]), done, report)
 
 
-def _produce(log: Log, topic: str, rows: int, done: int, report: Report) -> int:
+def produce(
+    log: Log, topic: str, rows: Iterator[pa.RecordBatch], done: int = 0, report: Report = lambda done: None
+) -> int:
+    """Rows as records of a topic; how many there are, beside those `done` before."""
     producer = log.producer(f"bench-input-{topic}")
     pending = 0
     producer.begin()
-    for partition, records in nexmark.records(MAKERS[topic](rows), PARTITIONS):
+    for partition, records in nexmark.records(rows, PARTITIONS):
         producer.send(TopicPartition(topic, partition), records)
         pending += records.num_rows
         if pending >= EVENTS_PER_COMMIT:

@@ -1,42 +1,50 @@
 """What it costs to be watched: throughput with `flowql top` and ten people who ask questions, over that without, in one run.
 
-    python -m flowql.bench.watchers [--pairs 6] [--seconds 3] [--users 10] [--think 10] [--events 3000000] [--json FILE]
+    python -m flowql.bench.watchers [--pairs 12] [--seconds 3] [--users 10] [--think 10] [--events N] [--json FILE]
 
-Two queries that always have work run on one instance; phases without and with watchers take turns (ABBA). The watchers are in a
-processes of their own on the same machine, so what their side costs is counted as well: one is `flowql top` in a terminal, which
-looks every two seconds, the others ask over HTTP, as the shell does, for a row by its key, and then think for as long as --think
-says; a question that reads a whole table costs more, in proportion to its rows. Throughput is records that the queries processed in a phase. The ratio is over all phases; its
-spread is that of the pairs. Beside it stands the same for records per second of the instance's own processor time, which other work on
-the machine disturbs less, and which leaves out what the other side costs. That the queries had rows waiting all the time is checked, else the measurement fails.
+Two queries that always have work run on one instance; short phases without and with watchers take turns (ABBA), so that what drifts
+meets both alike. The watchers are in processes of their own on the same machine, so what their side costs is counted as well: one
+is `flowql top` in a terminal, which looks every two seconds; the others are shells, which stay connected. Each person asks, reads
+the answer, thinks and types for ten seconds (--think: 0.5 to 1.5 times as long), and asks again, so ten of them ask one question
+a second, all the time. Of ten questions about a table of 20,000 rows six are for a row by its key, two for the first rows, one
+counts the rows and one wants the ten highest of a column; the last two read the whole table.
+
+Throughput is records that the queries processed in a phase. What watching costs is the mean over the pairs, with its standard error:
+once of records per second of the clock, and once of records per second of the instance's own processor time, which other work on
+the machine disturbs far less, and which leaves out what the watchers' own processes cost. Beside them stands what disturbs neither:
+which part of the instance's processor time went to the threads that answer, and how much the watchers' own processes took; and the
+time of a commit, and how long people waited. That the queries had rows waiting all the time, and that the people asked as often as said, is checked,
+else the measurement fails.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
-import pty
-import random
-import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
+from flowql.bench.crowd import ROWS, Seen, Watchers, lines_of
 from flowql.bench.isolation import SAMPLE_S, Saturation, plan_of
 from flowql.bench.measuring import BenchFailed
-from flowql.bench.nexmark_input import write_log
+from flowql.bench.nexmark import BID_SCHEMA, bids
+from flowql.bench.nexmark_input import PARTITIONS, produce
 from flowql.deploy.settings import Settings
-from flowql.server.client import Client, connect
 from flowql.server.host import Host
 from flowql.server.on_runtime import RuntimeEngine
 from runtime.app.instance import Instance
+from runtime.log.embedded.log import EmbeddedLog
 
 # Of one stage each: with repartitions between, their buffers would fill first, and phases would not be alike.
 SQL = """
@@ -52,143 +60,70 @@ CREATE TABLE SPENT WITH (PRIORITY='batch') AS
 QUERIES = ("CSAS_LETTERS", "CTAS_SPENT")
 WARM_UP_S = 5.0  # not measured: kernels are compiled, caches fill
 TURN_S = 0.3  # after watchers come or go, before a phase counts
-QUESTION = "SELECT * FROM spent WHERE id = '{n}'"
-ANSWERS_MIN = 1
+RATE_MAX = 80_000  # records a second that one query of the two takes in at most
+ASKED_MIN = 0.7  # of the questions there should have been
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """cpu_s: processor time of the instance's process."""
+    """cpu_s: processor time of the instance's process; answering_s: of those of its threads that answer. commits, commit_ms: how
+    many, and how long they took together.
+    """
 
     records: int
     seconds: float
     cpu_s: float
-
-    @property
-    def rate(self) -> float:
-        return self.records / self.seconds
-
-
-def _rate(phases: Sequence[Phase]) -> float:
-    return sum(p.records for p in phases) / sum(p.seconds for p in phases)
+    answering_s: float = 0.0
+    commits: int = 0
+    commit_ms: int = 0
 
 
-def _cpu_rate(phases: Sequence[Phase]) -> float:
-    return sum(p.records for p in phases) / sum(p.cpu_s for p in phases)
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """A share of throughput, and the standard error of it."""
+
+    share: float
+    error: float
+
+    def __str__(self) -> str:
+        return f"{self.share:.1%} \u00b1 {self.error:.1%}"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The phases, pair by pair. looks: pieces of its picture that top wrote meanwhile; answers: that users got."""
+    """The phases, pair by pair, and what the watchers saw in `with_`."""
 
     without: list[Phase]
     with_: list[Phase]
-    looks: int
-    answers: int
+    seen: Seen
 
     @property
-    def ratio(self) -> float:
-        return _rate(self.with_) / _rate(self.without)
+    def wall(self) -> Cost:
+        """Of records per second."""
+        return self._cost(lambda p: p.records / p.seconds)
 
     @property
-    def cpu_ratio(self) -> float:
+    def cpu(self) -> Cost:
         """Of records per second of processor time."""
-        return _cpu_rate(self.with_) / _cpu_rate(self.without)
+        return self._cost(lambda p: p.records / p.cpu_s)
 
-    @property
-    def spread(self) -> tuple[float, float]:
-        """The least and the largest of the pairs."""
-        ratios = [b.rate / a.rate for a, b in zip(self.without, self.with_, strict=True)]
-        return min(ratios), max(ratios)
-
-
-class Watchers:
-    """The process of the watchers. They begin and end when told to, by a line."""
-
-    def __init__(self, folder: Path, users: int, think_s: float) -> None:
-        words = ["--watch", str(folder), "--users", str(users), "--think", str(think_s)]
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "flowql.bench.watchers", *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self._said()
-
-    def begin(self) -> None:
-        self._tell("begin")
-
-    def end(self) -> tuple[int, int]:
-        """Looks and answers since they began."""
-        looks, answers = self._tell("end").split()
-        return int(looks), int(answers)
-
-    def close(self) -> None:
-        self._process.communicate()  # it ends with its input, and takes top along
-
-    def _tell(self, word: str) -> str:
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{word}\n")
-        self._process.stdin.flush()
-        return self._said()
-
-    def _said(self) -> str:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise BenchFailed("the watchers have ended")
-        return line
+    def _cost(self, rate: Callable[[Phase], float]) -> Cost:
+        ratios = [math.log(rate(b) / rate(a)) for a, b in zip(self.without, self.with_, strict=True)]
+        error = float(np.std(ratios, ddof=1)) / math.sqrt(len(ratios)) if len(ratios) > 1 else math.nan
+        return Cost(1 - math.exp(float(np.mean(ratios))), error)
 
 
-class Crowd:
-    """In the process of the watchers: one thread each, asleep unless `on`."""
+def write_bids(folder: Path, events: int) -> None:
+    """Nexmark's bids with so few different auctions that the table of them is as large as it gets after a moment."""
+    with closing(EmbeddedLog(folder / "log")) as log:
+        log.admin().create_topic("bid", PARTITIONS)
+        produce(log, "bid", _few_auctions(bids(events)))
 
-    def __init__(self, folder: Path, users: int, think_s: float) -> None:
-        self._folder, self._think_s = folder, think_s
-        self._on, self._lock = threading.Event(), threading.Lock()
-        self.looks = self.answers = 0
-        for n in range(users):
-            threading.Thread(target=self._ask, args=(n,), daemon=True).start()
-        self._terminal, inside = pty.openpty()
-        program = [sys.executable, "-c", "from flowql.cli import main; main()", "top", "-p", str(folder)]
-        self._top = subprocess.Popen(program, stdin=inside, stdout=inside, env={**os.environ, "TERM": "xterm"})
-        os.read(self._terminal, 1)  # it has drawn something
-        threading.Thread(target=self._look, daemon=True).start()
-        self._top.send_signal(signal.SIGSTOP)
 
-    def obey(self) -> None:
-        """Until the other side is gone."""
-        print("ready", flush=True)
-        for word in sys.stdin:
-            if word.strip() == "begin":
-                self.looks = self.answers = 0
-                self._on.set()
-                self._top.send_signal(signal.SIGCONT)
-            else:
-                self._on.clear()
-                self._top.send_signal(signal.SIGSTOP)
-            print(self.looks, self.answers, flush=True)
-        self._top.kill()
-
-    def _ask(self, number: int) -> None:
-        rnd, client = random.Random(number), self._client()
-        while True:
-            self._on.wait()
-            time.sleep(self._think_s * rnd.uniform(0.5, 1.5))  # first: nobody asks all at once
-            if self._on.is_set():
-                client.query(QUESTION.format(n=rnd.randrange(1000, 2000)))
-                with self._lock:
-                    self.answers += 1
-
-    def _look(self) -> None:
-        while os.read(self._terminal, 65_536):
-            with self._lock:
-                self.looks += 1
-
-    def _client(self) -> Client:
-        found = connect(self._folder)
-        assert found is not None, "the instance runs"
-        return found
+def _few_auctions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        few = pa.array(np.asarray(batch.column(0)) % ROWS)
+        yield pa.RecordBatch.from_arrays([few, *batch.columns[1:]], schema=BID_SCHEMA)
 
 
 def measure(folder: Path, *, pairs: int, seconds: float, users: int, think_s: float, threads: int) -> Outcome:
@@ -200,18 +135,30 @@ def measure(folder: Path, *, pairs: int, seconds: float, users: int, think_s: fl
         assert isinstance(host.engine, RuntimeEngine)
         watchers = Watchers(folder, users, think_s)
         try:
-            return _phases(host.engine.instance, watchers, pairs, seconds)
+            outcome = _phases(host.engine.instance, watchers, pairs, seconds)
         finally:
             watchers.close()
     finally:
         host.close()
+    check(outcome, users / think_s)
+    return outcome
+
+
+def check(outcome: Outcome, rate: float) -> None:
+    """BenchFailed if nobody watched. rate: of the questions there should have been."""
+    wanted = rate * sum(p.seconds + TURN_S for p in outcome.with_)
+    if outcome.seen.looks < len(outcome.with_) or outcome.seen.answers < ASKED_MIN * wanted - math.sqrt(wanted):
+        title = f"nobody watched: {outcome.seen.looks} looks, {outcome.seen.answers} answers of {wanted:.0f}"
+        raise BenchFailed(title)
 
 
 def _phases(instance: Instance, watchers: Watchers, pairs: int, seconds: float) -> Outcome:
     saturation = Saturation(QUERIES)
     found: dict[bool, list[Phase]] = {False: [], True: []}
-    looks = answers = 0
+    seen = Seen()
+    watchers.begin()  # what is made for the first question is no cost of the second
     time.sleep(WARM_UP_S)
+    watchers.end()
     for pair in range(pairs):
         for watched in (False, True) if pair % 2 == 0 else (True, False):
             if watched:
@@ -219,73 +166,86 @@ def _phases(instance: Instance, watchers: Watchers, pairs: int, seconds: float) 
             time.sleep(TURN_S)
             found[watched].append(_throughput(instance, seconds, saturation))
             if watched:
-                more = watchers.end()
-                looks, answers = looks + more[0], answers + more[1]
+                seen.add(watchers.end())
     saturation.check()
-    if looks < pairs or answers < ANSWERS_MIN:
-        raise BenchFailed(f"nobody watched: {looks} looks, {answers} answers")
-    return Outcome(found[False], found[True], looks, answers)
+    return Outcome(found[False], found[True], seen)
 
 
 def _throughput(instance: Instance, seconds: float, saturation: Saturation) -> Phase:
     """What all queries took in."""
-    start, cpu, before = time.perf_counter(), time.process_time(), _records(instance)
+    start, cpu, before, threads = time.perf_counter(), time.process_time(), _counts(instance), _answering()
     while time.perf_counter() < start + seconds:
         if instance.fatal is not None:
             raise BenchFailed(str(instance.fatal))
         saturation.sample(instance)
         time.sleep(SAMPLE_S)
-    return Phase(_records(instance) - before, time.perf_counter() - start, time.process_time() - cpu)
+    records, commits, commit_ms = (b - a for a, b in zip(before, _counts(instance), strict=True))
+    answering_s = sum(s - threads.get(thread, 0.0) for thread, s in _answering().items())
+    return Phase(records, time.perf_counter() - start, time.process_time() - cpu, answering_s, commits, commit_ms)
 
 
-def _records(instance: Instance) -> int:
-    return sum(instance.metrics.query(q).records_in for q in instance.queries)
+def _answering() -> dict[int, float]:
+    """Processor time of each thread that answers: that of HTTP, and its workers."""
+    threads = [t for t in threading.enumerate() if t.name == "http" or "worker" in t.name]
+    return {t.ident: time.clock_gettime(time.pthread_getcpuclockid(t.ident)) for t in threads if t.ident is not None}
+
+
+def _counts(instance: Instance) -> tuple[int, int, int]:
+    """Records taken in, commits and how long they took."""
+    m = instance.metrics
+    return sum(m.query(q).records_in for q in instance.queries), m.commits, m.commit_latency.sum_ms
 
 
 def report(outcome: Outcome) -> str:
-    least, most = outcome.spread
-    lines = [f"{'pair':>4}{'without':>12}{'with':>12}{'ratio':>8}"]
+    lines = [f"{'pair':>4}{'without':>12}{'with':>12}{'ratio':>8}{'us of CPU a record':>22}{'ratio':>8}"]
     for n, (a, b) in enumerate(zip(outcome.without, outcome.with_, strict=True), 1):
-        lines.append(f"{n:>4}{a.rate:>10,.0f}/s{b.rate:>10,.0f}/s{b.rate / a.rate:>8.3f}")
-    rates = [p.rate for p in outcome.without]
-    noise = float(np.std(rates) / np.mean(rates))
-    lines.append(
-        f"{outcome.looks} looks, {outcome.answers} answers; phases without differ by {noise:.1%} (standard deviation)"
+        rates = [p.records / p.seconds for p in (a, b)]
+        costs = [p.cpu_s / p.records * 1e6 for p in (a, b)]
+        lines.append(
+            f"{n:>4}{rates[0]:>10,.0f}/s{rates[1]:>10,.0f}/s{rates[1] / rates[0]:>8.3f}"
+            f"{costs[0]:>12.3f}{costs[1]:>10.3f}{costs[0] / costs[1]:>8.3f}"
+        )
+    seen, watched_s = outcome.seen, sum(p.seconds + TURN_S for p in outcome.with_)
+    commits = [
+        sum(p.commit_ms for p in ps) / max(1, sum(p.commits for p in ps)) for ps in (outcome.without, outcome.with_)
+    ]
+    answering = sum(p.answering_s for p in outcome.with_) / sum(p.cpu_s for p in outcome.with_)
+    return "\n".join(
+        [
+            *lines,
+            *lines_of(seen.answers_ms),
+            f"{seen.answers / watched_s:.2f} questions and {seen.looks / watched_s:.2f} looks of top a second",
+            f"a commit takes {commits[0]:.1f} ms without and {commits[1]:.1f} ms with watchers",
+            f"being watched costs {outcome.wall} of the throughput",
+            f"of the instance's processor time alone: {outcome.cpu}",
+            f"answering took {answering:.2%} of the instance's processor time; beside it the watchers' own processes took "
+            f"{seen.cpu_s / watched_s:.2%} of a processor",
+        ]
     )
-    lines.append(
-        f"ratio {outcome.ratio:.3f} (pairs {least:.3f} to {most:.3f}): being watched costs {1 - outcome.ratio:.1%}"
-    )
-    lines.append(f"of the instance's processor time alone: ratio {outcome.cpu_ratio:.3f}, {1 - outcome.cpu_ratio:.1%}")
-    return "\n".join(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=6)
+    parser.add_argument("--pairs", type=int, default=12)
     parser.add_argument("--seconds", type=float, default=3.0, help="of a phase")
     parser.add_argument("--users", type=int, default=10)
     parser.add_argument("--think", type=float, default=10.0, help="seconds between two questions of a user")
-    parser.add_argument("--events", type=int, default=3_000_000)
+    parser.add_argument("--events", type=int, help="else as many as last")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--watch", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    if options.watch:
-        Crowd(options.watch, options.users, options.think).obey()
-        return
+    times = {"pairs": options.pairs, "seconds": options.seconds}
+    events = options.events or int(RATE_MAX * (WARM_UP_S + 2 * options.pairs * (options.seconds + 2 * TURN_S)))
     with tempfile.TemporaryDirectory(prefix="flowql-watchers-") as name:
-        print(f"writing {options.events:,} events", file=sys.stderr)
-        write_log(Path(name), options.events, ["bid"])
+        print(f"writing {events:,} events", file=sys.stderr)
+        write_bids(Path(name), events)
         (Path(name) / "flowql.yaml").write_text("name: watchers\ntargets: {default: {data_dir: .}}\n")
         os.sync()
-        times = {"pairs": options.pairs, "seconds": options.seconds}
         outcome = measure(Path(name), **times, users=options.users, think_s=options.think, threads=options.threads)
     print(report(outcome))
     if options.json is not None:
-        options.json.write_text(
-            json.dumps({**asdict(outcome), "ratio": outcome.ratio, "cpu_ratio": outcome.cpu_ratio}) + "\n",
-            encoding="utf-8",
-        )
+        figures = {**asdict(outcome), "wall": asdict(outcome.wall), "cpu": asdict(outcome.cpu)}
+        options.json.write_text(json.dumps(figures) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
