@@ -25,6 +25,7 @@ from runtime.state.store import Snapshot
 from runtime.state.values import encode_value
 
 CHUNK_ROWS = 8_192
+FEW_ROWS = 32  # for a statement that may need no more
 READ_RECORDS, READ_BYTES = 50_000, 16 << 20
 _REPLACED_TRIES = 5  # results that are replaced more often than a question takes to read them once
 
@@ -57,12 +58,18 @@ class StoreRelation:
         return self.view.schema
 
     def read(self, conditions: Sequence[Condition], columns: frozenset[str] | None) -> pa.Table:
+        return pa.Table.from_batches(self.batches(conditions, columns, CHUNK_ROWS), arrow_schema(self.schema))
+
+    def batches(
+        self, conditions: Sequence[Condition], columns: frozenset[str] | None, first_rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        """As `read`, piece by piece; the first has `first_rows`, later ones more."""
         if ambiguous(self.schema):
             conditions, columns = (), None
-        chunks = [_batch(self.schema, self.view.columns(rows), columns) for rows in self._chunks(conditions) if rows]
-        return pa.Table.from_batches(chunks, arrow_schema(self.schema))
+        for rows in filter(None, self._chunks(conditions, first_rows)):
+            yield _batch(self.schema, self.view.columns(rows), columns)
 
-    def _chunks(self, conditions: Sequence[Condition]) -> Iterator[Rows]:
+    def _chunks(self, conditions: Sequence[Condition], size: int) -> Iterator[Rows]:
         if not self.present:
             return
         found = access(self.view.key, conditions)
@@ -71,8 +78,37 @@ class StoreRelation:
             yield [(k, v) for k, v in rows if v is not None]
             return
         scan = self.snapshot.scan(self.name, low=found.low, high=found.high)
-        while chunk := list(islice(scan, CHUNK_ROWS)):
+        while chunk := list(islice(scan, size)):
             yield chunk
+            size = min(CHUNK_ROWS, 4 * size)
+
+
+@dataclass(slots=True)
+class AsNeeded:
+    """A store that DuckDB reads no further than its statement needs, from the beginning each time it scans it.
+
+    It is what Arrow calls a stream; its snapshot must stay open meanwhile. trouble: why reading it failed, which DuckDB
+    would know as a text only.
+    """
+
+    relation: StoreRelation
+    conditions: Sequence[Condition]
+    columns: frozenset[str] | None
+    trouble: Exception | None = None
+
+    def __arrow_c_schema__(self) -> object:
+        return arrow_schema(self.relation.schema).__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        reader = pa.RecordBatchReader.from_batches(arrow_schema(self.relation.schema), self._batches())
+        return reader.__arrow_c_stream__(requested_schema)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self.relation.batches(self.conditions, self.columns, FEW_ROWS)
+        except Exception as error:
+            self.trouble = error
+            raise
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from compiler.diagnostics.suggest import did_you_mean
 from flowql.query.answer import Answer
 from flowql.query.committed import Commit, Take
 from flowql.query.errors import APART, BUSY, INVALID, REFUSED, SEQUENCE, UNKNOWN, QueryError, place_of_word
-from flowql.query.relations import CHUNK_ROWS, Relation, StoreRelation, StoresRelation, arrow_schema
+from flowql.query.relations import CHUNK_ROWS, AsNeeded, Relation, StoreRelation, StoresRelation, arrow_schema
 from flowql.query.statement import Statement, first_line, invalid, parse
 
 SETTLE_S = 5.0  # how long to look for a moment at which log and state are at the same commit
@@ -75,11 +75,7 @@ def _pieces(sql: str, take: Take, begun: Begun) -> Generator[pa.Schema | pa.Reco
     try:
         statement = parse(sql, connection)
         commit, relations = _bind(statement, take)
-        try:
-            _load(connection, statement, relations, commit)
-        finally:
-            commit.snapshot.close()
-        schema, batches = _result(connection, statement.sql, commit)
+        schema, batches = _computed(connection, statement, relations, commit)
         first = next(batches, None)
         yield schema
         if first is not None:
@@ -143,15 +139,31 @@ def _is_system(table: str) -> bool:
     )
 
 
-def _load(
+def _computed(
     connection: duckdb.DuckDBPyConnection, statement: Statement, relations: Mapping[str, Relation], commit: Commit
-) -> None:
-    for name, relation in relations.items():
-        conditions = statement.conditions.get(name.casefold(), ())
-        connection.register(name, relation.read(conditions, statement.columns))
-    if not relations:  # SHOW TABLES and the like: names and columns of everything, and no rows
-        for name, make in commit.relations().items():
-            connection.register(name, arrow_schema(make().schema).empty_table())
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """The answer, whose relations are read before it is taken: the state of a commit is not kept for who reads slowly."""
+    streams: list[AsNeeded] = []
+    try:
+        for name, relation in relations.items():
+            conditions = statement.conditions.get(name.casefold(), ())
+            if statement.is_short and isinstance(relation, StoreRelation):
+                streams.append(AsNeeded(relation, conditions, statement.columns))
+                connection.register(name, streams[-1])
+            else:
+                connection.register(name, relation.read(conditions, statement.columns))
+        if not relations:  # SHOW TABLES and the like: names and columns of everything, and no rows
+            for name, make in commit.relations().items():
+                connection.register(name, arrow_schema(make().schema).empty_table())
+        schema, batches = _result(connection, statement.sql, commit)
+        return schema, iter(list(batches)) if statement.is_short else batches
+    except (duckdb.Error, OSError):
+        for stream in streams:
+            if stream.trouble is not None:
+                raise stream.trouble from None
+        raise
+    finally:
+        commit.snapshot.close()
 
 
 def _result(

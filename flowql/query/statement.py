@@ -7,6 +7,7 @@ evaluated in full over what they leave.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,7 @@ _EXCERPT = re.compile(r"^LINE (\d+): (.*)\n( *\^+)", re.M)
 _NAMED = re.compile(r'(?:"|with name )(\w+)')
 _WRITES = ("INSERT_QUERY_NODE", "UPDATE_QUERY_NODE", "DELETE_QUERY_NODE", "MERGE_QUERY_NODE")
 _HIDING = ("query", "query_table")
+SHORT_ROWS_MAX = 8_192  # that an answer may have, or skip, and still be short
 _FLIPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _COMPARISONS = {
     "COMPARE_EQUAL": "=",
@@ -57,7 +59,7 @@ class Statement:
     """A question that may be asked.
 
     tables: names as written; ctes: folded names that WITH gives (a table of that name may be meant elsewhere). conditions: by folded name, of relations that are read in one place only. columns: folded
-    names of all columns it can touch; None for all.
+    names of all columns it can touch; None for all. is_short: its answer has few rows, so it may need few of what it reads.
     """
 
     sql: str
@@ -65,6 +67,7 @@ class Statement:
     ctes: frozenset[str] = frozenset()
     conditions: Mapping[str, tuple[Condition, ...]] = field(default_factory=dict)
     columns: frozenset[str] | None = None
+    is_short: bool = False
 
 
 def parse(sql: str, connection: duckdb.DuckDBPyConnection) -> Statement:
@@ -81,7 +84,7 @@ def parse(sql: str, connection: duckdb.DuckDBPyConnection) -> Statement:
     kind, asked = found[0].type.name, found[0].query
     if kind == "EXPLAIN":
         inner = parse(_EXPLAIN.sub("", asked, count=1), connection)
-        return replace(inner, sql=asked)
+        return replace(inner, sql=asked, is_short=True)
     if kind == "MULTI":
         raise QueryError(
             "this statement becomes several", code=REFUSED, help="list the values: PIVOT ... ON c IN (...)"
@@ -133,7 +136,12 @@ def _select(sql: str, connection: duckdb.DuckDBPyConnection) -> Statement:
     tables = {str(m["table_name"]) for m in mentions}
     named = {str(c["key"]).casefold() for n in nodes for c in (n.get("cte_map") or {}).get("map", ())}
     return Statement(
-        sql, tuple(sorted(tables)), frozenset(named), _conditions(nodes, mentions), _columns(nodes, mentions)
+        sql,
+        tuple(sorted(tables)),
+        frozenset(named),
+        _conditions(nodes, mentions),
+        _columns(nodes, mentions),
+        _is_short(tree["statements"][0]["node"]),
     )
 
 
@@ -144,6 +152,23 @@ def _objects(tree: Any) -> Iterator[dict[str, Any]]:
     if isinstance(tree, list):
         for part in tree:
             yield from _objects(part)
+
+
+def _is_short(root: dict[str, Any]) -> bool:
+    """A description, or what a LIMIT makes short."""
+    if (root.get("from_table") or {}).get("type") == "SHOW_REF":
+        return True
+    for m in root.get("modifiers", ()):
+        if m.get("type") == "LIMIT_MODIFIER" and m.get("limit_type") == "ROW_COUNT":
+            counts = [_whole_number(m.get(part)) for part in ("limit", "offset") if m.get(part) is not None]
+            return bool(counts) and m.get("limit") is not None and all(n <= SHORT_ROWS_MAX for n in counts)
+    return False
+
+
+def _whole_number(e: Any) -> float:
+    """A constant that is one; infinity for anything else."""
+    literal = e.get("literal") if e.get("type") == "VALUE_CONSTANT" else None
+    return int(literal["text"]) if literal is not None and literal["kind"] == "INTEGER" else math.inf
 
 
 def _columns(nodes: list[dict[str, Any]], mentions: list[dict[str, Any]]) -> frozenset[str] | None:

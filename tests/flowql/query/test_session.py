@@ -9,6 +9,8 @@ import pytest
 
 from flowql.query.errors import QueryError
 from flowql.query.session import SEQUENCE, evaluate
+from runtime.errors import StateError
+from runtime.state.snapshot import StateSnapshot
 from tests.flowql.query.world import World
 
 SQL = """
@@ -131,15 +133,20 @@ def test_the_answer_names_its_commit(world: World) -> None:
     assert int(table.schema.metadata[SEQUENCE]) == world.log.last_sequence("flowql")
 
 
-def test_a_look_up_reads_what_it_looks_up() -> None:
+@pytest.fixture
+def counted() -> World:
+    """500 keys."""
     world = World("""
         CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC = 's', PARTITIONS = 1, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
         CREATE TABLE T AS SELECT K, COUNT(*) AS N FROM S GROUP BY K;
     """)
     world.feed("s", [(f"k{i:04}", {"V": i}, 0) for i in range(500)])
+    return world
 
+
+def test_a_look_up_reads_what_it_looks_up(counted: World) -> None:
     def rows_read(sql: str, rows: int) -> int:
-        commit = world.commit()
+        commit = counted.commit()
         assert evaluate(sql, lambda _: commit).num_rows == rows
         return commit.snapshot.rows_read()
 
@@ -147,6 +154,27 @@ def test_a_look_up_reads_what_it_looks_up() -> None:
     assert rows_read("SELECT * FROM t WHERE k IN ('k0007', 'k0400', 'nope')", 2) == 3
     assert rows_read("SELECT * FROM t WHERE k >= 'k0100' AND k < 'k0110' AND n = 1", 10) <= 11
     assert rows_read("SELECT * FROM t", 500) == 500
+    assert rows_read("SELECT * FROM t LIMIT 20", 20) <= 50
+    assert rows_read("SELECT * FROM t WHERE n = 1 LIMIT 5 OFFSET 10", 5) <= 50
+    assert rows_read("DESCRIBE t", 2) == 0
+    assert rows_read("SELECT * FROM t ORDER BY k DESC LIMIT 1", 1) == 500
+
+
+def test_a_short_answer_over_several_readings_of_a_table_is_whole(counted: World) -> None:
+    """Each scan of a table that is read as far as needed begins anew."""
+    sql = "WITH a AS (SELECT * FROM t) SELECT count(*) AS n FROM a JOIN a b USING (k) JOIN t USING (k) LIMIT 1"
+    assert counted.ask(sql) == [{"n": 500}]
+    recursive = "WITH RECURSIVE r(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM r, t WHERE k = 'k0001' AND i < 4)"
+    assert counted.ask(f"{recursive} SELECT sum(i) AS s FROM r LIMIT 1") == [{"s": 10}]
+
+
+def test_a_fault_on_the_way_of_a_short_answer_keeps_its_name(counted: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def scan(*_: object, **__: object) -> None:
+        raise StateError("the disk is gone")
+
+    monkeypatch.setattr(StateSnapshot, "scan", scan)
+    with pytest.raises(StateError, match="the disk is gone"):
+        counted.ask("SELECT * FROM t LIMIT 3")
 
 
 def test_an_answer_is_one_commit_even_while_more_is_processed() -> None:

@@ -57,6 +57,28 @@ def test_refuses(sql: str, said: str, connection: duckdb.DuckDBPyConnection) -> 
 
 
 @pytest.mark.parametrize(
+    ("sql", "is_short"),
+    [
+        ("SELECT * FROM t LIMIT 20", True),
+        ("SELECT * FROM t ORDER BY a LIMIT 20 OFFSET 8000", True),
+        ("SELECT 1 UNION ALL SELECT a FROM t LIMIT 3", True),
+        ("DESCRIBE t", True),
+        ("SUMMARIZE t", True),
+        ("EXPLAIN SELECT * FROM t", True),
+        ("SELECT * FROM t", False),
+        ("SELECT * FROM t LIMIT 10%", False),
+        ("SELECT * FROM t LIMIT 100000", False),
+        ("SELECT * FROM t LIMIT 5 OFFSET 100000", False),
+        ("SELECT * FROM t OFFSET 5", False),
+        ("SELECT * FROM t LIMIT (SELECT 3)", False),
+        ("SELECT * FROM (SELECT * FROM t LIMIT 3) u", False),
+    ],
+)
+def test_an_answer_is_known_to_be_short(sql: str, is_short: bool, connection: duckdb.DuckDBPyConnection) -> None:
+    assert parse(sql, connection).is_short is is_short
+
+
+@pytest.mark.parametrize(
     ("sql", "tables"),
     [
         ("SELECT 1", ()),
