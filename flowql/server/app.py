@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import hmac
 import os
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Iterable
+from dataclasses import dataclass
+from itertools import chain, islice
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -23,6 +25,7 @@ from flowql.server.service import Service
 from flowql.server.streaming import ARROW, encode
 
 REFUSED, FAILED = 403, 400
+SHORT_PARTS = 3  # an answer of one batch has two
 LOOK_S = 0.5  # how often to look whether somebody still waits for what is computed
 INTERNAL = "FQ5000"
 Handler = Callable[[Request], Awaitable[Response]]
@@ -65,13 +68,15 @@ def make_app(service: Service, token: str, request_stop: Callable[[], None]) -> 
     async def query(request: Request) -> Response:
         sql = (await request.body()).decode()
         breaks_off: list[Callable[[], None]] = []
-        computing = asyncio.ensure_future(run_in_threadpool(lambda: service.query(sql, breaks_off.append)))
+        computing = asyncio.ensure_future(
+            run_in_threadpool(lambda: Opened.of(encode(service.query(sql, breaks_off.append))))
+        )
         while not computing.done():
             await asyncio.wait([computing], timeout=LOOK_S)
             if not computing.done() and await request.is_disconnected():
                 for break_off in breaks_off:
                     break_off()
-        return Rows(encode(await computing))
+        return (await computing).response()
 
     async def stop(_: Request) -> Response:
         request_stop()
@@ -110,18 +115,35 @@ async def scrape(service: Service) -> Response:
     return Response(text, media_type=CONTENT_TYPE)
 
 
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The first pieces of an answer, made in the thread that computed it: one that is short needs no other turn of threads."""
+
+    first: list[bytes]
+    rest: Generator[bytes]
+
+    @classmethod
+    def of(cls, parts: Generator[bytes]) -> Opened:
+        return cls(list(islice(parts, SHORT_PARTS)), parts)
+
+    def response(self) -> Response:
+        if len(self.first) < SHORT_PARTS:  # that was all
+            return Response(b"".join(self.first), media_type=ARROW)
+        return Rows(self.first, self.rest)
+
+
 class Rows(StreamingResponse):
     """An answer on its way. Who leaves before its end ends its computation."""
 
-    def __init__(self, parts: Generator[bytes]) -> None:
-        self._parts = parts
-        super().__init__(parts, media_type=ARROW)
+    def __init__(self, first: Iterable[bytes], rest: Generator[bytes]) -> None:
+        self._rest = rest
+        super().__init__(chain(first, rest), media_type=ARROW)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._parts.close()
+            self._rest.close()
 
 
 def _guarded(handler: Handler, token: str) -> Handler:
