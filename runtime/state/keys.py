@@ -79,6 +79,8 @@ class KeyCodec:
 
     def decode(self, data: bytes) -> Key:
         """The inverse of `encode` for a whole key."""
+        if self._single is Kind.STRING and data[0] == 1 and data.find(0, 1) == len(data) - 1:  # nothing is escaped
+            return (data[1:-1].decode("utf-8", "surrogatepass"),)
         parts: list[Any] = []
         at = 0
         for decode in self._decoders:
