@@ -45,7 +45,7 @@ class MemberTasks:
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
-        self._parting: dict[TopicPartition, int] = {}  # positions of tasks that leave with the next cut
+        self._parting: dict[str, list[Task]] = {}  # by query, tasks that leave with the next cut
         self._cut: dict[TopicPartition, int] = {}
 
     def gone(self, plan: Plan) -> list[str]:
@@ -110,12 +110,12 @@ class MemberTasks:
     def leave(self, tasks: Iterable[Task], *, committed: bool) -> None:
         """Tasks belong to their queries no more. committed: their positions are in this cut once more. The epoch lock is held."""
         gone = {id(task) for task in tasks}
-        for running in self._owner.queries.values():
+        for name, running in self._owner.queries.items():
             leaving = [task for task in running.built.tasks if id(task) in gone]
             if leaving:
                 running.built = BuiltQuery([task for task in running.built.tasks if id(task) not in gone])
-            for i in (i for task in leaving if committed for i in task.logs.values()):
-                self._parting[i.tp] = min(i.position, self._parting.get(i.tp, i.position))
+            if committed:
+                self._parting.setdefault(name, []).extend(leaving)
 
     def forget_positions(self, tps: Collection[TopicPartition], queries: Iterable[RunningQuery] | None = None) -> None:
         """Of refused queries: they have tasks again, or others own the partitions. The epoch lock is held."""
@@ -124,8 +124,10 @@ class MemberTasks:
 
     def positions(self) -> dict[TopicPartition, int]:
         """At a cut: of tasks that are here, and of those that leave with it. The epoch lock is held."""
-        now, parting, self._parting = positions_of(self._owner.queries.values()), self._parting, {}
-        self._cut = {**now, **{tp: min(o, now.get(tp, o)) for tp, o in parting.items()}}
+        for name, running in self._owner.queries.items():
+            running.parting = self._parting.get(name, [])
+        self._parting = {}
+        self._cut = positions_of(self._owner.queries.values())
         return self._cut
 
     def moved(self) -> bool:

@@ -202,6 +202,22 @@ def test_a_commit_right_after_a_loss_moves_no_position_of_what_was_lost(world):
 # Themes of the bugs of Kafka Streams
 
 
+def test_a_query_refused_in_the_cut_its_tasks_leave_with_moves_no_position(world):
+    """The tasks were no more the query's when it was sent back to the last commit: their positions were committed without results."""
+    first = running(world)
+    world.refusing["items"] = world.now + 10_000
+    for n in range(3):
+        world.feed(n)
+    world.run_until(lambda: all(world.outside.end_offset(TopicPartition(REPARTITION, p)) for p in range(2)))
+    world.stall(first, "commit", 300)
+    world.start()
+    world.run_until(lambda: "items" in str(first.instance.queries["CTAS_ITEMS"].refused))
+    assert len(first.instance.queries["CTAS_ITEMS"].built.tasks) == 2  # of 4
+    world.run_until(lambda: len(tasks(first)) < 10)  # the rest of the cut is committed
+    assert world.broker.group(APP).positions[TopicPartition(REPARTITION, 1)].offset == 0
+    ends_well(world)
+
+
 def test_two_rebalances_before_the_first_is_looked_at_make_no_task_twice(world):
     """KAFKA-12904's theme: assigned, revoked and assigned again in one go."""
     first = running(world)
