@@ -347,6 +347,7 @@ class GroupStep:
         if drop:
             yield host.commit.request(lambda: self._drop(drop))
             host.state.rebuild(dict.fromkeys(drop))
+        self._mine.keep_back(self._held_with(wanted), written)
         tasks = self._mine.build(wanted)
         self._tasks |= {task.id: task for task in tasks}
         for task in tasks:
@@ -369,6 +370,11 @@ class GroupStep:
             if stamp is not None and self._written.sequences.get(stamp[0], 0) < stamp[1]:
                 raise LogUnavailable(f"commit {stamp[1]} of {stamp[0]} is not to be seen yet")
         return self._written.tasks
+
+    def _held_with(self, wanted: Sequence[TaskId]) -> dict[TaskId, frozenset[TopicPartition]]:
+        """Tasks of refused queries, of which nobody has any, that read what the wanted ones read."""
+        tps, held = {tp for t in wanted for tp in self._all[t]}, self._host.quarantine.held
+        return {t: reads & tps for t, reads in self._all.items() if t.query in held and reads & tps}
 
     def _compare(
         self, wanted: Sequence[TaskId], written: dict[str, WrittenTask]

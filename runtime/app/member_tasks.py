@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import Protocol
 
@@ -17,7 +17,9 @@ from runtime.commit.coordinator import CommitStep
 from runtime.errors import LogError, TopicMissing
 from runtime.log.base import TopicPartition
 from runtime.scheduler.manager import TaskManager
+from runtime.state.changelog import WrittenTask
 from runtime.task.id import TaskId
+from runtime.task.input_buffer import topic_named
 from runtime.task.task import Task
 
 
@@ -116,6 +118,17 @@ class MemberTasks:
                 running.built = BuiltQuery([task for task in running.built.tasks if id(task) not in gone])
             if committed:
                 self._parting.setdefault(name, []).extend(leaving)
+
+    def keep_back(self, held: Mapping[TaskId, Collection[TopicPartition]], written: Mapping[str, WrittenTask]) -> None:
+        """The partitions of these tasks do not move on without them, though they are not made yet."""
+        with self._owner.state.epoch_lock:
+            for task_id, tps in held.items():
+                there, at = written.get(str(task_id)), self._owner.queries[task_id.query].refused_at
+                positions = there.record.read().get("positions", {}) if there is not None else {}
+                for name, position in positions.items():
+                    tp = TopicPartition(topic_named(name), task_id.partition)
+                    if tp in tps:
+                        at[tp] = min(position, at.get(tp, position))
 
     def forget_positions(self, tps: Collection[TopicPartition], queries: Iterable[RunningQuery] | None = None) -> None:
         """Of refused queries: they have tasks again, or others own the partitions. The epoch lock is held."""

@@ -22,6 +22,12 @@ from runtime.task.arrivals import Arrivals
 
 # What readers share is decoded in pieces: nobody can stop a decode half way, and a whole fetch of 20,000 rows takes 60 ms.
 STAGED_ROWS = 4_096
+_OF_SOURCE = "#"  # in names of positions; no topic has it in its name
+
+
+def topic_named(position: str) -> str:
+    """The topic of a position of that name (`LogInput.name`)."""
+    return position.partition(_OF_SOURCE)[0]
 
 
 @dataclass(slots=True)
@@ -95,7 +101,7 @@ class LogInput:
     @property
     def name(self) -> str:
         """What its position is called in the metadata of the task."""
-        return self.tp.topic if self.lane is None else f"{self.tp.topic}#{self.source}"
+        return self.tp.topic if self.lane is None else f"{self.tp.topic}{_OF_SOURCE}{self.source}"
 
     @property
     def rows_within(self) -> int:

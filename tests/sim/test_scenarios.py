@@ -218,6 +218,20 @@ def test_a_query_refused_in_the_cut_its_tasks_leave_with_moves_no_position(world
     ends_well(world)
 
 
+def test_partitions_that_come_while_a_query_is_refused_wait_for_it(world):
+    """Its tasks there were not made, so nothing held their positions back, and they went back when it was restarted."""
+    first, second = running(world), world.start()
+    world.run_until(lambda: len(tasks(second)) == 5)
+    world.refusing["totals"] = world.now + 10_000
+    feed(world)
+    world.run_until(lambda: second.instance.queries["CTAS_TOTALS"].refused)
+    world.kill(first)
+    world.run_until(lambda: len(tasks(second)) == 8)
+    world.run_for(300)
+    assert world.broker.group(APP).positions[TopicPartition("orders", 0)].offset == 0
+    ends_well(world)
+
+
 def test_two_rebalances_before_the_first_is_looked_at_make_no_task_twice(world):
     """KAFKA-12904's theme: assigned, revoked and assigned again in one go."""
     first = running(world)
