@@ -8,11 +8,10 @@ reported; the other expressions of the row are computed all the same. A `QueryFa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
-from types import CodeType
 from typing import Any
 
 from compiler.functions import builtin
+from compiler.functions.generated import compiled
 from compiler.functions.inline import Emitter
 from compiler.functions.registry import QueryFailure
 from compiler.plan.expr import Column, Expr, Literal
@@ -82,11 +81,5 @@ def _ignore(_index: int, _error: Exception) -> None:
 def _build(body: Sequence[str], names: dict[str, Any], on_error: OnError | None) -> Any:
     source = "def kernel(row):\n" + "\n".join(f" {line}" for line in body)
     scope = {**names, "QueryFailure": QueryFailure, "report": on_error or _ignore}
-    exec(_code(source), scope)
+    exec(compiled(source), scope)
     return scope["kernel"]
-
-
-@lru_cache(maxsize=1024)
-def _code(source: str) -> CodeType:
-    """The same source compiles once: constants that differ in value only by `==` (0.0 and -0.0) differ in text."""
-    return compile(source, "<row kernel>", "exec")

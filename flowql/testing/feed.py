@@ -127,7 +127,19 @@ class _Writing:
 
 
 def timings(case: Case, sources: Sequence[Sequence[Arriving]], splits: int, seed: int) -> Iterator[Timing]:
-    """Ways in which the rows may arrive that must all give the same: sources keep their order, and so does time."""
+    """Ways in which the rows may arrive that must all give the same: sources keep their order, and so does time.
+
+    Each differs from those before it: few rows can be split in few ways.
+    """
+    seen = set()
+    for timing in _timings(case, sources, splits, seed):
+        way = tuple(tuple(map(id, chunk)) for chunk in timing.chunks)
+        if way not in seen:
+            seen.add(way)
+            yield timing
+
+
+def _timings(case: Case, sources: Sequence[Sequence[Arriving]], splits: int, seed: int) -> Iterator[Timing]:
     by_time = _merged(sources, random.Random(0))
     yield Timing("each row alone, by time", [[a] for a in by_time])
     if len(by_time) < 2:

@@ -52,7 +52,8 @@ def needed(plan: Plan, names: Iterable[str]) -> Plan:
     topics = {t for q in queries.values() for t in read_topics(q)} | {known[q.sink].topic for q in queries.values()}
     kept = tuple(q for q in plan.queries if q.id in queries)
     inserts = tuple(i for i in plan.inserts if known[i.target].topic in topics)
-    return replace(plan, queries=kept, inserts=inserts, sources=tuple(s for s in plan.sources if s.topic in topics))
+    made = replace(plan, queries=kept, inserts=inserts, sources=tuple(s for s in plan.sources if s.topic in topics))
+    return plan if made == plan else made  # what is known of a plan is known of this object
 
 
 def read_topics(query: QueryPlan) -> set[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from compiler.functions.generated import compiled
 from compiler.functions.registry import AggregateFunction, QueryFailure, Resolution, lookup_aggregate
 from compiler.plan.expr import Column, Expr, Literal
 from compiler.plan.logical import Aggregate, AggregateCall
@@ -132,5 +133,5 @@ def _each(functions: Sequence[Callable[..., Any]]) -> Callable[[Accs], Row]:
 
 def _lambda(parameters: str, parts: Sequence[str], scope: dict[str, Any]) -> Callable[..., Any]:
     """A tuple-making function; only positions and generated names enter the source."""
-    made: Callable[..., Any] = eval(f"lambda {parameters}: ({''.join(parts)})", scope)
+    made: Callable[..., Any] = eval(compiled(f"lambda {parameters}: ({''.join(parts)})", "eval"), scope)
     return made

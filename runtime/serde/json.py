@@ -23,6 +23,7 @@ from typing import Any
 import orjson
 
 from compiler.functions.casts import parse_decimal, parse_double
+from compiler.functions.generated import compiled
 from compiler.functions.numeric import BIGINT_MAX, BIGINT_MIN, INT_MAX, INT_MIN, fit_decimal, wrap32, wrap64
 from compiler.functions.values import decimal_text
 from compiler.plan.types import Kind, SqlType
@@ -107,7 +108,7 @@ def _coercer(kinds: Sequence[Kind], converts: Sequence[Convert]) -> Callable[...
         lines.append(f"    if {name} is not None and not ({right}): {name} = c{i}({name})")
     lines.append(f"    return ({', '.join(names)}{',' if names else ''})")
     scope: dict[str, Any] = {f"c{i}": c for i, c in enumerate(converts)}
-    exec("\n".join(lines), scope)
+    exec(compiled("\n".join(lines)), scope)
     coerce: Callable[..., Row] = scope["coerce"]
     return coerce
 
