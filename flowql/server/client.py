@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,7 +10,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pyarrow as pa
 
 from compiler.plan import codec
@@ -19,6 +19,7 @@ from flowql.errors import CommandError
 from flowql.query.answer import Answer
 from flowql.query.errors import query_error
 from flowql.server.address import Address, is_alive, read_address
+from flowql.server.http import Http, Unreachable
 from flowql.server.streaming import decode
 
 CONNECT_S, ANSWER_S = 2.0, 600.0  # a deployment waits for a commit, a question for its answer
@@ -42,49 +43,43 @@ class Client:
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        self._http = httpx.Client(
-            base_url=f"http://127.0.0.1:{address.port}",
-            headers={"Authorization": f"Bearer {address.token}"},
-            timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S),
-            trust_env=False,
-        )
+        headers = {"Authorization": f"Bearer {address.token}"}
+        self._http = Http(address.port, headers, connect_s=CONNECT_S, answer_s=ANSWER_S)
 
     def close(self) -> None:
         self._http.close()
 
     def answers(self) -> bool:
         try:
-            return bool(self._call("GET", "/health").json()["pid"] == self.address.pid)
+            return bool(self._call("GET", "/health")["pid"] == self.address.pid)
         except CommandError:
             return False
 
     def status(self, *, detail: bool = False) -> dict[str, Any]:
-        found: dict[str, Any] = self._call("GET", "/status", params={"detail": "1"} if detail else {}).json()
+        found: dict[str, Any] = self._call("GET", "/status?detail=1" if detail else "/status")
         return found
 
     def metrics(self) -> str:
         """What Prometheus reads."""
-        return self._call("GET", "/metrics").text
+        return self._asked("GET", "/metrics").decode()
 
     def set_priority(self, wanted: NewPriority) -> dict[str, Any]:
-        found: dict[str, Any] = self._call("POST", "/priority", json=asdict(wanted)).json()
+        found: dict[str, Any] = self._call("POST", "/priority", asdict(wanted))
         return found
 
     def pause(self, names: Sequence[str], *, paused: bool) -> list[str]:
         """The ids of the queries meant."""
-        found: list[str] = self._call("POST", "/pause", json={"queries": list(names), "paused": paused}).json()[
-            "queries"
-        ]
+        found: list[str] = self._call("POST", "/pause", {"queries": list(names), "paused": paused})["queries"]
         return found
 
     def plan(self) -> tuple[Plan, Mapping[str, int]]:
         """What runs, and the partitions of the topics there are."""
-        body = self._call("GET", "/plan").json()
+        body = self._call("GET", "/plan")
         return codec.loads(body["plan"]), body["topics"]
 
     def deploy(self, wanted: Plan, *, prune: bool, dry_run: bool = False, rebuild: bool = False) -> dict[str, Any]:
         body = {"plan": codec.dumps(wanted, indent=None), "prune": prune, "dry_run": dry_run, "rebuild": rebuild}
-        found: dict[str, Any] = self._call("POST", "/plan", json=body).json()
+        found: dict[str, Any] = self._call("POST", "/plan", body)
         return found
 
     def query(self, sql: str) -> pa.Table:
@@ -96,11 +91,11 @@ class Client:
     def answer(self, sql: str) -> Iterator[Answer]:
         """The answer, as far as it is taken."""
         try:
-            with self._http.stream("POST", "/query", content=sql.encode()) as response:
-                if not response.is_success:
-                    response.read()
-                yield decode(_checked(response, "/query").iter_bytes())
-        except httpx.HTTPError as error:
+            with self._http.request("POST", "/query", sql.encode()) as reply:
+                if not reply.is_success:
+                    raise query_error(json.loads(reply.read()))
+                yield decode(reply.pieces())
+        except Unreachable as error:
             raise self._lost(error) from error
 
     def stop(self, timeout_s: float = 60.0) -> None:
@@ -113,21 +108,21 @@ class Client:
                 raise CommandError(title, code=LOST, help=f"kill -9 {self.address.pid}; nothing committed is lost")
             time.sleep(0.02)
 
-    def _call(self, method: str, path: str, **content: Any) -> httpx.Response:
+    def _call(self, method: str, path: str, document: Any = None) -> Any:
+        return json.loads(self._asked(method, path, document))
+
+    def _asked(self, method: str, path: str, document: Any = None) -> bytes:
+        body = b"" if document is None else json.dumps(document).encode()
         try:
-            response = self._http.request(method, path, **content)
-        except httpx.HTTPError as error:
+            with self._http.request(method, path, body) as reply:
+                said = reply.read()
+        except Unreachable as error:
             raise self._lost(error) from error
-        return _checked(response, path)
+        if reply.is_success:
+            return said
+        refused = query_error(json.loads(said))
+        raise CommandError(refused.title, code=refused.code, help=refused.help)
 
-    def _lost(self, error: httpx.HTTPError) -> CommandError:
-        title = f"process {self.address.pid} does not answer: {type(error).__name__} {error}".rstrip()
+    def _lost(self, error: Unreachable) -> CommandError:
+        title = f"process {self.address.pid} does not answer: {error}"
         return CommandError(title, code=LOST, help="flowql status")
-
-
-def _checked(response: httpx.Response, path: str) -> httpx.Response:
-    """CommandError with what the instance says when it refuses."""
-    if response.is_success:
-        return response
-    error = query_error(response.json())
-    raise error if path == "/query" else CommandError(error.title, code=error.code, help=error.help)
