@@ -9,7 +9,7 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module, metadata
 from typing import Annotated, Any
 
@@ -20,52 +20,46 @@ from flowql.cli.options import OutputOption, ProjectOption, SelectOption, Target
 from flowql.cli.render import note, show_diagnostics, show_failure
 from flowql.errors import CommandError, CompileError, RuntimeFailure
 
-# One line per verb: `flowql.cli.<verb>` has `command` (a function) or `app` (a typer.Typer with verbs of its own).
-VERBS = (
-    "init",
-    "import",
-    "doctor",
-    "validate",
-    "explain",
-    "lineage",
-    "plan",
-    "topic",
-    "run",
-    "deploy",
-    "dev",
-    "serve",
-    "status",
-    "top",
-    "priority",
-    "metrics",
-    "logs",
-    "pause",
-    "resume",
-    "stop",
-    "query",
-    "shell",
-    "state",
-    "subscribe",
-    "verify",
-    "test",
-    "bench",
-    "kafka",
-)
+# `flowql.cli.<verb>` has `command` (a function) or `app` (a typer.Typer with verbs of its own). What it does is the first paragraph
+# of its help, said here again so that `flowql --help` loads none of them: they need most of the program.
+VERBS = {
+    "init": "Make a small project that works.",
+    "doctor": "Look at this machine, the project and its targets, and say what to do about what is wrong.",
+    "validate": "Check the whole project and show every mistake at once.",
+    "explain": "Show the plan of queries, or an error's page.",
+    "lineage": "Show what each stream and table is made of, and what is made of it.",
+    "plan": "Write the plan.json of the project.",
+    "run": "Run the project here, until Ctrl-C.",
+    "deploy": "Make the project what runs in the background.",
+    "dev": "Run the project, deploy it anew at every save, and show the rows that change, until Ctrl-C.",
+    "serve": "Go on with what was deployed, until Ctrl-C.",
+    "status": "Show what runs and how far it is.",
+    "top": "Show what each query does now: share of the processor, rates, lag, latency, state, and what it waits for.",
+    "logs": "Show what happened in the instance: starts, deployments, failures and restarts of queries, trouble with commits.",
+    "pause": "Stop queries where they are; their state and positions stay.",
+    "resume": "Let paused queries go on where they stopped.",
+    "stop": "End the background instance, after a commit.",
+    "query": "Ask SQL of tables and internal stores.",
+    "shell": "Ask one question after the other: SELECT, SELECT ... EMIT CHANGES, SHOW, DESCRIBE, EXPLAIN.",
+    "subscribe": "Print rows of a stream or changes of a table as they come, until Ctrl-C.",
+    "verify": "Compare the results of targets over the same input.",
+    "test": "Run the tests in the project's folder `tests`, with everything in memory: no broker, no data, milliseconds each.",
+    "import": "Projects of other systems.",
+    "topic": "Topics and their records.",
+    "priority": "Show and change how queries share the processor.",
+    "metrics": "Figures of a running instance for Prometheus, and a Grafana dashboard over them.",
+    "state": "What queries have remembered.",
+    "bench": "Measure this machine.",
+    "kafka": "A Kafka broker to try with, on this machine.",
+}
 _MODULES = {"import": "importing"}  # a word of Python's own cannot name a module
+_CONTENTS: tuple[list[str], ...] = ([], ["-h"], ["--help"], ["--version"])  # what is answered without any verb
 REPORT = "this is a bug of FlowQL: please report it with the command, the project and the output of FLOWQL_DEBUG=1"
 
 
-def build_app(verbs: Sequence[str] = VERBS) -> typer.Typer:
+def build_app(verbs: Iterable[str] = VERBS) -> typer.Typer:
     """The program with these verbs."""
-    app = typer.Typer(
-        name="flowql",
-        help="Streaming SQL: SQL files in, running queries out.",
-        no_args_is_help=True,
-        pretty_exceptions_enable=False,
-        rich_markup_mode=None,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-    app.callback()(_common)
+    app = _without_verbs()
     for verb in verbs:
         module = import_module(f"flowql.cli.{_MODULES.get(verb, verb)}")
         if hasattr(module, "app"):
@@ -76,7 +70,32 @@ def build_app(verbs: Sequence[str] = VERBS) -> typer.Typer:
     return app
 
 
-def program(verbs: Sequence[str] = VERBS) -> Any:
+def contents() -> Any:
+    """The program as `--help` shows it: every verb, and none of them loaded."""
+    app = _without_verbs()
+    for verb, summary in VERBS.items():
+        app.command(verb, help=summary)(_not_loaded)
+    return typer.main.get_command(app)
+
+
+def _not_loaded() -> None:
+    raise AssertionError("the contents are to be read")
+
+
+def _without_verbs() -> typer.Typer:
+    app = typer.Typer(
+        name="flowql",
+        help="Streaming SQL: SQL files in, running queries out.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_common)
+    return app
+
+
+def program(verbs: Iterable[str] = VERBS) -> Any:
     """The program as Click has it, with an example in the help of each command."""
     root: Any = typer.main.get_command(build_app(verbs))
     for path, command in commands_of(root):
@@ -119,7 +138,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the program and exit. Mistakes of the user are shown as diagnostics on stderr, never as a traceback."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        program(_needed(arguments))(arguments, prog_name="flowql")
+        wanted = contents() if _only_contents(arguments) else program(_needed(arguments))
+        wanted(arguments, prog_name="flowql")
         code = 0
     except (CompileError, CommandError, RuntimeFailure, BrokenPipeError, KeyboardInterrupt, OSError) as e:
         code = _failed(e)
@@ -131,8 +151,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     raise SystemExit(code)
 
 
-def _needed(arguments: Sequence[str]) -> Sequence[str]:
-    """The verb that is asked for, so that the others need not be imported; all of them for help and completion."""
+def _only_contents(arguments: Sequence[str]) -> bool:
+    return arguments in _CONTENTS and not any(name.endswith("_COMPLETE") for name in os.environ)
+
+
+def _needed(arguments: Sequence[str]) -> Iterable[str]:
+    """The verb that is asked for, so that the others need not be imported; all of them where the verb comes later."""
     first = arguments[0] if arguments else ""
     return (first,) if first in VERBS else VERBS
 

@@ -3,10 +3,12 @@
 import inspect
 import re
 import shlex
+import subprocess
+import sys
 
 import pytest
 
-from flowql.cli.app import commands_of, program
+from flowql.cli.app import VERBS, commands_of, contents, program
 from tests.flowql.cli.conftest import flowql
 
 __all__ = ["flowql"]
@@ -45,3 +47,22 @@ def test_an_example_can_be_typed(name, line, tmp_path, monkeypatch):
 
 def test_most_examples_are_looked_at():
     assert len({name for name, _ in examples()}) > len(COMMANDS) * 0.8
+
+
+def test_the_contents_are_those_of_the_program():
+    """`flowql --help` loads no verb; what it says of them is what they say."""
+    assert contents().get_help(contents().make_context("flowql", ["deploy"])) == PROGRAM.get_help(
+        PROGRAM.make_context("flowql", ["deploy"])
+    )
+    for verb, summary in VERBS.items():
+        command = PROGRAM.commands[verb]
+        assert inspect.cleandoc(command.help).split("\n\n")[0].replace("\n", " ") == summary
+
+
+def test_help_loads_no_verb():
+    """It took two seconds, most of them to import what no help needs."""
+    program = "import sys; from flowql.cli.app import main\ntry: main(['--help'])\nfinally: print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = set(done.stderr.split())
+    assert "Commands:" in done.stdout
+    assert not {"duckdb", "rocksdict", "sqlglot", "confluent_kafka", "uvicorn", "flowql.cli.deploy"} & loaded
