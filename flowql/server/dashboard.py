@@ -79,7 +79,7 @@ PANELS = (
             f"increase(flowql_query_late_records_total{{{_ONLY}}}[$__rate_interval])": "{{query}} late",
         },
         "short",
-        "Should be empty.",
+        "Should stay at 0.",
     ),
     Panel(
         "Not running",
@@ -154,7 +154,15 @@ def _panel(number: int, panel: Panel) -> dict[str, Any]:
         "datasource": _SOURCE,
         "gridPos": {"x": number % 2 * WIDTH, "y": number // 2 * HEIGHT, "w": WIDTH, "h": HEIGHT},
         "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
-        "options": {"legend": {"displayMode": "table", "placement": "right", "calcs": ["lastNotNull", "max"]}},
+        "options": {
+            "legend": {
+                "showLegend": True,
+                "displayMode": "table",
+                "placement": "right",
+                "calcs": ["lastNotNull", "max"],
+            },
+            "tooltip": {"mode": "multi", "sort": "desc"},
+        },
         "targets": [
             {"refId": chr(ord("A") + n), "datasource": _SOURCE, "expr": expr, "legendFormat": legend}
             for n, (expr, legend) in enumerate(panel.lines.items())

@@ -30,6 +30,7 @@ CREATE TABLE B AS SELECT V, COUNT(*) AS N FROM S GROUP BY V;
 INSERT INTO S (K, V) VALUES ('a', 1);
 INSERT INTO S (K, V) VALUES ('b', 1);
 """
+UNITS = {"short", "percentunit", "cps", "s", "bytes"}  # ids of Grafana, as its editor lists them
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
@@ -146,18 +147,33 @@ def test_what_an_engine_does_not_know_is_left_out() -> None:
 
 def test_every_name_on_the_dashboard_exists(client: Client) -> None:
     known = {name for name, _ in samples(client.metrics())} | {m.name for m in METRICS}
-    labels = {label for m in METRICS for label in m.labels} | {"le"}
-    used = {name for p in PANELS for e in p.lines for name in re.findall(r"flowql_\w+", e)}
-    assert used <= known
-    legends = {label for p in PANELS for text in p.lines.values() for label in re.findall(r"{{(\w+)}}", text)}
-    assert legends <= labels
-    matched = {label for p in PANELS for e in p.lines for label in re.findall(r'(\w+)(?:=~|!=)"', e)}
-    assert matched <= labels
+    for panel in PANELS:
+        for expression, legend in panel.lines.items():
+            (used,) = set(re.findall(r"flowql_\w+", expression))
+            assert used in known, expression
+            assert used.endswith("_total") == ("rate(" in expression or "increase(" in expression) or "bucket" in used
+            labels = set(next(m for m in METRICS if used.removesuffix("_bucket") == m.name).labels)
+            assert set(re.findall(r'(\w+)(?:=~|!=|=)"', expression)) <= labels, expression
+            summed = re.findall(r"by \(([^)]*)\)", expression)
+            left = labels if not summed else set(summed[0].split(", ")) - {"le"}
+            assert left <= labels
+            assert left == set(re.findall(r"{{(\w+)}}", legend)), f"{legend}: lines of a diagram can be told apart"
+        assert panel.unit in UNITS
     shown = {m.name for m in METRICS if any(m.name in e for p in PANELS for e in p.lines)}
     assert {m.name for m in METRICS} - shown <= {
         *("flowql_instance_info", "flowql_uptime_seconds", "flowql_commits_total", "flowql_query_waiting"),
         *("flowql_query_weight", "flowql_partition_position"),
     }
+
+
+def test_the_dashboard_asks_which_queries_there_are(client: Client) -> None:
+    variables = {v["name"]: v for v in dashboard()["templating"]["list"]}
+    asked = re.fullmatch(r"label_values\((\w+), (\w+)\)", variables["query"]["query"]["query"])
+    assert asked is not None
+    found = {dict(labels)[asked[2]] for name, labels in samples(client.metrics()) if name == asked[1]}
+    assert found == {"CTAS_A", "CTAS_B"}
+    written = set(re.findall(r"\$\{?(?!__)(\w+)", json.dumps(dashboard())))
+    assert written == set(variables)
 
 
 def test_panels_do_not_lie_on_each_other() -> None:
