@@ -60,8 +60,8 @@ class KafkaConsumer:
         if self._client is None:
             self._client = self._make_client(None)
         self._client.stop([tp for tp in self._client.cursors if tp not in resolved])
-        for tp, offset in resolved.items():
-            self._client.start(tp, offset)
+        if resolved:
+            self._client.start_all(resolved)
         self._paused &= set(resolved)
         self._turn = 0
 

@@ -33,6 +33,7 @@ CONSUME_MAX = 5_000  # messages turned into one batch while they are in the proc
 # Above the first a partition is paused at the brokers, below the second it goes on: pausing throws away what is prefetched.
 SETTLE_S = 0.02  # between two looks at what should change by itself
 SEEK_MS = 1_000
+FIND_S = 1.0
 HIGH_BYTES, LOW_BYTES = 8 << 20, 1 << 20
 
 
@@ -100,19 +101,35 @@ class FetchClient:
         self._client = KafkaClient({**settings, **SETTINGS} if joins else settings, logger=LOGGER)
         self.member = KafkaMember(self._client, group) if joins else None
         self.cursors: dict[TopicPartition, Cursor] = {}
+        self._found: set[str] = set()  # topics whose leaders the client was told
 
     def start(self, tp: TopicPartition, offset: int) -> Cursor:
         """Read a partition from an offset; where it was read before is forgotten. A member owns it."""
-        self.stop([tp])
-        place = KafkaPartition(tp.topic, tp.partition, offset)
-        with errors.naming(f"{tp} cannot be read"):
+        self.start_all({tp: offset})
+        return self.cursors[tp]
+
+    def start_all(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """The same of many, which so come side by side."""
+        self.stop(offsets)
+        places = [KafkaPartition(tp.topic, tp.partition, offset) for tp, offset in offsets.items()]
+        with errors.naming(f"{', '.join(map(str, offsets))} cannot be read"):
             if self.member is None:
-                self._client.incremental_assign([place])
+                self._find({tp.topic for tp in offsets})
+                self._client.incremental_assign(places)
             else:  # resumed first: a client that resumes goes back to where it was paused
-                self._client.resume([place])
-                self._seek(place)
-        cursor = self.cursors[tp] = Cursor(tp, offset, offset)
-        return cursor
+                self._client.resume(places)
+                for place in places:
+                    self._seek(place)
+        self.cursors |= {tp: Cursor(tp, offset, offset) for tp, offset in offsets.items()}
+
+    def _find(self, topics: set[str]) -> None:
+        """The client looks for the leaders of topics that are new to it only once a second, unless it is told to."""
+        try:
+            for topic in sorted(topics - self._found):
+                self._client.list_topics(topic, timeout=FIND_S)
+                self._found.add(topic)
+        except KafkaException as error:  # it goes on looking by itself
+            LOGGER.warning("%s", errors.of(error).str())
 
     def stop(self, tps: Iterable[TopicPartition]) -> None:
         known = [tp for tp in tps if self.cursors.pop(tp, None) is not None]
@@ -245,10 +262,14 @@ class FetchClient:
 
 def _runs(messages: list[Message]) -> Iterator[tuple[tuple[Any, Any, bool], list[Message]]]:
     """Messages that follow each other from one partition, with (topic, partition, whether they are errors)."""
-    failed = map(is_not, map(Message.error, messages), repeat(None))
-    places = zip(map(Message.topic, messages), map(Message.partition, messages), failed, strict=True)
+    topics, partitions = list(map(Message.topic, messages)), list(map(Message.partition, messages))
+    failed = list(map(is_not, map(Message.error, messages), repeat(None)))
+    n = len(messages)
+    if n and not any(failed) and topics.count(topics[0]) == partitions.count(partitions[0]) == n:
+        yield (topics[0], partitions[0], False), messages  # who reads much has one partition's records in a row
+        return
     start = 0
-    for place, run in groupby(places):
+    for place, run in groupby(zip(topics, partitions, failed, strict=True)):
         end = start + len(list(run))
         yield place, messages[start:end]
         start = end
