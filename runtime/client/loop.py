@@ -20,7 +20,7 @@ from runtime.client.events import (
 )
 from runtime.client.fetch_buffer import FetchBuffer
 from runtime.client.membership import Membership
-from runtime.errors import LogError, RuntimeFailure
+from runtime.errors import LogError, LogUnavailable, RuntimeFailure
 from runtime.log.base import Consumer, Log, RawBatch, Reader, TopicPartition, no_records
 
 IDLE_MS = 5  # how long to wait when there is nothing to fetch; bounds the latency of a foreign append
@@ -29,7 +29,7 @@ READERS_MAX = 64  # cached chunk readers
 
 
 class ConsumerLoop:
-    """One step: application events, then a fetch for every partition with room, then expired futures.
+    """One step: application events, then chunks that are there, then a fetch for every partition with room.
 
     Owned by the background thread; `events` and `replies` are the two queues of the facade.
     """
@@ -57,6 +57,7 @@ class ConsumerLoop:
         self.pause: Callable[[float], object] = lambda _seconds: None  # how its thread waits for events
         self.ending = False  # the instance stops: nobody will acknowledge a revoke any more
         self._now_ms = 0
+        self._chunks: list[ReadChunk] = []  # asked for and not answered, oldest first
         self._chunk_readers: OrderedDict[TopicPartition, Reader] = OrderedDict()
 
     def run_once(self, now_ms: int) -> int:
@@ -65,6 +66,7 @@ class ConsumerLoop:
         self.membership.poll(self._serve_in_callback)
         if self._wanted is not None:
             self._assign(self._wanted)
+        progress |= self._answer_chunks()
         progress |= self._fetch()
         progress |= self._pass_on()
         if progress:
@@ -82,7 +84,7 @@ class ConsumerLoop:
         self._pass_on()
         if self.ending:
             self.membership.acknowledge()
-        elif not self._serve_events():
+        elif not (self._serve_events() or self._answer_chunks()):
             self.pause(IDLE_MS / 1000)
 
     def _pass_on(self) -> bool:
@@ -99,15 +101,20 @@ class ConsumerLoop:
     def close(self) -> None:
         """Fail what is still waiting, then close the client."""
         self.membership.terminate()
-        while self._events:
-            event = self._events.popleft()
+        unanswered: list[ApplicationEvent] = [*self._chunks, *self._events]
+        self._chunks = []
+        self._events.clear()
+        for event in unanswered:
             if isinstance(event, CompletableEvent):
                 event.future.set_exception(RuntimeFailure("the client is closed"))
         self._consumer.close()
 
     def _handle(self, event: ApplicationEvent, now_ms: int) -> None:
-        if isinstance(event, CompletableEvent):
-            self._complete(event, now_ms)
+        if isinstance(event, ReadChunk):
+            if now_ms > event.deadline_ms:
+                event.future.set_exception(TimeoutError(f"{type(event).__name__} was not served in time"))
+            else:
+                self._chunks.append(event)
         elif isinstance(event, AssignPartitions):
             self._paused = set()
             self._generations = dict(event.generations)
@@ -136,28 +143,57 @@ class ConsumerLoop:
             self._wanted = positions if error.retriable else None
             self._replies.append(ClientFailed(error))
 
-    def _complete(self, event: CompletableEvent, now_ms: int) -> None:
-        if now_ms > event.deadline_ms:
-            event.future.set_exception(TimeoutError(f"{type(event).__name__} was not served in time"))
-            return
-        assert isinstance(event, ReadChunk)
+    def _answer_chunks(self) -> bool:
+        """Answer those that are there; none waits for what another partition's brokers are at. Of several for one partition only
+        the first is looked at: they may want different places, and a reader that is moved begins anew.
+        """
+        waiting: list[ReadChunk] = []
+        asked: set[TopicPartition] = set()
+        for event in self._chunks:
+            if event.tp in asked or not self._answer_chunk(event):
+                waiting.append(event)
+            asked.add(event.tp)
+        progress = len(waiting) < len(self._chunks)
+        self._chunks = waiting
+        return progress
+
+    def _answer_chunk(self, event: ReadChunk) -> bool:
         try:
-            event.future.set_result(self._read_chunk(event))
+            reader = self._reader(event.tp, event.offset)
+            if reader.arrived():
+                event.future.set_result(self._read_chunk(event, reader))
+            elif self._now_ms > event.deadline_ms:
+                raise LogUnavailable(f"{event.tp}: nothing arrives from offset {event.offset} on")
+            else:
+                return False
         except Exception as error:  # the future is the way back: whoever asked decides
             event.future.set_exception(error)
+        return True
 
-    def _read_chunk(self, event: ReadChunk) -> list[RawBatch]:
-        reader = self._chunk_readers.get(event.tp)
+    def _reader(self, tp: TopicPartition, offset: int) -> Reader:
+        reader = self._chunk_readers.get(tp)
         if reader is None:
-            reader = self._chunk_readers[event.tp] = self._log.reader(event.tp, event.offset)
+            reader = self._chunk_readers[tp] = self._log.reader(tp, offset)
             while len(self._chunk_readers) > READERS_MAX:
                 self._chunk_readers.popitem(last=False)
-        if reader.position != event.offset:
-            reader.seek(event.offset)
-        batch = reader.read(event.max_records, event.max_bytes)
-        if batch is None and reader.position > event.offset:  # what is left is no record
-            batch = RawBatch(event.tp, no_records(), reader.position, 0)
-        return [] if batch is None else [batch]
+        if reader.position != offset:
+            reader.seek(offset)
+        return reader
+
+    @staticmethod
+    def _read_chunk(event: ReadChunk, reader: Reader) -> list[RawBatch]:
+        """All that is there of what was asked for, in as many batches as it comes in."""
+        batches: list[RawBatch] = []
+        rows_left, bytes_left = event.max_records, event.max_bytes
+        while rows_left > 0 and bytes_left > 0 and (not batches or reader.arrived()):
+            batch = reader.read(rows_left, bytes_left)
+            if batch is None:
+                break
+            batches.append(batch)
+            rows_left, bytes_left = rows_left - batch.records.num_rows, bytes_left - batch.size_bytes
+        if not batches and reader.position > event.offset:  # what is left is no record
+            batches.append(RawBatch(event.tp, no_records(), reader.position, 0))
+        return batches
 
     def _fetch(self) -> bool:
         if not self._assigned and not self.membership.joins:  # a member must poll to stay one

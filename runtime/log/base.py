@@ -201,6 +201,10 @@ class Reader(Protocol):
         """The next committed records, or None at the end. Never blocks for new data; may do file I/O."""
         ...
 
+    def arrived(self) -> bool:
+        """Whether `read` would answer at once. Else what comes next is on its way: ask again, and nobody waits meanwhile."""
+        ...
+
     def close(self) -> None:
         """Nothing is read ahead for it any more; a later `read` begins again where it was."""
         ...

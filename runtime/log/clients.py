@@ -100,6 +100,10 @@ class LogReader:
             )
         return self._gather(end, max_records, max_bytes)
 
+    def arrived(self) -> bool:
+        """It is in files or in memory."""
+        return True
+
     def close(self) -> None:
         """Nothing is read ahead."""
 

@@ -39,7 +39,9 @@ HIGH_BYTES, LOW_BYTES = 8 << 20, 1 << 20
 
 @dataclass(slots=True)
 class Cursor:
-    """One partition. position: next offset to hand out; fetched: after what is in `batches`. error: why it is not read on."""
+    """One partition. position: next offset to hand out; fetched: after what is in `batches`, and if `ended` nothing followed when it
+    was fetched. error: why it is not read on.
+    """
 
     tp: TopicPartition
     position: int
@@ -47,6 +49,7 @@ class Cursor:
     batches: deque[RawBatch] = field(default_factory=deque)
     size_bytes: int = 0
     paused: bool = False
+    ended: bool = False
     error: LogError | None = None
 
     def take(self, max_records: int, max_bytes: int) -> RawBatch | None:
@@ -69,6 +72,7 @@ class Cursor:
         self.batches.append(batch)
         self.size_bytes += batch.size_bytes
         self.fetched = batch.next_offset
+        self.ended = False
 
     def skip_to(self, offset: int) -> None:
         """Up to here there are no more records."""
@@ -224,6 +228,7 @@ class FetchClient:
             if error.code() == KafkaError._PARTITION_EOF:
                 if cursor is not None:
                     cursor.skip_to(int(message.offset()))
+                    cursor.ended = True
                 continue
             LOGGER.warning("%s", error.str())
             if cursor is None:

@@ -37,13 +37,21 @@ class SharedReading:
         """The next records from an offset (None at the end), and the offset after them, or after what is no record."""
         assert max_records > 0, "a read asks for at least one record"
         with self.client() as client:
-            cursor = client.cursors.get(tp)
-            if cursor is None or cursor.position != offset or cursor.error is not None:
-                if self.admin.end_offset(tp) <= offset:
-                    return None, offset
-                cursor = client.start(tp, offset)
-            self._touch(client, tp)
-            return self._next(client, cursor, max_records, max_bytes)
+            cursor = self._at(client, tp, offset)
+            return (None, offset) if cursor is None else self._next(client, cursor, max_records, max_bytes)
+
+    def arrived(self, tp: TopicPartition, offset: int) -> bool:
+        """Whether `read` would not wait. Asks brokers for what comes next if nobody has."""
+        with self.client() as client:
+            known = client.cursors.get(tp)
+            if known is not None and known.position == offset and known.error is not None:
+                return True  # `read` begins anew and says what is wrong
+            cursor = self._at(client, tp, offset)
+            if cursor is None:
+                return True
+            if not cursor.batches:
+                client.pump()
+            return bool(cursor.batches) or cursor.ended or cursor.error is not None
 
     @contextmanager
     def client(self) -> Iterator[FetchClient]:
@@ -72,10 +80,19 @@ class SharedReading:
                 self._client.close()
                 self._client = None
 
+    def _at(self, client: FetchClient, tp: TopicPartition, offset: int) -> Cursor | None:
+        """The partition as it is read on from an offset; None if that is the end."""
+        cursor = client.cursors.get(tp)
+        if cursor is None or cursor.position != offset or cursor.error is not None:
+            if self.admin.end_offset(tp) <= offset:
+                return None
+            cursor = client.start(tp, offset)
+        self._touch(client, tp)
+        return cursor
+
     def _next(
         self, client: FetchClient, cursor: Cursor, max_records: int, max_bytes: int
     ) -> tuple[RawBatch | None, int]:
-        client.pump()
         batch = self._first(cursor, max_records, max_bytes)
         if batch is None:
             end = self.admin.end_offset(cursor.tp)
@@ -159,6 +176,9 @@ class KafkaReader:
     def read(self, max_records: int, max_bytes: int) -> RawBatch | None:
         batch, self._position = self._reading.read(self.tp, self._position, max_records, max_bytes)
         return batch
+
+    def arrived(self) -> bool:
+        return self._reading.arrived(self.tp, self._position)
 
     def close(self) -> None:
         self._reading.stop(self.tp)

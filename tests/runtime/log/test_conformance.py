@@ -1,6 +1,7 @@
 """What every log promises; each test runs on every implementation."""
 
 import threading
+import time
 
 import pyarrow as pa
 import pytest
@@ -15,6 +16,7 @@ from runtime.log.memory import MemoryLog
 from tests.runtime.log.records import batch, numbered, produce, read_all, values
 
 A0, A1, B0 = TopicPartition("A", 0), TopicPartition("A", 1), TopicPartition("B", 0)
+PATIENCE_S = 30.0
 IMPLEMENTATIONS = ["memory", "embedded", "embedded on a simulated disk"]
 
 
@@ -283,6 +285,29 @@ def test_any_transactions_any_reads(implementation, transactions, max_records, m
 
 
 # Readers
+
+
+def arrival(reader):
+    """Wait until a read would not."""
+    limit = time.monotonic() + PATIENCE_S
+    while not reader.arrived():
+        assert time.monotonic() < limit, f"nothing arrives from {reader.position} on"
+        time.sleep(0.002)
+
+
+def test_a_reader_knows_when_it_has_something_to_say(log):
+    reader = log.reader(A0)
+    arrival(reader)
+    assert reader.read(10, 1 << 20) is None
+    for sent in ([b"a", b"b"], [b"c"]):
+        produce(log, "p", (A0, sent))
+        arrival(reader)
+        found = []
+        while len(found) < len(sent):
+            found += reader.read(1, 1 << 20).records.column("value").to_pylist()
+            arrival(reader)
+        assert found == sent
+        assert reader.read(10, 1 << 20) is None
 
 
 def test_readers_keep_their_own_positions(log):

@@ -9,6 +9,7 @@ from runtime.log.base import EARLIEST, LATEST, Position, TopicPartition
 from tests.runtime.log import test_conformance as shared
 from tests.runtime.log.kafka.world import PATIENCE_S, TestLog
 from tests.runtime.log.records import batch, numbered, produce, read_all, values
+from tests.runtime.log.test_conformance import arrival
 
 pytestmark = pytest.mark.kafka
 A0, A1, B0 = shared.A0, shared.A1, shared.B0
@@ -67,6 +68,20 @@ def test_aborted_transaction_leaves_nothing(log):
     assert producer.commit() == 1
     assert [r[1:] for r in read_all(log, A0)] == [(0, b"k0", b"yes")]
     assert log.committed("g") == {}
+
+
+def test_a_reader_knows_that_an_open_transaction_hides_the_rest(log):
+    produce(log, "p", (A0, [b"seen"]))
+    producer = log.producer("other")
+    producer.begin()
+    producer.send(A0, batch([b"hidden"]))
+    producer._client.flush(PATIENCE_S)
+    reader = log.reader(A0)
+    arrival(reader)
+    assert reader.read(10, 1 << 20).records.column("value").to_pylist() == [b"seen"]
+    arrival(reader)
+    assert reader.read(10, 1 << 20) is None
+    producer.abort()
 
 
 def test_a_transaction_takes_the_place_of_older_records(log):
