@@ -9,7 +9,7 @@ from runtime.log.base import EARLIEST, Log, TopicPartition
 from runtime.state.changelog import (
     WrittenTasks,
     changelog_topic,
-    changes,
+    columns,
     is_complete,
     metadata_topic,
     read_tasks,
@@ -84,5 +84,5 @@ def _restore_exchanges(log: Log, state: StateManager, application_id: str) -> No
     topic = changelog_topic(application_id, exchanges.STORE.name)
     reader = log.reader(TopicPartition(topic, 0), EARLIEST)
     while (batch := reader.read(READ_ROWS, READ_BYTES)) is not None:
-        state.restore(exchanges.STORE, 0, changes(batch))
+        state.restore(exchanges.STORE, 0, *columns(batch))
     state.end_restore(exchanges.TASK)

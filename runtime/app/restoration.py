@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from compiler.plan.topology import StoreSpec
 from runtime.client.consumer import ConsumerFacade
 from runtime.log.base import Admin, RawBatch, TopicPartition
-from runtime.state.changelog import changelog_topic, changes
+from runtime.state.changelog import changelog_topic, columns
 from runtime.state.manager import StateManager
 from runtime.task.status import TaskStatus
 from runtime.task.task import Task
@@ -191,8 +191,7 @@ class RestorationStep:
         ahead = batches[-1].next_offset
         if ahead < cursor.end:  # the client reads on while this chunk is applied
             self._ask(cursor, ahead, now_ms)
-        for batch in batches:
-            self._apply(cursor, batch)
+        self._apply(cursor, batches)
         return True
 
     def _at_rest(self, cursor: ChangelogCursor) -> bool:
@@ -209,9 +208,16 @@ class RestorationStep:
         cursor.chunk = self._client.read_chunk(cursor.tp, offset, now_ms, CHUNK_RECORDS)
         cursor.chunk.add_done_callback(lambda _: self.wake())
 
-    def _apply(self, cursor: ChangelogCursor, batch: RawBatch) -> None:
-        self.records += self._state.restore(cursor.spec, cursor.tp.partition, changes(batch))
-        cursor.position = batch.next_offset
+    def _apply(self, cursor: ChangelogCursor, batches: list[RawBatch]) -> None:
+        keys: list[bytes] = []
+        values: list[bytes | None] = []
+        for batch in batches:
+            more_keys, more_values = columns(batch)
+            keys += more_keys
+            values += more_values
+        self._state.restore(cursor.spec, cursor.tp.partition, keys, values)
+        self.records += len(keys)
+        cursor.position = batches[-1].next_offset
 
     def _finish(self, entry: Restoring) -> None:
         self._state.end_restore(str(entry.task.id))

@@ -116,9 +116,13 @@ def is_complete(log: Log, application_id: str) -> bool:
 
 
 def changes(batch: RawBatch) -> list[tuple[bytes, bytes | None]]:
+    """Fetched records as pairs of key and value."""
+    return list(zip(*columns(batch), strict=True))
+
+
+def columns(batch: RawBatch) -> tuple[list[bytes], list[bytes | None]]:
     """Keys and values of fetched records."""
-    keys, values = batch.records.column("key").to_pylist(), batch.records.column("value").to_pylist()
-    return list(zip(keys, values, strict=True))
+    return batch.records.column("key").to_pylist(), batch.records.column("value").to_pylist()
 
 
 def _read(log: Log, tp: TopicPartition, start: int) -> Iterator[RawBatch]:
@@ -141,10 +145,10 @@ def _written(value: bytes) -> WrittenTask:
 
 def _batch(keys: Sequence[bytes], values: Sequence[bytes | None], now_ms: int) -> pa.RecordBatch:
     n = len(keys)
-    columns = [
+    arrays = [
         pa.repeat(pa.scalar(now_ms, pa.int64()), n),
         pa.array(keys, pa.binary()),
         pa.array(values, pa.binary()),
         pa.nulls(n, PRODUCE_SCHEMA.field("headers").type),
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=PRODUCE_SCHEMA)
+    return pa.RecordBatch.from_arrays(arrays, schema=PRODUCE_SCHEMA)

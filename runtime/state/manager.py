@@ -8,7 +8,6 @@ batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -351,12 +350,13 @@ class StateManager:
         self,
         spec: StoreSpec,
         partition: int,
-        records: Iterable[tuple[bytes, bytes | None]],
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
         *,
         task_id: str | None = None,
         metadata: dict[str, Any] | None = None,
-    ) -> int:
-        """Write changelog records (`Frozen.changelog`) of one partition of a store; how many.
+    ) -> None:
+        """Write changelog records (`Frozen.changelog`) of one partition of a store, in their order.
 
         The task that owns the partition is not running. Its `metadata` (the position reached) is in the last batch, so a
         crash never leaves a position ahead of the rows.
@@ -369,19 +369,17 @@ class StateManager:
         tail: dict[bytes, bytes | None] = {}
         if task_id is not None and metadata is not None:
             tail[task_key(task_id)] = self._restored_task(task_id, partition, spec, metadata).record()
-        count, source = 0, iter(records)
         if catalog:  # before its rows, so that no other store ever gets its id
             self._restore_batch(Writes([], list(catalog), list(catalog.values())), entry)
-        while part := list(islice(source, RESTORE_ROWS_MAX)):
-            self._restore_batch(place_records(entry, partition, part))
-            count += len(part)
+        for start in range(0, len(keys), RESTORE_ROWS_MAX):
+            part = slice(start, start + RESTORE_ROWS_MAX)
+            self._restore_batch(place_records(entry, partition, keys[part], values[part]))
         if tail:
             self._restore_batch(Writes([], list(tail), list(tail.values())))
         with self.epoch_lock.join():
             for task in self._tasks.values():
                 if task.partition == partition and spec.name in task.stores:
                     task.stores[spec.name].forget()
-        return count
 
     def end_restore(self, task_id: str) -> None:
         """All changelog records of the task are here: it may run now."""
