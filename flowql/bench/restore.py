@@ -1,10 +1,10 @@
 """How fast lost state comes back: changelog records per second, from the log into RocksDB.
 
-    python -m flowql.bench.restore [--keys 300000] [--partitions 4] [--busy] [--bootstrap HOST:PORT]
+    python -m flowql.bench.restore [--keys 1000000] [--partitions 4] [--busy] [--bootstrap HOST:PORT]
 
-A table with a row per key is built with changelogs on; the state directory is deleted; the clock runs from the start of the
-threads to the last hand-over. busy: a second query works through its input meanwhile. bootstrap: of a Kafka cluster; else it is
-the embedded log.
+A table with a row per key is built with changelogs on: two records per key, as the aggregation and the table have a store each. The
+state directory is deleted; the clock runs from the start of the threads to the last hand-over. busy: a second query works through
+its input meanwhile, which is one record per key. bootstrap: of a Kafka cluster; else it is the embedded log.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import argparse
 import shutil
 import sys
 import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -43,6 +44,8 @@ SQL = """CREATE STREAM S (K BIGINT KEY, V BIGINT)
 CREATE TABLE C WITH (KAFKA_TOPIC='{app}-c') AS SELECT K, COUNT(*) AS N, SUM(V) AS T FROM S GROUP BY K EMIT CHANGES;"""
 BUSY = """CREATE STREAM B WITH (KAFKA_TOPIC='{app}-b') AS SELECT K, V * 2 AS V FROM S WHERE V > 10 EMIT CHANGES;"""
 TABLE = "CTAS_C"
+RECORDS_PER_KEY = 2
+RESTORING = ("consumer-restore", "restoration")  # threads that do nothing else here
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +72,15 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """records: of changelogs; busy_records: what the other query processed in the same time."""
+    """records: of changelogs; cpu_s: of the threads that restore; busy_records: what the other query processed in the same time,
+    and gap_s the longest time between two commits of its work.
+    """
 
     records: int
     seconds: float
+    cpu_s: float
     busy_records: int
+    gap_s: float
 
 
 def build(place: Place, keys: int) -> int:
@@ -122,13 +129,43 @@ def restore(place: Place, *, busy: bool) -> Restored:
     if busy:
         instance.deploy(place.plan(busy=True))
     tasks = instance.queries[TABLE].built.tasks
-    _wait(
-        instance, "restoring", lambda: all(t.status is TaskStatus.RUNNING for t in tasks), lambda: _progress(instance)
-    )
+    gaps = Gaps(instance)
+
+    def whole() -> bool:
+        gaps.look()
+        return all(t.status is TaskStatus.RUNNING for t in tasks)
+
+    _wait(instance, "restoring", whole, lambda: _progress(instance))
     seconds = time.perf_counter() - start
-    found = Restored(instance.restoration.records, seconds, instance.metrics.query("CSAS_B").records_in)
+    cpu_s = sum(cpu_seconds(t) for t in threading.enumerate() if t.name in RESTORING)
+    records = instance.restoration.records
+    found = Restored(records, seconds, cpu_s, instance.metrics.query("CSAS_B").records_in, gaps.longest_s)
     instance.stop()
     return found
+
+
+class Gaps:
+    """The longest time between two commits, while there is something to commit."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance, self._sequence = instance, instance.state.applied_sequence
+        self._since: float | None = None  # the last commit, or when there was something to commit again
+        self.longest_s = 0.0
+
+    def look(self) -> None:
+        now, sequence = time.perf_counter(), self._instance.state.applied_sequence
+        if self._since is not None:
+            self.longest_s = max(self.longest_s, now - self._since)
+        if sequence != self._sequence or self._since is None:
+            self._sequence, self._since = sequence, now
+        if self._instance.commit.idle:
+            self._since = None
+
+
+def cpu_seconds(thread: threading.Thread) -> float:
+    """Processor time of a thread that runs."""
+    assert thread.ident is not None
+    return time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
 
 
 def _progress(instance: Instance) -> tuple[int, int]:
@@ -155,7 +192,7 @@ def _wait(instance: Instance, what: str, done: Callable[[], bool], progress: Cal
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m flowql.bench.restore")
-    parser.add_argument("--keys", type=int, default=300_000)
+    parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--partitions", type=int, default=4)
     parser.add_argument("--busy", action="store_true")
     parser.add_argument("--bootstrap")
@@ -169,9 +206,12 @@ def main() -> None:
             found = restore(place, busy=options.busy)
         finally:
             _remove_topics(place)
-        rate = int(found.records / found.seconds)
-        print(f"{found.records:,} records in {found.seconds:.2f} s: {rate:,} records/s", end="")
-        print(f"; {found.busy_records:,} rows of the other query meanwhile" if options.busy else "")
+        assert found.records == RECORDS_PER_KEY * options.keys, f"{found.records:,} records of {options.keys:,} keys"
+        rate, cpu_s = int(found.records / found.seconds), found.cpu_s / found.records * 1e6
+        print(f"{found.records:,} records in {found.seconds:.2f} s: {rate:,} records/s; CPU {cpu_s:.2f} s per million")
+        if options.busy:
+            print(f"meanwhile {found.busy_records:,} rows of the other query; ", end="")
+            print(f"at most {found.gap_s * 1000:.0f} ms from one of its commits to the next")
 
 
 def _remove_topics(place: Place) -> None:
