@@ -37,6 +37,7 @@ from runtime.build.query import (
     ensure_changelogs,
     ensure_repartitions,
     ensure_topics,
+    readers,
     upsert_topics,
 )
 from runtime.build.scans import Scans
@@ -44,7 +45,7 @@ from runtime.client.consumer import ConsumerFacade
 from runtime.clock import Clock
 from runtime.commit.coordinator import CommitStep
 from runtime.config import SLICE_NS_DEFAULT, InstanceConfig, commit_interval_ms
-from runtime.errors import LogError, OffsetOutOfRange, RuntimeFailure, StaleMember, TopicMissing
+from runtime.errors import LogDenied, LogError, OffsetOutOfRange, RuntimeFailure, StaleMember, TopicMissing
 from runtime.events import ERROR, INFO, WARNING, is_a_step, say
 from runtime.log.base import Log, TopicPartition
 from runtime.metrics import Metrics
@@ -128,6 +129,7 @@ class Instance:
         )
         self.commit.on_commit = self.manager.signal
         self.commit.on_refused = self.quarantine.refuse
+        self.commit.readers = lambda topic: readers(self.plan, topic, config.application_id)
         self.processing = [
             ProcessingStep(f"processing-{n}", self.manager, clock, self.metrics) for n in range(config.threads)
         ]
@@ -301,13 +303,24 @@ class Instance:
         return running is None or running.paused or bool(running.broken or running.refused)
 
     def _unreadable(self, tp: TopicPartition, error: LogError) -> None:
-        """What queries read is gone, or below the log's start: they stop where they are, the others go on. Polling thread."""
+        """What queries read is gone, denied or below the log's start: they stop where they are, the others go on. Polling thread.
+
+        Rights may be given again, for all of a topic: then its readers go on.
+        """
+        begin = 0
+        if isinstance(error, OffsetOutOfRange):
+            try:
+                begin = self.admin.begin_offset(tp)
+            except LogError:  # brokers are away as well: it will be said again
+                return
         for name, running in list(self.queries.items()):
             inputs = [i for task in running.built.tasks for i in task.logs.values()]
-            lost = [i for i in inputs if i.tp == tp]
-            if isinstance(error, OffsetOutOfRange):  # others may be beyond the gap
-                lost = [i for i in lost if i.next_fetch < self.admin.begin_offset(tp)]
-            if lost and not running.broken:
+            if running.broken:
+                continue
+            if isinstance(error, LogDenied):
+                if any(i.tp.topic == tp.topic for i in inputs):
+                    self.polling.set_back(name, f"{type(error).__name__}: {error}", inputs)
+            elif any(i.tp == tp and (not begin or i.next_fetch < begin) for i in inputs):  # others are beyond the gap
                 self.stop_broken(name, running, error)
                 self.polling.remove_inputs(inputs)
 
@@ -496,12 +509,13 @@ class Instance:
             try:
                 check_outputs(q, self.admin)
             except TopicMissing as error:
-                self.manager.hold(q.id)
-                self.queries[q.id] = RunningQuery(q, BuiltQuery())
-                self.quarantine.set_aside(q.id, error)
+                self._set_aside(q, error)
                 continue
             try:
                 built = build_query(q, plan, self)
+            except LogDenied as error:
+                self._set_aside(q, error)
+                continue
             except TopicMissing as error:  # deleted while the instance did not run
                 self.queries[q.id] = RunningQuery(q, BuiltQuery())
                 self.stop_broken(q.id, self.queries[q.id], error)
@@ -515,6 +529,12 @@ class Instance:
         tasks = [task for q in queries for task in self.queries[q.id].built.tasks]
         for awaited in handed_over(self, tasks, self.state.restoring()):
             self.wait(awaited)
+
+    def _set_aside(self, q: QueryPlan, error: LogError) -> None:
+        """It is tried again by itself."""
+        self.manager.hold(q.id)
+        self.queries[q.id] = RunningQuery(q, BuiltQuery())
+        self.quarantine.set_aside(q.id, error)
 
     def begin(self, built: BuiltQuery) -> None:
         """Positions of new tasks are resolved once, at deploy (rule R3)."""

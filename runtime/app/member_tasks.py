@@ -14,7 +14,7 @@ from runtime.app.running import RunningQuery, positions_of
 from runtime.app.threads import share_interpreter
 from runtime.build.query import BuiltQuery, Environment, build_query, check_outputs
 from runtime.commit.coordinator import CommitStep
-from runtime.errors import LogError, TopicMissing
+from runtime.errors import LogDenied, LogError, TopicMissing
 from runtime.log.base import TopicPartition
 from runtime.scheduler.manager import TaskManager
 from runtime.state.changelog import WrittenTask
@@ -105,6 +105,9 @@ class MemberTasks:
             return []
         try:
             return build_query(running.plan, self._owner.plan, self._owner, mine.__contains__).tasks
+        except LogDenied as error:
+            self._owner.quarantine.set_aside(name, error)
+            return []
         except TopicMissing as error:
             self._owner.stop_broken(name, running, error)
             return []

@@ -10,18 +10,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from runtime.client.consumer import ConsumerFacade
 from runtime.client.events import ClientFailed
-from runtime.errors import LogError, TopicMissing
+from runtime.errors import LogDenied, LogError, TopicMissing
 from runtime.events import ERROR, INFO, WARNING, say
 from runtime.log.base import Admin, RawBatch, TopicPartition
 from runtime.metrics import Metrics
 from runtime.scheduler.manager import TaskManager
 from runtime.state.task_state import BatchRevoked
 from runtime.task.arrivals import Arrivals
+from runtime.task.id import TaskId
 from runtime.task.input_buffer import LogInput
 
 IDLE_MS = 5
@@ -38,11 +39,12 @@ HEALTHY_MS = 2 * BACKOFF_MS_MAX  # without a failure for so long, the next one i
 
 @dataclass(slots=True)
 class Backoff:
-    """A failed query waiting for its restart, or restarted."""
+    """A failed query waiting for its restart, or restarted. unread: what it does not read meanwhile."""
 
     failures: int = 0
     resume_at_ms: int = 0
     held: bool = False
+    unread: list[LogInput] = field(default_factory=list)
 
 
 class PollingStep:
@@ -71,7 +73,7 @@ class PollingStep:
         self._bytes_per_input = input_bytes_max
         self.backoff: dict[str, Backoff] = {}
         self.client_errors: deque[Exception] = deque(maxlen=CLIENT_ERRORS_MAX)
-        # A partition cannot be read: deleted, damaged, or a position is below its start. Called in this thread.
+        # A partition cannot be read: deleted, damaged, denied, or a position is below its start. Called in this thread.
         self.on_unreadable: Callable[[TopicPartition, LogError], None] = lambda tp, error: None
         self.wake: Callable[[], None] = lambda: None  # set when threads run: ends the polling thread's wait
 
@@ -111,7 +113,19 @@ class PollingStep:
             self._inputs[tp] = [i for i in self._inputs[tp] if id(i) not in gone]
             if not self._inputs[tp]:
                 del self._inputs[tp], self._arrivals[tp]
+        for state in self.backoff.values():
+            state.unread = [i for i in state.unread if id(i) not in gone]
         self._assign()
+
+    def set_back(self, query: str, said: str, inputs: Sequence[LogInput]) -> None:
+        """A query may not read (all of) `inputs` now: it goes on where it is when it is tried again, later and later."""
+        known = {id(i) for of_tp in self._inputs.values() for i in of_tp}
+        unread = [i for i in inputs if id(i) in known]
+        self.remove_inputs(unread)
+        for i in unread:
+            i.attached, i.chunk = False, None
+        state = self._hold(query, said)
+        state.unread += unread
 
     def forget_query(self, query: str) -> None:
         """A query is gone; one that comes back under its name starts without its failures."""
@@ -246,6 +260,9 @@ class PollingStep:
     def _take_ends(self, tps: Sequence[TopicPartition], learn: Callable[[], dict[TopicPartition, int]]) -> None:
         try:
             ends = learn()
+        except LogDenied as error:  # the others are asked for without what is denied
+            self._failed(error, error.partition)
+            return
         except LogError as error:
             if not error.retriable:
                 raise
@@ -282,35 +299,34 @@ class PollingStep:
         for failure in self._manager.drain_failures():
             if isinstance(failure.error, BatchRevoked):  # the query was sent back to the last commit meanwhile
                 continue
-            query = failure.task_id.query
-            m = self._metrics.query(query)
-            m.errors += 1
             said = f"{type(failure.error).__name__}: {failure.error}"
-            m.last_error = f"{said} (task {failure.task_id})"
-            state = self.backoff.setdefault(query, Backoff())
-            if not state.held:
-                if now_ms - state.resume_at_ms > HEALTHY_MS:
-                    state.failures = 0
-                state.held = True
-                wait = min(BACKOFF_MS_MAX, BACKOFF_MS_MIN << min(state.failures, 10))
-                state.failures += 1
-                state.resume_at_ms = now_ms + wait
-                self._manager.hold(query)
-                say(
-                    ERROR,
-                    "query.failed",
-                    said,
-                    query=query,
-                    task=failure.task_id,
-                    retry_ms=wait,
-                    failures=state.failures,
-                )
-        resumed = False
-        for query, state in self.backoff.items():
-            if state.held and now_ms >= state.resume_at_ms:
-                state.held = False
-                if not self._is_paused(query):
-                    self._manager.resume(query)
-                    say(INFO, "query.restarted", query=query)
-                    resumed = True
-        return resumed
+            self._hold(failure.task_id.query, said, failure.task_id)
+        due = [(query, state) for query, state in self.backoff.items() if state.held and now_ms >= state.resume_at_ms]
+        for query, state in due:
+            state.held = False
+            unread, state.unread = state.unread, []
+            if unread:
+                self.add_inputs(unread)
+            if not state.held and not self._is_paused(query):  # it may be denied again already
+                self._manager.resume(query)
+                say(INFO, "query.restarted", query=query)
+        return bool(due)
+
+    def _hold(self, query: str, said: str, task: TaskId | None = None) -> Backoff:
+        """Until its time has come."""
+        m = self._metrics.query(query)
+        m.errors += 1
+        m.last_error = said if task is None else f"{said} (task {task})"
+        state = self.backoff.setdefault(query, Backoff())
+        if state.held:
+            return state
+        if self._now_ms - state.resume_at_ms > HEALTHY_MS:
+            state.failures = 0
+        state.held = True
+        wait = min(BACKOFF_MS_MAX, BACKOFF_MS_MIN << min(state.failures, 10))
+        state.failures += 1
+        state.resume_at_ms = self._now_ms + wait
+        self._manager.hold(query)
+        place = {} if task is None else {"task": task}
+        say(ERROR, "query.failed", said, query=query, **place, retry_ms=wait, failures=state.failures)
+        return state

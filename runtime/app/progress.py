@@ -9,7 +9,7 @@ from typing import Any
 from runtime.app.instance import Instance
 from runtime.app.polling import END_UNKNOWN
 from runtime.app.running import RunningQuery
-from runtime.errors import LogUnavailable, TopicMissing
+from runtime.errors import LogDenied, LogUnavailable, TopicMissing
 from runtime.log.base import TopicPartition
 from runtime.task.input_buffer import LogInput
 from runtime.task.status import TaskStatus
@@ -48,7 +48,7 @@ def caught_up(instance: Instance, ends: Mapping[TopicPartition, int]) -> bool:
     inputs = [i for q in queries for task in q.built.tasks for i in task.logs.values()]
     try:
         now = instance.admin.end_offsets(sorted({i.tp for i in inputs if i.tp not in ends}))
-    except LogUnavailable:  # brokers are away: who knows
+    except (LogUnavailable, LogDenied):  # who knows
         return False
     targets = [ends[i.tp] if i.tp in ends else now.get(i.tp, 0) for i in inputs]
     with instance.state.epoch_lock:  # positions move and the epoch gets dirty in one step
@@ -72,7 +72,7 @@ def _group_caught_up(instance: Instance, ends: Mapping[TopicPartition, int], tps
         if any(tp not in positions or positions[tp].offset < end for tp, end in (*before.items(), *ends.items())):
             return False
         return before == {tp: admin.written_offset(tp) for tp in inside} and instance.commit.idle
-    except LogUnavailable:  # brokers are away, or somebody commits just now
+    except (LogUnavailable, LogDenied):  # brokers are away, or somebody commits just now
         return False
 
 
@@ -87,7 +87,7 @@ def ends_of(instance: Instance, query: RunningQuery | None = None) -> dict[Topic
     inputs = [i for q in queries for t in q.built.tasks for i in t.logs.values()]
     try:
         return instance.admin.end_offsets(sorted({i.tp for i in inputs}))
-    except LogUnavailable:  # as it was when they were last seen
+    except (LogUnavailable, LogDenied):  # as it was when they were last seen
         return {i.tp: i.end_offset for i in inputs if i.end_offset != END_UNKNOWN}
 
 

@@ -16,7 +16,7 @@ from runtime.app.polling import BACKOFF_MS_MAX, BACKOFF_MS_MIN, HEALTHY_MS
 from runtime.app.procedures import Keepers, Procedure, Running, handed_over, stopped
 from runtime.app.running import RunningQuery
 from runtime.build.query import BuiltQuery, Environment, build_query, check_outputs
-from runtime.errors import LogError, RuntimeFailure, TopicMissing
+from runtime.errors import LogDenied, LogError, RuntimeFailure, TopicMissing
 from runtime.events import ERROR, INFO, say
 from runtime.log.base import TopicPartition
 from runtime.metrics import Metrics
@@ -90,7 +90,8 @@ class Quarantine:
                 assert error.partition is not None
                 with self._lock:
                     self._refusals[name].missing = error.partition[0]
-            running.refused_at = running.committed_positions()
+            denied = error.partition[0] if isinstance(error, LogDenied) and error.partition is not None else ""
+            running.refused_at = {tp: o for tp, o in running.committed_positions().items() if tp.topic != denied}
             for tp, position in running.refused_at.items():
                 positions[tp] = min(position, positions.get(tp, position))
         return positions
@@ -232,6 +233,9 @@ class QuarantineStep:
                 host.state.close_task(task)
         try:
             built = build_query(running.plan, host.plan, host)
+        except LogDenied as error:
+            host.quarantine.set_aside(query, error)
+            return
         except TopicMissing as error:
             host.quarantine.release(query)
             host.stop_broken(query, running, error)

@@ -96,8 +96,9 @@ def check_outputs(query: QueryPlan, admin: Admin) -> None:
 
 
 def partition_counts(query: QueryPlan, admin: Admin) -> dict[int, int]:
-    """As `task_counts`, for the topics of a log."""
-    return task_counts(query, {name: info.partitions for name, info in admin.topics().items()})
+    """As `task_counts`, for the topics of a log. LogDenied, where of one not even that may be known."""
+    read = [op.spec.topic for sub in query.subtopologies for op in sub.operators if isinstance(op.spec, Scan)]
+    return task_counts(query, admin.partition_counts(read))
 
 
 def task_counts(query: QueryPlan, partitions: Mapping[str, int]) -> dict[int, int]:
@@ -147,6 +148,12 @@ def input_topics(sub: SubTopology, application_id: str) -> list[str]:
     """All topics a sub-topology reads where repartitions are topics; equally partitioned."""
     scans = [op.spec.topic for op in sub.operators if isinstance(op.spec, Scan)]
     return sorted({*scans, *repartition_topics(sub, application_id)})
+
+
+def readers(plan: Plan, topic: str, application_id: str) -> frozenset[str]:
+    """Queries that read a topic, wherever their tasks are."""
+    reads = {q.id: [input_topics(sub, application_id) for sub in q.subtopologies] for q in plan.queries}
+    return frozenset(q for q, topics in reads.items() if any(topic in of_sub for of_sub in topics))
 
 
 def all_tasks(query: QueryPlan, admin: Admin) -> list[TaskId]:

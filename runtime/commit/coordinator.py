@@ -7,8 +7,9 @@
 
 No space left keeps the frozen epoch and tries it again. An unknown outcome discards the producer, initialises a new one with the
 same id (which fences the old) and asks the log for its last sequence: equal to ours means committed, else the same epoch is sent
-again (rule R3). What the log refuses of one query (a record too large, a topic that is gone or not to be written) is taken out
-of the epoch with all that query has done since the last commit, and the rest is sent again (rule R1). A position in a topic
+again (rule R3). What the log refuses of one query (a record too large, a topic that is gone or not to be written; a position in a
+topic that is not to be read) is taken out of the epoch with all that query has done since the last commit, and the rest is sent
+again (rule R1). A position in a topic
 that is gone is left out, because tasks' own records hold the exact ones. `Fenced` is the end of the instance. Only this step's
 thread touches the producer.
 
@@ -139,6 +140,7 @@ class CommitStep:
         # The log refuses what these queries have made; their tasks are as of the last commit again. They are to do nothing more.
         # Gives their positions. The epoch lock is held.
         self.on_refused: Callable[[frozenset[str], Exception], dict[TopicPartition, int]] = lambda _queries, _error: {}
+        self.readers: Callable[[str], frozenset[str]] = lambda _topic: frozenset()  # the queries that read a topic
 
     def request(
         self, prepare: Callable[[], None] = lambda: None, after: Callable[[], None] = lambda: None
@@ -283,6 +285,8 @@ class CommitStep:
         for task, store in epoch.state.changed():
             if changelog_topic(self._id, store) == tp.topic:
                 queries.add(_query_of(task))
+        if topic := _denied_read(error, epoch):
+            queries |= self.readers(topic)
         return frozenset(queries - {""})
 
     def _withdraw(self, epoch: Epoch, queries: frozenset[str], error: Exception) -> None:
@@ -293,9 +297,11 @@ class CommitStep:
             positions = self.on_refused(queries, error)
             self._collector.withdraw(queries)
             self.settled = [s for s in self.settled if s[0] not in queries]
+        epoch.positions |= {tp: min(o, epoch.positions.get(tp, o)) for tp, o in positions.items()}
+        if topic := _denied_read(error, epoch):
+            epoch.positions = {tp: o for tp, o in epoch.positions.items() if tp.topic != topic}
         epoch.records = without(epoch.records, queries)
         epoch.settled = [s for s in epoch.settled if s[0] not in queries]
-        epoch.positions |= {tp: min(o, epoch.positions.get(tp, o)) for tp, o in positions.items()}
         self._unknown = True  # its producer is of no more use
 
     def _block(self, epoch: Epoch, error: Exception) -> None:
@@ -404,6 +410,14 @@ class CommitStep:
         for future in waiting:
             if not future.done():
                 future.set_exception(reason)
+
+
+def _denied_read(error: Exception, epoch: Epoch) -> str:
+    """The topic whose positions may not be moved, as it may not be read (any more); else empty."""
+    if not isinstance(error, LogDenied) or error.partition is None:
+        return ""
+    tp = TopicPartition(*error.partition)
+    return tp.topic if tp in epoch.positions and not epoch.records.get(tp) else ""
 
 
 def _query_of(task_id: str) -> str:

@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
 from runtime.clock import SystemClock
 from runtime.errors import LogDenied, LogError, LogUnavailable, TopicMissing
 from runtime.log.base import TopicInfo, TopicPartition
-from runtime.log.clients import check_topic_name
+from runtime.log.clients import check_topic_name, naming
 from runtime.log.kafka import errors
 from runtime.log.kafka.connection import LOGGER, Connection
 
@@ -170,6 +170,13 @@ class KafkaAdmin:
 
     def writable(self, topics: Collection[str]) -> set[str]:
         """Those that exist and that this user may write to."""
+        return self._permitted(topics, AclOperation.WRITE)
+
+    def readable(self, topics: Collection[str]) -> set[str]:
+        """Those that exist and that this user may read."""
+        return self._permitted(topics, AclOperation.READ)
+
+    def _permitted(self, topics: Collection[str], operation: AclOperation) -> set[str]:
         asked = self._client.describe_topics(
             TopicCollection(sorted(topics)), include_authorized_operations=True, request_timeout=TIMEOUT_S
         )
@@ -182,9 +189,7 @@ class KafkaAdmin:
                 if not isinstance(failed, TopicMissing | LogDenied):
                     raise failed from error
                 continue
-            if not rights or {AclOperation.WRITE, AclOperation.ALL} & set(
-                rights
-            ):  # none where nobody is asked for rights
+            if not rights or {operation, AclOperation.ALL} & set(rights):  # none where nobody is asked for rights
                 found.add(name)
         return found
 
@@ -251,6 +256,7 @@ class KafkaAdmin:
                     if gone or (errors.settling(errors.of(error)) and self._clock.now_ms() < limit):
                         again.append(tp)
                     else:
+                        failed.partition = tp
                         raise failed from error
             left = self._existing(again)  # brokers that just came back may not know all topics yet
             if left:
@@ -259,7 +265,10 @@ class KafkaAdmin:
 
     def _existing(self, tps: Sequence[TopicPartition]) -> list[TopicPartition]:
         """Of a topic that is gone the client finds no leader, as of one whose leader is just changing."""
-        counts = self._describe(sorted({tp.topic for tp in tps})) if tps else {}
+        counts: dict[str, int] = {}
+        for tp in {tp.topic: tp for tp in tps}.values():
+            with naming(tp):
+                counts |= self._describe([tp.topic])
         for tp in tps:
             if tp.topic not in counts:
                 self.forget(tp.topic)
@@ -319,6 +328,7 @@ class EndOffsets(Future[dict[TopicPartition, int]]):
             except KafkaException as error:
                 failed = errors.failure(errors.of(error), f"the end of {tp}")
                 if not isinstance(failed, TopicMissing) and not errors.settling(errors.of(error)):
+                    failed.partition = tp
                     raise failed from error
                 unsettled[tp] = failed
         for tp in self._existing(list(unsettled)):

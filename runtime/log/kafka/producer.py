@@ -258,7 +258,7 @@ class KafkaProducer:
             tp, cause = self._refused
         kind = type(errors.failure(cause, ""))
         if tp is None and kind in (TopicMissing, LogDenied):
-            tp = self._unwritable()
+            tp = self._forbidden()
         what = f"producer {self.transactional_id}" if tp is None else f"producer {self.transactional_id}, {tp}"
         named = errors.failure(cause, what)
         named.partition = tp
@@ -266,11 +266,14 @@ class KafkaProducer:
             self._admin.forget(tp.topic)
         return named
 
-    def _unwritable(self) -> TopicPartition | None:
+    def _forbidden(self) -> TopicPartition | None:
         """Which partition brokers did not let into the transaction: they say why, and not which."""
+        moved = {tp for positions in self._positions.values() for tp in positions} - {self._counter}
         with suppress(LogError):
-            writable = self._admin.writable({tp.topic for tp in self._sent})
-            return next((tp for tp in sorted(self._sent) if tp.topic not in writable), None)
+            for tps, permitted in ((self._sent, self._admin.writable), (moved, self._admin.readable)):
+                allowed = permitted({tp.topic for tp in tps}) if tps else set()
+                if found := sorted(tp for tp in tps if tp.topic not in allowed):
+                    return found[0]
         return None
 
     def _give_up(self, error: LogError) -> LogError:

@@ -12,7 +12,7 @@ from runtime.app.instance import Instance
 from runtime.app.progress import query_status
 from runtime.clock import VirtualClock
 from runtime.config import InstanceConfig
-from runtime.errors import InstanceRunning, LogError, OffsetOutOfRange, StateError, TopicMissing
+from runtime.errors import InstanceRunning, LogDenied, LogError, OffsetOutOfRange, StateError, TopicMissing
 from runtime.log.base import TopicPartition
 from runtime.log.memory import MemoryLog
 from runtime.state.memory import MemoryPhysical
@@ -161,6 +161,86 @@ def test_readers_beyond_the_gap_go_on():
     assert status(again, "CSAS_DOUBLED")["state"] == "error"
     assert status(again, "CTAS_COUNTS")["state"] == "running"
     assert read(log, "counts")[-1] == {"N": 4}
+
+
+class DenyingLog(MemoryLog):
+    """Lets nobody read the topics in `denied`, or in `hidden` know of them; nor move positions in either, as Kafka does."""
+
+    def __init__(self):
+        super().__init__()
+        self.denied, self.hidden, self.refusals = set(), set(), 0
+
+    def check(self, tps, topics):
+        for tp in sorted(tp for tp in tps if tp.topic in topics):
+            self.refusals += 1
+            error = LogDenied(f"{tp} is not for you")
+            error.partition = tp
+            raise error
+
+    def stored(self, tp, offset):
+        self.check([tp], self.denied)
+        return super().stored(tp, offset)
+
+    def commit(self, transactional_id, epoch, transaction):
+        self.check([tp for _, tp in transaction.positions], self.denied | self.hidden)
+        return super().commit(transactional_id, epoch, transaction)
+
+    def end_offsets(self, tps):
+        self.check(tps, self.hidden)
+        return super().end_offsets(tps)
+
+    def partition_counts(self, topics):
+        self.check([TopicPartition(topic, 0) for topic in topics], self.hidden)
+        return super().partition_counts(topics)
+
+    def topics(self):
+        return {name: info for name, info in super().topics().items() if name not in self.hidden}
+
+
+@pytest.mark.parametrize("how", ["denied", "hidden"])
+def test_a_right_to_read_that_is_taken_away_stops_readers_until_it_is_given_back(how):
+    """It took a restart before; and where nothing of a topic may be known any more, the polling thread ended with it."""
+    log = DenyingLog()
+    instance, driver = make(log, COUNTS, OTHERS)
+    produce(log, "input", 1, 2)
+    produce(log, "other", 1)
+    driver.run_until_caught_up()
+    getattr(log, how).add("input")
+    produce(log, "input", 3)
+    produce(log, "other", 2)
+    for _ in range(200):
+        driver.round()
+    assert read(log, "others") == [{"V": 2}, {"V": 3}]
+    assert (status(instance, "CTAS_COUNTS")["state"], status(instance, "CSAS_OTHERS")["state"]) == ("failed", "running")
+    assert "input-0 is not for you" in status(instance, "CTAS_COUNTS")["last_error"]
+    before = log.refusals
+    for _ in range(1000):
+        driver.round()
+    assert before < log.refusals < before + 12, "it is tried again, later and later"
+    log.denied, log.hidden = set(), set()
+    produce(log, "input", 4)
+    driver.run_until_caught_up()
+    assert status(instance, "CTAS_COUNTS")["state"] == "running"
+    assert [row["N"] for row in read(log, "counts")][-1] == 4
+    assert dict(instance.snapshot().scan("COUNTS")) == {("k",): (4,)}
+
+
+def test_a_query_that_may_not_read_can_be_removed():
+    log = DenyingLog()
+    instance, driver = make(log, DOUBLED, OTHERS)
+    log.denied.add("input")
+    produce(log, "input", 1)
+    for _ in range(100):
+        driver.round()
+    assert status(instance, "CSAS_DOUBLED")["state"] == "failed"
+    instance.deploy(plan(OTHERS))
+    log.denied.clear()
+    produce(log, "other", 1)
+    for _ in range(200):
+        driver.round()
+    driver.run_until_caught_up()
+    assert read(log, "others") == [{"V": 2}]
+    assert not instance.polling._inputs.keys() & {IN}
 
 
 @pytest.mark.parametrize("broken", ["a", "b", "c"])

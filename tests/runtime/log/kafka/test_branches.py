@@ -62,10 +62,10 @@ class Admin:
 
 
 class Groups:
-    sequence = 4
+    sequence, metadata = 4, ""
 
     def committed_positions(self, group, tps):
-        return {COUNTER: Position(self.sequence)}
+        return {COUNTER: Position(self.sequence, self.metadata)}
 
     def group_metadata(self, group):
         return group
