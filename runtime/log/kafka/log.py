@@ -6,14 +6,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 
-from runtime.errors import LogError, TopicMissing
+from runtime.clock import SystemClock
+from runtime.errors import Fenced, LogError, TopicMissing
 from runtime.log.base import EARLIEST, Admin, Consumer, Position, Producer, Reader, TopicInfo, TopicPartition
 from runtime.log.kafka.admin import TIMEOUT_S, KafkaAdmin
 from runtime.log.kafka.at_least_once import AtLeastOnceProducer
 from runtime.log.kafka.connection import Connection
 from runtime.log.kafka.consumer import KafkaConsumer
 from runtime.log.kafka.fetching import FetchClient
-from runtime.log.kafka.producer import KafkaProducer, committed_sequence, sequence_partition
+from runtime.log.kafka.producer import TAKE_OVER_S, KafkaProducer, committed_sequence, sequence_partition
 from runtime.log.kafka.reading import WAIT_MS, GroupClients, KafkaReader, SharedReading
 
 MAIN_WAIT_MS = 100
@@ -39,6 +40,7 @@ class KafkaLog:
         self._shared: SharedReading | None = None
         self._metadata: dict[str, object] = {}
         self._held: dict[str, KafkaProducer | AtLeastOnceProducer] = {}
+        self._term = 0  # since `hold`, of who runs the application alone
         self._asking = GroupClients(lambda group: self._fetch_client(f"{application_id}-asks", WAIT_MS, group))
 
     # Factory of clients
@@ -77,7 +79,22 @@ class KafkaLog:
 
         Before anything is read, or its last positions would be held back until its transaction times out.
         """
-        self._held[transactional_id] = self._new_producer(transactional_id)
+        alone = transactional_id == self._application_id and self._at_least_once is None
+        self._held[transactional_id] = self._take_over() if alone else self._new_producer(transactional_id)
+
+    def _take_over(self) -> KafkaProducer:
+        """One that goes on may fence this one, before it can see that its place is taken."""
+        clock = SystemClock()
+        limit = clock.now_ms() + TAKE_OVER_S * 1000
+        while True:
+            producer = self._transactional(self._application_id, 0)
+            try:
+                self._term = producer.take_over()
+                return producer
+            except Fenced:
+                producer.close()
+                if clock.now_ms() > limit:
+                    raise
 
     def close(self) -> None:
         for producer in self._held.values():
@@ -162,7 +179,10 @@ class KafkaLog:
         if self._at_least_once is not None and transactional_id == self._application_id:
             last = self._at_least_once
             return AtLeastOnceProducer(self._connection, self._admin, transactional_id, self._counter, self, last)
-        return KafkaProducer(self._connection, self._admin, transactional_id, self._counter, self)
+        return self._transactional(transactional_id, self._term if transactional_id == self._application_id else 0)
+
+    def _transactional(self, transactional_id: str, term: int) -> KafkaProducer:
+        return KafkaProducer(self._connection, self._admin, transactional_id, self._counter, self, term)
 
     # Admin
 

@@ -3,6 +3,10 @@
 Each transaction also commits a position that is its sequence (rule R3): in group = transactional id, of the one partition of
 topic `<application id>-commits`, which holds no records. After a commit of unknown outcome a new producer finds it there.
 
+Who runs an application alone begins a new *term*, with a transaction that writes its number beside the sequence (`take_over`). So a
+producer that is fenced can tell whether another one has its place, or the brokers have ended a transaction that took too long:
+an instance that was suspended for a while goes on.
+
 Errors take one of three branches: *fatal* or unknown - nothing more is tried; *abort* - the transaction is aborted and left no
 trace; *retry* - the same call again, until there is no more time. After the first two this producer is of no more use: one that
 went on after an abort was seen to skip sequence numbers (librdkafka 2.16, a record too large for the topic).
@@ -43,6 +47,7 @@ CALL_S = 5.0  # of one call of the client, after which it is made again
 INIT_S, COMMIT_S, ABORT_S, SEND_S = 60.0, 60.0, 30.0, 60.0
 VISIBLE_MS = 1_000
 REPORTS_MS = 1_000  # how long the reports of records are waited for when a transaction is lost
+TAKE_OVER_S = 60.0  # one that goes on may fence the next one a few times before it sees its term
 _SERVE_ROWS = 20_000  # delivery reports are looked at after so many
 
 
@@ -61,12 +66,29 @@ class Groups(Protocol):
 
 def committed_sequence(groups: Groups, transactional_id: str, counter: TopicPartition) -> int:
     """How many transactions of that id were committed."""
-    position = groups.committed_positions(transactional_id, [counter]).get(counter)
-    return position.offset if position is not None else 0
+    return committed_count(groups, transactional_id, counter).offset
+
+
+def committed_count(groups: Groups, transactional_id: str, counter: TopicPartition) -> Position:
+    """The same, and in which term (`term_of`)."""
+    return groups.committed_positions(transactional_id, [counter]).get(counter, Position(0))
+
+
+def count(sequence: int, term: int) -> Position:
+    """What a transaction leaves beside what it is about. term: 0 for those of many instances."""
+    return Position(sequence, f"seq={sequence} term={term}" if term else f"seq={sequence}")
+
+
+def term_of(counted: Position) -> int:
+    """The term in it."""
+    return int(counted.metadata.partition(" term=")[2] or 0)
 
 
 class KafkaProducer:
-    """begin -> send* -> commit | abort. Made, it has fenced older ones and what they left open is aborted."""
+    """begin -> send* -> commit | abort. Made, it has fenced older ones and what they left open is aborted.
+
+    term: of who runs the application alone, else 0. Fenced if a later one has begun.
+    """
 
     def __init__(
         self,
@@ -75,9 +97,10 @@ class KafkaProducer:
         transactional_id: str,
         counter: TopicPartition,
         groups: Groups,
+        term: int = 0,
     ) -> None:
         self.transactional_id = transactional_id
-        self._admin, self._groups, self._counter = admin, groups, counter
+        self._admin, self._groups, self._counter, self._term = admin, groups, counter, term
         self._clock = SystemClock()
         self._positions: dict[str, dict[TopicPartition, Position]] = {}
         self._proofs: dict[str, GroupMetadata] = {}
@@ -94,7 +117,18 @@ class KafkaProducer:
         except KafkaException as error:
             self.close()  # or it would go on asking for an epoch, and fence the next one
             raise errors.failure(errors.of(error), f"producer {transactional_id} cannot start") from error
-        self._sequence = committed_sequence(groups, transactional_id, counter)
+        counted = committed_count(groups, transactional_id, counter)
+        self._sequence, self._begun = counted.offset, term_of(counted)
+        if term and term != self._begun:
+            self.close()
+            raise Fenced(f"another instance of {transactional_id} has taken over")
+
+    def take_over(self) -> int:
+        """Begin a new term. Fenced if who has the one before was just about to go on: to be tried again."""
+        self._term = self._begun + 1
+        self.begin()
+        self._finish(self._sequence)
+        return self._term
 
     def begin(self) -> None:
         self._check()
@@ -136,9 +170,11 @@ class KafkaProducer:
 
     def commit(self) -> int:
         self._check_open()
-        sequence = self._sequence + 1
-        count = {self._counter: Position(sequence, f"seq={sequence}")}
-        self._positions.setdefault(self.transactional_id, {}).update(count)
+        return self._finish(self._sequence + 1)
+
+    def _finish(self, sequence: int) -> int:
+        """Commit, as the transaction of this number."""
+        self._positions.setdefault(self.transactional_id, {})[self._counter] = count(sequence, self._term)
         try:
             for group, positions in self._positions.items():
                 offsets = [KafkaPartition(t, p, o.offset, o.metadata) for (t, p), o in positions.items()]
@@ -236,6 +272,8 @@ class KafkaProducer:
         if failed.txn_requires_abort():
             self._hear_reports()
         named = self._named(failed, tp)
+        if isinstance(named, Fenced) and self._has_term():
+            named = LogUnavailable(f"{named}: brokers have ended a transaction that took too long")
         if isinstance(named, Fenced) or failed.fatal():
             raise self._give_up(named) from error
         refused = isinstance(named, RecordRefused | TopicMissing) or (isinstance(named, LogDenied) and named.partition)
@@ -250,6 +288,14 @@ class KafkaProducer:
         limit = self._clock.now_ms() + REPORTS_MS
         while self._refused is None and len(self._client) and self._clock.now_ms() < limit:
             self._client.poll(0.01)
+
+    def _has_term(self) -> bool:
+        """Whether nobody has taken over, as far as can be told just now: the next producer looks again."""
+        if not self._term:
+            return False
+        with suppress(LogError):
+            return term_of(committed_count(self._groups, self.transactional_id, self._counter)) == self._term
+        return True
 
     def _named(self, failed: KafkaError, tp: TopicPartition | None) -> LogError:
         """What the record that was not delivered says tells more than that one was not."""

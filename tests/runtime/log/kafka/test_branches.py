@@ -22,13 +22,16 @@ def error(code, *, fatal=False, retriable=False, abort=False):
 
 
 class Client:
-    """Its calls fail with what stands in `fail` under their name, one after the other."""
+    """Its calls fail with what stands in `fail` under their name, one after the other. unheard: records without a report."""
 
     made = ()
 
     def __init__(self, config, logger=None):
-        self.config, self.fail, self.calls = config, {}, []
+        self.config, self.fail, self.calls, self.unheard = config, {}, [], 0
         Client.made = (*Client.made, self)
+
+    def __len__(self):
+        return self.unheard
 
     def __getattr__(self, name):
         def call(*args, **kwargs):
@@ -56,6 +59,9 @@ class Admin:
     def forget(self, topic): ...
     def writable(self, topics):
         return topics - {"denied"}
+
+    def readable(self, topics):
+        return topics - {"unread"}
 
     def written_offsets(self, tps):
         return {}
@@ -119,6 +125,14 @@ def test_a_record_that_is_not_taken_says_why_the_transaction_was_aborted(client,
     assert client.calls.count("abort_transaction") == 1
 
 
+def test_a_report_that_comes_after_the_error_says_why_too(client):
+    """On a slow machine: the transaction had failed, and nobody had been told yet for which record."""
+    client.fail = {"send_offsets_to_transaction": [error(KafkaError._STATE, abort=True)]}
+    client.unheard, client.poll = 1, lambda seconds: client.undelivered(KafkaError.MSG_SIZE_TOO_LARGE)
+    with pytest.raises(RecordRefused, match="A-0"):
+        client.producer.commit()
+
+
 def test_a_commit_that_is_not_answered_ends_the_producer(client):
     client.fail = {"commit_transaction": [error(KafkaError._TIMED_OUT)] * 100_000}
     with pytest.raises(LogUnavailable, match="not known"):
@@ -135,6 +149,48 @@ def test_a_fenced_producer_is_at_its_end(client, code):
         with pytest.raises(Fenced):
             call()
     assert "abort_transaction" not in client.calls
+
+
+def test_positions_that_may_not_be_moved_are_found(client):
+    client.producer.send_positions("app", {TopicPartition("unread", 1): Position(3), A0: Position(1)})
+    client.fail = {"send_offsets_to_transaction": [error(KafkaError.TOPIC_AUTHORIZATION_FAILED, abort=True)]}
+    with pytest.raises(LogDenied, match="unread-1") as raised:
+        client.producer.commit()
+    assert raised.value.partition == TopicPartition("unread", 1)
+    assert client.calls.count("abort_transaction") == 1
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    """The producer of an instance that runs its application alone."""
+    monkeypatch.setattr(producers, "KafkaClient", Client)
+    groups = Groups()
+    producer = KafkaProducer(Connection("nowhere:1"), Admin(), "app", COUNTER, groups)
+    assert producer.take_over() == 1
+    client = Client.made[-1]
+    client.producer, client.groups = producer, groups
+    producer.begin()
+    producer.send(A0, batch([b"1"]))
+    client.fail = {"commit_transaction": [error(KafkaError._FENCED, fatal=True)]}
+    return client
+
+
+def test_a_transaction_that_took_too_long_for_the_brokers_may_be_made_again(alone):
+    """They fence its producer, as another instance does: nobody has taken over, though."""
+    alone.groups.metadata = "seq=4 term=1"
+    with pytest.raises(LogUnavailable, match="took too long"):
+        alone.producer.commit()
+    again = KafkaProducer(Connection("nowhere:1"), Admin(), "app", COUNTER, alone.groups, 1)
+    again.begin()
+    assert again.commit() == Groups.sequence + 1
+
+
+def test_who_is_fenced_by_another_instance_is_at_its_end(alone):
+    alone.groups.metadata = "seq=4 term=2"
+    with pytest.raises(Fenced):
+        alone.producer.commit()
+    with pytest.raises(Fenced, match="another instance of app has taken over"):
+        KafkaProducer(Connection("nowhere:1"), Admin(), "app", COUNTER, alone.groups, 1)
 
 
 def test_another_fatal_error_leaves_the_outcome_open(client):
@@ -162,6 +218,15 @@ def test_a_full_queue_is_waited_for(client):
     client.producer.send(A0, batch([b"2"]))
     assert client.calls.count("produce") == 1 + 4
     assert client.producer.commit() == Groups.sequence + 1
+
+
+def test_a_queue_that_stays_full_ends_the_transaction(client, monkeypatch):
+    monkeypatch.setattr(producers, "SEND_S", 0.01)
+    client.fail = {"produce": [BufferError("full")] * 1_000_000}
+    with pytest.raises(LogUnavailable, match="brokers have taken nothing"):
+        client.producer.send(A0, batch([b"2"]))
+    with pytest.raises(LogUnavailable):  # the epoch is sent again, by a new one
+        client.producer.begin()
 
 
 def test_rights_and_absence_have_their_own_errors():

@@ -19,9 +19,10 @@ from flowql.deploy.engine import open_on
 from flowql.kafka.broker import Broker
 from runtime.app.progress import query_status
 from runtime.config import InstanceConfig
-from runtime.errors import LogDenied
+from runtime.errors import Fenced, LogDenied
 from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, TopicPartition
 from runtime.log.kafka import admin as admins
+from runtime.log.kafka import producer as producers
 from runtime.log.kafka.connection import Connection
 from runtime.log.kafka.log import KafkaLog
 from tests.kafka_broker import QUICK
@@ -41,6 +42,12 @@ QUERY = "CREATE STREAM {name} WITH (KAFKA_TOPIC='{app}-{name}') AS SELECT K, V, 
 TABLE = (
     "CREATE TABLE {name} WITH (KAFKA_TOPIC='{app}-{name}') AS SELECT V, COUNT(*) AS N FROM S GROUP BY V EMIT CHANGES;\n"
 )
+
+
+COPY = """CREATE STREAM {name}_IN (K STRING KEY, V INT)
+  WITH (KAFKA_TOPIC='{app}-{name}-in', PARTITIONS=2, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
+CREATE STREAM {name} WITH (KAFKA_TOPIC='{app}-{name}') AS SELECT K, V FROM {name}_IN EMIT CHANGES;
+"""
 
 
 class Guarded(Broker):
@@ -106,16 +113,16 @@ class World:
         assert compiled.ok, compiled.diagnostics
         self.instance.deploy(compiled.plan)
 
-    def send(self, n, text="x"):
+    def send(self, n, text="x", topics=("s",)):
         self.producer.begin()
         for p in range(2):
             mine = [v for v in range(self.sent, self.sent + n) if v % 2 == p]
             values = [b'{"V":%d,"T":"%s"}' % (v, text.encode()) for v in mine]
             columns = [[1000 + v for v in mine], [b"k"] * len(mine), values, [None] * len(mine)]
             arrays = [pa.array(c, f.type) for c, f in zip(columns, PRODUCE_SCHEMA, strict=True)]
-            self.producer.send(
-                TopicPartition(f"{self.app}-s", p), pa.RecordBatch.from_arrays(arrays, schema=PRODUCE_SCHEMA)
-            )
+            batch = pa.RecordBatch.from_arrays(arrays, schema=PRODUCE_SCHEMA)
+            for topic in topics:
+                self.producer.send(TopicPartition(f"{self.app}-{topic}", p), batch)
         self.producer.commit()
         self.sent += n
 
@@ -196,7 +203,50 @@ def test_what_the_broker_refuses_of_a_query_stops_that_query_alone(world):
     assert world.values("gone") == Counter(range(20, 60))
 
 
-def test_an_outage_is_waited_for(world, wire):
+def test_readers_go_on_when_they_may_read_again(world):
+    """Also those of a topic of which they were not even told that it exists."""
+    topics = ("s", "read-in", "hidden-in")
+    world.start(QUERY.format(name="good", app="{app}"), *(COPY.format(name=n, app="{app}") for n in ("read", "hidden")))
+    world.send(20, topics=topics)
+    world.until_there("good", "read", "hidden")
+    rules = [
+        *deny(world, f"{world.app}-read-in", AclOperation.READ),
+        *deny(world, f"{world.app}-hidden-in", AclOperation.ALL),
+    ]
+    world.until(lambda: all(world.state(f"CSAS_{q}") == "failed" for q in ("READ", "HIDDEN")), "denied")
+    world.send(20, topics=topics)
+    world.until_there("good")
+    assert all("LogDenied" in world.error(f"CSAS_{q}") for q in ("READ", "HIDDEN"))
+    assert world.state("CSAS_GOOD") == "running"
+    allow(world, rules)
+    world.send(20, topics=topics)
+    world.until_there("good", "read", "hidden")
+
+
+def test_an_instance_whose_transaction_the_brokers_have_ended_goes_on_until_another_takes_over(world, plain):
+    """As one that was suspended for longer than a transaction may take: its producer is fenced, and nobody has its place."""
+    world.start(QUERY.format(name="copy", app="{app}"))
+    for _ in range(2):
+        world.send(20)
+        world.until_there("copy")
+        world.plain.producer(world.app).close()  # what brokers do then
+    world.send(20)
+    world.until_there("copy")
+    other = KafkaLog(Connection(plain), world.app)
+    other.hold(world.app)
+    world.instance.commit.dirty = True
+    limit = time.monotonic() + WAIT_S
+    while world.instance.fatal is None:
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+    assert isinstance(world.instance.fatal, Fenced)
+    other.close()
+
+
+def test_an_outage_is_waited_for(world, wire, monkeypatch):
+    """Also when it takes longer than any call is waited for."""
+    for module, name in ((producers, "COMMIT_S"), (producers, "INIT_S"), (producers, "CALL_S"), (admins, "TIMEOUT_S")):
+        monkeypatch.setattr(module, name, 1.0)
     world.start(QUERY.format(name="copy", app="{app}"), TABLE.format(name="counts", app="{app}"))
     world.send(20)
     world.until_there("copy")
