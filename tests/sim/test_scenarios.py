@@ -1,15 +1,17 @@
 """Named stories on the simulated cluster: bugs that the simulation found here, and themes of those of Kafka Streams."""
 
+from collections import Counter
+
 import pytest
 
 from runtime.client.membership import MemberState
-from runtime.errors import LogUnavailable
+from runtime.errors import LogDenied, LogUnavailable
 from runtime.log.base import TopicPartition
 from runtime.state.changelog import changelog_topic
 from tests.sim import project
 from tests.sim.checks import APP, judge
 from tests.sim.faults import CALM
-from tests.sim.groups import SESSION_MS
+from tests.sim.groups import SESSION_MS, Violation
 from tests.sim.world import PURGE_MS, World
 
 REPARTITION = f"{APP}-CTAS_ITEMS-aggregate-1-repartition"
@@ -40,6 +42,11 @@ def ends_well(world):
 
 def tasks(process):
     return sorted(str(t) for t in process.group._tasks)
+
+
+def open_state(process):
+    """Tasks whose state is open; every instance also has that of its local repartitions."""
+    return sorted(t for t in process.instance.state.open_tasks() if "/" in t)
 
 
 def failing(process, what, *, step=None, times=1, after=0):
@@ -337,6 +344,27 @@ def test_markers_that_are_late_hold_up_who_comes_next(world):
     ends_well(world)
 
 
+def test_a_restore_that_has_to_wait_does_not_run_in_circles(world):
+    """PR 12749's theme: nothing arrives, as a transaction hides it, and no thread takes time from those that work."""
+    changelog = TopicPartition(changelog_topic(APP, "CTAS_TOTALS-aggregate-1"), 1)
+    first = running(world)
+    world.broker.marker_delay_ms = lambda place: 10_000 if place == changelog else 0
+    feed(world)
+    world.kill(first)
+    second = world.start()
+    world.run_until(lambda: "CTAS_TOTALS/0_1" in second.instance.restoration._tasks)
+    world.run_for(500)
+    rounds = Counter()
+    for name, step in second.steps.items():
+        second.steps[name] = lambda now_ms, name=name, step=step: rounds.update([name]) or step(now_ms)
+    world.run_for(1_000)
+    assert "CTAS_TOTALS/0_1" in second.instance.restoration._tasks
+    assert max(rounds.values()) <= 500, rounds  # in circles: 1,000
+    world.broker.finish_markers()
+    world.broker.marker_delay_ms = lambda place: 0
+    ends_well(world)
+
+
 def test_a_restore_that_dies_again_and_again_comes_to_an_end(world):
     """KIP-892's theme: a mark of half a store must not outlive its cause."""
     first = running(world)
@@ -348,6 +376,42 @@ def test_a_restore_that_dies_again_and_again_comes_to_an_end(world):
         world.stall(first, "restoration", 30)
         world.run_until(lambda first=first: first.instance.state.restoring())
     ends_well(world)
+
+
+def test_state_of_what_comes_and_goes_can_always_be_opened_again(world):
+    """KAFKA-14442's and PR 20646's theme: of a task that was given away nothing stays open, nor locked."""
+    first = running(world)
+    for n in range(4):
+        feed(world, n % len(world.input))
+        second = world.start("second")
+        world.run_until(lambda second=second: len(tasks(first)) == len(tasks(second)) == 5)
+        assert [open_state(p) for p in (first, second)] == [tasks(first), tasks(second)]
+        world.kill(second) if n % 2 else world.leave(second)
+        world.run_until(lambda: len(tasks(first)) == 10)
+        assert open_state(first) == tasks(first)
+    ends_well(world)
+
+
+def test_a_revoke_as_an_instance_stops_holds_up_nobody(world):
+    """The theme of a task that is taken away during a shutdown: nobody is left to acknowledge, and nobody waits for it."""
+    first = running(world)
+    feed(world, 0)
+    world.stall(first, "group", 60_000)
+    second = world.start()
+    world.run_until(lambda: first.client.leaving)
+    world.leave(first)
+    world.run_until(lambda: len(tasks(second)) == 10)
+    feed(world)
+    ends_well(world)
+
+
+def test_a_task_that_calls_the_log_is_noticed(world):
+    """PR 14226's theme: calls of a client from where tasks are processed."""
+    first = running(world)
+    leaking = next(t for t in first.group._tasks.values() if str(t.id) == "CTAS_TOTALS/0_0")
+    leaking.program.program.execute = lambda batches, run: first.log.end_offset(TopicPartition("big", 0))
+    with pytest.raises(Violation, match=r"processing-[01] calls the log: end offset"):
+        feed(world)
 
 
 def test_who_leaves_in_order_comes_back_without_restoring(world):
@@ -382,6 +446,32 @@ def test_a_source_that_lost_records_stops_its_readers_and_nobody_else(world):
     found = project.seen(world.outside)
     expected = project.expected(world.outside)
     assert {t for t in expected if found[t] != expected[t]} <= {"named", "big"}  # of big, records are gone
+
+
+def test_a_member_that_may_not_read_a_topic_for_a_while_keeps_its_tasks(world):
+    """Its queries wait, also over a rebalance, and go on where they were."""
+    first = running(world)
+    feed(world, 0)
+    ends, denied = first.log.end_offsets, [True]
+
+    def end_offsets(tps):
+        for tp in tps:
+            if denied and tp.topic == "customers":
+                error = LogDenied(f"{tp} is not for you")
+                error.partition = tp
+                raise error
+        return ends(tps)
+
+    first.log.end_offsets = end_offsets
+    world.run_for(200)
+    assert first.instance.polling.backoff["CSAS_NAMED"].held
+    second = world.start()
+    world.run_until(lambda: len(tasks(first)) == len(tasks(second)) == 5)
+    feed(world)
+    named = sum(project.seen(world.outside)["named"].values())
+    assert named < sum(project.expected(world.outside)["named"].values())
+    denied.clear()
+    ends_well(world)
 
 
 def test_a_frozen_member_that_is_back_in_time_keeps_its_tasks(world):

@@ -3,12 +3,15 @@
 import json
 
 import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
 
 from flowql.config.load import load_project
 from flowql.config.storage import check_engine, open_log
 from flowql.deploy.settings import Settings, settings_of
 from flowql.errors import CommandError, ProjectError
-from runtime.log.kafka.connection import Connection
+from runtime.log.kafka.connection import LOGGER, Connection
+from runtime.log.kafka.member import SETTINGS as MEMBER
 from runtime.log.kafka.settings import KafkaSettings
 from runtime.log.memory import MemoryLog
 
@@ -49,6 +52,40 @@ def test_options_reach_the_clients_they_are_for_and_never_beat_what_flowql_decid
     assert [c.get("fetch.wait.max.ms") for c in (consumer, producer, admin)] == ["7", None, None]
     assert [c["sasl.username"] for c in (consumer, producer, admin)] == ["u"] * 3
     assert consumer["isolation.level"] == "read_committed"
+
+
+OIDC = {
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "OAUTHBEARER",
+    "sasl.oauthbearer.method": "oidc",
+    "sasl.oauthbearer.client.id": "flowql",
+    "sasl.oauthbearer.client.secret": "s3",
+    "sasl.oauthbearer.token.endpoint.url": "http://127.0.0.1:1/token",
+    "sasl.oauthbearer.scope": "kafka",
+}
+
+
+def test_tokens_of_an_identity_provider_are_a_matter_of_options(tmp_path):
+    """The client library gets them by itself: no code of a user's own is needed, for none of the clients."""
+    said = json.dumps(OIDC)
+    settings = settings_of(
+        load(tmp_path, f"{{log: kafka, kafka: {{bootstrap: '127.0.0.1:1', options: {said}}}}}")
+    ).kafka
+    assert settings is not None
+    connection = Connection.to(settings)
+    main, restore = connection.consumer("m", "g", 100), connection.consumer("r", "g", 20)
+    clients = (
+        (Consumer, {**main, **MEMBER}),
+        (Consumer, restore),
+        (Producer, connection.producer("t")),
+        (Producer, connection.plain_producer("t")),
+        (AdminClient, connection.admin("a")),
+    )
+    for make, config in clients:
+        assert {k: config[k] for k in OIDC} == OIDC
+        made = make(config, logger=LOGGER)
+        if make is Consumer:
+            made.close()
 
 
 def test_what_flowql_decides_is_refused(tmp_path):

@@ -15,7 +15,7 @@ from runtime.clock import SystemClock
 from runtime.errors import Fenced, RuntimeFailure
 from runtime.log.base import PRODUCE_SCHEMA, TopicPartition
 from runtime.log.memory import MemoryLog
-from tests.runtime.app.engine import COUNTS, DOUBLED, FullLog, make, produce, read, resume, threaded
+from tests.runtime.app.engine import COUNTS, DOUBLED, FullLog, make, plan, produce, read, resume, threaded
 
 WAIT_S = 120.0
 
@@ -62,6 +62,29 @@ def test_a_dead_thread_ends_all_waiting_and_says_error(name, monkeypatch):
     _, driver = resume(log, instance.state._physical)
     driver.run_until_caught_up()
     assert read(log, "doubled") == [{"V": 2}, {"V": 4}]
+
+
+@pytest.mark.parametrize("name", ["group", "restoration", "consumer-main"])
+def test_a_dead_thread_of_a_member_holds_up_no_end(name, monkeypatch):
+    """PR 20767's and 23093's theme: what waits for a thread that is gone learns so, and closing comes to an end."""
+    shared = {"changelogs": True, "shared": True}
+    log = MemoryLog()
+    instance = threaded(log, COUNTS, process_id="one", **shared)
+    produce(log, "input", 1)
+    until(done(instance), "caught up")
+    monkeypatch.setattr(type(step_of(instance, name)), "run_once", broken)
+    until(lambda: instance.fatal is not None, "fatal")
+    monkeypatch.undo()
+    with pytest.raises(RuntimeFailure, match="the step broke"):
+        instance.deploy(plan(COUNTS, DOUBLED))
+    started = time.monotonic()
+    assert instance.stop() == []
+    assert time.monotonic() - started < WAIT_S
+    second = threaded(log, COUNTS, process_id="two", **shared)
+    produce(log, "input", 2)
+    until(done(second), "caught up")
+    assert read(log, "counts")[-1] == {"N": 2}
+    assert second.stop() == []
 
 
 def test_a_request_made_before_the_commit_thread_died_fails(monkeypatch):
