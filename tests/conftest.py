@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.kafka_broker import kafka, kafka_broker
+from tests.kafka_broker import kafka, kafka_broker, own_broker
 
-__all__ = ["kafka", "kafka_broker"]  # fixtures of all tests
+__all__ = ["kafka", "kafka_broker", "own_broker"]  # fixtures of all tests
 # Processes of pytest-xdist are given a terminal's size; tests with a terminal have one of their own.
 for size in ("COLUMNS", "LINES"):
     os.environ.pop(size, None)

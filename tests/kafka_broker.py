@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -32,3 +33,12 @@ def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 def kafka(kafka_broker: Broker) -> str:
     """`bootstrap.servers` of the session's broker, running."""
     return kafka_broker.start(java_options=QUICK).bootstrap
+
+
+@pytest.fixture
+def own_broker(kafka_broker: Broker, tmp_path: Path) -> Iterator[Broker]:
+    """One that may be killed. On a port that nobody else takes while it is down: other tests run at the same time."""
+    broker = Broker(tmp_path / "broker")
+    broker.start(port=0, java_options=QUICK)
+    yield broker
+    broker.kill()

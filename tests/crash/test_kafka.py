@@ -4,7 +4,6 @@ import random
 
 import pytest
 
-from flowql.kafka.broker import Broker
 from runtime.app.driver import Driver
 from runtime.app.instance import Instance
 from runtime.clock import SystemClock
@@ -19,27 +18,22 @@ from tests.crash.project import APPENDED, append, compiled, create_topics, custo
 
 @pytest.mark.kafka
 @pytest.mark.crash
-def test_kill_9_changes_no_result_on_kafka(kafka, tmp_path):
+def test_kill_9_changes_no_result_on_kafka(own_broker, tmp_path):
     seed = random.randrange(1 << 20)
     print(f"seed {seed}")
-    own = Broker(tmp_path / "broker")  # `kafka` has told whether there can be one
-    wrong = check(own, tmp_path, Shape(600, 8.0, 3, seed, moments=seed), Plan(3, 1, 1), print)
+    wrong = check(own_broker, tmp_path, Shape(600, 8.0, 3, seed, moments=seed), Plan(3, 1, 1), print)
     assert not wrong, f"seed {seed}: {wrong}"
 
 
 @pytest.mark.kafka
 @pytest.mark.crash
-def test_kill_9_loses_nothing_at_least_once(kafka, tmp_path):
+def test_kill_9_loses_nothing_at_least_once(own_broker, tmp_path):
     """Compared with a run in memory: every result is there, some more than once, and no other."""
     seed = random.randrange(1 << 20)
     print(f"seed {seed}")
     shape = Shape(200, 3.0, 2, seed, moments=seed)
-    own = Broker(tmp_path / "broker")
-    try:
-        (tmp_path / "run").mkdir()
-        seen = disturbed(own, tmp_path / "run", shape, Plan(2, 1, 0, at_least_once=True), print)
-    finally:
-        own.kill()
+    (tmp_path / "run").mkdir()
+    seen = disturbed(own_broker, tmp_path / "run", shape, Plan(2, 1, 0, at_least_once=True), print)
     expected = in_memory(shape)
     for topic in APPENDED:
         lost = expected.appended[topic] - seen.appended[topic]

@@ -4,16 +4,14 @@ import random
 
 import pytest
 
-from flowql.kafka.broker import Broker
 from tests.crash.kills import Shape
 from tests.crash.members import check
 
 
 @pytest.mark.kafka
 @pytest.mark.crash
-def test_instances_share_an_application(kafka, tmp_path):
+def test_instances_share_an_application(own_broker, tmp_path):
     seed = random.randrange(1 << 20)
     print(f"seed {seed}")
-    own = Broker(tmp_path / "broker")  # `kafka` has told whether there can be one
-    wrong = check(own, tmp_path, Shape(300, 4.0, 0, seed, moments=seed), ["join", "leave"], print)
+    wrong = check(own_broker, tmp_path, Shape(300, 4.0, 0, seed, moments=seed), ["join", "leave"], print)
     assert not wrong, f"seed {seed}: {wrong}"
