@@ -289,9 +289,10 @@ class _Taken:
 def _beyond(source: LogInput | ExchangeInput, ms: int | None) -> bool:
     """The next row is known to lie beyond the horizon."""
     staged = source.staged
-    if ms is None or staged is None or staged.cursor >= len(staged.batch):
+    if ms is None or staged is None:
         return False
-    return bool(staged.batch.rowtime[staged.cursor] > ms)
+    cursor = staged.cursor  # read once: who asks need not be the thread that holds the task
+    return cursor < len(staged.batch) and bool(staged.batch.rowtime[cursor] > ms)
 
 
 def _by_operator(taken: list[_Taken]) -> dict[str, Batch]:
