@@ -164,8 +164,15 @@ class LogInput:
 
     @property
     def _needed(self) -> int:
-        heads = (next(iter(i.stamps), 0) for i in self.siblings)
-        return max(heads, default=0)
+        return max((i.oldest_stamp for i in self.siblings), default=0)
+
+    @property
+    def oldest_stamp(self) -> int:
+        """Of the batch that is next; 0 for none. Other threads append and take meanwhile: an iterator would not bear that."""
+        try:
+            return self.stamps[0]
+        except IndexError:
+            return 0
 
     @property
     def waited_for(self) -> bool:

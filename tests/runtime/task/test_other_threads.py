@@ -1,13 +1,17 @@
-"""How far a task may go while tables are brought together: asked by threads that do not hold it."""
+"""What is asked of a task by threads that do not hold it, while another one runs it."""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
+from runtime.log.base import TopicPartition
+from runtime.task.input_buffer import LogInput
 from runtime.task.task import _beyond
 
 
@@ -39,3 +43,22 @@ def test_a_row_that_is_taken_while_another_thread_looks(ms: int | None, beyond: 
     """It looked again, past the end, and that thread of the instance died (two hundred questions under load)."""
     source = cast(Any, SimpleNamespace(staged=Moving()))
     assert _beyond(source, ms) is beyond
+
+
+class Fed(deque[int]):
+    """Something is added as soon as somebody begins to iterate."""
+
+    def __iter__(self) -> Iterator[int]:
+        found = super().__iter__()
+        self.append(9)
+        return found
+
+
+def test_a_lane_that_is_fed_while_another_thread_looks() -> None:
+    """An iterator over what waits was begun and used in two steps: a batch that came in between was the end of the thread."""
+    lane = LogInput("scan", TopicPartition("A", 0), 0, lane=b"0", stamps=Fed([3]))
+    lane.siblings = [lane]
+    assert lane.waited_for
+    assert not lane.idle
+    lane.stamps.clear()
+    assert not lane.waited_for
