@@ -30,7 +30,16 @@ SAME = frozenset(
 )
 
 _CACHES = ("cache.max.bytes.buffering", "statestore.cache.max.bytes")
-_CLIENT = ("security.protocol", "sasl.mechanism", "sasl.username", "sasl.password")
+_CLIENT = (
+    "security.protocol",
+    "sasl.mechanism",
+    "sasl.username",
+    "sasl.password",
+    "ssl.endpoint.identification.algorithm",
+)
+_STORES = tuple(
+    f"ssl.{store}.{part}" for store in ("truststore", "keystore") for part in ("location", "password", "type")
+)
 _WHY: dict[str, tuple[Kind, str, str]] = {
     "processing.guarantee": ("differs", "results are committed exactly once, whatever was asked for", ""),
     "num.standby.replicas": ("changed", "it is `standbys` of the target", ""),
@@ -44,6 +53,14 @@ _WHY: dict[str, tuple[Kind, str, str]] = {
         "check",
         "it is Java's; the client here takes a name and a password",
         "add sasl.username and sasl.password to `options` of the target",
+    ),
+    **dict.fromkeys(
+        (*_STORES, "ssl.key.password"),
+        (
+            "check",
+            "it is of a store of Java's; the client here takes certificates and keys as PEM",
+            "add ssl.ca.location, ssl.certificate.location or ssl.key.location to `options` of the target",
+        ),
     ),
     "ksql.query.pull.table.scan.enabled": ("changed", "every question may look at all rows", ""),
     "ksql.extension.dir": (
@@ -83,7 +100,9 @@ def target_settings(server: Mapping[str, str], set_: Mapping[str, Sequence[tuple
     for key, name in (("threads", "num.stream.threads"), ("standbys", "num.standby.replicas")):
         if known.get(name, "").isdigit() and (key == "standbys" or int(known[name]) > 0):
             setattr(found, key, int(known[name]))
-    found.options = {n: server[n] for n in _CLIENT if n in server}
+    found.options = {
+        n: server[n] or "none" for n in _CLIENT if n in server
+    }  # Java says nothing where names do not matter
     return found
 
 

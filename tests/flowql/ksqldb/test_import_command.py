@@ -88,6 +88,24 @@ def test_a_server_gives_the_target(flowql, tmp_path):
     assert "auto.offset.reset" not in done.out
 
 
+def test_what_java_says_about_tls_is_told_and_not_left_out_silently(flowql, tmp_path):
+    """A store of Java's was something that has no meaning here: what was imported could not connect, and nobody had said so."""
+    (tmp_path / "all.sql").write_text(FIRST)
+    (tmp_path / "ksql-server.properties").write_text(
+        "bootstrap.servers=b1:9093\nksql.streams.ssl.truststore.location=/etc/ca.jks\nssl.truststore.password=secret\n"
+        "security.protocol=SSL\nssl.endpoint.identification.algorithm=\n"
+    )
+    into = tmp_path / "shop"
+    done = flowql(
+        "import", "ksql", str(tmp_path / "all.sql"), str(tmp_path / "ksql-server.properties"), "--into", str(into)
+    )
+    assert done.code == 0, done.err
+    assert done.out.count("the client here takes certificates and keys as PEM") == 2
+    assert "secret" not in done.out
+    assert "Add ssl.ca.location" in (into / "IMPORT.md").read_text()
+    assert "ssl.endpoint.identification.algorithm: none" in (into / "flowql.yaml").read_text()
+
+
 def test_mistakes_are_shown_with_carets_and_nothing_is_written(flowql, tmp_path):
     (tmp_path / "all.sql").write_text(FIRST + "CREATE STREAM x AS SELECT nothing FROM big;\nDROP TABEL y;\n")
     into = tmp_path / "shop"
