@@ -22,7 +22,7 @@ from runtime.app.plan_topic import PlanReader
 from runtime.app.procedures import Keepers, Procedure, Running, handed_over, stopped
 from runtime.app.quarantine import Quarantine
 from runtime.app.settling import Settling, Upstream
-from runtime.build.query import all_tasks, input_topics
+from runtime.build.query import input_topics
 from runtime.client.consumer import ConsumerFacade
 from runtime.commit.coordinator import CommitStep, read_stamp
 from runtime.config import InstanceConfig
@@ -191,8 +191,13 @@ class GroupStep:
     def _try_again(self, query: str) -> Procedure:
         """A query that the log refused. A procedure, as brokers are asked, who may be away."""
         yield from ()
-        if not self._host.quarantine.stopped_for_good(query):
-            self._host.quarantine.release(query)
+        if self._host.quarantine.stopped_for_good(query):
+            return
+        if not self._mine.is_broken(query) and all(t.query != query for t in self._all):
+            self._learn_plan(self._host.plan)  # its topics were not to be known of
+            if all(t.query != query for t in self._all):
+                return
+        self._host.quarantine.release(query)
 
     def _look(self, now_ms: int) -> None:
         """For a newer plan, and for positions that nobody commits."""
@@ -250,14 +255,13 @@ class GroupStep:
         return {t for t in runs if t.query not in held}
 
     def _learn_plan(self, plan: Plan) -> None:
-        app, admin = self._group, self._host.admin
+        app = self._group
         subs = {(q.id, sub.number): input_topics(sub, app) for q in plan.queries for sub in q.subtopologies}
-        self._all = {}
-        for q in plan.queries:
-            if self._mine.is_broken(q.id):
-                continue
-            for t in all_tasks(q, admin):
-                self._all[t] = frozenset(TopicPartition(topic, t.partition) for topic in subs[t.query, t.subtopology])
+        self._all = {
+            t: frozenset(TopicPartition(topic, t.partition) for topic in subs[t.query, t.subtopology])
+            for q in plan.queries
+            for t in self._mine.tasks_of(q)
+        }
         self._learn_writers(plan)
         topics = frozenset(tp.topic for reads in self._all.values() for tp in reads)
         if topics != self._topics:

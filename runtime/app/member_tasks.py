@@ -12,7 +12,7 @@ from runtime.app.polling import PollingStep
 from runtime.app.quarantine import Quarantine
 from runtime.app.running import RunningQuery, positions_of
 from runtime.app.threads import share_interpreter
-from runtime.build.query import BuiltQuery, Environment, build_query, check_outputs
+from runtime.build.query import BuiltQuery, Environment, all_tasks, build_query, check_outputs
 from runtime.commit.coordinator import CommitStep
 from runtime.errors import LogDenied, LogError, TopicMissing
 from runtime.log.base import TopicPartition
@@ -72,6 +72,18 @@ class MemberTasks:
         self._owner.hold_paused(plan)
         share_interpreter(len(self._owner.queries))
         self._owner.allow_coalescing(plan)
+
+    def tasks_of(self, q: QueryPlan) -> list[TaskId]:
+        """Wherever they run. None of a query that reads what is gone, or is not even to be known of."""
+        if self.is_broken(q.id):
+            return []
+        try:
+            return all_tasks(q, self._owner.admin)
+        except LogDenied as error:
+            self._owner.quarantine.set_aside(q.id, error)
+        except TopicMissing as error:
+            self._owner.stop_broken(q.id, self._owner.queries[q.id], error)
+        return []
 
     def build(self, wanted: Collection[TaskId]) -> list[Task]:
         """Make tasks; they are not running. Queries whose topics are gone are stopped. If it fails, nothing is made."""

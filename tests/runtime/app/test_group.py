@@ -7,6 +7,7 @@ import pytest
 
 from runtime.app.driver import Driver
 from runtime.app.instance import Instance
+from runtime.app.progress import query_status
 from runtime.app.status import instance_figures
 from runtime.client.membership import IllegalMemberTransition, MemberState
 from runtime.clock import VirtualClock
@@ -17,7 +18,8 @@ from runtime.log.memory import MemoryLog
 from runtime.state.memory import MemoryPhysical
 from tests.crash.outcome import DEAD_LETTERS, differences, outcome
 from tests.crash.project import APPENDED, UPSERTED, append, compiled, create_topics, customers, orders
-from tests.runtime.app.engine import COUNTS, DOUBLED, plan, produce, read
+from tests.runtime.app.engine import COUNTS, DOUBLED, OTHERS, plan, produce, read
+from tests.runtime.app.test_broken_input import DenyingLog
 from tests.runtime.app.test_refused import RefusingLog
 
 APP = "flowql"
@@ -69,6 +71,49 @@ def test_a_member_makes_what_the_only_instance_makes(expected):
     assert not differences(expected, result(log, instance))
     total = len(instance.group.partitions)
     assert instance_figures(instance)["group"] == {"partitions": total, "of": total, "trouble": None}
+
+
+def member(log, name, physical=None):
+    """One that runs what was deployed."""
+    clock = VirtualClock()
+    config = InstanceConfig(threads=1, changelogs=True, shared=True, process_id=name)
+    instance = Instance(log, physical or MemoryPhysical(), clock, config)
+    driver = Driver(instance, tick=lambda: clock.advance(10))
+    instance.resume()
+    return instance, driver
+
+
+@pytest.mark.parametrize("how", ["deleted", "hidden"])
+def test_a_member_starts_without_a_topic_that_one_query_reads(how):
+    """It ran none of its queries, and asked again and again."""
+    log = DenyingLog()
+    for topic in ("input", "other"):
+        log.create_topic(topic, 1)
+    first, driver = member(log, "one")
+    first.deploy(plan(COUNTS, OTHERS))
+    produce(log, "input", 1)
+    produce(log, "other", 1)
+    settle(first, driver)
+    physical = first.state._physical
+    first.close()
+    if how == "deleted":
+        log.delete_topic("other")
+    else:
+        log.hidden.add("other")
+    second, driver = member(log, "one", physical)
+    produce(log, "input", 2)
+    for _ in range(200):
+        driver.round()
+    assert read(log, "counts")[-1] == {"N": 2}
+    state = {q: query_status(second, q)["state"] for q in second.queries}
+    assert state == {"CTAS_COUNTS": "running", "CSAS_OTHERS": "error" if how == "deleted" else "failed"}
+    if how == "hidden":
+        log.hidden.clear()
+        produce(log, "other", 2)
+        while query_status(second, "CSAS_OTHERS")["state"] != "running":
+            driver.round()
+        settle(second, driver)
+        assert read(log, "others") == [{"V": 2}, {"V": 3}]
 
 
 @pytest.mark.parametrize("kept", [True, False])
