@@ -65,6 +65,8 @@ def _group_caught_up(instance: Instance, ends: Mapping[TopicPartition, int], tps
     Against what is written to inside topics, be it committed or not: what was derived from a position is written before that
     position is committed, so nothing can be on its way that is not seen here.
     """
+    if any(q.refused for q in _whole(instance)):  # what it reads may not even be known
+        return False
     admin, inside = instance.admin, [tp for tp in tps if tp not in ends]
     try:
         before = {tp: admin.written_offset(tp) for tp in inside}

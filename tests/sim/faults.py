@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from runtime.errors import LogUnavailable
+from runtime.errors import LogDenied, LogUnavailable
+from runtime.log.base import TopicPartition
 from tests.sim import project
 from tests.sim.groups import Violation
 
@@ -51,6 +52,7 @@ class Faults:
         "stall",
         "deploy",
         "refuse",
+        "deny",
     )
 
 
@@ -98,6 +100,13 @@ class Link:
 
     def takes(self, topic: str) -> bool:
         return self.world.now >= self.world.refusing.get(topic, 0)
+
+    def check_read(self, tps: Iterable[TopicPartition]) -> None:
+        for tp in sorted(tps):
+            if self.world.now < self.world.denied.get(tp.topic, 0):
+                error = LogDenied(f"{tp} is not for you")
+                error.partition = tp
+                raise error
 
     def wait(self, done: Callable[[], bool], ms: int) -> None:
         until = self.world.now + ms
@@ -159,6 +168,10 @@ def strike(world: World) -> None:
         topic = world.rng.choice(("big", "named", "totals", "items"))
         world.note(f"nothing is taken for {topic}")
         world.refusing[topic] = world.now + world.rng.choice((400, 1_000, 1_600))
+    elif kind == "deny":
+        topic = world.rng.choice(("orders", "customers", "big"))
+        world.note(f"nobody may read {topic}")
+        world.denied[topic] = world.now + world.rng.choice((400, 1_000, 1_600))
     elif kind == "coordinator":
         world.note("the coordinator moves")
         world.moving_ms = world.now + world.rng.choice((50, 200, 600))

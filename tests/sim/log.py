@@ -7,14 +7,14 @@ from within `poll`, and a revoke keeps `poll` until it is acknowledged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Protocol
 
 import pyarrow as pa
 
-from runtime.errors import Fenced, LogError, LogUnavailable, RecordRefused, StaleMember, TopicMissing
+from runtime.errors import Fenced, LogDenied, LogError, LogUnavailable, RecordRefused, StaleMember, TopicMissing
 from runtime.log.base import (
     EARLIEST,
     Admin,
@@ -54,6 +54,10 @@ class Network(Protocol):
         """Whether brokers take records for a topic."""
         ...
 
+    def check_read(self, tps: Iterable[TopicPartition]) -> None:
+        """LogDenied if this process may not read one of them."""
+        ...
+
     def wait(self, done: Callable[[], bool], ms: int) -> None:
         """Until something is done, or for so long."""
         ...
@@ -70,6 +74,9 @@ class Calm:
 
     def takes(self, topic: str) -> bool:
         return True
+
+    def check_read(self, tps: Iterable[TopicPartition]) -> None:
+        """Everybody may."""
 
     def wait(self, done: Callable[[], bool], ms: int) -> None:
         """Nobody is waited for."""
@@ -166,6 +173,7 @@ class SimulatedLog:
 
     def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
         self.network.call("partition counts")
+        self.network.check_read(TopicPartition(topic, 0) for topic in topics)
         return {name: self.broker.topics[name].partitions for name in topics if name in self.broker.topics}
 
     def begin_offset(self, tp: TopicPartition) -> int:
@@ -185,6 +193,7 @@ class SimulatedLog:
     def end_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         if tps:
             self.network.call("end offsets")
+            self.network.check_read(tps)
         known = self.broker.partitions
         return {tp: known[tp].stable_end for tp in tps if tp in known}
 
@@ -238,6 +247,7 @@ class SimulatedReader(LogReader):
 
     def read(self, max_records: int, max_bytes: int) -> RawBatch | None:
         self._network.call("read")
+        self._network.check_read([self.tp])
         batch = super().read(max_records, max_bytes)
         if batch is None:
             self._position = max(self._position, self._lookup.bounds(self.tp)[1])
@@ -247,7 +257,12 @@ class SimulatedReader(LogReader):
 class FetchedReader(LogReader):
     """Says so when only its position has moved: a batch without rows."""
 
+    def __init__(self, log: SimulatedLog, tp: TopicPartition, offset: int) -> None:
+        self._network = log.network
+        super().__init__(log, tp, offset)
+
     def read(self, max_records: int, max_bytes: int) -> RawBatch | None:
+        self._network.check_read([self.tp])
         batch, end = super().read(max_records, max_bytes), self._lookup.bounds(self.tp)[1]
         if batch is None and self._position < end:
             self._position = end
@@ -475,6 +490,7 @@ class SimulatedProducer:
         self._broker.write(self.transactional_id, self._epoch, tp, records)
 
     def _move(self, group: str, positions: dict[TopicPartition, Position], token: bytes | None) -> None:
+        self._network.check_read(positions)
         self._broker.move_positions(self.transactional_id, self._epoch, group, positions, token)
 
     def _commit_once(self) -> None:
@@ -492,7 +508,7 @@ class SimulatedProducer:
         try:
             self._network.call(what)
             request()
-        except (RecordRefused, StaleMember) as error:
+        except (RecordRefused, StaleMember, LogDenied) as error:
             self._broker.end(self.transactional_id, self._epoch, commit=False)
             raise self._give_up(error) from None
         except (Fenced, LogUnavailable) as error:

@@ -26,7 +26,10 @@ def test_all_of_it_happens():
     if not happened:
         for seed in range(15):
             happened.update(live(seed)[0].happened)
-    assert min(happened[kind] for kind in ("kill", "join", "leave", "freeze", "outage", "coordinator", "stall")) > 5
+    assert (
+        min(happened[kind] for kind in ("kill", "join", "leave", "freeze", "outage", "coordinator", "stall", "deny"))
+        > 5
+    )
 
 
 def test_a_seed_gives_the_same_world_in_any_process():

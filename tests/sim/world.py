@@ -23,7 +23,7 @@ from runtime.app.group import GroupStep
 from runtime.app.instance import Instance
 from runtime.commit import coordinator
 from runtime.config import InstanceConfig
-from runtime.errors import LogUnavailable, StaleMember
+from runtime.errors import LogDenied, LogUnavailable, StaleMember
 from runtime.log.base import TopicPartition
 from runtime.scheduler.executor import IDLE_MS, ProcessingStep
 from tests.crash.simulated import LossyPhysical, MeteredClock
@@ -92,6 +92,7 @@ class World:
         self.calm = True  # no faults by chance
         self.moving_ms = 0  # until then the coordinator is moving
         self.refusing: dict[str, int] = {}  # until then brokers take nothing for these topics
+        self.denied: dict[str, int] = {}  # until then nobody may read these
         self.stack: list[tuple[Process, str]] = []  # steps that are under way, the innermost last
         self.turns = self.digest = 0
         self.trace: deque[str] = deque(maxlen=TRACE)
@@ -145,6 +146,7 @@ class World:
         self.note("calm")
         self.calm, self.moving_ms = True, 0
         self.refusing.clear()
+        self.denied.clear()
         for process in self.processes:
             process.unreachable_ms = 0
         look = self.now
@@ -333,7 +335,7 @@ class World:
         try:
             process.instance.deploy(plan)
             self.note(f"{process.name} has deployed")
-        except (LogUnavailable, StaleMember, Killed) as error:
+        except (LogUnavailable, LogDenied, StaleMember, Killed) as error:
             self.note(f"{process.name} has not deployed: {error}")
             self.at(self.now + 200, partial(self._deploy_again, plan))
         finally:
