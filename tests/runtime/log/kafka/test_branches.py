@@ -43,10 +43,6 @@ class Client:
 
         return call
 
-    def __len__(self):
-        """All it was given is delivered or refused."""
-        return 0
-
     def undelivered(self, code):
         """A delivery report of a failed record."""
         message = type("Message", (), {"topic": lambda self: "A", "partition": lambda self: 0})()
