@@ -30,7 +30,7 @@ from runtime.spark.log_address import KafkaAddress
 from runtime.spark.settings import SparkSettings
 
 TICK_S = 0.01  # each look takes the interpreter lock from the threads that are measured
-TICKS_PER_SAMPLE = 5
+TICKS_PER_SAMPLE = 50  # a sample reads all of /proc: 20 a second were in the way of what is measured
 SPARK_MEMORY_BYTES = 3 << 29  # of the driver
 Report = Callable[[str], None]
 
