@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 
+from runtime.app.backoff import Backoff
 from runtime.client.consumer import ConsumerFacade
 from runtime.client.events import ClientFailed
 from runtime.errors import LogDenied, LogError, TopicMissing
@@ -32,18 +33,13 @@ HEAD_GAP = (
 )
 END_REFRESH_MS = 20
 END_UNKNOWN = 1 << 62
-BACKOFF_MS_MIN, BACKOFF_MS_MAX = 500, 30_000
 CLIENT_ERRORS_MAX = 100
-HEALTHY_MS = 2 * BACKOFF_MS_MAX  # without a failure for so long, the next one is a first one again
 
 
 @dataclass(slots=True)
-class Backoff:
+class Failed(Backoff):
     """A failed query waiting for its restart, or restarted. unread: what it does not read meanwhile."""
 
-    failures: int = 0
-    resume_at_ms: int = 0
-    held: bool = False
     unread: list[LogInput] = field(default_factory=list)
 
 
@@ -71,7 +67,7 @@ class PollingStep:
         self._ends_at_ms = -END_REFRESH_MS
         self._asked: tuple[list[TopicPartition], Future[dict[TopicPartition, int]]] | None = None
         self._bytes_per_input = input_bytes_max
-        self.backoff: dict[str, Backoff] = {}
+        self.backoff: dict[str, Failed] = {}
         self.client_errors: deque[Exception] = deque(maxlen=CLIENT_ERRORS_MAX)
         # A partition cannot be read: deleted, damaged, denied, or a position is below its start. Called in this thread.
         self.on_unreadable: Callable[[TopicPartition, LogError], None] = lambda tp, error: None
@@ -312,20 +308,15 @@ class PollingStep:
                 say(INFO, "query.restarted", query=query)
         return bool(due)
 
-    def _hold(self, query: str, said: str, task: TaskId | None = None) -> Backoff:
+    def _hold(self, query: str, said: str, task: TaskId | None = None) -> Failed:
         """Until its time has come."""
         m = self._metrics.query(query)
         m.errors += 1
         m.last_error = said if task is None else f"{said} (task {task})"
-        state = self.backoff.setdefault(query, Backoff())
+        state = self.backoff.setdefault(query, Failed())
         if state.held:
             return state
-        if self._now_ms - state.resume_at_ms > HEALTHY_MS:
-            state.failures = 0
-        state.held = True
-        wait = min(BACKOFF_MS_MAX, BACKOFF_MS_MIN << min(state.failures, 10))
-        state.failures += 1
-        state.resume_at_ms = self._now_ms + wait
+        wait = state.hold(self._now_ms)
         self._manager.hold(query)
         place = {} if task is None else {"task": task}
         say(ERROR, "query.failed", said, query=query, **place, retry_ms=wait, failures=state.failures)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from compiler.plan.topology import Plan
+from runtime.app.backoff import Backoff
 from runtime.app.exchanges import Exchanges
-from runtime.app.polling import BACKOFF_MS_MAX, BACKOFF_MS_MIN, HEALTHY_MS
 from runtime.app.procedures import Keepers, Procedure, Running, handed_over, stopped
 from runtime.app.running import RunningQuery
 from runtime.build.query import BuiltQuery, Environment, build_query, check_outputs
@@ -28,12 +28,9 @@ WAITING_MS = 5
 
 
 @dataclass(slots=True)
-class Refusal:
-    """failures: in a row. apart: nobody has its tasks any more. missing: the changelog that brokers said does not exist."""
+class Refusal(Backoff):
+    """apart: nobody has its tasks any more. missing: the changelog that brokers said does not exist."""
 
-    failures: int = 0
-    retry_at_ms: int = 0
-    held: bool = False
     apart: bool = False
     missing: str = ""
 
@@ -133,11 +130,7 @@ class Quarantine:
         """In how many ms it is tried again."""
         with self._lock:
             refusal = self._refusals.setdefault(query, Refusal())
-            if now_ms - refusal.retry_at_ms > HEALTHY_MS:
-                refusal.failures = 0
-            wait = min(BACKOFF_MS_MAX, BACKOFF_MS_MIN << min(refusal.failures, 10))
-            refusal.failures += 1
-            refusal.retry_at_ms, refusal.held, refusal.apart = now_ms + wait, True, False
+            wait, refusal.apart = refusal.hold(now_ms), False
             return wait
 
     @property
@@ -148,7 +141,7 @@ class Quarantine:
     def due(self, now_ms: int) -> list[str]:
         """Those whose time to be tried again has come."""
         with self._lock:
-            return sorted(q for q, r in self._refusals.items() if r.held and now_ms >= r.retry_at_ms)
+            return sorted(q for q, r in self._refusals.items() if r.held and now_ms >= r.resume_at_ms)
 
     def take_apart(self, query: str) -> bool:
         """True once for each time it is held: its tasks are to be stopped."""

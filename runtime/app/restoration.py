@@ -11,9 +11,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from compiler.plan.topology import StoreSpec
+from runtime.app.backoff import Backoff
 from runtime.client.consumer import ConsumerFacade
 from runtime.log.base import Admin, RawBatch, TopicPartition
 from runtime.state.changelog import changelog_topic, columns
@@ -24,7 +25,6 @@ from runtime.task.task import Task
 IDLE_MS = 20
 TASKS_MAX = 4  # restored side by side: bounds how many chunks are in memory
 CHUNK_RECORDS = 20_000
-BACKOFF_MS_MIN, BACKOFF_MS_MAX = 500, 30_000
 
 
 @dataclass(slots=True)
@@ -53,8 +53,7 @@ class Restoring:
 
     task: Task
     cursors: list[ChangelogCursor]
-    failures: int = 0
-    retry_at_ms: int = 0
+    backoff: Backoff = field(default_factory=Backoff)
     removal: Future[bool] | None = None
 
 
@@ -154,7 +153,7 @@ class RestorationStep:
     def _next(self, now_ms: int) -> list[Restoring]:
         """Tasks of the weightiest queries, a few at a time, always in the same order."""
         with self._lock:
-            ready = [e for e in self._tasks.values() if now_ms >= e.retry_at_ms]
+            ready = [e for e in self._tasks.values() if now_ms >= e.backoff.resume_at_ms]
         if not ready:
             return []
         weights = {q: self._weight_of(q) for q in sorted({e.task.id.query for e in ready})}
@@ -243,8 +242,7 @@ class RestorationStep:
     def _fail(self, entry: Restoring, error: Exception, now_ms: int) -> None:
         for cursor in entry.cursors:
             cursor.chunk = None
-        entry.retry_at_ms = now_ms + min(BACKOFF_MS_MAX, BACKOFF_MS_MIN << min(entry.failures, 10))
-        entry.failures += 1
+        entry.backoff.hold(now_ms)
         self._on_error(entry.task.id.query, error)
 
     def _cursor(self, spec: StoreSpec, partition: int) -> ChangelogCursor:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from runtime.app import polling
+from runtime.app import backoff
 from runtime.app.progress import state_of
 from runtime.clock import VirtualClock
 from runtime.config import ROWS_PER_RUN_MIN
@@ -85,7 +85,7 @@ def test_a_query_that_raises_is_held_and_restarted_later_and_later_alone() -> No
             world.clock.advance(100)
         world.rest()
     waits = [b - a for a, b in pairwise(calls)]
-    assert waits[0] >= polling.BACKOFF_MS_MIN
+    assert waits[0] >= backoff.BACKOFF_MS_MIN
     assert len(waits) >= 5
     assert all(b >= 1.5 * a for a, b in pairwise(waits[:6])), waits
     assert world.table("GOOD") == sums(sent)
@@ -114,7 +114,7 @@ def test_a_query_that_recovers_gives_every_record_once() -> None:
         assert len(world.values("COPY")) == 20
         assert [v["W"] for v in world.values("BAD")] == list(range(6)), "runs before the failing one are committed"
         broken = False
-        world.clock.advance(polling.BACKOFF_MS_MAX)  # type: ignore[attr-defined]
+        world.clock.advance(backoff.BACKOFF_MS_MAX)  # type: ignore[attr-defined]
         world.driver.round()
         world.rest()
     assert [v["W"] for v in world.values("BAD")] == list(range(20))

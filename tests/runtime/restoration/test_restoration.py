@@ -8,6 +8,7 @@ import pytest
 
 from compiler.plan.diff import QueryChange
 from runtime.app import restoration
+from runtime.app.backoff import BACKOFF_MS_MAX
 from runtime.app.progress import query_status, state_of
 from runtime.clock import VirtualClock
 from runtime.errors import OffsetOutOfRange, RuntimeFailure, StateError
@@ -329,7 +330,7 @@ def test_a_changelog_that_cannot_be_read_is_tried_again_and_stops_nobody_else() 
     assert life.statuses("CTAS_C") == {TaskStatus.RESTORING}
     broken[0] = False
     assert isinstance(life.clock, VirtualClock)
-    life.clock.advance(restoration.BACKOFF_MS_MAX)
+    life.clock.advance(BACKOFF_MS_MAX)
     life.settle()
     assert sum(row[1] for row in life.table("C")) == sum(row[1] for row in before) + 10
 
