@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from compiler.plan.diff import diff_plans
 from compiler.plan.topology import Plan, QueryPlan
@@ -79,11 +79,8 @@ class MemberTasks:
             return []
         try:
             return all_tasks(q, self._owner.admin)
-        except LogDenied as error:
-            self._owner.quarantine.set_aside(q.id, error)
-        except TopicMissing as error:
-            self._owner.stop_broken(q.id, self._owner.queries[q.id], error)
-        return []
+        except (LogDenied, TopicMissing) as error:
+            return self._without(q.id, error)
 
     def build(self, wanted: Collection[TaskId]) -> list[Task]:
         """Make tasks; they are not running. Queries whose topics are gone are stopped. If it fails, nothing is made."""
@@ -117,12 +114,16 @@ class MemberTasks:
             return []
         try:
             return build_query(running.plan, self._owner.plan, self._owner, mine.__contains__).tasks
-        except LogDenied as error:
+        except (LogDenied, TopicMissing) as error:
+            return self._without(name, error)
+
+    def _without(self, name: str, error: LogError) -> list[Any]:
+        """A query that cannot read its topics has no tasks: a right may come back, a topic would be another."""
+        if isinstance(error, LogDenied):
             self._owner.quarantine.set_aside(name, error)
-            return []
-        except TopicMissing as error:
-            self._owner.stop_broken(name, running, error)
-            return []
+        else:
+            self._owner.stop_broken(name, self._owner.queries[name], error)
+        return []
 
     def leave(self, tasks: Iterable[Task], *, committed: bool) -> None:
         """Tasks belong to their queries no more. committed: their positions are in this cut once more. The epoch lock is held."""
