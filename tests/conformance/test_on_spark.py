@@ -43,8 +43,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.mark.spark
 def test_a_sample_ends_on_spark_as_the_corpus_says(spark: SparkSession) -> None:
     folder = corpus()
-    if folder is None:
-        pytest.skip("the conformance corpus is not here (set FLOWQL_QTT)")
     known = passing() - ORDER_OF_ARRIVAL
     # Workers of a shared Spark do not know functions that only the corpus needs.
     cases = [c for c in load(folder, "core") if c["id"] in known and "error" not in c and not _own_functions(c)]
