@@ -1,4 +1,6 @@
-"""Requests to an instance on this machine, on Python's own client: others take longer to import than a command takes."""
+"""Requests to an instance on this machine, on Python's own client: httpx alone takes half a second to import, before a command
+begins (0.55 s against 0.04: `python -X importtime -c "import httpx"`).
+"""
 
 from __future__ import annotations
 

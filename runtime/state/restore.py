@@ -66,7 +66,7 @@ def place_records(
 ) -> Writes:
     """Changelog records as physical rows; of several with one key the last, and nothing from before a drop.
 
-    Sorted, as neighbours go into the store faster: of keys that come in no order a row costs 1.4 us instead of 2.0.
+    Sorted, as neighbours go into the store faster.
     """
     rows = dict(zip(record_keys, record_values, strict=True))
     ranges: list[ByteRange] = []
