@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from compiler.plan.types import Kind, SqlType, arrow_type
 from runtime.batch import Ints
-from runtime.operators.json_scalars import Bools, Spans, column, is_null
+from runtime.operators.json_scalars import Bools, Scalars, Spans, column, integers, is_null
 from runtime.operators.record_bytes import PAD, RecordBytes, nullable
 from runtime.serde.delimited import delimiter_of
 
@@ -86,8 +86,9 @@ def _column(data: RecordBytes, span: Spans, t: SqlType) -> tuple[pa.Array, Bools
     present = span.end > span.start
     if t.kind is Kind.STRING:
         return nullable(data.texts(span), present), np.ones(data.rows, bool)
-    found, good = column(data.words, data.buffer, span, t)
-    good = good & ~is_null(data.words, span)  # a word like any other here
+    values = Scalars.read(data.words, span)
+    found, good = column(values, integers(values), t)
+    good = good & ~is_null(values)  # a word like any other here
     if t.kind is Kind.DOUBLE:  # -0 has a sign
         zero = pc.fill_null(pc.equal(found, 0.0), fill_value=False).to_numpy(zero_copy_only=False)
         good &= ~zero | (data.bytes[span.start] != _MINUS)

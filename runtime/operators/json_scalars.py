@@ -24,14 +24,16 @@ Words = npt.NDArray[np.uint64]
 _DIGITS_MAX = 18  # more could overflow 64 bits
 # JSON numbers that are surely finite doubles: the reference's parser refuses others, even where nobody reads them.
 _NUMBER = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,2})?$"
-_MINUS, _ZERO = 45, 48
+_MINUS, _ZERO, _BYTE = np.uint64(45), np.uint64(48), np.uint64(0xFF)
 _ZEROS = np.uint64(0x3030303030303030)
 _HIGH = np.uint64(0xF0F0F0F0F0F0F0F0)
+_SIX = np.uint64(0x0606060606060606)  # '9' + 6 is the last with the high bits of a digit
 # _KEEP[k] keeps the k bytes that come last in memory; _HEAD[k] the k that come first.
 _KEEP = np.array([0] + [(2**64 - 1) ^ ((1 << 8 * (8 - k)) - 1) for k in range(1, 9)], np.uint64)
 _HEAD = np.array([(1 << 8 * k) - 1 for k in range(9)], np.uint64)
 _NULL, _TRUE, _FALS = (int.from_bytes(t, "little") for t in (b"null", b"true", b"fals"))
 _LOW32 = np.uint64(0xFFFFFFFF)
+_WORD = np.uint64(32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,137 +44,164 @@ class Spans:
     end: Ints
 
 
-def integers(words: Words, span: Spans) -> tuple[Ints, Bools]:
-    """Whole numbers of up to 18 digits, and which rows have one."""
-    first = (words[span.start] & np.uint64(0xFF)).astype(np.int64)
+@dataclass(frozen=True, slots=True)
+class Scalars:
+    """Unquoted values: their places, and what stands there. All arrays have one shape, of any number of dimensions.
+
+    head: the first eight bytes of each, and what follows where it is shorter; low: the last eight, and what precedes; high: the
+    eight before those.
+    """
+
+    words: Words
+    start: Ints
+    end: Ints
+    head: Words
+    low: Words
+    high: Words
+
+    @classmethod
+    def read(cls, words: Words, span: Spans) -> Scalars:
+        """One value per row."""
+        return cls(words, span.start, span.end, words[span.start], words[span.end - 8], words[span.end - 16])
+
+    def __getitem__(self, i: int) -> Scalars:
+        parts = (self.start, self.end, self.head, self.low, self.high)
+        return Scalars(self.words, *(a[i] for a in parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """Values as whole numbers, and which are ones of up to 18 digits."""
+
+    value: Ints
+    good: Bools
+
+    def __getitem__(self, i: int) -> Whole:
+        return Whole(self.value[i], self.good[i])
+
+
+def integers(values: Scalars) -> Whole:
+    first = values.head & _BYTE
     negative = first == _MINUS
-    if negative.any():
-        start = span.start + negative
-        first = (words[start] & np.uint64(0xFF)).astype(np.int64)
-    else:
-        start = span.start
-    length = span.end - start
+    signed = bool(negative.any())
+    length = values.end - values.start
+    if signed:
+        length -= negative
+        first = np.where(negative, (values.head >> np.uint64(8)) & _BYTE, first)
     good = (length > 0) & (length <= _DIGITS_MAX)
     good &= (first != _ZERO) | (length == 1)
-    length = np.clip(length, 1, _DIGITS_MAX)
-    value, digits = _eight(words, span.end - 8, np.minimum(length, 8))
+    longest = int(length.max()) if length.size else 0
+    np.clip(length, 1, _DIGITS_MAX, out=length)
+    value, digits = _eight(values.low, np.minimum(length, 8))
     good &= digits
-    longest = int(length.max()) if len(length) else 0
-    scale = 100_000_000
-    for done in range(8, longest, 8):
-        more, digits = _eight(words, span.end - (done + 8), np.clip(length - done, 0, 8))
-        value += more * scale
+    if longest > 8:
+        more, digits = _eight(values.high, np.clip(length - 8, 0, 8))
+        value += more * 10**8
         good &= digits
-        scale *= 100_000_000
-    if negative.any():
-        value = np.where(negative, -value, value)
-    return value, good
+    if longest > 16:
+        more, digits = _eight(values.words[values.end - 24], np.clip(length - 16, 0, 8))
+        value += more * 10**16
+        good &= digits
+    return Whole(np.where(negative, -value, value) if signed else value, good)
 
 
-def _eight(words: Words, at: Ints, count: Ints) -> tuple[Ints, Bools]:
-    """The number in the last `count` of the eight bytes from `at`; False where one of them is no digit."""
+def _eight(x: Words, count: Ints) -> tuple[Ints, Bools]:
+    """The numbers in the last `count` of eight bytes each; False where one of them is no digit."""
     keep = _KEEP[count]
-    x = words[at]
-    x &= keep
-    x |= _ZEROS & ~keep
-    digits = ((x & _HIGH) == _ZEROS) & (((x + np.uint64(0x0606060606060606)) & _HIGH) == _ZEROS)
+    x = x & keep
+    np.invert(keep, out=keep)
+    keep &= _ZEROS
+    x |= keep
+    digits = ((x + _SIX) & x & _HIGH) == _ZEROS
     x -= _ZEROS
     x = x * np.uint64(10) + (x >> np.uint64(8))
     low = x & np.uint64(0x000000FF000000FF)
-    high = (x >> np.uint64(16)) & np.uint64(0x000000FF000000FF)
+    x >>= np.uint64(16)
+    x &= np.uint64(0x000000FF000000FF)
     low *= np.uint64(0x000F424000000064)
-    high *= np.uint64(0x0000271000000001)
-    low += high
+    x *= np.uint64(0x0000271000000001)
+    low += x
     low >>= np.uint64(32)
     return low.view(np.int64), digits
 
 
-def is_null(words: Words, span: Spans) -> Bools:
-    return (span.end - span.start == 4) & ((words[span.start] & _LOW32) == np.uint64(_NULL))
+def is_null(values: Scalars) -> Bools:
+    return (values.end - values.start == 4) & ((values.head & _LOW32) == np.uint64(_NULL))
 
 
-def _booleans(words: Words, span: Spans) -> tuple[Bools, Bools]:
+def _booleans(values: Scalars) -> tuple[Bools, Bools]:
     """(value, is a boolean)"""
-    length = span.end - span.start
-    head = words[span.start]
-    true = (length == 4) & ((head & _LOW32) == np.uint64(_TRUE))
-    false = (length == 5) & ((head & np.uint64(0xFFFFFFFFFF)) == np.uint64(_FALS | ord("e") << 32))
+    length = values.end - values.start
+    true = (length == 4) & ((values.head & _LOW32) == np.uint64(_TRUE))
+    false = (length == 5) & ((values.head & np.uint64(0xFFFFFFFFFF)) == np.uint64(_FALS | ord("e") << 32))
     return true, true | false
 
 
-def is_scalar(words: Words, span: Spans) -> Bools:
+def is_scalar(values: Scalars, whole: Whole) -> Bools:
     """Whether a value that nobody reads is valid JSON."""
-    _, good = integers(words, span)
-    if good.all():
-        return good
-    good |= is_null(words, span) | _booleans(words, span)[1]
-    return _by_text(words, span, good, _NUMBER)
-
-
-def _by_text(words: Words, span: Spans, good: Bools, pattern: str) -> Bools:
-    """`good`, or the text matches."""
+    if whole.good.all():
+        return whole.good
+    good = whole.good | is_null(values) | _booleans(values)[1]
     rest = np.flatnonzero(~good)
     if len(rest):
-        texts = _texts(words, Spans(span.start[rest], span.end[rest]))
-        good[rest] = pc.match_substring_regex(texts, pattern).to_numpy(zero_copy_only=False)
+        texts = _texts(values.words, Spans(values.start[rest], values.end[rest]))
+        good[rest] = pc.match_substring_regex(texts, _NUMBER).to_numpy(zero_copy_only=False)
     return good
 
 
-def column(words: Words, buffer: pa.Buffer, span: Spans, t: SqlType) -> tuple[pa.Array, Bools]:
-    """Unquoted values as a column of `t`, and the rows it is true for."""
-    n = len(span.start)
+def column(values: Scalars, whole: Whole, t: SqlType) -> tuple[pa.Array, Bools]:
+    """Values of one per row as a column of `t`, and the rows it is true for. whole: what `integers` says of them."""
+    n = len(values.start)
     if t.kind is Kind.STRING:  # the text of a number is the reference's business
-        return pa.nulls(n, pa.string()), is_null(words, span)
+        return pa.nulls(n, pa.string()), is_null(values)
     if t.kind is Kind.BOOLEAN:
-        value, good = _booleans(words, span)
-        return _nullable(words, span, value, good, pa.bool_())
+        return _nullable(values, *_booleans(values), pa.bool_())
     if t.kind is Kind.DECIMAL:
-        return _decimals(words, span, t)
+        return _decimals(values, t)
     if t.kind is Kind.DOUBLE:
-        return _doubles(words, span)
-    whole, good = integers(words, span)
+        return _doubles(values, whole)
+    number, good = whole.value, whole.good
     if t.kind in (Kind.INT, Kind.DATE):
-        good &= (whole >= INT_MIN) & (whole <= INT_MAX)
+        good = good & (number >= INT_MIN) & (number <= INT_MAX)
     elif t.kind is Kind.TIME:
-        good &= (whole >= 0) & (whole < DAY_MS)
+        good = good & (number >= 0) & (number < DAY_MS)
     storage = {Kind.BIGINT: np.int64, Kind.TIMESTAMP: np.int64}.get(t.kind, np.int32)
-    array, good = _nullable(words, span, whole if storage is np.int64 else whole.astype(np.int32), good, None)
+    array, good = _nullable(values, number if storage is np.int64 else number.astype(np.int32), good, None)
     return array if t.kind in (Kind.INT, Kind.BIGINT) else array.view(arrow_type(t)), good
 
 
 def _nullable(
-    words: Words, span: Spans, value: npt.NDArray[np.generic], good: Bools, t: pa.DataType | None
+    values: Scalars, read: npt.NDArray[np.generic], good: Bools, t: pa.DataType | None
 ) -> tuple[pa.Array, Bools]:
-    """The values as an array in which rows with `null` are null and good."""
+    """What was read as an array in which rows with `null` are null and good."""
     if good.all():
-        return pa.array(value, t), good
-    null = is_null(words, span)
-    return pa.array(value, t, mask=~good), good | null
+        return pa.array(read, t), good
+    return pa.array(read, t, mask=~good), good | is_null(values)
 
 
-def _doubles(words: Words, span: Spans) -> tuple[pa.Array, Bools]:
-    whole, good = integers(words, span)
-    value = whole.astype(np.float64)
+def _doubles(values: Scalars, whole: Whole) -> tuple[pa.Array, Bools]:
+    value, good = whole.value.astype(np.float64), whole.good
     rest = np.flatnonzero(~good)
     if len(rest):
-        texts = _texts(words, Spans(span.start[rest], span.end[rest]))
+        texts = _texts(values.words, Spans(values.start[rest], values.end[rest]))
         number = pc.match_substring_regex(texts, _NUMBER)
         parsed = pc.if_else(number, texts, "0").cast(pa.float64()).to_numpy(zero_copy_only=False)
         value[rest] = parsed
+        good = good.copy()
         good[rest] = number.to_numpy(zero_copy_only=False)
-    return _nullable(words, span, value, good, None)
+    return _nullable(values, value, good, None)
 
 
-def _decimals(words: Words, span: Spans, t: SqlType) -> tuple[pa.Array, Bools]:
+def _decimals(values: Scalars, t: SqlType) -> tuple[pa.Array, Bools]:
     """Decimals whose text has no more digits than the type, so that no rounding is needed."""
-    texts = _texts(words, span)
+    texts = _texts(values.words, Spans(values.start, values.end))
     left = t.precision - t.scale
     before = f"(0|[1-9][0-9]{{0,{left - 1}}})" if left else "0"
     after = rf"(\.[0-9]{{1,{t.scale}}})?" if t.scale else ""
     fits = pc.match_substring_regex(texts, f"^-?{before}{after}$")
     good = fits.to_numpy(zero_copy_only=False)
     array = pc.if_else(fits, texts, "0").cast(arrow_type(t))
-    null = is_null(words, span)
+    null = is_null(values)
     return pc.if_else(pa.array(null), pa.scalar(None, arrow_type(t)), array), good | null
 
 
@@ -192,18 +221,25 @@ def _texts(words: Words, span: Spans) -> pa.Array:
 
 
 def text_column(words: Words, buffer: pa.Buffer, span: Spans, *, views: bool) -> pa.Array:
-    """Texts as string_view (16 bytes each: length, then the text itself if at most 12 bytes, else head and place)."""
+    """The texts at the places."""
+    last = len(words) - 1
+    return text_views(words[span.start], words[np.minimum(span.start + 8, last)], buffer, span, views=views)
+
+
+def text_views(head: Words, after: Words, buffer: pa.Buffer, span: Spans, *, views: bool) -> pa.Array:
+    """Texts as string_view (16 bytes each: length, then the text itself if at most 12 bytes, else its first four and its place).
+
+    head, after: the first eight bytes from each start, and the eight after those.
+    """
     n = len(span.start)
     length = np.maximum(span.end - span.start, 0)
     layout = np.empty((n, 2), np.uint64)
-    head = words[span.start]
+    first = head & _HEAD[np.minimum(length, 8)]
+    layout[:, 0] = length.astype(np.uint64) | (first << _WORD)
+    place = span.start.astype(np.uint64) << _WORD
     short = length <= 12
-    kept = np.minimum(length, 8)
-    head = head & _HEAD[kept]
-    layout[:, 0] = length.astype(np.uint64) | (head << np.uint64(32))
-    place = span.start.astype(np.uint64) << np.uint64(32)
     if short.any():
-        tail = words[np.minimum(span.start + 4, len(words) - 1)] & _HEAD[np.clip(length - 4, 0, 8)]
+        tail = ((head >> _WORD) | (after << _WORD)) & _HEAD[np.clip(length - 4, 0, 8)]
         layout[:, 1] = np.where(short, tail, place)
     else:
         layout[:, 1] = place

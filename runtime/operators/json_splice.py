@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from compiler.plan.types import Kind, SqlType
-from runtime.operators.json_scan import Located, Shape
+from runtime.operators.json_scan import Located
+from runtime.operators.json_shape import Shape
 from runtime.operators.json_text import text_of
 
 _WHOLE = frozenset({Kind.INT, Kind.BIGINT, Kind.DATE, Kind.TIME, Kind.TIMESTAMP})
@@ -62,7 +63,7 @@ class Splice:
         """
         recipe = self._recipe(located)
         for v in recipe.whole_numbers:
-            if ((located.words[located.start[v]] & np.uint64(0xFFFF)) == _MINUS_ZERO).any():
+            if ((located.words[located.start(v)] & np.uint64(0xFFFF)) == _MINUS_ZERO).any():
                 return None
         if recipe.is_whole_record(located.shape):
             return values

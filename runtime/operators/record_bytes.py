@@ -9,23 +9,28 @@ import pyarrow.compute as pc
 
 from runtime.operators.json_scalars import Bools, Spans, Words, text_column
 
-PAD = 32  # bytes around the data, so that reading whole words near an end stays inside
+PAD = 32  # bytes before the data, so that reading whole words that end there stays inside
 
 
 class RecordBytes:
-    """`values`: non-null binary values with 32-bit offsets. Record i lies in [starts[i], ends[i]) of `bytes`."""
+    """`values`: non-null binary values with 32-bit offsets. Record i lies in [starts[i], ends[i]) of `text`.
+
+    bytes: the text as numbers; words: eight bytes from any place, little-endian, as one. The text goes on after the last record
+    for longer than any record is, so that one may look in each for what another has.
+    """
 
     def __init__(self, values: pa.Array) -> None:
         self.rows = len(values)
         offsets = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + self.rows + 1]
         first, last = int(offsets[0]), int(offsets[-1])
         self.data = np.frombuffer(values.buffers()[2] or b"", np.uint8)[first:last]
-        padding = np.zeros(PAD, np.uint8)
-        self.bytes = np.concatenate([padding, self.data, padding])
-        self.buffer = pa.py_buffer(self.bytes)
-        self.words: Words = np.ndarray(len(self.bytes) - 7, np.dtype("<u8"), self.bytes, 0, (1,))
         bounds = offsets.astype(np.int64) + (PAD - first)
         self.starts, self.ends = bounds[:-1], bounds[1:]
+        longest = int((self.ends - self.starts).max()) if self.rows else 0
+        self.text = b"".join((bytes(PAD), self.data.data, bytes(PAD + longest)))
+        self.bytes = np.frombuffer(self.text, np.uint8)
+        self.buffer = pa.py_buffer(self.text)
+        self.words: Words = np.ndarray(len(self.bytes) - 7, np.dtype("<u8"), self.bytes, 0, (1,))
         self._odd: npt.NDArray[np.int64] | None = None
 
     def texts(self, span: Spans) -> pa.Array:

@@ -28,7 +28,8 @@ from compiler.plan.types import (
 )
 from runtime.batch import to_arrow, to_python
 from runtime.errors import BadRecord
-from runtime.operators.json_scan import JsonScan, learn_shape
+from runtime.operators.json_scan import JsonScan
+from runtime.operators.json_shape import learn_shape
 from runtime.operators.json_text import JsonText
 from runtime.serde.json import JsonDecoder, JsonEncoder
 
@@ -77,7 +78,8 @@ value_text = st.one_of(
     st.text(max_size=20).map(lambda s: json.dumps(s, ensure_ascii=False)),
     st.text(max_size=6).map(json.dumps),
 )
-key_text = st.sampled_from([*NAMES, "a", "Bee", "bee", "quite_a_long_name", "D", "X", "other", "\\u0041", ""])
+LONG_KEY = "a_key_that_is_longer_than_any_padding_" * 2
+key_text = st.sampled_from([*NAMES, LONG_KEY, "a", "Bee", "bee", "quite_a_long_name", "D", "X", "other", "\\u0041", ""])
 spacing = st.sampled_from([("", "", ""), (" ", " ", ""), ("", " ", ""), ("\n", "", " "), (" ", "", "\t")])
 
 
@@ -150,6 +152,13 @@ def test_usual_records_are_accepted():
 def test_optional_fields_make_several_shapes():
     rows = [{"A": i} | ({"S": "x"} if i % 2 else {}) | ({"S": None} if i % 5 == 0 else {}) for i in range(300)]
     assert check_scan(["A", "S"], [INT, STRING], [json.dumps(r).encode() for r in rows]) == 300
+
+
+def test_a_short_record_after_one_with_a_long_key():
+    """Looking for the long key in it leads past the end of the batch."""
+    long, short = f'{{"A":"x","{LONG_KEY}":1}}'.encode(), b'{"A":"x","B":1}'
+    assert check_scan(["A"], [STRING], [long] * 20 + [short] * 20) == 40
+    assert check_scan(["A", "B"], [STRING, INT], [long, short]) == 1
 
 
 def test_a_slice_of_a_larger_batch():
