@@ -23,6 +23,7 @@ from flowql.config.storage import log_at
 from flowql.deploy.engine import open_on
 from flowql.deploy.stages import select
 from runtime.app.progress import caught_up, source_ends
+from runtime.app.without_pandas import leave_pandas_out
 from runtime.config import InstanceConfig
 from runtime.log.base import Log
 from runtime.log.kafka.settings import KafkaSettings
@@ -81,6 +82,7 @@ class Job:
 
 def on_runtime(job: Job, _report: Report) -> Figure:
     """In this process, from the first batch fetched to the last durable commit."""
+    leave_pandas_out()
     config = InstanceConfig(job.application_id, threads=job.threads, changelogs=bool(job.kafka))
     log = log_at(job.folder / "log", job.kafka_settings, job.application_id)
     instance = open_on(log, job.folder / f"state-{job.query}", config)

@@ -17,6 +17,7 @@ from flowql.server.engine import Mode
 from flowql.server.status import live_status, stopped_status
 from runtime.app.instance import Instance
 from runtime.app.progress import caught_up, source_ends
+from runtime.app.without_pandas import leave_pandas_out
 from runtime.spark.log_append import places_topic
 from runtime.state.changelog import metadata_topic
 
@@ -26,6 +27,7 @@ def open_runtime(settings: Settings, mode: Mode) -> RuntimeEngine:
     if mode == "bounded":
         title = "this target runs on the runtime, which has no batch mode"
         raise CommandError(title, code=UNSUPPORTED_TARGET, help="--until-caught-up gives the same results")
+    leave_pandas_out()
     app = settings.application_id
     last = metadata_topic(app) if settings.guarantee == "at_least_once" else None
     log = log_at(settings.log_dir, settings.kafka, app, at_least_once=last)
