@@ -93,6 +93,34 @@ class Batch:
         assert self._arrow is not None
         return Batch(self.schema, arrow=self._arrow.take(pa.array(indices)), headers=headers, **parts)
 
+    def slice(self, start: int, end: int) -> Batch:
+        """The rows from `start` to before `end`. Columns are not copied."""
+        if (start, end) == (0, len(self)):
+            return self
+        headers = None if self.headers is None else self.headers[start:end]
+        arrow = None if self._arrow is None else self._arrow.slice(start, end - start)
+        rows = None if self._rows is None else self._rows[start:end]
+        return self._of(arrow, rows, self.rowtime[start:end], self.op[start:end], self.seq[start:end], headers)
+
+    def numbered(self, seq: Ints) -> Batch:
+        """The same rows with other places in the run."""
+        return self._of(self._arrow, self._rows, self.rowtime, self.op, seq, self.headers)
+
+    def _of(
+        self,
+        arrow: pa.RecordBatch | None,
+        rows: list[Row] | None,
+        rowtime: Ints,
+        op: Ops,
+        seq: Ints,
+        headers: Headers | None,
+    ) -> Batch:
+        """A batch of this schema in all forms that are there already."""
+        made = Batch.__new__(Batch)
+        made.schema, made.rowtime, made.op, made.seq, made.headers = self.schema, rowtime, op, seq, headers
+        made._arrow, made._rows = arrow, rows
+        return made
+
     def select(self, schema: Schema) -> Batch:
         """The same rows with the columns of `schema` (a subset by name, any order and roles)."""
         index = [self.schema.names.index(n) for n in schema.names]

@@ -37,7 +37,7 @@ def enclose(batch: Batch, source: int) -> pa.RecordBatch:
     pieces = [batch]
     if len(batch) > ENVELOPE_ROWS:
         starts = range(0, len(batch), ENVELOPE_ROWS)
-        pieces = [batch.take(np.arange(s, min(len(batch), s + ENVELOPE_ROWS))) for s in starts]
+        pieces = [batch.slice(s, min(len(batch), s + ENVELOPE_ROWS)) for s in starts]
     n = len(pieces)
     columns = [
         pa.array([_TIME] * n, pa.int64()),

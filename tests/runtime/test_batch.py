@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from compiler.plan.types import INT, STRING, array, map_of, struct
-from runtime.batch import to_arrow
+from compiler.plan.schema import Field, Schema
+from compiler.plan.types import BIGINT, INT, STRING, array, map_of, struct
+from runtime.batch import Batch, from_rows, to_arrow
 
 PAIR = struct(("K", STRING), ("V", INT))
 
@@ -17,3 +18,22 @@ def test_no_values_are_a_column_of_their_type(t) -> None:
     empty = {} if t.kind.value == "MAP" else []
     if t.kind.value in ("ARRAY", "MAP"):
         assert len(to_arrow([empty, None], t)) == 2
+
+
+def test_a_slice_has_the_forms_that_are_there() -> None:
+    schema = Schema((Field("K", STRING, "key"), Field("V", BIGINT), Field("A", array(PAIR))))
+    rows = [(f"k{n}", n, [{"K": str(n), "V": i} for i in range(n)]) for n in range(6)]
+    headers = [[("n", b"%d" % n)] for n in range(6)]
+    whole = from_rows(schema, rows, range(6), [0] * 6, range(6), headers)
+    columns = Batch(
+        schema, arrow=whole.arrow(), rowtime=whole.rowtime, op=whole.op, seq=whole.seq, headers=whole.headers
+    )
+    for batch in (from_rows(schema, rows, range(6), [0] * 6, range(6), headers), columns, whole):
+        part = batch.slice(2, 5)
+        assert (part.is_rows, len(part)) == (batch.is_rows, 3)
+        assert part.rowtime.tolist() == part.seq.tolist() == [2, 3, 4]
+        assert part.headers == headers[2:5]
+        assert part.rows() == rows[2:5]
+        assert part.arrow().equals(whole.arrow().slice(2, 3))
+        assert part.numbered(part.seq + 7).rows() == rows[2:5]
+    assert columns.slice(0, 6) is columns
