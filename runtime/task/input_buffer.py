@@ -19,6 +19,7 @@ from runtime.batch import Batch, Ints
 from runtime.log.base import RawBatch, TopicPartition
 from runtime.operators.base import DeadLetter
 from runtime.task.arrivals import Arrivals
+from runtime.task.front import EMPTY, Front, front_of
 
 # What readers share is decoded in pieces: nobody can stop a decode half way, and a whole fetch of 20,000 rows takes 60 ms.
 STAGED_ROWS = 4_096
@@ -211,7 +212,25 @@ class LogInput:
         rows = raw.records.num_rows if stop is None or stop >= raw.next_offset else _row_of(raw, stop)
         return max(0, rows - start)
 
-    def readable(self, staged: Staged) -> int:
+    @property
+    def next_ms(self) -> int | None:
+        """The time of the next row, where that is known."""
+        staged = self.staged
+        if staged is None:
+            return None
+        cursor = staged.cursor  # read once: who asks need not be the thread that holds the task
+        return int(staged.batch.rowtime[cursor]) if cursor < len(staged.batch) else None
+
+    def front(self, rows_max: int) -> Front:
+        """The next rows of what is staged, as far as they need not wait."""
+        staged = self.staged
+        if staged is None:
+            return EMPTY
+        end = self._readable(staged)
+        rows = min(rows_max, end - staged.cursor)
+        return front_of([staged.batch], staged.cursor, rows, more=False)
+
+    def _readable(self, staged: Staged) -> int:
         """Where the rows of a staged batch end that need not wait."""
         assert staged.raw is not None
         rows = self.raw_rows(staged.raw, 0)
@@ -298,7 +317,8 @@ class ExchangeInput:
     """Batches that one upstream task sends to one partition of a repartition, in memory (rule R7).
 
     One ordered lane per upstream partition: merged by time downstream, so that skew between partitions makes no row late.
-    `queue` is guarded by the epoch lock. first: number of the oldest batch in it, counted since the lane was made.
+    `queue` is guarded by the epoch lock. first: number of the oldest batch in it, counted since the lane was made. consumed: rows
+    of it that are processed and published. next_ms: the time of the next row, for anyone to read.
     since: for each batch in it, since when (ms) the oldest of the records it came from was known to be in the log, None where
     that is not known. siblings: all lanes of the same consumer.
     """
@@ -312,15 +332,19 @@ class ExchangeInput:
     since: deque[int | None] = field(default_factory=deque)
     settled: list[tuple[int, int]] = field(default_factory=list)  # what `take_settled` gives next
     first: int = 0
+    consumed: int = 0
     rows: int = 0
-    staged: Staged | None = None
+    next_ms: int | None = None
     upstream_idle: Callable[[], bool] = lambda: True
     siblings: list[ExchangeInput] = field(default_factory=list)
 
     def push(self, batch: Batch, since_ms: int | None = None) -> None:
+        assert len(batch), "a batch in a lane has rows"
         self.queue.append(batch)
         self.since.append(since_ms)
         self.rows += len(batch)
+        if len(self.queue) == 1:
+            self.next_ms = int(batch.rowtime[0])
 
     @property
     def full(self) -> bool:
@@ -341,37 +365,41 @@ class ExchangeInput:
 
     @property
     def more_to_come(self) -> bool:
-        """Whether rows may follow the staged ones. Asked before staging: what is published later is later input."""
-        return len(self.queue) > 1 or not self.upstream_idle()
+        """Whether rows may follow what waits. Asked before looking at that: what is published later is later input."""
+        return not self.upstream_idle()
 
-    def stage(self) -> Staged | None:
-        if self.staged is None and self.queue:
-            head = self.queue[0]
-            self.staged = Staged(head, np.arange(len(head)), len(head), [])
-        return self.staged
+    def front(self, rows_max: int) -> Front:
+        """The next rows, of as many batches as that takes: the more a run gets, the less it costs per row."""
+        batches: list[Batch] = []
+        rows = -self.consumed
+        while rows < rows_max and len(batches) < len(
+            self.queue
+        ):  # it grows meanwhile, which an iterator would not bear
+            batches.append(self.queue[len(batches)])
+            rows += len(batches[-1])
+        return front_of(batches, self.consumed, rows_max, more=len(batches) < len(self.queue)) if batches else EMPTY
 
-    def consume(self, cursor: int) -> None:
-        staged = self.staged
-        assert staged is not None
-        self.rows -= cursor - staged.cursor
-        if (since := self.since[0]) is not None:
-            self.settled.append((since, cursor - staged.cursor))
-        staged.cursor = cursor
-        if cursor >= len(staged.batch):
-            self.queue.popleft()
-            self.since.popleft()
-            self.first += 1
-            self.staged = None
+    def consume(self, rows: int) -> None:
+        """The next `rows` are published."""
+        self.rows -= rows
+        while rows:
+            head, since = self.queue[0], self.since[0]
+            n = min(rows, len(head) - self.consumed)
+            if since is not None:
+                self.settled.append((since, n))
+            rows -= n
+            self.consumed += n
+            if self.consumed == len(head):
+                self.queue.popleft()
+                self.since.popleft()
+                self.first += 1
+                self.consumed = 0
+        self.next_ms = int(self.queue[0].rowtime[self.consumed]) if self.queue else None
 
     def take_settled(self) -> list[tuple[int, int]]:
         """As `LogInput.take_settled`; rows count, and each as the oldest of its batch."""
         settled, self.settled = self.settled, []
         return settled
-
-    @property
-    def consumed(self) -> int:
-        """Rows of the oldest batch that are processed and published."""
-        return 0 if self.staged is None else self.staged.cursor
 
     def resume(self, first: int, batches: Sequence[Batch], consumed: int) -> None:
         """Begin with what a commit left waiting: `batches` from number `first` on, `consumed` rows of the oldest done."""
@@ -379,7 +407,4 @@ class ExchangeInput:
         self.first = first
         for batch in batches:
             self.push(batch)
-        staged = self.stage()
-        assert staged is not None
-        staged.cursor = consumed
-        self.rows -= consumed
+        self.consume(consumed)

@@ -19,6 +19,7 @@ from runtime.log.base import RawBatch
 from runtime.operators.base import DeadLetter, RunContext
 from runtime.state.store import TaskState
 from runtime.task.dead_letters import LocatedDeadLetter
+from runtime.task.front import EMPTY, NOTHING, Front
 from runtime.task.id import TaskId
 from runtime.task.input_buffer import ExchangeInput, LogInput, Staged
 from runtime.task.merge import MergeInput, merge_order
@@ -28,7 +29,6 @@ from runtime.task.status import TaskStatus
 
 # A run takes longer than its processor time for other work on the machine; far longer, for what it waits for.
 WAIT_FACTOR = 10
-NOTHING = np.empty(0, np.int64)
 
 
 @dataclass(slots=True)
@@ -211,46 +211,30 @@ class Task:
             out["within"] = {i.name: i.rows_within for i in lanes if i.rows_within}
         return out
 
-    def _stage(self) -> dict[str, Staged | None]:
-        out: dict[str, Staged | None] = {}
-        for name, source in self.logs.items():
-            out[name] = source.stage(lambda raw, s=source: self.program.decode(s.operator, raw, self.state))  # type: ignore[misc]
-        for name, exchange in self.exchanges.items():
-            out[name] = exchange.stage()
-        return out
-
     def _take(self, rows_max: int) -> list[_Taken]:
         """The rows of the next run, in merged order."""
         ms = self.horizon.ms  # before asking what is to come: it only ever moves on
-        more = {n: i.more_to_come for n, i in self.inputs.items()}  # before staging: later arrivals are later input
-        staged = self._stage()
-        operators = {n: i.operator for n, i in self.inputs.items()}
+        inputs = self.inputs
+        more = {n: i.more_to_come for n, i in inputs.items()}  # before looking: later arrivals are later input
+        staged = {n: s for n, source in self.logs.items() if (s := self._staged(source)) is not None}
         settled = [
-            _Taken(n, operators[n], s, s.cursor, NOTHING) for n, s in staged.items() if s and s.cursor == len(s.batch)
+            _Taken(n, self.logs[n].operator, s.cursor, NOTHING) for n, s in staged.items() if s.cursor == len(s.batch)
         ]
         if settled:  # batches of nothing but bad records: settle them first, what follows them may come earlier in time
             return settled
-        sides = [self._side(n, s, self._is_table[operators[n]], ms, open_=more[n]) for n, s in staged.items()]
+        fronts = {n: i.front(rows_max + 1) for n, i in inputs.items()}
+        sides = [_side(f, self._is_table[inputs[n].operator], ms, open_=more[n] or f.more) for n, f in fronts.items()]
         order = merge_order(sides, rows_max)
-        if _ends_in_a_pair(list(staged.values()), order):
+        if _ends_in_a_pair(list(fronts.values()), order):
             order = merge_order(sides, rows_max + 1)
         return [
-            _Taken(n, operators[n], s, s.cursor + len(seq), seq)
-            for (n, s), seq in zip(staged.items(), order, strict=True)
-            if s and len(seq)
+            _Taken(n, inputs[n].operator, staged[n].cursor if n in staged else 0, seq, f, staged.get(n))
+            for (n, f), seq in zip(fronts.items(), order, strict=True)
+            if len(seq)
         ]
 
-    def _side(self, name: str, staged: Staged | None, is_table: bool, ms: int | None, *, open_: bool) -> MergeInput:
-        if staged is None:
-            return MergeInput(NOTHING, is_table, open_)
-        source = self.logs.get(name)
-        end = len(staged.batch) if source is None else source.readable(staged)
-        times = staged.batch.rowtime[staged.cursor : end]
-        if ms is not None and len(times) and (later := times > ms).any():
-            return MergeInput(
-                times[: int(later.argmax())], is_table, open=False
-            )  # all the rest comes after all of this run
-        return MergeInput(times, is_table, open_ or end < len(staged.batch))
+    def _staged(self, source: LogInput) -> Staged | None:
+        return source.stage(lambda raw: self.program.decode(source.operator, raw, self.state))
 
     def _consume(self, name: str, cursor: int) -> list[LocatedDeadLetter]:
         source = self.logs.get(name)
@@ -261,51 +245,65 @@ class Task:
         return [LocatedDeadLetter(d, raw, d.seq) for d in source.consume(cursor)]
 
 
-def _ends_in_a_pair(staged: Sequence[Staged | None], order: Sequence[Ints]) -> bool:
+def _side(front: Front, is_table: bool, ms: int | None, *, open_: bool) -> MergeInput:
+    times = front.rowtime
+    if ms is not None and (later := times > ms).any():
+        return MergeInput(
+            times[: int(later.argmax())], is_table, open=False
+        )  # all the rest comes after all of this run
+    return MergeInput(times, is_table, open_)
+
+
+def _ends_in_a_pair(fronts: Sequence[Front], order: Sequence[Ints]) -> bool:
     """Whether a run would end between the two rows of an update: operators undo and redo it as one (rule R6)."""
     last = max(range(len(order)), key=lambda n: int(order[n][-1]) if len(order[n]) else -1)
-    head = staged[last]
-    if head is None or not len(order[last]):
-        return False
-    return int(head.batch.op[head.cursor + len(order[last]) - 1]) == UPDATE_BEFORE
+    return len(order[last]) > 0 and fronts[last].last_op(len(order[last])) == UPDATE_BEFORE
 
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """Rows staged.cursor..end of one input as part of a run; `seq` are their places in the run."""
+    """The first rows of an input's front as part of a run; `seq` are their places in it. cursor: where an input's rows begin.
+
+    staged: what they were decoded from, if they were.
+    """
 
     input: str
     operator: str
-    staged: Staged
-    end: int
+    cursor: int
     seq: Ints
+    front: Front = EMPTY
+    staged: Staged | None = None
 
-    def batch(self) -> Batch:
-        batch, start = self.staged.batch, self.staged.cursor
-        part = batch if (start, self.end) == (0, len(batch)) else batch.take(np.arange(start, self.end))
-        return _with_seq(part, self.seq)
+    @property
+    def end(self) -> int:
+        return self.cursor + len(self.seq)
 
 
 def _beyond(source: LogInput | ExchangeInput, ms: int | None) -> bool:
     """The next row is known to lie beyond the horizon."""
-    staged = source.staged
-    if ms is None or staged is None:
+    if ms is None:
         return False
-    cursor = staged.cursor  # read once: who asks need not be the thread that holds the task
-    return cursor < len(staged.batch) and bool(staged.batch.rowtime[cursor] > ms)
+    next_ms = source.next_ms  # read once: who asks need not be the thread that holds the task
+    return next_ms is not None and next_ms > ms
 
 
 def _by_operator(taken: list[_Taken]) -> dict[str, Batch]:
     """The batch of each source operator; lanes of one repartition are merged in the order of the run."""
-    parts: dict[str, list[Batch]] = {}
+    lanes: dict[str, list[_Taken]] = {}
     for t in taken:
         if len(t.seq):
-            parts.setdefault(t.operator, []).append(t.batch())
-    out = {}
-    for operator, batches in parts.items():
-        merged = concat(batches[0].schema, batches)
-        out[operator] = merged if len(batches) == 1 else merged.take(np.argsort(merged.seq, kind="stable"))
-    return out
+            lanes.setdefault(t.operator, []).append(t)
+    return {operator: _merged(parts) for operator, parts in lanes.items()}
+
+
+def _merged(lanes: Sequence[_Taken]) -> Batch:
+    batches = [b for lane in lanes for b in lane.front.taken(len(lane.seq))]
+    rows = concat(batches[0].schema, batches)
+    if len(lanes) == 1:
+        return rows.numbered(lanes[0].seq)
+    seq = np.concatenate([lane.seq for lane in lanes])
+    order = np.argsort(seq, kind="stable")
+    return rows.take(order).numbered(seq[order])
 
 
 def _locate(letter: DeadLetter, taken: list[_Taken]) -> LocatedDeadLetter:
@@ -313,8 +311,9 @@ def _locate(letter: DeadLetter, taken: list[_Taken]) -> LocatedDeadLetter:
     for t in taken:
         i = int(np.searchsorted(t.seq, letter.seq))
         if i < len(t.seq) and t.seq[i] == letter.seq:
-            start = t.end - len(t.seq)
-            return LocatedDeadLetter(letter, t.staged.raw, int(t.staged.origin[start + i]))
+            if t.staged is None:
+                return LocatedDeadLetter(letter, None)
+            return LocatedDeadLetter(letter, t.staged.raw, int(t.staged.origin[t.cursor + i]))
     msg = f"row {letter.seq} belongs to no input of the run"
     raise AssertionError(msg)
 
@@ -324,11 +323,3 @@ def _slice(raw: RawBatch, start: int, rows: int) -> RawBatch:
     end = start + rows
     last = raw.next_offset if end == raw.records.num_rows else int(raw.records.column(0)[end].as_py())
     return RawBatch(raw.tp, records, last, raw.size_bytes * rows // max(1, raw.records.num_rows))
-
-
-def _with_seq(batch: Batch, seq: Ints) -> Batch:
-    if batch.is_rows:
-        return Batch(
-            batch.schema, rows=batch.rows(), rowtime=batch.rowtime, op=batch.op, seq=seq, headers=batch.headers
-        )
-    return Batch(batch.schema, arrow=batch.arrow(), rowtime=batch.rowtime, op=batch.op, seq=seq, headers=batch.headers)

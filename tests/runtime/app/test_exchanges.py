@@ -51,11 +51,15 @@ class World:
         self.waiting[lane] += numbers
 
     def consume(self, lane: Any, most: int) -> None:
-        staged = self.lane(lane).stage()
-        if staged is not None:
-            end = min(staged.cursor + most, len(staged.batch))
-            del self.waiting[lane][: end - staged.cursor]
-            self.lane(lane).consume(end)
+        """The next rows, as many as there are up to `most`; they may lie in several batches."""
+        front, waiting = self.lane(lane).front(most), self.waiting[lane]
+        rows = len(front.rowtime)
+        assert front.rowtime.tolist() == waiting[:most]
+        assert [r[1] for b in front.taken(rows) for r in b.rows()] == waiting[:most]
+        assert not front.more or len(waiting) > most
+        del waiting[:rows]
+        self.lane(lane).consume(rows)
+        assert self.lane(lane).next_ms == (waiting[0] if waiting else None)
 
     def commit(self) -> int:
         """Cut and apply; how many rows of the store the cut wrote."""
@@ -88,7 +92,7 @@ def test_a_restart_finds_what_waited_at_the_last_cut(seed: int) -> None:
             world.push(lane, range(n, n + size))
             n += size
         elif what < 0.8:
-            world.consume(lane, chance.randint(1, 4))
+            world.consume(lane, chance.randint(1, 9))
         elif what < 0.95:
             world.commit()
             committed = {lane: list(v) for lane, v in world.waiting.items()}

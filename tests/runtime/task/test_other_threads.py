@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -41,7 +40,7 @@ class Moving:
 @pytest.mark.parametrize(("ms", "beyond"), [(4, True), (5, False), (None, False)])
 def test_a_row_that_is_taken_while_another_thread_looks(ms: int | None, beyond: bool) -> None:
     """It looked again, past the end, and that thread of the instance died (two hundred questions under load)."""
-    source = cast(Any, SimpleNamespace(staged=Moving()))
+    source = LogInput("scan", TopicPartition("A", 0), 0, staged=cast(Any, Moving()))
     assert _beyond(source, ms) is beyond
 
 

@@ -1,0 +1,62 @@
+"""What a run may take of an input: the same rows, however they lie in batches."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from compiler.plan import types as t
+from compiler.plan.schema import Field, Schema
+from runtime.batch import INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, from_rows
+from runtime.task.front import front_of
+from runtime.task.input_buffer import ExchangeInput
+
+SCHEMA = Schema((Field("K", t.STRING, "key"), Field("V", t.BIGINT)))
+
+
+def batch(numbers: range, *, arrow: bool = False) -> Batch:
+    ops = [INSERT if n % 4 == 0 else UPDATE_BEFORE if n % 4 == 1 else UPDATE_AFTER for n in numbers]
+    made = from_rows(SCHEMA, [(f"k{n}", n) for n in numbers], list(numbers), ops, list(numbers))
+    if arrow:
+        made = Batch(SCHEMA, arrow=made.arrow(), rowtime=made.rowtime, op=made.op, seq=made.seq)
+    return made
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_of_several_batches(seed: int) -> None:
+    chance = random.Random(seed)
+    ends = sorted({chance.randint(1, 60) for _ in range(5)})
+    batches = [batch(range(a, b), arrow=chance.random() < 0.5) for a, b in zip([0, *ends], ends, strict=False)]
+    start = chance.randrange(len(batches[0]))
+    most = chance.randint(1, 70)
+    front = front_of(batches, start, most, more=False)
+    there = list(range(start, ends[-1]))
+    assert front.rowtime.tolist() == there[:most]
+    assert front.more == (most < len(there))
+    for rows in range(1, len(front.rowtime) + 1):
+        parts = front.taken(rows)
+        assert [r[1] for b in parts for r in b.rows()] == there[:rows]
+        assert [n for b in parts for n in b.rowtime.tolist()] == there[:rows]
+        assert front.last_op(rows) == parts[-1].op[-1]
+
+
+def test_a_lane_gives_no_more_batches_than_a_run_can_take() -> None:
+    lane = ExchangeInput("op", "a", 0, 0)
+    for n in range(0, 100, 10):
+        lane.push(batch(range(n, n + 10)))
+    lane.consume(4)
+    assert [len(b) for b in lane.front(7).batches] == [10, 10]
+    assert lane.front(7).more
+    assert not lane.front(96).more
+    assert lane.front(95).more
+
+
+def test_times_of_settled_rows_are_those_of_their_batches() -> None:
+    lane = ExchangeInput("op", "a", 0, 0)
+    for n, since in ((0, 5), (10, None), (20, 7)):
+        lane.push(batch(range(n, n + 10)), since)
+    lane.consume(3)
+    lane.consume(22)
+    assert lane.take_settled() == [(5, 3), (5, 7), (7, 5)]
+    assert (lane.first, lane.consumed, lane.rows, lane.next_ms) == (2, 5, 5, 25)
