@@ -109,7 +109,8 @@ CODES: dict[str, CodePage] = {
     ),
     "FQ1901": CodePage(
         "Understood, and not supported yet",
-        "The construct is part of the language and FlowQL does not build it yet. This is not a mistake of yours; "
+        "The construct is part of the language, or the key part of flowql.yaml, and FlowQL does not build it yet. This is not a "
+        "mistake of yours; "
         "the message names another way where there is one.",
     ),
     "FQ2001": CodePage(

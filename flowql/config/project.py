@@ -37,8 +37,6 @@ class Target:
     memory_bytes: int = 1024 * MIB
     latency_target_ms: int | None = None
     guarantee: Literal["exactly_once", "at_least_once"] = "exactly_once"
-    standbys: int = 0
-    remote_state: str | None = None
     spark: SparkSettings = field(default_factory=SparkSettings)
     kafka: KafkaSettings | None = None
     app_id: str | None = None

@@ -26,8 +26,10 @@ TARGET = Record(
             "How soon results are there: commits come after half of the smallest, 10 ms to 1 s; 100 ms if nobody asks.",
         ),
         "guarantee": Key(Choice(("exactly_once", "at_least_once")), "What a crash may do."),
-        "standbys": Key(Whole(0, 16), "Copies of state kept warm on other instances."),
-        "remote_state": Key(Text("an address"), "Where checkpoints are copied to (file, s3, gcs, abfs)."),
+        "standbys": Key(
+            Whole(0, 16), "Not supported yet, 0 but for that: copies of state kept warm on other instances."
+        ),
+        "remote_state": Key(Text("an address"), "Not supported yet: where checkpoints are copied to."),
         "metrics": Key(METRICS, "A port for Prometheus, 9464 by custom."),
         "log_level": Key(Choice(LOG_LEVELS), "What the instance writes down: info, where nothing is said."),
         "kafka": Key(KAFKA, "With `log: kafka`: where the brokers are and how to talk to them."),

@@ -208,7 +208,6 @@ def _priority(query: str, wanted: Wanted) -> str:
 
 def _targets(target: TargetSettings) -> Iterator[str]:
     knobs = [f"threads: {target.threads}"] if target.threads else []
-    knobs += [f"standbys: {target.standbys}"] if target.standbys else []
     yield f"  local: {{{', '.join(['log: embedded', *knobs])}}}"
     yield "  kafka:"
     yield "    log: kafka"

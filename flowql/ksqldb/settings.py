@@ -42,7 +42,11 @@ _STORES = tuple(
 )
 _WHY: dict[str, tuple[Kind, str, str]] = {
     "processing.guarantee": ("differs", "results are committed exactly once, whatever was asked for", ""),
-    "num.standby.replicas": ("changed", "it is `standbys` of the target", ""),
+    "num.standby.replicas": (
+        "left out",
+        "there are no standby copies yet; who takes a task over restores its state from the changelog",
+        "",
+    ),
     "num.stream.threads": ("changed", "it is `threads` of the target, of all queries together", ""),
     "ksql.fail.on.deserialization.error": (
         "differs",
@@ -78,7 +82,6 @@ class TargetSettings:
     bootstrap: str = ""
     app_id: str = ""
     threads: int | None = None
-    standbys: int | None = None
     replication: int | None = None
     options: dict[str, str] = field(default_factory=dict)
 
@@ -97,9 +100,9 @@ def target_settings(server: Mapping[str, str], set_: Mapping[str, Sequence[tuple
     """The keys of a target that a server's properties, or SET in a script, give."""
     found = TargetSettings(server.get("bootstrap.servers", ""), server.get("ksql.service.id", ""))
     known = {plain(n): v for n, v in server.items()} | {plain(n): v[-1][0] for n, v in set_.items()}
-    for key, name in (("threads", "num.stream.threads"), ("standbys", "num.standby.replicas")):
-        if known.get(name, "").isdigit() and (key == "standbys" or int(known[name]) > 0):
-            setattr(found, key, int(known[name]))
+    threads = known.get("num.stream.threads", "")
+    if threads.isdigit() and int(threads) > 0:
+        found.threads = int(threads)
     found.options = {
         n: server[n] or "none" for n in _CLIENT if n in server
     }  # Java says nothing where names do not matter

@@ -216,6 +216,15 @@ def test_a_target_is_watched_at_a_port_or_an_address() -> None:
     assert Settings.loads(settings.dumps()) == settings
 
 
+def test_a_knob_that_is_not_built_is_refused_instead_of_ignored() -> None:
+    text = "name: demo\ntargets:\n  a: {standbys: 1, remote_state: 's3://x'}\n  b: {standbys: 0}\n"
+    found = read(text).diagnostics
+    assert [(d.code, d.title, d.span.line) for d in found] == [
+        ("FQ1901", "`standbys` is not supported yet", 3),
+        ("FQ1901", "`remote_state` is not supported yet", 3),
+    ]
+
+
 def test_a_port_that_is_none_is_shown_where_it_stands() -> None:
     (found,) = read("name: demo\ntargets:\n  a: {metrics: none}\n").diagnostics
     assert (found.code, found.span.line) == ("FQ3004", 3)
