@@ -315,6 +315,8 @@ class GroupStep:
             yield from self._stop(tasks)
             yield self._host.commit.request(lambda: self._mine.leave(tasks, committed=True))
             self._close(tasks)
+        elif self._revoking and self._mine.commits(leaving):  # without tasks: where refused queries will begin
+            yield self._host.commit.request(lambda: self._mine.forget_positions(leaving))
         if self._revoking and leaving == self._leaving:
             with self._host.state.epoch_lock:
                 self._mine.forget_positions(leaving)

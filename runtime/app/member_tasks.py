@@ -159,6 +159,12 @@ class MemberTasks:
         self._cut = positions_of(self._owner.queries.values())
         return self._cut
 
+    def commits(self, tps: Collection[TopicPartition]) -> bool:
+        """Whether the last cut, whose commit may be under way, or the next one says where these partitions are."""
+        with self._owner.state.epoch_lock:
+            refused = [tp for running in self._owner.queries.values() for tp in running.refused_at]
+            return any(tp in tps for tp in (*self._cut, *refused))
+
     def moved(self) -> bool:
         """Whether positions have moved since the last cut."""
         return positions_of(self._owner.queries.values()) != self._cut

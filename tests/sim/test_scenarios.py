@@ -463,6 +463,23 @@ def test_a_topic_that_nobody_may_read_for_a_while_costs_no_task(world):
     assert len(tasks(first)) == len(tasks(second)) == 5
 
 
+def test_positions_of_a_refused_query_are_not_committed_by_who_gave_them_up(world):
+    """Seed 958: it has no tasks, so a revoke was acknowledged while a commit with its positions was under way."""
+    first = running(world)
+    for n in range(len(world.input)):
+        world.feed(n)
+    world.run_until(lambda: first.instance.commit.dirty)
+    world.denied["orders"] = world.now + 60_000
+    world.run_until(lambda: any(q.refused_at for q in first.instance.queries.values()))
+    failing(first, "positions", step="commit", times=3)
+    world.run_until(lambda: len(tasks(first)) == 2)
+    first.group._learn_plan(
+        first.instance.plan
+    )  # as when one is deployed now: what nobody may read is not subscribed to
+    world.run_for(2_000)  # a commit of what is not owned is a Violation
+    ends_well(world)
+
+
 def test_a_frozen_member_that_is_back_in_time_keeps_its_tasks(world):
     first = running(world)
     feed(world, 0)
