@@ -23,7 +23,7 @@ from compiler.plan.types import Kind, SqlType, arrow_type
 from runtime.batch import Ints
 from runtime.operators import json_scalars
 from runtime.operators.json_places import Look, QuotedBytes, layout_of
-from runtime.operators.json_scalars import Bools, Scalars, Spans, Words, plain, take, text_column
+from runtime.operators.json_scalars import Bools, Scalars, Words, plain, take
 from runtime.operators.json_shape import Shape, anchors, learn_shape
 
 SHAPES_MAX = 8
@@ -53,22 +53,21 @@ class Located:
 
     def start(self, value: int) -> Ints:
         """Where a value starts in each row."""
-        return self._place(value) + len(self.shape.literals[value])
+        return self.borders([2 * value + 1])[:, 0]
 
     def end(self, value: int) -> Ints:
-        return self._place(value + 1)
+        return self.borders([2 * value + 2])[:, 0]
 
-    def text(self, first: int, last: int, *, head: bool, tail: bool) -> pa.Array:
-        """The text from value `first` to value `last`, with the literals before and after if told."""
-        start = self._place(first) if head else self.start(first)
-        end = self.end(last) + len(self.shape.literals[last + 1]) if tail else self.end(last)
-        return text_column(self.words, self.buffer, Spans(start, end), views=False)
-
-    def _place(self, literal: int) -> Ints:
-        """Where a literal of the shape starts."""
-        quote, offset = anchors(self.shape)[literal]
-        place: Ints = (self.record_end if quote is None else self.quotes[:, quote]) + offset
-        return place
+    def borders(self, numbers: Sequence[int]) -> Ints:
+        """Where in each row these borders are: a row each. Border 2 i is before literal i of the shape, 2 i + 1 behind it."""
+        literals = anchors(self.shape)
+        found = [(literals[b // 2], b % 2 * len(self.shape.literals[b // 2])) for b in numbers]
+        places: Ints = np.take(self.quotes, [quote or 0 for (quote, _), _ in found], axis=1)
+        places += np.array([offset + behind for (_, offset), behind in found])
+        for i, ((quote, offset), behind) in enumerate(found):
+            if quote is None:
+                np.add(self.record_end, offset + behind, out=places[:, i])
+        return places
 
 
 class JsonScan:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 import orjson
@@ -24,6 +25,8 @@ from runtime.operators.json_text import text_of
 _WHOLE = frozenset({Kind.INT, Kind.BIGINT, Kind.DATE, Kind.TIME, Kind.TIMESTAMP})
 VERBATIM = frozenset({*_WHOLE, Kind.BOOLEAN, Kind.STRING})
 _MINUS_ZERO = np.uint64(0x302D)
+_Part = tuple[int, int]  # where it is in the pool for the first row, and how far from there for the next
+FULL = 2  # copying twice as much as is needed costs less than copying piece by piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,11 @@ class Piece:
     head: bool = False
     tail: bool = False
 
+    @property
+    def extent(self) -> tuple[int, int]:
+        """Its borders (`Located.borders`)."""
+        return 2 * self.first + (not self.head), 2 * self.last + 2 + self.tail
+
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
@@ -44,8 +52,93 @@ class Recipe:
     values: tuple[Piece | int, ...]
     whole_numbers: tuple[int, ...]  # values of the shape that must not be `-0`
 
+    @property
+    def pieces(self) -> list[Piece]:
+        """Each once, as they stand in the record."""
+        return sorted({v for v in self.values if isinstance(v, Piece)}, key=lambda p: p.extent)
+
+    @property
+    def columns(self) -> list[int]:
+        return [v for v in self.values if not isinstance(v, Piece)]
+
     def is_whole_record(self, shape: Shape) -> bool:
         return self.values == (Piece(0, len(shape.texts) - 1, head=True, tail=True),)
+
+
+def _has_minus_zero(located: Located, values: Sequence[int]) -> bool:
+    borders = located.borders([b for v in values for b in (2 * v + 1, 2 * v + 2)])
+    starts = borders[:, ::2]
+    starts = starts[borders[:, 1::2] - starts == len("-0")]
+    return bool(((located.words[starts] & np.uint64(0xFFFF)) == _MINUS_ZERO).any())
+
+
+class _Rows:
+    """Texts put together to n rows, by one `take` of all their parts from a pool."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._pool: list[pa.Array] = []
+        self._size = 0
+
+    def put(self, recipe: Recipe, located: Located, texts: Sequence[pa.Array]) -> pa.Array:
+        """texts: of the columns of the recipe, in its order."""
+        n = self._rows
+        if not n:
+            return pa.array([], pa.binary())
+        pieces = self._pieces(located, recipe.pieces)
+        computed = iter(texts)
+        parts: list[_Part] = []
+        for literal, value in zip_longest(recipe.literals, recipe.values):
+            if literal:
+                parts.append((self._add(pa.array([literal.encode()], pa.binary())), 0))
+            if isinstance(value, Piece):
+                parts.append(pieces[value])
+            elif value is not None:
+                parts.append((self._add(next(computed).view(pa.binary())), 1))
+        first, step = np.array(parts, np.int32).T
+        places = np.multiply.outer(np.arange(n, dtype=np.int32), step)
+        places += first
+        taken = pa.concat_arrays(self._pool).take(pa.array(places.ravel()))
+        ends = np.frombuffer(taken.buffers()[1], np.int32)[: len(taken) + 1 : len(parts)]
+        return pa.Array.from_buffers(
+            pa.binary(), n, [None, pa.py_buffer(np.ascontiguousarray(ends)), taken.buffers()[2]]
+        )
+
+    def _pieces(self, located: Located, pieces: Sequence[Piece]) -> dict[Piece, _Part]:
+        """The bytes of the records become an array without being copied: pieces and what stands between them in turn.
+
+        Where pieces overlap there are several such arrays.
+        """
+        found: dict[Piece, _Part] = {}
+        left = list(pieces)
+        while left:
+            layer: list[Piece] = []
+            for p in left:
+                if not layer or layer[-1].extent[1] <= p.extent[0]:
+                    layer.append(p)
+            left = [p for p in left if p not in layer]
+            array, step = _cut(located, layer)
+            first = self._add(array)
+            found |= {p: (first + step * i, step * len(layer)) for i, p in enumerate(layer)}
+        return found
+
+    def _add(self, texts: pa.Array) -> int:
+        """The place of the first in the pool."""
+        first = self._size
+        self._pool.append(texts)
+        self._size += len(texts)
+        return first
+
+
+def _cut(located: Located, layer: Sequence[Piece]) -> tuple[pa.Array, int]:
+    """The pieces of one record after the other, and how far it is from one to the next."""
+    borders = located.borders([b for p in layer for b in p.extent])
+    offsets = np.append(borders, borders[-1, -1]).astype(np.int32)
+    array = pa.Array.from_buffers(pa.binary(), borders.size, [None, pa.py_buffer(offsets), located.buffer])
+    needed = int(borders[:, 1::2].sum() - borders[:, ::2].sum())
+    if FULL * needed < offsets[-1] - offsets[0]:  # few rows are left, or little of each: what is between is not copied
+        return array.take(pa.array(np.arange(0, borders.size, 2))), 1
+    return array, 2
 
 
 class Splice:
@@ -62,24 +155,17 @@ class Splice:
         values: the rows' records. columns: the sink's value columns; those that pieces cover are not looked at.
         """
         recipe = self._recipe(located)
-        for v in recipe.whole_numbers:
-            if ((located.words[located.start(v)] & np.uint64(0xFFFF)) == _MINUS_ZERO).any():
-                return None
+        if recipe.whole_numbers and _has_minus_zero(located, recipe.whole_numbers):
+            return None
         if recipe.is_whole_record(located.shape):
             return values
-        parts: list[pa.Scalar | pa.Array] = []
-        for i, value in enumerate(recipe.values):
-            literal = recipe.literals[i]
-            if isinstance(value, Piece):
-                parts += [pa.scalar(literal), located.text(value.first, value.last, head=value.head, tail=value.tail)]
-                continue
-            text, plain = text_of(columns[value], self._types[value])
-            quote = plain and self._types[value].kind is Kind.STRING
-            if quote:
-                text = pc.binary_join_element_wise('"', text, '"', "")
-            parts += [pa.scalar(literal), text]
-        parts.append(pa.scalar(recipe.literals[-1]))
-        return pc.binary_join_element_wise(*parts, "").view(pa.binary())
+        return _Rows(len(values)).put(recipe, located, [self._text(columns[i], self._types[i]) for i in recipe.columns])
+
+    @staticmethod
+    def _text(column: pa.Array, t: SqlType) -> pa.Array:
+        text, plain = text_of(column, t)
+        quote = plain and t.kind is Kind.STRING
+        return pc.binary_join_element_wise('"', text, '"', "") if quote else text
 
     def _recipe(self, located: Located) -> Recipe:
         key = (located.shape, located.places)

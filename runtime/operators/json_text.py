@@ -3,7 +3,7 @@
 Each column becomes a column of JSON values; one join per row puts them between the literal pieces. Values whose text
 Arrow would write differently (texts that need escapes, doubles in other notations) are written by the reference, one by one.
 
-Measured on a 2-core machine, seven Nexmark columns: 220 ns per record (DuckDB's `to_json`: 280 ns, and 0.5 ms per call).
+`python -m flowql.bench.kernels` measures it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from compiler.plan.types import Kind, SqlType
+from runtime.batch import Ints
 from runtime.serde.json import double_json
 
 _INTEGERS = {
@@ -88,9 +89,10 @@ def _doubles(column: pa.Array, _t: SqlType) -> pa.Array:
         whole = (value == np.trunc(value)) & (size < _WHOLE_MAX) & ((value != 0) | ~np.signbit(value))
         usual = whole | (size >= 1e-5) & (size < _PLAIN_MAX)
     text = column.cast(pa.string())
-    if whole.any():
-        digits = pa.array(value[whole].astype(np.int64)).cast(pa.string())
-        text = pc.replace_with_mask(text, pa.array(whole), pc.binary_join_element_wise(digits, ".0", ""))
+    rows = np.flatnonzero(whole)
+    if len(rows):
+        digits = pa.array(value[rows].astype(np.int64)).cast(pa.string())
+        text = _put(text, rows, pc.binary_join_element_wise(digits, ".0", ""))
     return _replaced(text, ~usual, lambda i: double_json(float(value[i])))
 
 
@@ -128,9 +130,14 @@ def _replaced(text: pa.Array, where: npt.NDArray[np.bool_], write: Callable[[int
     rows = np.flatnonzero(where)
     if not len(rows):
         return text
-    mask = np.zeros(len(text), bool)
-    mask[rows] = True
-    return pc.replace_with_mask(text, pa.array(mask), pa.array([write(int(i)) for i in rows], pa.string()))
+    return _put(text, rows, pa.array([write(int(i)) for i in rows], pa.string()))
+
+
+def _put(text: pa.Array, rows: Ints, new: pa.Array) -> pa.Array:
+    """`text` with other values at `rows`. A third of the time of `replace_with_mask`, which builds them one by one."""
+    places = np.arange(len(text))
+    places[rows] = len(text) + np.arange(len(new))
+    return pa.concat_arrays([text, new]).take(pa.array(places))
 
 
 _TEXTS: dict[Kind, Callable[[pa.Array, SqlType], pa.Array]] = {
