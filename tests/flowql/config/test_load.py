@@ -217,7 +217,7 @@ def test_a_target_is_watched_at_a_port_or_an_address() -> None:
 
 
 def test_a_knob_that_is_not_built_is_refused_instead_of_ignored() -> None:
-    text = "name: demo\ntargets:\n  a: {standbys: 1, remote_state: 's3://x'}\n  b: {standbys: 0}\n"
+    text = "name: demo\ntargets:\n  a: {standbys: 1, remote_state: elsewhere}\n  b: {standbys: 0}\n"
     found = read(text).diagnostics
     assert [(d.code, d.title, d.span.line) for d in found] == [
         ("FQ1901", "`standbys` is not supported yet", 3),
