@@ -55,9 +55,9 @@ class Batch:
         return len(self.rowtime)
 
     @property
-    def is_rows(self) -> bool:
-        """The row form exists already (asking for it is free)."""
-        return self._rows is not None
+    def is_columns(self) -> bool:
+        """The columns exist already (asking for them is free); else the rows do."""
+        return self._arrow is not None
 
     def rows(self) -> list[Row]:
         """Values in schema order, in their reference representation (`compiler.plan.types`)."""
@@ -87,11 +87,11 @@ class Batch:
         """The rows at `indices`, in that order."""
         headers = None if self.headers is None else [self.headers[i] for i in indices]
         parts: dict[str, Any] = {"rowtime": self.rowtime[indices], "op": self.op[indices], "seq": self.seq[indices]}
-        if self._rows is not None:
-            rows = self._rows
-            return Batch(self.schema, rows=[rows[i] for i in indices], headers=headers, **parts)
-        assert self._arrow is not None
-        return Batch(self.schema, arrow=self._arrow.take(pa.array(indices)), headers=headers, **parts)
+        if self._arrow is not None:
+            return Batch(self.schema, arrow=self._arrow.take(pa.array(indices)), headers=headers, **parts)
+        assert self._rows is not None
+        rows = self._rows
+        return Batch(self.schema, rows=[rows[i] for i in indices], headers=headers, **parts)
 
     def slice(self, start: int, end: int) -> Batch:
         """The rows from `start` to before `end`. Columns are not copied."""
@@ -171,7 +171,7 @@ def concat(schema: Schema, batches: Sequence[Batch]) -> Batch:
         "seq": np.concatenate([b.seq for b in batches]),
         "headers": headers,
     }
-    if all(b.is_rows for b in batches):
+    if not any(b.is_columns for b in batches):
         return Batch(schema, rows=[r for b in batches for r in b.rows()], **parts)
     table = pa.Table.from_batches([b.arrow() for b in batches]).combine_chunks()
     return Batch(schema, arrow=table.to_batches()[0], **parts)

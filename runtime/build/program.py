@@ -153,7 +153,7 @@ class _SinkEnd:
 
 def _keys(encoder: KeyEncoder, batch: Batch) -> pa.BinaryArray:
     """Key bytes of the rows: what their partition is computed from."""
-    if encoder.has_vector and not batch.is_rows:
+    if encoder.has_vector and batch.is_columns:
         return encoder.columns(batch.arrow().columns, len(batch))
     return pa.array([encoder.encode(r) for r in batch.rows()], pa.binary())
 

@@ -124,7 +124,7 @@ class Encoder:
         if vector is None and run is not None:
             vector = run.vector
         if vector is None:
-            vector = len(batch) >= (FROM_ROWS if batch.is_rows else VECTOR_ROWS)
+            vector = len(batch) >= (VECTOR_ROWS if batch.is_columns else FROM_ROWS)
         if vector and self.has_vector:
             return self._by_columns(batch, run)
         return self._by_rows(batch, run)

@@ -60,7 +60,7 @@ class StreamTableJoinOperator:
     def _vector(self, stream: Batch, run: RunContext) -> bool:
         if run.vector is not None:
             return run.vector
-        return not stream.is_rows and len(stream) >= VECTOR_ROWS
+        return stream.is_columns and len(stream) >= VECTOR_ROWS
 
     def _update(self, store: Store, table: Batch) -> None:
         """The last row of each key."""

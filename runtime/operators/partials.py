@@ -40,7 +40,7 @@ def use_vector(batch: Batch, run: RunContext, *, silent: bool = False) -> bool:
     """silent: the operator gives no updates (EMIT FINAL), so there is nothing to keep apart where they are not coalesced."""
     if not (run.coalesce or silent):
         return False
-    return run.vector if run.vector is not None else not batch.is_rows and len(batch) >= VECTOR_ROWS
+    return run.vector if run.vector is not None else batch.is_columns and len(batch) >= VECTOR_ROWS
 
 
 class Windowed(Protocol):

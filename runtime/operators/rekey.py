@@ -71,7 +71,7 @@ class RekeyOperator:
         batch = inputs[0]
         if batch is None or not len(batch):
             return None
-        vector = run.vector if run.vector is not None else not batch.is_rows and len(batch) >= VECTOR_ROWS
+        vector = run.vector if run.vector is not None else batch.is_columns and len(batch) >= VECTOR_ROWS
         if vector and self._plain is not None and self._can_vector(batch):
             return self._columns(batch)
         if self._computed is not None and self._worth_a_statement(batch, run):
@@ -84,7 +84,7 @@ class RekeyOperator:
     def _worth_a_statement(self, batch: Batch, run: RunContext) -> bool:
         if run.vector is not None:
             return run.vector
-        return len(batch) >= (4 * DUCKDB_ROWS if batch.is_rows else DUCKDB_ROWS)
+        return len(batch) >= (DUCKDB_ROWS if batch.is_columns else 4 * DUCKDB_ROWS)
 
     def _computed_columns(self, plan: VectorPlan, batch: Batch, run: RunContext) -> Batch | None:
         """Keys by one statement; rows that it declines go through the row kernel and are merged back in order."""

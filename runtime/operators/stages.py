@@ -266,7 +266,7 @@ class StageChain:
         vector = run.vector
         if vector is None:
             rows_min = VECTOR_ROWS if self.vector is not None and self.vector.sql is None else DUCKDB_ROWS
-            vector = len(batch) >= rows_min and (not batch.is_rows or len(batch) >= 4 * rows_min)
+            vector = len(batch) >= rows_min and (batch.is_columns or len(batch) >= 4 * rows_min)
         if vector and self.vector is not None:
             try:
                 return self._by_columns(batch, self.vector, run)
@@ -366,6 +366,6 @@ def merge(schema: Schema, parts: Sequence[tuple[Ints, Batch]]) -> tuple[Batch, I
 
 def _with_op(batch: Batch, op: Ops) -> Batch:
     parts: dict[str, Any] = {"rowtime": batch.rowtime, "op": op, "seq": batch.seq, "headers": batch.headers}
-    if batch.is_rows:
-        return Batch(batch.schema, rows=batch.rows(), **parts)
-    return Batch(batch.schema, arrow=batch.arrow(), **parts)
+    if batch.is_columns:
+        return Batch(batch.schema, arrow=batch.arrow(), **parts)
+    return Batch(batch.schema, rows=batch.rows(), **parts)

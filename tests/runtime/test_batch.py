@@ -30,7 +30,7 @@ def test_a_slice_has_the_forms_that_are_there() -> None:
     )
     for batch in (from_rows(schema, rows, range(6), [0] * 6, range(6), headers), columns, whole):
         part = batch.slice(2, 5)
-        assert (part.is_rows, len(part)) == (batch.is_rows, 3)
+        assert (part.is_columns, len(part)) == (batch.is_columns, 3)
         assert part.rowtime.tolist() == part.seq.tolist() == [2, 3, 4]
         assert part.headers == headers[2:5]
         assert part.rows() == rows[2:5]
