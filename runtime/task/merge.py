@@ -28,17 +28,43 @@ def merge_order(inputs: Sequence[MergeInput], rows_max: int) -> list[Ints]:
 
     An open input that has no rows holds everything back. At most `rows_max` rows in all.
     """
-    if any(i.open and not len(i.rowtime) for i in inputs):
-        return [np.empty(0, np.int64) for _ in inputs]
-    # Concatenated in the order in which inputs win ties, one stable sort does it; of sorted runs it is nearly a merge.
-    places = sorted(range(len(inputs)), key=lambda n: (not inputs[n].is_table, n))
-    keys = [np.maximum.accumulate(i.rowtime) if len(i.rowtime) else i.rowtime for i in (inputs[n] for n in places)]
+    out = [np.empty(0, np.int64) for _ in inputs]
+    # In the order in which inputs win ties.
+    places = sorted((n for n, i in enumerate(inputs) if len(i.rowtime)), key=lambda n: (not inputs[n].is_table, n))
+    if not places or any(i.open and not len(i.rowtime) for i in inputs):
+        return out
+    if len(places) == 1:  # the others will have no rows
+        out[places[0]] = np.arange(min(len(inputs[places[0]].rowtime), rows_max))
+        return out
+    whole = [np.maximum.accumulate(inputs[n].rowtime) for n in places]
+    keys = _until(whole, _end([k for k, n in zip(whole, places, strict=True) if inputs[n].open], whole, rows_max))
+    # Concatenated, one stable sort does it; of sorted runs it is nearly a merge.
     order = np.argsort(np.concatenate(keys), kind="stable")
-    owners = np.repeat(places, [len(k) for k in keys])[order]
+    seq = np.empty(len(order), np.int64)
+    seq[order] = np.arange(len(order))
     limit = min(len(order), rows_max)
-    for n, i in enumerate(inputs):
-        if i.open:
-            last = int(np.flatnonzero(owners == n)[-1])
-            limit = min(limit, last + 1)
-    owners = owners[:limit]
-    return [np.flatnonzero(owners == n).astype(np.int64) for n in range(len(inputs))]
+    parts = np.split(seq, np.cumsum([len(k) for k in keys])[:-1])
+    for n, part in zip(places, parts, strict=True):
+        if inputs[n].open and len(part) == len(inputs[n].rowtime):
+            limit = min(limit, int(part[-1]) + 1)
+    for n, part in zip(places, parts, strict=True):
+        out[n] = part[: int(np.searchsorted(part, limit))]
+    return out
+
+
+def _end(open_: Sequence[Ints], keys: Sequence[Ints], rows: int) -> int:
+    """A time after which nothing belongs to the next run: an open input ends there, or there are `rows` rows by then."""
+    low, high = min(int(k[0]) for k in keys), min((int(k[-1]) for k in open_), default=int(max(k[-1] for k in keys)))
+    if sum(map(len, keys)) <= 2 * rows:  # sorting them costs less than the search
+        return high
+    while low < high:
+        middle = (low + high) // 2
+        if sum(int(np.searchsorted(k, middle, "right")) for k in keys) < rows:
+            low = middle + 1
+        else:
+            high = middle
+    return high
+
+
+def _until(keys: Sequence[Ints], end: int) -> list[Ints]:
+    return [k[: int(np.searchsorted(k, end, "right"))] for k in keys]

@@ -302,7 +302,9 @@ def _merged(lanes: Sequence[_Taken]) -> Batch:
     if len(lanes) == 1:
         return rows.numbered(lanes[0].seq)
     seq = np.concatenate([lane.seq for lane in lanes])
-    order = np.argsort(seq, kind="stable")
+    order = np.full(int(seq.max()) + 1, -1)
+    order[seq] = np.arange(len(seq))
+    order = order[order >= 0]  # other operators have rows in between
     return rows.take(order).numbered(seq[order])
 
 
