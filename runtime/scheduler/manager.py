@@ -267,7 +267,7 @@ class TaskManager:
                 continue
             backlogged.add(query)
             if query not in held_back:
-                ready.append(TaskFacts(name, query, e.task.buffered_rows))
+                ready.append(TaskFacts(name, query, e.task.buffered_rows, e.task.rows_ahead))
         for query in self.accounts.queries:
             if query in backlogged:
                 self.accounts.wake(query)

@@ -2,8 +2,11 @@
 
 `weighted_fair` is a simplified EEVDF (Stoica and Abdel-Wahab 1995, earliest eligible virtual deadline first): each query
 has a virtual runtime that grows by time received / weight; it is eligible while that is not ahead of virtual time; among the
-eligible the least virtual deadline (virtual runtime + requested slice / weight) runs. `most_buffered` is the example policy of
-the runtime's source design: the task with the most buffered rows.
+eligible the least virtual deadline (virtual runtime + requested slice / weight) runs. Of its tasks the one with the greatest
+difference between what it has to process and what others have not taken of what it made (back-pressure scheduling: Tassiulas
+and Ephremides 1992). By what they have to process alone, one of several that feed a merge could stand still while the
+others ran ahead, and everything they made waited for it. `most_buffered` is the example policy of the runtime's source design:
+the task with the most buffered rows.
 """
 
 from __future__ import annotations
@@ -14,11 +17,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TaskFacts:
-    """A task that could run now: unlocked, with input, not held back."""
+    """A task that could run now: unlocked, with input, not held back. rows_ahead: made by it, and not taken by those after it."""
 
     task: str
     query: str
     buffered_rows: int
+    rows_ahead: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,7 @@ def most_buffered(
 def weighted_fair(
     tasks: Sequence[TaskFacts], queries: Mapping[str, QueryFacts], virtual_time: float
 ) -> TaskFacts | None:
-    """The most buffered task of the eligible query with the least virtual deadline.
+    """Of the eligible query with the least virtual deadline the task with the greatest difference of rows; ties by name.
 
     When no runnable query is eligible (all that are lag behind are running on other threads), the least virtual runtime
     goes on: a processor never idles while something can run.
@@ -57,7 +61,8 @@ def weighted_fair(
         chosen = min(eligible, key=lambda q: (queries[q].virtual_deadline, q))
     else:
         chosen = min(names, key=lambda q: (queries[q].virtual_runtime, q))
-    return most_buffered([t for t in tasks if t.query == chosen], queries, virtual_time)
+    mine = (t for t in tasks if t.query == chosen)
+    return max(mine, key=lambda t: (t.buffered_rows - t.rows_ahead, t.task))
 
 
 POLICIES = {"weighted_fair": weighted_fair, "most_buffered": most_buffered}

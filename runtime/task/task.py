@@ -92,6 +92,11 @@ class Task:
         return sum(i.rows for i in self.logs.values()) + sum(i.rows for i in self.exchanges.values())
 
     @property
+    def rows_ahead(self) -> int:
+        """What it has made and those after it have not taken, where they are in the same process."""
+        return sum(x.rows for x in self.downstream)
+
+    @property
     def buffered_bytes(self) -> int:
         return sum(i.size_bytes for i in self.logs.values())
 

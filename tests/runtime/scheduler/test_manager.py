@@ -22,7 +22,7 @@ class FakeTask:
 
     def __init__(self, query: str, partition: int = 0, rows: int = 1_000_000) -> None:
         self.id = TaskId(query, 0, partition)
-        self.buffered_rows = rows
+        self.buffered_rows, self.rows_ahead = rows, 0
 
     @property
     def runnable(self) -> bool:
@@ -330,3 +330,16 @@ def test_the_thread_that_steps_in_does_not_sleep_through_new_input() -> None:
     m.signal()
     assert woken.wait(30)
     thread.join()
+
+
+def test_none_of_those_that_feed_a_merge_is_left_behind() -> None:
+    """Others whose inputs were filled up again had a few rows more, each time: all they made waited for the one that stood still."""
+    feeders = [fake("q", partition, rows=100_000 + 5_000 * partition) for partition in range(3)]
+    m = manager(*feeders)
+    turns: Counter[int] = Counter()
+    for _ in range(60):
+        granted = grant(m)
+        turns[granted.task.id.partition] += 1
+        cast(Any, granted.task).rows_ahead += 10_000  # those after them cannot go on without all three
+        m.release(granted, 1000)
+    assert min(turns.values()) > 15
