@@ -136,15 +136,17 @@ class MemberTasks:
                 self._parting.setdefault(name, []).extend(leaving)
 
     def keep_back(self, held: Mapping[TaskId, Collection[TopicPartition]], written: Mapping[str, WrittenTask]) -> None:
-        """The partitions of these tasks do not move on without them, though they are not made yet."""
+        """The partitions of these tasks do not move on without them, though they are not made yet: new ones begin at the start."""
         with self._owner.state.epoch_lock:
             for task_id, tps in held.items():
                 there, at = written.get(str(task_id)), self._owner.queries[task_id.query].refused_at
-                positions = there.record.read().get("positions", {}) if there is not None else {}
-                for name, position in positions.items():
+                known: dict[TopicPartition, int] = {}
+                for name, position in (there.record.read().get("positions", {}) if there is not None else {}).items():
                     tp = TopicPartition(topic_named(name), task_id.partition)
-                    if tp in tps:
-                        at[tp] = min(position, at.get(tp, position))
+                    known[tp] = min(position, known.get(tp, position))
+                for tp in tps:
+                    position = known.get(tp, 0)
+                    at[tp] = min(position, at.get(tp, position))
 
     def forget_positions(self, tps: Collection[TopicPartition], queries: Iterable[RunningQuery] | None = None) -> None:
         """Of refused queries: they have tasks again, or others own the partitions. The epoch lock is held."""

@@ -480,6 +480,22 @@ def test_positions_of_a_refused_query_are_not_committed_by_who_gave_them_up(worl
     ends_well(world)
 
 
+def test_partitions_do_not_move_on_without_a_refused_query_that_has_never_committed(world):
+    """Seed 1656: it had no record to be kept back by, so the group's positions went on, and back as it began."""
+    for n in range(len(world.input)):
+        world.feed(n)
+    world.refusing["big"] = world.now + 60_000
+    first = world.begin()
+    world.run_until(lambda: first.group._topics)
+    world.stall(first, "commit", 600)  # what it began with is in the same commit as the first results
+    world.run_until(lambda: first.instance.quarantine.held)
+    assert first.instance.state.local_record("CSAS_BIG/0_0") is None
+    first.group.lose()
+    world.run_until(lambda: len(tasks(first)) == 8)
+    world.run_for(500)
+    ends_well(world)  # a position that goes back is a Violation
+
+
 def test_a_frozen_member_that_is_back_in_time_keeps_its_tasks(world):
     first = running(world)
     feed(world, 0)
