@@ -9,7 +9,6 @@ from runtime.log.base import EARLIEST, Log, TopicPartition
 from runtime.state.changelog import (
     WrittenTasks,
     changelog_topic,
-    columns,
     is_complete,
     metadata_topic,
     read_tasks,
@@ -82,7 +81,7 @@ def _missing(state: StateManager, last: int) -> str:
 def _restore_exchanges(log: Log, state: StateManager, application_id: str) -> None:
     """At once: what waits in repartitions is needed to build any task that reads one, and it is little."""
     topic = changelog_topic(application_id, exchanges.STORE.name)
-    reader = log.reader(TopicPartition(topic, 0), EARLIEST)
+    reader = log.key_values(TopicPartition(topic, 0), EARLIEST)
     while (batch := reader.read(READ_ROWS, READ_BYTES)) is not None:
-        state.restore(exchanges.STORE, 0, *columns(batch))
+        state.restore(exchanges.STORE, 0, batch.keys, batch.values)
     state.end_restore(exchanges.TASK)

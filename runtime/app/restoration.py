@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from compiler.plan.topology import StoreSpec
 from runtime.app.backoff import Backoff
 from runtime.client.consumer import ConsumerFacade
-from runtime.log.base import Admin, RawBatch, TopicPartition
-from runtime.state.changelog import changelog_topic, columns
+from runtime.log.base import Admin, KeyValues, TopicPartition
+from runtime.state.changelog import changelog_topic
 from runtime.state.manager import StateManager
 from runtime.task.status import TaskStatus
 from runtime.task.task import Task
@@ -204,16 +204,15 @@ class RestorationStep:
         return cursor.in_sight
 
     def _ask(self, cursor: ChangelogCursor, offset: int, now_ms: int) -> None:
-        cursor.chunk = self._client.read_chunk(cursor.tp, offset, now_ms, CHUNK_RECORDS)
+        cursor.chunk = self._client.read_key_values(cursor.tp, offset, now_ms, CHUNK_RECORDS)
         cursor.chunk.add_done_callback(lambda _: self.wake())
 
-    def _apply(self, cursor: ChangelogCursor, batches: list[RawBatch]) -> None:
+    def _apply(self, cursor: ChangelogCursor, batches: list[KeyValues]) -> None:
         keys: list[bytes] = []
         values: list[bytes | None] = []
         for batch in batches:
-            more_keys, more_values = columns(batch)
-            keys += more_keys
-            values += more_values
+            keys += batch.keys
+            values += batch.values
         self._state.restore(cursor.spec, cursor.tp.partition, keys, values)
         self.records += len(keys)
         cursor.position = batches[-1].next_offset

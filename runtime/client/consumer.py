@@ -25,7 +25,7 @@ CHUNK_TIMEOUT_MS = 30_000
 
 class ConsumerFacade:
     """A main or restore consumer. `loop` is the step of its background thread; all other methods belong to the polling thread, but
-    for `read_chunk`, which the restoration thread calls as well.
+    for `read_key_values`, which the restoration thread calls.
 
     `wake` is called after an event was queued, so that the background thread need not be polled.
     """
@@ -63,9 +63,11 @@ class ConsumerFacade:
 
     def read_chunk(self, tp: TopicPartition, offset: int, now_ms: int, max_records: int = 20_000) -> Future[object]:
         """Records from `offset` beside the assigned position: resolves to list[RawBatch]."""
-        event = ReadChunk(deadline_ms=now_ms + CHUNK_TIMEOUT_MS, tp=tp, offset=offset, max_records=max_records)
-        self._send(event)
-        return event.future
+        return self._ask(ReadChunk(now_ms + CHUNK_TIMEOUT_MS, tp=tp, offset=offset, max_records=max_records))
+
+    def read_key_values(self, tp: TopicPartition, offset: int, now_ms: int, max_records: int) -> Future[object]:
+        """The same of keys and values alone: resolves to list[KeyValues], the last of which may go beyond `max_records`."""
+        return self._ask(ReadChunk(now_ms + CHUNK_TIMEOUT_MS, tp=tp, offset=offset, max_records=max_records, bare=True))
 
     def poll(self, wanted: Callable[[TopicPartition], bool]) -> list[RawBatch]:
         """Fetched batches of partitions whose readers want more now; at most one per partition and call."""
@@ -80,6 +82,10 @@ class ConsumerFacade:
         while self._replies:
             out.append(self._replies.popleft())
         return out
+
+    def _ask(self, event: ReadChunk) -> Future[object]:
+        self._send(event)
+        return event.future
 
     def _send(self, event: ApplicationEvent) -> None:
         self._events.append(event)

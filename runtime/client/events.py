@@ -61,13 +61,14 @@ class CompletableEvent(ApplicationEvent):
 class ReadChunk(CompletableEvent):
     """Read records of a partition from an offset, beside the assigned position (lanes, restoration).
 
-    Answered with list[RawBatch]: empty at the end of the partition.
+    Answered with list[RawBatch], or if they are to be bare with list[KeyValues]: empty at the end of the partition.
     """
 
     tp: TopicPartition = NO_PARTITION
     offset: int = 0
     max_records: int = 10_000
     max_bytes: int = 1 << 22
+    bare: bool = False
 
 
 @dataclass(frozen=True, slots=True)

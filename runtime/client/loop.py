@@ -21,7 +21,7 @@ from runtime.client.events import (
 from runtime.client.fetch_buffer import FetchBuffer
 from runtime.client.membership import Membership
 from runtime.errors import LogError, LogUnavailable, RuntimeFailure
-from runtime.log.base import Consumer, Log, RawBatch, Reader, TopicPartition, no_records
+from runtime.log.base import Consumer, KeyValueReader, KeyValues, Log, RawBatch, Reader, TopicPartition, no_records
 
 IDLE_MS = 5  # how long to wait when there is nothing to fetch; bounds the latency of a foreign append
 FETCH_ROWS, FETCH_BYTES = 20_000, 8 << 20
@@ -58,7 +58,7 @@ class ConsumerLoop:
         self.ending = False  # the instance stops: nobody will acknowledge a revoke any more
         self._now_ms = 0
         self._chunks: list[ReadChunk] = []  # asked for and not answered, oldest first
-        self._chunk_readers: OrderedDict[TopicPartition, Reader] = OrderedDict()
+        self._chunk_readers: OrderedDict[tuple[TopicPartition, bool], Reader | KeyValueReader] = OrderedDict()
 
     def run_once(self, now_ms: int) -> int:
         self._now_ms = now_ms
@@ -159,7 +159,7 @@ class ConsumerLoop:
 
     def _answer_chunk(self, event: ReadChunk) -> bool:
         try:
-            reader = self._reader(event.tp, event.offset)
+            reader = self._reader(event)
             if reader.arrived():
                 event.future.set_result(self._read_chunk(event, reader))
             elif self._now_ms > event.deadline_ms:
@@ -170,29 +170,32 @@ class ConsumerLoop:
             event.future.set_exception(error)
         return True
 
-    def _reader(self, tp: TopicPartition, offset: int) -> Reader:
-        reader = self._chunk_readers.get(tp)
+    def _reader(self, event: ReadChunk) -> Reader | KeyValueReader:
+        place = event.tp, event.bare
+        reader = self._chunk_readers.get(place)
         if reader is None:
-            reader = self._chunk_readers[tp] = self._log.reader(tp, offset)
+            make = self._log.key_values if event.bare else self._log.reader
+            reader = self._chunk_readers[place] = make(event.tp, event.offset)
             while len(self._chunk_readers) > READERS_MAX:
                 self._chunk_readers.popitem(last=False)
-        if reader.position != offset:
-            reader.seek(offset)
+        if reader.position != event.offset:
+            reader.seek(event.offset)
         return reader
 
     @staticmethod
-    def _read_chunk(event: ReadChunk, reader: Reader) -> list[RawBatch]:
+    def _read_chunk(event: ReadChunk, reader: Reader | KeyValueReader) -> list[RawBatch | KeyValues]:
         """All that is there of what was asked for, in as many batches as it comes in."""
-        batches: list[RawBatch] = []
+        batches: list[RawBatch | KeyValues] = []
         rows_left, bytes_left = event.max_records, event.max_bytes
         while rows_left > 0 and bytes_left > 0 and (not batches or reader.arrived()):
             batch = reader.read(rows_left, bytes_left)
             if batch is None:
                 break
             batches.append(batch)
-            rows_left, bytes_left = rows_left - batch.records.num_rows, bytes_left - batch.size_bytes
+            rows_left, bytes_left = rows_left - batch.rows, bytes_left - batch.size_bytes
         if not batches and reader.position > event.offset:  # what is left is no record
-            batches.append(RawBatch(event.tp, no_records(), reader.position, 0))
+            end, tp = reader.position, event.tp
+            batches.append(KeyValues(tp, [], [], end, 0) if event.bare else RawBatch(tp, no_records(), end, 0))
         return batches
 
     def _fetch(self) -> bool:

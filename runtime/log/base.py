@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -62,12 +62,34 @@ class RawBatch:
     size_bytes: int
 
     @property
+    def rows(self) -> int:
+        return int(self.records.num_rows)
+
+    @property
     def first_offset(self) -> int:
         return int(self.records.column(0)[0].as_py())
 
     @property
     def last_offset(self) -> int:
         return int(self.records.column(0)[-1].as_py())
+
+
+@dataclass(frozen=True, slots=True)
+class KeyValues:
+    """Keys and values of contiguous committed records of one partition, without the rest. No value: a tombstone.
+
+    next_offset, size_bytes: as of `RawBatch`.
+    """
+
+    tp: TopicPartition
+    keys: list[bytes]
+    values: list[bytes | None]
+    next_offset: int
+    size_bytes: int
+
+    @property
+    def rows(self) -> int:
+        return len(self.keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +207,10 @@ class Admin(Protocol):
         ...
 
 
-class Reader(Protocol):
+Read = TypeVar("Read", covariant=True)
+
+
+class PartitionReader(Protocol[Read]):
     """One read position of one partition. Many may exist for a partition; each belongs to one thread."""
 
     tp: TopicPartition
@@ -197,8 +222,11 @@ class Reader(Protocol):
         """Go to an offset, EARLIEST or LATEST. OffsetOutOfRange is raised by the next read if it is below the start."""
         ...
 
-    def read(self, max_records: int, max_bytes: int) -> RawBatch | None:
-        """The next committed records, or None at the end. Never blocks for new data; may do file I/O."""
+    def read(self, max_records: int, max_bytes: int) -> Read | None:
+        """The next committed records, or None at the end. Never blocks for new data; may do file I/O.
+
+        Keys and values come in the pieces they were fetched in: the last of them may go beyond the limits.
+        """
         ...
 
     def arrived(self) -> bool:
@@ -208,6 +236,10 @@ class Reader(Protocol):
     def close(self) -> None:
         """Nothing is read ahead for it any more; a later `read` begins again where it was."""
         ...
+
+
+Reader = PartitionReader[RawBatch]
+KeyValueReader = PartitionReader[KeyValues]
 
 
 class Consumer(Protocol):
@@ -323,6 +355,10 @@ class Log(Protocol):
     def admin(self) -> Admin: ...
 
     def reader(self, tp: TopicPartition, offset: int = EARLIEST) -> Reader: ...
+
+    def key_values(self, tp: TopicPartition, offset: int = EARLIEST) -> KeyValueReader:
+        """For who needs no more of records than their keys and values, which may cost much less."""
+        ...
 
     def consumer(self, client_id: str) -> Consumer: ...
 

@@ -16,6 +16,7 @@ from runtime.log.base import (
     GroupChange,
     GroupEvent,
     GroupMetadata,
+    KeyValues,
     Position,
     RawBatch,
     Reader,
@@ -129,6 +130,34 @@ class LogReader:
         records = pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
         self._position = position
         return RawBatch(self.tp, records, position, size)
+
+
+class KeyValuesOf:
+    """Keys and values of what another reader reads."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.tp = reader.tp
+        self._reader = reader
+
+    @property
+    def position(self) -> int:
+        return self._reader.position
+
+    def seek(self, offset: int) -> None:
+        self._reader.seek(offset)
+
+    def read(self, max_records: int, max_bytes: int) -> KeyValues | None:
+        batch = self._reader.read(max_records, max_bytes)
+        if batch is None:
+            return None
+        keys, values = batch.records.column("key").to_pylist(), batch.records.column("value").to_pylist()
+        return KeyValues(batch.tp, keys, values, batch.next_offset, batch.size_bytes)
+
+    def arrived(self) -> bool:
+        return self._reader.arrived()
+
+    def close(self) -> None:
+        self._reader.close()
 
 
 def _offset_at(batch: pa.RecordBatch, row: int) -> int:

@@ -19,13 +19,14 @@ from runtime.log.base import (
     RECORD_SCHEMA,
     Admin,
     Consumer,
+    KeyValueReader,
     Position,
     Producer,
     Reader,
     TopicInfo,
     TopicPartition,
 )
-from runtime.log.clients import LogConsumer, LogProducer, LogReader, check_topic_name
+from runtime.log.clients import KeyValuesOf, LogConsumer, LogProducer, LogReader, check_topic_name
 from runtime.log.policy import TopicPolicy, altered
 from runtime.log.transaction import Transaction, check_start
 
@@ -77,6 +78,9 @@ class MemoryLog:
 
     def reader(self, tp: TopicPartition, offset: int = EARLIEST) -> Reader:
         return LogReader(self, tp, offset)
+
+    def key_values(self, tp: TopicPartition, offset: int = EARLIEST) -> KeyValueReader:
+        return KeyValuesOf(self.reader(tp, offset))
 
     def consumer(self, client_id: str) -> Consumer:
         return LogConsumer(self, client_id)

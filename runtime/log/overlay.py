@@ -17,6 +17,7 @@ from runtime.log.base import (
     Consumer,
     GroupEvent,
     GroupMetadata,
+    KeyValueReader,
     Log,
     Position,
     Producer,
@@ -25,6 +26,7 @@ from runtime.log.base import (
     TopicInfo,
     TopicPartition,
 )
+from runtime.log.clients import KeyValuesOf
 from runtime.log.memory import MemoryLog
 
 _NO_STARTS: Mapping[TopicPartition, int] = {}
@@ -50,6 +52,9 @@ class OverlayLog:
         if self.is_own(tp):
             return self.own.reader(tp, offset)
         return self._base.reader(tp, self.begin_offset(tp) if offset == EARLIEST else offset)
+
+    def key_values(self, tp: TopicPartition, offset: int = EARLIEST) -> KeyValueReader:
+        return KeyValuesOf(self.reader(tp, offset))
 
     def consumer(self, client_id: str) -> Consumer:
         return _Consumer(self, self._base.consumer(client_id), self.own.consumer(client_id))

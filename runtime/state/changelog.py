@@ -117,12 +117,8 @@ def is_complete(log: Log, application_id: str) -> bool:
 
 def changes(batch: RawBatch) -> list[tuple[bytes, bytes | None]]:
     """Fetched records as pairs of key and value."""
-    return list(zip(*columns(batch), strict=True))
-
-
-def columns(batch: RawBatch) -> tuple[list[bytes], list[bytes | None]]:
-    """Keys and values of fetched records."""
-    return batch.records.column("key").to_pylist(), batch.records.column("value").to_pylist()
+    records = batch.records
+    return list(zip(records.column("key").to_pylist(), records.column("value").to_pylist(), strict=True))
 
 
 def _read(log: Log, tp: TopicPartition, start: int) -> Iterator[RawBatch]:

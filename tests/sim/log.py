@@ -22,6 +22,7 @@ from runtime.log.base import (
     GroupChange,
     GroupEvent,
     GroupMetadata,
+    KeyValueReader,
     Position,
     Producer,
     RawBatch,
@@ -30,7 +31,7 @@ from runtime.log.base import (
     TopicPartition,
     no_records,
 )
-from runtime.log.clients import LogConsumer, LogReader, check_topic_name, naming
+from runtime.log.clients import KeyValuesOf, LogConsumer, LogReader, check_topic_name, naming
 from runtime.log.policy import TopicPolicy, altered
 from runtime.log.transaction import check_start, conform
 from tests.sim.broker import Broker, Partition, Transaction
@@ -101,6 +102,9 @@ class SimulatedLog:
 
     def reader(self, tp: TopicPartition, offset: int = EARLIEST) -> Reader:
         return SimulatedReader(self, tp, offset)
+
+    def key_values(self, tp: TopicPartition, offset: int = EARLIEST) -> KeyValueReader:
+        return KeyValuesOf(self.reader(tp, offset))
 
     def consumer(self, client_id: str) -> Consumer:
         made = SimulatedConsumer(self, client_id)

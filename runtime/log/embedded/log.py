@@ -16,8 +16,18 @@ from concurrent.futures import Future
 import pyarrow as pa
 
 from runtime.errors import Fenced, InstanceRunning, LogCorrupt, LogError, OffsetOutOfRange, TopicMissing
-from runtime.log.base import EARLIEST, Admin, Consumer, Position, Producer, Reader, TopicInfo, TopicPartition
-from runtime.log.clients import LogConsumer, LogProducer, LogReader, check_topic_name
+from runtime.log.base import (
+    EARLIEST,
+    Admin,
+    Consumer,
+    KeyValueReader,
+    Position,
+    Producer,
+    Reader,
+    TopicInfo,
+    TopicPartition,
+)
+from runtime.log.clients import KeyValuesOf, LogConsumer, LogProducer, LogReader, check_topic_name
 from runtime.log.embedded.ledger import REDO, Ledger
 from runtime.log.embedded.records import (
     AdvanceStart,
@@ -57,6 +67,9 @@ class EmbeddedLog:
     def reader(self, tp: TopicPartition, offset: int = EARLIEST) -> Reader:
         self.check_partition(tp)
         return LogReader(self, tp, offset)
+
+    def key_values(self, tp: TopicPartition, offset: int = EARLIEST) -> KeyValueReader:
+        return KeyValuesOf(self.reader(tp, offset))
 
     def consumer(self, client_id: str) -> Consumer:
         return LogConsumer(self, client_id)

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent import futures
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby, repeat
 from operator import is_not
 from typing import Any
@@ -21,13 +21,13 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from runtime.clock import SystemClock
 from runtime.errors import LogError, LogUnavailable, OffsetOutOfRange
-from runtime.log.base import Position, RawBatch, TopicPartition, no_records
+from runtime.log.base import KeyValues, Position, RawBatch, TopicPartition, no_records
 from runtime.log.clients import fitting
 from runtime.log.kafka import errors
 from runtime.log.kafka.admin import KafkaAdmin
 from runtime.log.kafka.connection import LOGGER, Connection
 from runtime.log.kafka.member import SETTINGS, KafkaMember
-from runtime.log.kafka.records import to_arrow
+from runtime.log.kafka.records import to_arrow, to_key_values
 
 CONSUME_MAX = 5_000  # messages turned into one batch while they are in the processor's cache
 # Above the first a partition is paused at the brokers, below the second it goes on: pausing throws away what is prefetched.
@@ -40,13 +40,14 @@ HIGH_BYTES, LOW_BYTES = 8 << 20, 1 << 20
 @dataclass(slots=True)
 class Cursor:
     """One partition. position: next offset to hand out; fetched: after what is in `batches`, and if `ended` nothing followed when it
-    was fetched. error: why it is not read on.
+    was fetched. error: why it is not read on. bare: only keys and values are kept of what is fetched.
     """
 
     tp: TopicPartition
     position: int
     fetched: int
-    batches: deque[RawBatch] = field(default_factory=deque)
+    bare: bool = False
+    batches: deque[RawBatch | KeyValues] = field(default_factory=deque)
     size_bytes: int = 0
     paused: bool = False
     ended: bool = False
@@ -54,10 +55,10 @@ class Cursor:
 
     def take(self, max_records: int, max_bytes: int) -> RawBatch | None:
         """The next records, at least one if there are any; a batch without rows where only the position moved."""
-        if not self.batches:
+        head = self._take_piece()
+        if head is None:
             return None
-        head = self.batches.popleft()
-        self.size_bytes -= head.size_bytes
+        assert isinstance(head, RawBatch), f"{self.tp} is fetched without all of its records"
         records, size = fitting(head.records.slice(0, max_records), max_bytes, at_least_one=True)
         rest = head.records.slice(records.num_rows)
         if rest.num_rows:
@@ -68,7 +69,23 @@ class Cursor:
         self.position = head.next_offset
         return head
 
-    def add(self, batch: RawBatch) -> None:
+    def take_bare(self) -> KeyValues | None:
+        """The same of a bare one: what was fetched at once."""
+        head = self._take_piece()
+        if head is None:
+            return None
+        assert isinstance(head, KeyValues), f"{self.tp} is fetched with all of its records"
+        self.position = head.next_offset
+        return head
+
+    def _take_piece(self) -> RawBatch | KeyValues | None:
+        if not self.batches:
+            return None
+        head = self.batches.popleft()
+        self.size_bytes -= head.size_bytes
+        return head
+
+    def add(self, batch: RawBatch | KeyValues) -> None:
         self.batches.append(batch)
         self.size_bytes += batch.size_bytes
         self.fetched = batch.next_offset
@@ -79,11 +96,10 @@ class Cursor:
         if offset <= self.fetched:
             return
         if self.batches:
-            last = self.batches.pop()
-            self.batches.append(RawBatch(self.tp, last.records, offset, last.size_bytes))
+            self.batches.append(replace(self.batches.pop(), next_offset=offset))
             self.fetched = offset
         else:
-            self.add(RawBatch(self.tp, no_records(), offset, 0))
+            self.add(KeyValues(self.tp, [], [], offset, 0) if self.bare else RawBatch(self.tp, no_records(), offset, 0))
 
 
 class FetchClient:
@@ -107,12 +123,12 @@ class FetchClient:
         self.cursors: dict[TopicPartition, Cursor] = {}
         self._found: set[str] = set()  # topics whose leaders the client was told
 
-    def start(self, tp: TopicPartition, offset: int) -> Cursor:
+    def start(self, tp: TopicPartition, offset: int, *, bare: bool = False) -> Cursor:
         """Read a partition from an offset; where it was read before is forgotten. A member owns it."""
-        self.start_all({tp: offset})
+        self.start_all({tp: offset}, bare=bare)
         return self.cursors[tp]
 
-    def start_all(self, offsets: Mapping[TopicPartition, int]) -> None:
+    def start_all(self, offsets: Mapping[TopicPartition, int], *, bare: bool = False) -> None:
         """The same of many, which so come side by side."""
         self.stop(offsets)
         places = [KafkaPartition(tp.topic, tp.partition, offset) for tp, offset in offsets.items()]
@@ -124,7 +140,7 @@ class FetchClient:
                 self._client.resume(places)
                 for place in places:
                     self._seek(place)
-        self.cursors |= {tp: Cursor(tp, offset, offset) for tp, offset in offsets.items()}
+        self.cursors |= {tp: Cursor(tp, offset, offset, bare) for tp, offset in offsets.items()}
 
     def _find(self, topics: set[str]) -> None:
         """The client looks for the leaders of topics that are new to it only once a second, unless it is told to."""
@@ -218,8 +234,13 @@ class FetchClient:
         self._client.close()
 
     def _add(self, cursor: Cursor, messages: list[Message]) -> None:
-        records, size = to_arrow(messages)
-        cursor.add(RawBatch(cursor.tp, records, int(messages[-1].offset()) + 1, size))
+        next_offset = int(messages[-1].offset()) + 1
+        if cursor.bare:
+            keys, values, size = to_key_values(messages)
+            cursor.add(KeyValues(cursor.tp, keys, values, next_offset, size))
+        else:
+            records, size = to_arrow(messages)
+            cursor.add(RawBatch(cursor.tp, records, next_offset, size))
 
     def _report(self, messages: list[Message], cursor: Cursor | None) -> None:
         """What is no record: the end of a partition, or an error. Errors without a partition the client mends by itself."""

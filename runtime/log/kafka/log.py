@@ -8,14 +8,24 @@ from contextlib import contextmanager
 
 from runtime.clock import SystemClock
 from runtime.errors import Fenced, LogError, TopicMissing
-from runtime.log.base import EARLIEST, Admin, Consumer, Position, Producer, Reader, TopicInfo, TopicPartition
+from runtime.log.base import (
+    EARLIEST,
+    Admin,
+    Consumer,
+    KeyValueReader,
+    Position,
+    Producer,
+    Reader,
+    TopicInfo,
+    TopicPartition,
+)
 from runtime.log.kafka.admin import TIMEOUT_S, KafkaAdmin
 from runtime.log.kafka.at_least_once import AtLeastOnceProducer
 from runtime.log.kafka.connection import Connection
 from runtime.log.kafka.consumer import KafkaConsumer
 from runtime.log.kafka.fetching import FetchClient
 from runtime.log.kafka.producer import TAKE_OVER_S, KafkaProducer, committed_sequence, sequence_partition
-from runtime.log.kafka.reading import WAIT_MS, GroupClients, KafkaReader, SharedReading
+from runtime.log.kafka.reading import WAIT_MS, GroupClients, KafkaKeyValues, KafkaReader, SharedReading
 
 MAIN_WAIT_MS = 100
 STABLE_S = 0.5  # for a transaction to be finished, before whoever asks is told to ask again
@@ -50,6 +60,9 @@ class KafkaLog:
 
     def reader(self, tp: TopicPartition, offset: int = EARLIEST) -> Reader:
         return KafkaReader(self._reading, tp, offset)
+
+    def key_values(self, tp: TopicPartition, offset: int = EARLIEST) -> KeyValueReader:
+        return KafkaKeyValues(self._reading, tp, offset)
 
     def consumer(self, client_id: str) -> Consumer:
         def make(group: str | None) -> FetchClient:

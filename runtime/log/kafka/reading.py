@@ -10,16 +10,20 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from runtime.clock import SystemClock
 from runtime.errors import LogError, LogUnavailable
-from runtime.log.base import EARLIEST, LATEST, RawBatch, TopicPartition
+from runtime.log.base import EARLIEST, LATEST, KeyValues, RawBatch, TopicPartition
 from runtime.log.kafka.admin import TIMEOUT_S, KafkaAdmin
 from runtime.log.kafka.fetching import Cursor, FetchClient
 
 PARTITIONS_MAX = 64  # read on in the background at a time
 IDLE_MS = 10_000  # one that nobody asks for is given up after so long
 WAIT_MS = 20  # a fetch that waits longer at a broker would hold up the next partition that is asked for
+
+
+Batch = TypeVar("Batch", RawBatch, KeyValues)
 
 
 class SharedReading:
@@ -36,17 +40,19 @@ class SharedReading:
     def read(self, tp: TopicPartition, offset: int, max_records: int, max_bytes: int) -> tuple[RawBatch | None, int]:
         """The next records from an offset (None at the end), and the offset after them, or after what is no record."""
         assert max_records > 0, "a read asks for at least one record"
-        with self.client() as client:
-            cursor = self._at(client, tp, offset)
-            return (None, offset) if cursor is None else self._next(client, cursor, max_records, max_bytes)
+        return self._read(tp, offset, lambda cursor: cursor.take(max_records, max_bytes), bare=False)
 
-    def arrived(self, tp: TopicPartition, offset: int) -> bool:
-        """Whether `read` would not wait. Asks brokers for what comes next if nobody has."""
+    def read_bare(self, tp: TopicPartition, offset: int) -> tuple[KeyValues | None, int]:
+        """The same of keys and values alone, in the pieces they were fetched in."""
+        return self._read(tp, offset, Cursor.take_bare, bare=True)
+
+    def arrived(self, tp: TopicPartition, offset: int, *, bare: bool = False) -> bool:
+        """Whether `read` (or `read_bare`) would not wait. Asks brokers for what comes next if nobody has."""
         with self.client() as client:
             known = client.cursors.get(tp)
             if known is not None and known.position == offset and known.error is not None:
                 return True  # `read` begins anew and says what is wrong
-            cursor = self._at(client, tp, offset)
+            cursor = self._at(client, tp, offset, bare=bare)
             if cursor is None:
                 return True
             if not cursor.batches:
@@ -80,27 +86,34 @@ class SharedReading:
                 self._client.close()
                 self._client = None
 
-    def _at(self, client: FetchClient, tp: TopicPartition, offset: int) -> Cursor | None:
+    def _at(self, client: FetchClient, tp: TopicPartition, offset: int, *, bare: bool) -> Cursor | None:
         """The partition as it is read on from an offset; None if that is the end."""
         cursor = client.cursors.get(tp)
-        if cursor is None or cursor.position != offset or cursor.error is not None:
+        if cursor is None or cursor.position != offset or cursor.bare != bare or cursor.error is not None:
             if self.admin.end_offset(tp) <= offset:
                 return None
-            cursor = client.start(tp, offset)
+            cursor = client.start(tp, offset, bare=bare)
         self._touch(client, tp)
         return cursor
 
+    def _read(
+        self, tp: TopicPartition, offset: int, take: Callable[[Cursor], Batch | None], *, bare: bool
+    ) -> tuple[Batch | None, int]:
+        with self.client() as client:
+            cursor = self._at(client, tp, offset, bare=bare)
+            return (None, offset) if cursor is None else self._next(client, cursor, take)
+
     def _next(
-        self, client: FetchClient, cursor: Cursor, max_records: int, max_bytes: int
-    ) -> tuple[RawBatch | None, int]:
-        batch = self._first(cursor, max_records, max_bytes)
+        self, client: FetchClient, cursor: Cursor, take: Callable[[Cursor], Batch | None]
+    ) -> tuple[Batch | None, int]:
+        batch = self._first(cursor, take)
         if batch is None:
             end = self.admin.end_offset(cursor.tp)
             limit = self._clock.now_ms() + TIMEOUT_S * 1000
             while batch is None and cursor.position < end:
                 self._check(client, cursor)
                 client.pump(WAIT_MS / 1000)
-                batch = self._first(cursor, max_records, max_bytes)
+                batch = self._first(cursor, take)
                 if batch is None and self._clock.now_ms() > limit:
                     raise LogUnavailable(f"{cursor.tp}: nothing arrives from offset {cursor.position} on")
         return batch, cursor.position
@@ -111,10 +124,10 @@ class SharedReading:
             raise cursor.error
 
     @staticmethod
-    def _first(cursor: Cursor, max_records: int, max_bytes: int) -> RawBatch | None:
+    def _first(cursor: Cursor, take: Callable[[Cursor], Batch | None]) -> Batch | None:
         """The next batch with rows; those without only move the position."""
-        while (batch := cursor.take(max_records, max_bytes)) is not None:
-            if batch.records.num_rows:
+        while (batch := take(cursor)) is not None:
+            if batch.rows:
                 return batch
         return None
 
@@ -156,7 +169,7 @@ class GroupClients:
             self._clients.clear()
 
 
-class KafkaReader:
+class _Position:
     """One read position."""
 
     def __init__(self, reading: SharedReading, tp: TopicPartition, offset: int) -> None:
@@ -173,6 +186,13 @@ class KafkaReader:
     def seek(self, offset: int) -> None:
         self._position = resolve(self._reading.admin, self.tp, offset)
 
+    def close(self) -> None:
+        self._reading.stop(self.tp)
+
+
+class KafkaReader(_Position):
+    """Whole records."""
+
     def read(self, max_records: int, max_bytes: int) -> RawBatch | None:
         batch, self._position = self._reading.read(self.tp, self._position, max_records, max_bytes)
         return batch
@@ -180,8 +200,16 @@ class KafkaReader:
     def arrived(self) -> bool:
         return self._reading.arrived(self.tp, self._position)
 
-    def close(self) -> None:
-        self._reading.stop(self.tp)
+
+class KafkaKeyValues(_Position):
+    """Keys and values. A reader of whole records at the same place makes both begin anew at every turn."""
+
+    def read(self, max_records: int, max_bytes: int) -> KeyValues | None:
+        batch, self._position = self._reading.read_bare(self.tp, self._position)
+        return batch
+
+    def arrived(self) -> bool:
+        return self._reading.arrived(self.tp, self._position, bare=True)
 
 
 def resolve(admin: KafkaAdmin, tp: TopicPartition, offset: int) -> int:

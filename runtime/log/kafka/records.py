@@ -40,6 +40,13 @@ def to_arrow(messages: Sequence[Message]) -> tuple[pa.RecordBatch, int]:
     ), size
 
 
+def to_key_values(messages: Sequence[Message]) -> tuple[list[bytes], list[bytes | None], int]:
+    """Keys and values of messages, and their approximate size. They have keys."""
+    keys, values = list(map(Message.key, messages)), list(map(Message.value, messages))
+    size = len(b"".join(filter(None, keys))) + len(b"".join(filter(None, values))) + _RECORD_BYTES * len(messages)
+    return keys, values, size
+
+
 def _headers(given: Any, times: np.ndarray, row: int) -> list[dict[str, Any]] | None:
     kept = []
     for key, value in given or ():

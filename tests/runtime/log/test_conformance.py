@@ -310,6 +310,32 @@ def test_a_reader_knows_when_it_has_something_to_say(log):
         assert reader.read(10, 1 << 20) is None
 
 
+def test_keys_and_values_alone_are_those_of_the_records(log):
+    first, then = [b"%d" % i for i in range(30)], [None, b"", b"x" * 100]
+    produce(log, "p", (A0, first))
+    produce(log, "p", (A0, then))
+    whole, bare = log.reader(A0), log.key_values(A0)
+    keys, values = [], []
+    while len(values) < 33:
+        arrival(bare)
+        piece = bare.read(10, 1 << 20)
+        assert piece.rows == len(piece.keys) == len(piece.values) > 0
+        assert bare.position == piece.next_offset
+        keys, values = keys + piece.keys, values + piece.values
+    assert values == [*first, *then]
+    assert bare.read(10, 1 << 20) is None
+    raw = []
+    while (batch := whole.read(10, 1 << 20)) is not None:  # and a reader of whole records at the same place
+        raw += zip(batch.records.column("key").to_pylist(), batch.records.column("value").to_pylist(), strict=True)
+    assert raw == list(zip(keys, values, strict=True))
+    last = log.reader(A0)
+    while (batch := last.read(1, 1 << 20)).records.column("value").to_pylist() != then[:1]:
+        pass
+    bare.seek(batch.next_offset)
+    arrival(bare)
+    assert bare.read(10, 1 << 20).values == then[1:]
+
+
 def test_readers_keep_their_own_positions(log):
     produce(log, "p", (A0, [b"%d" % i for i in range(10)]))
     one, two = log.reader(A0), log.reader(A0, 5)

@@ -314,14 +314,14 @@ def test_a_changelog_that_cannot_be_read_is_tried_again_and_stops_nobody_else() 
     before = life.table("C")
     life = life.again()
     client = life.instance.restore
-    read, broken = client.read_chunk, [True]
+    read, broken = client.read_key_values, [True]
 
     def sometimes(tp: TopicPartition, *args: Any) -> Any:
         if broken[0] and tp.topic.endswith("-changelog"):
             raise OffsetOutOfRange("not now")
         return read(tp, *args)
 
-    client.read_chunk = sometimes  # type: ignore[method-assign]
+    client.read_key_values = sometimes  # type: ignore[method-assign]
     life.feed(30, 40)
     for _ in range(10):
         life.round()
