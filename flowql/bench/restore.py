@@ -72,13 +72,14 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """records: of changelogs; cpu_s: of the threads that restore; busy_records: what the other query processed in the same time,
-    and gap_s the longest time between two commits of its work.
+    """records: of changelogs; cpu_s: of the threads that restore, and process_cpu_s of all of the process; busy_records: what the
+    other query processed in the same time, and gap_s the longest time between two commits of its work.
     """
 
     records: int
     seconds: float
     cpu_s: float
+    process_cpu_s: float
     busy_records: int
     gap_s: float
 
@@ -123,7 +124,7 @@ def restore(place: Place, *, busy: bool) -> Restored:
     """Without its state directory; from the start of the threads until all tasks run."""
     shutil.rmtree(place.folder / "state")
     instance = place.open()
-    start = time.perf_counter()
+    start, process_cpu_s = time.perf_counter(), time.process_time()
     instance.start()
     instance.resume()
     if busy:
@@ -136,10 +137,11 @@ def restore(place: Place, *, busy: bool) -> Restored:
         return all(t.status is TaskStatus.RUNNING for t in tasks)
 
     _wait(instance, "restoring", whole, lambda: _progress(instance))
-    seconds = time.perf_counter() - start
+    seconds, process_cpu_s = time.perf_counter() - start, time.process_time() - process_cpu_s
     cpu_s = sum(cpu_seconds(t) for t in threading.enumerate() if t.name in RESTORING)
     records = instance.restoration.records
-    found = Restored(records, seconds, cpu_s, instance.metrics.query("CSAS_B").records_in, gaps.longest_s)
+    busy_records = instance.metrics.query("CSAS_B").records_in
+    found = Restored(records, seconds, cpu_s, process_cpu_s, busy_records, gaps.longest_s)
     instance.stop()
     return found
 
@@ -207,8 +209,12 @@ def main() -> None:
         finally:
             _remove_topics(place)
         assert found.records == RECORDS_PER_KEY * options.keys, f"{found.records:,} records of {options.keys:,} keys"
-        rate, cpu_s = int(found.records / found.seconds), found.cpu_s / found.records * 1e6
-        print(f"{found.records:,} records in {found.seconds:.2f} s: {rate:,} records/s; CPU {cpu_s:.2f} s per million")
+        print(
+            f"{found.records:,} records in {found.seconds:.2f} s: {int(found.records / found.seconds):,} records/s; ",
+            end="",
+        )
+        cpu_us, process_us = (s / found.records * 1e6 for s in (found.cpu_s, found.process_cpu_s))
+        print(f"CPU per record {cpu_us:.2f} us of the threads that restore, {process_us:.2f} us of the process")
         if options.busy:
             print(f"meanwhile {found.busy_records:,} rows of the other query; ", end="")
             print(f"at most {found.gap_s * 1000:.0f} ms from one of its commits to the next")
