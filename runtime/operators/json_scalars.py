@@ -220,10 +220,10 @@ def _texts(words: Words, span: Spans) -> pa.Array:
     return pa.StringArray.from_buffers(len(length), pa.py_buffer(offsets), pa.py_buffer(data))
 
 
-def text_column(words: Words, buffer: pa.Buffer, span: Spans, *, views: bool) -> pa.Array:
+def text_column(words: Words, buffer: pa.Buffer, span: Spans) -> pa.Array:
     """The texts at the places."""
     last = len(words) - 1
-    return text_views(words[span.start], words[np.minimum(span.start + 8, last)], buffer, span, views=views)
+    return text_views(words[span.start], words[np.minimum(span.start + 8, last)], buffer, span, views=False)
 
 
 def text_views(head: Words, after: Words, buffer: pa.Buffer, span: Spans, *, views: bool) -> pa.Array:

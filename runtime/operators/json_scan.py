@@ -51,13 +51,6 @@ class Located:
     def take(self, rows: Ints) -> Located:
         return replace(self, quotes=self.quotes[rows], record_end=self.record_end[rows])
 
-    def start(self, value: int) -> Ints:
-        """Where a value starts in each row."""
-        return self.borders([2 * value + 1])[:, 0]
-
-    def end(self, value: int) -> Ints:
-        return self.borders([2 * value + 2])[:, 0]
-
     def borders(self, numbers: Sequence[int]) -> Ints:
         """Where in each row these borders are: a row each. Border 2 i is before literal i of the shape, 2 i + 1 behind it."""
         literals = anchors(self.shape)

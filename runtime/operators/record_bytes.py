@@ -35,7 +35,7 @@ class RecordBytes:
 
     def texts(self, span: Spans) -> pa.Array:
         """The bytes of each span as a STRING column; they need not be text."""
-        return text_column(self.words, self.buffer, span, views=False)
+        return text_column(self.words, self.buffer, span)
 
     def are_texts(self, span: Spans) -> Bools:
         """Which spans are UTF-8; all of those that are not ASCII are judged together."""
