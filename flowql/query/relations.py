@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Protocol
 
 import numpy as np
@@ -15,17 +14,15 @@ from compiler.plan.topology import SourceDef, StoreSpec, scan_of
 from compiler.plan.types import BIGINT, STRING, arrow_type
 from flowql.query.lookup import Points, access
 from flowql.query.statement import Condition
-from flowql.query.views import ROWTIME, Columns, Rows, StoreView
+from flowql.query.views import ROWTIME, Shown, StoreView
 from runtime.batch import DELETE, Batch, to_arrow
 from runtime.errors import OffsetOutOfRange
 from runtime.log.base import Log, RawBatch, TopicPartition
 from runtime.operators.base import NO_STATE, RunContext
 from runtime.operators.decode import Decoder
-from runtime.state.store import Snapshot
+from runtime.state.store import Rows, Snapshot
 from runtime.state.values import encode_value
 
-CHUNK_ROWS = 8_192
-FEW_ROWS = 32  # for a statement that may need no more
 READ_RECORDS, READ_BYTES = 50_000, 16 << 20
 _REPLACED_TRIES = 5  # results that are replaced more often than a question takes to read them once
 
@@ -58,29 +55,26 @@ class StoreRelation:
         return self.view.schema
 
     def read(self, conditions: Sequence[Condition], columns: frozenset[str] | None) -> pa.Table:
-        return pa.Table.from_batches(self.batches(conditions, columns, CHUNK_ROWS), arrow_schema(self.schema))
+        return pa.Table.from_batches(self.batches(conditions, columns), arrow_schema(self.schema))
 
-    def batches(
-        self, conditions: Sequence[Condition], columns: frozenset[str] | None, first_rows: int
-    ) -> Iterator[pa.RecordBatch]:
-        """As `read`, piece by piece; the first has `first_rows`, later ones more."""
+    def batches(self, conditions: Sequence[Condition], columns: frozenset[str] | None) -> Iterator[pa.RecordBatch]:
+        """As `read`, piece by piece: the first has few rows, later ones more."""
         if ambiguous(self.schema):
             conditions, columns = (), None
-        for rows in filter(None, self._chunks(conditions, first_rows)):
-            yield _batch(self.schema, self.view.columns(rows), columns)
+        for rows in self._chunks(conditions):
+            shown = self.view.show(*rows)
+            if shown.rows:
+                yield _batch(self.schema, shown, columns)
 
-    def _chunks(self, conditions: Sequence[Condition], size: int) -> Iterator[Rows]:
+    def _chunks(self, conditions: Sequence[Condition]) -> Iterator[Rows]:
         if not self.present:
             return
         found = access(self.view.key, conditions)
         if isinstance(found, Points):
-            rows = [(key, self.snapshot.get(self.name, key)) for key in found.keys]
-            yield [(k, v) for k, v in rows if v is not None]
-            return
-        scan = self.snapshot.scan(self.name, low=found.low, high=found.high)
-        while chunk := list(islice(scan, size)):
-            yield chunk
-            size = min(CHUNK_ROWS, 4 * size)
+            rows = [(key, v) for key in found.keys if (v := self.snapshot.get(self.name, key)) is not None]
+            yield [k for k, _ in rows], [v for _, v in rows]
+        else:
+            yield from self.snapshot.chunks(self.name, low=found.low, high=found.high)
 
 
 @dataclass(slots=True)
@@ -105,7 +99,7 @@ class AsNeeded:
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         try:
-            yield from self.relation.batches(self.conditions, self.columns, FEW_ROWS)
+            yield from self.relation.batches(self.conditions, self.columns)
         except Exception as error:
             self.trouble = error
             raise
@@ -212,12 +206,11 @@ def ambiguous(schema: Schema) -> bool:
     return len({n.casefold() for n in schema.names}) < len(schema.names)
 
 
-def _batch(schema: Schema, values: Columns, columns: frozenset[str] | None) -> pa.RecordBatch:
-    n = len(next(iter(values.values()), ()))
+def _batch(schema: Schema, shown: Shown, columns: frozenset[str] | None) -> pa.RecordBatch:
     arrays = [
-        to_arrow(values[f.name], f.type)
+        to_arrow(shown.columns[f.name](), f.type)
         if columns is None or f.name.casefold() in columns
-        else pa.nulls(n, arrow_type(f.type))
+        else pa.nulls(shown.rows, arrow_type(f.type))
         for f in schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(schema))

@@ -14,9 +14,10 @@ from compiler.diagnostics.suggest import did_you_mean
 from flowql.query.answer import Answer
 from flowql.query.committed import Commit, Take
 from flowql.query.errors import APART, BUSY, INVALID, REFUSED, SEQUENCE, UNKNOWN, QueryError, place_of_word
-from flowql.query.relations import CHUNK_ROWS, AsNeeded, Relation, StoreRelation, StoresRelation, arrow_schema
+from flowql.query.relations import AsNeeded, Relation, StoreRelation, StoresRelation, arrow_schema
 from flowql.query.statement import Statement, first_line, invalid, parse
 
+CHUNK_ROWS = 8_192  # of an answer
 SETTLE_S = 5.0  # how long to look for a moment at which log and state are at the same commit
 _SETTLE_STEP_S = 0.002
 _INT64 = pa.int64()

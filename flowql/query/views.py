@@ -6,22 +6,30 @@ added wherever the store knows it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
 from compiler.plan.logical import Aggregate, Join, Sink
 from compiler.plan.schema import WINDOW_END, WINDOW_START, Field, Schema
 from compiler.plan.topology import Operator, Plan, StoreSpec
-from compiler.plan.types import BIGINT, STRING
-from runtime.operators.fold import Fold
+from compiler.plan.types import BIGINT, STRING, SqlType
+from runtime.operators.fold import BoundAggregate, Fold
 from runtime.operators.keys import thaw
 from runtime.state.store import Key, Value
 
 ROWTIME = "ROWTIME"
-Rows = Sequence[tuple[Key, Value]]
-Columns = Mapping[str, Sequence[Any]]  # column -> its values
+Column = Callable[[], Sequence[Any]]  # makes its values
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Some rows of a view: how many, and how to make each column of its schema. A column that nobody asks for costs nothing."""
+
+    rows: int
+    columns: dict[str, Column]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +37,13 @@ class StoreView:
     """A store as a relation.
 
     schema: its columns. key: the parts of its physical keys that are columns, None for a part that is none.
-    columns: values by column for some physical rows; every column of the schema is there.
+    show: some physical rows, by keys and values.
     """
 
     spec: StoreSpec
     schema: Schema
     key: tuple[Field | None, ...]
-    columns: Callable[[Rows], Columns]
+    show: Callable[[Sequence[Key], Sequence[Value]], Shown]
 
 
 def store_views(plan: Plan) -> Iterator[tuple[StoreSpec, Callable[[], StoreView]]]:
@@ -73,21 +81,21 @@ def _rows(spec: StoreSpec, *, has_rowtime: bool) -> StoreView:
     keys, values = spec.key.fields, spec.value.fields
     names = [f.name for f in values] + ([ROWTIME] if has_rowtime else [])
 
-    def columns(rows: Rows) -> Columns:
-        return _key_columns(keys, [k for k, _ in rows]) | _transpose(names, [v for _, v in rows])
+    def show(found: Sequence[Key], rows: Sequence[Value]) -> Shown:
+        return Shown(len(rows), _key_columns(keys, found) | _parts(names, rows))
 
-    return StoreView(spec, _shown((*keys, *values), has_rowtime), keys, columns)
+    return StoreView(spec, _shown((*keys, *values), has_rowtime), keys, show)
 
 
 def _aggregate(op: Operator, source: Schema, spec: StoreSpec) -> StoreView:
     """Key -> (accumulators..., row time)."""
     fold, keys = Fold(op, source), op.schema.key
 
-    def columns(rows: Rows) -> Columns:
-        found = _key_columns(keys, [k for k, _ in rows])
-        return found | _results(fold, [v[:-1] for _, v in rows]) | {ROWTIME: [v[-1] for _, v in rows]}
+    def show(found: Sequence[Key], rows: Sequence[Value]) -> Shown:
+        columns = _key_columns(keys, found) | _results(fold, rows) | {ROWTIME: partial(_part, rows, -1)}
+        return Shown(len(rows), columns)
 
-    return StoreView(spec, _shown(op.schema.fields, True), keys, columns)
+    return StoreView(spec, _shown(op.schema.fields, True), keys, show)
 
 
 def _windows(op: Operator, source: Schema, spec: StoreSpec) -> StoreView:
@@ -96,27 +104,27 @@ def _windows(op: Operator, source: Schema, spec: StoreSpec) -> StoreView:
     assert op.spec.window is not None
     fold, keys, size = Fold(op, source), op.schema.key, op.spec.window.size_ms
 
-    def columns(rows: Rows) -> Columns:
-        starts: list[Any] = [k[-1] for k, _ in rows]
-        found = _key_columns(keys, [k[:-1] for k, _ in rows])
-        found |= {WINDOW_START: starts, WINDOW_END: [s + size for s in starts]}
-        return found | _results(fold, [v[:-1] for _, v in rows]) | {ROWTIME: [v[-1] for _, v in rows]}
+    def show(found: Sequence[Key], rows: Sequence[Value]) -> Shown:
+        columns = _key_columns(keys, found) | _results(fold, rows) | {ROWTIME: partial(_part, rows, -1)}
+        columns |= {WINDOW_START: partial(_part, found, -1), WINDOW_END: lambda: [k[-1] + size for k in found]}  # type: ignore[operator]
+        return Shown(len(rows), columns)
 
-    return StoreView(spec, _shown(op.schema.fields, True), (*keys, op.schema.get(WINDOW_START)), columns)
+    return StoreView(spec, _shown(op.schema.fields, True), (*keys, op.schema.get(WINDOW_START)), show)
 
 
 def _sessions(op: Operator, source: Schema, spec: StoreSpec) -> StoreView:
     """Key -> ((first, last, accumulators)...): one row per live session; its end is its row time."""
     fold, keys = Fold(op, source), op.schema.key
 
-    def columns(rows: Rows) -> Columns:
-        flat = [(k, s) for k, sessions in rows for s in sessions]
-        found = _key_columns(keys, [k for k, _ in flat])
-        ends = [s[1] for _, s in flat]
-        found |= {WINDOW_START: [s[0] for _, s in flat], WINDOW_END: ends, ROWTIME: ends}
-        return found | _results(fold, [s[2] for _, s in flat])
+    def show(found: Sequence[Key], rows: Sequence[Value]) -> Shown:
+        flat = [(k, s) for k, sessions in zip(found, rows, strict=True) for s in sessions]
+        starts, ends, accumulators = ([s[i] for _, s in flat] for i in range(3))
+        columns = _key_columns(keys, [k for k, _ in flat]) | _results(fold, accumulators)
+        return Shown(
+            len(flat), columns | {WINDOW_START: lambda: starts, WINDOW_END: lambda: ends, ROWTIME: lambda: ends}
+        )
 
-    return StoreView(spec, _shown(op.schema.fields, True), keys, columns)
+    return StoreView(spec, _shown(op.schema.fields, True), keys, show)
 
 
 def _buckets(source: Schema, spec: StoreSpec) -> StoreView:
@@ -124,21 +132,21 @@ def _buckets(source: Schema, spec: StoreSpec) -> StoreView:
     keys, values = spec.key.fields, spec.value.fields
     names = [ROWTIME, *(f.name for f in values)]
 
-    def columns(rows: Rows) -> Columns:
-        flat = [(k[:-1], r) for k, bucket in rows for r in bucket]
-        return _key_columns(keys, [k for k, _ in flat]) | _transpose(names, [r for _, r in flat])
+    def show(found: Sequence[Key], rows: Sequence[Value]) -> Shown:
+        flat = [(k, r) for k, bucket in zip(found, rows, strict=True) for r in bucket]
+        return Shown(len(flat), _key_columns(keys, [k for k, _ in flat]) | _parts(names, [r for _, r in flat]))
 
-    return StoreView(spec, _shown((*keys, *values), True), (*keys, None), columns)
+    return StoreView(spec, _shown((*keys, *values), True), (*keys, None), show)
 
 
 def _opaque(spec: StoreSpec) -> StoreView:
     """Rows that wait inside an operator, as text: they are its own affair, but can be looked at."""
     fields = (Field("KEY", STRING), Field("VALUE", STRING))
 
-    def columns(rows: Rows) -> Columns:
-        return {"KEY": [repr(k) for k, _ in rows], "VALUE": [repr(v) for _, v in rows]}
+    def show(found: Sequence[Key], rows: Sequence[Value]) -> Shown:
+        return Shown(len(rows), {"KEY": lambda: list(map(repr, found)), "VALUE": lambda: list(map(repr, rows))})
 
-    return StoreView(spec, Schema(fields), (None,), columns)
+    return StoreView(spec, Schema(fields), (None,), show)
 
 
 def _shown(fields: Sequence[Field], has_rowtime: bool) -> Schema:
@@ -147,18 +155,28 @@ def _shown(fields: Sequence[Field], has_rowtime: bool) -> Schema:
     return Schema(tuple(fields))
 
 
-def _key_columns(fields: Sequence[Field], keys: Sequence[Key]) -> dict[str, Sequence[Any]]:
-    columns = _transpose([f.name for f in fields], keys)
-    for f in fields:
-        if f.type.args or f.type.fields:  # frozen in keys
-            columns[f.name] = [thaw(v, f.type) for v in columns[f.name]]
-    return columns
+def _key_columns(fields: Sequence[Field], keys: Sequence[Key]) -> dict[str, Column]:
+    return {f.name: partial(_thawed, keys, i, f.type) for i, f in enumerate(fields)}
 
 
-def _results(fold: Fold, accumulators: Sequence[tuple[Any, ...]]) -> dict[str, Sequence[Any]]:
-    return _transpose([b.call.name for b in fold.bound], [fold.results(a) for a in accumulators])
+def _thawed(keys: Sequence[Key], i: int, t: SqlType) -> Sequence[Any]:
+    frozen = _part(keys, i)
+    return [thaw(v, t) for v in frozen] if t.args or t.fields else frozen
 
 
-def _transpose(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, Sequence[Any]]:
-    """Columns of rows. (`zip(*rows)` would make an iterator per row, four times as dear.)"""
-    return {name: list(map(itemgetter(i), rows)) for i, name in enumerate(names)}
+def _results(fold: Fold, accumulators: Sequence[tuple[Any, ...]]) -> dict[str, Column]:
+    """accumulators: one per aggregate, and whatever follows."""
+    return {b.call.name: partial(_result, b, accumulators, i) for i, b in enumerate(fold.bound)}
+
+
+def _result(aggregate: BoundAggregate, accumulators: Sequence[tuple[Any, ...]], i: int) -> Sequence[Any]:
+    return list(map(aggregate.result, _part(accumulators, i)))
+
+
+def _parts(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, Column]:
+    return {name: partial(_part, rows, i) for i, name in enumerate(names)}
+
+
+def _part(rows: Sequence[Sequence[Any]], i: int) -> Sequence[Any]:
+    """A column of rows. (`zip(*rows)` would make an iterator per row, four times as dear.)"""
+    return list(map(itemgetter(i), rows))

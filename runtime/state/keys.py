@@ -44,7 +44,7 @@ class KeyCodec:
         self._decoders = [_decoder(t) for t in types]
         self._single = types[0].kind if len(types) == 1 else None
         pair = len(types) == 2 and all(t.kind in _INTEGERS for t in types)  # as of a window of a number
-        self._pair = struct.Struct(">BQBQ").pack if pair else None
+        self._pair = struct.Struct(">BQBQ") if pair else None
         # Keys are looked up in dicts first, where a NaN equals only itself: stores canonicalise such keys.
         self.has_double = any(map(_holds_double, types))
 
@@ -70,7 +70,7 @@ class KeyCodec:
             except (AttributeError, UnicodeEncodeError):  # a NULL or a lone surrogate among them
                 return [self.encode(k) for k in keys]
         if self._pair is not None:
-            pack = self._pair
+            pack = self._pair.pack
             try:
                 return [pack(1, a + _SIGN, 1, b + _SIGN) for a, b in keys]  # type: ignore[operator]
             except (TypeError, ValueError):  # a NULL among them, or a prefix of a key
@@ -92,6 +92,17 @@ class KeyCodec:
                 parts.append(value)
         assert at == len(data), f"{len(data) - at} bytes after the key"
         return tuple(parts)
+
+    def decode_many(self, data: Sequence[bytes]) -> list[Key]:
+        """As `decode` for each; much faster for a single integer or text column and for two integers, without NULLs."""
+        joined, n = b"".join(data), len(data)
+        if self._single in _INTEGERS and len(joined) == _TAGGED_U64.size * n:  # a NULL is shorter
+            return [(v - _SIGN,) for _, v in _TAGGED_U64.iter_unpack(joined)]
+        if self._pair is not None and len(joined) == self._pair.size * n:
+            return [(a - _SIGN, b - _SIGN) for _, a, _, b in self._pair.iter_unpack(joined)]
+        if self._single is Kind.STRING and joined.count(0) == n and _NULL not in data:  # nothing is escaped
+            return list(zip(joined[1:-1].decode("utf-8", "surrogatepass").split("\0\1"))) if n else []
+        return list(map(self.decode, data))
 
     def canonical(self, key: Key) -> Key:
         """The key with the one NaN object that equals itself in a dict."""

@@ -72,29 +72,25 @@ def overlaid(
 
 
 class PhysicalRows:
-    """Rows of one partition of a store in key order, and how many of them were read."""
+    """Rows of one partition of a store in key order."""
 
-    __slots__ = ("_entry", "_partition", "_reader", "read")
+    __slots__ = ("_entry", "_partition", "_reader")
 
     def __init__(self, reader: PhysicalReader, entry: StoreEntry, partition: int) -> None:
         self._reader, self._entry, self._partition = reader, entry, partition
-        self.read = 0
 
     def scan(self, low: bytes, high: bytes | None) -> Iterator[tuple[bytes, bytes]]:
         """(encoded key, value) with low <= key < high, as of this call."""
-        prefix, end = self._entry.partition_range(self._partition)
-        if self._entry.segment_ms is None:
-            ranges = [prefix]
-        else:
-            ranges = [prefix + s for s in self._segments(prefix, end, low, high)]
-        scans = [self._strip(p, self._reader.scan(p + low, successor(p) if high is None else p + high)) for p in ranges]
+        scans = [_strip(n, self._reader.scan(start, stop)) for n, start, stop in self.ranges(low, high)]
         return scans[0] if len(scans) == 1 else merge(*scans)
 
-    def _strip(self, prefix: bytes, rows: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
-        n = len(prefix)
-        for key, value in rows:
-            self.read += 1
-            yield key[n:], value
+    def ranges(self, low: bytes, high: bytes | None) -> list[tuple[int, bytes, bytes]]:
+        """Where rows of low <= key < high are, as (bytes in front of the key, start, stop): a range, or one per segment."""
+        prefix, end = self._entry.partition_range(self._partition)
+        prefixes = [prefix]
+        if self._entry.segment_ms is not None:
+            prefixes = [prefix + s for s in self._segments(prefix, end, low, high)]
+        return [(len(p), p + low, successor(p) if high is None else p + high) for p in prefixes]
 
     def _segments(self, prefix: bytes, end: bytes, low: bytes, high: bytes | None) -> list[bytes]:
         """Segments that exist, without those that the times of two bounds on the same key exclude."""
@@ -122,6 +118,11 @@ class PhysicalRows:
         except (IndexError, ValueError, AssertionError):
             return False
         return encoded.endswith(encode_time(key[-1])) if isinstance(key[-1], int) else False
+
+
+def _strip(n: int, rows: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+    for key, value in rows:
+        yield key[n:], value
 
 
 def merge_rows(

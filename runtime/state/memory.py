@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from runtime.errors import StateError
+from runtime.state.chunks import chunked
 from runtime.state.locks import NamedLock
 from runtime.state.physical import BATCH_ROWS_MAX, ByteRange
 
@@ -115,6 +116,9 @@ class MemorySnapshot:
             for undo in reversed(past):
                 rows.update({k: v for k, v in undo.items() if low <= k < high})  # type: ignore[misc]
             return iter(sorted((k, v) for k, v in rows.items() if v is not None))
+
+    def chunks(self, low: bytes, high: bytes) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        return chunked(self.scan(low, high))
 
     def close(self) -> None:
         with self._store._lock:

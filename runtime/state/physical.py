@@ -32,6 +32,10 @@ class PhysicalReader(Protocol):
 class PhysicalSnapshot(PhysicalReader, Protocol):
     """What was there when it was taken, until `close`."""
 
+    def chunks(self, low: bytes, high: bytes) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        """As `scan`: keys and values of some rows at a time, the first time of few; no chunk is empty."""
+        ...
+
     def close(self) -> None: ...
 
 

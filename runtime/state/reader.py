@@ -9,6 +9,7 @@ from typing import Protocol
 
 from runtime.errors import StateError
 from runtime.state.catalog import read_stores
+from runtime.state.chunks import chunked
 from runtime.state.frozen import Writes, read_redo
 from runtime.state.layout import MARKER, decode_number
 from runtime.state.memory import MemoryPhysical
@@ -66,6 +67,9 @@ class Redone:
 
     def scan(self, low: bytes, high: bytes) -> Iterator[tuple[bytes, bytes]]:
         return self._merge(self._between(low, high), self._base.scan(low, high))
+
+    def chunks(self, low: bytes, high: bytes) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        return chunked(self.scan(low, high))
 
     def close(self) -> None:
         self._base.close()

@@ -31,12 +31,12 @@ from rocksdict import (
 )
 
 from runtime.errors import StateError
+from runtime.state.chunks import chunk_sizes
 from runtime.state.locks import NamedLock
 from runtime.state.physical import BATCH_ROWS_MAX, ByteRange
 
 MIB = 1 << 20
 _BLOOM_BITS = 10  # 1 % false positives: a look-up of an absent key costs 0.6 us instead of 1.5
-_CHUNK = 256  # rows a snapshot's scan takes per hold of its iterator
 _LOG_BYTES_MAX, _LOG_FILES = 4 * MIB, 2  # RocksDB's own LOG
 
 
@@ -176,25 +176,36 @@ class RocksSnapshot:
         return list(map(self.get, keys))
 
     def scan(self, low: bytes, high: bytes) -> Iterator[tuple[bytes, bytes]]:
-        while True:
-            rows = self._chunk(low, high)
-            yield from rows
-            if len(rows) < _CHUNK:
+        for keys, values in self.chunks(low, high):
+            yield from zip(keys, values, strict=True)
+
+    def chunks(self, low: bytes, high: bytes) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        for size in chunk_sizes():
+            keys, values = self._chunk(low, high, size)
+            if keys:
+                yield keys, values
+            if len(keys) < size:
                 return
-            low = rows[-1][0] + b"\0"
+            low = keys[-1] + b"\0"
 
     def close(self) -> None:
         """Let RocksDB drop the old versions."""
         del self._lookup, self._iterator
 
-    def _chunk(self, low: bytes, high: bytes) -> list[tuple[bytes, bytes]]:
-        rows: list[tuple[bytes, bytes]] = []
+    def _chunk(self, low: bytes, high: bytes, size: int) -> tuple[list[bytes], list[bytes]]:
+        keys: list[bytes] = []
+        values: list[bytes] = []
         with self._lock:
             iterator = self._iterator
             iterator.seek(low)
-            while len(rows) < _CHUNK and iterator.valid() and (key := iterator.key()) < high:
-                rows.append((key, iterator.value()))
-                iterator.next()
+            key_of, value_of, advance = iterator.key, iterator.value, iterator.next
+            for _ in range(size):
+                key = key_of()  # None behind the last row
+                if key is None or key >= high:
+                    break
+                keys.append(key)
+                values.append(value_of())
+                advance()
             if not iterator.valid():
                 iterator.status()  # raises what stopped it, if it was not the end
-        return rows
+        return keys, values

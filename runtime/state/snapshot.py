@@ -9,12 +9,15 @@ from typing import Any
 from compiler.plan.topology import StoreSpec
 from runtime.errors import StateError
 from runtime.state.catalog import read_tasks
-from runtime.state.layers import PhysicalRows, above_bound, merge_rows
+from runtime.state.chunks import chunked
+from runtime.state.layers import PhysicalRows
 from runtime.state.layout import BEGINNING_MS, StoreEntry, decode_number
 from runtime.state.locks import NamedLock
 from runtime.state.physical import PhysicalSnapshot
-from runtime.state.store import Key, Value
-from runtime.state.values import decode_value
+from runtime.state.store import Key, Rows, Value
+from runtime.state.values import decode_value, decode_values
+
+EncodedRows = tuple[list[bytes], list[bytes]]
 
 
 class SharedSnapshot:
@@ -46,8 +49,7 @@ class StateSnapshot:
         self._shared: SharedSnapshot | None = shared
         self.sequence = shared.sequence
         self._bounds: dict[bytes, int] = {}
-        self._gets = 0
-        self._scans: list[PhysicalRows] = []
+        self._read = 0
 
     def stores(self) -> Sequence[StoreSpec]:
         return [e.spec for e in self._open().stores.values()]
@@ -64,7 +66,7 @@ class StateSnapshot:
         shared, entry = self._open(), self._entry(store)
         found: list[Value | None] = [None] * len(keys)
         for partition in entry.partitions:
-            self._gets += len(keys)
+            self._read += len(keys)
             bound = self._bound(entry, partition)
             rows = shared.physical.multi_get(entry.encode_rows(keys, partition))
             for i, data in enumerate(rows):
@@ -76,11 +78,18 @@ class StateSnapshot:
         self, store: str, *, low: Key | None = None, high: Key | None = None, limit: int | None = None
     ) -> Iterator[tuple[Key, Value]]:
         """Partition after partition."""
+        chunks = self.chunks(store, low=low, high=high)
+        return islice((row for keys, values in chunks for row in zip(keys, values, strict=True)), limit)
+
+    def chunks(self, store: str, *, low: Key | None = None, high: Key | None = None) -> Iterator[Rows]:
         entry = self._entry(store)
         start = b"" if low is None else entry.codec.encode(low)
         end = None if high is None else entry.codec.encode(high)
-        rows = (row for p in entry.partitions for row in self._partition(entry, p, start, end))
-        return islice(rows, limit)
+        for partition in entry.partitions:
+            bound = self._bound(entry, partition)
+            for encoded, data in self._encoded(entry, partition, start, end):
+                rows = entry.codec.decode_many(encoded), decode_values(data)
+                yield rows if bound == BEGINNING_MS else _above(rows, bound)
 
     def size(self, store: str) -> tuple[int, int]:
         entry, physical = self._entry(store), self._open().physical
@@ -92,7 +101,7 @@ class StateSnapshot:
         return len(sizes), sum(sizes)
 
     def rows_read(self) -> int:
-        return self._gets + sum(s.read for s in self._scans)
+        return self._read
 
     def close(self) -> None:
         if self._shared is not None:
@@ -105,10 +114,20 @@ class StateSnapshot:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _partition(self, entry: StoreEntry, partition: int, low: bytes, high: bytes | None) -> Iterator[Any]:
-        rows = PhysicalRows(self._open().physical, entry, partition)
-        self._scans.append(rows)
-        return above_bound(merge_rows(entry.codec, [], rows.scan(low, high)), self._bound(entry, partition))
+    def _encoded(self, entry: StoreEntry, partition: int, low: bytes, high: bytes | None) -> Iterator[EncodedRows]:
+        """Rows of a partition in key order, some at a time."""
+        physical = self._open().physical
+        rows = PhysicalRows(physical, entry, partition)
+        ranges = rows.ranges(low, high)
+        chunks: Iterator[EncodedRows]
+        if len(ranges) == 1:
+            ((n, start, stop),) = ranges
+            chunks = (([k[n:] for k in keys], values) for keys, values in physical.chunks(start, stop))
+        else:
+            chunks = chunked(rows.scan(low, high))
+        for chunk in chunks:
+            self._read += len(chunk[0])
+            yield chunk
 
     def _bound(self, entry: StoreEntry, partition: int) -> int:
         if entry.segment_ms is None:
@@ -127,3 +146,9 @@ class StateSnapshot:
     def _open(self) -> SharedSnapshot:
         assert self._shared is not None, "the snapshot is closed"
         return self._shared
+
+
+def _above(rows: Rows, bound_ms: int) -> Rows:
+    """Those whose last key part is not below the bound."""
+    kept = [(k, v) for k, v in zip(*rows, strict=True) if k[-1] >= bound_ms]  # type: ignore[operator]
+    return [k for k, _ in kept], [v for _, v in kept]

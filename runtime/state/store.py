@@ -23,6 +23,8 @@ Key = tuple[Hashable, ...]
 # Its encoding is by msgpack with tags for Decimal, so nested tuples come back as tuples, dicts as dicts.
 Value = tuple[Any, ...]
 
+Rows = tuple[list[Key], list[Value]]  # keys and values, row by row
+
 
 class Store(Protocol):
     """One logical store of one task."""
@@ -114,6 +116,10 @@ class Snapshot(Protocol):
         self, store: str, *, low: Key | None = None, high: Key | None = None, limit: int | None = None
     ) -> Iterator[tuple[Key, Value]]:
         """Rows of all partitions of the store (in key order within a partition)."""
+        ...
+
+    def chunks(self, store: str, *, low: Key | None = None, high: Key | None = None) -> Iterator[Rows]:
+        """As `scan`, some rows at a time, at first few; a chunk may be empty."""
         ...
 
     def size(self, store: str) -> tuple[int, int]:

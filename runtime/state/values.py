@@ -9,6 +9,8 @@ Three forms, by the first byte (C1 is no msgpack type):
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -22,12 +24,16 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode_plain = msgspec.msgpack.Decoder(tuple).decode
 _decode_nested = msgspec.msgpack.Decoder(tuple[_Scalar | tuple[_Scalar, ...], ...]).decode
 _decode_any = msgspec.msgpack.Decoder().decode
+_decode_plains = msgspec.msgpack.Decoder(list[tuple[Any, ...]]).decode
+_decode_nesteds = msgspec.msgpack.Decoder(list[tuple[_Scalar | tuple[_Scalar, ...], ...]]).decode
 
 _PLAIN = frozenset({int, float, str, bytes, bool, type(None)})
 _TYPED = _PLAIN - {bytes}  # msgspec cannot tell bytes from text in a union
 _INT_MIN, _INT_MAX = -(1 << 63), (1 << 64) - 1
 _TUPLE, _DECIMAL, _DICT, _INT, _TEXT = 1, 2, 3, 4, 5
 _NESTED_MARK, _TAGGED_MARK = b"\xc1\x01", b"\xc1\x02"
+_ARRAY = struct.Struct(">BI")  # msgpack's longest header of an array
+_ARRAY_TAG = 0xDD
 
 
 def encode_value(value: Value) -> bytes:
@@ -53,6 +59,17 @@ def decode_value(data: bytes) -> Value:
     if data[1] == 1:
         return _decode_nested(memoryview(data)[2:])
     return tuple(_untag(v) for v in _decode_any(memoryview(data)[2:]))
+
+
+def decode_values(data: Sequence[bytes]) -> list[Value]:
+    """As `decode_value` for each; as one list in C where all are of one form, as those of a store mostly are."""
+    header = _ARRAY.pack(_ARRAY_TAG, len(data))
+    marks = {d[:2] if d[0] == 0xC1 else b"" for d in data}
+    if marks == {b""}:
+        return _decode_plains(header + b"".join(data))
+    if marks == {_NESTED_MARK}:
+        return _decode_nesteds(header + b"".join([d[2:] for d in data]))
+    return list(map(decode_value, data))
 
 
 def encode_metadata(metadata: dict[str, Any]) -> bytes:

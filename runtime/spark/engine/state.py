@@ -11,7 +11,7 @@ from runtime.errors import StateError
 from runtime.spark.engine.checkpoints import NONE
 from runtime.spark.engine.deployed import Deployed
 from runtime.spark.engine.site import Site
-from runtime.state.store import Key, Snapshot, Value
+from runtime.state.store import Key, Rows, Snapshot, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,10 @@ class SparkSnapshot:
     ) -> Iterator[tuple[Key, Value]]:
         kept = self._of(store)
         return iter(()) if kept is None else kept.scan(store, low=low, high=high, limit=limit)
+
+    def chunks(self, store: str, *, low: Key | None = None, high: Key | None = None) -> Iterator[Rows]:
+        kept = self._of(store)
+        return iter(()) if kept is None else kept.chunks(store, low=low, high=high)
 
     def size(self, store: str) -> tuple[int, int]:
         kept = self._of(store)

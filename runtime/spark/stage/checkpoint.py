@@ -16,7 +16,8 @@ from runtime.spark.stage.layout import Layout
 from runtime.spark.stage.pages import PagedRows
 from runtime.spark.stage.processor import DIRECTORY, HEAD, PAGES
 from runtime.spark.stage.state import GroupState
-from runtime.state.store import Key, Value
+from runtime.state.chunks import chunked
+from runtime.state.store import Key, Rows, Value
 from runtime.state.task_store import TaskStore
 from runtime.state.values import encode_value
 
@@ -55,6 +56,9 @@ class CheckpointSnapshot:
     ) -> Iterator[tuple[Key, Value]]:
         rows = (row for part in self._parts(store) for row in part.scan(low=low, high=high))
         return rows if limit is None else islice(rows, limit)
+
+    def chunks(self, store: str, *, low: Key | None = None, high: Key | None = None) -> Iterator[Rows]:
+        return chunked(self.scan(store, low=low, high=high))
 
     def size(self, store: str) -> tuple[int, int]:
         sizes = [len(encode_value(k)) + len(encode_value(v)) for k, v in self.scan(store)]

@@ -169,10 +169,10 @@ def test_a_short_answer_over_several_readings_of_a_table_is_whole(counted: World
 
 
 def test_a_fault_on_the_way_of_a_short_answer_keeps_its_name(counted: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def scan(*_: object, **__: object) -> None:
+    def chunks(*_: object, **__: object) -> None:
         raise StateError("the disk is gone")
 
-    monkeypatch.setattr(StateSnapshot, "scan", scan)
+    monkeypatch.setattr(StateSnapshot, "chunks", chunks)
     with pytest.raises(StateError, match="the disk is gone"):
         counted.ask("SELECT * FROM t LIMIT 3")
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from compiler.plan import types as T
 from runtime.state.keys import decode, decode_time, encode, encode_time, key_codec
-from runtime.state.values import decode_metadata, decode_value, encode_metadata, encode_value
+from runtime.state.values import decode_metadata, decode_value, decode_values, encode_metadata, encode_value
 
 I64 = st.integers(-(2**63), 2**63 - 1)
 LEAVES = {
@@ -74,6 +74,7 @@ def test_encoded_order_is_tuple_order_and_keys_come_back(case):
         for b, eb in zip(keys, encoded, strict=True):
             assert compare(a, b) == (ea > eb) - (ea < eb)
     assert key_codec(types).encode_many(keys) == encoded
+    assert repr(key_codec(types).decode_many(encoded)) == repr([decode(e, types) for e in encoded])
 
 
 @given(keys_of_one_type(), st.integers(0, 3))
@@ -87,10 +88,19 @@ def test_a_prefix_is_below_every_key_that_extends_it(case, n):
         assert (bound <= encode(key, types)) == (expected <= 0)
 
 
-@given(st.lists(st.tuples(st.none() | I64)), st.lists(st.tuples(st.none() | st.text())))
-def test_fast_paths_agree_with_the_plain_one(ints, texts):
-    for t, keys in ((T.BIGINT, ints), (T.STRING, texts)):
-        assert key_codec((t,)).encode_many(iter(keys)) == [encode(k, (t,)) for k in keys]
+TEXT = st.text() | st.text("a\0\x01\udc00", max_size=3)
+
+
+@given(
+    st.lists(st.tuples(st.none() | I64)) | st.lists(st.tuples(I64)),
+    st.lists(st.tuples(st.none() | TEXT)) | st.lists(st.tuples(TEXT)) | st.lists(st.tuples(st.text("a\x01"))),
+    st.lists(st.tuples(st.none() | I64, I64)) | st.lists(st.tuples(I64, I64)),
+)
+def test_fast_paths_agree_with_the_plain_one(ints, texts, pairs):
+    for types, keys in (((T.BIGINT,), ints), ((T.STRING,), texts), ((T.BIGINT, T.TIMESTAMP), pairs)):
+        encoded = [encode(k, types) for k in keys]
+        assert key_codec(types).encode_many(iter(keys)) == encoded
+        assert key_codec(types).decode_many(encoded) == keys
 
 
 def test_decimal_keeps_scale_and_nan_is_one_key():
@@ -142,6 +152,19 @@ def shape(v):
 @settings(max_examples=300, deadline=None)
 def test_values_come_back_as_they_were(value):
     assert shape(decode_value(encode_value(value))) == shape(value)
+
+
+SIMPLE = st.tuples(st.integers(-5, 5), st.text(max_size=2))
+
+
+@given(
+    st.lists(st.lists(ANY, max_size=3).map(tuple))
+    | st.lists(SIMPLE)
+    | st.lists(st.tuples(SIMPLE, SIMPLE))
+    | st.lists(SIMPLE | st.tuples(SIMPLE, SIMPLE))
+)
+def test_values_together_are_those_one_by_one(values):
+    assert shape(decode_values([encode_value(v) for v in values])) == shape(values)
 
 
 @given(st.dictionaries(st.text(), ANY, max_size=3))

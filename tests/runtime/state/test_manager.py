@@ -320,7 +320,7 @@ def test_a_point_lookup_in_a_million_keys_reads_a_bounded_number_of_rows(tmp_pat
         assert snapshot.get("T", (10**9,)) is None
         assert list(snapshot.scan("T", low=(500,), high=(503,))) == [((i,), (7,)) for i in (500, 501, 502)]
         assert len(list(snapshot.scan("T", limit=4))) == 4
-        assert snapshot.rows_read() <= 10
+        assert snapshot.rows_read() <= 40, "the look-ups, the range, and the first chunk of a scan"
     manager.close()
 
 

@@ -66,6 +66,10 @@ def test_a_snapshot_does_not_move(store):
     assert old.multi_get([key(1), key(2), key(150), key(700)]) == [b"old", b"old", b"old", None]
     assert middle.multi_get([key(1), key(2), key(150), key(700)]) == [b"new", None, None, b"new"]
     assert list(old.scan(key(0), key(999))) == [(key(i), b"old") for i in range(600)]
+    chunks = list(old.chunks(key(3), key(500)))
+    assert all(len(keys) == len(values) > 0 for keys, values in chunks)
+    assert [k for keys, _ in chunks for k in keys] == [key(i) for i in range(3, 500)]
+    assert list(middle.chunks(key(100), key(200))) == []
     middle.close()
     assert old.multi_get([key(1), key(2), key(700)]) == [b"old", b"old", None]
     rows = old.scan(key(0), key(999))
