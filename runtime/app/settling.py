@@ -41,8 +41,11 @@ class Settling:
         self._done, self._pending = {}, {}
 
     def look(self, inputs: Iterable[LogInput]) -> bool:
-        """One look at the log for lanes that are waited for; True if one is complete now. LogError: look again later."""
-        lanes = [i for i in inputs if i.lane is not None and i.waited_for]
+        """One look at the log for lanes that are waited for; True if one is complete now. LogError: look again later.
+
+        A lane whose writer is not known belongs to a query that is being taken apart: nobody needs to wait for it.
+        """
+        lanes = [i for i in inputs if i.lane is not None and i.waited_for and self._writer(i) in self.tasks]
         if not lanes:
             return False
         self.rounds.started += 1
