@@ -9,7 +9,7 @@ import numpy as np
 
 from compiler.plan.logical import Aggregate
 from compiler.plan.topology import Operator
-from runtime.batch import DELETE, INSERT, Batch, Ints
+from runtime.batch import DELETE, INSERT, Batch, Ints, Row
 from runtime.operators.base import NO_TIME, RunContext
 from runtime.operators.fold import Fold
 from runtime.operators.rows import Changes, Emitter
@@ -17,6 +17,7 @@ from runtime.operators.windows import grace_of
 from runtime.state.store import Key, Store
 
 Session = tuple[int, int, tuple[Any, ...]]  # first and last row time, accumulators
+Record = tuple[Row, int, int, Any]  # row, its time, number and headers
 NEVER = 2**62
 
 
@@ -63,20 +64,23 @@ class SessionAggregateOperator:
             for k, v in zip(distinct, store.get_many(distinct), strict=True)
         }
         changes = Changes(self.plan.schema, retract=self._retract, coalesce=run.coalesce)
+        rowtimes, seqs, headers = batch.rowtime.tolist(), batch.seq.tolist(), batch.headers
         for i, now in zip(taken, times.tolist(), strict=True):
-            self._row(batch, i, keys[i], live[keys[i]], now - self._life, changes, run)
+            record = rows[i], rowtimes[i], seqs[i], None if headers is None else headers[i]
+            self._row(record, keys[i], live[keys[i]], now - self._life, changes, run)
         store.put_many(distinct, [tuple(live[k]) or None for k in distinct])
         out = self._closed(store, began, times, batch.seq[index], run) if self._final else changes.batch()
         self._sweep(store, began, int(times[-1]))
         return out
 
     def _row(
-        self, batch: Batch, i: int, key: Key, sessions: list[Session], closed: int, changes: Changes, run: RunContext
+        self, record: Record, key: Key, sessions: list[Session], closed: int, changes: Changes, run: RunContext
     ) -> None:
-        """Put row `i` into the sessions of its key; sessions that ended before `closed` are closed."""
-        fold, t, seq = self._fold, int(batch.rowtime[i]), int(batch.seq[i])
-        met = [s for s in sessions if s[1] >= closed and s[1] >= t - self._gap and s[0] <= t + self._gap]
-        start, end = min([t, *(s[0] for s in met)]), max([t, *(s[1] for s in met)])
+        """Put a row into the sessions of its key; sessions that ended before `closed` are closed."""
+        fold, (row, t, seq, head) = self._fold, record
+        first, last = t - self._gap, t + self._gap
+        met = [s for s in sessions if s[1] >= first and s[0] <= last and s[1] >= closed]  # neighbours, as none overlap
+        start, end = (min(t, met[0][0]), max(t, met[-1][1])) if met else (t, t)
         if end < closed:
             run.drop_late(self.plan.id, 1)
             return
@@ -84,17 +88,14 @@ class SessionAggregateOperator:
         accs = met[0][2] if met else fold.initial
         for s in met[1:]:
             accs = fold.merge(accs, s[2])
-        made = fold.try_step(fold.add, accs, batch.rows()[i], t, seq, run)
+        made = fold.try_step(fold.add, accs, row, t, seq, run)
         if made is None:
             return
-        for s in met:
-            sessions.remove(s)
-        at = sum(s[0] < start for s in sessions)
-        sessions.insert(at, (start, end, made))
+        at = sessions.index(met[0]) if met else sum([s[0] < start for s in sessions])
+        sessions[at : at + len(met)] = [(start, end, made)]
         if self._final:
             run.stream_times[self._due] = min(run.stream_times.get(self._due, NEVER), end)
             return
-        head = batch.headers[i] if batch.headers is not None else None
         before = None
         for s in met:
             old = fold.row(key, s[2], s[:2])
