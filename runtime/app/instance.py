@@ -27,6 +27,7 @@ from runtime.app.procedures import handed_over, in_polling
 from runtime.app.quarantine import Quarantine, QuarantineStep
 from runtime.app.recovery import check_mode, recover
 from runtime.app.restoration import RestorationStep
+from runtime.app.restore_process import restore_process
 from runtime.app.running import RunningQuery, positions_of
 from runtime.app.threads import NamedStep, ThreadGroup, named, share_interpreter
 from runtime.build.query import (
@@ -142,6 +143,7 @@ class Instance:
             weight_of=self._weight_of,
             hand_over=lambda task: self.polling.command(partial(self._adopt, task)),
             on_error=self._restore_failed,
+            process=restore_process(log, self.state.incoming),
         )
         self.cleaner = Cleaner(self.state, lambda: None, upkeep=log.maintain)
         self.figures = Figures(self.metrics, self.manager, lambda: self.queries, clock)
@@ -233,7 +235,7 @@ class Instance:
     def close(self) -> None:
         """Release clients, state and the directory (after the steps have ended)."""
         with ExitStack() as last:  # each of them, whatever the others raise
-            for closing in (self.log, self.state, self.commit, self.restore.loop, self.main.loop):
+            for closing in (self.log, self.state, self.restoration, self.commit, self.restore.loop, self.main.loop):
                 last.callback(closing.close)
             if self.fatal is None:
                 self.commit.flush()

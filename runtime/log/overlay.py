@@ -71,6 +71,9 @@ class OverlayLog:
     def trim_redo(self, transactional_id: str, sequence: int) -> None:
         """There is none."""
 
+    def opener(self) -> None:
+        """Nobody else reads it."""
+
     def maintain(self, now_ms: int) -> None:
         """The log below is somebody else's."""
 

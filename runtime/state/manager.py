@@ -27,7 +27,7 @@ from runtime.state.layout import (
 )
 from runtime.state.locks import NamedLock
 from runtime.state.physical import Guarded, Physical
-from runtime.state.restore import RESTORE_ROWS_MAX, begin_writes, clear_writes, end_writes, place_records
+from runtime.state.restore import RESTORE_ROWS_MAX, RowFile, begin_writes, clear_writes, end_writes, place_records
 from runtime.state.snapshot import SharedSnapshot, StateSnapshot
 from runtime.state.store import Frozen
 from runtime.state.task_state import Generation, ManagedTask
@@ -35,6 +35,8 @@ from runtime.state.task_store import StoreMetrics, TaskStore
 from runtime.state.values import encode_metadata
 
 REPLAY_ROWS_MAX = 500_000  # rows of several commits collected before they are written
+# Files that reads have to look through and compaction is behind with. RocksDB slows down writes at 20, which would hold up all.
+FILES_ON_TOP, FILES_ON_TOP_MAX = "rocksdb.num-files-at-level0", 12
 CACHE_ENTRIES_DEFAULT = 400_000  # rows kept decoded; about 0.3-0.5 KB each
 
 
@@ -361,25 +363,47 @@ class StateManager:
         The task that owns the partition is not running. Its `metadata` (the position reached) is in the last batch, so a
         crash never leaves a position ahead of the rows.
         """
-        with self.epoch_lock.join():
-            entry = self._catalog.ensure(spec, partition)
-            if self._is_dropped(entry, partition):
-                raise StateError(f"{spec.name} waits for a commit to drop its partition {partition}")
-            catalog = {} if self._committed.get(spec.name) == entry else self._catalog.rows([spec.name])
+        entry = self._restored_store(spec, partition)
         tail: dict[bytes, bytes | None] = {}
         if task_id is not None and metadata is not None:
             tail[task_key(task_id)] = self._restored_task(task_id, partition, spec, metadata).record()
-        if catalog:  # before its rows, so that no other store ever gets its id
-            self._restore_batch(Writes([], list(catalog), list(catalog.values())), entry)
         for start in range(0, len(keys), RESTORE_ROWS_MAX):
             part = slice(start, start + RESTORE_ROWS_MAX)
-            self._restore_batch(place_records(entry, partition, keys[part], values[part]))
+            for writes in place_records(entry, partition, keys[part], values[part]):
+                self._restore_batch(writes)
         if tail:
             self._restore_batch(Writes([], list(tail), list(tail.values())))
+        self._forget(spec.name, partition)
+
+    @property
+    def incoming(self) -> Path | None:
+        """Where files for `restore_file` are to be; None if it takes none."""
+        return self._physical.incoming
+
+    def expect_files(self, spec: StoreSpec, partition: int) -> StoreEntry:
+        """The store of files that `restore_file` will be given. That its task is not whole, and whose its rows are, is on disk
+        when this returns, as the files are at once.
+        """
+        entry = self._restored_store(spec, partition)
+        self._physical.flush()
+        return entry
+
+    def restore_file(self, entry: StoreEntry, partition: int, file: RowFile) -> bool:
+        """As `restore`, of records that are a file already. False if the store has to catch up first: ask again."""
+        if (self._physical.property(FILES_ON_TOP) or 0) >= FILES_ON_TOP_MAX:
+            return False
         with self.epoch_lock.join():
-            for task in self._tasks.values():
-                if task.partition == partition and spec.name in task.stores:
-                    task.stores[spec.name].forget()
+            known = self._catalog.get(entry.spec.name)
+            if known is None or known.id != entry.id or self._is_dropped(known, partition):
+                raise StateError(f"{entry.spec.name} was dropped after its files were asked for")
+        self._restore_batch(file.around)
+        if file.around.ranges:  # or it would happen within, where nobody else can do anything
+            self._physical.flush()
+        if file.path is not None:
+            with self._commit_lock, self._guard.permit("restore"):
+                self._guard.ingest(file.path)
+        self._forget(entry.spec.name, partition)
+        return True
 
     def end_restore(self, task_id: str) -> None:
         """All changelog records of the task are here: it may run now."""
@@ -483,7 +507,27 @@ class StateManager:
         for low, high in writes.ranges:
             self._deleted[low] = max(high, self._deleted.get(low, high))
 
+    def _restored_store(self, spec: StoreSpec, partition: int) -> StoreEntry:
+        """A store that is to be written to. In the catalog before its rows, so that no other store ever gets its id."""
+        with self.epoch_lock.join():
+            entry = self._catalog.ensure(spec, partition)
+            if self._is_dropped(entry, partition):
+                raise StateError(f"{spec.name} waits for a commit to drop its partition {partition}")
+            catalog = {} if self._committed.get(spec.name) == entry else self._catalog.rows([spec.name])
+        if catalog:
+            self._restore_batch(Writes([], list(catalog), list(catalog.values())), entry)
+        return entry
+
+    def _forget(self, store: str, partition: int) -> None:
+        """What open tasks keep in memory of what was written past them."""
+        with self.epoch_lock.join():
+            for task in self._tasks.values():
+                if task.partition == partition and store in task.stores:
+                    task.stores[store].forget()
+
     def _restore_batch(self, writes: Writes, entry: StoreEntry | None = None) -> None:
+        if not (writes.ranges or writes.keys):
+            return
         with self._commit_lock:
             with self._guard.permit("restore"):
                 self._guard.write(writes.keys, writes.values, writes.ranges)

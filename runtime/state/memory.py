@@ -19,6 +19,8 @@ class MemoryPhysical:
     one looks through the newer ones before it looks at the present.
     """
 
+    incoming: Path | None = None
+
     def __init__(self) -> None:
         self._lock = NamedLock("memory physical", guards="rows, order and the undo of snapshots")
         self._rows: dict[bytes, bytes] = {}
@@ -50,6 +52,9 @@ class MemoryPhysical:
 
     def delete_range(self, low: bytes, high: bytes) -> None:
         self.write_batch((), (), [(low, high)])
+
+    def ingest(self, path: Path) -> None:
+        raise StateError("a store in memory takes no files")
 
     def snapshot(self) -> MemorySnapshot:
         with self._lock:

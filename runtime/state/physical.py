@@ -40,7 +40,12 @@ class PhysicalSnapshot(PhysicalReader, Protocol):
 
 
 class Physical(PhysicalReader, Protocol):
-    """An ordered store. Writes are in memory until `flush`; a crash loses a suffix of the writes, never one in between."""
+    """An ordered store. Writes are in memory until `flush`; a crash loses a suffix of the writes, never one in between.
+
+    incoming: an empty folder for files that `ingest` takes; None if it takes none.
+    """
+
+    incoming: Path | None
 
     def write_batch(
         self, keys: Sequence[bytes], values: Sequence[bytes | None], ranges: Sequence[ByteRange] = ()
@@ -49,6 +54,13 @@ class Physical(PhysicalReader, Protocol):
         ...
 
     def delete_range(self, low: bytes, high: bytes) -> None: ...
+
+    def ingest(self, path: Path) -> None:
+        """Take over a file of rows, all at once and as newer than what is there; None of its values deletes.
+
+        Unlike other writes they are on disk when this returns, also if a crash loses what was written before: `flush` first.
+        """
+        ...
 
     def snapshot(self) -> PhysicalSnapshot: ...
 
@@ -97,7 +109,7 @@ class Guarded:
         last: tuple[Sequence[bytes], Sequence[bytes | None]] = ((), ()),
     ) -> None:
         """Ranges, then rows, in batches; the few rows of `last` (position, marker) are in the last batch only."""
-        assert threading.get_ident() in self._writers, "nothing uncommitted is ever written to the physical store"
+        self._assert_permitted()
         step = BATCH_ROWS_MAX - len(last[0])
         assert step > 0
         starts = range(0, len(keys), step)
@@ -106,3 +118,10 @@ class Guarded:
             self.inner.write_batch(keys[start : start + step], values[start : start + step], ranges)
             ranges = ()
         self.inner.write_batch([*keys[final:], *last[0]], [*values[final:], *last[1]], ranges)
+
+    def ingest(self, path: Path) -> None:
+        self._assert_permitted()
+        self.inner.ingest(path)
+
+    def _assert_permitted(self) -> None:
+        assert threading.get_ident() in self._writers, "nothing uncommitted is ever written to the physical store"

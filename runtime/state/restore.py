@@ -7,6 +7,10 @@ So whatever else is committed meanwhile, a crash never leaves half a task that l
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from operator import lt
+from pathlib import Path
 
 from runtime.state.catalog import Catalog, read_tasks
 from runtime.state.frozen import BOUND_RECORD, DROP_RECORD, Writes
@@ -61,26 +65,47 @@ def end_writes(physical: PhysicalReader, entries: Iterable[StoreEntry], task_id:
     return Writes(ranges, [task_key(task_id), restore_key(task_id)], [record.record(), None])
 
 
+@dataclass(frozen=True, slots=True)
+class RowFile:
+    """What changelog records leave behind, made by another process. path: of their rows, None if there are none; around: what
+    else they say, to be written before. records: how many they are; next_offset: after them.
+    """
+
+    path: Path | None
+    around: Writes
+    records: int
+    next_offset: int
+
+
 def place_records(
     entry: StoreEntry, partition: int, record_keys: Sequence[bytes], record_values: Sequence[bytes | None]
-) -> Writes:
-    """Changelog records as physical rows; of several with one key the last, and nothing from before a drop.
+) -> tuple[Writes, Writes]:
+    """Changelog records as physical rows, in order: of several with one key the last, and nothing from before a drop.
 
-    Sorted, as neighbours go into the store faster.
+    First what is to be written before them: ranges that go, and the time bound.
     """
-    rows = dict(zip(record_keys, record_values, strict=True))
-    ranges: list[ByteRange] = []
-    bound: bytes | None = None
-    dropped = DROP_RECORD in rows
-    if dropped:
-        first = max(i for i, key in enumerate(record_keys) if key == DROP_RECORD) + 1
-        rows = dict(zip(record_keys[first:], record_values[first:], strict=True))
-        ranges.append(entry.partition_range(partition))
-    if BOUND_RECORD in rows:
-        bound = rows.pop(BOUND_RECORD)
+    around = Writes([], [], [])
+    if DROP_RECORD in record_keys or BOUND_RECORD in record_keys:
+        around, record_keys, record_values = _apart(entry, partition, record_keys, record_values)
+    keys = entry.place(record_keys, partition)
+    if all(map(lt, keys, islice(keys, 1, None))):  # as one commit wrote them
+        return around, Writes([], keys, list(record_values))
+    rows = dict(zip(keys, record_values, strict=True))
     ordered = sorted(rows)
-    keys, values = entry.place(ordered, partition), list(map(rows.__getitem__, ordered))
-    if dropped or bound is not None:
-        keys.append(entry.bound_key(partition))
-        values.append(bound)
-    return Writes(ranges, keys, values)
+    return around, Writes([], ordered, list(map(rows.__getitem__, ordered)))
+
+
+def _apart(
+    entry: StoreEntry, partition: int, keys: Sequence[bytes], values: Sequence[bytes | None]
+) -> tuple[Writes, list[bytes], list[bytes | None]]:
+    """Records that are no rows: what they say, and the others since the last drop."""
+    drops = [i for i, key in enumerate(keys) if key == DROP_RECORD]
+    records = list(zip(keys, values, strict=True))[drops[-1] + 1 if drops else 0 :]
+    bounds = [value for key, value in records if key == BOUND_RECORD]
+    rows = [(key, value) for key, value in records if key != BOUND_RECORD]
+    around = Writes(
+        [entry.partition_range(partition)] if drops else [],
+        [entry.bound_key(partition)] if drops or bounds else [],
+        bounds[-1:] or ([None] if drops else []),
+    )
+    return around, [key for key, _ in rows], [value for _, value in rows]

@@ -126,6 +126,9 @@ class SimulatedLog:
     def trim_redo(self, transactional_id: str, sequence: int) -> None:
         """There is none."""
 
+    def opener(self) -> None:
+        """Nobody else reads it."""
+
     def maintain(self, now_ms: int) -> None:
         """Brokers do it."""
 

@@ -26,6 +26,12 @@ DRIVERS = {
     "runtime/app/threads.py": {"threading"},
     "runtime/clock.py": {"time"},
     "runtime/log/kafka/calls.py": {"threading"},  # calls of a client that may never come back
+    "runtime/app/restore_process.py": {
+        "socket",
+        "subprocess",
+        "multiprocessing",
+    },  # starts the one below, and talks to it
+    "runtime/app/restore_worker.py": {"multiprocessing"},
     "runtime/log/files.py": {"threading"},  # a pool that waits for the disk: several files are made durable at once
     "runtime/spark/engine/thread.py": {"threading"},
     "runtime/spark/java.py": {"subprocess"},  # asks a Java for its version

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 
 from runtime.clock import SystemClock
 from runtime.errors import Fenced, LogError, TopicMissing
@@ -13,6 +14,7 @@ from runtime.log.base import (
     Admin,
     Consumer,
     KeyValueReader,
+    Log,
     Position,
     Producer,
     Reader,
@@ -26,6 +28,7 @@ from runtime.log.kafka.consumer import KafkaConsumer
 from runtime.log.kafka.fetching import FetchClient
 from runtime.log.kafka.producer import TAKE_OVER_S, KafkaProducer, committed_sequence, sequence_partition
 from runtime.log.kafka.reading import WAIT_MS, GroupClients, KafkaKeyValues, KafkaReader, SharedReading
+from runtime.log.kafka.settings import KafkaSettings
 
 MAIN_WAIT_MS = 100
 STABLE_S = 0.5  # for a transaction to be finished, before whoever asks is told to ask again
@@ -83,6 +86,12 @@ class KafkaLog:
 
     def trim_redo(self, transactional_id: str, sequence: int) -> None:
         """There is none."""
+
+    def opener(self) -> Callable[[], Log]:
+        c = self._connection
+        return partial(
+            open_log, KafkaSettings(c.bootstrap, dict(c.options), c.replication, c.shared), self._application_id
+        )
 
     def maintain(self, now_ms: int) -> None:
         """Brokers do it."""
@@ -242,3 +251,8 @@ class KafkaLog:
         if offset > self.end_offset(tp):
             raise LogError(f"{tp}: {offset} is above the end {self.end_offset(tp)}")
         self._admin.drop_before(tp, offset)
+
+
+def open_log(settings: KafkaSettings, application_id: str) -> Log:
+    """To read, beside whoever runs the application."""
+    return KafkaLog(Connection.to(settings), application_id)

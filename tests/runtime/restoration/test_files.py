@@ -1,0 +1,142 @@
+"""Changelog records that come as files of rows leave behind what they do as records."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+
+from compiler.plan.topology import StoreSpec
+from runtime.errors import StateError
+from runtime.state import manager as manager_module
+from runtime.state.manager import StateManager
+from runtime.state.restore import RowFile, place_records
+from runtime.state.rocks import open_rocks, write_row_file
+from tests.runtime.restoration.test_oracle import (
+    TASK,
+    Records,
+    Step,
+    begun,
+    chunks,
+    cuts,
+    history,
+    rows_of,
+    specs,
+    steps,
+)
+from tests.runtime.state.support import table
+
+
+def file_of(manager: StateManager, spec: StoreSpec, name: str, records: Records) -> RowFile:
+    """What the other process makes of records."""
+    assert manager.incoming is not None
+    entry = manager.expect_files(spec, 0)
+    around, rows = place_records(entry, 0, [k for k, _ in records], [v for _, v in records])
+    path = manager.incoming / name if rows.keys else None
+    if path is not None:
+        write_row_file(path, rows.keys, rows.values)
+    return RowFile(path, around, len(records), 0)
+
+
+def take(manager: StateManager, spec: StoreSpec, parts: Iterator[Records]) -> None:
+    for n, part in enumerate(parts):
+        file = file_of(manager, spec, f"{n}.sst", part)
+        assert manager.restore_file(manager.expect_files(spec, 0), 0, file)
+    assert manager.incoming is not None
+    assert list(manager.incoming.iterdir()) == []
+
+
+@settings(max_examples=25)
+@given(spec=specs, plan=steps, cuts=cuts)
+def test_rows_come_back_as_files(
+    tmp_path_factory: pytest.TempPathFactory, spec: StoreSpec, plan: Sequence[Step], cuts: Sequence[int]
+) -> None:
+    records, rows = history(spec, plan)
+    manager = begun(open_rocks(tmp_path_factory.mktemp("rocks")), spec)
+    take(manager, spec, chunks(records, cuts))
+    manager.end_restore(TASK)
+    assert rows_of(manager) == rows
+    assert dict(manager._tasks[TASK].store("S").scan()) == rows, "an open task sees them, too"
+    manager.close()
+
+
+@settings(max_examples=25)
+@given(spec=specs, plan=steps, cuts=cuts)
+def test_files_outlive_a_crash_and_are_no_whole_task(
+    tmp_path_factory: pytest.TempPathFactory, spec: StoreSpec, plan: Sequence[Step], cuts: Sequence[int]
+) -> None:
+    """Files are on disk at once; what was written otherwise since the last flush is not."""
+    records, _ = history(spec, plan)
+    folder = tmp_path_factory.mktemp("rocks")
+    manager = begun(open_rocks(folder / "db"), spec)
+    take(manager, spec, chunks(records, cuts))
+    manager.end_restore(TASK)
+    shutil.copytree(folder / "db", folder / "after", ignore=shutil.ignore_patterns("LOCK"))
+    manager.close()
+    after = StateManager(open_rocks(folder / "after"))
+    assert after.committed_tasks() in ([TASK], []), "nothing at all was flushed where there is no record"
+    with after.snapshot() as snapshot:
+        assert snapshot.tasks() == {}, "half a task never looks whole"
+    after.begin_restore({TASK: manager_module.TaskRecord(0, ("S",), b"")}, [TASK], 1)
+    after.close()
+    again = begun(open_rocks(folder / "after"), spec)
+    assert [key for key in again._physical.scan(b"\0\0\0\1", b"\xff")] == [], "rows of the first attempt stay"
+    again.close()
+
+
+def test_a_file_is_newer_than_what_is_there_and_seen_by_no_older_snapshot(tmp_path: Path) -> None:
+    store = open_rocks(tmp_path / "db")
+    store.write_batch([b"a", b"b", b"c"], [b"old"] * 3)
+    store.write_batch([b"e"], [b"old"], [(b"c", b"d")])
+    before = store.snapshot()
+    assert store.incoming is not None
+    write_row_file(store.incoming / "1", [b"a", b"b", b"c", b"d"], [b"new", None, b"new", b""])
+    store.ingest(store.incoming / "1")
+    assert list(store.scan(b"a", b"z")) == [(b"a", b"new"), (b"c", b"new"), (b"d", b""), (b"e", b"old")]
+    assert before.multi_get([b"a", b"b", b"c", b"d"]) == [b"old", b"old", None, None]
+    assert [key for key, _ in before.scan(b"a", b"z")] == [b"a", b"b", b"e"]
+    before.close()
+    store.close()
+
+
+def test_files_that_a_crash_has_left_go(tmp_path: Path) -> None:
+    store = open_rocks(tmp_path / "db")
+    assert store.incoming is not None
+    (store.incoming / "left").touch()
+    store.close()
+    store = open_rocks(tmp_path / "db")
+    assert store.incoming is not None
+    assert list(store.incoming.iterdir()) == []
+    store.close()
+
+
+def test_a_file_waits_for_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    records, rows = history(table("S"), [("put", 1, 1), ("put", 2, 2)])
+    manager = begun(open_rocks(tmp_path / "db"), table("S"))
+    file = file_of(manager, table("S"), "1", records)
+    entry = manager.expect_files(table("S"), 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(manager_module, "FILES_ON_TOP_MAX", 0)
+        assert not manager.restore_file(entry, 0, file)
+    assert manager.restore_file(entry, 0, file)
+    manager.end_restore(TASK)
+    assert rows_of(manager) == rows
+    manager.close()
+
+
+def test_a_file_of_a_store_that_was_dropped_meanwhile_is_refused(tmp_path: Path) -> None:
+    records, _ = history(table("S"), [("put", 1, 1)])
+    manager = begun(open_rocks(tmp_path / "db"), table("S"))
+    entry = manager.expect_files(table("S"), 0)
+    file = file_of(manager, table("S"), "1", records)
+    manager.close_task(TASK)
+    manager.drop_task(TASK)
+    with pytest.raises(StateError, match="was dropped"):
+        manager.restore_file(entry, 0, file)
+    manager.apply(manager.cut(), 2)
+    with pytest.raises(StateError, match="was dropped"):
+        manager.restore_file(entry, 0, file)
+    manager.close()
