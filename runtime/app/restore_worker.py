@@ -78,9 +78,8 @@ class Worker:
                 self._connection.poll(WAIT_S)
 
     def _begin(self, ask: Ask) -> None:
-        older = [
-            r for r in self._readings if r.ask.tp == ask.tp
-        ]  # whose task was taken away: they would share a reader
+        # The task of an older one was taken away; both would share a reader.
+        older = [r for r in self._readings if r.ask.tp == ask.tp]
         self._readings = [r for r in self._readings if r not in older]
         for reading in older:
             self._connection.send(Answer(reading.ask.number, error="it was asked for again"))
