@@ -7,6 +7,7 @@ restore consumer. It ends when nothing is left to read, or with this one.
 
 from __future__ import annotations
 
+import shutil
 import socket
 import subprocess
 import sys
@@ -110,10 +111,10 @@ class RestoreProcess:
             self._process.wait()
             self._process = None
         self._asked.clear()
-        for path in self._begin.folder.iterdir():
-            path.unlink()
+        shutil.rmtree(self._begin.folder, ignore_errors=True)
 
     def _start(self) -> None:
+        self._begin.folder.mkdir(exist_ok=True)
         ours, theirs = socket.socketpair()
         with theirs:
             self._connection = Connection(ours.detach())

@@ -42,7 +42,7 @@ class PhysicalSnapshot(PhysicalReader, Protocol):
 class Physical(PhysicalReader, Protocol):
     """An ordered store. Writes are in memory until `flush`; a crash loses a suffix of the writes, never one in between.
 
-    incoming: an empty folder for files that `ingest` takes; None if it takes none.
+    incoming: a folder for files that `ingest` takes, there when somebody makes it; None if it takes none.
     """
 
     incoming: Path | None

@@ -59,7 +59,6 @@ def open_rocks(
         db = _open(path, options, AccessType.read_write())
         incoming = Path(path) / _INCOMING
         shutil.rmtree(incoming, ignore_errors=True)  # what a crash has left
-        incoming.mkdir(exist_ok=True)
         return RocksPhysical(db, incoming)
     if not (Path(path) / "CURRENT").exists():  # rocksdict would leave a file behind in what is no database
         raise StateError(f"there is no state in {path}")
