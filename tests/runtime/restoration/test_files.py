@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
+import pickle
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -64,7 +66,21 @@ def test_rows_come_back_as_files(
     manager.close()
 
 
-@settings(max_examples=25)
+KILLED = """
+import os, pickle, sys
+from pathlib import Path
+from tests.runtime.restoration.test_files import TASK, begun, open_rocks, take
+
+folder, spec, parts = pickle.load(sys.stdin.buffer)
+manager = begun(open_rocks(folder), spec)
+take(manager, spec, iter(parts))
+manager.end_restore(TASK)
+os._exit(9)
+"""
+
+
+@pytest.mark.crash
+@settings(max_examples=5)
 @given(spec=specs, plan=steps, cuts=cuts)
 def test_files_outlive_a_crash_and_are_no_whole_task(
     tmp_path_factory: pytest.TempPathFactory, spec: StoreSpec, plan: Sequence[Step], cuts: Sequence[int]
@@ -72,18 +88,15 @@ def test_files_outlive_a_crash_and_are_no_whole_task(
     """Files are on disk at once; what was written otherwise since the last flush is not."""
     records, _ = history(spec, plan)
     folder = tmp_path_factory.mktemp("rocks")
-    manager = begun(open_rocks(folder / "db"), spec)
-    take(manager, spec, chunks(records, cuts))
-    manager.end_restore(TASK)
-    shutil.copytree(folder / "db", folder / "after", ignore=shutil.ignore_patterns("LOCK"))
-    manager.close()
-    after = StateManager(open_rocks(folder / "after"))
+    told = pickle.dumps((folder, spec, list(chunks(records, cuts))))
+    assert subprocess.run([sys.executable, "-c", KILLED], input=told, check=False).returncode == 9
+    after = StateManager(open_rocks(folder))
     assert after.committed_tasks() in ([TASK], []), "nothing at all was flushed where there is no record"
     with after.snapshot() as snapshot:
         assert snapshot.tasks() == {}, "half a task never looks whole"
     after.begin_restore({TASK: manager_module.TaskRecord(0, ("S",), b"")}, [TASK], 1)
     after.close()
-    again = begun(open_rocks(folder / "after"), spec)
+    again = begun(open_rocks(folder), spec)
     assert [key for key in again._physical.scan(b"\0\0\0\1", b"\xff")] == [], "rows of the first attempt stay"
     again.close()
 
