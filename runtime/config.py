@@ -11,7 +11,7 @@ COMMIT_INTERVAL_MS_DEFAULT = 100
 COMMIT_INTERVAL_MS_MIN, COMMIT_INTERVAL_MS_MAX = 10, 1000
 # Shorter slices make runs too small for vector kernels: the quickstart takes 10 s with 5 ms, 48 s with 2 ms.
 SLICE_NS_DEFAULT = 5_000_000
-ROWS_PER_RUN_MIN, ROWS_PER_RUN_MAX = 256, 20_000
+ROWS_PER_RUN_MIN, ROWS_PER_RUN_MAX = 256, 30_000
 
 
 @dataclass(frozen=True, slots=True)

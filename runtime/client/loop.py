@@ -24,7 +24,8 @@ from runtime.errors import LogError, LogUnavailable, RuntimeFailure
 from runtime.log.base import Consumer, KeyValueReader, KeyValues, Log, RawBatch, Reader, TopicPartition, no_records
 
 IDLE_MS = 5  # how long to wait when there is nothing to fetch; bounds the latency of a foreign append
-FETCH_ROWS, FETCH_BYTES = 20_000, 8 << 20
+RESTING_MS = 1_000  # when there is nothing to do until somebody wakes it
+FETCH_ROWS, FETCH_BYTES = 30_000, 8 << 20
 READERS_MAX = 64  # cached chunk readers
 
 
@@ -71,7 +72,14 @@ class ConsumerLoop:
         progress |= self._pass_on()
         if progress:
             self.notify()
-        return 0 if progress else IDLE_MS
+            return 0
+        return IDLE_MS if self._at_work else RESTING_MS
+
+    @property
+    def _at_work(self) -> bool:
+        """Something may come from the log. Else it is asked for first, or room is made for it, which both wake the thread."""
+        reads = bool(self._assigned) and len(self._paused) < len(self._assigned)
+        return reads or self.membership.joins or bool(self._chunks) or self._wanted is not None
 
     def _serve_events(self) -> bool:
         progress = bool(self._events)

@@ -36,6 +36,15 @@ EARLIEST = -2
 LATEST = -1
 
 
+def even_share(rows: int, most: int) -> int:
+    """How many of `rows` to take first, so that all are taken in as few parts of at most `most` as can be, none of them small.
+
+    >>> [even_share(rows, 30) for rows in (25, 33, 70)]
+    [25, 17, 24]
+    """
+    return -(-rows // -(-rows // most)) if rows else 0
+
+
 class TopicPartition(NamedTuple):
     """A partition of a topic."""
 

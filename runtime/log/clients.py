@@ -22,6 +22,7 @@ from runtime.log.base import (
     Reader,
     TopicInfo,
     TopicPartition,
+    even_share,
 )
 from runtime.log.transaction import Transaction
 
@@ -117,8 +118,8 @@ class LogReader:
             if stored is None or (pieces and (rows >= _JOIN_ROWS or stored.num_rows >= _JOIN_ROWS)):
                 break
             row = _row_of(stored, position)
-            whole = row == 0 and stored.num_rows <= max_records - rows
-            piece = stored if whole else stored.slice(row, max_records - rows)
+            share = even_share(stored.num_rows - row, max_records - rows)
+            piece = stored if share == stored.num_rows else stored.slice(row, share)
             piece, piece_bytes = fitting(piece, max_bytes - size, at_least_one=not pieces)
             if not piece.num_rows:
                 break
@@ -277,12 +278,13 @@ class LogConsumer:
 
     def poll(self, max_records: int, max_bytes: int) -> list[RawBatch]:
         batches: list[RawBatch] = []
+        enough_records, enough_bytes = -(-max_records // 2), -(-max_bytes // 2)  # no small pieces of large batches
         readers = list(self._readers.values())
         for i in range(len(readers)):
             reader = readers[(self._turn + i) % len(readers)]
             if reader.tp in self._paused:
                 continue
-            if max_records <= 0 or max_bytes <= 0:
+            if max_records < enough_records or max_bytes < enough_bytes:
                 self._turn = (self._turn + i) % len(readers)
                 break
             try:

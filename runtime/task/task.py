@@ -15,7 +15,7 @@ import numpy as np
 from runtime.batch import UPDATE_BEFORE, Batch, Ints, concat
 from runtime.clock import Clock
 from runtime.config import InstanceConfig
-from runtime.log.base import RawBatch
+from runtime.log.base import RawBatch, even_share
 from runtime.operators.base import DeadLetter, RunContext
 from runtime.state.store import TaskState
 from runtime.task.dead_letters import LocatedDeadLetter
@@ -168,7 +168,7 @@ class Task:
         if not source.queue:
             return None
         head, start = source.queue[0], source.skipped
-        rows = min(rows_max, source.raw_rows(head, start))
+        rows = even_share(source.raw_rows(head, start), rows_max)
         if not rows:
             return None
         part = head if rows == head.records.num_rows else _slice(head, start, rows)

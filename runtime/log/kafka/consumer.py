@@ -82,12 +82,13 @@ class KafkaConsumer:
             return []
         self._client.pump()
         batches: list[RawBatch] = []
+        enough_records, enough_bytes = -(-max_records // 2), -(-max_bytes // 2)  # no small pieces of large batches
         cursors = list(self._client.cursors.values())
         for i in range(len(cursors)):
             cursor = cursors[(self._turn + i) % len(cursors)]
             if cursor.tp in self._paused:
                 continue
-            if max_records <= 0 or max_bytes <= 0:
+            if max_records < enough_records or max_bytes < enough_bytes:
                 self._turn = (self._turn + i) % len(cursors)
                 return batches
             batch = cursor.take(max_records, max_bytes)

@@ -1,0 +1,90 @@
+"""When the thread of a client has something to do, and in which pieces records come."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runtime.client import loop
+from runtime.client.consumer import ConsumerFacade
+from runtime.log.base import TopicPartition, even_share
+from runtime.log.memory import MemoryLog
+from tests.runtime.log.records import produce
+
+A0, A1 = TopicPartition("A", 0), TopicPartition("A", 1)
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    made = MemoryLog()
+    made.create_topic("A", 2)
+    return made
+
+
+@pytest.fixture
+def woken() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def client(log: MemoryLog, woken: list[str]) -> ConsumerFacade:
+    """Its buffer is full with the first batch."""
+    made = ConsumerFacade(log, "c", 1)
+    made.wake = lambda: woken.append("woken")
+    return made
+
+
+def run(client: ConsumerFacade) -> int:
+    """Until it has nothing to do; how long it waits then."""
+    while not (wait_ms := client.loop.run_once(0)):
+        pass
+    return wait_ms
+
+
+def test_a_client_that_reads_nothing_rests_until_it_is_asked(client: ConsumerFacade, woken: list[str]) -> None:
+    assert run(client) == loop.RESTING_MS
+    answer = client.read_chunk(A0, 0, 0)
+    assert woken
+    assert run(client) == loop.RESTING_MS
+    assert answer.done()
+
+
+def test_a_client_whose_buffer_is_full_rests_until_somebody_takes_from_it(
+    log: MemoryLog, client: ConsumerFacade, woken: list[str]
+) -> None:
+    for _ in range(2):
+        produce(log, "p", (A0, [b"v"] * 9_000))
+    client.assign({A0: 0})
+    assert run(client) == loop.RESTING_MS
+    woken.clear()
+    assert not client.poll(lambda tp: False)
+    assert not woken
+    assert [b.records.num_rows for b in client.poll(lambda tp: True)] == [9_000]
+    assert woken
+    assert run(client) == loop.RESTING_MS, "the second batch fills it again"
+    client.poll(lambda tp: True)
+    assert run(client) == loop.IDLE_MS, "at the end of the log it looks for more"
+
+
+def test_a_poll_gives_no_small_pieces_of_large_batches(log: MemoryLog) -> None:
+    for tp in (A0, A1):
+        produce(log, "p", (tp, [b"v"] * 25_000))
+    produce(log, "p", (A0, [b"v"] * 33_000))
+    consumer = log.consumer("c")
+    consumer.assign({A0: 0, A1: 0})
+    sizes: list[int] = []
+    while batches := consumer.poll(30_000, 8 << 20):
+        sizes += [b.records.num_rows for b in batches]
+    assert sorted(sizes) == [16_500, 16_500, 25_000, 25_000]
+
+
+@given(st.integers(1, 200), st.integers(1, 40))
+def test_shares_are_as_few_and_as_even_as_can_be(rows: int, most: int) -> None:
+    left, shares = rows, []
+    while left:
+        shares.append(even_share(left, most))
+        left -= shares[-1]
+    assert max(shares) <= most
+    assert max(shares) - min(shares) <= 1
+    assert len(shares) == -(-rows // most)
