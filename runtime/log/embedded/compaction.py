@@ -11,12 +11,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from runtime.log.embedded.records import SegmentImage
-from runtime.log.embedded.segment import HEADER, SegmentFiles, encode_kept
+from runtime.log.embedded.segment import HEADER, SegmentFiles, encode
 from runtime.log.embedded.state import Segment, segment_path
 from runtime.log.files import Files
 from runtime.log.policy import TopicPolicy
@@ -217,7 +218,7 @@ class _Output:
     def _write(self, base: int, pieces: list[pa.RecordBatch]) -> int:
         path = segment_path(self._what.directory, self._what.number, base, self._life)
         self.made.append(path)
-        buffers = [HEADER, *(encode_kept(batch) for batch in _joined(pieces))]
+        buffers = [HEADER, *chain.from_iterable(encode(_joined(pieces)))]
         file = self._files.open(path, create=True, write=True)
         try:
             file.truncate(0)  # a crash may have left one
@@ -225,7 +226,7 @@ class _Output:
             file.fsync()
         finally:
             file.close()
-        return sum(b.size for b in buffers)
+        return sum(map(len, buffers))
 
 
 def _joined(pieces: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

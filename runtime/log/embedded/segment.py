@@ -13,7 +13,8 @@ import threading
 import zlib
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +25,7 @@ from runtime.log.embedded.state import Segment, Stored
 from runtime.log.files import PAGE, File, Files
 
 HEADER: pa.Buffer = RECORD_SCHEMA.serialize()
+Piece: TypeAlias = "pa.Buffer | bytes"
 # Batches are mapped through windows of this size: large enough that many small batches share one, small enough that
 # windows nobody uses any more give their pages back soon. Kept open beyond their use: at most this many.
 WINDOW_BYTES = 8 << 20
@@ -34,16 +36,37 @@ _BLOCK = struct.Struct("<II")  # entries, crc32 of them
 _ENTRY_BYTES = 16
 
 
-def encode(base_offset: int, records: pa.RecordBatch) -> pa.Buffer:
-    """Records (PRODUCE_SCHEMA) as one record-batch message with their offsets."""
+def numbered(base_offset: int, records: pa.RecordBatch) -> pa.RecordBatch:
+    """Records (PRODUCE_SCHEMA) with their offsets (RECORD_SCHEMA)."""
     offsets = pa.array(np.arange(base_offset, base_offset + records.num_rows, dtype=np.int64))
-    columns = [_tight(c) for c in records.columns]
-    return pa.RecordBatch.from_arrays([offsets, *columns], schema=RECORD_SCHEMA).serialize()
+    return pa.RecordBatch.from_arrays([offsets, *records.columns], schema=RECORD_SCHEMA)
 
 
-def encode_kept(records: pa.RecordBatch) -> pa.Buffer:
-    """Records (RECORD_SCHEMA) as one record-batch message, at the offsets they have."""
-    return pa.RecordBatch.from_arrays([_tight(c) for c in records.columns], schema=RECORD_SCHEMA).serialize()
+class _Pieces:
+    """A file that keeps what Arrow's stream writer writes to it, but for the schema, as the pieces in which it comes."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.taken: list[Piece] = []
+        self._schema_bytes = HEADER.size
+
+    def write(self, piece: Piece) -> None:
+        if self._schema_bytes:
+            self._schema_bytes -= len(piece)
+            assert self._schema_bytes >= 0, "the schema message is not what segments begin with"
+        else:
+            self.taken.append(piece)
+
+
+def encode(batches: Iterable[pa.RecordBatch]) -> Iterator[list[Piece]]:
+    """Batches (RECORD_SCHEMA) as record-batch messages, each in pieces: columns are written from where they are, without a copy."""
+    pieces = _Pieces()
+    writer = pa.ipc.new_stream(pieces, RECORD_SCHEMA)
+    for batch in batches:
+        writer.write_batch(pa.RecordBatch.from_arrays([_tight(c) for c in batch.columns], schema=RECORD_SCHEMA))
+        message, pieces.taken = pieces.taken, []
+        yield message
 
 
 def _tight(column: pa.Array) -> pa.Array:

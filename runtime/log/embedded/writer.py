@@ -8,13 +8,14 @@ that are written, see `Ledger.owning`; the append lock is not needed.
 from __future__ import annotations
 
 import zlib
+from itertools import accumulate
 
 import pyarrow as pa
 
 from runtime.errors import LogCorrupt
 from runtime.log.base import TopicPartition
 from runtime.log.embedded.records import Append, Commit, GroupPosition, NewStart, Redo
-from runtime.log.embedded.segment import HEADER, SegmentFiles, encode
+from runtime.log.embedded.segment import HEADER, Piece, SegmentFiles, encode, numbered
 from runtime.log.embedded.state import LogState, Partition, Topic
 from runtime.log.files import File, Files
 from runtime.log.transaction import Transaction, max_timestamp
@@ -70,17 +71,15 @@ class Writer:
             base, committed = partition.end_offset, 0
         file_path = partition.segment_path(base)
         file = self._open(file_path, committed, partition.directory)
-        buffers = [] if committed else [HEADER]
+        buffers: list[Piece] = [] if committed else [HEADER]
         appends: list[Append] = []
         start, offset = committed or HEADER.size, partition.end_offset
-        for part in parts:
-            message = encode(offset, part)
-            buffers.append(message)
-            rows = part.num_rows
-            appends.append(
-                Append(topic.id, partition.number, base, start, message.size, offset, rows, max_timestamp(part))
-            )
-            start, offset = start + message.size, offset + rows
+        firsts = accumulate((part.num_rows for part in parts), initial=offset)
+        for part, message in zip(parts, encode(map(numbered, firsts, parts)), strict=True):
+            buffers += message
+            size, rows = sum(map(len, message)), part.num_rows
+            appends.append(Append(topic.id, partition.number, base, start, size, offset, rows, max_timestamp(part)))
+            start, offset = start + size, offset + rows
         file.pwrite(committed, buffers)
         self._segments.written(file_path)
         return appends

@@ -346,3 +346,16 @@ def test_batches_outlive_their_windows_and_files(tmp_path, monkeypatch):
     log.close()
     assert [v for r in raws for v in r.records.column(3).to_pylist()] == [b"value %d" % i for i in range(30_000)]
     assert TopicPartition("A", 0) == raws[0].tp
+
+
+def test_messages_in_pieces_are_what_arrow_serializes():
+    rows = [(1, b"k", b"v" * 200, [("h", b"1"), ("h", None)]), (2, None, None, None), (3, b"", b"", [])]
+    first = segment.numbered(7, batch(rows * 5))
+    batches = [first, first.slice(3, 4), first.slice(0, 1), segment.numbered(40, numbered(0, 2_000)).slice(1_990)]
+    messages = [b"".join(map(bytes, pieces)) for pieces in segment.encode(batches)]
+    for message, stored in zip(messages, batches, strict=True):
+        read = pa.ipc.read_record_batch(pa.py_buffer(message), RECORD_SCHEMA)
+        assert read == stored
+        assert len(message) % 8 == 0
+    assert messages[0] == first.serialize().to_pybytes()
+    assert len(messages[3]) < 2_000, "a slice is stored without what is around it"
