@@ -256,10 +256,10 @@ class Instance:
         """The result of a future that the steps complete."""
         if self.await_step is None:
             for _ in range(int(timeout_s / FATAL_CHECK_S)):
+                if self.fatal is not None and not future.done():  # who should do it may be the thread that died
+                    raise RuntimeFailure(f"the instance is broken: {self.fatal}") from self.fatal
                 if futures.wait([future], FATAL_CHECK_S).done:
                     return future.result()
-                if self.fatal is not None:  # the thread that should have done it may be the one that died
-                    raise RuntimeFailure(f"the instance is broken: {self.fatal}") from self.fatal
             raise TimeoutError(f"not done within {timeout_s:.0f} s")
         while not future.done():
             self.await_step()

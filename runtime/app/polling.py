@@ -26,7 +26,7 @@ from runtime.task.arrivals import Arrivals
 from runtime.task.id import TaskId
 from runtime.task.input_buffer import LogInput
 
-IDLE_MS = 5
+ANSWER_MS = 5  # between two looks whether an answer has come that wakes nobody
 ROWS_HIGH = 100_000  # an input asks for no more above this many buffered rows
 HEAD_GAP = (
     100_000  # inputs at most this far behind the front ones wait for nothing: the head starts at the lowest of them
@@ -90,7 +90,9 @@ class PollingStep:
         progress |= self._handle_failures(now_ms)
         if progress:
             self._manager.signal()
-        return 0 if progress else IDLE_MS
+        if progress:
+            return 0
+        return ANSWER_MS if self._asked is not None else END_REFRESH_MS  # what arrives wakes this thread before
 
     # -- membership of inputs (commands)
 

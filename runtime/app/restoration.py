@@ -26,6 +26,7 @@ from runtime.task.status import TaskStatus
 from runtime.task.task import Task
 
 IDLE_MS = 20
+RESTING_MS = 1_000  # without tasks, until one comes
 TASKS_MAX = 4  # restored side by side: bounds how many chunks are in memory
 CHUNK_RECORDS = 20_000
 # What another process makes files of: below the first it would cost more than it saves (it takes 0.5 s to start, and 100 MB).
@@ -154,7 +155,9 @@ class RestorationStep:
             progress |= self._advance(entry, now_ms)
         if progress:
             return 0
-        return FILES_MS if process is not None and process.running else IDLE_MS
+        if process is not None and process.running:
+            return FILES_MS
+        return IDLE_MS if self._tasks else RESTING_MS
 
     def close(self) -> None:
         """End the other process, after the thread of this step."""

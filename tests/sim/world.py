@@ -411,12 +411,16 @@ def _steps_of(process: Process) -> dict[str, Step]:
             return IDLE_MS
         return step.run_once(now_ms)
 
+    def woken(step: Step, ms: int) -> Step:
+        """What it waits for wakes its thread, after up to so long."""
+        return lambda now_ms: min(step(now_ms), ms)
+
     members.build = disturbed  # type: ignore[method-assign]
     return {
-        "main": main,
-        "restore": instance.restore.loop.run_once,
-        "restoration": instance.restoration.run_once,
-        "polling": instance.polling.run_once,
+        "main": woken(main, 5),
+        "restore": woken(instance.restore.loop.run_once, 5),
+        "restoration": woken(instance.restoration.run_once, 20),
+        "polling": woken(instance.polling.run_once, 5),
         "group": process.group.run_once,
         "commit": instance.commit.run_once,
         **{p.name: partial(processing, p) for p in instance.processing},
