@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator
 
@@ -20,6 +21,7 @@ from tests.runtime.log.records import produce, read_all
 from tests.runtime.spark.logs import append_emitted, emitted, records
 
 pytestmark = pytest.mark.kafka
+MARKERS_S = 60.0  # brokers write them after they have answered
 
 
 class World:
@@ -81,6 +83,10 @@ def test_a_range_has_all_its_records_and_no_more(world: World) -> None:
     producer._client.flush(10)  # or they would not get as far as the brokers
     producer.abort()
     producer.close()
+    limit = time.monotonic() + MARKERS_S
+    while log.end_offset(tp) < log.written_offset(tp) or log.written_offset(tp) < 19:
+        assert time.monotonic() < limit, "the marker of the aborted transaction never came"
+        time.sleep(0.02)
     first, after = bounds(log, [tp.topic])
     begin, end = first[tp.topic]["0"], after[tp.topic]["0"]
     assert (begin, end) == (0, 19), "twelve records, three that were aborted, and a marker for each transaction"
