@@ -37,10 +37,12 @@ def run(
     engine: str = "runtime",
     log: str = "embedded",
     bare: bool = False,
+    touch_gb: float = 0.0,
 ) -> list[Figure]:
     """Measure each query over input written once. BenchFailed at the end.
 
     log: `kafka` is a broker of its own, started for this. bare: a DuckDB loop over the same files of an embedded log beside it.
+    touch_gb: memory that is used before each query and given back as its clock starts.
     """
     figures, failed = [], []
     with tempfile.TemporaryDirectory(prefix="flowql-bench-") as name, ExitStack() as stack:
@@ -53,7 +55,7 @@ def run(
         for query in queries:
             report(f"{query}: running")
             try:
-                figure = _measured(engine, Job(folder, project, query, events, threads, bootstrap), report)
+                figure = _measured(engine, Job(folder, project, query, events, threads, bootstrap, touch_gb), report)
             except BenchFailed as error:
                 failed.append(str(error))
                 report(f"{query}: failed: {error}")
@@ -83,7 +85,16 @@ def _broker(folder: Path) -> Iterator[str]:
 
 def _measured(engine: str, job: Job, report: Callable[[str], None]) -> Figure:
     """In a process of its own."""
-    words = [engine, str(job.folder), str(job.project), job.query, str(job.events), str(job.threads), job.kafka]
+    words = [
+        engine,
+        str(job.folder),
+        str(job.project),
+        job.query,
+        str(job.events),
+        str(job.threads),
+        job.kafka,
+        str(job.touch_gb),
+    ]
     command = [sys.executable, "-m", "flowql.bench.run", *words]
     with (
         tempfile.TemporaryFile("w+") as said,
@@ -120,9 +131,9 @@ def _progress(text: str) -> None:
 
 
 def _main() -> None:
-    engine, folder, project, query, events, threads, kafka = sys.argv[1:]
+    engine, folder, project, query, events, threads, kafka, touch_gb = sys.argv[1:]
     try:
-        job = Job(Path(folder), Path(project), query, int(events), int(threads), kafka)
+        job = Job(Path(folder), Path(project), query, int(events), int(threads), kafka, float(touch_gb))
         outcome = asdict(ENGINES[engine](job, _progress))
     except Exception as error:  # the process that measures ends here: whatever it was, the parent is to say it
         text = str(error) if isinstance(error, BenchFailed) else f"{query}: {type(error).__name__}: {error}"

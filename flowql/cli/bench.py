@@ -23,6 +23,7 @@ NEXMARK = Path(__file__).parents[2] / "pipelines" / "nexmark"
 WRONG_RESULT = "FQ5301"
 LOGS = ("embedded", "kafka")
 
+TOUCH = "GB of memory to use before each query and give back as its clock starts: for hosts that are slow to supply it."
 EVENTS = "Bids to generate; persons and auctions of the same time come with them."
 
 app = typer.Typer(help="Measure this machine.", no_args_is_help=True)
@@ -42,6 +43,7 @@ def nexmark(
     log: Annotated[str, typer.Option(help="embedded, or kafka: a broker of its own.")] = "embedded",
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures there, too.")] = None,
     bare: Annotated[bool, typer.Option("--bare", help="Beside each query a DuckDB loop over the same files.")] = False,
+    touch: Annotated[float, typer.Option(help=TOUCH, min=0)] = 0.0,
 ) -> None:
     """Nexmark queries over generated events, each alone; the result is checked before a speed is printed."""
     names = list(EXPECTED) if queries == "all" else [q for q in queries.split(",") if q]
@@ -55,7 +57,7 @@ def nexmark(
     if bare and log != "embedded":
         raise typer.BadParameter("--bare reads the files of --log embedded")
     try:
-        figures = run(NEXMARK, names, events, threads, note, engine=engine, log=log, bare=bare)
+        figures = run(NEXMARK, names, events, threads, note, engine=engine, log=log, bare=bare, touch_gb=touch)
     except BenchFailed as error:
         raise CommandError(str(error), code=WRONG_RESULT, help="no speed is given for a wrong result") from error
     if json_file is not None:
