@@ -100,9 +100,10 @@ def on_runtime(job: Job, _report: Report) -> Figure:
         if not watch.runs and instance.metrics.fetched:
             del kept
             watch.start()
-        if ticks % TICKS_PER_SAMPLE == 0:
-            watch.sample()
-        ticks += 1
+        if watch.runs:
+            if ticks % TICKS_PER_SAMPLE == 0:
+                watch.sample()
+            ticks += 1
         time.sleep(TICK_S)
     figure = watch.stop(job.query, "runtime", job.records, job.log_kind)
     job.check(instance.log)
