@@ -90,7 +90,6 @@ class PollingStep:
         progress |= self._handle_failures(now_ms)
         if progress:
             self._manager.signal()
-        if progress:
             return 0
         return ANSWER_MS if self._asked is not None else END_REFRESH_MS  # what arrives wakes this thread before
 

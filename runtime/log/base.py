@@ -297,6 +297,8 @@ class Consumer(Protocol):
     def poll(self, max_records: int, max_bytes: int) -> list[RawBatch]:
         """What is there now of the assigned, unpaused partitions, round-robin; [] if nothing. Does not block.
 
+        It ends where less than half of a limit is left: what it gave of a large batch then would be a small piece.
+
         A LogError names the partition that cannot be read; nothing that was read of others is lost with it. Keeps a membership
         alive: a member that is not polled for minutes is given up. Partitions of an open REVOKE are not read.
         """

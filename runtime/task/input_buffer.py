@@ -21,7 +21,7 @@ from runtime.operators.base import DeadLetter
 from runtime.task.arrivals import Arrivals
 from runtime.task.front import EMPTY, Front, front_of
 
-# What readers share is decoded in pieces: nobody can stop a decode half way, and a whole fetch of 20,000 rows takes 60 ms.
+# What readers share is decoded in pieces: nobody can stop a decode half way, and 20,000 rows take 60 ms.
 STAGED_ROWS = 4_096
 _OF_SOURCE = "#"  # in names of positions; no topic has it in its name
 
