@@ -102,6 +102,7 @@ class World:
         self._heap: list[tuple[int, float, Callable[[], object]]] = []
         self._depth = 0
         self._names = iter(f"p{n}" for n in range(10_000))
+        self._sources = iter(f"source {n}" for n in range(10_000))
         self.watch = Watch(self.broker)
         for topic in ("orders", "customers"):
             self.outside.create_topic(topic, project.PARTITIONS)
@@ -366,7 +367,7 @@ class World:
 
     def feed(self, number: int) -> None:
         """A part of the input, as one transaction that may stay open for a while; or after one that is aborted."""
-        writer = f"source {number}"
+        writer = next(self._sources)  # the same part may be fed again while its transaction is open
         if self.lucky(0.1):
             epoch = self.broker.init(writer)
             for tp, records in self.input[number]:
