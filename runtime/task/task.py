@@ -6,7 +6,8 @@ the current epoch together, under the epoch lock; a run that raises leaves no tr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -84,6 +85,7 @@ class Task:
         self.horizon = Horizon()
         self._publisher, self._clock, self._config = publisher, clock, config
         self._sizer = RunSizer()
+        self._publishing = False  # its input is consumed, its output is not in the exchange yet
         self.processed_through_ms = 0
         self._is_table = {i.operator: i.is_table for i in program.inputs}
 
@@ -121,10 +123,12 @@ class Task:
     def idle(self) -> bool:
         """Nothing is buffered and nothing more is known to exist. A task that is restored does not know yet.
 
-        With a horizon: nothing before it.
+        With a horizon: nothing before it. A task that publishes is not idle. Any thread: publishing is looked at last, as it
+        begins before the input is consumed and ends when the output is where the next task finds it.
         """
         ms = self.horizon.ms
-        return self.status is not TaskStatus.RESTORING and all(i.idle or _beyond(i, ms) for i in self.inputs.values())
+        idle = self.status is not TaskStatus.RESTORING and all(i.idle or _beyond(i, ms) for i in self.inputs.values())
+        return idle and not self._publishing
 
     def become(self, status: TaskStatus) -> None:
         """Only to where its status may go."""
@@ -175,7 +179,7 @@ class Task:
         run = self._context({})
         outputs = self.program.execute_raw(part, run)
         dead = [LocatedDeadLetter(d, part, d.seq) for d in run.dead_letters]
-        with self._publisher.lock():
+        with self._publication():
             source.consume_raw(rows)
             self.state.publish({**self.marks, "positions": {source.tp.topic: source.position}})
             self._publisher.publish(self, RunResult(outputs, dead, rows, run.late))
@@ -191,13 +195,23 @@ class Task:
             return None
         outputs = self.program.execute(batches, run) if batches else []
         dead = [_locate(d, taken) for d in run.dead_letters]
-        with self._publisher.lock():
+        with self._publication():
             for name, end in cursors.items():
                 dead += self._consume(name, end)
             self.state.publish({**metadata, **self.progress, "stream_times": run.stream_times})
             source_rows = sum(len(t.seq) for t in taken if t.input in self.logs and self.logs[t.input].lane is None)
             self._publisher.publish(self, RunResult(outputs, dead, source_rows, run.late))
         return max(1, sum(len(t.seq) for t in taken))
+
+    @contextmanager
+    def _publication(self) -> Iterator[None]:
+        """The epoch lock, while input is consumed and output published."""
+        with self._publisher.lock():
+            self._publishing = True
+            try:
+                yield
+            finally:
+                self._publishing = False
 
     def take_settled(self) -> list[tuple[int, int]]:
         """(ms since when it was known, how many) of what runs have used up since the last call. The epoch lock is held."""
