@@ -100,10 +100,10 @@ class Subscription:
     def _check(self) -> None:
         if self._instance.fatal is not None:
             raise RuntimeFailure(f"the query stopped: {self._instance.fatal}") from self._instance.fatal
-        for name, running in self._instance.queries.items():
+        for name in self._instance.queries:
             errors = self._instance.metrics.query(name)
-            if running.broken or errors.errors:
-                raise RuntimeFailure(running.broken or errors.last_error or "the query failed")
+            if errors.errors:
+                raise RuntimeFailure(errors.last_error or "the query failed")
 
     def _changes(self) -> Iterator[Change]:
         """The new rows, which are then forgotten; without hidden columns."""

@@ -1,4 +1,4 @@
-"""When a query that failed is tried again: later and later."""
+"""When something that failed is tried again: later and later."""
 
 from __future__ import annotations
 
@@ -8,19 +8,17 @@ BACKOFF_MS_MIN, BACKOFF_MS_MAX = 500, 30_000
 HEALTHY_MS = 2 * BACKOFF_MS_MAX  # without a failure for so long, the next one is a first one again
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Backoff:
-    """A query that waits to be tried again, or was. failures: in a row."""
+    """failures: in a row. retry_at_ms: the next attempt, or the last one."""
 
     failures: int = 0
-    resume_at_ms: int = 0
-    held: bool = False
+    retry_at_ms: int = 0
 
-    def hold(self, now_ms: int) -> int:
-        """For how many ms."""
-        if now_ms - self.resume_at_ms > HEALTHY_MS:
-            self.failures = 0
-        wait = min(BACKOFF_MS_MAX, BACKOFF_MS_MIN << min(self.failures, 10))
-        self.failures += 1
-        self.resume_at_ms, self.held = now_ms + wait, True
-        return wait
+    def after_failure(self, now_ms: int) -> Backoff:
+        """Twice the wait of the failure before."""
+        failures = 0 if now_ms - self.retry_at_ms > HEALTHY_MS else self.failures
+        return Backoff(failures + 1, now_ms + min(BACKOFF_MS_MAX, BACKOFF_MS_MIN << min(failures, 10)))
+
+
+HEALTHY = Backoff()

@@ -26,7 +26,7 @@ class Driver:
             instance.restore.loop,
             instance.restoration,
             instance.polling,
-            *[keeping for keeping in (instance.group, instance.mending) if keeping is not None],
+            *[keeping for keeping in (instance.group, instance.reconciler) if keeping is not None],
             *instance.processing,
             instance.commit,
         ]
@@ -65,9 +65,8 @@ class Driver:
         raise AssertionError(msg)
 
     def _drained(self) -> bool:
-        failed = {q for q, b in self.instance.polling.backoff.items() if b.held}
         for name, q in self.instance.queries.items():
-            if name in failed or q.broken or q.paused or q.refused:
+            if not self.instance.query_states.of(name).may_run:
                 continue
             for task in q.built.tasks:
                 if task.status is TaskStatus.RESTORING:

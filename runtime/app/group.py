@@ -20,17 +20,16 @@ from compiler.plan.topology import ExchangeSink, Plan
 from runtime.app.member_tasks import MemberTasks
 from runtime.app.plan_topic import PlanReader
 from runtime.app.procedures import Keepers, Procedure, Running, handed_over, stopped
-from runtime.app.quarantine import Quarantine
+from runtime.app.query_state import SUSPENDED
+from runtime.app.reconciler import Builder, changelog_is_gone
 from runtime.app.settling import Settling, Upstream
 from runtime.build.query import input_topics
 from runtime.client.consumer import ConsumerFacade
 from runtime.commit.coordinator import CommitStep, read_stamp
-from runtime.config import InstanceConfig
 from runtime.errors import LogError, LogUnavailable, RuntimeFailure
-from runtime.log.base import Admin, GroupChange, GroupEvent, Log, TopicPartition
+from runtime.log.base import GroupChange, GroupEvent, Log, TopicPartition
 from runtime.state.changelog import WrittenTask, WrittenTasks
 from runtime.state.layout import TaskRecord
-from runtime.state.manager import StateManager
 from runtime.task.id import TaskId
 from runtime.task.repartition import topic_of
 from runtime.task.task import Task
@@ -44,17 +43,13 @@ PURGE_MS = 30_000  # between two times that what is processed of repartitions is
 WAITERS_MAX = 1_000
 
 
-class Host(Keepers, Protocol):
+class Host(Keepers, Builder, Protocol):
     """The instance, as this step sees it."""
 
-    config: InstanceConfig
     log: Log
-    admin: Admin
     main: ConsumerFacade
     commit: CommitStep
-    state: StateManager
     plan: Plan
-    quarantine: Quarantine
 
 
 class GroupStep:
@@ -127,7 +122,7 @@ class GroupStep:
             if now_ms < self._retry_at_ms:
                 return self._retry_at_ms - now_ms
             self._look(now_ms)
-            procedure = self._next(now_ms)
+            procedure = self._next()
             if procedure is None:
                 if self._next_plan is None:
                     self._answer()
@@ -172,7 +167,7 @@ class GroupStep:
             self._retry_at_ms = now_ms + RETRY_MS
             return RETRY_MS
 
-    def _next(self, now_ms: int) -> Procedure | None:
+    def _next(self) -> Procedure | None:
         """The most urgent thing to do."""
         if self._lost:
             return self._start_over()
@@ -182,7 +177,7 @@ class GroupStep:
             return self._give_up(surplus)
         if self._next_plan is not None:
             return self._apply_plan(self._next_plan)
-        for query in self._host.quarantine.due(now_ms):
+        for query in self._host.query_states.due(SUSPENDED):
             if all(t.query != query for t in self._tasks):
                 return self._try_again(query)
         missing = sorted(wanted - self._tasks.keys())
@@ -191,13 +186,13 @@ class GroupStep:
     def _try_again(self, query: str) -> Procedure:
         """A query that the log refused. A procedure, as brokers are asked, who may be away."""
         yield from ()
-        if self._host.quarantine.stopped_for_good(query):
+        if changelog_is_gone(self._host, query):
             return
-        if not self._mine.is_broken(query) and all(t.query != query for t in self._all):
+        if all(t.query != query for t in self._all):
             self._learn_plan(self._host.plan)  # its topics were not to be known of
             if all(t.query != query for t in self._all):
                 return
-        self._host.quarantine.release(query)
+        self._host.query_states.resume(query, SUSPENDED)
 
     def _look(self, now_ms: int) -> None:
         """For a newer plan, and for positions that nobody commits."""
@@ -250,9 +245,8 @@ class GroupStep:
 
     def _wanted(self) -> set[TaskId]:
         """Tasks all of whose partitions are owned and stay (rule R9)."""
-        mine, held = self._owned - self._leaving, self._host.quarantine.held
-        runs = {t for t, reads in self._all.items() if reads <= mine and not self._mine.is_broken(t.query)}
-        return {t for t in runs if t.query not in held}
+        mine, of = self._owned - self._leaving, self._host.query_states.of
+        return {t for t, reads in self._all.items() if reads <= mine and of(t.query).keeps_tasks}
 
     def _learn_plan(self, plan: Plan) -> None:
         app = self._group
@@ -299,11 +293,11 @@ class GroupStep:
             self._mine.forget_positions(self.partitions)
         yield self._host.commit.start_over()
         self._close(tasks)
-        self._mine.forgive()
+        self._host.query_states.reinstate()
 
     def _give_up(self, tasks: Sequence[Task]) -> Procedure:
         """Cut, commit, close, acknowledge. Of what the log has refused there is nothing to commit."""
-        leaving, held = set(self._leaving), self._host.quarantine.held
+        leaving, held = set(self._leaving), self._host.query_states.having(SUSPENDED)
         refused = [task for task in tasks if task.id.query in held]
         tasks = [task for task in tasks if task.id.query not in held]
         if refused:
@@ -379,7 +373,7 @@ class GroupStep:
 
     def _held_with(self, wanted: Sequence[TaskId]) -> dict[TaskId, frozenset[TopicPartition]]:
         """Tasks of refused queries, of which nobody has any, that read what the wanted ones read."""
-        tps, held = {tp for t in wanted for tp in self._all[t]}, self._host.quarantine.held
+        tps, held = {tp for t in wanted for tp in self._all[t]}, self._host.query_states.having(SUSPENDED)
         return {t: reads & tps for t, reads in self._all.items() if t.query in held and reads & tps}
 
     def _compare(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent import futures
 from concurrent.futures import Future
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from traceback import format_exception
@@ -24,7 +24,8 @@ from runtime.app.member_tasks import MemberTasks
 from runtime.app.plan_topic import read_plan, write_plan
 from runtime.app.polling import PollingStep
 from runtime.app.procedures import handed_over, in_polling
-from runtime.app.quarantine import Quarantine, QuarantineStep
+from runtime.app.query_state import FAILED, STOPPED, SUSPENDED, QueryStates
+from runtime.app.reconciler import ReconcilerStep, build, refuse, unreadable
 from runtime.app.recovery import check_mode, recover
 from runtime.app.restoration import RestorationStep
 from runtime.app.restore_process import restore_process
@@ -33,8 +34,6 @@ from runtime.app.threads import NamedStep, ThreadGroup, named, share_interpreter
 from runtime.build.query import (
     BuiltQuery,
     build_inserts,
-    build_query,
-    check_outputs,
     ensure_changelogs,
     ensure_repartitions,
     ensure_topics,
@@ -46,7 +45,7 @@ from runtime.client.consumer import ConsumerFacade
 from runtime.clock import Clock
 from runtime.commit.coordinator import CommitStep
 from runtime.config import SLICE_NS_DEFAULT, InstanceConfig, commit_interval_ms
-from runtime.errors import LogDenied, LogError, OffsetOutOfRange, RuntimeFailure, StaleMember, TopicMissing
+from runtime.errors import RuntimeFailure, StaleMember
 from runtime.events import ERROR, INFO, WARNING, is_a_step, say
 from runtime.log.base import Log, TopicPartition
 from runtime.metrics import Metrics
@@ -61,7 +60,6 @@ from runtime.state.physical import Physical
 from runtime.state.sizes import StoreSizes
 from runtime.state.store import Snapshot
 from runtime.task import dead_letters
-from runtime.task.input_buffer import LogInput
 from runtime.task.program import ExchangeRows
 from runtime.task.status import TaskStatus
 from runtime.task.task import RunResult, Task
@@ -110,11 +108,17 @@ class Instance:
         self.manager = TaskManager(clock, config.policy, self.may_run, config.threads)
         self.main = ConsumerFacade(log, f"{config.application_id}-main", config.fetch_buffer_bytes)
         self.restore = ConsumerFacade(log, f"{config.application_id}-restore", config.fetch_buffer_bytes)
+        self.query_states = QueryStates(self.manager, self.metrics, clock)
         self.polling = PollingStep(
-            self.main, self.restore, self.admin, self.manager, self.metrics, config.input_buffer_bytes, self.is_paused
+            self.main,
+            self.restore,
+            self.admin,
+            self.manager,
+            self.metrics,
+            config.input_buffer_bytes,
+            self.query_states,
         )
-        self.polling.on_unreadable = self._unreadable
-        self.quarantine = Quarantine(self)
+        self.polling.on_unreadable = partial(unreadable, self)
         self.commit = CommitStep(
             log,
             config.application_id,
@@ -129,7 +133,7 @@ class Instance:
             transactional_id=config.transactional_id if config.shared else None,
         )
         self.commit.on_commit = self.manager.signal
-        self.commit.on_refused = self.quarantine.refuse
+        self.commit.on_refused = partial(refuse, self)
         self.commit.readers = lambda topic: readers(self.plan, topic, config.application_id)
         self.processing = [
             ProcessingStep(f"processing-{n}", self.manager, clock, self.metrics) for n in range(config.threads)
@@ -160,7 +164,7 @@ class Instance:
         self.admin.create_topic(dead_letters.topic_name(config.application_id), 1)
         self.members = MemberTasks(self) if config.shared else None
         self.group = GroupStep(self, self.members) if self.members is not None else None
-        self.mending = QuarantineStep(self) if self.group is None else None
+        self.reconciler = ReconcilerStep(self) if self.group is None else None
 
     def _changelog_writer(self) -> ChangelogWriter | None:
         if not self.config.changelogs:
@@ -192,8 +196,8 @@ class Instance:
             self.group.wake = self.main.loop.notify_group = keeping.wake
             self.main.loop.pause = main.wait
         else:
-            assert self.mending is not None
-            keeping = named("quarantine", self.mending)
+            assert self.reconciler is not None
+            keeping = named("reconciler", self.reconciler)
         return [main, restore, restoration, polling, keeping, *processing, commit, *watching]
 
     def start(self) -> None:
@@ -222,8 +226,7 @@ class Instance:
         stuck: list[str] = []
         if self._threads is not None:
             self._align_for_good()
-            for q in self.queries:
-                self.manager.hold(q)
+            self.query_states.end(list(self.queries))
             self._last_commit()
             if self.group is not None:  # what is given up from here on must not be committed any more
                 self.commit.lose("the instance stops")
@@ -300,42 +303,8 @@ class Instance:
     def may_run(self) -> bool:
         return self.fatal is None and self.collector.size_bytes < self.config.uncommitted_output_bytes
 
-    def is_paused(self, query: str) -> bool:
-        running = self.queries.get(query)
-        return running is None or running.paused or bool(running.broken or running.refused)
-
-    def _unreadable(self, tp: TopicPartition, error: LogError) -> None:
-        """What queries read is gone, denied or below the log's start: they stop where they are, the others go on. Polling thread.
-
-        Rights may be given again, for all of a topic: then its readers go on.
-        """
-        begin = 0
-        if isinstance(error, OffsetOutOfRange):
-            try:
-                begin = self.admin.begin_offset(tp)
-            except LogError:  # brokers are away as well: it will be said again
-                return
-        for name, running in list(self.queries.items()):
-            inputs = [i for task in running.built.tasks for i in task.logs.values()]
-            if running.broken:
-                continue
-            if isinstance(error, LogDenied):
-                if any(i.tp.topic == tp.topic for i in inputs):
-                    self.polling.set_back(name, f"{type(error).__name__}: {error}", inputs)
-            elif any(i.tp == tp and (not begin or i.next_fetch < begin) for i in inputs):  # others are beyond the gap
-                self.stop_broken(name, running, error)
-                self.polling.remove_inputs(inputs)
-
-    def stop_broken(self, name: str, running: RunningQuery, error: LogError) -> None:
-        running.broken = f"{type(error).__name__}: {error}"
-        self.manager.hold(name)
-        m = self.metrics.query(name)
-        m.errors += 1
-        m.last_error = running.broken
-        say(ERROR, "query.broken", running.broken, query=name)
-
     def _positions(self) -> dict[TopicPartition, int]:
-        return positions_of(self.queries.values()) if self.members is None else self.members.positions()
+        return positions_of(self.queries, self.query_states) if self.members is None else self.members.positions()
 
     def _commit_interval_ms(self) -> int:
         targets = [self.config.latency_target_ms, *(q.plan.latency_target_ms for q in list(self.queries.values()))]
@@ -352,7 +321,7 @@ class Instance:
         assert not self.restoration.owns(task), f"{task.id} has two owners"
         task.become(TaskStatus.RUNNING)
         say(INFO, "task.restored", query=task.id.query, task=task.id)
-        if not self.queries[task.id.query].broken:
+        if self.query_states.of(task.id.query).state is not STOPPED:
             self.polling.add_inputs(list(task.logs.values()))
         self.manager.add(task)
 
@@ -381,10 +350,10 @@ class Instance:
             return self.plan
         stored = read_plan(self.log, self.config.application_id)
         if stored is not None:
-            self._start(stored, stored.queries)
-            self.hold_paused(stored)
+            with self._turn(self.reconciler):
+                self._start(stored, stored.queries)
+                self.plan = stored
             say(INFO, "instance.resumed", f"{len(stored.queries)} queries")
-            self.plan = stored
         return self.plan
 
     def deploy(self, plan: Plan) -> tuple[QueryChange, ...]:
@@ -397,12 +366,8 @@ class Instance:
         if self.group is not None:
             self._announce(plan, self.group)
             return changes
-        while not self.quarantine.take_turn():
-            self._look(CHANGING_S)
-        try:
+        with self._turn(self.reconciler):
             self._change(plan, changes)
-        finally:
-            self.quarantine.end_turn()
         for c in changes:
             if c.action != "none":
                 say(INFO, "query.deployed", query=c.query, action=c.action, state=c.state)
@@ -440,19 +405,19 @@ class Instance:
                 self.queries[c.query].plan = query
                 self.set_account(query)
         self._start(plan, [q for c in changes if c.action in ("add", "change") for q in [plan.query(c.query)] if q])
-        self.hold_paused(plan)
+        self.query_states.set_paused(plan.paused)
         self.plan = plan
 
-    def hold_paused(self, plan: Plan) -> None:
-        """Hold the queries that are paused, let go those that were."""
-        for name, running in self.queries.items():
-            before, running.paused = running.paused, name in plan.paused
-            if running.paused != before:
-                say(INFO, "query.paused" if running.paused else "query.resumed", query=name)
-            if running.paused:
-                self.manager.hold(name)
-            elif before and not self._trouble(name):  # else they go on when that is over
-                self.manager.resume(name)
+    @contextmanager
+    def _turn(self, reconciler: ReconcilerStep | None) -> Iterator[None]:
+        """Whoever makes queries or takes them away does so alone."""
+        assert reconciler is not None, "the group step of a member takes turns with nobody"
+        while not reconciler.turn.acquire(blocking=False):
+            self._look(CHANGING_S)
+        try:
+            yield
+        finally:
+            reconciler.turn.release()
 
     def _announce(self, plan: Plan, group: GroupStep) -> None:
         """Deploy for all members: the plan goes to its topic, from where each of them takes it (rule R11)."""
@@ -489,54 +454,31 @@ class Instance:
         tasks: list[Task] = []
         for name in queries:
             running = self.queries[name]
-            self.manager.hold(name)
+            self.query_states.end([name])
             for task in running.built.tasks:
                 self._release(task)
             inputs = [i for task in running.built.tasks for i in task.logs.values()]
-            self.manager.forget_query(name)
-            self.quarantine.forget(name)
-            self._command(partial(self._forget, name, inputs))
+            self._command(partial(self.polling.remove_inputs, inputs))
             del self.queries[name]
+            self.query_states.forget(name)
             self.scans.release(name)
             tasks += running.built.tasks
         return tasks
 
-    def _forget(self, query: str, inputs: list[LogInput]) -> None:
-        self.polling.remove_inputs(inputs)
-        self.polling.forget_query(query)
-
     def _start(self, plan: Plan, queries: Sequence[QueryPlan]) -> None:
         for q in queries:
             self.set_account(q)
-            try:
-                check_outputs(q, self.admin)
-            except TopicMissing as error:
-                self._set_aside(q, error)
-                continue
-            try:
-                built = build_query(q, plan, self)
-            except LogDenied as error:
-                self._set_aside(q, error)
-                continue
-            except TopicMissing as error:  # deleted while the instance did not run
-                self.queries[q.id] = RunningQuery(q, BuiltQuery())
-                self.stop_broken(q.id, self.queries[q.id], error)
-                continue
-            self.queries[q.id] = RunningQuery(q, built)
-            if q.id in plan.paused:  # before it gets its first slice
-                self.manager.hold(q.id)
-            self.begin(built)
+            self.query_states.add(q.id, paused=q.id in plan.paused)  # before it gets its first slice
+            running = self.queries[q.id] = RunningQuery(q, BuiltQuery())
+            built = build(self, q, plan)
+            if built is not None:
+                running.built = built
+                self.begin(built)
         share_interpreter(len(self.queries))
         self.allow_coalescing(plan)
         tasks = [task for q in queries for task in self.queries[q.id].built.tasks]
         for awaited in handed_over(self, tasks, self.state.restoring()):
             self.wait(awaited)
-
-    def _set_aside(self, q: QueryPlan, error: LogError) -> None:
-        """It is tried again by itself."""
-        self.manager.hold(q.id)
-        self.queries[q.id] = RunningQuery(q, BuiltQuery())
-        self.quarantine.set_aside(q.id, error)
 
     def begin(self, built: BuiltQuery) -> None:
         """Positions of new tasks are resolved once, at deploy (rule R3)."""
@@ -584,13 +526,12 @@ class Instance:
 
     def _trouble(self, query: str) -> str:
         """Why a query does not get on, or nothing."""
-        running = self.queries.get(query)
-        if running is None or running.paused or running.broken:
+        record = self.query_states.of(query)
+        if record.paused or record.state is STOPPED:
             return "paused"
         if any(task.status is TaskStatus.RESTORING for task in self._tasks_of(query)):
             return "restoring"
-        backoff = self.polling.backoff.get(query)
-        return REFUSED if running.refused else "failed" if backoff is not None and backoff.held else ""
+        return {SUSPENDED: REFUSED, FAILED: "failed"}.get(record.state, "")
 
     def _look(self, wait_s: float) -> None:
         """Let the steps get on a little."""

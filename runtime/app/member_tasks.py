@@ -3,43 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from compiler.plan.diff import diff_plans
 from compiler.plan.topology import Plan, QueryPlan
-from runtime.app.polling import PollingStep
-from runtime.app.quarantine import Quarantine
+from runtime.app.query_state import STOPPED
+from runtime.app.reconciler import Builder, build
 from runtime.app.running import RunningQuery, positions_of
 from runtime.app.threads import share_interpreter
-from runtime.build.query import BuiltQuery, Environment, all_tasks, build_query, check_outputs
+from runtime.build.query import BuiltQuery, all_tasks
 from runtime.commit.coordinator import CommitStep
-from runtime.errors import LogDenied, LogError, TopicMissing
+from runtime.errors import LogDenied, TopicMissing
 from runtime.log.base import TopicPartition
-from runtime.scheduler.manager import TaskManager
 from runtime.state.changelog import WrittenTask
 from runtime.task.id import TaskId
 from runtime.task.input_buffer import topic_named
 from runtime.task.task import Task
 
 
-class Owner(Environment, Protocol):
+class Owner(Builder, Protocol):
     """The instance."""
 
     plan: Plan
     queries: dict[str, RunningQuery]
-    manager: TaskManager
-    polling: PollingStep
     commit: CommitStep
-    quarantine: Quarantine
 
     def set_account(self, q: QueryPlan) -> None: ...
 
-    def hold_paused(self, plan: Plan) -> None: ...
-
     def allow_coalescing(self, plan: Plan) -> None: ...
-
-    def stop_broken(self, name: str, running: RunningQuery, error: LogError) -> None: ...
 
 
 class MemberTasks:
@@ -56,31 +47,32 @@ class MemberTasks:
 
     def forget_query(self, query: str) -> None:
         """Its tasks are closed."""
-        self._owner.manager.forget_query(query)
-        self._owner.quarantine.forget(query)
-        self._owner.polling.command(partial(self._owner.polling.forget_query, query))
         del self._owner.queries[query]
+        self._owner.query_states.forget(query)
         self._owner.scans.release(query)
 
     def take_over(self, plan: Plan) -> None:
         """Run the queries of a newer plan, those that are new or changed without tasks as yet."""
         for q in plan.queries:
+            if q.id not in self._owner.queries:
+                self._owner.query_states.add(q.id, paused=q.id in plan.paused)
             running = self._owner.queries.setdefault(q.id, RunningQuery(q, BuiltQuery()))
             running.plan = q
             self._owner.set_account(q)
         self._owner.plan = plan
-        self._owner.hold_paused(plan)
+        self._owner.query_states.set_paused(plan.paused)
         share_interpreter(len(self._owner.queries))
         self._owner.allow_coalescing(plan)
 
     def tasks_of(self, q: QueryPlan) -> list[TaskId]:
         """Wherever they run. None of a query that reads what is gone, or is not even to be known of."""
-        if self.is_broken(q.id):
+        if self._owner.query_states.of(q.id).state is STOPPED:
             return []
         try:
             return all_tasks(q, self._owner.admin)
         except (LogDenied, TopicMissing) as error:
-            return self._without(q.id, error)
+            self._owner.query_states.cannot_read(q.id, error)
+            return []
 
     def build(self, wanted: Collection[TaskId]) -> list[Task]:
         """Make tasks; they are not running. Queries whose topics are gone are stopped. If it fails, nothing is made."""
@@ -105,25 +97,9 @@ class MemberTasks:
         return [task for tasks in made.values() for task in tasks]
 
     def _build(self, name: str, wanted: Collection[TaskId]) -> list[Task]:
-        running = self._owner.queries[name]
         mine = {t for t in wanted if t.query == name}
-        try:
-            check_outputs(running.plan, self._owner.admin)
-        except TopicMissing as error:
-            self._owner.quarantine.set_aside(name, error)
-            return []
-        try:
-            return build_query(running.plan, self._owner.plan, self._owner, mine.__contains__).tasks
-        except (LogDenied, TopicMissing) as error:
-            return self._without(name, error)
-
-    def _without(self, name: str, error: LogError) -> list[Any]:
-        """A query that cannot read its topics has no tasks: a right may come back, a topic would be another."""
-        if isinstance(error, LogDenied):
-            self._owner.quarantine.set_aside(name, error)
-        else:
-            self._owner.stop_broken(name, self._owner.queries[name], error)
-        return []
+        built = build(self._owner, self._owner.queries[name].plan, self._owner.plan, mine.__contains__)
+        return [] if built is None else built.tasks
 
     def leave(self, tasks: Iterable[Task], *, committed: bool) -> None:
         """Tasks belong to their queries no more. committed: their positions are in this cut once more. The epoch lock is held."""
@@ -158,7 +134,7 @@ class MemberTasks:
         for name, running in self._owner.queries.items():
             running.parting = self._parting.get(name, [])
         self._parting = {}
-        self._cut = positions_of(self._owner.queries.values())
+        self._cut = positions_of(self._owner.queries, self._owner.query_states)
         return self._cut
 
     def commits(self, tps: Collection[TopicPartition]) -> bool:
@@ -169,18 +145,4 @@ class MemberTasks:
 
     def moved(self) -> bool:
         """Whether positions have moved since the last cut."""
-        return positions_of(self._owner.queries.values()) != self._cut
-
-    def forgive(self) -> None:
-        """What a member found unreadable that others had replaced means nothing: they may have processed and deleted it."""
-        for name, running in self._owner.queries.items():
-            if running.broken:
-                running.broken = ""
-                backoff = self._owner.polling.backoff.get(name)
-                if not (running.paused or running.refused) and not (backoff is not None and backoff.held):
-                    self._owner.manager.resume(name)
-
-    def is_broken(self, query: str) -> bool:
-        """Or not there."""
-        running = self._owner.queries.get(query)
-        return running is None or bool(running.broken)
+        return positions_of(self._owner.queries, self._owner.query_states) != self._cut

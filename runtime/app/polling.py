@@ -10,20 +10,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from functools import partial
 
-from runtime.app.backoff import Backoff
+from runtime.app.query_state import FAILED, QueryStates
 from runtime.client.consumer import ConsumerFacade
 from runtime.client.events import ClientFailed
 from runtime.errors import LogDenied, LogError, TopicMissing
-from runtime.events import ERROR, INFO, WARNING, say
+from runtime.events import WARNING, say
 from runtime.log.base import Admin, RawBatch, TopicPartition
 from runtime.metrics import Metrics
 from runtime.scheduler.manager import TaskManager
 from runtime.state.task_state import BatchRevoked
 from runtime.task.arrivals import Arrivals
-from runtime.task.id import TaskId
 from runtime.task.input_buffer import LogInput
 
 ANSWER_MS = 5  # between two looks whether an answer has come that wakes nobody
@@ -34,13 +32,6 @@ HEAD_GAP = (
 END_REFRESH_MS = 20
 END_UNKNOWN = 1 << 62
 CLIENT_ERRORS_MAX = 100
-
-
-@dataclass(slots=True)
-class Failed(Backoff):
-    """A failed query waiting for its restart, or restarted. unread: what it does not read meanwhile."""
-
-    unread: list[LogInput] = field(default_factory=list)
 
 
 class PollingStep:
@@ -54,10 +45,10 @@ class PollingStep:
         manager: TaskManager,
         metrics: Metrics,
         input_bytes_max: int,
-        is_paused: Callable[[str], bool],
+        query_states: QueryStates,
     ) -> None:
         self._main, self._restore, self._admin = main, restore, admin
-        self._manager, self._metrics, self._is_paused = manager, metrics, is_paused
+        self._manager, self._metrics, self._query_states = manager, metrics, query_states
         self._input_bytes_max = input_bytes_max
         self._commands: deque[Callable[[], None]] = deque()
         self._inputs: dict[TopicPartition, list[LogInput]] = {}
@@ -67,7 +58,7 @@ class PollingStep:
         self._ends_at_ms = -END_REFRESH_MS
         self._asked: tuple[list[TopicPartition], Future[dict[TopicPartition, int]]] | None = None
         self._bytes_per_input = input_bytes_max
-        self.backoff: dict[str, Failed] = {}
+        self._unread: dict[str, list[LogInput]] = {}  # of failed queries, until they are tried again
         self.client_errors: deque[Exception] = deque(maxlen=CLIENT_ERRORS_MAX)
         # A partition cannot be read: deleted, damaged, denied, or a position is below its start. Called in this thread.
         self.on_unreadable: Callable[[TopicPartition, LogError], None] = lambda tp, error: None
@@ -87,7 +78,7 @@ class PollingStep:
         progress |= self._distribute()
         progress |= self._serve_lanes(now_ms)
         self._main_events()
-        progress |= self._handle_failures(now_ms)
+        progress |= self._handle_failures()
         if progress:
             self._manager.signal()
             return 0
@@ -110,8 +101,9 @@ class PollingStep:
             self._inputs[tp] = [i for i in self._inputs[tp] if id(i) not in gone]
             if not self._inputs[tp]:
                 del self._inputs[tp], self._arrivals[tp]
-        for state in self.backoff.values():
-            state.unread = [i for i in state.unread if id(i) not in gone]
+        self._unread = {
+            q: left for q, unread in self._unread.items() if (left := [i for i in unread if id(i) not in gone])
+        }
         self._assign()
 
     def set_back(self, query: str, said: str, inputs: Sequence[LogInput]) -> None:
@@ -121,12 +113,8 @@ class PollingStep:
         self.remove_inputs(unread)
         for i in unread:
             i.attached, i.chunk = False, None
-        state = self._hold(query, said)
-        state.unread += unread
-
-    def forget_query(self, query: str) -> None:
-        """A query is gone; one that comes back under its name starts without its failures."""
-        self.backoff.pop(query, None)
+        self._unread[query] = self._unread.get(query, []) + unread
+        self._query_states.fail(query, said)
 
     def _assign(self) -> None:
         """Choose heads for partitions that have none and tell the main consumer if the set changed."""
@@ -291,34 +279,16 @@ class PollingStep:
             say(WARNING, "log.trouble", f"{type(error).__name__}: {error}")
         self.client_errors.append(error)
 
-    def _handle_failures(self, now_ms: int) -> bool:
+    def _handle_failures(self) -> bool:
         """A failing query is held and restarted alone, later and later; the others go on."""
         for failure in self._manager.drain_failures():
             if isinstance(failure.error, BatchRevoked):  # the query was sent back to the last commit meanwhile
                 continue
             said = f"{type(failure.error).__name__}: {failure.error}"
-            self._hold(failure.task_id.query, said, failure.task_id)
-        due = [(query, state) for query, state in self.backoff.items() if state.held and now_ms >= state.resume_at_ms]
-        for query, state in due:
-            state.held = False
-            unread, state.unread = state.unread, []
-            if unread:
-                self.add_inputs(unread)
-            if not state.held and not self._is_paused(query):  # it may be denied again already
-                self._manager.resume(query)
-                say(INFO, "query.restarted", query=query)
+            self._query_states.fail(failure.task_id.query, said, task=failure.task_id)
+        due = self._query_states.due(FAILED)
+        for query in due:
+            if query in self._unread:
+                self.add_inputs(self._unread.pop(query))
+            self._query_states.resume(query, FAILED)  # unless it was denied again just now
         return bool(due)
-
-    def _hold(self, query: str, said: str, task: TaskId | None = None) -> Failed:
-        """Until its time has come."""
-        m = self._metrics.query(query)
-        m.errors += 1
-        m.last_error = said if task is None else f"{said} (task {task})"
-        state = self.backoff.setdefault(query, Failed())
-        if state.held:
-            return state
-        wait = state.hold(self._now_ms)
-        self._manager.hold(query)
-        place = {} if task is None else {"task": task}
-        say(ERROR, "query.failed", said, query=query, **place, retry_ms=wait, failures=state.failures)
-        return state

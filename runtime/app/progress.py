@@ -8,6 +8,7 @@ from typing import Any
 
 from runtime.app.instance import Instance
 from runtime.app.polling import END_UNKNOWN
+from runtime.app.query_state import FAILED, STOPPED, SUSPENDED
 from runtime.app.running import RunningQuery
 from runtime.errors import LogDenied, LogUnavailable, TopicMissing
 from runtime.log.base import TopicPartition
@@ -43,7 +44,7 @@ def caught_up(instance: Instance, ends: Mapping[TopicPartition, int]) -> bool:
         return _group_caught_up(instance, ends, sorted(instance.group.partitions))
     commits = instance.metrics.commits
     queries = _whole(instance)
-    if any(q.refused or any(task.status is TaskStatus.RESTORING for task in q.built.tasks) for q in queries):
+    if _suspended(instance) or any(task.status is TaskStatus.RESTORING for q in queries for task in q.built.tasks):
         return False
     inputs = [i for q in queries for task in q.built.tasks for i in task.logs.values()]
     if any(i.position < ends.get(i.tp, 0) for i in inputs):  # mostly so: neither the log nor the lock is needed to tell
@@ -67,7 +68,7 @@ def _group_caught_up(instance: Instance, ends: Mapping[TopicPartition, int], tps
     Against what is written to inside topics, be it committed or not: what was derived from a position is written before that
     position is committed, so nothing can be on its way that is not seen here.
     """
-    if any(q.refused for q in _whole(instance)):  # what it reads may not even be known
+    if _suspended(instance):  # what it reads may not even be known
         return False
     admin, inside = instance.admin, [tp for tp in tps if tp not in ends]
     try:
@@ -82,7 +83,13 @@ def _group_caught_up(instance: Instance, ends: Mapping[TopicPartition, int], tps
 
 def _whole(instance: Instance) -> list[RunningQuery]:
     """Queries that can go on; one that is paused, or reads what is gone, never catches up."""
-    return [q for q in list(instance.queries.values()) if not (q.broken or q.paused)]
+    of = instance.query_states.of
+    return [q for name, q in list(instance.queries.items()) if of(name).state is not STOPPED and not of(name).paused]
+
+
+def _suspended(instance: Instance) -> bool:
+    """Some query has results to make again."""
+    return any(not instance.query_states.of(name).paused for name in instance.query_states.having(SUSPENDED))
 
 
 def ends_of(instance: Instance, query: RunningQuery | None = None) -> dict[TopicPartition, int]:
@@ -113,18 +120,16 @@ def state_of(instance: Instance, query_id: str) -> str:
 
     error: what it reads is gone or damaged, or the instance is broken.
     """
-    if instance.fatal is not None or instance.queries[query_id].broken:
+    record = instance.query_states.of(query_id)
+    if instance.fatal is not None or record.state is STOPPED:
         return "error"
-    if instance.queries[query_id].paused:
+    if record.paused:
         return "paused"
     if any(task.status is TaskStatus.RESTORING for task in instance.queries[query_id].built.tasks):
         return "restoring"
-    backoff = instance.polling.backoff.get(query_id)
-    if instance.queries[query_id].refused:
+    if record.state in (FAILED, SUSPENDED):
         return "failed"
-    if instance.commit.blocked:
-        return "blocked"
-    return "failed" if backoff is not None and backoff.held else "running"
+    return "blocked" if instance.commit.blocked else "running"
 
 
 def query_status(instance: Instance, query_id: str, ends: Mapping[TopicPartition, int] | None = None) -> dict[str, Any]:

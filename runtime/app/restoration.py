@@ -11,10 +11,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from compiler.plan.topology import StoreSpec
-from runtime.app.backoff import Backoff
+from runtime.app.backoff import HEALTHY, Backoff
 from runtime.app.restore_process import RestoreProcess
 from runtime.client.consumer import ConsumerFacade
 from runtime.log.base import Admin, KeyValues, TopicPartition
@@ -61,7 +61,7 @@ class Restoring:
 
     task: Task
     cursors: list[ChangelogCursor]
-    backoff: Backoff = field(default_factory=Backoff)
+    backoff: Backoff = HEALTHY
     removal: Future[bool] | None = None
 
 
@@ -177,7 +177,7 @@ class RestorationStep:
     def _next(self, now_ms: int) -> list[Restoring]:
         """Tasks of the weightiest queries, a few at a time, always in the same order."""
         with self._lock:
-            ready = [e for e in self._tasks.values() if now_ms >= e.backoff.resume_at_ms]
+            ready = [e for e in self._tasks.values() if now_ms >= e.backoff.retry_at_ms]
         if not ready:
             return []
         weights = {q: self._weight_of(q) for q in sorted({e.task.id.query for e in ready})}
@@ -293,7 +293,7 @@ class RestorationStep:
     def _fail(self, entry: Restoring, error: Exception, now_ms: int) -> None:
         for cursor in entry.cursors:
             cursor.chunk = None
-        entry.backoff.hold(now_ms)
+        entry.backoff = entry.backoff.after_failure(now_ms)
         self._on_error(entry.task.id.query, error)
 
     def _cursor(self, spec: StoreSpec, partition: int) -> ChangelogCursor:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from compiler.plan.topology import QueryPlan
+from runtime.app.query_state import QueryStates
 from runtime.build.query import BuiltQuery
 from runtime.commit.coordinator import lowest
 from runtime.log.base import TopicPartition
@@ -14,15 +15,16 @@ from runtime.task.task import Task
 
 @dataclass(slots=True)
 class RunningQuery:
-    """A deployed query: its plan and its tasks."""
+    """A deployed query: its plan and its tasks. Whether it runs is known to `QueryStates`.
+
+    refused_at: where a suspended query will begin, until it has tasks again. parting: tasks that left with the last cut, which
+    may be refused yet. Both under the epoch lock.
+    """
 
     plan: QueryPlan
     built: BuiltQuery
-    paused: bool = False
-    broken: str = ""  # why it cannot go on before it is deployed anew
-    refused: str = ""  # why the log does not take its results; it is tried again
-    refused_at: dict[TopicPartition, int] = field(default_factory=dict)  # where that will begin, until there are tasks
-    parting: list[Task] = field(default_factory=list)  # left with the last cut, which may be refused yet
+    refused_at: dict[TopicPartition, int] = field(default_factory=dict)
+    parting: list[Task] = field(default_factory=list)
 
     def committed_positions(self) -> dict[TopicPartition, int]:
         """Of the tasks of the last cut, after they were sent back to the last commit; 0 where there was none."""
@@ -35,13 +37,13 @@ class RunningQuery:
         return found
 
 
-def positions_of(queries: Iterable[RunningQuery]) -> dict[TopicPartition, int]:
-    """Of every partition that tasks read the lowest position; a broken query's are kept by its tasks' own records."""
+def positions_of(queries: Mapping[str, RunningQuery], states: QueryStates) -> dict[TopicPartition, int]:
+    """Of every partition that tasks read the lowest position; a stopped query's are kept by its tasks' own records."""
     by_tp: dict[TopicPartition, list[int]] = {}
-    for q in list(queries):
+    for name, q in list(queries.items()):
         for tp, position in q.refused_at.items():
             by_tp.setdefault(tp, []).append(position)
-        for task in () if q.broken or q.refused else (*q.built.tasks, *q.parting):
+        for task in (*q.built.tasks, *q.parting) if states.of(name).keeps_tasks else ():
             for i in task.logs.values():
                 by_tp.setdefault(i.tp, []).append(i.position)
     return lowest(by_tp)

@@ -7,6 +7,7 @@ from functools import cache
 
 from runtime.app.driver import Driver
 from runtime.app.instance import Instance
+from runtime.app.query_state import STOPPED
 from runtime.clock import VirtualClock
 from runtime.config import InstanceConfig
 from runtime.errors import LogError
@@ -51,7 +52,7 @@ class Computer:
         assert instance is not None
         driver.run_until_caught_up()
         watch.check()
-        assert not any(q.broken for q in instance.queries.values()), [q.broken for q in instance.queries.values()]
+        assert not instance.query_states.having(STOPPED), instance.query_states.having(STOPPED)
         return outcome(log, instance.snapshot())
 
     def after_power_loss(self, keep: Keep, seed: int) -> Computer:

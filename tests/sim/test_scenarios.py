@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from runtime.app.query_state import STOPPED, SUSPENDED
 from runtime.client.membership import MemberState
 from runtime.errors import LogUnavailable
 from runtime.log.base import TopicPartition
@@ -119,7 +120,7 @@ def test_a_zombie_that_finds_its_records_deleted_goes_on_when_it_is_a_member_aga
     world.run_until(lambda: zombie.frozen_ms < world.now)
     world.run_for(500)
     ends_well(world)
-    assert not any(q.broken for q in zombie.instance.queries.values())
+    assert not zombie.instance.query_states.having(STOPPED)
 
 
 def test_a_zombie_commits_nothing_of_what_others_have(world):
@@ -218,7 +219,7 @@ def test_a_query_refused_in_the_cut_its_tasks_leave_with_moves_no_position(world
     world.run_until(lambda: all(world.outside.end_offset(TopicPartition(REPARTITION, p)) for p in range(2)))
     world.stall(first, "commit", 300)
     world.start()
-    world.run_until(lambda: "items" in str(first.instance.queries["CTAS_ITEMS"].refused))
+    world.run_until(lambda: "items" in first.instance.query_states.of("CTAS_ITEMS").reason)
     assert len(first.instance.queries["CTAS_ITEMS"].built.tasks) == 2  # of 4
     world.run_until(lambda: len(tasks(first)) < 10)  # the rest of the cut is committed
     assert world.broker.group(APP).positions[TopicPartition(REPARTITION, 1)].offset == 0
@@ -231,7 +232,7 @@ def test_partitions_that_come_while_a_query_is_refused_wait_for_it(world):
     world.run_until(lambda: len(tasks(second)) == 5)
     world.refusing["totals"] = world.now + 10_000
     feed(world)
-    world.run_until(lambda: second.instance.queries["CTAS_TOTALS"].refused)
+    world.run_until(lambda: second.instance.query_states.of("CTAS_TOTALS").state is SUSPENDED)
     world.kill(first)
     world.run_until(lambda: len(tasks(second)) == 8)
     world.run_for(300)
@@ -440,9 +441,8 @@ def test_a_source_that_lost_records_stops_its_readers_and_nobody_else(world):
     feed(world)
     world.run_until(lambda: len(tasks(first)) == 8)  # without those of the one that stops
     world.run_for(1_000)
-    broken = {name: q.broken for name, q in first.instance.queries.items() if q.broken}
-    assert list(broken) == ["CSAS_NAMED"]
-    assert f"below the log's start {end}" in broken["CSAS_NAMED"]
+    assert first.instance.query_states.having(STOPPED) == ["CSAS_NAMED"]
+    assert f"below the log's start {end}" in first.instance.query_states.of("CSAS_NAMED").reason
     found = project.seen(world.outside)
     expected = project.expected(world.outside)
     assert {t for t in expected if found[t] != expected[t]} <= {"named", "big"}  # of big, records are gone
@@ -460,7 +460,7 @@ def test_a_topic_that_nobody_may_read_for_a_while_costs_no_task(world):
     found, expected = project.seen(world.outside), project.expected(world.outside)
     assert [t for t in expected if found[t] != expected[t]] == ["named"]
     ends_well(world)
-    assert len(tasks(first)) == len(tasks(second)) == 5
+    world.run_until(lambda: len(tasks(first)) == len(tasks(second)) == 5)  # each tries again when its own time has come
 
 
 def test_positions_of_a_refused_query_are_not_committed_by_who_gave_them_up(world):
@@ -488,7 +488,7 @@ def test_partitions_do_not_move_on_without_a_refused_query_that_has_never_commit
     first = world.begin()
     world.run_until(lambda: first.group._topics)
     world.stall(first, "commit", 600)  # what it began with is in the same commit as the first results
-    world.run_until(lambda: first.instance.quarantine.held)
+    world.run_until(lambda: first.instance.query_states.having(SUSPENDED))
     assert first.instance.state.local_record("CSAS_BIG/0_0") is None
     first.group.lose()
     world.run_until(lambda: len(tasks(first)) == 8)

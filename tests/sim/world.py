@@ -294,8 +294,7 @@ class World:
     def leave(self, process: Process) -> None:
         """As `Instance.stop` does it: what is published is committed, then it goes."""
         self.note(f"{process.name} leaves")
-        for query in process.instance.queries:
-            process.instance.manager.hold(query)
+        process.instance.query_states.end(process.instance.queries)
         process.last_commit = process.instance.commit.request()
         self.at(self.now + 10, partial(self._leave, process, self.now + 2_000))
 

@@ -40,6 +40,7 @@ DRIVERS = {
 # Shared structures that are guarded by a named lock (LOCKS and nothing else of threading).
 LOCK_HOLDERS = {
     "runtime/app/alignment.py",
+    "runtime/app/reconciler.py",
     "runtime/app/restoration.py",
     "runtime/build/scans.py",
     "runtime/client/fetch_buffer.py",
@@ -122,6 +123,39 @@ def test_the_rule_finds_what_it_should(path: str, source: str, expected: int) ->
 def test_the_runtime_sees_the_world_through_its_drivers_only() -> None:
     wrong = [b for path in modules("runtime") for b in breaches(str(path), text_of(path) or "")]
     assert not wrong, "\n".join(wrong)
+
+
+def scheduling(path: str, source: str) -> list[str]:
+    """Calls that tell a task manager whether a query may run."""
+    calls = [n.func for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Call)]
+    return [
+        f"{path}:{f.lineno}: {ast.unparse(f)}"
+        for f in calls
+        if isinstance(f, ast.Attribute)
+        and f.attr in ("hold", "resume")
+        and ast.unparse(f.value).rpartition(".")[2].lstrip("_").endswith("manager")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("self._manager.hold(query)", 1),
+        ("host.manager.resume(query)", 1),
+        ("manager.hold(query)", 1),
+        ("log.hold(name)", 0),
+        ("instance.resume()", 0),
+        ("manager.remove(task)", 0),
+    ],
+)
+def test_the_rule_of_one_caller_finds_what_it_should(source: str, expected: int) -> None:
+    assert len(scheduling("x.py", source)) == expected
+
+
+def test_one_place_says_whether_a_query_runs() -> None:
+    found = {str(path): scheduling(str(path), text_of(path) or "") for path in modules("runtime", "flowql")}
+    found = {path: calls for path, calls in found.items() if calls}
+    assert found.keys() == {"runtime/app/query_state.py"}, found
 
 
 def test_files_have_one_subject() -> None:

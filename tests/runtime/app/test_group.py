@@ -8,6 +8,7 @@ import pytest
 from runtime.app.driver import Driver
 from runtime.app.instance import Instance
 from runtime.app.progress import query_status
+from runtime.app.query_state import STOPPED, SUSPENDED
 from runtime.app.status import instance_figures
 from runtime.client.membership import IllegalMemberTransition, MemberState
 from runtime.clock import VirtualClock
@@ -369,9 +370,9 @@ def test_brokers_that_go_while_a_refused_query_is_tried_again_do_not_end_a_membe
         append(log, part)
     for _ in range(300):
         driver.round()
-        if any(r.refused for r in instance.queries.values()):
+        if instance.query_states.having(SUSPENDED):
             break
-    (refused,) = [name for name, r in instance.queries.items() if r.refused]
+    (refused,) = instance.query_states.having(SUSPENDED)
     log.away, log.refused = True, {}
     for _ in range(300):
         driver.round()
@@ -380,5 +381,5 @@ def test_brokers_that_go_while_a_refused_query_is_tried_again_do_not_end_a_membe
     assert "no answer" in instance.group.trouble
     log.away = False
     settle(instance, driver)
-    assert not instance.queries[refused].broken
+    assert instance.query_states.of(refused).state is not STOPPED
     assert not differences(expected, result(log, instance))

@@ -132,9 +132,9 @@ def test_failures_are_forgotten_after_a_long_healthy_time_and_with_the_query() -
         for _ in range(400):
             world.driver.round()
             world.clock.advance(100)
-        assert world.instance.polling.backoff["CSAS_BAD"].failures >= 5
+        assert world.instance.query_states.of("CSAS_BAD").backoff.failures >= 5
         world.deploy(SOURCE.format(n=1) + COPY)
-        assert "CSAS_BAD" not in world.instance.polling.backoff
+        assert world.instance.query_states.of("CSAS_BAD").backoff.failures == 0
         world.deploy(SOURCE.format(n=1) + COPY + bad)
         assert state_of(world.instance, "CSAS_BAD") == "running"
 

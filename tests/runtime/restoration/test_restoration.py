@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from compiler.plan.diff import QueryChange
 from runtime.app import restoration
 from runtime.app.backoff import BACKOFF_MS_MAX
 from runtime.app.progress import query_status, state_of
+from runtime.app.query_state import STOPPED
 from runtime.clock import VirtualClock
 from runtime.errors import OffsetOutOfRange, RuntimeFailure, StateError
 from runtime.log.base import TopicPartition
@@ -373,7 +375,7 @@ def test_a_source_deleted_while_its_query_restores_stops_that_query_alone(one_by
     while life.instance.restoration.progress():
         life.round()
     life.round()
-    assert life.instance.queries["CTAS_C"].broken
+    assert life.instance.query_states.of("CTAS_C").state is STOPPED
     assert life.statuses("CTAS_C") == {TaskStatus.RUNNING}  # in the task manager, which holds it
 
 
@@ -383,7 +385,7 @@ def test_a_query_that_could_not_be_built_leaves_nothing_to_its_successor() -> No
     life.settle()
     life.log.delete_topic("s")
     life = life.again()
-    assert life.instance.queries["CTAS_C"].broken
+    assert life.instance.query_states.of("CTAS_C").state is STOPPED
     life.deploy(COUNTS.replace("FROM S GROUP", "FROM S WHERE K < 3 GROUP"))
     life.feed(0, 10)
     life.settle()
@@ -391,3 +393,20 @@ def test_a_query_that_could_not_be_built_leaves_nothing_to_its_successor() -> No
     again = life.again()
     again.settle()
     assert [row[0] for row in again.table("C")] == [0, 1, 2]
+
+
+@pytest.mark.usefixtures("one_by_one")
+def test_a_query_that_is_let_go_while_it_is_restored_runs_when_it_is_whole() -> None:
+    """It stayed held for good, as it was not to be let go while its state came back; `status` said that it runs."""
+    life = Life(no_redo(), COUNTS)
+    life.feed(0, 50)
+    life.settle()
+    life.instance.deploy(replace(life.instance.plan, paused=("CTAS_C",)))
+    life = life.again()
+    life.feed(50, 90)
+    assert life.statuses("CTAS_C") == {TaskStatus.RESTORING}
+    assert state_of(life.instance, "CTAS_C") == "paused"
+    life.instance.deploy(replace(life.instance.plan, paused=()))
+    assert life.statuses("CTAS_C") == {TaskStatus.RESTORING}
+    life.settle()
+    assert life.table("C") == undisturbed(COUNTS, (0, 50), (50, 90)).table("C")

@@ -1,0 +1,249 @@
+"""Whether a query runs: the only place that says so, and the only one that tells the task manager.
+
+A query runs while its state is RUNNING, nobody has paused it and its tasks are not being removed. Pausing is the user's wish and
+is kept apart from the state, so that a paused query may fail and a failed one be paused; neither forgets the other.
+
+The style of the table of transitions is that of `MemberState` in Apache Kafka's consumer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+from runtime.app.backoff import HEALTHY, Backoff
+from runtime.clock import Clock
+from runtime.errors import LogDenied, LogError
+from runtime.events import ERROR, INFO, say
+from runtime.metrics import Metrics
+from runtime.scheduler.manager import TaskManager
+from runtime.state.locks import NamedLock
+from runtime.task.id import TaskId
+
+
+class QueryState(Enum):
+    """RUNNING: as far as the query itself goes. FAILED: its code failed, or it may not read its input; its tasks stay and go on
+    from where they are at the retry. SUSPENDED: the log refused its results, or a right to make its tasks is missing; its tasks
+    are taken apart and made anew from the last commit at the retry. STOPPED: it cannot go on before it is deployed anew.
+    """
+
+    RUNNING = "running"
+    FAILED = "failed"
+    SUSPENDED = "suspended"
+    STOPPED = "stopped"
+
+    def to(self, next_state: QueryState) -> QueryState:
+        """The next state, which must be one that may follow."""
+        assert self in _PREVIOUS[next_state], f"a {self.value} query cannot become {next_state.value}"
+        return next_state
+
+
+RUNNING, FAILED, SUSPENDED, STOPPED = QueryState
+_PREVIOUS = {
+    RUNNING: frozenset({FAILED, SUSPENDED}),  # by a retry alone
+    FAILED: frozenset({RUNNING, FAILED, STOPPED}),  # from STOPPED: in a member that starts over
+    SUSPENDED: frozenset({RUNNING, FAILED, SUSPENDED}),
+    STOPPED: frozenset({RUNNING, FAILED, SUSPENDED}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class QueryRecord:
+    """What is known of a query at one moment. paused: by the user. ending: its tasks are being removed, or the instance stops.
+
+    reason: why it does not run; empty while RUNNING. missing_changelog: of a SUSPENDED query, what brokers said does not exist;
+    rows that were there cannot be made again.
+    """
+
+    state: QueryState = RUNNING
+    paused: bool = False
+    ending: bool = False
+    reason: str = ""
+    backoff: Backoff = HEALTHY
+    missing_changelog: str = ""
+
+    @property
+    def may_run(self) -> bool:
+        return self.state is RUNNING and not (self.paused or self.ending)
+
+    @property
+    def keeps_tasks(self) -> bool:
+        """Its tasks go on from where they are, so their positions are the query's."""
+        return self.state in (RUNNING, FAILED)
+
+
+_ABSENT = QueryRecord(STOPPED, reason="it is not deployed")
+
+
+class QueryStates:
+    """The records of all queries of an instance, by name.
+
+    `of` and the other readers may be called by any thread and take no lock: records are replaced, never changed. Of the methods
+    that change something:
+
+    - `add`, `set_paused`, `end`, `forget`: the thread that deploys; of a member, the group step.
+    - `fail`, `resume` from FAILED: the polling thread.
+    - `suspend`: also the commit thread, under the epoch lock. `stop`: also the polling thread.
+    - `postpone`, `resume` from SUSPENDED, `reinstate`: the reconciler; of a member, the group step.
+
+    What comes for a query that is not there (any more) is ignored: its tasks may fail while they are removed.
+    """
+
+    def __init__(self, manager: TaskManager, metrics: Metrics, clock: Clock) -> None:
+        self._manager, self._metrics, self._clock = manager, metrics, clock
+        self._lock = NamedLock(
+            "query states lock", guards="changes of records, and what the task manager is told of them"
+        )
+        self._records: dict[str, QueryRecord] = {}
+
+    # -- readers
+
+    def of(self, query: str) -> QueryRecord:
+        """One that is not there counts as stopped."""
+        return self._records.get(query, _ABSENT)
+
+    def having(self, state: QueryState) -> list[str]:
+        """Queries in a state, sorted."""
+        return sorted(query for query, record in list(self._records.items()) if record.state is state)
+
+    def due(self, state: QueryState) -> list[str]:
+        """Those of them whose time to be tried again has come."""
+        now_ms = self._clock.now_ms()
+        return [query for query in self.having(state) if now_ms >= self.of(query).backoff.retry_at_ms]
+
+    # -- deployment
+
+    def add(self, query: str, *, paused: bool = False) -> None:
+        """A new query, without failures. Before it has tasks."""
+        with self._lock:
+            self._put(query, QueryRecord(paused=paused))
+        if paused:
+            say(INFO, "query.paused", query=query)
+
+    def set_paused(self, paused: Collection[str]) -> None:
+        """These queries are paused and no others. One that is let go runs unless something else is in its way."""
+        with self._lock:
+            changed = [q for q, record in self._records.items() if record.paused != (q in paused)]
+            for query in changed:
+                self._put(query, replace(self._records[query], paused=query in paused))
+        for query in changed:
+            say(INFO, "query.paused" if query in paused else "query.resumed", query=query)
+
+    def end(self, queries: Iterable[str]) -> None:
+        """These get no more slices, whatever happens to them: their tasks are removed, or the instance stops."""
+        with self._lock:
+            for query in queries:
+                if query in self._records:
+                    self._put(query, replace(self._records[query], ending=True))
+
+    def forget(self, query: str) -> None:
+        """It is gone, and so are its tasks; one that comes back under its name starts without its failures."""
+        with self._lock:
+            self._records.pop(query, None)
+            self._manager.forget_query(query)
+
+    # -- failures and retries
+
+    def fail(self, query: str, said: str, *, task: TaskId | None = None) -> None:
+        """Its code failed, or it may not read its input. Until the retry is due, more of it is the same failure.
+
+        A suspended query stays so: its tasks are made anew anyway, and once more if they failed just after they were.
+        """
+        now_ms = self._clock.now_ms()
+        with self._lock:
+            record = self.of(query)
+            if record.state is STOPPED:
+                return
+            reason = said if task is None else f"{said} (task {task})"
+            self._count_error(query, reason)
+            if record.state is not RUNNING and now_ms < record.backoff.retry_at_ms:
+                return
+            state, backoff = SUSPENDED if record.state is SUSPENDED else FAILED, record.backoff.after_failure(now_ms)
+            self._move(query, state, reason=reason, backoff=backoff)
+        retry = {"retry_ms": backoff.retry_at_ms - now_ms, "failures": backoff.failures}
+        say(ERROR, "query.failed", said, query=query, task=task, **retry)
+
+    def suspend(self, query: str, error: Exception, *, missing_changelog: str = "") -> None:
+        """The log does not take its results, or does not let its tasks be made. Each time it waits for longer."""
+        now_ms = self._clock.now_ms()
+        with self._lock:
+            record = self.of(query)
+            if record.state is STOPPED:
+                return
+            reason = _said(error)
+            self._count_error(query, reason)
+            missing = missing_changelog or record.missing_changelog
+            backoff = record.backoff.after_failure(now_ms)
+            self._move(query, SUSPENDED, reason=reason, backoff=backoff, missing_changelog=missing)
+        say(ERROR, "query.refused", reason, query=query, retry_ms=backoff.retry_at_ms - now_ms)
+
+    def postpone(self, query: str) -> None:
+        """A suspended query could not be made anew just now."""
+        with self._lock:
+            record = self.of(query)
+            if record.state is SUSPENDED:
+                self._move(query, SUSPENDED, backoff=record.backoff.after_failure(self._clock.now_ms()))
+
+    def stop(self, query: str, error: LogError) -> None:
+        """It cannot go on before it is deployed anew: what it needs is gone, and another one in its place would be another."""
+        with self._lock:
+            if self.of(query).state is STOPPED:
+                return
+            reason = _said(error)
+            self._count_error(query, reason)
+            self._move(query, STOPPED, reason=reason)
+        say(ERROR, "query.broken", reason, query=query)
+
+    def cannot_read(self, query: str, error: LogError) -> None:
+        """Its tasks cannot be made. A right may come back; a topic that does would be another one."""
+        if isinstance(error, LogDenied):
+            self.suspend(query, error)
+        else:
+            self.stop(query, error)
+
+    def resume(self, query: str, state: QueryState) -> None:
+        """It was tried again from this state, and nothing came in between; else that decides."""
+        with self._lock:
+            record = self.of(query)
+            if record.state is not state or self._clock.now_ms() < record.backoff.retry_at_ms:
+                return
+            after = self._move(query, RUNNING, reason="", missing_changelog="")
+        if after.may_run:
+            say(INFO, "query.restarted", query=query)
+
+    def reinstate(self) -> None:
+        """Stopped queries are tried again: what a member found unreadable that others had replaced means nothing.
+
+        At once, or when the time comes that they waited for as they were stopped.
+        """
+        with self._lock:
+            for query in self.having(STOPPED):
+                self._move(query, FAILED)
+
+    # -- under the lock
+
+    def _move(self, query: str, state: QueryState, **changes: Any) -> QueryRecord:
+        """To another state, or to the same one again where that is a transition."""
+        before = self._records[query]
+        return self._put(query, replace(before, state=before.state.to(state), **changes))
+
+    def _put(self, query: str, record: QueryRecord) -> QueryRecord:
+        """The manager is told exactly what the record says."""
+        self._lock.assert_held()
+        before, self._records[query] = self._records.get(query), record
+        if not record.may_run:
+            self._manager.hold(query)
+        elif before is not None and not before.may_run:
+            self._manager.resume(query)
+        return record
+
+    def _count_error(self, query: str, reason: str) -> None:
+        m = self._metrics.query(query)
+        m.errors += 1
+        m.last_error = reason
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

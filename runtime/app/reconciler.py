@@ -1,0 +1,179 @@
+"""Makes the tasks of suspended queries anew from the last commit, later and later (rule R1); of an instance that is no member.
+
+What refuses may be mended while the instance runs: a topic is made again, its limit is raised, a right is given. Then the query
+goes on by itself. In a member of a group the group step does this; the functions here are for both.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Sequence
+from typing import Protocol
+
+from compiler.plan.topology import Plan, QueryPlan
+from runtime.app.exchanges import Exchanges
+from runtime.app.procedures import Keepers, Procedure, Running, handed_over, stopped
+from runtime.app.query_state import STOPPED, SUSPENDED, QueryStates
+from runtime.app.running import RunningQuery
+from runtime.build.query import BuiltQuery, Environment, build_query, check_outputs
+from runtime.errors import LogDenied, LogError, OffsetOutOfRange, RuntimeFailure, TopicMissing
+from runtime.log.base import TopicPartition
+from runtime.state.changelog import changelog_topic
+from runtime.task.id import TaskId
+from runtime.task.status import TaskStatus
+from runtime.task.task import Task
+
+LOOK_MS = 50
+WAITING_MS = 5
+
+
+class Builder(Environment, Protocol):
+    """Who makes tasks of queries."""
+
+    query_states: QueryStates
+
+
+class Host(Keepers, Builder, Protocol):
+    """The instance, as seen from here."""
+
+    plan: Plan
+    queries: dict[str, RunningQuery]
+
+    @property
+    def exchanges(self) -> Exchanges: ...
+
+    def begin(self, built: BuiltQuery) -> None:
+        """Positions of new tasks are resolved once, at deploy (rule R3)."""
+        ...
+
+
+def refuse(host: Host, queries: Collection[str], error: Exception) -> dict[TopicPartition, int]:
+    """The log does not take what these queries have made. They are as of the last commit; the commit thread, at a cut.
+
+    Where they will begin again.
+    """
+    positions: dict[TopicPartition, int] = {}
+    topic = error.partition[0] if isinstance(error, LogError) and error.partition is not None else ""
+    changelogs = {changelog_topic(host.config.application_id, spec.name) for spec in host.state.stores()}
+    missing = topic if isinstance(error, TopicMissing) and topic in changelogs else ""
+    denied = topic if isinstance(error, LogDenied) else ""
+    for name in sorted(queries & host.queries.keys()):
+        running = host.queries[name]
+        host.query_states.suspend(name, error, missing_changelog=missing)
+        host.exchanges.put_aside(x for task in running.built.tasks for x in task.exchanges.values())
+        running.refused_at = {tp: o for tp, o in running.committed_positions().items() if tp.topic != denied}
+        for tp, position in running.refused_at.items():
+            positions[tp] = min(position, positions.get(tp, position))
+    return positions
+
+
+def unreadable(host: Host, tp: TopicPartition, error: LogError) -> None:
+    """What queries read is gone, denied or below the log's start: they stop where they are, the others go on. Polling thread.
+
+    Rights may be given again, for all of a topic: then its readers go on.
+    """
+    begin = 0
+    if isinstance(error, OffsetOutOfRange):
+        try:
+            begin = host.admin.begin_offset(tp)
+        except LogError:  # brokers are away as well: it will be said again
+            return
+    for name, running in list(host.queries.items()):
+        inputs = [i for task in running.built.tasks for i in task.logs.values()]
+        if host.query_states.of(name).state is STOPPED:
+            continue
+        if isinstance(error, LogDenied):
+            if any(i.tp.topic == tp.topic for i in inputs):
+                host.polling.set_back(name, f"{type(error).__name__}: {error}", inputs)
+        elif any(i.tp == tp and (not begin or i.next_fetch < begin) for i in inputs):  # others are beyond the gap
+            host.query_states.stop(name, error)
+            host.polling.remove_inputs(inputs)
+
+
+def changelog_is_gone(host: Builder, query: str) -> bool:
+    """Whether a suspended query's is gone indeed, which a broker also says that has just come back; then the query is stopped.
+
+    LogError without brokers.
+    """
+    missing = host.query_states.of(query).missing_changelog
+    if not missing or missing in host.admin.topics():
+        return False
+    host.query_states.stop(query, TopicMissing(f"there is no topic {missing}, which held rows of {query}"))
+    return True
+
+
+def build(
+    host: Builder, query: QueryPlan, plan: Plan, only: Callable[[TaskId], bool] = lambda _: True
+) -> BuiltQuery | None:
+    """Tasks of a query; None if that cannot be now (it is suspended) or ever (it is stopped)."""
+    try:
+        check_outputs(query, host.admin)
+    except TopicMissing as error:
+        host.query_states.suspend(query.id, error)
+        return None
+    try:
+        return build_query(query, plan, host, only)
+    except (LogDenied, TopicMissing) as error:
+        host.query_states.cannot_read(query.id, error)
+        return None
+
+
+class ReconcilerStep:
+    """Takes the tasks of suspended queries apart, and makes them anew when their time has come.
+
+    turn: whose it is to make queries or to take them away; a deployment and a restart are never under way at once. Never waited
+    for by a step.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._running = Running()
+        self.turn = threading.Lock()
+
+    def run_once(self, now_ms: int) -> int:
+        if self._running.idle:
+            if not self.turn.acquire(blocking=False):
+                return WAITING_MS
+            procedure = self._next()
+            if procedure is None:
+                self.turn.release()
+                return LOOK_MS
+            self._running.begin(procedure)
+        try:
+            if not self._running.advance():
+                return WAITING_MS
+        except (LogError, RuntimeFailure):  # brokers are away, perhaps
+            for query in self._host.query_states.due(SUSPENDED):
+                self._host.query_states.postpone(query)
+        self.turn.release()
+        return 0
+
+    def _next(self) -> Procedure | None:
+        for query in self._host.query_states.having(SUSPENDED):
+            tasks = self._host.queries[query].built.tasks
+            if any(task.status is not TaskStatus.CLOSED for task in tasks):
+                return self._take_apart(tasks)
+        return next((self._restart(query) for query in self._host.query_states.due(SUSPENDED)), None)
+
+    def _take_apart(self, tasks: Sequence[Task]) -> Procedure:
+        yield from stopped(self._host, tasks)
+        for task in tasks:  # what `status` says of its lag
+            positions = task.state.metadata.get("positions", {})
+            for i in task.logs.values():
+                i.reset(positions.get(i.name, i.position))
+
+    def _restart(self, query: str) -> Procedure:
+        """New tasks, as of the last commit."""
+        host, running = self._host, self._host.queries[query]
+        if changelog_is_gone(host, query):
+            return
+        for task in host.state.open_tasks():  # also those of an attempt that failed halfway
+            if task.rpartition("/")[0] == query:
+                host.state.close_task(task)
+        built = build(host, running.plan, host.plan)
+        if built is None:
+            return
+        host.begin(built)
+        running.built, running.refused_at = built, {}
+        yield from handed_over(host, built.tasks, host.state.restoring())
+        host.query_states.resume(query, SUSPENDED)
