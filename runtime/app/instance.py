@@ -23,7 +23,7 @@ from runtime.app.group import GroupStep
 from runtime.app.member_tasks import MemberTasks
 from runtime.app.plan_topic import read_plan, write_plan
 from runtime.app.polling import PollingStep
-from runtime.app.procedures import handed_over, in_polling
+from runtime.app.procedures import Procedure, handed_over, stopped
 from runtime.app.query_state import FAILED, STOPPED, SUSPENDED, QueryStates
 from runtime.app.reconciler import ReconcilerStep, build, refuse, unreadable
 from runtime.app.recovery import check_mode, recover
@@ -325,16 +325,6 @@ class Instance:
             self.polling.add_inputs(list(task.logs.values()))
         self.manager.add(task)
 
-    def _release(self, task: Task) -> None:
-        """Take a task from whoever has it."""
-        if task.status is TaskStatus.CLOSED:  # of a query that was refused
-            return
-        restoring = task.status is TaskStatus.RESTORING
-        if not (restoring and self.wait(self.restoration.remove(task))):
-            self._command(lambda: None)  # a hand-over under way ends before this
-            self.wait(self.manager.remove(task.id))
-        task.become(TaskStatus.CLOSED)
-
     def _restore_failed(self, query: str, error: Exception) -> None:
         m = self.metrics.query(query)
         m.errors += 1
@@ -413,6 +403,8 @@ class Instance:
         """Whoever makes queries or takes them away does so alone."""
         assert reconciler is not None, "the group step of a member takes turns with nobody"
         while not reconciler.turn.acquire(blocking=False):
+            if self.fatal is not None:  # who has it may be the thread that died
+                raise RuntimeFailure(f"the instance is broken: {self.fatal}") from self.fatal
             self._look(CHANGING_S)
         try:
             yield
@@ -451,18 +443,14 @@ class Instance:
 
     def _detach(self, queries: Iterable[str]) -> list[Task]:
         """Stop queries and take their tasks from everyone who knows them."""
-        tasks: list[Task] = []
-        for name in queries:
-            running = self.queries[name]
-            self.query_states.end([name])
-            for task in running.built.tasks:
-                self._release(task)
-            inputs = [i for task in running.built.tasks for i in task.logs.values()]
-            self._command(partial(self.polling.remove_inputs, inputs))
+        names = list(queries)
+        self.query_states.end(names)
+        tasks = [task for name in names for task in self.queries[name].built.tasks]
+        self._carry_out(stopped(self, tasks))
+        for name in names:
             del self.queries[name]
             self.query_states.forget(name)
             self.scans.release(name)
-            tasks += running.built.tasks
         return tasks
 
     def _start(self, plan: Plan, queries: Sequence[QueryPlan]) -> None:
@@ -477,8 +465,7 @@ class Instance:
         share_interpreter(len(self.queries))
         self.allow_coalescing(plan)
         tasks = [task for q in queries for task in self.queries[q.id].built.tasks]
-        for awaited in handed_over(self, tasks, self.state.restoring()):
-            self.wait(awaited)
+        self._carry_out(handed_over(self, tasks, self.state.restoring()))
 
     def begin(self, built: BuiltQuery) -> None:
         """Positions of new tasks are resolved once, at deploy (rule R3)."""
@@ -503,9 +490,13 @@ class Instance:
             slice_ns = max(1_000_000, min(SLICE_NS_DEFAULT, q.latency_target_ms * 1_000_000 // 20))
         self.manager.set_query(q.id, q.weight, slice_ns)
 
-    def _command(self, action: Callable[[], None]) -> None:
-        """Run something in the polling thread and wait for it."""
-        self.wait(in_polling(self.polling, action))
+    def _carry_out(self, procedure: Procedure) -> None:
+        """A procedure from its beginning to its end."""
+        found = None
+        with suppress(StopIteration):
+            while True:
+                awaited = procedure.send(found)
+                found = None if awaited is None else self.wait(awaited)
 
     # -- reading
 

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from runtime.app.progress import caught_up, query_status, source_ends
+from runtime.app.query_state import SUSPENDED
 from runtime.errors import LogDenied, RecordRefused, TopicMissing
 from runtime.log.memory import MemoryLog
 from runtime.state.memory import MemoryPhysical
@@ -219,3 +220,37 @@ def test_with_threads_and_refusals_at_any_moment():
         assert {(r["N"], r["T"]) for r in rows if r["N"] >= 200} == {(200, sum(range(m, 600, 3))) for m in range(3)}
     finally:
         assert instance.stop() == []
+
+
+class BlindLog(RefusingLog):
+    """Does not say where the topics in `endless` end."""
+
+    endless = frozenset()
+
+    def end_offsets(self, tps):
+        for tp in tps:
+            if tp.topic in self.endless:
+                error = LogDenied(f"{tp} is not for you")
+                error.partition = tp
+                raise error
+        return super().end_offsets(tps)
+
+
+def test_a_suspended_query_whose_new_tasks_may_not_read_is_made_anew_once_more():
+    """Inputs that were denied while they were handed over would have been read by nobody."""
+    log = BlindLog()
+    instance, driver = make(log, COUNTS, OTHERS)
+    log.refused = {"counts": LogDenied}
+    produce(log, "input", 1, 2)
+    until_failed(driver, "CTAS_COUNTS")
+    assert instance.query_states.having(SUSPENDED) == ["CTAS_COUNTS"]
+    log.refused, log.endless = {}, {"input"}
+    built = instance.queries["CTAS_COUNTS"].built
+    for _ in range(10_000):
+        driver.round()
+        assert states(instance)["CTAS_COUNTS"] == "failed"
+    assert instance.queries["CTAS_COUNTS"].built is not built, "it was tried"
+    log.endless = frozenset()
+    driver.run_until_caught_up()
+    assert [row["N"] for row in read(log, "counts")] == [1, 2]
+    assert states(instance) == {"CTAS_COUNTS": "running", "CSAS_OTHERS": "running"}
