@@ -56,7 +56,8 @@ ENGINE_CODES: dict[str, CodePage] = {
     ),
     "FQ4020": CodePage(
         "A record cannot be read",
-        "Its bytes are not what the source declares. It goes to DEAD_LETTERS with its raw bytes, and the query goes on.",
+        "Its structure, or a column that the query reads, is not what the source declares. It goes to DEAD_LETTERS with its raw "
+        "bytes, and the query goes on.",
         '{"AMOUNT": "much"}   -- AMOUNT DOUBLE',
         '{"AMOUNT": 12.5}',
     ),

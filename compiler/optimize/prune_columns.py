@@ -69,9 +69,15 @@ def _bound_to_key(node: Node, name: str) -> bool:
 
 
 def _scan_schema(node: Node, needed: Names) -> Schema:
+    assert isinstance(node.spec, Scan)
+    keys = frozenset(f.name for f in node.schema.key)
+    time = node.spec.timestamp.column if node.spec.timestamp is not None else ""
+    if needed & keys or time in keys:
+        needed |= keys  # the parts of a key are read together: some formats tell them apart by their place
     kept = tuple(f for f in node.schema if f.name in needed or _bound_to_key(node, f.name))
-    # A batch without columns would say nothing of its rows to some formats: keep one.
-    return Schema(kept or node.schema.fields[:1], node.schema.window)
+    # A batch without columns says nothing of its rows to some kernels: keep one that no record can spoil.
+    spare = tuple(f for f in node.schema if f.role == "pseudo")[:1] or node.schema.fields[:1]
+    return Schema(kept or spare, node.schema.window)
 
 
 def _only(schema: Schema, names: Names) -> Schema:

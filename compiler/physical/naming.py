@@ -1,13 +1,8 @@
-"""Names of operators, stores and internal topics, and what decides whether a query is the same as before."""
+"""Names of operators, stores and internal topics."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import Counter
-
-from compiler.plan.codec import to_data
-from compiler.plan.logical import Node
 
 
 class OperatorNames:
@@ -30,9 +25,3 @@ class OperatorNames:
 
     def repartition(self, operator: str) -> str:
         return f"{self._query}-{operator}-repartition"
-
-
-def definition_hash(node: Node) -> str:
-    """The compatibility check of a query: a hash of its bound, unoptimised plan. Never part of a name."""
-    text = json.dumps(to_data(node), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()

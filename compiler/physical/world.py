@@ -30,7 +30,7 @@ from compiler.catalog.catalog import (
 )
 from compiler.catalog.names import did_you_mean, listing
 from compiler.optimize.rules import optimise
-from compiler.physical.naming import definition_hash
+from compiler.physical.definition import definition_of, is_same
 from compiler.physical.planner import Topology, plan_query
 from compiler.plan.logical import Node, SchemaRef
 from compiler.plan.topology import PRIORITY_WEIGHTS, InsertValues, Plan, QueryPlan
@@ -156,12 +156,13 @@ class World:
     def _compile(self, bound: BoundQuery, query_id: str, options: QueryOptions, catalog: Catalog) -> QueryPlan:
         steps: list[tuple[str, Node]] = []
         logical = optimise(bound.node, observer=lambda rule, _, after: steps.append((rule, after)))
-        definition = definition_hash(bound.node)
-        kept = self._previous.query(query_id) if self._previous is not None else None
-        if kept is not None and kept.definition == definition:
+        kept = self._unchanged(query_id, bound.node, logical, catalog)
+        if kept is not None:
             logical, topology = kept.logical, Topology(kept.subtopologies, kept.repartitions)
+            definition = kept.definition
         else:
             topology = plan_query(logical, query_id, self._source_partitions(catalog))
+            definition = definition_of(bound.node, catalog.sources)
         self.trace[query_id] = RuleTrace(bound.node, tuple(steps))
         priority = options.priority or "normal"
         return QueryPlan(
@@ -176,6 +177,13 @@ class World:
             latency_target_ms=options.latency_target_ms,
             repartitions=topology.repartitions,
         )
+
+    def _unchanged(self, query_id: str, bound: Node, optimised: Node, catalog: Catalog) -> QueryPlan | None:
+        """The query as the previous plan has it, if it is the same."""
+        kept = self._previous.query(query_id) if self._previous is not None else None
+        if kept is None or self._previous is None:
+            return None
+        return kept if is_same(kept, self._previous, bound, optimised, catalog.sources) else None
 
     def _source_partitions(self, catalog: Catalog) -> dict[str, int]:
         known = {n: self._partitions.get(s.topic, s.partitions) for n, s in catalog.sources.items()}

@@ -2,6 +2,9 @@
 
 Readers of one topic with the same formats and time column share a decoder over the union of the columns they need. The first that
 asks for a batch decodes it, the others wait for that result and take their columns; it is dropped when all have had it.
+
+A record is bad for a reader only by its structure and by the columns that this reader has. So records that the union cannot read
+are decoded again, by each reader for itself: few, as long as few are bad.
 """
 
 from __future__ import annotations
@@ -9,12 +12,16 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
 
 from compiler.plan.logical import Scan
 from compiler.plan.schema import NO_COLUMNS, Schema
 from compiler.plan.topology import Operator
-from runtime.batch import Batch
+from compiler.schemas.reading import read_alike
+from runtime.batch import Batch, concat
 from runtime.log.base import RawBatch
 from runtime.metrics import Metrics
 from runtime.operators.base import DeadLetter, RunContext
@@ -63,6 +70,11 @@ class SharedScan:
             self.readers.pop(reader, None)
             self._rebuild()
 
+    def fits(self, schema: Schema) -> bool:
+        """Whether its columns are those of the same names here: a source may be declared again, with other types."""
+        with self.lock:
+            return all(self.union.get(f.name) in (None, f) for f in schema)
+
     def _rebuild(self) -> None:
         if self.readers:
             self.union = union_scan([(self.scan, self.readers[name]) for name in sorted(self.readers)])[1]
@@ -84,8 +96,23 @@ class SharedScan:
                 with self.lock:
                     self.kept.pop(_key(raw), None)
         decoded = kept.decoded.result()
-        batch = decoded.batch if decoded.batch.schema == schema else decoded.batch.select(schema)
-        return Staged(batch, decoded.batch.seq, raw.records.num_rows, decoded.dead_letters, raw)
+        if decoded.batch.schema != schema:
+            decoded = self._read_by(schema, decoded, raw, run)
+        return Staged(decoded.batch, decoded.batch.seq, raw.records.num_rows, decoded.dead_letters, raw)
+
+    def _read_by(self, schema: Schema, decoded: Decoded, raw: RawBatch, run: RunContext) -> Decoded:
+        """The columns of `schema`, also of records that are bad by other columns of the union alone."""
+        batch = decoded.batch.select(schema)
+        if not decoded.dead_letters:
+            return Decoded(batch, [])
+        bad = np.unique(np.array([d.seq for d in decoded.dead_letters], np.int64))
+        part = RawBatch(raw.tp, raw.records.take(pa.array(bad)), raw.next_offset, raw.size_bytes)
+        own = RunContext(run.state, vector=run.vector)
+        again = self._decoder(schema).decode(part, own, bad)
+        if len(again):
+            batch = concat(schema, [batch, again])
+            batch = batch.take(np.argsort(batch.seq, kind="stable"))
+        return Decoded(batch, own.dead_letters)
 
     def _claim(self, raw: RawBatch) -> tuple[bool, _Kept, Schema]:
         key = _key(raw)
@@ -103,11 +130,14 @@ class SharedScan:
 
     def _decode(self, union: Schema, raw: RawBatch, run: RunContext) -> Decoded:
         self.metrics.add_decoded(raw.tp.topic, raw.records.num_rows)
+        return Decoded(self._decoder(union).decode(raw, run), run.dead_letters)
+
+    def _decoder(self, schema: Schema) -> Decoder:
         with self.lock:
-            decoder = self.decoders.get(union)
+            decoder = self.decoders.get(schema)
             if decoder is None:
-                decoder = self.decoders[union] = Decoder(self.scan, union)
-        return Decoded(decoder.decode(raw, run), run.dead_letters)
+                decoder = self.decoders[schema] = Decoder(self.scan, schema)
+            return decoder
 
 
 def _key(raw: RawBatch) -> BatchKey:
@@ -120,28 +150,39 @@ class Scans:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._scans: dict[ScanKey, SharedScan] = {}
+        self._scans: dict[ScanKey, list[SharedScan]] = {}
 
     def attach(self, query: str, op: Operator) -> SharedScan:
         """The shared scan for a source operator of a query (once per operator, whatever the number of its tasks)."""
         assert isinstance(op.spec, Scan)
-        key = scan_key(op.spec, op.schema)
-        shared = self._scans.get(key)
+        reader = f"{query}/{op.id}"
+        alike = self._scans.setdefault(scan_key(op.spec, op.schema), [])
+        known = next((s for s in alike if reader in s.readers), None)
+        if known is not None:
+            return known
+        shared = next((s for s in alike if s.fits(op.schema)), None)
         if shared is None:
-            shared = self._scans[key] = SharedScan(op.spec, self._metrics)
-        if f"{query}/{op.id}" not in shared.readers:
-            shared.attach(f"{query}/{op.id}", op.schema)
+            shared = SharedScan(op.spec, self._metrics)
+            alike.append(shared)
+        shared.attach(reader, op.schema)
         return shared
 
     def release(self, query: str) -> None:
         """A query is gone."""
-        for key, shared in list(self._scans.items()):
-            for reader in [r for r in shared.readers if r.startswith(f"{query}/")]:
-                shared.detach(reader)
-            if not shared.readers:
+        for key, alike in list(self._scans.items()):
+            for shared in list(alike):
+                for reader in [r for r in shared.readers if r.startswith(f"{query}/")]:
+                    shared.detach(reader)
+                if not shared.readers:
+                    alike.remove(shared)
+            if not alike:
                 del self._scans[key]
 
 
 def scan_key(scan: Scan, schema: Schema) -> ScanKey:
-    """What must agree for two readers to share a decode: all of the scan but the name of the source."""
-    return Scan("", *(getattr(scan, f) for f in scan.__dataclass_fields__ if f != "source")), str(schema.window)
+    """What must agree for two readers to share a decode: all that decides how a column is read, and the windows of the key.
+
+    Not the name of the source, nor what it declares beside the columns that are read: an unchanged query keeps the scan it was
+    planned with when its source gets another column.
+    """
+    return replace(read_alike(scan), source=""), str(schema.window)

@@ -1,12 +1,14 @@
 """Records of a topic to rows: value, key, window, headers, position and time.
 
 `Decoder` is the shared step per (topic, format, schema): build it for the union of the columns that readers need
-(`union_scan`), decode a RawBatch once, give each reader `batch.select(its schema)`.
+(`union_scan`), decode a RawBatch once, give each reader `batch.select(its schema)`. A record that the union cannot read may be
+good for a reader of other columns: `runtime.build.scans` decodes such records for each reader by itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +19,7 @@ from compiler.functions.java_time import parse_timestamp
 from compiler.plan.logical import Scan
 from compiler.plan.schema import Field, Schema
 from compiler.plan.types import Kind, SqlType, arrow_type
+from compiler.schemas.reading import reads_by_name
 from compiler.schemas.ref import is_wrapped
 from runtime.batch import DELETE, INSERT, Batch, Ints, Row, concat, from_rows, to_arrow
 from runtime.errors import BadRecord, FatalRecord, PlanUnsupported
@@ -80,21 +83,28 @@ class Decoder:
     """Decodes raw batches into rows of `schema`. Holds no data; may be shared between threads."""
 
     def __init__(self, scan: Scan, schema: Schema) -> None:
-        self.scan, self.schema = scan, schema
+        self.schema = schema
         declared_keys = scan.declared.key or schema.key
-        declared_values = scan.declared.value or schema.value
         self._time_field = self._find_time(scan, schema)
         values = list(schema.value)
         if self._time_field is not None and schema.get(self._time_field.name) is None:
             values.append(self._time_field)
-        # All declared columns are read or at least proven: whether a record is bad must not depend on who reads what.
-        others = [f for f in declared_values if f.name not in {v.name for v in values}]
-        self._unwanted = frozenset(f.name for f in others if f.type.kind is Kind.STRING)
-        values += others
+        declared_values = scan.declared.value or schema.value
+        self._unwanted: frozenset[str] = frozenset()
+        if reads_by_name(scan.value_format, declared_values):
+            # Such a record is bad by its structure or by what is read of it, whatever else its source declares.
+            scan = replace(scan, value_format=replace(scan.value_format, wrap=True))
+            declared_values = tuple(values)
+        else:  # of a line of CSV, or of one bare value, all declared columns are the structure
+            known = {v.name for v in values}
+            others = [f for f in declared_values if f.name not in known]
+            self._unwanted = frozenset(f.name for f in others if f.type.kind is Kind.STRING)
+            values += others
+        self.scan = scan
         self._value_fields = tuple(values)
         self._windows = tuple(f for f in schema if f.role == "window")
         self._extra = tuple(f for f in schema if f.role in ("header", "pseudo"))
-        self._key = row_decoder(schema.key, scan.key_format, declared_keys, is_key=True) if declared_keys else None
+        self._key = row_decoder(schema.key, scan.key_format, declared_keys, is_key=True) if schema.key else None
         self._value = row_decoder(values, scan.value_format, declared_values, is_key=False)
         layout = [f.name for f in (*schema.key, *self._windows, *values, *self._extra)]
         self._arrange = None if tuple(layout) == schema.names else picker([layout.index(n) for n in schema.names])

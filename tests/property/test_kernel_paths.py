@@ -140,7 +140,20 @@ texts = st.one_of(
             "X": st.floats(allow_nan=False, allow_infinity=False) | st.none(),
         },
     ).map(lambda d: json.dumps(d, ensure_ascii=False).encode()),
-    st.sampled_from([None, b"null", b"{", b"[]", b"", b'{"a":true}', b'{"a":1,"A":2}', b'{"S":{"x":1.10}}', b"\xff"]),
+    st.sampled_from(
+        [
+            None,
+            b"null",
+            b"{",
+            b"[]",
+            b"",
+            b'{"a":true}',
+            b'{"a":1,"A":2}',
+            b'{"S":{"x":1.10}}',
+            b'{"a":1,"S":"t","X":"many"}',
+            b"\xff",
+        ]
+    ),
 )
 keys = st.sampled_from([None, *(n.to_bytes(8, "big") for n in range(4)), b"", b"123"])
 
@@ -183,6 +196,25 @@ def test_decoding_is_the_same_by_row_and_by_column(raw, kind, timestamp):
     assert list(found.headers or [None] * len(found)) == list(expected.headers or [None] * len(expected))
     assert letters(by_column) == letters(by_row)
     assert len(found) + len(by_row.dead_letters) == raw.records.num_rows
+
+
+@settings(max_examples=120, deadline=None)
+@given(raws(), st.sets(st.sampled_from(["K", "A", "S", "X"])), st.sampled_from([None, TimestampSpec("A")]))
+def test_what_is_not_read_makes_no_record_bad_and_changes_no_value(raw, names, timestamp):
+    """By row and by column; and a record that is good with all columns is good with some."""
+    schema = Schema(tuple(f for f in FIELDS if f.name in names))
+    operator, whole = scan(timestamp=timestamp, schema=schema), scan(timestamp=timestamp)
+    decoder = Decoder(operator.spec, schema)
+    assert decoder.has_vector
+    by_row, by_column, of_all = run_of(False), run_of(True), run_of(False)
+    expected, found = decoder.decode(raw, by_row, 5), decoder.decode(raw, by_column, 5)
+    assert shown(found) == shown(expected)
+    assert letters(by_column) == letters(by_row)
+    complete = Decoder(whole.spec, whole.schema).decode(raw, of_all, 5)
+    good = {seq: row for row, *_, seq in shown(complete.select(schema))}
+    assert good.items() <= {seq: row for row, *_, seq in shown(expected)}.items()
+    bad = {d.seq for d in by_row.dead_letters}
+    assert bad <= {d.seq for d in of_all.dead_letters}
 
 
 @settings(max_examples=80, deadline=None)

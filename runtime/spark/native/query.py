@@ -99,7 +99,7 @@ def _decoded(
             source = plan.source(node.spec.source)
             assert source is not None, f"the plan has no source {node.spec.source}"
             assert sources is not None, f"no rows are given for {node.spec.topic}"
-            tables[source.name] = decode(sources, source, node.schema, query.id, letters=letters)
+            tables[source.name] = decode(sources, source, node.schema, query.id, letters=letters, schemas=plan.schemas)
     return tables
 
 

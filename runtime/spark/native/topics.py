@@ -19,7 +19,7 @@ import pyarrow as pa
 from compiler.functions.spark_text import quoted
 from compiler.plan.codec import from_data, to_data
 from compiler.plan.expr import ROWTIME
-from compiler.plan.logical import Sink
+from compiler.plan.logical import SchemaRef, Sink
 from compiler.plan.schema import Schema
 from compiler.plan.topology import SourceDef, scan_of
 from runtime.batch import DELETE, Batch
@@ -28,6 +28,7 @@ from runtime.operators.base import NO_STATE, DeadLetter, RunContext
 from runtime.operators.decode import Decoder
 from runtime.operators.encode import Encoder
 from runtime.output.partitioner import split
+from runtime.serde.registry import KNOWN
 from runtime.spark.log_letters import put_letters
 from runtime.spark.native.frames import LETTERS, OFFSET, PARTITION, frame_ddl, from_spark, to_spark
 from runtime.spark.shapes import DEAD, EMITTED, EMITTED_DDL, SINK, from_ipc, to_ipc
@@ -39,14 +40,20 @@ if TYPE_CHECKING:
 
 
 def decode(
-    packed: DataFrame, source: SourceDef, schema: Schema, query: str, *, letters: Path | None = None
+    packed: DataFrame,
+    source: SourceDef,
+    schema: Schema,
+    query: str,
+    *,
+    letters: Path | None = None,
+    schemas: tuple[SchemaRef, ...] = (),
 ) -> DataFrame:
     """PACKED rows of the source's topic as a frame of `schema` with places and LETTERS (dead letters of `query`).
 
     Records without a value are left out: what is native groups and joins, and both skip them. letters: a folder for the dead
-    letters instead; there is no column LETTERS then.
+    letters instead; there is no column LETTERS then. schemas: that records may name and no registry keeps.
     """
-    text = json.dumps([to_data(scan_of(source)), to_data(schema), query])
+    text = json.dumps([to_data(scan_of(source)), to_data(schema), query, to_data(schemas)])
     ddl = f"{frame_ddl(schema)}, {quoted(PARTITION)} INT, {quoted(OFFSET)} BIGINT"
     mine = packed.where(packed["topic"] == source.topic)
     if letters is not None:
@@ -101,7 +108,8 @@ def _records_in(batches: Iterator[pa.RecordBatch]) -> Iterator[RawBatch]:
 
 @lru_cache(maxsize=64)
 def _decoder(text: str) -> tuple[Decoder, Schema, str]:
-    scan, schema, query = json.loads(text)
+    scan, schema, query, schemas = json.loads(text)
+    KNOWN.remember(from_data(schemas))
     wanted: Schema = from_data(schema)
     return Decoder(from_data(scan), wanted), wanted, query
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from compiler.plan.codec import from_data, to_data
-from compiler.plan.logical import Explode, Filter, Project, Rekey, Scan, Sink
+from compiler.plan.logical import Explode, Filter, Project, Rekey, Scan, SchemaRef, Sink
 from compiler.plan.topology import ExchangeSink, ExchangeSource, Plan, QueryPlan, SubTopology
 from runtime.build.query import task_counts, upsert_topics
 
@@ -24,7 +24,8 @@ _FREE = (Explode, Filter, Project, Rekey, Scan, Sink, ExchangeSink)
 class Layout:
     """counts: tasks of each sub-topology, in order. partitions: of every topic and repartition that is written.
 
-    coalesce: one update per key and run is enough, for everyone reads the sink as a table (rule R13).
+    coalesce: one update per key and run is enough, for everyone reads the sink as a table (rule R13). schemas: that records may
+    name and no registry keeps.
     """
 
     query: str
@@ -32,6 +33,7 @@ class Layout:
     counts: Mapping[int, int]
     partitions: Mapping[str, int]
     coalesce: bool = False
+    schemas: tuple[SchemaRef, ...] = ()
     free: frozenset[int] = field(init=False)
     levels: Mapping[int, int] = field(init=False)
 
@@ -87,14 +89,15 @@ class Layout:
                 sorted(self.counts.items()),
                 sorted(self.partitions.items()),
                 self.coalesce,
+                to_data(self.schemas),
             ]
         )
 
 
 def loads(text: str) -> Layout:
     """The inverse of `Layout.dumps`."""
-    query, subs, counts, partitions, coalesce = json.loads(text)
-    return Layout(query, from_data(subs), dict(counts), dict(partitions), coalesce)
+    query, subs, counts, partitions, coalesce, schemas = json.loads(text)
+    return Layout(query, from_data(subs), dict(counts), dict(partitions), coalesce, from_data(schemas))
 
 
 def layout_of(plan: Plan, query: QueryPlan, partitions: Mapping[str, int], *, coalesce: bool = True) -> Layout:
@@ -113,7 +116,7 @@ def layout_of(plan: Plan, query: QueryPlan, partitions: Mapping[str, int], *, co
                 written[op.spec.topic] = counts[sub.number]
     sink = plan.source(query.sink)
     merge = coalesce and sink is not None and sink.topic in upsert_topics(plan)
-    return Layout(query.id, query.subtopologies, counts, written, merge)
+    return Layout(query.id, query.subtopologies, counts, written, merge, plan.schemas)
 
 
 def _writes(spec: object) -> bool:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from runtime.log.base import RawBatch
+from runtime.serde.registry import KNOWN
 from runtime.spark.shapes import to_ipc
 from runtime.spark.stage import layout as layouts
 from runtime.spark.stage.envelope import ENVELOPE, LOG, Row, read_rows, write_rows
@@ -24,8 +25,10 @@ from runtime.spark.stage.state import GroupState
 
 @lru_cache(maxsize=64)
 def layout_from(text: str) -> Layout:
-    """The layout a stage was made with; built once per process."""
-    return layouts.loads(text)
+    """The layout a stage was made with; built once per process, which knows its schemas from then on."""
+    layout = layouts.loads(text)
+    KNOWN.remember(layout.schemas)
+    return layout
 
 
 @lru_cache(maxsize=512)

@@ -14,7 +14,7 @@ from compiler.plan.explain import expr_text
 from compiler.plan.logical import Filter, Node, Project, Scan, walk_nodes
 from compiler.plan.schema import Schema
 from compiler.plan.verify import PlanInvariantError
-from tests.compiler.sql import kinds, unoptimised
+from tests.compiler.sql import kinds, query, unoptimised
 
 
 def filters(node):
@@ -134,3 +134,15 @@ def test_the_observer_hears_of_changes_only():
     heard = []
     optimise(unoptimised(QUERIES[0]), observer=lambda rule, before, after: heard.append(rule))
     assert heard == ["fold_constants", "drop_rekey", "prune_columns"]
+
+
+def test_the_parts_of_a_key_are_read_together_and_a_key_that_is_the_timestamp_stays():
+    source = "CREATE STREAM s (k1 INT KEY, k2 BIGINT KEY, a INT, b INT) WITH (KAFKA_TOPIC='s', KEY_FORMAT='JSON', VALUE_FORMAT='JSON'{});\n"
+    for timestamp, select, expected in (
+        ("", "CREATE STREAM o AS SELECT k1, a FROM s PARTITION BY k1;", ("K1", "K2", "A")),
+        ("", "CREATE STREAM o AS SELECT a, b FROM s PARTITION BY a;", ("A", "B")),
+        (", TIMESTAMP='k2'", "CREATE STREAM o AS SELECT a, b FROM s PARTITION BY a;", ("K1", "K2", "A", "B")),
+        ("", "CREATE STREAM o AS SELECT ROWTIME AS t, 1 AS one FROM s PARTITION BY ROWTIME;", ("ROWPARTITION",)),
+    ):
+        plan = query(select, prelude=source.format(timestamp))
+        assert scans(plan.logical) == [expected]

@@ -1,0 +1,78 @@
+"""What decides whether a query is the same as before: its definition, and how one of an older plan is compared.
+
+A definition is a hash of the bound, unoptimised plan in a *normal form*, which says of each source what the query reads of it and
+nothing else. So columns of a source that a query does not use may be added, dropped, put into another order or given another
+type, and the query goes on. Its key, its timestamp, its formats and its topic always count; so do all columns of a positional
+format (DELIMITED, one bare column). `SELECT *` uses every column in its order.
+
+Plans of versions before the normal form hold a hash of the whole bound plan, without `MARK`. Such a query is the same as long as
+that hash is; or else, as its bound plan is not known any more, as long as the optimised one that runs reads and computes the same.
+It keeps the definition that it has: what compares definitions (`diff_plans`, checkpoints) must not see a change in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+
+from compiler.optimize.prune_columns import prune_columns
+from compiler.plan.codec import to_data
+from compiler.plan.logical import Node, Project, Scan
+from compiler.plan.schema import Schema
+from compiler.plan.topology import Plan, QueryPlan, SourceDef
+from compiler.plan.visit import map_nodes
+from compiler.schemas.reading import read_alike
+
+MARK = "read:"  # in front of hashes of the normal form; one that counts other things needs another
+
+Sources = Mapping[str, SourceDef]
+
+
+def definition_of(node: Node, sources: Sources) -> str:
+    """The definition of a query. node: bound, unoptimised. sources: all that it reads, by name."""
+    return MARK + _hash(normal_form(node, sources))
+
+
+def is_same(kept: QueryPlan, previous: Plan, node: Node, optimised: Node, sources: Sources) -> bool:
+    """Whether `kept`, of the plan `previous`, is the query that is bound as `node` over `sources` now."""
+    if kept.definition.startswith(MARK):
+        return kept.definition == definition_of(node, sources)
+    if kept.definition == _hash(node):
+        return True
+    before = {s.name: s for s in previous.sources}
+    return normal_form(kept.logical, before) == normal_form(optimised, sources)
+
+
+def normal_form(node: Node, sources: Sources) -> Node:
+    """The plan of a query with scans of what it reads, and with columns in an order that no source decides.
+
+    The columns of a result keep their order. All other columns are found by name, so those of a value are sorted.
+    """
+
+    def scanned(n: Node) -> Node:
+        return replace(n, spec=_with_key(n.spec, sources)) if isinstance(n.spec, Scan) else n
+
+    ordered = map_nodes(prune_columns(map_nodes(node, scanned)), _sorted)
+    return replace(ordered, schema=node.schema)
+
+
+def _with_key(scan: Scan, sources: Sources) -> Scan:
+    """As it is read, with the whole key of its source: also parts that the query does not use."""
+    alike, source = read_alike(scan), sources.get(scan.source)
+    key = source.schema.key if source is not None else ()
+    return replace(alike, declared=Schema((*key, *(f for f in alike.declared if f.role != "key"))))
+
+
+def _sorted(node: Node) -> Node:
+    rest = sorted((f for f in node.schema if f.role != "key"), key=lambda f: f.name)
+    spec = node.spec
+    if isinstance(spec, Project):
+        spec = Project(tuple(sorted(spec.columns, key=lambda c: c.name)))
+    return replace(node, spec=spec, schema=Schema((*node.schema.key, *rest), node.schema.window))
+
+
+def _hash(node: Node) -> str:
+    text = json.dumps(to_data(node), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
