@@ -14,6 +14,7 @@ from flowql.backup.copying import Part, copy_part, make_folders, make_names_dura
 from flowql.backup.manifest import OTHER, TORN, Entry, Manifest, read_manifest
 from flowql.backup.swap import put_in_place
 from flowql.backup.verify import Advance, check_backup
+from flowql.config.load import shown_path
 from flowql.deploy.pins import LOCK, NOT_MADE, check_supported
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
@@ -73,12 +74,14 @@ def _check_application(manifest: Manifest, settings: Settings, folder: Path) -> 
 def _check_place(place: Path, folder: Path, *, replace: bool) -> None:
     _check_stopped(place)
     if place.exists() and not place.is_dir():
-        raise CommandError(f"{place} is a file", code=IN_THE_WAY, help="choose another `data_dir` in flowql.yaml")
+        raise CommandError(
+            f"{shown_path(place)} is a file", code=IN_THE_WAY, help="choose another `data_dir` in flowql.yaml"
+        )
     if place in folder.resolve().parents:
         title = f"the backup {folder} is in the data directory that it would replace"
         raise CommandError(title, code=IN_THE_WAY, help="move it elsewhere first")
     if _is_filled(place) and not replace:
-        title = f"{place} is there already and not empty: nothing was restored"
+        title = f"{shown_path(place)} is there already and not empty: nothing was restored"
         raise CommandError(
             title, code=IN_THE_WAY, help=f"flowql restore {folder} --replace   # keeps it under another name"
         )
@@ -126,7 +129,7 @@ def _filled(files: Files, manifest: Manifest, folder: Path, place: Path, advance
         yield new
     except OSError as error:
         if is_full(error):
-            title = f"there is no space for the restored directory beside {place} ({error.strerror})"
+            title = f"there is no space for the restored directory beside {shown_path(place)} ({error.strerror})"
             raise CommandError(title, code=NOT_MADE, help="nothing was changed; make room on that disk") from error
         raise
     finally:
@@ -158,6 +161,6 @@ def _put(new: Path, place: Path, aside: Path | None) -> None:
     try:
         put_in_place(new, place, aside)
     except OSError as error:
-        title = f"{place} cannot be replaced ({error.strerror}): it may be where a disk is mounted"
+        title = f"{shown_path(place)} cannot be replaced ({error.strerror}): it may be where a disk is mounted"
         help_ = "nothing was changed; give the target a `data_dir` that is a directory of that disk"
         raise CommandError(title, code=IN_THE_WAY, help=help_) from error

@@ -13,6 +13,7 @@ from pathlib import Path
 from flowql.backup.copying import Part, copy_part, make_folders, make_names_durable
 from flowql.backup.manifest import FILE, Manifest, rendered
 from flowql.backup.verify import Advance, check_backup
+from flowql.config.load import shown_path
 from flowql.deploy.engine import PROCESS_ID
 from flowql.deploy.pins import NOT_MADE, check_supported, only_backup, pin, pinned_log, pinned_state, unpin
 from flowql.deploy.settings import Settings
@@ -90,13 +91,13 @@ def iso(at: datetime) -> str:
 def _check_folder(into: Path, data_dir: Path) -> None:
     own = data_dir.resolve()
     if own in (into.resolve(), *into.resolve().parents):
-        title = f"{into} is in the data directory that it would be a backup of"
+        title = f"{shown_path(into)} is in the data directory that it would be a backup of"
         raise CommandError(title, code=FOLDER_IN_USE, help="choose a directory elsewhere, best on another disk")
     if into.exists() and (not into.is_dir() or any(into.iterdir())):
         what = "is not empty" if into.is_dir() else "is a file"
         torn = into.is_dir() and (into / "log").is_dir() and not (into / FILE).exists()
         left = ", and holds what is left of a backup that was interrupted" if torn else ""
-        title = f"{into} {what}{left}: nothing was written"
+        title = f"{shown_path(into)} {what}{left}: nothing was written"
         raise CommandError(title, code=FOLDER_IN_USE, help="choose another directory, or remove this one")
 
 
@@ -110,7 +111,7 @@ def _undone_on_error(into: Path) -> Iterator[None]:
     except BaseException as error:
         _clear(into, itself=not was_there)
         if isinstance(error, OSError) and is_full(error):
-            title = f"there is no space for the backup in {into} ({error.strerror})"
+            title = f"there is no space for the backup in {shown_path(into)} ({error.strerror})"
             raise CommandError(title, code=NOT_MADE, help="nothing of it is left there; name a larger disk") from error
         raise
 

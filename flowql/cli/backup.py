@@ -29,9 +29,9 @@ def command(
     one that was interrupted, or of which a file is missing or changed later, is recognised and refused. For targets on the runtime
     with the embedded log.
 
-    flowql backup /mnt/backups/monday
-    flowql doctor --backup /mnt/backups/monday   # is it whole?
-    flowql restore /mnt/backups/monday           # put it back
+    flowql backup backups/monday
+    flowql doctor --backup backups/monday   # is it whole?
+    flowql restore backups/monday           # put it back
     """
     from flowql.backup.take import take_backup  # the engine: commands that are mistyped need not load it
 
@@ -44,10 +44,14 @@ def command(
     if as_json:
         print_json({"folder": str(folder), **manifest.to_data()})
     else:
-        files, size = len(manifest.files), manifest.size / (1 << 20)
+        files, size = len(manifest.files), _size(manifest.size)
         print_text(
-            f"backup of {manifest.application_id} at commit {manifest.commit}: {files} files, {size:,.1f} MB in {shown_path(folder)}"
+            f"backup of {manifest.application_id} at commit {manifest.commit}: {files} files, {size} in {shown_path(folder)}"
         )
+
+
+def _size(n: int) -> str:
+    return f"{n / (1 << 20):,.1f} MB" if n >= 1 << 20 else f"{n / (1 << 10):,.0f} KB"
 
 
 class Bar:

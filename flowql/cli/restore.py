@@ -30,8 +30,8 @@ def command(
     All of it is verified first; a backup that is not whole changes nothing. Then `flowql deploy` or `flowql run` goes on from the
     backup's commit: what was imported or produced later is not there, and can be imported again.
 
-    flowql restore /mnt/backups/monday
-    flowql restore /mnt/backups/monday --replace   # the directory before gets another name
+    flowql restore backups/monday
+    flowql restore backups/monday --replace   # the directory before gets another name
     """
     from flowql.backup.lay import restore_backup
     from flowql.backup.manifest import read_manifest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -15,10 +16,12 @@ from flowql.deploy import pins
 from flowql.errors import CommandError
 from runtime.commit import coordinator
 from runtime.errors import InstanceRunning
+from runtime.log.base import TopicPartition
 from runtime.log.embedded import ledger, writer
 from runtime.log.embedded.log import EmbeddedLog
 from runtime.log.kafka.settings import KafkaSettings
 from tests.flowql.backup.world import Feed, expected, found, hosted, send, settings_in, until_read
+from tests.runtime.log.records import produce
 
 
 def everything(feed: Feed) -> dict[str, list[int]]:
@@ -43,7 +46,7 @@ def test_backups_under_load_are_each_of_one_commit(tmp_path: Path, small_files: 
         for topic in ("a", "b"):
             admin.alter_topic(topic, {"segment.bytes": "20000", "min.cleanable.dirty.ratio": "0.1"})
         admin.create_topic("noise", 1, {"retention.ms": "1", "segment.bytes": "1000", "cleanup.policy": "delete"})
-        with feed.running(live.data_dir), _upkeep(host.engine.instance.log):
+        with feed.running(live.data_dir), Upkeep(host.engine.instance.log):
             for backup in backups:
                 time.sleep(0.4)
                 take_backup(live, backup)
@@ -76,20 +79,14 @@ def test_a_restored_project_goes_on_with_what_is_imported_again(tmp_path: Path, 
     restore_backup(elsewhere, tmp_path / "backup")
     with hosted(elsewhere, sql=None) as host:
         log = host.engine.instance.log
-        there = [log.end_offset(tp) for tp in sorted(tp for tp in _partitions())]
+        there = [log.end_offset(TopicPartition("s", p)) for p in range(2)]
         assert 0 < sum(there) < sum(map(len, feed.fed)), "some came after the backup"
         send(log, [rows[end:] for rows, end in zip(feed.fed, there, strict=True)])
         until_read(host, feed)
     assert found(elsewhere)[0] == expected(feed.fed, everything(feed))
 
 
-def _partitions():
-    from runtime.log.base import TopicPartition
-
-    return [TopicPartition("s", p) for p in range(2)]
-
-
-class _upkeep:
+class Upkeep:
     """Retention and compaction all the time, of a log that also gets records nobody reads."""
 
     def __init__(self, log: EmbeddedLog) -> None:
@@ -97,10 +94,6 @@ class _upkeep:
         self._thread = threading.Thread(target=self._work)
 
     def _work(self) -> None:
-        from tests.runtime.log.records import produce
-
-        from runtime.log.base import TopicPartition
-
         while not self._stop.wait(0.02):
             produce(self._log, "noise", (TopicPartition("noise", 0), [(1, b"k", b"x" * 500)] * 5))
             self._log.maintain(int(time.time() * 1000))
@@ -156,8 +149,6 @@ def test_topics_without_a_run_and_a_project_without_anything(tmp_path: Path) -> 
 
 
 def test_a_state_that_was_lost_is_no_backup(tmp_path: Path, small_files: None) -> None:
-    import shutil
-
     live = settings_in(tmp_path / "live")
     feed = Feed()
     with hosted(live) as host:
@@ -221,7 +212,7 @@ def test_what_a_restore_refuses_and_what_it_keeps(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="not empty") as refused:
         restore_backup(live, tmp_path / "backup")
     assert refused.value.code == "FQ5704"
-    with EmbeddedLogHeld(live.log_dir), pytest.raises(InstanceRunning):
+    with Starting(live.log_dir), pytest.raises(InstanceRunning):
         restore_backup(live, tmp_path / "backup", replace=True)
     assert found(live) == after
     done = restore_backup(live, tmp_path / "backup", replace=True)
@@ -237,7 +228,7 @@ def test_what_a_restore_refuses_and_what_it_keeps(tmp_path: Path) -> None:
     assert refused.value.code == "FQ5705"
 
 
-class EmbeddedLogHeld:
+class Starting:
     """An instance that is just starting: it has the lock, and does not listen yet."""
 
     def __init__(self, path: Path) -> None:
