@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from flowql.backup import lay
 from flowql.backup.lay import restore_backup
 from flowql.backup.manifest import read_manifest
+from flowql.backup.swap import put_in_place
 from flowql.backup.take import take_backup
 from flowql.deploy import pins
 from flowql.errors import CommandError
@@ -226,6 +228,40 @@ def test_what_a_restore_refuses_and_what_it_keeps(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="backup of demo, and this target runs shop") as refused:
         restore_backup(type(other)(other.data_dir, "shop", 1, 1 << 20), tmp_path / "backup")
     assert refused.value.code == "FQ5705"
+
+
+def test_no_instance_can_start_while_the_directory_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    live = settings_in(tmp_path / "live")
+    with hosted(live):
+        pass
+    take_backup(live, tmp_path / "backup")
+    tried = []
+
+    def look(new: Path, place: Path, aside: Path | None) -> None:
+        with pytest.raises(InstanceRunning), Starting(place / "log"):
+            pass
+        with pytest.raises(CommandError, match="another process is making a backup"), pins.only_backup(place):
+            pass
+        tried.append(place)
+        put_in_place(new, place, aside)
+
+    monkeypatch.setattr(lay, "put_in_place", look)
+    restore_backup(live, tmp_path / "backup", replace=True)
+    assert tried == [live.data_dir]
+
+
+def test_a_disk_of_the_data_that_is_nearly_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What RocksDB has in memory is not written there, which could fail and stop the instance."""
+    live, feed = settings_in(tmp_path / "live"), Feed()
+    with hosted(live) as host:
+        monkeypatch.setattr(pins, "ROOM_LEAST", 1 << 60)
+        with pytest.raises(CommandError, match="MB left") as refused:
+            take_backup(live, tmp_path / "backup")
+        assert refused.value.code == "FQ5706"
+        assert not (tmp_path / "backup").exists()
+        feed.send(host.engine.instance.log, 100)
+        until_read(host, feed)
+    assert found(live)[0] == expected(feed.fed, everything(feed))
 
 
 class Starting:

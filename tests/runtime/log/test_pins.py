@@ -102,6 +102,19 @@ def test_bytes_behind_the_committed_ones_are_not_pinned():
     assert seen(EmbeddedLog("/copy", copied(disk))) == expected
 
 
+def test_no_file_can_go_while_links_are_made():
+    held = set()
+
+    class Watched(SimulatedDisk):
+        def link(self, source, target):
+            held.add("/log/append.lock" in self._locks)
+            super().link(source, target)
+
+    disk = Watched()
+    filled(disk).pin("/log/pinned")
+    assert held == {True}
+
+
 def test_an_error_at_any_call_leaves_the_log_as_it_was():
     for n in itertools.count(1):
         disk = SimulatedDisk()
