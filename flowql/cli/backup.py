@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
@@ -59,7 +60,11 @@ class Bar:
 
     def __init__(self, stack: ExitStack, title: str) -> None:
         self._stack, self._title = stack, title
-        self.advance = lambda n: None
+        self._advance: Callable[[int], None] | None = None
 
     def begin(self, size: int) -> None:
-        self.advance = self._stack.enter_context(progress(self._title, size, in_bytes=True))
+        self._advance = self._stack.enter_context(progress(self._title, size, in_bytes=True))
+
+    def advance(self, n: int) -> None:
+        assert self._advance is not None, "begun"
+        self._advance(n)

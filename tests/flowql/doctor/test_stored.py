@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 
+import pexpect
 import pytest
 
 from flowql.doctor.examine import examine
@@ -14,6 +16,7 @@ from flowql.doctor.finding import Finding
 from tests.flowql.backup.world import SQL, Feed, hosted, settings_in, until_read
 from tests.flowql.cli.conftest import flowql
 from tests.flowql.cli.program import Program
+from tests.flowql.cli.terminal import PROGRAM, WAIT_S
 
 __all__ = ["flowql"]
 
@@ -195,3 +198,17 @@ def test_backup_and_restore_say_what_they_did(shop: Path, flowql: Program, monke
     assert said["data_dir"] == str(shop / "data")
     answer = flowql("query", "SELECT SUM(N) AS n FROM A", "-o", "json")
     assert json.loads(answer.out) == [{"n": 100}]
+
+
+def test_a_bar_shows_what_takes_long(shop: Path) -> None:
+    at_once = "import flowql.cli.progress as p; p._AFTER_S = -1.0; "
+    take = ["backup", "backup"]
+    for words, title in ((take, "backing up"), (["restore", "backup", "--replace"], "restoring")):
+        child = pexpect.spawn(
+            sys.executable, ["-c", f"{at_once}{PROGRAM}", *words], cwd=str(shop), encoding="utf-8", timeout=WAIT_S
+        )
+        child.expect_exact(title)
+        child.expect(r"[1-9][0-9.]*/[0-9.]+ kB")
+        child.expect(pexpect.EOF)
+        child.close()
+        assert child.exitstatus == 0
