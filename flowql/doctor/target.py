@@ -13,6 +13,7 @@ import psutil
 
 from flowql.config.project import Target
 from flowql.doctor.finding import Finding, failed, ok, warning
+from flowql.doctor.stored import examine_stored
 from flowql.errors import CommandError
 from flowql.server.address import FILE, read_address
 from flowql.server.client import connect
@@ -27,11 +28,12 @@ FSYNC_SLOW_MS = 50.0  # the commit waits for it, every 100 ms by default
 FSYNCS = 9
 
 
-def examine_target(target: Target, environment: dict[str, str]) -> Iterator[Finding]:
+def examine_target(target: Target, application_id: str, environment: dict[str, str]) -> Iterator[Finding]:
     """Writes and removes one small folder in the target's own, and asks brokers; starts nothing."""
     name = f"target {target.name}"
     yield from _folder(name, target)
     yield _instance(name, target)
+    yield from examine_stored(name, target, application_id)
     yield _memory(name, target)
     if target.log == "kafka":
         yield _kafka(name, target)

@@ -65,6 +65,9 @@ def make_app(service: Service, token: str, request_stop: Callable[[], None]) -> 
         done = await run_in_threadpool(lambda: service.pause(body["queries"], paused=body["paused"]))
         return JSONResponse({"queries": done})
 
+    async def pin(_: Request) -> Response:
+        return JSONResponse({"state_commit": await run_in_threadpool(service.pin)})
+
     async def query(request: Request) -> Response:
         sql = (await request.body()).decode()
         breaks_off: list[Callable[[], None]] = []
@@ -94,6 +97,7 @@ def make_app(service: Service, token: str, request_stop: Callable[[], None]) -> 
             route("/plan", deploy, "POST"),
             route("/priority", priority, "POST"),
             route("/pause", pause, "POST"),
+            route("/backup", pin, "POST"),
             route("/query", query, "POST"),
             route("/stop", stop, "POST"),
         ]

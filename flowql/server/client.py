@@ -82,6 +82,11 @@ class Client:
         found: dict[str, Any] = self._call("POST", "/plan", body)
         return found
 
+    def pin(self) -> int:
+        """Have it hold its files still for a backup (`flowql.deploy.pins`); the commit of the state."""
+        found: int = self._call("POST", "/backup")["state_commit"]
+        return found
+
     def query(self, sql: str) -> pa.Table:
         """The whole answer at once."""
         with self.answer(sql) as answer:

@@ -56,6 +56,10 @@ class Engine(Protocol):
         """A commit for a question that reads these relations; who asks closes its snapshot."""
         ...
 
+    def pin(self) -> int:
+        """Hold committed state and log still for a backup (`flowql.deploy.pins`); the commit of the state. CommandError if it cannot."""
+        ...
+
     def stop(self) -> None:
         """Commit, end all threads and processes, release the directory."""
         ...

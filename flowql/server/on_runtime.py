@@ -10,6 +10,7 @@ from compiler.plan.diff import QueryChange
 from compiler.plan.topology import Plan
 from flowql.config.storage import check_engine, log_at
 from flowql.deploy.engine import config_of, deployed_plan, open_on
+from flowql.deploy.pins import pin, unpin_left
 from flowql.deploy.settings import UNSUPPORTED_TARGET, Settings
 from flowql.errors import CommandError
 from flowql.query.committed import Commit, Take, queries_behind, stopped_commits
@@ -33,7 +34,9 @@ def open_runtime(settings: Settings, mode: Mode) -> RuntimeEngine:
     log = log_at(settings.log_dir, settings.kafka, app, at_least_once=last)
     if settings.kafka is not None:
         check_engine(log, app, places_topic(app), "a target with `engine: spark`")
-    return RuntimeEngine(open_on(log, settings.state_dir, config_of(settings)))
+    engine = RuntimeEngine(open_on(log, settings.state_dir, config_of(settings)))
+    unpin_left(settings.data_dir)
+    return engine
 
 
 class RuntimeEngine:
@@ -82,6 +85,11 @@ class RuntimeEngine:
             return Commit(plan, instance.snapshot(), instance.log, app, writer=writer)
         taken = instance.aligned_snapshot(queries)
         return Commit(plan, taken.snapshot, instance.log, app, taken.reason, writer)
+
+    def pin(self) -> int:
+        data_dir = self.instance.config.data_dir
+        assert data_dir is not None, "an engine that is opened for a target has one"
+        return pin(data_dir, self.instance.log, self.instance.state)
 
     def stop(self) -> None:
         self.instance.stop()

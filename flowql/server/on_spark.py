@@ -11,6 +11,7 @@ from typing import Any
 from compiler.plan.diff import QueryChange
 from compiler.plan.topology import Plan
 from flowql.config.storage import check_engine, log_at
+from flowql.deploy.pins import of_spark
 from flowql.deploy.settings import Settings
 from flowql.query.committed import Commit, Take, queries_behind
 from flowql.query.errors import NOTHING, QueryError
@@ -83,6 +84,9 @@ class SparkEngine:
         snapshot = instance.snapshot()
         reason = instance.apart(queries)
         return SparkCommit(plan, snapshot, site.log, site.application_id, reason, newest=lambda: instance.sequence)
+
+    def pin(self) -> int:
+        raise of_spark()
 
     def stop(self) -> None:
         self.instance.stop()

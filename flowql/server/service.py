@@ -60,6 +60,11 @@ class Service:
             self._engine.deploy(plan)
             return meant
 
+    def pin(self) -> int:
+        """For a backup: see `flowql.deploy.pins`. The commit of the state."""
+        with self._deploying:
+            return self._engine.pin()
+
     def query(self, sql: str, begun: Begun = lambda _: None) -> Answer:
         """Close it, or take all of it. begun: see `flowql.query.session.answer`."""
         return answer(sql, self._engine.take, begun)

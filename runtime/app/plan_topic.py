@@ -60,3 +60,12 @@ def read_plan(log: Log, application_id: str) -> Plan | None:
     plan = codec.loads(newest.decode())
     KNOWN.remember(plan.schemas)
     return plan
+
+
+def deployed_ms(log: Log, application_id: str) -> int | None:
+    """When the newest plan was deployed (ms since the epoch), or None."""
+    tp = TopicPartition(topic_name(application_id), 0)
+    if tp.topic not in log.admin().topics() or not (end := log.admin().end_offset(tp)):
+        return None
+    batch = log.reader(tp, end - 1).read(1, 1 << 26)
+    return None if batch is None else int(batch.records.column("timestamp")[batch.records.num_rows - 1].as_py())

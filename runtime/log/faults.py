@@ -154,13 +154,22 @@ class SimulatedDisk:
     def rename(self, source: str, target: str) -> None:
         self.step("rename", target)
         if target in self._nodes:
-            self._nodes[target].links = 0
+            self._nodes[target].links -= 1
         self._nodes[target] = self._nodes.pop(source)
+
+    def link(self, source: str, target: str) -> None:
+        self.step("link", target)
+        if source not in self._nodes:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
+        if target in self._nodes:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+        self._nodes[target] = self._nodes[source]
+        self._nodes[target].links += 1
 
     def unlink(self, path: str) -> None:
         if path in self._nodes:
             self.step("unlink", path)
-            self._nodes.pop(path).links = 0
+            self._nodes.pop(path).links -= 1
 
     def rmdir(self, path: str) -> None:
         if not self.listdir(path):

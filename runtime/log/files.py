@@ -86,6 +86,10 @@ class Files(Protocol):
 
     def rename(self, source: str, target: str) -> None: ...
 
+    def link(self, source: str, target: str) -> None:
+        """Give a file a second name on the same file system; FileExistsError if the name is taken."""
+        ...
+
     def unlink(self, path: str) -> None:
         """Remove a file; missing is fine."""
         ...
@@ -243,6 +247,9 @@ class DiskFiles:
 
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)
+
+    def link(self, source: str, target: str) -> None:
+        os.link(source, target)
 
     def unlink(self, path: str) -> None:
         if os.path.exists(path):

@@ -427,10 +427,15 @@ class StateManager:
         self._physical.flush()
         return sequence
 
-    def checkpoint(self, path: Path) -> int:
-        """A copy of the committed state in a new directory, taken between commits; its sequence."""
+    def checkpoint(self, path: Path, also: Callable[[], None] = lambda: None) -> int:
+        """A copy of the committed state in a new directory, taken between commits; its sequence.
+
+        also: called before the next commit is applied. Until it returns, the log keeps the redo of all commits after the copy,
+        because redo is trimmed up to applied commits only.
+        """
         with self._commit_lock:
             self._physical.checkpoint(path)
+            also()
             return self.applied_sequence
 
     def compact(self, *, ranges_min: int = 1) -> int:

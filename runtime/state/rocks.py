@@ -172,7 +172,10 @@ class RocksPhysical:
 
     def checkpoint(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        Checkpoint(self._db).create_checkpoint(str(path))
+        try:
+            Checkpoint(self._db).create_checkpoint(str(path))
+        except Exception as error:  # rocksdict has no error class of its own
+            raise StateError(f"no copy of the state could be made in {path}: {error}") from error
 
     def compact(self, low: bytes, high: bytes) -> None:
         self._db.compact_range(low, high)

@@ -46,7 +46,7 @@ class Journal:
     @classmethod
     def create(cls, files: Files, directory: str, generation: int, snapshot: Snapshot) -> Journal:
         """Write a generation that starts with a snapshot, make it durable, then give it its name."""
-        path, temporary = _path(directory, generation), f"{directory}/commits.new"
+        path, temporary = journal_path(directory, generation), f"{directory}/commits.new"
         header = _HEADER.pack(MAGIC, FORMAT_VERSION, 0, generation)
         payload = encode(snapshot)
         crc = zlib.crc32(payload, zlib.crc32(header))
@@ -69,7 +69,7 @@ class Journal:
     def open(cls, files: Files, directory: str) -> Journal | None:
         """The newest generation, nothing read yet; None if there is none."""
         while generations := find_generations(files, directory):
-            path = _path(directory, generations[-1])
+            path = journal_path(directory, generations[-1])
             try:
                 file = files.open(path, write=True)
             except FileNotFoundError:
@@ -89,7 +89,7 @@ class Journal:
         return None
 
     def is_current(self) -> bool:
-        return self._file.is_linked() and not self._files.exists(_path(self._directory, self.generation + 1))
+        return self._file.is_linked() and not self._files.exists(journal_path(self._directory, self.generation + 1))
 
     def has_new(self) -> bool:
         """Something was written after `end`, or this generation was replaced. Two cheap system calls."""
@@ -154,7 +154,7 @@ class Journal:
         """Unlink generations before this one, and a half-written next one."""
         for generation in find_generations(self._files, self._directory):
             if generation < self.generation:
-                self._files.unlink(_path(self._directory, generation))
+                self._files.unlink(journal_path(self._directory, generation))
 
     def close(self) -> None:
         self._file.close()
@@ -178,7 +178,7 @@ def find_generations(files: Files, directory: str) -> list[int]:
     return sorted(int(m[1]) for name in files.listdir(directory) if (m := _NAME.fullmatch(name)))
 
 
-def _path(directory: str, generation: int) -> str:
+def journal_path(directory: str, generation: int) -> str:
     return f"{directory}/commits-{generation:012}.log"
 
 

@@ -29,6 +29,7 @@ from runtime.log.base import (
 )
 from runtime.log.clients import KeyValuesOf, LogConsumer, LogProducer, LogReader, check_topic_name
 from runtime.log.embedded.ledger import REDO, Ledger
+from runtime.log.embedded.pins import pin
 from runtime.log.embedded.records import (
     AdvanceStart,
     Commit,
@@ -132,6 +133,10 @@ class EmbeddedLog:
 
     def maintain(self, now_ms: int) -> None:
         Upkeep(self._files, self._directory, self._ledger).run(now_ms)
+
+    def pin(self, into: str | os.PathLike[str]) -> None:
+        """Keep all files of the newest commit readable in a new directory on the same file system: see `pins`."""
+        pin(self._files, self._ledger, os.path.abspath(into))
 
     # Admin
 

@@ -137,7 +137,7 @@ class SegmentFiles:
         if not bases:
             return
         block = np.stack([np.asarray(bases, "<i8"), np.asarray(starts, "<i8")], axis=1).tobytes()
-        file = self._files.open(_index_path(segment.path), create=True)
+        file = self._files.open(index_path(segment.path), create=True)
         try:
             file.pwrite(segment.index_bytes, [_BLOCK.pack(len(bases), zlib.crc32(block)), block])
         finally:
@@ -208,7 +208,7 @@ class SegmentFiles:
             for key in [k for k in self._windows if k[0] == path]:
                 del self._windows[key]
         self._files.unlink(path)
-        self._files.unlink(_index_path(path))
+        self._files.unlink(index_path(path))
 
     def forget(self, path: str) -> None:
         """Close the writing handle of a segment."""
@@ -250,9 +250,9 @@ class SegmentFiles:
 
     def _read_index(self, segment: Segment, limit: int) -> tuple[array[int], array[int]]:
         bases, starts = array("q"), array("q")
-        if not segment.index_bytes or not self._files.exists(_index_path(segment.path)):
+        if not segment.index_bytes or not self._files.exists(index_path(segment.path)):
             return bases, starts
-        file = self._files.open(_index_path(segment.path))
+        file = self._files.open(index_path(segment.path))
         data = file.pread(0, segment.index_bytes)
         file.close()
         at = 0
@@ -288,7 +288,7 @@ class SegmentFiles:
             starts.append(start)
 
 
-def _index_path(segment_path: str) -> str:
+def index_path(segment_path: str) -> str:
     return segment_path.removesuffix(".arrows") + ".index"
 
 

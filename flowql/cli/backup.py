@@ -1,0 +1,70 @@
+"""`flowql backup`: a consistent copy of a target's data, also while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.progress import progress
+from flowql.cli.render import print_json, print_text
+from flowql.config.load import shown_path
+from flowql.deploy.settings import settings_of
+
+
+def command(
+    ctx: typer.Context,
+    folder: Annotated[Path, typer.Argument(help="A directory that is new or empty.", metavar="DIR")],
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    output: OutputOption = None,
+    var: VarOption = None,
+) -> None:
+    """Copy the log and the state of a target, as of one commit, while it runs or not.
+
+    Processing goes on meanwhile. Each file is read back and compared before manifest.json is written, which makes the backup whole:
+    one that was interrupted, or of which a file is missing or changed later, is recognised and refused. For targets on the runtime
+    with the embedded log.
+
+    flowql backup backups/monday
+    flowql doctor --backup backups/monday   # is it whole?
+    flowql restore backups/monday           # put it back
+    """
+    from flowql.backup.take import take_backup  # the engine: commands that are mistyped need not load it
+
+    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
+    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
+    settings = settings_of(scope.load())
+    with ExitStack() as stack:
+        bar = Bar(stack, "backing up")
+        manifest = take_backup(settings, folder, begin=bar.begin, advance=bar.advance)
+    if as_json:
+        print_json({"folder": str(folder), **manifest.to_data()})
+    else:
+        files, size = len(manifest.files), _size(manifest.size)
+        print_text(
+            f"backup of {manifest.application_id} at commit {manifest.commit}: {files} files, {size} in {shown_path(folder)}"
+        )
+
+
+def _size(n: int) -> str:
+    return f"{n / (1 << 20):,.1f} MB" if n >= 1 << 20 else f"{n / (1 << 10):,.0f} KB"
+
+
+class Bar:
+    """A progress bar of bytes, whose length becomes known later."""
+
+    def __init__(self, stack: ExitStack, title: str) -> None:
+        self._stack, self._title = stack, title
+        self._advance: Callable[[int], None] | None = None
+
+    def begin(self, size: int) -> None:
+        self._advance = self._stack.enter_context(progress(self._title, size, in_bytes=True))
+
+    def advance(self, n: int) -> None:
+        assert self._advance is not None, "begun"
+        self._advance(n)

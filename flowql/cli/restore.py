@@ -1,0 +1,54 @@
+"""`flowql restore`: a backup becomes the data of a target."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.progress import progress
+from flowql.cli.render import note, print_json, print_text
+from flowql.config.load import shown_path
+from flowql.deploy.settings import settings_of
+
+
+def command(
+    ctx: typer.Context,
+    folder: Annotated[Path, typer.Argument(help="What `flowql backup` has made.", metavar="DIR")],
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Keep the data that is there under another name, and print it.")
+    ] = False,
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    output: OutputOption = None,
+    var: VarOption = None,
+) -> None:
+    """Make a backup the data of a target, which does not run.
+
+    All of it is verified first; a backup that is not whole changes nothing. Then `flowql deploy` or `flowql run` goes on from the
+    backup's commit: what was imported or produced later is not there, and can be imported again.
+
+    flowql restore backups/monday
+    flowql restore backups/monday --replace   # the directory before gets another name
+    """
+    from flowql.backup.lay import restore_backup
+    from flowql.backup.manifest import read_manifest
+
+    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
+    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
+    settings = settings_of(scope.load())
+    with progress("restoring", 2 * read_manifest(folder).size, in_bytes=True) as advance:
+        done = restore_backup(settings, folder, replace=replace, advance=advance)
+    manifest, aside = done.manifest, done.replaced
+    if as_json:
+        replaced = None if aside is None else str(aside)
+        print_json({"data_dir": str(settings.data_dir), "replaced": replaced, **manifest.to_data()})
+        return
+    print_text(
+        f"restored {manifest.application_id} at commit {manifest.commit}, backed up {manifest.taken_at}, in {shown_path(settings.data_dir)}"
+    )
+    if aside is not None:
+        print_text(f"the directory before is {shown_path(aside)}")
+    note("flowql deploy   # or flowql run: goes on from there")

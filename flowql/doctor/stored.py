@@ -1,0 +1,108 @@
+"""The data of a target: whether the log is whole, whether the state fits it, and whether a backup is whole. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from flowql.backup.manifest import read_manifest
+from flowql.backup.verify import problems
+from flowql.config.project import Target
+from flowql.doctor.finding import Finding, failed, ok, warning
+from flowql.errors import CommandError
+from flowql.server.address import read_address
+from runtime.errors import LogCorrupt, RuntimeFailure
+from runtime.log.embedded.named import damaged_redo, damages, held_still
+from runtime.log.embedded.state import LogState, ProducerState
+from runtime.log.files import DiskFiles
+from runtime.state.layout import MARKER, decode_number
+from runtime.state.rocks import open_rocks
+
+SHOWN = 3
+REBUILT = "it is rebuilt from its inputs at the next start"
+
+
+def examine_stored(name: str, target: Target, application_id: str) -> Iterator[Finding]:
+    """For targets on the runtime with the embedded log; nothing where nothing has run yet."""
+    if target.log != "embedded" or target.engine != "runtime" or not target.log_dir.is_dir():
+        return
+    files, directory, restore = DiskFiles(), str(target.log_dir), f"flowql restore DIR --replace -t {target.name}"
+    try:
+        with held_still(files, directory) as log:
+            if log is None:
+                return
+            found = list(islice(damages(files, log, directory), SHOWN + 1))
+            if found:
+                yield failed(f"{name}: log", _listed(found), f"{restore}   # DIR: a backup")
+                return
+            yield ok(f"{name}: log", f"{len(log.topics)} topics, all committed bytes are there")
+            yield _state(f"{name}: state", target, log, application_id, restore)
+    except LogCorrupt as error:
+        yield failed(f"{name}: log", str(error), f"{restore}   # DIR: a backup")
+    except (RuntimeFailure, OSError) as error:
+        yield failed(f"{name}: log", str(error), "may this user read and write the data directory?")
+
+
+def examine_backup(folder: Path) -> Finding:
+    """Reads every byte of it."""
+    check = f"backup {folder}"
+    try:
+        manifest = read_manifest(folder)
+    except CommandError as error:
+        return failed(check, error.title, "take another:  flowql backup NEW_DIR")
+    found = list(islice(problems(folder, manifest), SHOWN + 1))
+    if found:
+        return failed(check, _listed(found), "take another:  flowql backup NEW_DIR")
+    says = f"{manifest.application_id} at commit {manifest.commit}, {manifest.taken_at}: {len(manifest.files)} files, all whole"
+    return ok(check, says)
+
+
+def _state(check: str, target: Target, log: LogState, application_id: str, restore: str) -> Finding:
+    path, producer = target.state_dir, log.producers.get(application_id, ProducerState())
+    run = f"flowql run -t {target.name}   # or flowql deploy"
+    alive = read_address(target.data_dir) is not None
+    if not (path / "CURRENT").exists():
+        return _missing(check, path, producer, run, alive=alive)
+    if alive:  # what it has in memory is newer than what a look at its files shows
+        return ok(check, "the instance has it open")
+    try:
+        applied = _applied(path)
+    except RuntimeFailure as error:
+        fix = f"mv {path} {path}.damaged   # {REBUILT}"
+        return failed(check, str(error), fix)
+    if applied > producer.sequence:
+        says = f"the state is at commit {applied}, the log only at {producer.sequence}: they do not belong together"
+        return failed(check, says, f"{restore}   # DIR: a backup; or put back the log that the state was made from")
+    if applied < producer.redo_lost:
+        says = f"the state is at commit {applied}, older than the log's redo reaches ({producer.redo_lost}): {REBUILT}"
+        return warning(check, says, run)
+    redo = [r for r in producer.redo if r.sequence > applied]
+    found = list(damaged_redo(DiskFiles(), str(target.log_dir), redo))
+    if found:
+        return warning(check, f"{_listed(found)}: what it leads to is lost, and {REBUILT}", run)
+    behind = f"; the log's redo leads from there to {producer.sequence}" if producer.sequence > applied else ""
+    return ok(check, f"at commit {applied}{behind}")
+
+
+def _missing(check: str, path: Path, producer: ProducerState, run: str, *, alive: bool) -> Finding:
+    if alive:
+        return failed(check, f"{path} was removed while the instance runs", "flowql stop, then flowql deploy")
+    if not producer.sequence:
+        return ok(check, "none yet: nothing has run")
+    if not producer.redo_lost:
+        return ok(check, f"{path} is missing; the log's redo has all of it, and the next start makes it anew")
+    return warning(check, f"{path} is missing, though the log is whole: {REBUILT}", run)
+
+
+def _applied(path: Path) -> int:
+    physical = open_rocks(path, read_only=True)
+    try:
+        return decode_number(physical.get(MARKER), 0)
+    finally:
+        physical.close()
+
+
+def _listed(found: list[str]) -> str:
+    more = "; and more" if len(found) > SHOWN else ""
+    return "; ".join(found[:SHOWN]) + more

@@ -1,0 +1,94 @@
+"""The files that the commit log names, and whether they hold what it says. Reads only."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from runtime.errors import LogCorrupt
+from runtime.log.embedded.journal import Journal
+from runtime.log.embedded.records import Redo
+from runtime.log.embedded.segment import index_path
+from runtime.log.embedded.state import LogState
+from runtime.log.embedded.writer import read_redo, redo_path
+from runtime.log.files import Files
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A file and its first `length` bytes, which are committed. required: False for indexes, which may be missing or shorter."""
+
+    path: str
+    length: int
+    required: bool = True
+
+
+def named_files(state: LogState, directory: str) -> Iterator[Named]:
+    """Segments, their indexes and redo files."""
+    for topic in state.topics.values():
+        for partition in topic.partitions:
+            for segment in partition.segments:
+                yield Named(segment.path, segment.length)
+                if segment.index_bytes:
+                    yield Named(index_path(segment.path), segment.index_bytes, required=False)
+    yield from _redo_files(state, directory)
+
+
+def _redo_files(state: LogState, directory: str) -> Iterator[Named]:
+    lengths = {state.redo_file: state.redo_end}
+    for redo in (r for p in state.producers.values() for r in p.redo):
+        lengths[redo.file] = max(lengths.get(redo.file, 0), redo.start + redo.length)
+    for number, length in sorted(lengths.items()):
+        if length:
+            yield Named(redo_path(directory, number), length)
+
+
+@contextlib.contextmanager
+def held_still(files: Files, directory: str) -> Iterator[LogState | None]:
+    """What the commit log says; no process commits to the log or removes its files within. None if the directory holds no log.
+
+    Raises LogCorrupt if a record is damaged. An incomplete last record, which a crash leaves, stays as it is.
+    """
+    path = f"{directory}/append.lock"
+    lock = files.lock(path, wait=True) if files.exists(path) else None
+    try:
+        journal = Journal.open(files, directory)
+        if journal is None:
+            yield None
+            return
+        try:
+            state = LogState(f"{directory}/topics")
+            for record in journal.read(locked=lock is not None):
+                state.apply(record)
+        finally:
+            journal.close()
+        yield state
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def damages(files: Files, state: LogState, directory: str) -> Iterator[str]:
+    """A sentence for each file that is missing or lacks committed bytes."""
+    for named in named_files(state, directory):
+        if not named.required:
+            continue
+        try:
+            file = files.open(named.path)
+        except FileNotFoundError:
+            yield f"{named.path} is missing, but {named.length} bytes of it are committed"
+            continue
+        size = file.size()
+        file.close()
+        if size < named.length:
+            yield f"{named.path} has {size} bytes, but {named.length} are committed"
+
+
+def damaged_redo(files: Files, directory: str, wanted: list[Redo]) -> Iterator[str]:
+    """A sentence for each payload that is not what was written."""
+    for redo in wanted:
+        try:
+            read_redo(files, directory, redo)
+        except LogCorrupt as error:
+            yield str(error)
