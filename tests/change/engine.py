@@ -25,6 +25,7 @@ from tests.change.feed import FEEDER
 from tests.crash.simulated import LossyPhysical
 
 ROUND_MS = 15
+ROUNDS_MAX = 3_000  # of one act; a rest takes some dozens
 WALL_MS = 1_800_000_000_000  # what the clock says; no result depends on it
 
 
@@ -110,6 +111,7 @@ class Engine:
         self.clock = VirtualClock(WALL_MS)
         self.look: Callable[[], None] = lambda: None
         self.rounds = 0
+        self._rounds_max = ROUNDS_MAX
         self.deaths = 0
         self._open()
 
@@ -122,6 +124,7 @@ class Engine:
     def _tick(self) -> None:
         self.clock.advance(ROUND_MS)
         self.rounds += 1
+        assert self.rounds < self._rounds_max, "it does not come to rest"
         self.life.moment()
         armed, self.life.armed = self.life.armed, False
         self.look()
@@ -142,6 +145,7 @@ class Engine:
 
     def rest(self) -> None:
         """Until all input is processed, and every change is whole."""
+        self._rounds_max = self.rounds + ROUNDS_MAX
         with self.life.running():
             self.driver.run_until_caught_up()
 

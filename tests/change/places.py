@@ -43,11 +43,14 @@ def of_topic(log: Log, source: SourceDef) -> State:
 
 
 def state_of(source: SourceDef, rows: list[Row]) -> State:
-    """A stream: its records. A table: the last of each key that has a value."""
+    """A stream: its records. A table: the last value of each key that has one.
+
+    When a row of a table was last written depends on which of its changes were one (rule R13), so times of tables do not count.
+    """
     if source.kind == "stream":
         return Counter((p, key, value, time) for p, _, key, value, time in rows)
-    last = {(p, key): (value, time) for p, _, key, value, time in rows}
-    return Counter((*key, *row) for key, row in last.items() if row[0] is not None)
+    last = {(p, key): value for p, _, key, value, _ in rows}
+    return Counter((*key, value) for key, value in last.items() if value is not None)
 
 
 def of_relation(front: RuntimeEngine, name: str) -> State:

@@ -15,6 +15,7 @@ Kind = Literal["stream", "table"]
 Priority = Literal["", "critical", "high", "normal", "batch"]
 _FIELD = re.compile(r"\{([\w.]+)\}")
 FOREVER = "100 DAYS"  # a grace that no record outlives
+SPREAD_MAX = 3
 UNDOABLE = ("COUNT", "SUM", "AVG")  # aggregates over tables
 
 
@@ -47,7 +48,8 @@ class Relation:
     """A stream or table.
 
     exact: the records of each partition come in one order, that of their times. direct: it is a topic of the outside, so that all its
-    records are known to who reads it. static: it is there before anything else, and stays as it is.
+    records are known to who reads it. static: it is there before anything else, and stays as it is. spread: how many streams were joined
+    to make it, for the records of joins of joins grow without end. alias: its topic is that of another one.
     """
 
     name: str
@@ -58,6 +60,8 @@ class Relation:
     exact: bool = False
     direct: bool = False
     static: bool = False
+    spread: int = 1
+    alias: bool = False
 
     @property
     def types(self) -> dict[str, str]:
@@ -114,9 +118,9 @@ class Alias:
     def relation(self, known: Mapping[str, Relation], partitions: int) -> Relation:
         del partitions
         of = known[self.of]
-        if of.direct or of.kind != "stream" or len(of.keys) > 1:
+        if of.direct or of.alias or of.kind != "stream" or len(of.keys) > 1:
             raise Unfit("an alias is of a stream that a query makes")
-        return replace(of, name=self.name)
+        return replace(of, name=self.name, alias=True)
 
     def sql(self, known: Mapping[str, Relation]) -> str:
         return _declared(self.name, "stream", known[self.of].columns, self.of, "JSON")
@@ -148,7 +152,7 @@ class Select:
         keys = of.keys if self.by is None else ("K",)
         columns = _columns(self.items) or of.columns
         exact = of.exact and (self.by is None or partitions == 1)
-        return Relation(self.name, of.kind, keys, columns, of.windowed, exact)
+        return Relation(self.name, of.kind, keys, columns, of.windowed, exact, spread=of.spread)
 
     def sql(self, known: Mapping[str, Relation]) -> str:
         of = known[self.source]
@@ -265,10 +269,13 @@ class Join:
         if right.kind == "table":
             if self.kind == "FULL OUTER" or not (both or right.static):
                 raise Unfit("which row is met would depend on chance")
-            return Relation(self.name, "stream", ("K",), columns, exact=left.exact)
+            return Relation(self.name, "stream", ("K",), columns, exact=left.exact, spread=left.spread)
         if not both and (self.kind != "INNER" or self.grace_s is not None):
             raise Unfit("what is late would depend on chance")
-        return Relation(self.name, "stream", ("K",), columns, exact=both and self.kind == "INNER")
+        spread = left.spread + right.spread
+        if spread > SPREAD_MAX:
+            raise Unfit("too many records")
+        return Relation(self.name, "stream", ("K",), columns, exact=both and self.kind == "INNER", spread=spread)
 
     def _check_tables(self, left: Relation) -> None:
         if self.foreign and (left.types.get(self.foreign) != "STRING" or self.kind == "FULL OUTER"):
@@ -307,7 +314,7 @@ class InsertInto:
         del partitions
         of, target = known[self.source], known[self.target]
         of.check([*self.items, *_given(self.where)])
-        if of.kind == "table" or target.kind == "table" or target.direct or len(of.keys) + len(target.keys) > 2:
+        if of.kind == "table" or target.kind == "table" or target.direct or target.alias or len(of.keys) + len(target.keys) > 2:
             raise Unfit("not to be inserted")
         if _columns(self.items) != target.columns:
             raise Unfit(f"{self.target} has other columns")
@@ -336,7 +343,7 @@ class InsertRow:
     def relation(self, known: Mapping[str, Relation], partitions: int) -> None:
         del partitions
         target = known[self.target]
-        if target.direct or target.kind == "table" or any(c not in target.types for c, _ in self.values):
+        if target.direct or target.alias or target.kind == "table" or any(c not in target.types for c, _ in self.values):
             raise Unfit("not to be inserted")
 
     def sql(self, known: Mapping[str, Relation]) -> str:
