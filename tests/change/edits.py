@@ -10,6 +10,7 @@ from tests.change.project import (
     Aggregate,
     Definition,
     InsertInto,
+    InsertRow,
     Item,
     Join,
     Project,
@@ -209,8 +210,8 @@ def source(e: Editor) -> Project:
 
 def remove(e: Editor) -> Project:
     """With all that reads it, most often nobody."""
-    found = [d for d in e.project.definitions if not isinstance(d, Source)]
-    ends = [d for d in found if not [r for r in e.project.readers(d.name)]]
+    found = [d for d in e.project.definitions if not isinstance(d, Source | InsertRow)]
+    ends = [d for d in found if all(isinstance(r, InsertRow) for r in e.project.readers(d.name))]
     if len(e.project.queries) < 3:
         raise Unfit("too few are left")
     return e.project.without([e.rng.choice(ends if e.rng.random() < 0.7 else found).name])
@@ -232,9 +233,12 @@ def insert_row(e: Editor) -> Project:
 
 
 def roll_back(e: Editor) -> Project:
+    """To what was deployed before; rows that were inserted meanwhile stay."""
     if not e.history:
         raise Unfit("nothing was before")
-    return e.rng.choice(e.history)
+    project = e.rng.choice(e.history)
+    rows = [d for d in e.project.definitions if isinstance(d, InsertRow) and d not in project.definitions]
+    return project.add(*(d for d in rows if project.get(d.target) is not None))
 
 
 def order(e: Editor) -> Project:

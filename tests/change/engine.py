@@ -24,6 +24,7 @@ from runtime.state.physical import ByteRange
 from tests.change.feed import FEEDER
 from tests.crash.simulated import LossyPhysical
 
+APP = "flowql"
 ROUND_MS = 15
 ROUNDS_MAX = 3_000  # of one act; a rest takes some dozens
 WALL_MS = 1_800_000_000_000  # what the clock says; no result depends on it
@@ -45,7 +46,7 @@ class Life:
         if self.armed:
             self.moments += 1
             if self.at is not None and self.moments >= self.at:
-                self.at, self.armed = None, False
+                self.at = None
                 raise Killed
 
     @contextmanager
@@ -160,6 +161,13 @@ class Engine:
         self.log.crash()
         survived = self._physical.after_crash(self.rng.randrange(self._physical.unflushed + 1))
         self._physical = MortalPhysical(self.life, survived._rows)
+
+    def restart(self) -> None:
+        """Stopped in order, and started again."""
+        with self.life.running():
+            self.instance.close()
+            self._physical.flush()
+        self.reopen()
 
     def reopen(self) -> None:
         """May be killed again."""

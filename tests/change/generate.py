@@ -51,13 +51,13 @@ class Generator:
             self.alias,
         ]
 
-    def project(self) -> Project:
+    def project(self, queries: int | None = None) -> Project:
         rng = self.rng
         project = Project((), rng.choice((1, 1, 2, 3)))
         kinds = rng.choice((("stream", "stream"), ("stream", "table"), ("stream", "stream", "table"), ("stream", "table", "table")))
         for n, kind in enumerate(kinds):
             project = project.add(self.source(f"{kind[0].upper()}{n}", kind))
-        wanted = rng.choice((3, 4, 5, 6, 6, 7, 8, 10, 12))
+        wanted = queries or rng.choice((3, 4, 5, 6, 6, 7, 8, 10, 12))
         while len(project.queries) < wanted:
             project = self.grow(project)
         return project

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from compiler.plan.topology import Plan
-from flowql.deploy.stages import decide, select
+from flowql.deploy.stages import Deployment, decide, select
 from flowql.errors import CommandError
 from tests.change.edits import EDITS, SAFE, Edit, Editor, broken, edited
 from tests.change.engine import Engine, Killed, compiled
 from tests.change.feed import Feed
 from tests.change.generate import Generator
-from tests.change.oracle import compare, results_of
+from tests.change.oracle import Rest, Watch, compare, results_of
 from tests.change.places import Follower
 from tests.change.project import Project
 
@@ -22,12 +23,18 @@ MOMENTS_MAX = 120  # a death comes within so many
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a story may do. edits: `all` or `safe`."""
+    """What a story may do.
+
+    edits: `all` or `safe`. kills: the engine dies at random moments. kill_at: it dies at this moment, counted from the first rest on.
+    queries: of the first project; None for a random number. records: of a round, at most.
+    """
 
     edits: str = "all"
     kills: bool = False
     turns: int = 4
     records: int = 60
+    queries: int | None = None
+    kill_at: int | None = None
 
     @property
     def choices(self) -> tuple[Edit, ...]:
@@ -40,14 +47,17 @@ class Story:
     def __init__(self, seed: int, options: Options) -> None:
         self.options = options
         self.rng = random.Random(f"story {seed}")
+        self._chance = random.Random(f"deaths {seed}")  # apart, so that a story with deaths is else the same
         self.make = Generator(self.rng)
         self.trace: list[str] = []
-        self.engine = Engine(self.rng)
+        self.engine = Engine(random.Random(f"engine {seed}"))
         self.feed = Feed(self.rng, self.engine.log, records=options.records)
-        self.project: Project = self.make.project()
+        self.project: Project = self.make.project(options.queries)
         self.history: list[Project] = []
-        self.reference = Plan()  # what a fresh engine is given
+        self.reference: Plan | str = Plan()  # what a fresh engine is given, or files to compile for it
         self.followers: dict[str, Follower] = {}
+        self._watch: Watch | None = None
+        self._last = Rest()
 
     def run(self) -> list[str]:
         """What is wrong, or nothing."""
@@ -55,27 +65,50 @@ class Story:
             self.engine.log.create_topic(source.topic, self.project.partitions)
         self._feed()
         self._deploy(self.project, ["begin"])
-        for turn in range(self.options.turns):
-            wrong = self._rest()
+        wrong = self._rest()
+        self.engine.life.moments = 0
+        self.engine.life.at = self.options.kill_at
+        for _ in range(self.options.turns):
             if wrong:
-                return wrong
-            self._turn(turn)
-        return self._rest()
+                break
+            self._quiet_turn() if self.rng.random() < 0.4 else self._turn()
+            wrong = self._rest()
+        return wrong
 
     # -- turns
 
-    def _turn(self, turn: int) -> None:
+    def _turn(self) -> None:
+        """Anything may come while something else is under way."""
         rng = self.rng
-        if rng.random() < 0.7:
+        if rng.random() < 0.8:
             self._feed()
             if rng.random() < 0.5:
-                self._mortal(lambda: self.engine.turn(rng.randint(0, 6)))
+                self._some_rounds(6)
+        if rng.random() < 0.1:
+            self._restart()
         for _ in range(rng.choice((1, 1, 1, 2, 3))):
             self._edit()
             if rng.random() < 0.5:
-                self._mortal(lambda: self.engine.turn(rng.randint(0, 5)))
+                self._some_rounds(5)
         if rng.random() < 0.4:
             self._feed()
+
+    def _quiet_turn(self) -> None:
+        """One change at rest, with nothing fed before the next: what can be seen of it is looked at all the time."""
+        before = self.engine.plan
+        project, names = self._edited()
+        self._deploy(project, names, watch_from=before)
+        if self.rng.random() < 0.2:
+            self._some_rounds(4)
+            self._restart()
+
+    def _some_rounds(self, most: int) -> None:
+        rounds = self.rng.randint(0, most)
+        self._mortal(lambda: self.engine.turn(rounds))
+
+    def _restart(self) -> None:
+        self.trace.append("restart")
+        self._mortal(self.engine.restart)
 
     def _feed(self) -> None:
         count = self.feed.round(self.project.sources)
@@ -83,51 +116,73 @@ class Story:
         self.trace.append(f"feed {count} records")
 
     def _edit(self) -> None:
-        rng = self.rng
-        if rng.random() < 0.08:
+        if self.rng.random() < 0.08:
             found = compiled(broken(self.project), self._partitions(), self.engine.plan)
             assert isinstance(found, str)
             self.trace.append("a broken file")
             return
-        editor = Editor(self.make, self.project, self.history, self.feed.now_ms)
-        project, names = edited(editor, self.options.choices, rng.choice((1, 1, 1, 2, 4)))
-        self._deploy(project, names)
+        self._deploy(*self._edited())
 
-    def _deploy(self, project: Project, names: list[str]) -> None:
+    def _edited(self) -> tuple[Project, list[str]]:
+        editor = Editor(self.make, self.project, self.history, self.feed.now_ms)
+        return edited(editor, self.options.choices, self.rng.choice((1, 1, 1, 2, 4)))
+
+    # -- deployment
+
+    def _deploy(self, project: Project, names: list[str], *, watch_from: Plan | None = None) -> None:
         """Compile and deploy, as `flowql deploy` does it."""
-        running = self.engine.plan
-        wanted = compiled(project.sql(), self._partitions(), running if running.queries else None)
-        if isinstance(wanted, str):
-            raise AssertionError(f"{names}: {wanted}\n{project.sql()}")
-        prune = self.rng.random() < 0.6
-        chosen = self._chosen(project, names)
-        try:
-            deployment = decide(running, select(wanted, chosen), prune=prune)
-        except CommandError as error:
-            self.trace.append(f"{', '.join(names)}: refused, {error}")
-            return
+        prune, chosen = self.rng.random() < 0.6, self._chosen(project, names)
+        options = (" --prune" if prune else "") + (f" --select {' '.join(chosen)}" if chosen else "")
+        while True:  # until it is done, or given up after a death
+            try:
+                deployment = self._decided(project, chosen, prune=prune)
+            except CommandError as error:
+                self.trace.append(f"deploy{options}: {', '.join(names)}: refused, {error}")
+                return
+            changes = ", ".join(f"{c.query} {c.action}" for c in deployment.applicable)
+            self.trace.append(f"deploy{options}: {', '.join(names)} [{changes}]")
+            if watch_from is not None:
+                self._watch = Watch(self.engine, watch_from, deployment.plan, self._last)
+                self.engine.look = self._watch.look
+            self._follow(deployment.plan)
+            if self._mortal(lambda plan=deployment.plan: self.engine.deploy(plan)) or _same(self.engine.plan, deployment.plan):
+                break
+            if self._chance.random() < 0.5:
+                self.trace.append("given up")
+                return
+        self._follow(deployment.plan)
         whole = not deployment.withheld and not chosen
-        reference = compiled(project.sql(), self._partitions(project), None) if whole else deployment.plan
-        assert isinstance(reference, Plan)
-        options = (" --prune" if prune else "") + (f" --select {chosen}" if chosen else "")
-        changes = ", ".join(f"{c.query} {c.action}" for c in deployment.applicable)
-        self.trace.append(f"deploy{options}: {', '.join(names)} [{changes}]")
-        self._follow(deployment.plan)
-        while not self._mortal(lambda: self.engine.deploy(deployment.plan)):
-            self.trace.append("deploy again")
-        self._follow(deployment.plan)
+        self.reference = project.sql() if whole else self._with_rows(deployment.plan)
         if self.project is not project:
             self.history.append(self.project)
-        self.project, self.reference = project, reference
+        self.project = project
+
+    def _decided(self, project: Project, chosen: list[str], *, prune: bool) -> Deployment:
+        running = self.engine.plan
+        wanted = compiled(project.sql(), self._partitions(), running if running.queries else None)
+        assert isinstance(wanted, Plan), f"{wanted}\n{project.sql()}"
+        return decide(running, select(wanted, chosen), prune=prune)
+
+    def _with_rows(self, plan: Plan) -> Plan:
+        """Rows that were inserted into what still runs are there, selected or not."""
+        before = self._reference_plan().inserts
+        made = results_of(plan)
+        return replace(plan, inserts=(*plan.inserts, *(i for i in before if i.target in made and i not in plan.inserts)))
+
+    def _reference_plan(self) -> Plan:
+        if isinstance(self.reference, str):
+            partitions = {s.topic: self.project.partitions for s in self.project.sources}
+            found = compiled(self.reference, partitions, None)
+            assert isinstance(found, Plan)
+            self.reference = found
+        return self.reference
 
     def _chosen(self, project: Project, names: list[str]) -> list[str]:
         if self.options.edits == "safe" or names == ["begin"] or self.rng.random() < 0.9 or not project.results:
             return []
         return [self.rng.choice(project.results)]
 
-    def _partitions(self, project: Project | None = None) -> dict[str, int]:
-        if project is not None:
-            return {s.topic: project.partitions for s in project.sources}
+    def _partitions(self) -> dict[str, int]:
         return {name: info.partitions for name, info in self.engine.log.topics().items()}
 
     def _follow(self, plan: Plan) -> None:
@@ -136,29 +191,31 @@ class Story:
             if source.topic in known and source.topic not in self.followers:
                 self.followers[source.topic] = Follower.of(self.engine.log, source)
 
-    # -- rest
+    # -- rest and death
 
     def _rest(self) -> list[str]:
         while not self._mortal(self.engine.rest):
             pass
         self.trace.append(f"rest after {self.engine.rounds} rounds")
+        self.engine.look = lambda: None
         topics = [s.topic for s in self.project.sources]
-        return compare(self.engine, self.reference, topics, self.followers, self.rng)
+        self._last, wrong = compare(self.engine, self._reference_plan(), topics, self.followers, self.rng)
+        watch, self._watch = self._watch, None
+        return wrong or (watch.wrong(self._last) if watch is not None else [])
 
-    def _mortal(self, act) -> bool:
+    def _mortal(self, act: Callable[[], None]) -> bool:
         """Whether it was done; else the engine died on the way and was opened again."""
-        life, rng = self.engine.life, self.rng
-        if not self.options.kills or self.engine.deaths >= DEATHS_MAX:
-            act()
-            return True
-        life.at = life.moments + rng.randint(1, MOMENTS_MAX)
+        life = self.engine.life
+        if self.options.kills and self.engine.deaths < DEATHS_MAX:
+            life.at = life.moments + self._chance.randint(1, MOMENTS_MAX)
         try:
             act()
         except Killed:
             self._boot()
             return False
         finally:
-            life.at = None
+            if self.options.kills:
+                life.at = None
         return True
 
     def _boot(self) -> None:
@@ -170,3 +227,13 @@ class Story:
             except Killed:
                 continue
             return
+
+
+def _same(running: Plan, wanted: Plan) -> bool:
+    """Whether what runs is what was wanted."""
+
+    def facts(plan: Plan) -> object:
+        queries = sorted((q.id, q.definition, q.priority, q.weight) for q in plan.queries)
+        return queries, sorted(map(repr, plan.inserts)), sorted(plan.paused)
+
+    return facts(running) == facts(wanted)
