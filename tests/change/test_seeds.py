@@ -9,5 +9,5 @@ from tests.change.story import Options
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("kills", [False, True])
 def test_what_is_added_leaves_the_rest_as_from_the_beginning(seed, kills):
-    story, wrong = live(seed, Options("safe", kills, turns=3, records=40))
-    assert not wrong, "\n".join([*story.trace, *wrong])
+    outcome = live(seed, Options("safe", kills, turns=3, records=40))
+    assert not outcome.wrong, str(outcome)
