@@ -135,6 +135,8 @@ def expression(e: Editor) -> Project:
     old = query.items[n]
     if isinstance(query, Aggregate):
         new = e.make.one_aggregate(e.source_of(query))
+        if new.type != old.type:
+            raise Unfit("readers rely on its type")
     elif isinstance(query, Join):
         side = e.rng.choice("LR")
         new = e.make.expression(e.known[query.left if side == "L" else query.right], old.type, side + ".")
@@ -228,17 +230,23 @@ def rename(e: Editor) -> Project:
     return project
 
 
+def remove_row(e: Editor) -> Project:
+    """What it has inserted is gone with it."""
+    found = [d for d in e.project.definitions if isinstance(d, InsertRow)]
+    if not found:
+        raise Unfit("none is there")
+    return e.project.without([e.rng.choice(found).name])
+
+
 def insert_row(e: Editor) -> Project:
     return e.project.add(e.make.row(e.known, e.now_ms))
 
 
 def roll_back(e: Editor) -> Project:
-    """To what was deployed before; rows that were inserted meanwhile stay."""
+    """To what was deployed before."""
     if not e.history:
         raise Unfit("nothing was before")
-    project = e.rng.choice(e.history)
-    rows = [d for d in e.project.definitions if isinstance(d, InsertRow) and d not in project.definitions]
-    return project.add(*(d for d in rows if project.get(d.target) is not None))
+    return e.rng.choice(e.history)
 
 
 def order(e: Editor) -> Project:
@@ -252,7 +260,7 @@ def order(e: Editor) -> Project:
 SAFE: tuple[Edit, ...] = (nothing, add_query, add_query, priority)
 EDITS: tuple[Edit, ...] = (
     *SAFE, add_column, drop_column, swap_column, where, where, where, expression, expression, more_columns, fewer_columns, window,
-    window, group, group, having, by, join, join, source, remove, remove, rename, insert_row, roll_back, roll_back, order,
+    window, group, group, having, by, join, join, source, remove, remove, rename, insert_row, remove_row, roll_back, roll_back, order,
 )  # fmt: skip
 
 

@@ -26,7 +26,7 @@ from tests.crash.simulated import LossyPhysical
 
 APP = "flowql"
 ROUND_MS = 15
-ROUNDS_MAX = 3_000  # of one act; a rest takes some dozens
+ROUNDS_MAX = 6_000  # of one act; a rest takes some dozens
 WALL_MS = 1_800_000_000_000  # what the clock says; no result depends on it
 
 

@@ -152,7 +152,7 @@ class Story:
                 return
         self._follow(deployment.plan)
         whole = not deployment.withheld and not chosen
-        self.reference = project.sql() if whole else self._with_rows(deployment.plan)
+        self.reference = project.sql() if whole else self._with_rows(deployment)
         if self.project is not project:
             self.history.append(self.project)
         self.project = project
@@ -163,11 +163,11 @@ class Story:
         assert isinstance(wanted, Plan), f"{wanted}\n{project.sql()}"
         return decide(running, select(wanted, chosen), prune=prune)
 
-    def _with_rows(self, plan: Plan) -> Plan:
-        """Rows that were inserted into what still runs are there, selected or not."""
-        before = self._reference_plan().inserts
-        made = results_of(plan)
-        return replace(plan, inserts=(*plan.inserts, *(i for i in before if i.target in made and i not in plan.inserts)))
+    def _with_rows(self, deployment: Deployment) -> Plan:
+        """Rows that were inserted into what goes on running as it was are there, whatever the files say."""
+        plan, before = deployment.plan, self._reference_plan().inserts
+        kept = {s.name for s in plan.sources if s.query in deployment.withheld}
+        return replace(plan, inserts=(*plan.inserts, *(i for i in before if i.target in kept and i not in plan.inserts)))
 
     def _reference_plan(self) -> Plan:
         if isinstance(self.reference, str):
