@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
+from unittest.mock import patch
 
 from compiler.diagnostics.source import SourceText
 from compiler.driver import compile_project
-from compiler.plan.topology import Plan
+from compiler.plan.topology import Plan, Priority
+from flowql.deploy.control import NewPriority, with_paused, with_priority
+from flowql.deploy.stages import decide
 from flowql.server.on_runtime import RuntimeEngine
+from flowql.server.service import Service
 from runtime.app.driver import Driver
 from runtime.app.instance import Instance
 from runtime.clock import VirtualClock
@@ -101,6 +106,16 @@ class MortalPhysical(LossyPhysical):
         super().write_batch(keys, values, ranges)
 
 
+@contextmanager
+def near_is(records: int) -> Iterator[None]:
+    """What is built anew swaps in when it is so many records behind."""
+    if find_spec("runtime.app.rebuilding") is None:
+        yield
+        return
+    with patch.object(import_module("runtime.app.rebuilding"), "NEAR_RECORDS", records):
+        yield
+
+
 class Engine:
     """One life after the other. rounds: how many driver rounds there were in all; look: called after each of them."""
 
@@ -133,16 +148,47 @@ class Engine:
 
     @property
     def plan(self) -> Plan:
+        """What questions are about."""
         return self.instance.plan
+
+    @property
+    def deployed(self) -> Plan:
+        """What is to run in the end; while something is built anew another plan may serve."""
+        record = getattr(self.instance, "deployed", None)
+        return self.instance.plan if record is None else record.plan
 
     @property
     def front(self) -> RuntimeEngine:
         """What questions are asked of."""
         return RuntimeEngine(self.instance)
 
-    def deploy(self, plan: Plan) -> None:
+    @property
+    def service(self) -> Service:
+        """What commands are given to."""
+        return Service(RuntimeEngine(self.instance))
+
+    def deploy(self, wanted: Plan, *, prune: bool, served: bool) -> None:
+        """served: by the service, as a command asks for it; else by the engine itself."""
         with self.life.running():
-            self.instance.deploy(plan)
+            if served:
+                self.service.deploy(wanted, prune=prune)
+            else:
+                self.instance.deploy(decide(self.deployed, wanted, prune=prune).plan)
+
+    def set_priority(self, query: str, priority: Priority, *, served: bool) -> None:
+        new = NewPriority(query, priority)
+        with self.life.running():
+            if served:
+                self.service.set_priority(new)
+            else:
+                self.instance.deploy(with_priority(self.deployed, new))
+
+    def pause(self, query: str, *, paused: bool, served: bool) -> None:
+        with self.life.running():
+            if served:
+                self.service.pause([query], paused=paused)
+            else:
+                self.instance.deploy(with_paused(self.deployed, [query], paused=paused)[0])
 
     def rest(self) -> None:
         """Until all input is processed, and every change is whole."""

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from compiler.plan.topology import Plan
+from flowql.deploy.control import NewPriority, with_priority
 from flowql.deploy.stages import Deployment, decide, select
 from flowql.errors import CommandError
 from tests.change.edits import EDITS, SAFE, Edit, Editor, broken, edited
-from tests.change.engine import Engine, Killed, compiled
+from tests.change.engine import Engine, Killed, compiled, near_is
 from tests.change.feed import Feed
 from tests.change.generate import Generator
 from tests.change.oracle import Rest, Watch, compare, results_of
@@ -26,7 +27,8 @@ class Options:
     """What a story may do.
 
     edits: `all` or `safe`. kills: the engine dies at random moments. kill_at: it dies at this moment, counted from the first rest on.
-    queries: of the first project; None for a random number. records: of a round, at most.
+    queries: of the first project; None for a random number. records: of a round, at most. served: deployments and commands go through the
+    service, as people's do.
     """
 
     edits: str = "all"
@@ -35,6 +37,7 @@ class Options:
     records: int = 60
     queries: int | None = None
     kill_at: int | None = None
+    served: bool = False
 
     @property
     def choices(self) -> tuple[Edit, ...]:
@@ -54,6 +57,7 @@ class Story:
         self.feed = Feed(self.rng, self.engine.log, records=options.records)
         self.project: Project = self.make.project(options.queries)
         self.history: list[Project] = []
+        self.running = Plan()  # what was deployed last
         self.reference: Plan | str = Plan()  # what a fresh engine is given, or files to compile for it
         self.followers: dict[str, Follower] = {}
         self._watch: Watch | None = None
@@ -61,6 +65,10 @@ class Story:
 
     def run(self) -> list[str]:
         """What is wrong, or nothing."""
+        with near_is(self.rng.choice((0, 5, 50_000))):
+            return self._run()
+
+    def _run(self) -> list[str]:
         for source in self.project.sources:
             self.engine.log.create_topic(source.topic, self.project.partitions)
         self._feed()
@@ -90,14 +98,14 @@ class Story:
             self._edit()
             if rng.random() < 0.5:
                 self._some_rounds(5)
+            if rng.random() < 0.15:
+                self._command()
         if rng.random() < 0.4:
             self._feed()
 
     def _quiet_turn(self) -> None:
         """One change at rest, with nothing fed before the next: what can be seen of it is looked at all the time."""
-        before = self.engine.plan
-        project, names = self._edited()
-        self._deploy(project, names, watch_from=before)
+        self._deploy(*self._edited(), watch=True)
         if self.rng.random() < 0.2:
             self._some_rounds(4)
             self._restart()
@@ -109,6 +117,23 @@ class Story:
     def _restart(self) -> None:
         self.trace.append("restart")
         self._mortal(self.engine.restart)
+
+    def _command(self) -> None:
+        """What no file says: another priority, or a query stands still for a while."""
+        rng, served = self.rng, self.options.served
+        query = rng.choice(self.running.queries).id
+        if rng.random() < 0.5:
+            priority = rng.choice(("critical", "high", "normal", "batch"))
+            self.trace.append(f"priority {query} {priority}")
+            self._again(lambda: self.engine.set_priority(query, priority, served=served))
+            self.running = with_priority(self.running, NewPriority(query, priority))
+            return
+        self.trace.append(f"pause {query} and resume it")
+        self._again(lambda: self.engine.pause(query, paused=True, served=served))
+        if rng.random() < 0.5:
+            self._feed()
+        self._some_rounds(6)
+        self._again(lambda: self.engine.pause(query, paused=False, served=served))
 
     def _feed(self) -> None:
         count = self.feed.round(self.project.sources)
@@ -129,23 +154,25 @@ class Story:
 
     # -- deployment
 
-    def _deploy(self, project: Project, names: list[str], *, watch_from: Plan | None = None) -> None:
+    def _deploy(self, project: Project, names: list[str], *, watch: bool = False) -> None:
         """Compile and deploy, as `flowql deploy` does it."""
         prune, chosen = self.rng.random() < 0.6, self._chosen(project, names)
-        options = (" --prune" if prune else "") + (f" --select {' '.join(chosen)}" if chosen else "")
+        said = f"deploy{' --prune' if prune else ''}{' --select ' + chosen[0] if chosen else ''}: {', '.join(names)}"
         while True:  # until it is done, or given up after a death
+            wanted = self._wanted(project, chosen)
             try:
-                deployment = self._decided(project, chosen, prune=prune)
+                deployment = decide(self.running, wanted, prune=prune)
             except CommandError as error:
-                self.trace.append(f"deploy{options}: {', '.join(names)}: refused, {error}")
+                self.trace.append(f"{said}: refused, {error}")
                 return
             changes = ", ".join(f"{c.query} {c.action}" for c in deployment.applicable)
-            self.trace.append(f"deploy{options}: {', '.join(names)} [{changes}]")
-            if watch_from is not None:
-                self._watch = Watch(self.engine, watch_from, deployment.plan, self._last)
+            self.trace.append(f"{said} [{changes}]")
+            if watch:
+                self._watch = Watch(self.engine, self.running, deployment.plan, self._last)
                 self.engine.look = self._watch.look
             self._follow(deployment.plan)
-            if self._mortal(lambda plan=deployment.plan: self.engine.deploy(plan)) or _same(self.engine.plan, deployment.plan):
+            done = self._mortal(lambda plan=wanted: self.engine.deploy(plan, prune=prune, served=self.options.served))
+            if done or _same(self.engine.deployed, deployment.plan):
                 break
             if self._chance.random() < 0.5:
                 self.trace.append("given up")
@@ -155,13 +182,13 @@ class Story:
         self.reference = project.sql() if whole else self._with_rows(deployment)
         if self.project is not project:
             self.history.append(self.project)
-        self.project = project
+        self.project, self.running = project, deployment.plan
 
-    def _decided(self, project: Project, chosen: list[str], *, prune: bool) -> Deployment:
+    def _wanted(self, project: Project, chosen: list[str]) -> Plan:
         running = self.engine.plan
-        wanted = compiled(project.sql(), self._partitions(), running if running.queries else None)
-        assert isinstance(wanted, Plan), f"{wanted}\n{project.sql()}"
-        return decide(running, select(wanted, chosen), prune=prune)
+        compiled_plan = compiled(project.sql(), self._partitions(), running if running.queries else None)
+        assert isinstance(compiled_plan, Plan), f"{compiled_plan}\n{project.sql()}"
+        return select(compiled_plan, chosen)
 
     def _with_rows(self, deployment: Deployment) -> Plan:
         """Rows that were inserted into what goes on running as it was are there, whatever the files say."""
@@ -194,14 +221,18 @@ class Story:
     # -- rest and death
 
     def _rest(self) -> list[str]:
-        while not self._mortal(self.engine.rest):
-            pass
+        self._again(self.engine.rest)
         self.trace.append(f"rest after {self.engine.rounds} rounds")
         self.engine.look = lambda: None
         topics = [s.topic for s in self.project.sources]
         self._last, wrong = compare(self.engine, self._reference_plan(), topics, self.followers, self.rng)
         watch, self._watch = self._watch, None
         return wrong or (watch.wrong(self._last) if watch is not None else [])
+
+    def _again(self, act: Callable[[], None]) -> None:
+        """Until it is done, whoever dies."""
+        while not self._mortal(act):
+            pass
 
     def _mortal(self, act: Callable[[], None]) -> bool:
         """Whether it was done; else the engine died on the way and was opened again."""
