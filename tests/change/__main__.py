@@ -1,0 +1,118 @@
+"""`python -m tests.change --seeds 3000 [--kills]`: projects that change; `--seed N` shows one story."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import multiprocessing
+import random
+import sys
+import traceback
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from tests.change.plants import PLANTS, planted
+from tests.change.story import Options, Story
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a story ended. wrong: in lines; none if all is as from the beginning. moments: at how many the engine might have died."""
+
+    seed: int
+    files: str
+    trace: tuple[str, ...]
+    wrong: tuple[str, ...]
+    moments: int = 0
+
+    def __str__(self) -> str:
+        return "\n".join([self.files, *self.trace, *self.wrong])
+
+    @property
+    def line(self) -> str:
+        """The gist: what is wrong, and after which deployment."""
+        what = self.wrong[-1] if self.wrong[0].startswith("Traceback") else self.wrong[0]
+        last = next((t for t in reversed(self.trace) if t.startswith("deploy")), "")
+        return f"seed {self.seed}: {what}  <- {last}"
+
+
+def live(seed: int, options: Options, plant: str | None = None) -> Outcome:
+    """A story from its beginning to its end, or to what is wrong."""
+    story = Story(seed, options)
+    with planted(plant):
+        try:
+            wrong = story.run()
+        except Exception:
+            wrong = traceback.format_exc().splitlines()
+    return Outcome(seed, story.project.sql(), tuple(story.trace), tuple(wrong), story.engine.life.moments)
+
+
+def each_moment(seed: int, options: Options) -> Iterator[tuple[int, Options]]:
+    """The same story with a death at each moment after its first rest."""
+    last = live(seed, options).moments
+    return ((seed, replace(options, kill_at=n)) for n in range(1, last + 1))
+
+
+def search(stories: Iterable[tuple[int, Options]], count: int, jobs: int, plant: str | None, *, go_on: bool) -> list[Outcome]:
+    """Stories that found something; the first, or all of them."""
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    found: list[Outcome] = []
+    with Progress(*columns) as progress, multiprocessing.Pool(jobs, initializer=_quick) as pool:
+        bar = progress.add_task(plant or "stories", total=count)
+        for outcome in pool.imap_unordered(partial(_live, plant=plant), stories):
+            progress.advance(bar)
+            if outcome.wrong:
+                found.append(outcome)
+                if not go_on:
+                    break
+                print(outcome.line, flush=True)
+    return found
+
+
+def _live(story: tuple[int, Options], plant: str | None) -> Outcome:
+    return live(*story, plant)
+
+
+def _quick() -> None:
+    """Objects of a story die by themselves, mostly."""
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 50)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.change", description=__doc__)
+    parser.add_argument("--seeds", type=int, metavar="N", help="so many seeds, one after the other")
+    parser.add_argument("--seed", type=int, help="the first one; without --seeds this one alone, with its story")
+    parser.add_argument("--edits", choices=("all", "safe"), default="all", help="safe: none that needs anything made anew")
+    parser.add_argument("--kills", action="store_true", help="the engine dies at random moments")
+    parser.add_argument("--each-moment", action="store_true", help="the story of --seed with a death at each of its moments")
+    parser.add_argument("--served", action="store_true", help="deploy through the service, as the commands do")
+    parser.add_argument("--turns", type=int, default=4)
+    parser.add_argument("--queries", type=int, help="of the first project")
+    parser.add_argument("--records", type=int, default=60, help="of a round, at most")
+    parser.add_argument("--plant", choices=sorted(PLANTS), help="break this; a story has to notice")
+    parser.add_argument("--go-on", action="store_true", help="a line for each story that finds something, and no end at the first")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    given = parser.parse_args()
+    options = Options(given.edits, given.kills, given.turns, given.records, given.queries, served=given.served)
+    if given.seeds is None and given.seed is not None and not given.each_moment:
+        outcome = live(given.seed, options, given.plant)
+        print(outcome if outcome.wrong else f"{outcome}\nseed {given.seed}: as from the beginning")
+        return int(bool(outcome.wrong) != bool(given.plant))
+    first = random.randrange(1 << 20) if given.seed is None else given.seed
+    if given.each_moment:
+        stories = list(each_moment(first, options))
+    else:
+        stories = [(seed, options) for seed in range(first, first + (given.seeds or 200))]
+    found = search(stories, len(stories), given.jobs, given.plant, go_on=given.go_on)
+    if not given.go_on and found:
+        print(found[0])
+    print(f"{len(stories)} stories from seed {first} on: {len(found) or 'none'} not as from the beginning")
+    return int(bool(found) != bool(given.plant))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,253 @@
+"""The engine under test: one instance on a log and a state that outlive it, stepped by the driver; and what may kill it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+from unittest.mock import patch
+
+from compiler.diagnostics.source import SourceText
+from compiler.driver import compile_project
+from compiler.plan.topology import Plan, Priority
+from flowql.deploy.control import NewPriority, with_paused, with_priority
+from flowql.deploy.stages import decide
+from flowql.server.on_runtime import RuntimeEngine
+from flowql.server.service import Service
+from runtime.app.driver import Driver
+from runtime.app.instance import Instance
+from runtime.clock import VirtualClock
+from runtime.config import InstanceConfig
+from runtime.log.base import TopicInfo
+from runtime.log.memory import MemoryLog
+from runtime.log.transaction import Transaction
+from runtime.state.memory import MemoryPhysical
+from runtime.state.physical import ByteRange
+from tests.change.feed import FEEDER
+from tests.crash.simulated import LossyPhysical
+
+APP = "flowql"
+ROUND_MS = 15
+ROUNDS_MAX = 6_000  # of one act; a rest takes some dozens
+WALL_MS = 1_800_000_000_000  # what the clock says; no result depends on it
+
+
+class Killed(BaseException):
+    """The process is gone: nothing of it runs on."""
+
+
+class Life:
+    """Counts the moments at which an engine may die. at: the one at which it does; None for never."""
+
+    def __init__(self) -> None:
+        self.moments = 0
+        self.at: int | None = None
+        self.armed = False
+
+    def moment(self) -> None:
+        if self.armed:
+            self.moments += 1
+            if self.at is not None and self.moments >= self.at:
+                self.at = None
+                raise Killed
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Only what the engine does counts."""
+        self.armed = True
+        try:
+            yield
+        finally:
+            self.armed = False
+
+
+class MortalLog(MemoryLog):
+    """The engine may die before and after each change it makes."""
+
+    def __init__(self, life: Life) -> None:
+        super().__init__()
+        self._life = life
+
+    def commit(self, transactional_id: str, epoch: int, transaction: Transaction) -> int:
+        if transactional_id == FEEDER:
+            return super().commit(transactional_id, epoch, transaction)
+        self._life.moment()
+        sequence = super().commit(transactional_id, epoch, transaction)
+        self._life.moment()
+        return sequence
+
+    def create_topic(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> TopicInfo:
+        made = super().create_topic(name, partitions, config)
+        self._life.moment()
+        return made
+
+    def delete_topic(self, name: str) -> None:
+        self._life.moment()
+        super().delete_topic(name)
+        self._life.moment()
+
+    def trim_redo(self, transactional_id: str, sequence: int) -> None:
+        super().trim_redo(transactional_id, sequence)
+        self._life.moment()
+
+
+class MortalPhysical(LossyPhysical):
+    """The engine may die before each write."""
+
+    def __init__(self, life: Life, rows: dict[bytes, bytes] | None = None) -> None:
+        super().__init__(rows)
+        self._life = life
+
+    def write_batch(self, keys: Any, values: Any, ranges: Any = ()) -> None:
+        self._life.moment()
+        super().write_batch(keys, values, ranges)
+
+
+@contextmanager
+def near_is(records: int) -> Iterator[None]:
+    """What is built anew swaps in when it is so many records behind."""
+    if find_spec("runtime.app.rebuilding") is None:
+        yield
+        return
+    with patch.object(import_module("runtime.app.rebuilding"), "NEAR_RECORDS", records):
+        yield
+
+
+class Engine:
+    """One life after the other. rounds: how many driver rounds there were in all; look: called after each of them."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.life = Life()
+        self.log = MortalLog(self.life)
+        self._physical: LossyPhysical = MortalPhysical(self.life)
+        self.clock = VirtualClock(WALL_MS)
+        self.look: Callable[[], None] = lambda: None
+        self.rounds = 0
+        self._rounds_max = ROUNDS_MAX
+        self.deaths = 0
+        self._open()
+
+    def _open(self) -> None:
+        rows = self.rng.choice((3, 20, None))
+        self.instance = Instance(self.log, self._physical, self.clock, InstanceConfig(threads=2, rows_per_run=rows))
+        seed = self.rng.choice((None, self.rng.randrange(1 << 30)))
+        self.driver = Driver(self.instance, seed=seed, tick=self._tick)
+
+    def _tick(self) -> None:
+        self.clock.advance(ROUND_MS)
+        self.rounds += 1
+        assert self.rounds < self._rounds_max, "it does not come to rest"
+        self.life.moment()
+        armed, self.life.armed = self.life.armed, False
+        self.look()
+        self.life.armed = armed
+
+    @property
+    def plan(self) -> Plan:
+        """What questions are about."""
+        return self.instance.plan
+
+    @property
+    def deployed(self) -> Plan:
+        """What is to run in the end; while something is built anew another plan may serve."""
+        record = getattr(self.instance, "deployed", None)
+        return self.instance.plan if record is None else record.plan
+
+    @property
+    def front(self) -> RuntimeEngine:
+        """What questions are asked of."""
+        return RuntimeEngine(self.instance)
+
+    @property
+    def service(self) -> Service:
+        """What commands are given to."""
+        return Service(RuntimeEngine(self.instance))
+
+    def deploy(self, wanted: Plan, *, prune: bool, served: bool) -> None:
+        """served: by the service, as a command asks for it; else by the engine itself."""
+        with self.life.running():
+            if served:
+                self.service.deploy(wanted, prune=prune)
+            else:
+                self.instance.deploy(decide(self.deployed, wanted, prune=prune).plan)
+
+    def set_priority(self, query: str, priority: Priority, *, served: bool) -> None:
+        new = NewPriority(query, priority)
+        with self.life.running():
+            if served:
+                self.service.set_priority(new)
+            else:
+                self.instance.deploy(with_priority(self.deployed, new))
+
+    def pause(self, query: str, *, paused: bool, served: bool) -> None:
+        with self.life.running():
+            if served:
+                self.service.pause([query], paused=paused)
+            else:
+                self.instance.deploy(with_paused(self.deployed, [query], paused=paused)[0])
+
+    def rest(self) -> None:
+        """Until all input is processed, and every change is whole."""
+        self._rounds_max = self.rounds + ROUNDS_MAX
+        with self.life.running():
+            self.driver.run_until_caught_up()
+
+    def turn(self, rounds: int) -> None:
+        with self.life.running():
+            for _ in range(rounds):
+                self.driver.round()
+
+    def kill(self) -> None:
+        """Everything in memory is gone, and of what was written since the last flush any part at the end."""
+        self.deaths += 1
+        self.log.crash()
+        survived = self._physical.after_crash(self.rng.randrange(self._physical.unflushed + 1))
+        self._physical = MortalPhysical(self.life, survived._rows)
+
+    def restart(self) -> None:
+        """Stopped in order, and started again."""
+        with self.life.running():
+            self.instance.close()
+            self._physical.flush()
+        self.reopen()
+
+    def reopen(self) -> None:
+        """May be killed again."""
+        with self.life.running():
+            self._open()
+            self.instance.resume()
+
+
+class Fresh:
+    """An engine in a fresh folder."""
+
+    def __init__(self, log: MemoryLog, *, seed: int) -> None:
+        rng = random.Random(seed)
+        self.log = log
+        self.clock = VirtualClock(WALL_MS)
+        config = InstanceConfig(threads=2, rows_per_run=rng.choice((7, None, None)))
+        self.instance = Instance(log, MemoryPhysical(), self.clock, config)
+        self.driver = Driver(self.instance, seed=rng.choice((None, seed)), tick=lambda: self.clock.advance(ROUND_MS))
+
+    @property
+    def front(self) -> RuntimeEngine:
+        return RuntimeEngine(self.instance)
+
+    def run(self, plan: Plan) -> None:
+        self.instance.deploy(plan)
+        self.driver.run_until_caught_up()
+
+    def close(self) -> None:
+        self.instance.close()
+
+
+def compiled(sql: str, partitions: Mapping[str, int], previous: Plan | None) -> Plan | str:
+    """The plan, or why there is none."""
+    found = compile_project([SourceText("project.sql", sql)], previous=previous, topic_partitions=partitions)
+    if found.ok:
+        return found.plan
+    return "; ".join(f"{d.code} {d.title}" for d in found.diagnostics if d.severity == "error")

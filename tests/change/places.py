@@ -1,0 +1,96 @@
+"""Where a result can be read: a question, its topic from the beginning, and a reader that follows the topic all along."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from compiler.plan.topology import SourceDef
+from flowql.query.session import answer
+from flowql.server.on_runtime import RuntimeEngine
+from runtime.errors import OffsetOutOfRange
+from runtime.log.base import EARLIEST, Log, Reader, TopicPartition
+
+Row = tuple[int, int, bytes | None, bytes | None, int]  # partition, offset, key, value, time
+State = Counter[Any]
+
+
+def records(reader: Reader) -> list[Row]:
+    """What comes next."""
+    found: list[Row] = []
+    while True:
+        try:
+            raw = reader.read(1_000_000, 1 << 30)
+        except OffsetOutOfRange:  # a new generation has taken their place
+            reader.seek(EARLIEST)
+            continue
+        if raw is None:
+            return found
+        columns = [raw.records.column(n).to_pylist() for n in ("offset", "key", "value", "timestamp")]
+        found += [(reader.tp.partition, *row) for row in zip(*columns, strict=True)]
+
+
+def partitions_of(log: Log, topic: str) -> list[TopicPartition]:
+    info = log.admin().topics().get(topic)
+    return [TopicPartition(topic, p) for p in range(info.partitions)] if info is not None else []
+
+
+def of_topic(log: Log, source: SourceDef) -> State:
+    """The topic as one reads it who begins now."""
+    found = [row for tp in partitions_of(log, source.topic) for row in records(log.reader(tp, EARLIEST))]
+    return state_of(source, found)
+
+
+def state_of(source: SourceDef, rows: list[Row]) -> State:
+    """A stream: its records. A table: the last value of each key that has one.
+
+    When a row of a table was last written depends on which of its changes were one (rule R13), so times of tables do not count.
+    """
+    if source.kind == "stream":
+        return Counter((p, key, value, time) for p, _, key, value, time in rows)
+    last = {(p, key): value for p, _, key, value, _ in rows}
+    return Counter((*key, value) for key, value in last.items() if value is not None)
+
+
+def of_relation(front: RuntimeEngine, name: str) -> State:
+    """What a question is answered from."""
+    commit = front.take([name])
+    try:
+        table = commit.relations()[name]().read((), None)
+    finally:
+        commit.snapshot.close()
+    return _rows(table)
+
+
+def of_question(front: RuntimeEngine, name: str) -> State:
+    return _rows(answer(f"SELECT * FROM {name}", front.take).table())
+
+
+def _rows(table: Any) -> State:
+    names = tuple(table.column_names)
+    columns = [c.to_pylist() for c in table.columns]
+    return Counter((names, *(tuple(v) if isinstance(v, list) else v for v in row)) for row in zip(*columns, strict=True))
+
+
+@dataclass(slots=True)
+class Follower:
+    """Reads a topic from the first moment on and never begins again. rows: of a stream, those that are still there."""
+
+    source: SourceDef
+    readers: list[Reader]
+    rows: list[Row] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, log: Log, source: SourceDef) -> Follower:
+        return cls(source, [log.reader(tp, EARLIEST) for tp in partitions_of(log, source.topic)])
+
+    def read(self, log: Log) -> None:
+        for reader in self.readers:
+            self.rows += records(reader)
+        if self.source.kind == "stream":
+            begin = {r.tp.partition: log.admin().begin_offset(r.tp) for r in self.readers}
+            self.rows = [row for row in self.rows if row[1] >= begin[row[0]]]
+
+    def state(self) -> State:
+        return state_of(self.source, self.rows)

@@ -1,0 +1,270 @@
+"""The story of one seed: a project is deployed, fed, edited and killed, and compared with a fresh engine whenever it rests."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from compiler.plan.topology import Plan
+from flowql.deploy.control import NewPriority, with_priority
+from flowql.deploy.stages import Deployment, decide, select
+from flowql.errors import CommandError
+from tests.change.edits import EDITS, SAFE, Edit, Editor, broken, edited
+from tests.change.engine import Engine, Killed, compiled, near_is
+from tests.change.feed import Feed
+from tests.change.generate import Generator
+from tests.change.oracle import Rest, Watch, compare, results_of
+from tests.change.places import Follower
+from tests.change.project import Project
+
+DEATHS_MAX = 4
+MOMENTS_MAX = 120  # a death comes within so many
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a story may do.
+
+    edits: `all` or `safe`. kills: the engine dies at random moments. kill_at: it dies at this moment, counted from the first rest on.
+    queries: of the first project; None for a random number. records: of a round, at most. served: deployments and commands go through the
+    service, as people's do.
+    """
+
+    edits: str = "all"
+    kills: bool = False
+    turns: int = 4
+    records: int = 60
+    queries: int | None = None
+    kill_at: int | None = None
+    served: bool = False
+
+    @property
+    def choices(self) -> tuple[Edit, ...]:
+        return SAFE if self.edits == "safe" else EDITS
+
+
+class Story:
+    """trace: what happened, one line each."""
+
+    def __init__(self, seed: int, options: Options) -> None:
+        self.options = options
+        self.rng = random.Random(f"story {seed}")
+        self._chance = random.Random(f"deaths {seed}")  # apart, so that a story with deaths is else the same
+        self.make = Generator(self.rng)
+        self.trace: list[str] = []
+        self.engine = Engine(random.Random(f"engine {seed}"))
+        self.feed = Feed(self.rng, self.engine.log, records=options.records)
+        self.project: Project = self.make.project(options.queries)
+        self.history: list[Project] = []
+        self.running = Plan()  # what was deployed last
+        self.reference: Plan | str = Plan()  # what a fresh engine is given, or files to compile for it
+        self.followers: dict[str, Follower] = {}
+        self._watch: Watch | None = None
+        self._last = Rest()
+
+    def run(self) -> list[str]:
+        """What is wrong, or nothing."""
+        with near_is(self.rng.choice((0, 5, 50_000))):
+            return self._run()
+
+    def _run(self) -> list[str]:
+        for source in self.project.sources:
+            self.engine.log.create_topic(source.topic, self.project.partitions)
+        self._feed()
+        self._deploy(self.project, ["begin"])
+        wrong = self._rest()
+        self.engine.life.moments = 0
+        self.engine.life.at = self.options.kill_at
+        for _ in range(self.options.turns):
+            if wrong:
+                break
+            self._quiet_turn() if self.rng.random() < 0.4 else self._turn()
+            wrong = self._rest()
+        return wrong
+
+    # -- turns
+
+    def _turn(self) -> None:
+        """Anything may come while something else is under way."""
+        rng = self.rng
+        if rng.random() < 0.8:
+            self._feed()
+            if rng.random() < 0.5:
+                self._some_rounds(6)
+        if rng.random() < 0.1:
+            self._restart()
+        for _ in range(rng.choice((1, 1, 1, 2, 3))):
+            self._edit()
+            if rng.random() < 0.5:
+                self._some_rounds(5)
+            if rng.random() < 0.15:
+                self._command()
+        if rng.random() < 0.4:
+            self._feed()
+
+    def _quiet_turn(self) -> None:
+        """One change at rest, with nothing fed before the next: what can be seen of it is looked at all the time."""
+        self._deploy(*self._edited(), watch=True)
+        if self.rng.random() < 0.2:
+            self._some_rounds(4)
+            self._restart()
+
+    def _some_rounds(self, most: int) -> None:
+        rounds = self.rng.randint(0, most)
+        self._mortal(lambda: self.engine.turn(rounds))
+
+    def _restart(self) -> None:
+        self.trace.append("restart")
+        self._mortal(self.engine.restart)
+
+    def _command(self) -> None:
+        """What no file says: another priority, or a query stands still for a while."""
+        rng, served = self.rng, self.options.served
+        query = rng.choice(self.running.queries).id
+        if rng.random() < 0.5:
+            priority = rng.choice(("critical", "high", "normal", "batch"))
+            self.trace.append(f"priority {query} {priority}")
+            self._again(lambda: self.engine.set_priority(query, priority, served=served))
+            self.running = with_priority(self.running, NewPriority(query, priority))
+            return
+        self.trace.append(f"pause {query} and resume it")
+        self._again(lambda: self.engine.pause(query, paused=True, served=served))
+        if rng.random() < 0.5:
+            self._feed()
+        self._some_rounds(6)
+        self._again(lambda: self.engine.pause(query, paused=False, served=served))
+
+    def _feed(self) -> None:
+        count = self.feed.round(self.project.sources)
+        self.feed.end_of_round()
+        self.trace.append(f"feed {count} records")
+
+    def _edit(self) -> None:
+        if self.rng.random() < 0.08:
+            found = compiled(broken(self.project), self._partitions(), self.engine.plan)
+            assert isinstance(found, str)
+            self.trace.append("a broken file")
+            return
+        self._deploy(*self._edited())
+
+    def _edited(self) -> tuple[Project, list[str]]:
+        editor = Editor(self.make, self.project, self.history, self.feed.now_ms)
+        return edited(editor, self.options.choices, self.rng.choice((1, 1, 1, 2, 4)))
+
+    # -- deployment
+
+    def _deploy(self, project: Project, names: list[str], *, watch: bool = False) -> None:
+        """Compile and deploy, as `flowql deploy` does it."""
+        prune, chosen = self.rng.random() < 0.6, self._chosen(project, names)
+        said = f"deploy{' --prune' if prune else ''}{' --select ' + chosen[0] if chosen else ''}: {', '.join(names)}"
+        while True:  # until it is done, or given up after a death
+            wanted = self._wanted(project, chosen)
+            try:
+                deployment = decide(self.running, wanted, prune=prune)
+            except CommandError as error:
+                self.trace.append(f"{said}: refused, {error}")
+                return
+            changes = ", ".join(f"{c.query} {c.action}" for c in deployment.applicable)
+            self.trace.append(f"{said} [{changes}]")
+            if watch:
+                self._watch = Watch(self.engine, self.running, deployment.plan, self._last)
+                self.engine.look = self._watch.look
+            self._follow(deployment.plan)
+            done = self._mortal(lambda plan=wanted: self.engine.deploy(plan, prune=prune, served=self.options.served))
+            if done or _same(self.engine.deployed, deployment.plan):
+                break
+            if self._chance.random() < 0.5:
+                self.trace.append("given up")
+                return
+        self._follow(deployment.plan)
+        whole = not deployment.withheld and not chosen
+        self.reference = project.sql() if whole else self._with_rows(deployment)
+        if self.project is not project:
+            self.history.append(self.project)
+        self.project, self.running = project, deployment.plan
+
+    def _wanted(self, project: Project, chosen: list[str]) -> Plan:
+        running = self.engine.plan
+        compiled_plan = compiled(project.sql(), self._partitions(), running if running.queries else None)
+        assert isinstance(compiled_plan, Plan), f"{compiled_plan}\n{project.sql()}"
+        return select(compiled_plan, chosen)
+
+    def _with_rows(self, deployment: Deployment) -> Plan:
+        """Rows that were inserted into what goes on running as it was are there, whatever the files say."""
+        plan, before = deployment.plan, self._reference_plan().inserts
+        kept = {s.name for s in plan.sources if s.query in deployment.withheld}
+        return replace(plan, inserts=(*plan.inserts, *(i for i in before if i.target in kept and i not in plan.inserts)))
+
+    def _reference_plan(self) -> Plan:
+        if isinstance(self.reference, str):
+            partitions = {s.topic: self.project.partitions for s in self.project.sources}
+            found = compiled(self.reference, partitions, None)
+            assert isinstance(found, Plan)
+            self.reference = found
+        return self.reference
+
+    def _chosen(self, project: Project, names: list[str]) -> list[str]:
+        if self.options.edits == "safe" or names == ["begin"] or self.rng.random() < 0.9 or not project.results:
+            return []
+        return [self.rng.choice(project.results)]
+
+    def _partitions(self) -> dict[str, int]:
+        return {name: info.partitions for name, info in self.engine.log.topics().items()}
+
+    def _follow(self, plan: Plan) -> None:
+        known = self.engine.log.topics()
+        for source in results_of(plan).values():
+            if source.topic in known and source.topic not in self.followers:
+                self.followers[source.topic] = Follower.of(self.engine.log, source)
+
+    # -- rest and death
+
+    def _rest(self) -> list[str]:
+        self._again(self.engine.rest)
+        self.trace.append(f"rest after {self.engine.rounds} rounds")
+        self.engine.look = lambda: None
+        topics = [s.topic for s in self.project.sources]
+        self._last, wrong = compare(self.engine, self._reference_plan(), topics, self.followers, self.rng)
+        watch, self._watch = self._watch, None
+        return wrong or (watch.wrong(self._last) if watch is not None else [])
+
+    def _again(self, act: Callable[[], None]) -> None:
+        """Until it is done, whoever dies."""
+        while not self._mortal(act):
+            pass
+
+    def _mortal(self, act: Callable[[], None]) -> bool:
+        """Whether it was done; else the engine died on the way and was opened again."""
+        life = self.engine.life
+        if self.options.kills and self.engine.deaths < DEATHS_MAX:
+            life.at = life.moments + self._chance.randint(1, MOMENTS_MAX)
+        try:
+            act()
+        except Killed:
+            self._boot()
+            return False
+        finally:
+            if self.options.kills:
+                life.at = None
+        return True
+
+    def _boot(self) -> None:
+        while True:
+            self.engine.kill()
+            self.trace.append(f"killed at moment {self.engine.life.moments}")
+            try:
+                self.engine.reopen()
+            except Killed:
+                continue
+            return
+
+
+def _same(running: Plan, wanted: Plan) -> bool:
+    """Whether what runs is what was wanted."""
+
+    def facts(plan: Plan) -> object:
+        queries = sorted((q.id, q.definition, q.priority, q.weight) for q in plan.queries)
+        return queries, sorted(map(repr, plan.inserts)), sorted(plan.paused)
+
+    return facts(running) == facts(wanted)
