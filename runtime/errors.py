@@ -13,8 +13,12 @@
         RecordRefused     a record that the log will never take; nothing of its transaction is visible
         TransactionAborted  nothing of the transaction is visible; a new producer may try the same again
         OtherMode         the application was run by one instance and is to be shared by many, or the other way round
+        EndMoved          somebody else writes to a topic whose records are being replaced
+        RebuildUnsupported  results cannot be replaced where the application is shared by many instances
+        OutsideRecords    a rebuild would lose records that others have written
         StaleMember       the proof of membership in a group does not count (any more)
       StateError          state and log do not fit together
+        StateLost         it has to be made anew from inputs
       PlanUnsupported     the plan holds what this runtime does not make
       RegistryUnavailable the schema registry does not answer
       BadRecord           one record cannot be read (goes to dead letters)
@@ -110,6 +114,24 @@ class StaleMember(LogError):
     retriable = True
 
 
+class EndMoved(LogError):
+    """Somebody else has written to a topic while a commit was replacing its records; the transaction left no trace."""
+
+    code = "FQ4047"
+
+
+class OutsideRecords(LogError):
+    """A result is to be rebuilt, and its topic holds records that others have written: they would be lost."""
+
+    code = "FQ4048"
+
+
+class RebuildUnsupported(LogError):
+    """A deployment would rebuild results where that cannot be done (yet); not supported."""
+
+    code = "FQ4049"
+
+
 class OtherMode(LogError):
     """An application that ran alone is to be shared, or the other way round."""
 
@@ -120,6 +142,10 @@ class StateError(RuntimeFailure):
     """State and log do not fit together."""
 
     code = "FQ4010"
+
+
+class StateLost(StateError):
+    """The state lacks commits whose redo the log no longer has: it has to be made anew from inputs."""
 
 
 class PlanUnsupported(RuntimeFailure):

@@ -46,8 +46,9 @@ ENGINE_CODES: dict[str, CodePage] = {
     ),
     "FQ4010": CodePage(
         "State and log do not fit together",
-        "The state is newer than the log, or misses commits that the log no longer holds. It is not guessed: remove the state "
-        "directory to rebuild it from the topics, if they are complete.",
+        "The state is newer than the log: the log was put back from an older copy, or belongs to another state. Put back the log "
+        "that the state was made from, or remove the directory `state`: the next start then makes it anew from the inputs. State "
+        "that is missing, damaged or too old is made anew by itself; a query whose input is not whole any more is named and stops.",
     ),
     "FQ4011": CodePage("A batch was revoked", "Its transaction was aborted while it ran; it is processed again."),
     "FQ4012": CodePage(
@@ -119,6 +120,29 @@ ENGINE_CODES: dict[str, CodePage] = {
     "FQ4044": CodePage(
         "A transaction was aborted",
         "Brokers could not finish it, and nothing of it is visible. The same is tried again.",
+    ),
+    "FQ4049": CodePage(
+        "A rebuild that is not supported",
+        "The deployment changes a query whose results must be made anew, with those of all that read them. An application that many "
+        "instances share (`instances: many`) cannot replace results yet, as all its instances would have to stop writing at one "
+        "moment. Nothing was changed. Give the changed result another name, which leaves the old one as it is, or run one instance.",
+        "CREATE TABLE totals AS SELECT k, SUM(v) AS s FROM orders GROUP BY k;     -- was COUNT(*)",
+        "CREATE TABLE totals_2 AS SELECT k, SUM(v) AS s FROM orders GROUP BY k;",
+    ),
+    "FQ4048": CodePage(
+        "A rebuild would lose records that others have written",
+        "The topic of a result holds records that no query of the project has made: another program has written to it. To rebuild the "
+        "result replaces all records of its topic, and those would be lost. Nothing was changed. Give the result a topic of its own.",
+        "CREATE STREAM alerts WITH (KAFKA_TOPIC = 'shared') AS SELECT * FROM orders WHERE v > 200;   -- was v > 100",
+        "CREATE STREAM alerts WITH (KAFKA_TOPIC = 'alerts-2') AS SELECT * FROM orders WHERE v > 200;",
+    ),
+    "FQ4047": CodePage(
+        "Another process has written to a topic while its records were replaced",
+        "A rebuilt result was about to take the place of the old one, in one commit, and another process has written to its topic at "
+        "the same moment. Nothing of the commit is visible, and the instance ends. Start it again: the rebuild goes on from where it "
+        "was. Write to topics of your own, not to those of results.",
+        "flowql topic import totals rows.json      # while `totals` is rebuilt",
+        "flowql topic import corrections rows.json",
     ),
     "FQ4046": CodePage(
         "The application is run by one instance, not by many, or the other way round",

@@ -181,6 +181,13 @@ class Admin(Protocol):
         """How many partitions these topics have at this moment; those that do not exist are left out."""
         ...
 
+    def writers(self, tp: TopicPartition) -> frozenset[str] | None:
+        """Transactional ids that have written the records of a partition, since all of them were last replaced in a commit.
+
+        None where the log does not keep account of it.
+        """
+        ...
+
     def begin_offset(self, tp: TopicPartition) -> int: ...
 
     def begin_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
@@ -312,7 +319,7 @@ class Consumer(Protocol):
 class Producer(Protocol):
     """A transactional producer. All calls come from one thread at a time.
 
-    begin -> drop_before* -> send* -> send_positions* -> attach_redo? -> commit | abort. Nothing is visible before commit returns;
+    begin -> drop_before* -> expect_end* -> send* -> send_positions* -> attach_redo? -> commit | abort. Nothing is visible before commit returns;
     after commit everything is, at once. An exception from commit that is not LogFull leaves the outcome unknown, or the
     producer of no more use: the caller discards this producer, makes a new one with the same id and asks `Log.last_sequence`.
 
@@ -339,6 +346,13 @@ class Producer(Protocol):
 
     def drop_before(self, tp: TopicPartition, offset: int) -> None:
         """With this transaction the committed records below `offset` are gone: it takes their place (embedded logs only)."""
+        ...
+
+    def expect_end(self, tp: TopicPartition, offset: int) -> None:
+        """The commit raises EndMoved, and nothing of it is visible, unless the partition ends here (embedded logs only).
+
+        Records of the transaction then have known offsets, from this one on.
+        """
         ...
 
     def attach_redo(self, payload: bytes) -> None:

@@ -349,6 +349,11 @@ class LogProducer:
         self._committer.check_partition(tp)
         transaction.starts[tp] = offset
 
+    def expect_end(self, tp: TopicPartition, offset: int) -> None:
+        transaction = self._open()
+        self._committer.check_partition(tp)
+        transaction.ends[tp] = offset
+
     def attach_redo(self, payload: bytes) -> None:
         transaction = self._open()
         if transaction.redo is not None:

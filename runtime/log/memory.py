@@ -28,7 +28,7 @@ from runtime.log.base import (
 )
 from runtime.log.clients import KeyValuesOf, LogConsumer, LogProducer, LogReader, check_topic_name
 from runtime.log.policy import TopicPolicy, altered
-from runtime.log.transaction import Transaction, check_start
+from runtime.log.transaction import Transaction, check_end, check_start
 
 
 @dataclass(slots=True)
@@ -37,6 +37,7 @@ class _Partition:
     end: int = 0
     bases: list[int] = field(default_factory=list)
     batches: list[pa.RecordBatch] = field(default_factory=list)
+    writers: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -204,6 +205,10 @@ class MemoryLog:
         with self._lock:
             return dict(self._groups.get(group, {}))
 
+    def writers(self, tp: TopicPartition) -> frozenset[str]:
+        with self._lock:
+            return frozenset(self._partition(tp).writers)
+
     def drop_before(self, tp: TopicPartition, offset: int) -> None:
         """Records below `offset` are gone (retention)."""
         with self._lock:
@@ -246,10 +251,15 @@ class MemoryLog:
                 self.check_partition(tp)
             for tp, offset in transaction.starts.items():
                 check_start(tp, offset, self._partition(tp).end)
+            for tp, offset in transaction.ends.items():
+                check_end(tp, offset, self._partition(tp).end)
             for tp, offset in transaction.starts.items():
                 self.drop_before(tp, offset)
+                if offset == self._partition(tp).end:
+                    self._partition(tp).writers.clear()
             for tp, parts in batches:
                 self._append(self._partition(tp), parts)
+                self._partition(tp).writers.add(transactional_id)
             for (group, tp), position in transaction.positions.items():
                 self._groups.setdefault(group, {})[tp] = position
             state = self._producers[transactional_id]

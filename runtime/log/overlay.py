@@ -106,6 +106,9 @@ class OverlayLog:
     def drop_before(self, tp: TopicPartition, offset: int) -> None:
         self.own.drop_before(tp, offset)
 
+    def writers(self, tp: TopicPartition) -> frozenset[str] | None:
+        return self.own.writers(tp) if self.is_own(tp) else self._below.writers(tp)
+
     def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
         return {**self._below.partition_counts(topics), **self.own.partition_counts(topics)}
 
@@ -209,6 +212,9 @@ class _Producer:
 
     def drop_before(self, tp: TopicPartition, offset: int) -> None:
         self._own.drop_before(tp, offset)
+
+    def expect_end(self, tp: TopicPartition, offset: int) -> None:
+        self._own.expect_end(tp, offset)
 
     def attach_redo(self, payload: bytes) -> None:
         raise AssertionError("an overlay keeps no redo")

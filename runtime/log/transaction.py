@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from runtime.errors import LogError
+from runtime.errors import EndMoved, LogError
 from runtime.log.base import PRODUCE_SCHEMA, Position, TopicPartition
 
 # Batches of a partition below this are joined into one, so that readers and the vector kernels see large batches;
@@ -20,15 +20,16 @@ _JOINED_BYTES_MAX = 8 << 20
 class Transaction:
     """References to the records, positions and redo payload of one transaction; nothing is copied until commit.
 
-    starts: the new first offset of partitions whose older records it replaces.
+    starts: the new first offset of partitions whose older records it replaces. ends: where partitions must end before it.
     """
 
-    __slots__ = ("positions", "records", "redo", "starts")
+    __slots__ = ("ends", "positions", "records", "redo", "starts")
 
     def __init__(self) -> None:
         self.records: dict[TopicPartition, list[pa.RecordBatch]] = {}
         self.positions: dict[tuple[str, TopicPartition], Position] = {}
         self.starts: dict[TopicPartition, int] = {}
+        self.ends: dict[TopicPartition, int] = {}
         self.redo: bytes | None = None
 
     def add(self, tp: TopicPartition, records: pa.RecordBatch) -> None:
@@ -87,6 +88,14 @@ def check_start(tp: TopicPartition, offset: int, end: int) -> None:
     """Whether the records below `offset` may go; LogError if there are not so many."""
     if offset > end:
         raise LogError(f"{tp}: {offset} is above the end {end}")
+
+
+def check_end(tp: TopicPartition, expected: int, end: int) -> None:
+    """EndMoved unless the partition ends where the transaction expects it to."""
+    if expected != end:
+        raise EndMoved(
+            f"{tp} ends at {end}, not at {expected}: another process has written to it while its records were replaced"
+        )
 
 
 def max_timestamp(records: pa.RecordBatch) -> int:

@@ -44,7 +44,7 @@ from runtime.log.embedded.upkeep import Upkeep
 from runtime.log.embedded.writer import Writer, read_redo, redo_path
 from runtime.log.files import DiskFiles, Files, Lock
 from runtime.log.policy import TopicPolicy, altered
-from runtime.log.transaction import Transaction, check_start
+from runtime.log.transaction import Transaction, check_end, check_start
 
 
 class EmbeddedLog:
@@ -112,6 +112,8 @@ class EmbeddedLog:
                 self._segments.remove(redo_path(self._directory, number))
 
     def hold(self, transactional_id: str) -> None:
+        if self._instance is not None:  # by this process already
+            return
         path = f"{self._directory}/instance.lock"
         lock = self._files.lock(path, wait=False)
         if lock is None:
@@ -185,6 +187,11 @@ class EmbeddedLog:
         self.refresh()
         with self._lock:
             return {name: topic.info.partitions for name, topic in self._state.topics.items() if name in topics}
+
+    def writers(self, tp: TopicPartition) -> frozenset[str]:
+        self.refresh()
+        with self._lock:
+            return frozenset(self._partition(tp).writers)
 
     def begin_offset(self, tp: TopicPartition) -> int:
         self.refresh()
@@ -299,12 +306,14 @@ class EmbeddedLog:
     def commit(self, transactional_id: str, epoch: int, transaction: Transaction) -> int:
         batches = transaction.batches()
         self.check_epoch(transactional_id, epoch)
-        topics = {tp.topic for tp, _ in batches} | {tp.topic for tp in transaction.starts}
+        topics = {tp.topic for tp in (*(tp for tp, _ in batches), *transaction.starts, *transaction.ends)}
         with self._owning(topics, redo=transaction.redo is not None):
             for tp, _ in batches:
                 self._partition(tp)
             for tp, offset in transaction.starts.items():
                 check_start(tp, offset, self._partition(tp).end_offset)
+            for tp, offset in transaction.ends.items():
+                check_end(tp, offset, self._partition(tp).end_offset)
             writer = Writer(self._files, self._segments, self._directory, self._state)
             with self._undoing(writer):
                 record = writer.write(transactional_id, epoch, transaction, batches)

@@ -136,11 +136,12 @@ class SegmentImage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PartitionImage(msgspec.Struct, frozen=True, array_like=True):
-    """A partition in a snapshot."""
+    """A partition in a snapshot. writers: transactional ids that have written its records, the first WRITERS_MAX of them."""
 
     start_offset: int
     end_offset: int
     segments: list[SegmentImage]
+    writers: list[str] = []
 
 
 class TopicImage(msgspec.Struct, frozen=True, array_like=True):

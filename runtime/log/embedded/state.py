@@ -32,6 +32,8 @@ from runtime.log.embedded.records import (
 )
 from runtime.log.policy import TopicPolicy
 
+WRITERS_MAX = 8  # transactional ids kept of a partition: more make no difference to who asks
+
 
 class Segment:
     """A segment file up to its committed length.
@@ -111,12 +113,13 @@ class Stored:
 class Partition:
     """Segments in offset order; the last one is written to."""
 
-    __slots__ = ("directory", "end_offset", "number", "segments", "start_offset")
+    __slots__ = ("directory", "end_offset", "number", "segments", "start_offset", "writers")
 
     def __init__(self, directory: str, number: int) -> None:
         self.directory, self.number = directory, number
         self.start_offset = self.end_offset = 0
         self.segments: list[Segment] = []
+        self.writers: set[str] = set()
 
     def segment_path(self, base: int, life: int = 0) -> str:
         return segment_path(self.directory, self.number, base, life)
@@ -128,6 +131,12 @@ class Partition:
     def restore(self, image: PartitionImage) -> None:
         self.start_offset, self.end_offset = image.start_offset, image.end_offset
         self.segments = [self._segment(s) for s in image.segments]
+        self.writers = set(image.writers)
+
+    def image(self) -> PartitionImage:
+        return PartitionImage(
+            self.start_offset, self.end_offset, [s.image() for s in self.segments], sorted(self.writers)
+        )
 
     def append(self, a: Append) -> None:
         if a.base_offset != self.end_offset:
@@ -233,7 +242,7 @@ class LogState:
                 t.id,
                 t.info.name,
                 dict(t.info.config),
-                [PartitionImage(p.start_offset, p.end_offset, [s.image() for s in p.segments]) for p in t.partitions],
+                [p.image() for p in t.partitions],
             )
             for t in self.topics.values()
         ]
@@ -256,8 +265,15 @@ class LogState:
         return {TopicPartition(self.by_id[t].info.name, p): position for (t, p), position in entries.items()}
 
     def _commit(self, record: Commit) -> None:
+        for start in record.starts:
+            partition = self.by_id[start.topic_id].partitions[start.partition]
+            if start.offset >= partition.end_offset:  # before the appends: all older records go
+                partition.writers.clear()
         for a in record.appends:
-            self.by_id[a.topic_id].partitions[a.partition].append(a)
+            partition = self.by_id[a.topic_id].partitions[a.partition]
+            partition.append(a)
+            if len(partition.writers) < WRITERS_MAX:
+                partition.writers.add(record.transactional_id)
         for start in record.starts:
             self.by_id[start.topic_id].partitions[start.partition].advance_start(start.offset)
         for g in record.positions:

@@ -87,6 +87,9 @@ class AtLeastOnceProducer:
     def drop_before(self, tp: TopicPartition, offset: int) -> None:
         raise LogError(f"Kafka cannot drop records of {tp} below {offset} as part of a commit")
 
+    def expect_end(self, tp: TopicPartition, offset: int) -> None:
+        raise LogError(f"Kafka cannot make a transaction depend on {tp} ending at {offset}")
+
     def attach_redo(self, payload: bytes) -> None:
         raise LogError("Kafka keeps no redo; state comes back from changelogs")
 

@@ -246,6 +246,9 @@ class KafkaLog:
     def ask_end_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:
         return self._admin.ask_end_offsets(tps)
 
+    def writers(self, tp: TopicPartition) -> None:
+        """Brokers do not say who has written a record."""
+
     def drop_before(self, tp: TopicPartition, offset: int) -> None:
         """Records below `offset` are gone (retention)."""
         if offset > self.end_offset(tp):

@@ -164,6 +164,10 @@ class KafkaProducer:
         self._check_open()
         raise LogError(f"Kafka cannot drop records of {tp} below {offset} as part of a transaction")
 
+    def expect_end(self, tp: TopicPartition, offset: int) -> None:
+        self._check_open()
+        raise LogError(f"Kafka cannot make a transaction depend on {tp} ending at {offset}")
+
     def attach_redo(self, payload: bytes) -> None:
         self._check_open()
         raise LogError("Kafka keeps no redo; state comes back from changelogs")

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.errors import Fenced, InstanceRunning, LogCorrupt, LogError, OffsetOutOfRange, TopicMissing
+from runtime.errors import EndMoved, Fenced, InstanceRunning, LogCorrupt, LogError, OffsetOutOfRange, TopicMissing
 from runtime.log.base import EARLIEST, LATEST, RECORD_SCHEMA, Position, TopicPartition
 from runtime.log.embedded.log import EmbeddedLog
+from runtime.log.embedded.records import decode, encode
+from runtime.log.embedded.state import LogState
 from runtime.log.faults import SimulatedDisk
 from runtime.log.memory import MemoryLog
 from tests.runtime.log.records import batch, numbered, produce, read_all, values
@@ -397,6 +399,56 @@ def test_offset_below_the_start_names_the_gap(log):
     assert reader.position == 0
     with pytest.raises(LogError):
         log.drop_before(A0, 4)
+
+
+def test_a_transaction_may_depend_on_where_a_partition_ends(log):
+    """Its records then have known offsets. If it fails nothing of it is visible, in no partition."""
+    produce(log, "p", (A0, [b"0", b"1"]))
+    producer = log.producer("q")
+    producer.begin()
+    producer.expect_end(A0, 2)
+    producer.drop_before(A0, 2)
+    producer.send(A0, batch([b"new"]))
+    produce(log, "p", (A0, [b"2"]))
+    producer.send(B0, batch([b"b"]))
+    with pytest.raises(EndMoved, match="A-0 ends at 3, not at 2"):
+        producer.commit()
+    assert (values(log, A0), values(log, B0)) == ([b"0", b"1", b"2"], [])
+    producer = log.producer("q")
+    producer.begin()
+    producer.expect_end(A0, 3)
+    producer.drop_before(A0, 3)
+    producer.send(A0, batch([b"new"]))
+    producer.commit()
+    assert (values(log, A0), log.admin().begin_offset(A0)) == ([b"new"], 3)
+
+
+def test_the_log_says_who_has_written_the_records_that_are_there(log):
+    assert log.admin().writers(A0) == frozenset()
+    produce(log, "p", (A0, [b"0"]))
+    produce(log, "q", (A0, [b"1"]), (A1, [b"2"]))
+    assert [log.admin().writers(tp) for tp in (A0, A1)] == [{"p", "q"}, {"q"}]
+    log.drop_before(A0, 1)
+    assert log.admin().writers(A0) == {"p", "q"}, "retention goes by whole segments: nothing is known of single records"
+    produce(log, "p", (A0, [b"3"]), drop={A0: 2})
+    assert log.admin().writers(A0) == {"p"}, "all others are gone"
+    with pytest.raises(TopicMissing):
+        log.admin().writers(TopicPartition("none", 0))
+
+
+def test_who_has_written_is_known_after_the_log_was_opened_again(tmp_path):
+    log = EmbeddedLog(tmp_path / "log")
+    log.create_topic("A", 1)
+    for writer in ("p", "q"):
+        produce(log, writer, (A0, [b"0"]))
+    image = decode(encode(log._state.snapshot()))
+    restored = LogState(str(tmp_path))
+    restored.apply(image)
+    assert restored.topics["A"].partitions[0].writers == {"p", "q"}, "also by a snapshot of the commit log"
+    log.close()
+    log = EmbeddedLog(tmp_path / "log")
+    assert log.writers(A0) == {"p", "q"}
+    log.close()
 
 
 def test_a_transaction_takes_the_place_of_older_records(log):
