@@ -176,6 +176,7 @@ class World:
             weight=options.weight or PRIORITY_WEIGHTS[priority],
             latency_target_ms=options.latency_target_ms,
             repartitions=topology.repartitions,
+            generation=1 if kept is None or kept.definition != definition else kept.generation,
         )
 
     def _unchanged(self, query_id: str, bound: Node, optimised: Node, catalog: Catalog) -> QueryPlan | None:

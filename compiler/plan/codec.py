@@ -14,11 +14,11 @@ from decimal import Decimal
 from enum import Enum
 from typing import Any
 
-from compiler.plan import expr, logical, schema, topology, types
+from compiler.plan import deployed, expr, logical, schema, topology, types
 
 _CLASSES: dict[str, type] = {
     c.__name__: c
-    for module in (types, schema, expr, logical, topology)
+    for module in (types, schema, expr, logical, topology, deployed)
     for c in vars(module).values()
     if isinstance(c, type) and dataclasses.is_dataclass(c)
 }
@@ -93,10 +93,30 @@ def line(plan: topology.Plan) -> str:
     return known
 
 
+def deployed_line(record: deployed.Deployed) -> str:
+    """What the plan topic holds, in one line."""
+    return json.dumps(to_data(record), ensure_ascii=False) + "\n"
+
+
 def loads(text: str) -> topology.Plan:
     plan = from_data(json.loads(text))
     if not isinstance(plan, topology.Plan):
         raise ValueError("not a FlowQL plan")
+    _check_format(plan)
+    return plan
+
+
+def loads_deployed(text: str) -> deployed.Deployed:
+    """What the plan topic holds. A plan alone, as FlowQL wrote it before there were generations, serves."""
+    found = from_data(json.loads(text))
+    if isinstance(found, topology.Plan):
+        found = deployed.Deployed(found)
+    if not isinstance(found, deployed.Deployed):
+        raise ValueError("not a record of a deployment of FlowQL")
+    _check_format(found.serving)
+    return found
+
+
+def _check_format(plan: topology.Plan) -> None:
     if plan.format > topology.PLAN_FORMAT:
         raise ValueError(f"plan format {plan.format} is newer than {topology.PLAN_FORMAT}, which this FlowQL reads")
-    return plan

@@ -1,37 +1,251 @@
-"""What changes between two plans, query by query: what `deploy` prints is what the engine does."""
+"""What changes between what is deployed and what is wanted, over the whole graph: what `deploy` prints is what the engine does.
+
+A query is compared by what it reads. One whose own text changed is rebuilt, with all that reads its result, however far, and with
+the other writers of its topic: a topic belongs to one generation at a time.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from compiler.plan.deployed import Deployed, TopicHistory, serving_plan
+from compiler.plan.generations import (
+    at_generation,
+    inserts_into,
+    runtime_name,
+    sink_of,
+    topic_written,
+    topics_read,
+    writers_of,
+)
 from compiler.plan.topology import Plan, QueryPlan
 
+# change: rebuilt, for its own text or because of another. priority: metadata alone.
 Action = Literal["add", "change", "remove", "priority", "none"]
 StateFate = Literal["kept", "rebuilt", "dropped"]
 
 
 @dataclass(frozen=True, slots=True)
 class QueryChange:
-    """One query's fate. `state`: what happens to its stores; None when it has none to lose (added)."""
+    """One query's fate. `state`: what happens to its stores; None when it has none to lose (added).
+
+    because: why it is rebuilt, if not for its own text; as it is printed. generation: the number under which it will run.
+    """
 
     query: str
     action: Action
     state: StateFate | None
+    because: str = ""
+    generation: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A decided change: the record that makes it true, and every query's fate."""
+
+    deployed: Deployed
+    changes: tuple[QueryChange, ...]
 
 
 def diff_plans(old: Plan, new: Plan) -> tuple[QueryChange, ...]:
-    """Changes in the order of the new plan, removals last. A query is the same while its definition is (DESIGN section 4)."""
-    changes = [_fate(old.query(q.id), q) for q in new.queries]
-    changes += [QueryChange(q.id, "remove", "dropped") for q in old.queries if new.query(q.id) is None]
+    """Changes in the order of the new plan, removals last; of a plan that serves as a whole."""
+    return decide_change(Deployed(old), new).changes
+
+
+def decide_change(before: Deployed, wanted: Plan, *, refresh: Collection[str] = ()) -> Change:
+    """How to come from what is deployed to `wanted`, which holds all queries that are to run.
+
+    refresh: ids of queries to rebuild although nothing changed. Generations that are being built and still wanted go on; others
+    are abandoned.
+    """
+    wanted = _pinned(before, wanted)
+    causes = _causes(before, wanted, refresh)
+    renewed = {topic_written(q) for q in wanted.queries if q.id in causes}
+    going_on = _going_on(before, wanted, causes, refresh)
+    numbers = {t: _number(before, wanted, t, going_on) for t in renewed}
+    queries = tuple(at_generation(q, numbers[topic_written(q)]) if q.id in causes else q for q in wanted.queries)
+    wanted = replace(wanted, queries=queries)
+    served = {q.id: q for q in queries if q.id not in causes}
+    served |= {i: _with_metadata(q, wanted) for i in causes for q in [before.serving.query(i)] if q is not None}
+    served |= {q.id: q for q in _leaving_later(before.serving, wanted, causes, renewed)}
+    serving = serving_plan(before.serving, wanted, served)
+    deployed = Deployed(
+        serving=wanted if not causes else serving,
+        wanted=wanted if causes else None,
+        histories=_histories(before, wanted),
+        last=_last(before, wanted),
+        refreshed=tuple(q for q in causes if q in refresh or q in before.refreshed),
+        id=before.id + 1,
+        begins=before.begins,
+        lost=tuple((n, why) for n, why in before.lost if n in {runtime_name(q) for q in serving.queries}),
+    )
+    return Change(deployed, _changes(before, wanted, causes))
+
+
+def _pinned(before: Deployed, wanted: Plan) -> Plan:
+    """Queries whose definition is deployed keep the operators, names and generation they were given then."""
+
+    def pinned(query: QueryPlan) -> QueryPlan:
+        for plan in (before.serving, before.plan):
+            known = plan.query(query.id)
+            if known is not None and known.definition == query.definition:
+                return replace(
+                    query,
+                    logical=known.logical,
+                    subtopologies=known.subtopologies,
+                    repartitions=known.repartitions,
+                    generation=known.generation,
+                )
+        return at_generation(query, 1)
+
+    return replace(wanted, queries=tuple(map(pinned, wanted.queries)))
+
+
+def _causes(before: Deployed, wanted: Plan, refresh: Collection[str]) -> dict[str, str]:
+    """Queries that must be built before they serve: id -> why; empty for their own text."""
+    serving = before.serving
+    causes: dict[str, str] = {}
+    for query in wanted.queries:
+        served = serving.query(query.id)
+        if served is not None and served.definition != query.definition:
+            causes[query.id] = ""
+        elif served is not None and (query.id in refresh or query.id in before.refreshed):
+            causes[query.id] = "asked for"
+    for topic, why in _renewed_themselves(before, wanted).items():
+        for query in writers_of(wanted)[topic]:
+            causes.setdefault(query.id, why)
+    while _spread(before, wanted, causes):
+        pass
+    return causes
+
+
+def _renewed_themselves(before: Deployed, wanted: Plan) -> dict[str, str]:
+    """Topics whose records must be made anew although none of their writers' texts changed: topic -> why."""
+    old, found = writers_of(before.serving), {}
+    for topic, queries in writers_of(wanted).items():
+        ids, were = {q.id for q in queries}, {q.id for q in old.get(topic, ())}
+        if were and ids != were:
+            joined, left = sorted(ids - were), sorted(were - ids)
+            said = [f"{', '.join(joined)} writes to {topic}, too"] if joined else []
+            said += [f"{', '.join(left)} no longer writes to {topic}"] if left else []
+            found[topic] = "; ".join(said)
+        elif not were and before.history(topic) is not None:
+            found[topic] = f"{topic} holds records of an earlier generation"
+        elif were and set(inserts_into(before.serving, topic)) - set(inserts_into(wanted, topic)):
+            found[topic] = f"a row was taken out of {topic}"
+    return found
+
+
+def _spread(before: Deployed, wanted: Plan, causes: dict[str, str]) -> bool:
+    """One round over all queries; whether there were more to rebuild."""
+    writers, count = writers_of(wanted), len(causes)
+    by_topic = {t: q for t, queries in writers.items() for q in queries if q.id in causes}
+    for query in wanted.queries:
+        begins = query.id in causes or before.serving.query(query.id) is None
+        for topic in topics_read(query):
+            history = before.history(topic)
+            if topic in by_topic:
+                causes.setdefault(query.id, by_topic[topic].id)
+            elif begins and history is not None and history.mixed:
+                for writer in writers.get(topic, ()):
+                    causes.setdefault(writer.id, f"{query.id} needs its history from the beginning")
+        if topic_written(query) in by_topic:
+            causes.setdefault(query.id, by_topic[topic_written(query)].id)
+    return len(causes) > count
+
+
+def _going_on(before: Deployed, wanted: Plan, causes: Mapping[str, str], refresh: Collection[str]) -> frozenset[str]:
+    """Topics whose generation is being built already, by the same queries over the same input."""
+    if before.wanted is None:
+        return frozenset()
+    now, then = writers_of(wanted), writers_of(before.wanted)
+    building = {topic_written(q) for q in before.building}
+    topics = {topic_written(q) for q in wanted.queries if q.id in causes} & building
+
+    def same(topic: str) -> bool:
+        definitions = [{(q.id, q.definition) for q in of.get(topic, ())} for of in (now, then)]
+        rows = [set(inserts_into(plan, topic)) for plan in (wanted, before.wanted or Plan())]
+        asked = any(q.id in refresh for q in now[topic])
+        return definitions[0] == definitions[1] and not asked and not rows[1] - rows[0]
+
+    found = {t for t in topics if same(t)}
+    renewed = {topic_written(q) for q in wanted.queries if q.id in causes}
+    while True:  # who reads what begins anew begins anew
+        kept = {
+            t
+            for t in found
+            if all(r in found or (r not in renewed and r not in building) for q in now[t] for r in topics_read(q))
+        }
+        if kept == found:
+            return frozenset(found)
+        found = kept
+
+
+def _number(before: Deployed, wanted: Plan, topic: str, going_on: Collection[str]) -> int:
+    """The generation of a topic that is built."""
+    queries = writers_of(wanted)[topic]
+    if topic in going_on:
+        assert before.wanted is not None
+        return writers_of(before.wanted)[topic][0].generation
+    history, last = before.history(topic), dict(before.last)
+    known = [last.get(q.id, 0) for q in queries]
+    known += [q.generation for q in before.serving.queries if q.id in {w.id for w in queries}]
+    served = [q.generation for q in writers_of(before.serving).get(topic, ())]
+    # A new topic is staged as well if what feeds it is: it must not show before the swap.
+    return 1 + max([1, *known, *served, 0 if history is None else history.last])
+
+
+def _leaving_later(serving: Plan, wanted: Plan, causes: Mapping[str, str], renewed: Collection[str]) -> list[QueryPlan]:
+    """Removed queries that feed what still serves, or write a topic that is renewed: they leave with the swap."""
+    later: dict[str, QueryPlan] = {}
+    removed = [q for q in serving.queries if wanted.query(q.id) is None]
+    while True:
+        stay = [q for i in (*causes, *later) for q in [serving.query(i)] if q is not None]
+        read = {t for q in stay for t in topics_read(q)} | set(renewed)
+        more = [q for q in removed if q.id not in later and topic_written(q) in read]
+        if not more:
+            return list(later.values())
+        later |= {q.id: q for q in more}
+
+
+def _with_metadata(query: QueryPlan, wanted: Plan) -> QueryPlan:
+    """A generation that goes on serving until its successor is there takes its priority at once."""
+    now = wanted.query(query.id)
+    if now is None:
+        return query
+    return replace(query, priority=now.priority, weight=now.weight, latency_target_ms=now.latency_target_ms)
+
+
+def _histories(before: Deployed, wanted: Plan) -> tuple[TopicHistory, ...]:
+    found = {h.topic: h for h in before.histories}
+    for query in (*before.serving.queries, *wanted.queries):
+        topic = topic_written(query)
+        known = found.get(topic, TopicHistory(topic, 0, sink_of(query).kind))
+        found[topic] = replace(known, last=max(known.last, query.generation))
+    return tuple(found.values())
+
+
+def _last(before: Deployed, wanted: Plan) -> tuple[tuple[str, int], ...]:
+    found = dict(before.last)
+    for query in (*before.serving.queries, *wanted.queries):
+        found[query.id] = max(query.generation, found.get(query.id, 0))
+    return tuple(found.items())
+
+
+def _changes(before: Deployed, wanted: Plan, causes: Mapping[str, str]) -> tuple[QueryChange, ...]:
+    changes = [_fate(before.serving.query(q.id), q, causes) for q in wanted.queries]
+    removed: Iterable[QueryPlan] = (q for q in before.serving.queries if wanted.query(q.id) is None)
+    changes += [QueryChange(q.id, "remove", "dropped", generation=q.generation) for q in removed]
     return tuple(changes)
 
 
-def _fate(old: QueryPlan | None, new: QueryPlan) -> QueryChange:
+def _fate(old: QueryPlan | None, new: QueryPlan, causes: Mapping[str, str]) -> QueryChange:
     if old is None:
-        return QueryChange(new.id, "add", None)
-    if old.definition != new.definition:
-        return QueryChange(new.id, "change", "rebuilt")
+        return QueryChange(new.id, "add", None, causes.get(new.id, ""), new.generation)
+    if new.id in causes:
+        return QueryChange(new.id, "change", "rebuilt", causes[new.id], new.generation)
     if (old.priority, old.weight, old.latency_target_ms) != (new.priority, new.weight, new.latency_target_ms):
-        return QueryChange(new.id, "priority", "kept")
-    return QueryChange(new.id, "none", "kept")
+        return QueryChange(new.id, "priority", "kept", generation=new.generation)
+    return QueryChange(new.id, "none", "kept", generation=new.generation)

@@ -109,7 +109,7 @@ class QueryPlan:
     id: stable (`CSAS_NAME`, `CTAS_NAME`, `INSERT_NAME_n`, or what the user named it).
     definition: hash of the bound, unoptimised logical plan: the compatibility check, never a name.
     sink: name of the stream or table it writes. logical: optimised tree (Spark lowers it).
-    repartitions: internal topic -> partitions (None: as many as its sub-topology's sources).
+    repartitions: names of its internal topics. generation: see `compiler.plan.generations`.
     """
 
     id: str
@@ -122,6 +122,7 @@ class QueryPlan:
     weight: int = 4
     latency_target_ms: int | None = None
     repartitions: tuple[str, ...] = ()
+    generation: int = 1
 
 
 @dataclass(frozen=True, slots=True)

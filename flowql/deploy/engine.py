@@ -14,6 +14,7 @@ from runtime.app.plan_topic import read_plan
 from runtime.clock import SystemClock
 from runtime.config import InstanceConfig
 from runtime.errors import StateError
+from runtime.events import WARNING, say
 from runtime.log.base import Log
 from runtime.log.embedded.log import EmbeddedLog
 from runtime.state.physical import Physical
@@ -75,9 +76,19 @@ def _open_state(state_dir: Path, log: Log, config: InstanceConfig) -> Physical:
     memory = config.memory_bytes
     try:
         return open_rocks(state_dir, cache_bytes=memory // 4, write_buffer_bytes=memory // 8)
-    except StateError:
+    except StateError as error:
         log.hold(config.application_id)  # if another process has it, this says which
-        raise
+        if "lock" in str(error).lower() or not state_dir.is_dir():
+            raise
+        aside = _aside(state_dir)
+        say(WARNING, "state.damaged", f"{error}; it is kept as {aside.name}, and made anew")
+        return open_rocks(state_dir, cache_bytes=memory // 4, write_buffer_bytes=memory // 8)
+
+
+def _aside(state_dir: Path) -> Path:
+    """Another name for a state that cannot be opened, under which it is now."""
+    number = next(n for n in range(1, 1_000) if not state_dir.with_name(f"{state_dir.name}.damaged-{n}").exists())
+    return state_dir.rename(state_dir.with_name(f"{state_dir.name}.damaged-{number}"))
 
 
 def deployed_plan(settings: Settings) -> tuple[Plan, Mapping[str, int]]:

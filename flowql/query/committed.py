@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from compiler.plan.generations import plain, runtime_name
 from compiler.plan.logical import Format
 from compiler.plan.topology import Plan, SourceDef, StoreSpec, stores_of
 from flowql.config.storage import log_at
@@ -54,22 +55,24 @@ class Commit:
             found[source.name] = self._topic(source)
         found[STORES] = lambda: StoresRelation([(q.id, s) for q, s in stores_of(self.plan)], self.snapshot)
         present = {s.name: s for s in self.snapshot.stores()}
-        for spec, make in store_views(self.plan):
-            found[spec.name] = self._store(spec, make, present.get(spec.name) == spec)
+        for name, spec, make in store_views(self.plan):
+            found[name] = self._store(name, spec, make, present.get(spec.name) == spec)
         return found
 
     def _topic(self, source: SourceDef) -> Callable[[], Relation]:
         return lambda: TopicRelation(source.name, source, self.log, spans_of(self.log, source.topic))
 
-    def _store(self, spec: StoreSpec, make: Callable[[], StoreView], present: bool) -> Callable[[], Relation]:
-        return lambda: StoreRelation(spec.name, make(), self.snapshot, present)
+    def _store(
+        self, name: str, spec: StoreSpec, make: Callable[[], StoreView], present: bool
+    ) -> Callable[[], Relation]:
+        return lambda: StoreRelation(name, make(), self.snapshot, present)
 
 
 def queries_behind(plan: Plan, relations: Iterable[str]) -> set[str]:
-    """The queries that make these relations (names as people write them): tables, streams and internal stores."""
-    made = {s.name.casefold(): s.query for s in plan.sources if s.query is not None}
-    made |= {store.name.casefold(): query.id for query, store in stores_of(plan)}
-    return {made[name.casefold()] for name in relations if name.casefold() in made}
+    """The queries that make these relations (names as people write them), by the names under which they run."""
+    made = {s.name.casefold(): q for s in plan.sources for q in [plan.query(s.query or "")] if q is not None}
+    made |= {plain(store.name, query.generation).casefold(): query for query, store in stores_of(plan)}
+    return {runtime_name(made[name.casefold()]) for name in relations if name.casefold() in made}
 
 
 def dead_letter_source(application_id: str) -> SourceDef:

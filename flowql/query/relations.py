@@ -71,10 +71,10 @@ class StoreRelation:
             return
         found = access(self.view.key, conditions)
         if isinstance(found, Points):
-            rows = [(key, v) for key in found.keys if (v := self.snapshot.get(self.name, key)) is not None]
+            rows = [(key, v) for key in found.keys if (v := self.snapshot.get(self.view.spec.name, key)) is not None]
             yield [k for k, _ in rows], [v for _, v in rows]
         else:
-            yield from self.snapshot.chunks(self.name, low=found.low, high=found.high)
+            yield from self.snapshot.chunks(self.view.spec.name, low=found.low, high=found.high)
 
 
 @dataclass(slots=True)

@@ -28,7 +28,7 @@ class SparkCommit(Commit):
     def relations(self) -> dict[str, Callable[[], Relation]]:
         kept = {s.name for s in self.snapshot.stores()}
         found = Commit.relations(self)
-        for spec, make in store_views(self.plan):
+        for _, spec, make in store_views(self.plan):
             source = self.plan.source(spec.name)
             if source is not None:
                 found[spec.name] = self._table(source, make)  # its topic needs no Spark to be read

@@ -12,6 +12,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any
 
+from compiler.plan.generations import plain
 from compiler.plan.logical import Aggregate, Join, Sink
 from compiler.plan.schema import WINDOW_END, WINDOW_START, Field, Schema
 from compiler.plan.topology import Operator, Plan, StoreSpec
@@ -46,15 +47,15 @@ class StoreView:
     show: Callable[[Sequence[Key], Sequence[Value]], Shown]
 
 
-def store_views(plan: Plan) -> Iterator[tuple[StoreSpec, Callable[[], StoreView]]]:
-    """Every store of a plan and how to make its view (which may compile aggregates)."""
+def store_views(plan: Plan) -> Iterator[tuple[str, StoreSpec, Callable[[], StoreView]]]:
+    """Every store of a plan by the name that people use, and how to make its view (which may compile aggregates)."""
     for query in plan.queries:
         for sub in query.subtopologies:
             by_id = {op.id: op for op in sub.operators}
             for op in sub.operators:
                 inputs = [by_id[i].schema for i in op.inputs]
                 for number, spec in enumerate(op.stores):
-                    yield spec, _maker(op, inputs, number, spec)
+                    yield plain(spec.name, query.generation), spec, _maker(op, inputs, number, spec)
 
 
 def _maker(op: Operator, inputs: Sequence[Schema], number: int, spec: StoreSpec) -> Callable[[], StoreView]:

@@ -77,13 +77,14 @@ class RuntimeEngine:
         return live_status(self.instance, detail=detail)
 
     def take(self, relations: Sequence[str]) -> Commit:
-        # The plan first: a deployment in between makes stores of the older plan look empty, never wrong.
-        instance, plan = self.instance, self.instance.plan
-        queries = queries_behind(plan, relations)
+        instance = self.instance
+        queries = queries_behind(instance.plan, relations)
         app, writer = instance.config.application_id, instance.config.transactional_id
         if len(queries) < 2:
-            return Commit(plan, instance.snapshot(), instance.log, app, writer=writer)
+            snapshot = instance.snapshot()
+            return Commit(instance.plan_at(snapshot.sequence), snapshot, instance.log, app, writer=writer)
         taken = instance.aligned_snapshot(queries)
+        plan = instance.plan_at(taken.snapshot.sequence)
         return Commit(plan, taken.snapshot, instance.log, app, taken.reason, writer)
 
     def pin(self) -> int:

@@ -56,8 +56,8 @@ class NotTogether(RuntimeFailure):
 
 
 @dataclass(slots=True)
-class _Group:
-    """The tasks of the queries that share partitions, and the inputs that read those."""
+class TaskSet:
+    """Tasks by query, and the inputs of them that are brought to one place in each partition."""
 
     tasks: dict[str, list[Task]]
     shared: dict[TopicPartition, list[tuple[str, LogInput]]]
@@ -71,13 +71,13 @@ class _Group:
 
 
 @dataclass(slots=True)
-class _Barrier:
+class Barrier:
     """What is stopped now. Under the epoch lock, but for `lift`."""
 
     horizon: Horizon = field(default_factory=Horizon)
     stopped: list[LogInput] = field(default_factory=list)
 
-    def move(self, group: _Group) -> bool:
+    def move(self, group: TaskSet) -> bool:
         """Stop everyone at the place of the one furthest ahead; True if that has changed."""
         changed, ms = False, self.horizon.ms if self.horizon.ms is not None else BEGINNING
         merging = {q for q, tasks in group.tasks.items() if any(len(t.inputs) > 1 or t.exchanges for t in tasks)}
@@ -169,7 +169,7 @@ class Alignment:
 
     def _bring_together(self, names: frozenset[str], timeout_s: float, *, stay: bool) -> Snapshot | str:
         """The snapshot, or the reason why there is none."""
-        barrier, limit_ms, found = _Barrier(), self._clock.now_ms() + int(timeout_s * 1000), None
+        barrier, limit_ms, found = Barrier(), self._clock.now_ms() + int(timeout_s * 1000), None
         try:
             for number in range(max(1, int(timeout_s / LOOK_S))):
                 with self._state.epoch_lock:
@@ -197,7 +197,7 @@ class Alignment:
                 barrier.lift()
                 self._manager.signal()
 
-    def _group(self, names: frozenset[str]) -> _Group:
+    def _group(self, names: frozenset[str]) -> TaskSet:
         """The epoch lock is held."""
         tasks = {q: list(self._tasks(q)) for q in sorted(names)}
         readers: dict[TopicPartition, list[tuple[str, LogInput]]] = {}
@@ -207,9 +207,9 @@ class Alignment:
                     readers.setdefault(i.tp, []).append((q, i))
         shared = {tp: found for tp, found in readers.items() if len({q for q, _ in found}) > 1}
         involved = {q for found in shared.values() for q, _ in found}
-        return _Group({q: tasks[q] for q in sorted(involved)}, shared)
+        return TaskSet({q: tasks[q] for q in sorted(involved)}, shared)
 
-    def _hopeless(self, group: _Group) -> str:
+    def _hopeless(self, group: TaskSet) -> str:
         """Why nobody should be held up for it, or nothing."""
         troubles = {query: trouble for query in group.tasks if (trouble := self._trouble(query))}
         if group.together:
@@ -225,7 +225,7 @@ class Alignment:
                     return f"{query} is {place - i.at} records behind in {i.tp.topic}"
         return ""
 
-    def _cut(self, names: frozenset[str], barrier: _Barrier, limit_ms: int, *, stay: bool) -> Snapshot | str | None:
+    def _cut(self, names: frozenset[str], barrier: Barrier, limit_ms: int, *, stay: bool) -> Snapshot | str | None:
         """Commit what is together now; None if it no longer was at the cut."""
         taken = _Taken()
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Protocol
 
+from compiler.plan.deployed import Deployed
 from compiler.plan.topology import ExchangeSink, Plan
 from runtime.app.member_tasks import MemberTasks
 from runtime.app.plan_topic import PlanReader
@@ -49,7 +50,7 @@ class Host(Keepers, Builder, Protocol):
     log: Log
     main: ConsumerFacade
     commit: CommitStep
-    plan: Plan
+    running: Plan
 
 
 class GroupStep:
@@ -70,7 +71,7 @@ class GroupStep:
         self._settling = Settling(host.admin, self._group)
         self._look_at_ms = 0
         self._plans = PlanReader(host.log, self._group)
-        self._next_plan: Plan | None = None
+        self._next_plan: Deployed | None = None
         self._plan_at_ms = 0
         self._stale_at_ms = 0
         self._purge_at_ms = 0
@@ -189,7 +190,7 @@ class GroupStep:
         if changelog_is_gone(self._host, query):
             return
         if all(t.query != query for t in self._all):
-            self._learn_plan(self._host.plan)  # its topics were not to be known of
+            self._learn_plan(self._host.running)  # its topics were not to be known of
             if all(t.query != query for t in self._all):
                 return
         self._host.query_states.resume(query, SUSPENDED)
@@ -318,7 +319,7 @@ class GroupStep:
             self._leaving, self._revoking = set(), False
             self._host.main.acknowledge_revoke()
 
-    def _apply_plan(self, plan: Plan) -> Procedure:
+    def _apply_plan(self, plan: Deployed) -> Procedure:
         """At a cut: tasks of queries that change are closed, and their state goes."""
         host = self._host
         gone = set(self._mine.gone(plan))
@@ -335,7 +336,7 @@ class GroupStep:
         for query in sorted(gone):
             self._mine.forget_query(query)
         self._mine.take_over(plan)
-        self._learn_plan(plan)
+        self._learn_plan(host.running)
         self._next_plan = None
 
     def _begin(self, wanted: Sequence[TaskId]) -> Procedure:
@@ -384,7 +385,7 @@ class GroupStep:
         drop: list[str] = []
         for task_id in wanted:
             name = str(task_id)
-            query = self._host.plan.query(task_id.query)
+            query = self._host.running.query(task_id.query)
             assert query is not None, f"{task_id.query} is not in the plan"
             there = written[name].record if name in written else None
             if there is not None and there.read().get("query") != query.definition:

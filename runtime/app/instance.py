@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent import futures
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from traceback import format_exception
 from typing import Any
 
-from compiler.plan import codec
-from compiler.plan.diff import QueryChange, diff_plans
+from compiler.plan.deployed import Deployed, running_plan
+from compiler.plan.diff import QueryChange, decide_change
+from compiler.plan.generations import topic_written
 from compiler.plan.topology import Plan, QueryPlan
 from runtime.app import plan_topic
 from runtime.app.alignment import REFUSED, TIMEOUT_S, AlignedSnapshot, Alignment
+from runtime.app.deployment import Deployment, refuse_rebuild
 from runtime.app.exchanges import STORE as EXCHANGE_STORE
 from runtime.app.exchanges import Exchanges
 from runtime.app.figures import Figures
 from runtime.app.group import GroupStep
 from runtime.app.member_tasks import MemberTasks
-from runtime.app.plan_topic import read_plan, write_plan
+from runtime.app.plan_topic import read_deployed, write_deployed
 from runtime.app.polling import PollingStep
-from runtime.app.procedures import Procedure, handed_over, stopped
+from runtime.app.procedures import Procedure
 from runtime.app.query_state import FAILED, STOPPED, SUSPENDED, QueryStates
-from runtime.app.reconciler import ReconcilerStep, build, refuse, unreadable
+from runtime.app.rebuilding import Rebuilding
+from runtime.app.reconciler import ReconcilerStep, refuse, unreadable
 from runtime.app.recovery import check_mode, recover
 from runtime.app.restoration import RestorationStep
 from runtime.app.restore_process import restore_process
 from runtime.app.running import RunningQuery, positions_of
-from runtime.app.threads import NamedStep, ThreadGroup, named, share_interpreter
+from runtime.app.threads import NamedStep, ThreadGroup, named
 from runtime.build.query import (
     BuiltQuery,
     build_inserts,
@@ -45,7 +48,7 @@ from runtime.client.consumer import ConsumerFacade
 from runtime.clock import Clock
 from runtime.commit.coordinator import CommitStep
 from runtime.config import SLICE_NS_DEFAULT, InstanceConfig, commit_interval_ms
-from runtime.errors import RuntimeFailure, StaleMember
+from runtime.errors import RuntimeFailure, StaleMember, StateLost
 from runtime.events import ERROR, INFO, WARNING, is_a_step, say
 from runtime.log.base import Log, TopicPartition
 from runtime.metrics import Metrics
@@ -68,6 +71,7 @@ FATAL_CHECK_S = 0.05
 CHANGING_S = 0.01  # between two looks whether a query is just being restarted
 STOP_S = 60.0  # for the last commit
 ANNOUNCE_TRIES = 30  # a second apart
+SERVING_KEPT = 8  # plans that a snapshot taken just now may still belong to
 
 
 @dataclass(slots=True)
@@ -89,7 +93,10 @@ class Instance:
     def __init__(self, log: Log, physical: Physical, clock: Clock, config: InstanceConfig) -> None:
         self.log, self.clock, self.config = log, clock, config
         self.metrics = Metrics()
-        self.plan = Plan()
+        self.state_lost = ""  # why the state has to be made anew from inputs
+        self.deployed = Deployed()
+        self.running = Plan()  # what runs: of each query all generations, by names that tell them apart
+        self._serving: list[tuple[int, Plan]] = [(0, Plan())]  # from which commit on a plan serves; the newest last
         self.queries: dict[str, RunningQuery] = {}
         self.clients = Clients()
         self.fatal: BaseException | None = None
@@ -101,7 +108,11 @@ class Instance:
         self.state = StateManager(physical, changelog=lambda spec: config.changelogs)
         check_mode(log, config)
         if not config.shared:  # else task by task, when it is known which are here (`GroupStep`)
-            recover(log, self.state, config)
+            try:
+                recover(log, self.state, config)
+            except StateLost as error:
+                self.state_lost = str(error)
+                self.state.reset(log.last_sequence(config.application_id))
         self.collector = RecordCollector()
         self.exchanges = Exchanges(self.state)
         self.scans = Scans(self.metrics)
@@ -134,7 +145,7 @@ class Instance:
         )
         self.commit.on_commit = self.manager.signal
         self.commit.on_refused = partial(refuse, self)
-        self.commit.readers = lambda topic: readers(self.plan, topic, config.application_id)
+        self.commit.readers = lambda topic: readers(self.running, topic, config.application_id)
         self.processing = [
             ProcessingStep(f"processing-{n}", self.manager, clock, self.metrics) for n in range(config.threads)
         ]
@@ -158,13 +169,15 @@ class Instance:
             self.manager,
             clock,
             tasks=self._tasks_of,
-            trouble=self._trouble,
+            trouble=self.trouble,
             look=self._look,
         )
         self.admin.create_topic(dead_letters.topic_name(config.application_id), 1)
         self.members = MemberTasks(self) if config.shared else None
         self.group = GroupStep(self, self.members) if self.members is not None else None
-        self.reconciler = ReconcilerStep(self) if self.group is None else None
+        self.deployment = Deployment(self)
+        self.rebuilding = Rebuilding(self, self.deployment)
+        self.reconciler = ReconcilerStep(self, self.rebuilding) if self.group is None else None
 
     def _changelog_writer(self) -> ChangelogWriter | None:
         if not self.config.changelogs:
@@ -177,6 +190,11 @@ class Instance:
         self.admin.create_topic(metadata_topic(app), 1, COMPACTED)
         self.admin.create_topic(changelog_topic(app, EXCHANGE_STORE.name), 1, COMPACTED)
         return ChangelogWriter(app, complete=complete)
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that serves: what questions are about."""
+        return self.deployed.serving
 
     # -- threads
 
@@ -338,65 +356,70 @@ class Instance:
         if self.group is not None:
             self._await_plan(self.group)
             return self.plan
-        stored = read_plan(self.log, self.config.application_id)
+        stored = read_deployed(self.log, self.config.application_id)
         if stored is not None:
             with self._turn(self.reconciler):
-                self._start(stored, stored.queries)
-                self.plan = stored
-            say(INFO, "instance.resumed", f"{len(stored.queries)} queries")
+                if self.state_lost:
+                    say(WARNING, "state.lost", self.state_lost)
+                    self.carry_out(self.deployment.remade(stored))
+                else:
+                    self.carry_out(self.deployment.resumed(stored))
+            say(INFO, "instance.resumed", f"{len(stored.serving.queries)} queries")
         return self.plan
 
-    def deploy(self, plan: Plan) -> tuple[QueryChange, ...]:
-        """Make `plan` what runs, at one commit: unchanged queries go on untouched, changed ones are rebuilt from the start."""
-        changes = diff_plans(self.plan, plan)
-        if codec.line(plan) == codec.line(self.plan):
-            return changes
+    def deploy(self, plan: Plan, *, refresh: Collection[str] = ()) -> tuple[QueryChange, ...]:
+        """Begin to make `plan` what runs. Queries that did not change go on untouched.
+
+        What must be computed anew is, beside what serves, and serves when it has come up with that (`Rebuilding`); see
+        `rebuilt`. refresh: ids of queries to rebuild although nothing changed.
+        """
+        change = decide_change(self.deployed, plan, refresh=refresh)
+        if _is_same(change.deployed, self.deployed):
+            return change.changes
         KNOWN.remember(plan.schemas)
-        ensure_topics(plan, self.admin)
         if self.group is not None:
-            self._announce(plan, self.group)
-            return changes
+            refuse_rebuild(change.deployed)
+            ensure_topics(plan, self.admin)
+            self._announce(change.deployed, self.group)
+            return change.changes
         with self._turn(self.reconciler):
-            self._change(plan, changes)
-        for c in changes:
+            change = decide_change(self.deployed, plan, refresh=refresh)  # a swap may have ended meanwhile
+            ensure_topics(change.deployed.plan, self.admin)
+            self.carry_out(self.deployment.changed(change.deployed))
+        for c in change.changes:
             if c.action != "none":
                 say(INFO, "query.deployed", query=c.query, action=c.action, state=c.state)
-        return changes
+        return change.changes
 
-    def _change(self, plan: Plan, changes: Sequence[QueryChange]) -> None:
-        """Deploy to the only instance."""
-        gone = [c.query for c in changes if c.action in ("change", "remove")]
-        dropped = self._detach(gone)
-        inserts = [i for i in plan.inserts if i not in self.plan.inserts]
-        records = build_inserts(plan, inserts, self.admin, self.clock.now_ms())
+    @property
+    def rebuilt(self) -> bool:
+        """Whether nothing is being rebuilt (any more), and no query is being made or taken away."""
+        return self.deployed.wanted is None and not (self.reconciler is not None and self.reconciler.turn.locked())
 
-        if dropped:  # what they published belongs to the commit before
-            self.wait(self.commit.request())
-        obsolete = [t for t in self.state.committed_tasks() if t.rpartition("/")[0] in gone]
-        version = write_plan(plan, self.admin, self.config.application_id, self.clock.now_ms())
+    def serve(self, deployed: Deployed, sequence: int) -> None:
+        """From the commit of this sequence on `deployed` is what is on record. At a cut, or before anything runs."""
+        self._serving = [*self._serving[-SERVING_KEPT:], (sequence, deployed.serving)]
+        self.deployed, self.running = deployed, running_plan(deployed)
 
-        def at_the_cut() -> None:
-            for task in dropped:
-                self.state.close_task(str(task.id))
-            for name in obsolete:  # also those of queries that could not be built after a restart
-                self.state.drop_task(name)
-            for task in dropped:
-                for lane in task.exchanges.values():
-                    self.exchanges.close(lane)
-            for tp, batch in records:
-                self.collector.add(tp, batch)
-            self.collector.add(*version)
+    def begin_offset(self, tp: TopicPartition) -> int:
+        """Where who has read nothing of a partition begins: with the generation that serves."""
+        return max(self.admin.begin_offset(tp), self.deployed.begin(*tp))
 
-        self.wait(self.commit.request(at_the_cut))
-        for c in changes:
-            if c.action in ("priority", "none"):
-                query = plan.query(c.query)
-                assert query is not None
-                self.queries[c.query].plan = query
-                self.set_account(query)
-        self._start(plan, [q for c in changes if c.action in ("add", "change") for q in [plan.query(c.query)] if q])
-        self.query_states.set_paused(plan.paused)
-        self.plan = plan
+    def plan_at(self, sequence: int) -> Plan:
+        """The plan that serves as of a commit: a snapshot of that commit goes with it."""
+        return next((plan for since, plan in reversed(self._serving) if since <= sequence), self._serving[0][1])
+
+    def carry_out(self, procedure: Procedure) -> None:
+        """A coroutine to its end, in the calling thread, which is none of a step."""
+        answer: Any = None
+        with suppress(StopIteration):
+            while True:
+                awaited = procedure.send(answer)
+                answer = None
+                if awaited is None:
+                    self._look(CHANGING_S)
+                else:
+                    answer = self.wait(awaited)
 
     @contextmanager
     def _turn(self, reconciler: ReconcilerStep | None) -> Iterator[None]:
@@ -411,14 +434,15 @@ class Instance:
         finally:
             reconciler.turn.release()
 
-    def _announce(self, plan: Plan, group: GroupStep) -> None:
-        """Deploy for all members: the plan goes to its topic, from where each of them takes it (rule R11)."""
+    def _announce(self, deployed: Deployed, group: GroupStep) -> None:
+        """Deploy for all members: the record goes to its topic, from where each of them takes it (rule R11)."""
+        plan = deployed.plan
         for q in plan.queries:
             ensure_changelogs(q, self)
             ensure_repartitions(q, self)
         inserts = [i for i in plan.inserts if i not in self.plan.inserts]
         records = build_inserts(plan, inserts, self.admin, self.clock.now_ms())
-        records.append(write_plan(plan, self.admin, self.config.application_id, self.clock.now_ms()))
+        records.append(write_deployed(deployed, self.admin, self.config.application_id, self.clock.now_ms()))
 
         def at_the_cut() -> None:
             for tp, batch in records:
@@ -439,34 +463,6 @@ class Instance:
         topic = TopicPartition(plan_topic.topic_name(self.config.application_id), 0)
         self.wait(group.applied(self.admin.end_offset(topic)))
 
-    # -- deployment to the only instance
-
-    def _detach(self, queries: Iterable[str]) -> list[Task]:
-        """Stop queries and take their tasks from everyone who knows them."""
-        names = list(queries)
-        self.query_states.end(names)
-        tasks = [task for name in names for task in self.queries[name].built.tasks]
-        self._carry_out(stopped(self, tasks))
-        for name in names:
-            del self.queries[name]
-            self.query_states.forget(name)
-            self.scans.release(name)
-        return tasks
-
-    def _start(self, plan: Plan, queries: Sequence[QueryPlan]) -> None:
-        for q in queries:
-            self.set_account(q)
-            self.query_states.add(q.id, paused=q.id in plan.paused)  # before it gets its first slice
-            running = self.queries[q.id] = RunningQuery(q, BuiltQuery())
-            built = build(self, q, plan)
-            if built is not None:
-                running.built = built
-                self.begin(built)
-        share_interpreter(len(self.queries))
-        self.allow_coalescing(plan)
-        tasks = [task for q in queries for task in self.queries[q.id].built.tasks]
-        self._carry_out(handed_over(self, tasks, self.state.restoring()))
-
     def begin(self, built: BuiltQuery) -> None:
         """Positions of new tasks are resolved once, at deploy (rule R3)."""
         with self.state.epoch_lock:
@@ -475,28 +471,19 @@ class Instance:
                     task.state.publish({"positions": task.positions, "stream_times": {}})
                     self.commit.dirty = True
 
-    def allow_coalescing(self, plan: Plan) -> None:
+    def allow_coalescing(self) -> None:
         """Merge updates of a key where all readers of the topic see a table; a new reader may have changed that."""
-        topics = upsert_topics(plan) if self.config.coalesce else set()
+        topics = upsert_topics(self.running) if self.config.coalesce else set()
         self.collector.upsert_topics = topics
-        for running in self.queries.values():
-            sink = plan.source(running.plan.sink)
+        for running in list(self.queries.values()):
             for task in running.built.tasks:
-                task.program.coalesce = sink is not None and sink.topic in topics
+                task.program.coalesce = topic_written(running.plan) in topics
 
     def set_account(self, q: QueryPlan) -> None:
         slice_ns = SLICE_NS_DEFAULT
         if q.latency_target_ms:
             slice_ns = max(1_000_000, min(SLICE_NS_DEFAULT, q.latency_target_ms * 1_000_000 // 20))
         self.manager.set_query(q.id, q.weight, slice_ns)
-
-    def _carry_out(self, procedure: Procedure) -> None:
-        """A procedure from its beginning to its end."""
-        found = None
-        with suppress(StopIteration):
-            while True:
-                awaited = procedure.send(found)
-                found = None if awaited is None else self.wait(awaited)
 
     # -- reading
 
@@ -515,13 +502,15 @@ class Instance:
         running = self.queries.get(query)
         return () if running is None else running.built.tasks
 
-    def _trouble(self, query: str) -> str:
+    def trouble(self, query: str) -> str:
         """Why a query does not get on, or nothing."""
         record = self.query_states.of(query)
         if record.paused or record.state is STOPPED:
             return "paused"
         if any(task.status is TaskStatus.RESTORING for task in self._tasks_of(query)):
             return "restoring"
+        if record.swapping:
+            return "a new generation of it takes over"
         return {SUSPENDED: REFUSED, FAILED: "failed"}.get(record.state, "")
 
     def _look(self, wait_s: float) -> None:
@@ -530,3 +519,8 @@ class Instance:
             self.await_step()
         else:
             futures.wait([Future()], wait_s)
+
+
+def _is_same(a: Deployed, b: Deployed) -> bool:
+    """Whether two records differ in nothing but their numbers."""
+    return replace(a, id=0, histories=(), last=()) == replace(b, id=0, histories=(), last=())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
-from compiler.plan.diff import diff_plans
+from compiler.plan.deployed import Deployed, running_plan
 from compiler.plan.topology import Plan, QueryPlan
 from runtime.app.query_state import STOPPED
 from runtime.app.reconciler import Builder, build
@@ -24,13 +24,16 @@ from runtime.task.task import Task
 class Owner(Builder, Protocol):
     """The instance."""
 
-    plan: Plan
+    deployed: Deployed
+    running: Plan
     queries: dict[str, RunningQuery]
     commit: CommitStep
 
     def set_account(self, q: QueryPlan) -> None: ...
 
-    def allow_coalescing(self, plan: Plan) -> None: ...
+    def allow_coalescing(self) -> None: ...
+
+    def serve(self, deployed: Deployed, sequence: int) -> None: ...
 
 
 class MemberTasks:
@@ -41,9 +44,10 @@ class MemberTasks:
         self._parting: dict[str, list[Task]] = {}  # by query, tasks that leave with the next cut
         self._cut: dict[TopicPartition, int] = {}
 
-    def gone(self, plan: Plan) -> list[str]:
-        """Queries that a newer plan changes or has no more."""
-        return [c.query for c in diff_plans(self._owner.plan, plan) if c.action in ("change", "remove")]
+    def gone(self, deployed: Deployed) -> list[str]:
+        """Queries that a newer record has no more, by the names under which they run."""
+        after = running_plan(deployed)
+        return [q.id for q in self._owner.running.queries if after.query(q.id) is None]
 
     def forget_query(self, query: str) -> None:
         """Its tasks are closed."""
@@ -51,18 +55,19 @@ class MemberTasks:
         self._owner.query_states.forget(query)
         self._owner.scans.release(query)
 
-    def take_over(self, plan: Plan) -> None:
-        """Run the queries of a newer plan, those that are new or changed without tasks as yet."""
+    def take_over(self, deployed: Deployed) -> None:
+        """Run the queries of a newer record, those that are new without tasks as yet."""
+        plan = running_plan(deployed)
         for q in plan.queries:
             if q.id not in self._owner.queries:
                 self._owner.query_states.add(q.id, paused=q.id in plan.paused)
             running = self._owner.queries.setdefault(q.id, RunningQuery(q, BuiltQuery()))
             running.plan = q
             self._owner.set_account(q)
-        self._owner.plan = plan
+        self._owner.serve(deployed, 0)
         self._owner.query_states.set_paused(plan.paused)
         share_interpreter(len(self._owner.queries))
-        self._owner.allow_coalescing(plan)
+        self._owner.allow_coalescing()
 
     def tasks_of(self, q: QueryPlan) -> list[TaskId]:
         """Wherever they run. None of a query that reads what is gone, or is not even to be known of."""
@@ -93,12 +98,12 @@ class MemberTasks:
                 running = self._owner.queries[name]
                 running.built = BuiltQuery([*running.built.tasks, *tasks])
                 self.forget_positions({i.tp for task in tasks for i in task.logs.values()}, [running])
-        self._owner.allow_coalescing(self._owner.plan)
+        self._owner.allow_coalescing()
         return [task for tasks in made.values() for task in tasks]
 
     def _build(self, name: str, wanted: Collection[TaskId]) -> list[Task]:
         mine = {t for t in wanted if t.query == name}
-        built = build(self._owner, self._owner.queries[name].plan, self._owner.plan, mine.__contains__)
+        built = build(self._owner, self._owner.queries[name].plan, self._owner.running, mine.__contains__)
         return [] if built is None else built.tasks
 
     def leave(self, tasks: Iterable[Task], *, committed: bool) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 
 from compiler.plan import codec
+from compiler.plan.deployed import Deployed
 from compiler.plan.topology import Plan
-from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Admin, Log, TopicPartition
+from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Admin, Log, Reader, TopicPartition
 from runtime.serde.registry import KNOWN
 
 KEY = b"plan"
@@ -16,17 +17,19 @@ def topic_name(application_id: str) -> str:
     return f"{application_id}-plan"
 
 
-def write_plan(plan: Plan, admin: Admin, application_id: str, now_ms: int) -> tuple[TopicPartition, pa.RecordBatch]:
-    """The record that makes `plan` the newest version."""
+def write_deployed(
+    deployed: Deployed, admin: Admin, application_id: str, now_ms: int
+) -> tuple[TopicPartition, pa.RecordBatch]:
+    """The record that makes `deployed` the newest version."""
     admin.create_topic(topic_name(application_id), 1, {"cleanup.policy": "compact"})
     # From arrays: `from_pylist` would import pandas where it is installed, for a second under the epoch lock.
-    columns = [[now_ms], [KEY], [codec.line(plan).encode()], [None]]
+    columns = [[now_ms], [KEY], [codec.deployed_line(deployed).encode()], [None]]
     arrays = [pa.array(c, f.type) for c, f in zip(columns, PRODUCE_SCHEMA, strict=True)]
     return TopicPartition(topic_name(application_id), 0), pa.RecordBatch.from_arrays(arrays, schema=PRODUCE_SCHEMA)
 
 
 class PlanReader:
-    """Plans as they are deployed, in order (rule R11)."""
+    """Records of deployments, in order (rule R11)."""
 
     def __init__(self, log: Log, application_id: str) -> None:
         self._tp = TopicPartition(topic_name(application_id), 0)
@@ -36,30 +39,42 @@ class PlanReader:
 
     @property
     def seen(self) -> int:
-        """The offset up to which plans were handed out."""
+        """The offset up to which records were handed out."""
         return self._reader.position
 
-    def newer(self) -> Plan | None:
-        """The newest plan since the last call: those between are of no more interest. After a LogError nothing is lost."""
-        while (batch := self._reader.read(10_000, 1 << 26)) is not None:
-            self._newest = batch.records.column("value")[batch.records.num_rows - 1].as_py()
+    def newer(self) -> Deployed | None:
+        """The newest record since the last call: those between are of no more interest. After a LogError nothing is lost."""
+        self._newest = _newest(self._reader) or self._newest
         newest, self._newest = self._newest, None
-        return None if newest is None else codec.loads(newest.decode())
+        return None if newest is None else codec.loads_deployed(newest.decode())
 
 
 def read_plan(log: Log, application_id: str) -> Plan | None:
-    """The newest deployed plan, or None. The schemas of its records are known from now on."""
+    """The plan that serves, or None. The schemas of its records are known from now on."""
+    deployed = read_deployed(log, application_id)
+    return None if deployed is None else deployed.serving
+
+
+def read_deployed(log: Log, application_id: str) -> Deployed | None:
+    """The newest record of a deployment, or None. The schemas that its plan's records name are known from now on."""
     if topic_name(application_id) not in log.admin().topics():
         return None
-    reader = log.reader(TopicPartition(topic_name(application_id), 0), EARLIEST)
-    newest: bytes | None = None
-    while (batch := reader.read(10_000, 1 << 26)) is not None:
-        newest = batch.records.column("value")[batch.records.num_rows - 1].as_py()
+    newest = _newest(log.reader(TopicPartition(topic_name(application_id), 0), EARLIEST))
     if newest is None:
         return None
-    plan = codec.loads(newest.decode())
-    KNOWN.remember(plan.schemas)
-    return plan
+    deployed = codec.loads_deployed(newest.decode())
+    KNOWN.remember(deployed.plan.schemas)
+    return deployed
+
+
+def _newest(reader: Reader) -> bytes | None:
+    """The last value of the plan's key; a topic may hold other keys."""
+    newest: bytes | None = None
+    while (batch := reader.read(10_000, 1 << 26)) is not None:
+        keys, values = batch.records.column("key"), batch.records.column("value")
+        for key, value in zip(keys, values, strict=True):
+            newest = value.as_py() if key.as_py() == KEY else newest
+    return newest
 
 
 def deployed_ms(log: Log, application_id: str) -> int | None:

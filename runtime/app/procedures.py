@@ -1,4 +1,4 @@
-"""Procedures: what a step does over many rounds without ever waiting. They yield the futures they need."""
+"""Procedures: what a step does over many rounds without ever waiting. They yield the futures they need, None to be called again."""
 
 from __future__ import annotations
 
@@ -45,6 +45,8 @@ class Running:
                     self._awaited = self._procedure.throw(error)
                 else:
                     self._awaited = self._procedure.send(awaited.result() if awaited is not None else None)
+                if self._awaited is None:  # it wants to look again later
+                    return False
             except StopIteration:
                 self._procedure = None
             except BaseException:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from compiler.plan.generations import topic_written
 from runtime.app.instance import Instance
 from runtime.app.polling import END_UNKNOWN
 from runtime.app.query_state import FAILED, STOPPED, SUSPENDED
@@ -22,6 +23,7 @@ def source_ends(instance: Instance) -> dict[TopicPartition, int]:
     Not of what is visible: Kafka answers a commit before readers see it, and who imports and then runs means those records.
     """
     written = {s.topic for s in instance.plan.sources if s.query is not None}
+    written |= {topic_written(q) for q in instance.running.queries}  # INSERT INTO, and staging topics
     if instance.group is not None:
         tps = set(instance.group.partitions)
         written |= instance.group.repartitions
@@ -35,11 +37,13 @@ def source_ends(instance: Instance) -> dict[TopicPartition, int]:
 
 
 def caught_up(instance: Instance, ends: Mapping[TopicPartition, int]) -> bool:
-    """Everything up to `ends` of outside sources, and all that follows from it, is processed and committed.
+    """Everything up to `ends` of outside sources, and all that follows from it, is processed and committed, and nothing is rebuilt.
 
     Ends of inside topics are read before the epoch lock is taken (the log may be waiting for a disk); if a commit moved them
     meanwhile the answer is "not yet".
     """
+    if not instance.rebuilt:
+        return False
     if instance.group is not None:
         return _group_caught_up(instance, ends, sorted(instance.group.partitions))
     commits = instance.metrics.commits

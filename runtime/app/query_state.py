@@ -15,7 +15,7 @@ from typing import Any
 
 from runtime.app.backoff import HEALTHY, Backoff
 from runtime.clock import Clock
-from runtime.errors import LogDenied, LogError
+from runtime.errors import LogDenied, LogError, RuntimeFailure
 from runtime.events import ERROR, INFO, say
 from runtime.metrics import Metrics
 from runtime.scheduler.manager import TaskManager
@@ -52,6 +52,7 @@ _PREVIOUS = {
 @dataclass(frozen=True, slots=True)
 class QueryRecord:
     """What is known of a query at one moment. paused: by the user. ending: its tasks are being removed, or the instance stops.
+    swapping: a generation of it is about to take the place of another.
 
     reason: why it does not run; empty while RUNNING. missing_changelog: of a SUSPENDED query, what brokers said does not exist;
     rows that were there cannot be made again.
@@ -60,13 +61,14 @@ class QueryRecord:
     state: QueryState = RUNNING
     paused: bool = False
     ending: bool = False
+    swapping: bool = False
     reason: str = ""
     backoff: Backoff = HEALTHY
     missing_changelog: str = ""
 
     @property
     def may_run(self) -> bool:
-        return self.state is RUNNING and not (self.paused or self.ending)
+        return self.state is RUNNING and not (self.paused or self.ending or self.swapping)
 
     @property
     def keeps_tasks(self) -> bool:
@@ -138,6 +140,20 @@ class QueryStates:
                 if query in self._records:
                     self._put(query, replace(self._records[query], ending=True))
 
+    def hold_for_swap(self, queries: Iterable[str]) -> None:
+        """These wait while a generation takes the place of another; the reconciler."""
+        self._set_swapping(queries, on=True)
+
+    def release_after_swap(self, queries: Iterable[str]) -> None:
+        """The swap did not come off: they go on."""
+        self._set_swapping(queries, on=False)
+
+    def _set_swapping(self, queries: Iterable[str], *, on: bool) -> None:
+        with self._lock:
+            for query in queries:
+                if query in self._records:
+                    self._put(query, replace(self._records[query], swapping=on))
+
     def forget(self, query: str) -> None:
         """It is gone, and so are its tasks; one that comes back under its name starts without its failures."""
         with self._lock:
@@ -186,7 +202,7 @@ class QueryStates:
             if record.state is SUSPENDED:
                 self._move(query, SUSPENDED, backoff=record.backoff.after_failure(self._clock.now_ms()))
 
-    def stop(self, query: str, error: LogError) -> None:
+    def stop(self, query: str, error: RuntimeFailure) -> None:
         """It cannot go on before it is deployed anew: what it needs is gone, and another one in its place would be another."""
         with self._lock:
             if self.of(query).state is STOPPED:

@@ -36,7 +36,7 @@ class Builder(Environment, Protocol):
 class Host(Keepers, Builder, Protocol):
     """The instance, as seen from here."""
 
-    plan: Plan
+    running: Plan
     queries: dict[str, RunningQuery]
 
     @property
@@ -118,15 +118,23 @@ def build(
         return None
 
 
+class Rebuilding(Protocol):
+    """Generations that are being built (`runtime.app.rebuilding`)."""
+
+    def next(self, now_ms: int) -> Procedure | None:
+        """What is to be done next for one of them, or nothing."""
+        ...
+
+
 class ReconcilerStep:
-    """Takes the tasks of suspended queries apart, and makes them anew when their time has come.
+    """Takes the tasks of suspended queries apart, and makes them anew when their time has come; swaps generations in.
 
     turn: whose it is to make queries or to take them away; a deployment and a restart are never under way at once. Never waited
     for by a step.
     """
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(self, host: Host, rebuilding: Rebuilding) -> None:
+        self._host, self._rebuilding = host, rebuilding
         self._running = Running()
         self.turn = threading.Lock()
 
@@ -153,7 +161,8 @@ class ReconcilerStep:
             tasks = self._host.queries[query].built.tasks
             if any(task.status is not TaskStatus.CLOSED for task in tasks):
                 return self._take_apart(tasks)
-        return next((self._restart(query) for query in self._host.query_states.due(SUSPENDED)), None)
+        restart = next((self._restart(query) for query in self._host.query_states.due(SUSPENDED)), None)
+        return restart or self._rebuilding.next(self._host.clock.now_ms())
 
     def _take_apart(self, tasks: Sequence[Task]) -> Procedure:
         yield from stopped(self._host, tasks)
@@ -170,7 +179,7 @@ class ReconcilerStep:
         for task in host.state.open_tasks():  # also those of an attempt that failed halfway
             if task.rpartition("/")[0] == query:
                 host.state.close_task(task)
-        built = build(host, running.plan, host.plan)
+        built = build(host, running.plan, host.running)
         if built is None:
             return
         host.begin(built)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runtime.app import exchanges
 from runtime.config import InstanceConfig
-from runtime.errors import LogCorrupt, OtherMode, StateError
+from runtime.errors import LogCorrupt, OtherMode, StateError, StateLost
 from runtime.log.base import EARLIEST, Log, TopicPartition
 from runtime.state.changelog import (
     WrittenTasks,
@@ -15,10 +15,6 @@ from runtime.state.changelog import (
 )
 from runtime.state.manager import StateManager
 
-_REMEDY = (
-    "put back a copy of the state that is as new as that, or delete the data directory and import its input again: "
-    "what is left of the log is not enough to make the state anew"
-)
 READ_ROWS, READ_BYTES = 20_000, 16 << 20
 
 
@@ -37,7 +33,10 @@ def check_mode(log: Log, config: InstanceConfig) -> None:
 
 
 def recover(log: Log, state: StateManager, config: InstanceConfig) -> None:
-    """Afterwards `state` is at the last commit, but for the tasks that `state.restoring` names."""
+    """Afterwards `state` is at the last commit, but for the tasks that `state.restoring` names.
+
+    StateLost if neither redo nor changelogs bring it there.
+    """
     app = config.application_id
     last, applied = log.last_sequence(app), state.applied_sequence
     if applied > last:
@@ -60,15 +59,15 @@ def _redo(log: Log, state: StateManager, config: InstanceConfig, last: int) -> N
         state.replay_all(log.redo_after(config.application_id, state.applied_sequence))
     except LogCorrupt as error:
         if not config.changelogs:
-            raise StateError(f"{_missing(state, last)} ({error}); {_REMEDY}") from error
+            raise StateLost(f"{_missing(state, last)} ({error})") from error
 
 
 def _begin_restoration(log: Log, state: StateManager, config: InstanceConfig, last: int) -> None:
     missing = _missing(state, last)
     if not config.changelogs:
-        raise StateError(f"{missing}; {_REMEDY}")
+        raise StateLost(missing)
     if not is_complete(log, config.application_id):
-        raise StateError(f"{missing}, and changelogs were not written by all commits since the first")
+        raise StateLost(f"{missing}, and changelogs were not written by all commits since the first")
     written = read_tasks(log, config.application_id)
     stale = [task for task, w in written.items() if w.sequence > state.applied_sequence]
     state.begin_restore({task: w.record for task, w in written.items()}, stale, last)

@@ -51,6 +51,10 @@ class Environment(Publisher, Protocol):
     state: StateManager
     scans: Scans
 
+    def begin_offset(self, tp: TopicPartition) -> int:
+        """Where who has read nothing of a partition begins."""
+        ...
+
     @property
     def exchanges(self) -> Exchanges: ...
 
@@ -222,7 +226,7 @@ def _task(
     for op in sub.operators:
         if isinstance(op.spec, Scan):
             tp = TopicPartition(op.spec.topic, partition)
-            task.logs[op.id] = LogInput(op.id, tp, positions.get(tp.topic, env.admin.begin_offset(tp)))
+            task.logs[op.id] = LogInput(op.id, tp, positions.get(tp.topic, env.begin_offset(tp)))
         elif isinstance(op.spec, ExchangeSource) and env.config.shared:
             tp = TopicPartition(topic_of(env.config.application_id, op.spec.topic), partition)
             for source in sources[op.spec.topic]:
@@ -255,8 +259,10 @@ def _is_idle(task: Task) -> bool:
 
 def upsert_topics(plan: Plan) -> set[str]:
     """Topics that tables are written to and nobody in the plan reads as a stream: updates of a key may be merged (rule R13)."""
-    tables = {s.topic for s in plan.sources if s.kind == "table" and s.query is not None}
-    return tables - {s.topic for s in plan.sources if s.kind == "stream"}
+    specs = [op.spec for q in plan.queries for sub in q.subtopologies for op in sub.operators]
+    tables = {s.topic for s in specs if isinstance(s, Sink) and s.kind == "table"}
+    streams = {s.topic for s in specs if isinstance(s, Scan | Sink) and s.kind == "stream"}
+    return tables - streams - {s.topic for s in plan.sources if s.kind == "stream"}
 
 
 def build_inserts(

@@ -32,6 +32,7 @@ import pyarrow.compute as pc
 
 from runtime.clock import Clock
 from runtime.errors import (
+    EndMoved,
     Fenced,
     LogCorrupt,
     LogDenied,
@@ -60,6 +61,24 @@ REDO_FLUSH_BYTES = 16 << 20  # a start replays at most about this much, which ta
 Settled = tuple[str, int, int]  # query, since when (ms) it was known, how many records
 
 
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """Records that take the place of others in a partition, at the swap of a generation.
+
+    end: where the partition ends before. drops: whether all records before it go; else these follow them. batches: of PRODUCE_SCHEMA,
+    written as they are: the record n of them all has the offset end + n.
+    """
+
+    tp: TopicPartition
+    end: int
+    drops: bool
+    batches: tuple[pa.RecordBatch, ...]
+
+    @property
+    def new_end(self) -> int:
+        return self.end + sum(b.num_rows for b in self.batches)
+
+
 @dataclass(slots=True)
 class Epoch:
     """What one cut took, until the log has committed it."""
@@ -70,6 +89,7 @@ class Epoch:
     cut_ns: int
     waiting: list[CommitRequest]
     settled: list[Settled]
+    replacements: list[Replacement]
 
 
 class Changelog(Protocol):
@@ -133,6 +153,7 @@ class CommitStep:
         self.proof: GroupMetadata | None = None  # of a member, the newest; set by who learns of the group
         self.on_fenced: Callable[[], None] = lambda: None  # a member has to start over
         self.dirty = False  # set by publish under the epoch lock, cleared by the cut
+        self.replacements: list[Replacement] = []  # of this epoch; under the epoch lock
         self.settled: list[Settled] = []  # what this epoch will have answered; under the epoch lock
         self.blocked: str = ""  # why commits do not get through, for status
         self.wake: Callable[[], None] = lambda: None  # set when threads run: ends the commit thread's wait
@@ -165,6 +186,11 @@ class CommitStep:
         self._restart = Future()
         self.wake()
         return self._restart
+
+    @property
+    def next_sequence(self) -> int:
+        """That of the next cut's commit. The epoch lock is held, in a `prepare`; of the only instance."""
+        return self._sequence + 1
 
     @property
     def idle(self) -> bool:
@@ -207,7 +233,7 @@ class CommitStep:
         with self._state.epoch_lock:
             self._collector.discard()
             self._state.abandon()
-            self.dirty, self.settled = False, []
+            self.dirty, self.settled, self.replacements = False, [], []
         restart, self._restart, self._lost, self._found_out = self._restart, None, None, False
         self._busy, self._stale = False, 0
         self._free()
@@ -236,7 +262,9 @@ class CommitStep:
             self._before_cut()
             self.dirty = False
             settled, self.settled = self.settled, []
-            return Epoch(self._collector.cut(), self._state.cut(), self._positions(), start, waiting, settled)
+            replacements, self.replacements = self.replacements, []
+            records, state = self._collector.cut(), self._state.cut()
+            return Epoch(records, state, self._positions(), start, waiting, settled, replacements)
 
     def _commit(self, epoch: Epoch) -> bool:
         """True when the epoch is committed and applied; False to try again later."""
@@ -251,7 +279,10 @@ class CommitStep:
                 raise Fenced("another instance of this application has taken over") from error
             self._lose_all(error)
             return False
-        except LogCorrupt:  # the log refuses further use until it is opened again
+        except (
+            LogCorrupt,
+            EndMoved,
+        ):  # the log refuses further use until it is opened again; a swap has to be decided anew
             raise
         except Exception as error:
             queries = self._refused(epoch, error)
@@ -351,6 +382,8 @@ class CommitStep:
         if self._member and epoch.positions and proof is None:
             raise StaleMember("this instance is no member of its group yet")
         producer.begin()
+        for replacement in epoch.replacements:
+            _replace(producer, replacement)
         for tp in sorted(epoch.records):
             batches = [o.records for o in epoch.records[tp]]
             if tp.topic in self._collector.upsert_topics and len(batches) > 1:
@@ -410,6 +443,15 @@ class CommitStep:
         for future in waiting:
             if not future.done():
                 future.set_exception(reason)
+
+
+def _replace(producer: Producer, r: Replacement) -> None:
+    with naming(r.tp):
+        producer.expect_end(r.tp, r.end)
+        if r.drops:
+            producer.drop_before(r.tp, r.end)
+        for batch in r.batches:
+            producer.send(r.tp, batch)
 
 
 def _denied_read(error: Exception, epoch: Epoch) -> str:

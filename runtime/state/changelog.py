@@ -26,7 +26,16 @@ _TAIL_RECORDS = 64  # the last commit record is looked for among so many records
 
 
 def changelog_topic(application_id: str, store: str) -> str:
-    return f"{application_id}-{store}-changelog"
+    return f"{application_id}-{in_topic_name(store)}-changelog"
+
+
+def in_topic_name(name: str) -> str:
+    """A name that may carry the number of a generation, as Kafka takes it in names of topics.
+
+    >>> in_topic_name("CTAS_A-aggregate-1@2")
+    'CTAS_A-aggregate-1.g2'
+    """
+    return name.replace("@", ".g")
 
 
 def metadata_topic(application_id: str) -> str:

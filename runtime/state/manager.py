@@ -301,6 +301,15 @@ class StateManager:
             self._catalog.load(self._physical)
             self._restoring = read_restores(self._physical)
 
+    def reset(self, sequence: int) -> None:
+        """At start-up: what is here is of no more use and is deleted; the state of commit `sequence` is to be made anew."""
+        assert not self._tasks, "a reset comes before tasks are opened"
+        with self._commit_lock:
+            with self._guard.permit("restore"):
+                self._guard.write([], [], [(b"", b"\xff" * 16)], _marker(sequence))
+            self.applied_sequence = sequence
+        self._reread()
+
     def begin_restore(self, whole: Mapping[str, TaskRecord], stale: Iterable[str], sequence: int) -> None:
         """At start-up, when this state is behind commit `sequence` and redo cannot help. whole: all tasks as of then; stale:
         those that changed since `applied_sequence`.

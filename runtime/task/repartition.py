@@ -13,6 +13,7 @@ import pyarrow as pa
 from compiler.plan.schema import Schema
 from runtime.batch import Batch, concat
 from runtime.log.base import PRODUCE_SCHEMA, RawBatch
+from runtime.state.changelog import in_topic_name
 from runtime.task.batch_ipc import decode_batch, encode_batch
 from runtime.task.input_buffer import Staged
 
@@ -24,7 +25,7 @@ _TIME = 1
 
 def topic_of(application_id: str, repartition: str) -> str:
     """The topic of a repartition, by its name in the plan."""
-    return f"{application_id}-{repartition}"
+    return f"{application_id}-{in_topic_name(repartition)}"
 
 
 def lane_key(source: int) -> bytes:

@@ -65,7 +65,9 @@ def test_add_change_remove_and_priority_under_load() -> None:
             assert all(query_status(instance, q)["errors"] == 0 for q in instance.queries)
             world.until(lambda: world.table("MAXIMA") != [], "filled")
             commits = instance.metrics.commits
-            assert actions(world, BASE + urgent + GOOD + changed) == dict.fromkeys(instance.queries, "none")
+            assert actions(world, BASE + urgent + GOOD + changed) == dict.fromkeys(
+                [q.id for q in instance.plan.queries], "none"
+            )
             plan = instance.plan
             assert actions(world, BASE + urgent + changed) == {
                 "CSAS_COPY": "none", "CTAS_GOOD": "remove", "CTAS_MAXIMA": "none",

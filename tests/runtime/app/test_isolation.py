@@ -136,7 +136,7 @@ def test_failures_are_forgotten_after_a_long_healthy_time_and_with_the_query() -
         world.deploy(SOURCE.format(n=1) + COPY)
         assert world.instance.query_states.of("CSAS_BAD").backoff.failures == 0
         world.deploy(SOURCE.format(n=1) + COPY + bad)
-        assert state_of(world.instance, "CSAS_BAD") == "running"
+        assert state_of(world.instance, "CSAS_BAD@2") == "running"
 
 
 class Waiting(VirtualClock):

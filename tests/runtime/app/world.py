@@ -15,7 +15,8 @@ from compiler.diagnostics.source import SourceText
 from compiler.driver import compile_project
 from compiler.functions.registry import Function, QueryFailure, Resolution, register, unregister
 from compiler.plan.diff import QueryChange
-from compiler.plan.topology import Plan
+from compiler.plan.generations import plain
+from compiler.plan.topology import Plan, stores_of
 from compiler.plan.types import BIGINT
 from runtime.app.driver import Driver
 from runtime.app.instance import Instance
@@ -140,8 +141,10 @@ class World:
     def table(self, name: str) -> list[Row]:
         """Rows of a table as of the last commit, sorted; none before the first commit of its query."""
         snapshot = self.instance.snapshot()
-        known = any(s.name == name for s in snapshot.stores())
-        rows = sorted((*key, *value) for key, value in snapshot.scan(name)) if known else []
+        plan = self.instance.plan_at(snapshot.sequence)
+        store = next((s.name for q, s in stores_of(plan) if plain(s.name, q.generation) == name), name)
+        known = any(s.name == store for s in snapshot.stores())
+        rows = sorted((*key, *value) for key, value in snapshot.scan(store)) if known else []
         snapshot.close()
         return rows
 

@@ -1,0 +1,218 @@
+"""What the plan topic records: the plan that serves, the plan that is wanted, and the numbers of generations.
+
+While nothing is rebuilt the two plans are one. During a rebuild the serving plan answers questions and feeds readers; the queries
+of the wanted plan whose generation differs are computed beside it, in *groups* that swap in together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from compiler.plan.generations import (
+    runtime_name,
+    sink_of,
+    staged,
+    topic_written,
+    topics_read,
+    under_own_name,
+)
+from compiler.plan.topology import PRIORITY_WEIGHTS, Plan, QueryPlan
+
+NO_PLAN = Plan()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicHistory:
+    """What is on record of a topic that queries write, or once wrote.
+
+    last: the number of the last generation that was begun, whatever became of it. kind: of the generation whose records it holds.
+    mixed: its records are of several generations, as at a swap a table gets the difference alone: as a table it is exact, its
+    history is not that of one generation.
+    """
+
+    topic: str
+    last: int
+    kind: Literal["stream", "table"] = "stream"
+    mixed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """The newest record of the plan topic.
+
+    serving: answers questions. wanted: None when it is what serves. histories: of topics that queries write or wrote. last: of
+    each query id the number of its last generation. refreshed: ids whose rebuild was asked for although nothing changed, until
+    it ends. id: number of the deployment, rising. lost: serving queries, by the names under which they run, whose state is gone, and
+    why they cannot be rebuilt (empty: they are): their results serve as they are, and they do not run. begins: first offsets, by partition, of topics whose older records a log could not
+    take away in the commit that made a new generation serve.
+    """
+
+    serving: Plan = NO_PLAN
+    wanted: Plan | None = None
+    histories: tuple[TopicHistory, ...] = ()
+    last: tuple[tuple[str, int], ...] = ()
+    refreshed: tuple[str, ...] = ()
+    id: int = 0
+    begins: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    lost: tuple[tuple[str, str], ...] = ()
+
+    def begin(self, topic: str, partition: int) -> int:
+        """Where the records of the serving generation of a topic begin at the earliest."""
+        known = dict(self.begins).get(topic, ())
+        return known[partition] if partition < len(known) else 0
+
+    @property
+    def plan(self) -> Plan:
+        """What is to be in the end."""
+        return self.serving if self.wanted is None else self.wanted
+
+    def history(self, topic: str) -> TopicHistory | None:
+        return next((h for h in self.histories if h.topic == topic), None)
+
+    @property
+    def building(self) -> tuple[QueryPlan, ...]:
+        """Queries of the wanted plan that do not serve yet."""
+        if self.wanted is None:
+            return ()
+        return tuple(q for q in self.wanted.queries if not is_serving(self.serving, q))
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Queries that swap in together, as they write or read each other's topics.
+
+    queries: of the wanted plan. topics: what they write, with the number of the generation. gone: serving queries whose time ends
+    with the swap: those that are replaced, and those that the wanted plan no longer has. name: of its first query, so it stays
+    while the group is built.
+    """
+
+    queries: tuple[QueryPlan, ...]
+    topics: Mapping[str, int]
+    gone: tuple[QueryPlan, ...]
+    name: str
+
+    def as_staged(self, query: QueryPlan) -> QueryPlan:
+        """One of `queries` as it runs until the swap: on staging topics, at the least priority."""
+        at_work = replace(query, priority="batch", weight=PRIORITY_WEIGHTS["batch"], latency_target_ms=None)
+        return under_own_name(staged(at_work, self.topics.keys(), self.topics.__getitem__))
+
+
+def is_serving(serving: Plan, query: QueryPlan) -> bool:
+    """Whether this generation of a query serves."""
+    served = serving.query(query.id)
+    return served is not None and served.generation == query.generation
+
+
+def groups_of(deployed: Deployed) -> tuple[Group, ...]:
+    """The groups that are being built, in the order of the wanted plan."""
+    if deployed.wanted is None:
+        return ()
+    building = deployed.building
+    replaced = [q for b in building for q in [deployed.serving.query(b.id)] if q is not None]
+    leaving = [q for q in deployed.serving.queries if deployed.wanted.query(q.id) is None]
+    renewed = {topic_written(q) for q in (*building, *leaving)}
+    members = _Components()
+    for query in (*building, *replaced, *leaving):
+        members.join(f"query {query.id}", *(f"topic {t}" for t in _touched(query) if t in renewed))
+    groups: dict[str, list[QueryPlan]] = {}
+    for query in building:
+        groups.setdefault(members.root(f"query {query.id}"), []).append(query)
+    return tuple(
+        Group(
+            tuple(queries),
+            {topic_written(q): q.generation for q in queries},
+            tuple(q for q in (*replaced, *leaving) if members.root(f"query {q.id}") == root),
+            runtime_name(queries[0]),
+        )
+        for root, queries in groups.items()
+    )
+
+
+def _touched(query: QueryPlan) -> tuple[str, ...]:
+    return (*topics_read(query), topic_written(query))
+
+
+class _Components:
+    """Connected components of names (union-find)."""
+
+    def __init__(self) -> None:
+        self._above: dict[str, str] = {}
+
+    def root(self, name: str) -> str:
+        above = self._above.setdefault(name, name)
+        return name if above == name else self.root(above)
+
+    def join(self, name: str, *others: str) -> None:
+        for other in others:
+            self._above[self.root(other)] = self.root(name)
+
+
+def running_plan(deployed: Deployed) -> Plan:
+    """What an engine runs: the serving queries and those that are built, under names that tell generations apart."""
+    lost = dict(deployed.lost)
+    queries = [under_own_name(q) for q in deployed.serving.queries if runtime_name(q) not in lost]
+    queries += [group.as_staged(q) for group in groups_of(deployed) for q in group.queries]
+    paused = {*deployed.serving.paused, *deployed.plan.paused}
+    names = {runtime_name(q) for q in (*deployed.serving.queries, *deployed.building) if q.id in paused}
+    return replace(deployed.serving, queries=tuple(queries), paused=tuple(q.id for q in queries if q.id in names))
+
+
+def swapped(deployed: Deployed, group: Group, mixed: Collection[str]) -> Deployed:
+    """The record after a group has swapped in. mixed: topics of it that got the difference between two tables."""
+    assert deployed.wanted is not None, "nothing is being built"
+    wanted, new = deployed.wanted, {q.id: q for q in group.queries}
+    gone = {q.id for q in group.gone}
+    queries = {q.id: q for q in deployed.serving.queries if q.id not in gone} | new
+    serving = serving_plan(deployed.serving, wanted, queries)
+    kinds = {topic_written(q): sink_of(q).kind for q in group.queries}
+    histories = tuple(
+        replace(h, mixed=h.topic in mixed, kind=kinds[h.topic]) if h.topic in kinds else h for h in deployed.histories
+    )
+    serves = {runtime_name(q) for q in serving.queries}
+    lost = tuple((name, why) for name, why in deployed.lost if name in serves)
+    after = replace(deployed, serving=serving, histories=histories, lost=lost)
+    if after.building or any(wanted.query(q.id) is None for q in serving.queries):
+        return after
+    return replace(after, serving=wanted, wanted=None, refreshed=())
+
+
+def takes_difference(deployed: Deployed, group: Group, topic: str) -> bool:
+    """Whether a topic that has records gets the difference between two tables; else the new records in place of the old."""
+    history = deployed.history(topic)
+    new = [sink_of(q).kind for q in group.queries if topic_written(q) == topic]
+    return history is not None and history.kind == "table" and all(kind == "table" for kind in new)
+
+
+def in_place(deployed: Deployed, ends: Mapping[str, tuple[int, ...]]) -> Deployed:
+    """The record of a rebuild without staging, where a log cannot replace records in a commit: the wanted plan serves at once.
+
+    ends: of the topics that are rebuilt, where their old records end.
+    """
+    assert deployed.wanted is not None, "nothing is to be rebuilt"
+    histories = tuple(
+        replace(h, mixed=True) if h.topic in ends and h.kind == "table" else h for h in deployed.histories
+    )
+    begins = tuple({**dict(deployed.begins), **ends}.items())
+    return replace(deployed, serving=deployed.wanted, wanted=None, histories=histories, refreshed=(), begins=begins)
+
+
+def serving_plan(before: Plan, wanted: Plan, queries: Mapping[str, QueryPlan]) -> Plan:
+    """The plan in which these queries serve, by id: some as wanted, some as they have served in `before`.
+
+    A topic whose wanted generation does not serve yet is still described as before; everything else is as wanted.
+    """
+    apart = [q for q in wanted.queries if q.id not in queries or queries[q.id].generation != q.generation]
+    apart += [q for q in queries.values() if not is_serving(wanted, q)]
+    as_before = {topic_written(q) for q in apart}
+    kept = {s.name: s for s in before.sources if s.topic in as_before}
+    sources = tuple(s for s in wanted.sources if s.topic not in as_before and s.name not in kept)
+    names = [q.id for q in wanted.queries if q.id in queries]
+    names += [i for i in queries if i not in names]
+    return replace(
+        wanted,
+        sources=(*sources, *kept.values()),
+        queries=tuple(queries[i] for i in names),
+        paused=tuple(i for i in names if i in wanted.paused),
+    )

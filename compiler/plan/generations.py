@@ -1,0 +1,149 @@
+"""Generations: the numbered attempts at computing a result, and the names they carry.
+
+A topic that queries write belongs to one generation at a time. A change computes the next generation beside the serving one:
+its queries write to *staging topics* (`ORDERS@2`) and read those of each other, until one commit puts their records into the
+topics themselves. Tasks, stores and internal topics of generation n > 1 carry `@n` for good, staging topics until the swap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+from compiler.plan.logical import Node, Scan, Sink, Spec
+from compiler.plan.topology import (
+    ExchangeSink,
+    ExchangeSource,
+    InsertValues,
+    Operator,
+    Plan,
+    QueryPlan,
+    SourceDef,
+    SubTopology,
+)
+from compiler.plan.visit import map_nodes
+
+MARK = "@"
+
+
+def numbered(name: str, generation: int) -> str:
+    """The name of a task, store or topic in a generation.
+
+    >>> numbered("ORDERS", 1), numbered("ORDERS", 2)
+    ('ORDERS', 'ORDERS@2')
+    """
+    return name if generation == 1 else f"{name}{MARK}{generation}"
+
+
+def plain(name: str, generation: int) -> str:
+    """The inverse of `numbered`: the name that people use.
+
+    >>> plain("ORDERS@2", 2), plain("ORDERS", 1)
+    ('ORDERS', 'ORDERS')
+    """
+    return name if generation == 1 else name.removesuffix(f"{MARK}{generation}")
+
+
+def at_generation(query: QueryPlan, generation: int) -> QueryPlan:
+    """A query whose stores and repartitions are those of a generation."""
+    before = query.generation
+
+    def named(name: str) -> str:
+        return numbered(plain(name, before), generation)
+
+    def operator(op: Operator) -> Operator:
+        stores = tuple(replace(s, name=named(s.name)) for s in op.stores)
+        if isinstance(op.spec, ExchangeSink | ExchangeSource):
+            return replace(op, spec=replace(op.spec, topic=named(op.spec.topic)), stores=stores)
+        return replace(op, stores=stores)
+
+    inside = set(query.repartitions)
+    subs = tuple(
+        SubTopology(
+            s.number,
+            tuple(operator(op) for op in s.operators),
+            tuple(named(t) if t in inside else t for t in s.topics),
+        )
+        for s in query.subtopologies
+    )
+    return replace(
+        query, generation=generation, subtopologies=subs, repartitions=tuple(named(t) for t in query.repartitions)
+    )
+
+
+def staged(query: QueryPlan, topics: Collection[str], numbers: Callable[[str], int]) -> QueryPlan:
+    """A query that reads and writes staging topics in place of `topics`. numbers: the generation of each of them."""
+
+    def topic(name: str) -> str:
+        return numbered(name, numbers(name)) if name in topics else name
+
+    def spec(found: Spec) -> Spec:
+        return replace(found, topic=topic(found.topic)) if isinstance(found, Scan | Sink) else found
+
+    def node(found: Node) -> Node:
+        changed = spec(found.spec)
+        return found if changed is found.spec else replace(found, spec=changed)
+
+    subs = tuple(
+        replace(
+            s,
+            operators=tuple(
+                replace(op, spec=spec(op.spec)) if isinstance(op.spec, Scan | Sink) else op for op in s.operators
+            ),
+            topics=tuple(map(topic, s.topics)),
+        )
+        for s in query.subtopologies
+    )
+    return replace(query, logical=map_nodes(query.logical, node), subtopologies=subs)
+
+
+def under_own_name(query: QueryPlan) -> QueryPlan:
+    """As an engine runs it: its id names the generation too, so that two generations of a query run side by side."""
+    return replace(query, id=runtime_name(query))
+
+
+def runtime_name(query: QueryPlan) -> str:
+    """Of tasks, accounts and counters."""
+    return numbered(query.id, query.generation)
+
+
+def user_id(name: str, generation: int) -> str:
+    """The id that people use, of a query that `under_own_name` has named."""
+    return plain(name, generation)
+
+
+def topics_read(query: QueryPlan) -> tuple[str, ...]:
+    """Topics that a query scans, repartitions left out."""
+    found = (op.spec.topic for s in query.subtopologies for op in s.operators if isinstance(op.spec, Scan))
+    return tuple(dict.fromkeys(found))
+
+
+def topic_written(query: QueryPlan) -> str:
+    """The topic of its sink."""
+    return sink_of(query).topic
+
+
+def sink_of(query: QueryPlan) -> Sink:
+    """How it writes its results."""
+    sinks = (op.spec for s in query.subtopologies for op in s.operators if isinstance(op.spec, Sink))
+    return next(sinks)
+
+
+def writers_of(plan: Plan) -> dict[str, tuple[QueryPlan, ...]]:
+    """Topic -> the queries that write it, in the order of the plan."""
+    found: dict[str, tuple[QueryPlan, ...]] = {}
+    for query in plan.queries:
+        topic = topic_written(query)
+        found[topic] = (*found.get(topic, ()), query)
+    return found
+
+
+def inserts_into(plan: Plan, topic: str) -> tuple[InsertValues, ...]:
+    """INSERT VALUES whose records lie in a topic."""
+    names = {s.name for s in plan.sources if s.topic == topic}
+    return tuple(i for i in plan.inserts if i.target in names)
+
+
+def definitions_of(plan: Plan, topic: str) -> tuple[SourceDef, ...]:
+    """The streams and tables over a topic."""
+    return tuple(s for s in plan.sources if s.topic == topic)

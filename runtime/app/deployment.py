@@ -1,0 +1,283 @@
+"""Deployments to an instance that is alone: what a decided change does to tasks, topics and the plan topic.
+
+One commit makes it true: state of what goes is dropped, rows of INSERT VALUES and the record of the deployment are written.
+What has to be rebuilt starts beside what serves, on staging topics; `runtime.app.rebuilding` brings it to its swap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Protocol
+
+import pyarrow as pa
+
+from compiler.plan.deployed import Deployed, groups_of, in_place, running_plan, takes_difference
+from compiler.plan.diff import decide_change
+from compiler.plan.generations import (
+    inserts_into,
+    numbered,
+    runtime_name,
+    sink_of,
+    topic_written,
+    topics_read,
+    under_own_name,
+    writers_of,
+)
+from compiler.plan.topology import Plan, QueryPlan
+from runtime.app.exchanges import Exchanges
+from runtime.app.plan_topic import write_deployed
+from runtime.app.procedures import Procedure, handed_over, in_polling, stopped
+from runtime.app.reconciler import Host as ReconcilerHost
+from runtime.app.reconciler import build
+from runtime.app.replacing import emptied
+from runtime.app.running import RunningQuery
+from runtime.app.threads import share_interpreter
+from runtime.build.query import BuiltQuery, build_inserts
+from runtime.commit.coordinator import CommitStep
+from runtime.errors import OutsideRecords, RebuildUnsupported, StateLost
+from runtime.log.base import Log, TopicPartition
+from runtime.output.collector import RecordCollector
+from runtime.task.task import Task
+
+Records = list[tuple[TopicPartition, pa.RecordBatch]]
+# The whole history of a generation: its readers begin with it.
+STAGING = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+
+
+class Host(ReconcilerHost, Protocol):
+    """The instance, as seen from here."""
+
+    log: Log
+    commit: CommitStep
+    collector: RecordCollector
+    deployed: Deployed
+
+    @property
+    def exchanges(self) -> Exchanges: ...
+
+    def serve(self, deployed: Deployed, sequence: int) -> None:
+        """At a cut, or before anything runs: from the commit of that sequence on this is what is deployed."""
+        ...
+
+    def set_account(self, q: QueryPlan) -> None: ...
+
+    def allow_coalescing(self) -> None: ...
+
+
+class Deployment:
+    """Its coroutines are run one at a time, by whoever has the reconciler's turn."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def resumed(self, stored: Deployed) -> Procedure:
+        """Everything that was deployed when the instance last ran, from its committed positions."""
+        self._host.serve(stored, self._host.commit.next_sequence - 1)
+        self._take_away_old_records()
+        yield from self.started(self._host.running.queries)
+        self._stop_lost()
+        self.delete_leftovers()
+
+    def remade(self, stored: Deployed) -> Procedure:
+        """What was deployed, without its state: all queries are rebuilt from their inputs, as far as those are whole.
+
+        Results serve as they are meanwhile; the queries that made them cannot go on.
+        """
+        host, plan = self._host, stored.plan
+        host.serve(replace(stored, wanted=None), host.commit.next_sequence - 1)
+        gone = {q.id: why for q in plan.queries if (why := self._unreadable_history(plan, q))}
+        change = decide_change(stored, plan, refresh=[q.id for q in plan.queries if q.id not in gone])
+        lost = tuple((runtime_name(q), gone.get(q.id, "")) for q in change.deployed.serving.queries)
+        host.running = Plan()
+        yield from self.changed(replace(change.deployed, lost=lost))
+
+    def _stop_lost(self) -> None:
+        """Queries whose state is lost and whose input is not whole: they are known, and do not run."""
+        host, lost = self._host, dict(self._host.deployed.lost)
+        for query in host.deployed.serving.queries:
+            if (why := lost.get(runtime_name(query))) and runtime_name(query) not in host.queries:
+                host.queries[runtime_name(query)] = RunningQuery(under_own_name(query), BuiltQuery())
+                host.query_states.add(runtime_name(query))
+                remedy = f"to drop it alone:  flowql deploy --select {query.id} --prune  without it in the project"
+                host.query_states.stop(runtime_name(query), StateLost(f"its state is lost, and {why}; {remedy}"))
+
+    def _unreadable_history(self, plan: Plan, query: QueryPlan) -> str:
+        """Which input of a query is not whole (any more), or nothing. Results that are rebuilt count as whole."""
+        written, admin = writers_of(plan), self._host.admin
+        for topic in topics_read(query):
+            for p in range(0 if topic in written else admin.topics()[topic].partitions):
+                begin = admin.begin_offset(TopicPartition(topic, p))
+                if begin > self._host.deployed.begin(topic, p):
+                    return f"records of {topic}-{p} before offset {begin} are gone (retention)"
+        return ""
+
+    def changed(self, after: Deployed) -> Procedure:
+        """From what is deployed to `after`. Until its commit nothing has changed but that what goes has been stopped."""
+        host = self._host
+        refuse_outside_records(host, after)
+        cleared: Records = []
+        if after.wanted is not None and not host.log.drops_with_commits:
+            after, cleared = self._in_place(after)
+        was, now = host.running, running_plan(after)
+        gone = [q.id for q in was.queries if now.query(q.id) is None]
+        new = [q for q in now.queries if was.query(q.id) is None]
+        self._create_staging(after)
+        records = [*cleared, *self._inserted(after)]
+        leaving = [task for name in gone if name in host.queries for task in host.queries[name].built.tasks]
+        host.query_states.end(gone)
+        yield from stopped(host, leaving)
+        if leaving:  # what they published belongs to the commit before
+            yield host.commit.request()
+        # Also of queries that could not be built after a restart.
+        dropped = [t for t in host.state.committed_tasks() if t.rpartition("/")[0] in gone]
+        records.append(write_deployed(after, host.admin, host.config.application_id, host.clock.now_ms()))
+
+        def at_the_cut() -> None:
+            self.close_tasks(leaving, dropped)
+            for tp, batch in records:
+                host.collector.add(tp, batch)
+            host.serve(after, host.commit.next_sequence)
+
+        yield host.commit.request(at_the_cut)
+        yield from self.forgotten(gone)
+        self._take_away_old_records()
+        for query in now.queries:
+            if query.id in host.queries:
+                host.queries[query.id].plan = query
+                host.set_account(query)
+        yield from self.started(new)
+        host.query_states.set_paused(now.paused)
+        self._stop_lost()
+        self.delete_leftovers()
+
+    # -- parts that a swap uses as well
+
+    def started(self, queries: Sequence[QueryPlan]) -> Procedure:
+        """Queries get tasks as of the last commit, and run."""
+        host, tasks = self._host, list[Task]()
+        for q in queries:
+            host.set_account(q)
+            host.query_states.add(q.id, paused=q.id in host.running.paused)  # before it gets its first slice
+            running = host.queries[q.id] = RunningQuery(q, BuiltQuery())
+            built = build(host, q, host.running)
+            if built is not None:
+                running.built = built
+                host.begin(built)
+                tasks += built.tasks
+        share_interpreter(len(host.queries))
+        host.allow_coalescing()
+        yield from handed_over(host, tasks, host.state.restoring())
+
+    def forgotten(self, queries: Iterable[str]) -> Procedure:
+        """Queries whose tasks are stopped are known no more."""
+        for name in queries:
+            running = self._host.queries.pop(name, None)
+            if running is None:  # its state was lost: it did not run
+                continue
+            inputs = [i for task in running.built.tasks for i in task.logs.values()]
+            yield in_polling(self._host.polling, partial(self._host.polling.remove_inputs, inputs))
+            self._host.query_states.forget(name)
+            self._host.scans.release(name)
+
+    def close_tasks(self, tasks: Iterable[Task], dropped: Iterable[str]) -> None:
+        """At a cut: state of stopped tasks is closed, that of `dropped` goes with this commit. The epoch lock is held."""
+        gone, still_open = set(dropped), set(self._host.state.open_tasks())
+        for task in tasks:
+            if str(task.id) in still_open:
+                self._host.state.close_task(str(task.id))
+            if str(task.id) in gone:
+                for lane in task.exchanges.values():
+                    self._host.exchanges.close(lane)
+        for name in sorted(gone):
+            self._host.state.drop_task(name)
+
+    def delete_leftovers(self) -> None:
+        """Staging topics of generations that are not built any more: abandoned, or swapped in before a crash."""
+        deployed = self._host.deployed
+        building = {numbered(t, n) for g in groups_of(deployed) for t, n in g.topics.items()}
+        known = self._host.admin.topics()
+        for history in deployed.histories:
+            for number in range(2, history.last + 1):
+                staging = numbered(history.topic, number)
+                if staging in known and staging not in building:
+                    self._host.admin.delete_topic(staging)
+
+    # -- parts of `changed`
+
+    def _create_staging(self, after: Deployed) -> None:
+        """Topics for generations that begin now, with as many partitions as those whose place they are to take."""
+        known = self._host.admin.topics()
+        for group in groups_of(after):
+            for topic, number in group.topics.items():
+                if numbered(topic, number) not in known:
+                    self._host.admin.create_topic(numbered(topic, number), known[topic].partitions, STAGING)
+
+    def _in_place(self, after: Deployed) -> tuple[Deployed, Records]:
+        """A rebuild on a log that cannot replace records in a commit: tables get tombstones for all their keys with the commit
+        that stops the old generation, streams lose their records after it; then the new generation writes from the beginning.
+        """
+        admin, ends, cleared = self._host.admin, dict[str, tuple[int, ...]](), Records()
+        known = admin.topics()
+        for group in groups_of(after):
+            for topic in group.topics.keys() & known.keys():
+                tps = [TopicPartition(topic, p) for p in range(known[topic].partitions)]
+                ends[topic] = tuple(admin.end_offset(tp) for tp in tps)
+                if takes_difference(after, group, topic):
+                    cleared += [(tp, b) for tp in tps for b in emptied(self._host.log, tp)]
+                rows = [i for i in inserts_into(after.plan, topic) if i in self._host.deployed.plan.inserts]
+                cleared += build_inserts(after.plan, rows, admin, self._host.clock.now_ms())
+        return in_place(after, ends), cleared
+
+    def _take_away_old_records(self) -> None:
+        """Of streams that were rebuilt in place; again after a crash."""
+        host = self._host
+        kinds = {topic_written(q): sink_of(q).kind for q in host.deployed.serving.queries}
+        for topic, begins in host.deployed.begins:
+            for p, begin in enumerate(begins if kinds.get(topic) == "stream" else ()):
+                if host.admin.begin_offset(TopicPartition(topic, p)) < begin:
+                    host.admin.drop_before(TopicPartition(topic, p), begin)
+
+    def _inserted(self, after: Deployed) -> Records:
+        """Rows of INSERT VALUES that are new, and all of those whose topic begins a generation, in its staging topic."""
+        host, plan = self._host, after.plan
+        building = {t: n for g in groups_of(after) for t, n in g.topics.items()}
+        begun = {t: n for g in groups_of(host.deployed) for t, n in g.topics.items()}
+        fresh = [i for i in plan.inserts if i not in host.deployed.plan.inserts]
+        topics = {s.name: s.topic for s in plan.sources}
+        now_ms = host.clock.now_ms()
+        found = build_inserts(plan, [i for i in fresh if topics[i.target] not in building], host.admin, now_ms)
+        for topic, number in building.items():
+            rows = [i for i in inserts_into(plan, topic) if begun.get(topic) != number or i in fresh]
+            staged = build_inserts(plan, rows, host.admin, now_ms)
+            found += [(TopicPartition(numbered(tp.topic, number), tp.partition), batch) for tp, batch in staged]
+        return found
+
+
+def refuse_rebuild(after: Deployed) -> None:
+    """RebuildUnsupported if something would have to be rebuilt by many instances."""
+    names = [q.id for q in after.building]
+    if names:
+        raise RebuildUnsupported(
+            f"{', '.join(names)} would have to be rebuilt, and of an application that many instances share (instances: many) "
+            "results cannot be replaced yet: give the changed result another name, or run one instance for the change"
+        )
+
+
+def refuse_outside_records(host: Host, after: Deployed) -> None:
+    """OutsideRecords if a topic that is to be replaced holds records that others than its queries have written."""
+    known, own = host.admin.topics(), {host.config.application_id}
+    begun = {t: n for g in groups_of(host.deployed) for t, n in g.topics.items()}
+    for group in groups_of(after):
+        for topic, number in group.topics.items():
+            if topic not in known or begun.get(topic) == number:
+                continue
+            for p in range(known[topic].partitions):
+                others = (host.admin.writers(TopicPartition(topic, p)) or frozenset()) - own
+                if others:
+                    queries = ", ".join(q.id for q in group.queries if topic_written(q) == topic)
+                    raise OutsideRecords(
+                        f"{topic} holds records that {', '.join(sorted(others))} has written, not its queries: "
+                        f"to rebuild {queries} would lose them; give the result another topic (KAFKA_TOPIC)"
+                    )

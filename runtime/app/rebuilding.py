@@ -1,0 +1,296 @@
+"""Brings generations that are being built to their swap, on a log whose commits can replace records (the embedded log).
+
+A group of queries is computed beside the serving generation, on staging topics, as any queries are. When it stands close to the
+serving one, this happens, as one coroutine of the reconciler:
+
+1. The serving queries of the group are held; the new ones come to the same positions or beyond.
+2. The new queries are held in the order in which they read each other, each when it has read all of its staging topics: then
+   nothing of the new generation is on its way any more.
+3. One commit replaces the records of the topics, moves the positions of the new tasks from staging topics to topics, drops the
+   state of the old tasks and records the plan. Before it everything is as it was, after it everything is new.
+4. The new queries go on, on the topics themselves; staging topics are deleted.
+
+Whatever fails before step 3 lets everything go on as it was, to be tried again later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
+
+from compiler.plan.deployed import Group, groups_of, swapped, takes_difference
+from compiler.plan.generations import numbered, runtime_name, topic_written, topics_read, under_own_name
+from compiler.plan.topology import QueryPlan
+from runtime.app.alignment import Barrier, TaskSet
+from runtime.app.deployment import Deployment
+from runtime.app.deployment import Host as DeploymentHost
+from runtime.app.plan_topic import write_deployed
+from runtime.app.procedures import Procedure, stopped
+from runtime.app.replacing import replacement
+from runtime.commit.coordinator import Replacement
+from runtime.errors import RuntimeFailure
+from runtime.events import INFO, say
+from runtime.log.base import TopicPartition
+from runtime.task.input_buffer import LogInput
+from runtime.task.task import Task
+
+NEAR_RECORDS = 50_000  # a generation that is behind by no more comes up with the serving one in about a second
+TOGETHER_MS = 5_000  # for so long the serving generation stands still at most while the new one comes up with it
+AGAIN_MS, AGAIN_MS_MAX = 1_000, 30_000  # between two attempts
+
+
+class Host(DeploymentHost, Protocol):
+    """The instance, as seen from here."""
+
+    def trouble(self, query: str) -> str:
+        """Why a query does not get on, or nothing."""
+        ...
+
+
+class NotYet(RuntimeFailure):
+    """The generations have not come together; it is tried again."""
+
+
+class Rebuilding:
+    """Of the reconciler's thread, but for `why`."""
+
+    def __init__(self, host: Host, deployment: Deployment) -> None:
+        self._host, self._deployment = host, deployment
+        self._goals: dict[str, dict[TopicPartition, int]] = {}  # group -> ends when it was first looked at
+        self._next_try: dict[str, tuple[int, int]] = {}  # group -> when (ms), failures in a row
+        self.why: dict[str, str] = {}  # group -> what its swap waits for, for status
+
+    def next(self, now_ms: int) -> Procedure | None:
+        """The swap of a group that is near enough, if there is one."""
+        for group in groups_of(self._host.deployed):
+            at_ms, _ = self._next_try.get(group.name, (0, 0))
+            if now_ms < at_ms:
+                continue
+            self.why[group.name] = self._far(group)
+            if not self.why[group.name]:
+                return self._swap(group)
+        return None
+
+    def _far(self, group: Group) -> str:
+        """Why a group is not to be swapped yet, or nothing."""
+        for query in map(runtime_name, group.queries):
+            trouble = self._host.trouble(query) if query in self._host.queries else "not started"
+            if trouble:
+                return f"{query}: {trouble}"
+        behind = self._behind(group) + self._staged(group)
+        return f"{behind:,} records behind" if behind > NEAR_RECORDS else ""
+
+    def _behind(self, group: Group) -> int:
+        """Records of outside topics that the serving generation has processed and the new one has not.
+
+        Where nothing serves that reads a partition, those it held when the group was first looked at.
+        """
+        serving = _positions(self._tasks(map(runtime_name, group.gone)), group)
+        new = _positions(self._tasks(map(runtime_name, group.queries)), group)
+        goals = self._goals.setdefault(group.name, {})
+        missing = sorted(new.keys() - serving.keys() - goals.keys())
+        goals |= self._host.admin.end_offsets(missing) if missing else {}
+        return sum(max(0, serving.get(tp, goals.get(tp, 0)) - position) for tp, position in new.items())
+
+    def _staged(self, group: Group) -> int:
+        """Records of staging topics that their readers have not processed."""
+        staging = set(_staging(group).values())
+        inputs = [i for t in self._tasks(map(runtime_name, group.queries)) for i in t.logs.values()]
+        inside = [i for i in inputs if i.tp.topic in staging]
+        ends = self._host.admin.end_offsets(sorted({i.tp for i in inside}))
+        return sum(max(0, ends.get(i.tp, 0) - i.position) for i in inside)
+
+    # -- the swap
+
+    def _swap(self, group: Group) -> Procedure:
+        host = self._host
+        old, new = [runtime_name(q) for q in group.gone], [runtime_name(q) for q in group.queries]
+        try:
+            host.query_states.hold_for_swap(old)
+            yield from self._together(group, host.clock.now_ms() + TOGETHER_MS)
+        except Exception as error:
+            self._postpone(group, str(error))
+            host.query_states.release_after_swap([*old, *new])
+            if isinstance(error, NotYet):
+                return
+            raise
+        old_tasks, new_tasks = list(self._tasks(old)), list(self._tasks(new))
+        try:
+            yield from stopped(host, [*old_tasks, *new_tasks])
+            yield from self._commit(group, old_tasks, new_tasks)
+        except Exception as error:  # as it was: tasks as of the last commit
+            self._postpone(group, str(error))
+            with host.state.epoch_lock:
+                self._deployment.close_tasks([*old_tasks, *new_tasks], ())
+            yield from self._begin_again([*old, *new])
+            raise
+        self._next_try.pop(group.name, None)
+        self._goals.pop(group.name, None)
+        self.why.pop(group.name, None)
+        yield from self._deployment.forgotten([*old, *new])
+        yield from self._deployment.started([under_own_name(q) for q in group.queries])
+        self._deployment.delete_leftovers()
+        for query in group.queries:
+            say(INFO, "query.swapped", query=query.id, generation=query.generation)
+
+    def _begin_again(self, queries: Sequence[str]) -> Procedure:
+        plans = [self._host.queries[q].plan for q in queries]
+        yield from self._deployment.forgotten(queries)
+        yield from self._deployment.started(plans)
+
+    def _postpone(self, group: Group, why: str) -> None:
+        _, failures = self._next_try.get(group.name, (0, 0))
+        wait = min(AGAIN_MS_MAX, AGAIN_MS << min(failures, 10))
+        self._next_try[group.name] = self._host.clock.now_ms() + wait, failures + 1
+        self.why[group.name] = why
+
+    def _together(self, group: Group, limit_ms: int) -> Procedure:
+        """The new generation at the positions of the old or beyond, everything of it read and committed, and held."""
+        host = self._host
+        yield from self._at_rest([runtime_name(q) for q in group.gone], limit_ms)
+        yield host.commit.request()
+        for level in _levels(group):
+            part, names = group_of(level, group), [runtime_name(q) for q in level]
+            while self._behind(part) or self._staged(part):
+                self._check(names, limit_ms)
+                yield None
+            yield from self._drained(names, limit_ms)
+            yield host.commit.request()
+        if self._staged(group):
+            raise NotYet("a staging topic has got more records")
+
+    def _drained(self, names: Sequence[str], limit_ms: int) -> Procedure:
+        """Queries held with nothing between their tasks: all that follows from what they have read is published."""
+        host, barrier = self._host, Barrier()
+        try:
+            while True:
+                with host.state.epoch_lock:
+                    moved, together = barrier.move(self._task_set(names)), self._task_set(names).together
+                if together:
+                    host.query_states.hold_for_swap(names)
+                    yield from self._at_rest(names, limit_ms)
+                    with host.state.epoch_lock:
+                        if self._task_set(names).together:
+                            return
+                    host.query_states.release_after_swap(names)  # a run that was under way has ended beyond
+                elif moved:
+                    host.manager.signal()
+                self._check(names, limit_ms)
+                yield None
+        finally:
+            barrier.lift()
+            host.manager.signal()
+
+    def _task_set(self, names: Iterable[str]) -> TaskSet:
+        tasks = {name: list(self._tasks([name])) for name in names}
+        readers: dict[TopicPartition, list[tuple[str, LogInput]]] = {}
+        for name, its in tasks.items():
+            for i in (i for task in its for i in task.logs.values()):
+                readers.setdefault(i.tp, []).append((name, i))
+        return TaskSet(tasks, readers)
+
+    def _check(self, names: Iterable[str], limit_ms: int) -> None:
+        for name in names:
+            if trouble := self._host.trouble(name):
+                raise NotYet(f"{name}: {trouble}")
+        if self._host.clock.now_ms() > limit_ms:
+            raise NotYet(f"not at the positions of the serving generation within {TOGETHER_MS // 1000} s")
+
+    def _at_rest(self, queries: Sequence[str], limit_ms: int) -> Procedure:
+        """No thread works on these queries, which are held."""
+        while set(queries) & set(self._host.manager.at_work()):
+            if self._host.clock.now_ms() > limit_ms:
+                raise NotYet("a slice takes too long")
+            yield None
+
+    def _commit(self, group: Group, old_tasks: Sequence[Task], new_tasks: Sequence[Task]) -> Procedure:
+        """The commit that makes the new generation serve."""
+        host = self._host
+        replacements, mixed = self._replacements(group)
+        after = swapped(host.deployed, group, mixed)
+        record = write_deployed(after, host.admin, host.config.application_id, host.clock.now_ms())
+        ends = {_staging_tp(group, r.tp): (r.tp, r.new_end) for r in replacements}
+        old = {runtime_name(q) for q in group.gone}
+        dropped = [t for t in host.state.committed_tasks() if t.rpartition("/")[0] in old]
+
+        def at_the_cut() -> None:
+            for task in new_tasks:
+                task.state.publish(_moved(task, ends))
+            self._deployment.close_tasks(old_tasks, dropped)
+            host.commit.replacements += replacements
+            host.serve(after, host.commit.next_sequence)
+            host.collector.add(*record)
+
+        yield host.commit.request(at_the_cut)
+        with host.state.epoch_lock:
+            self._deployment.close_tasks(new_tasks, ())
+
+    def _replacements(self, group: Group) -> tuple[list[Replacement], set[str]]:
+        """What is written, and the tables that get their difference."""
+        host, found, mixed = self._host, [], set()
+        topics = host.admin.topics()
+        for topic, staging in _staging(group).items():
+            tps = [TopicPartition(topic, p) for p in range(topics[topic].partitions)]
+            holds = any(host.admin.end_offset(tp) > host.admin.begin_offset(tp) for tp in tps)
+            difference = holds and takes_difference(host.deployed, group, topic)
+            if difference:
+                mixed.add(topic)
+            found += [
+                replacement(host.log, TopicPartition(staging, tp.partition), tp, difference=difference) for tp in tps
+            ]
+        return found, mixed
+
+    def _tasks(self, queries: Iterable[str]) -> Iterator[Task]:
+        for name in queries:
+            if name in self._host.queries:
+                yield from self._host.queries[name].built.tasks
+
+
+def _staging(group: Group) -> dict[str, str]:
+    """Topic -> its staging topic."""
+    return {topic: numbered(topic, generation) for topic, generation in group.topics.items()}
+
+
+def _staging_tp(group: Group, tp: TopicPartition) -> TopicPartition:
+    return TopicPartition(numbered(tp.topic, group.topics[tp.topic]), tp.partition)
+
+
+def _positions(tasks: Iterable[Task], group: Group) -> dict[TopicPartition, int]:
+    """The lowest position in each partition of topics outside the group."""
+    inside = {*group.topics, *_staging(group).values()}
+    found: dict[TopicPartition, int] = {}
+    for task in tasks:
+        for i in task.logs.values():
+            if i.tp.topic not in inside:
+                found[i.tp] = min(i.position, found.get(i.tp, i.position))
+    return found
+
+
+def _moved(task: Task, ends: dict[TopicPartition, tuple[TopicPartition, int]]) -> dict[str, object]:
+    """The task's metadata with its positions in staging topics, which it has read to their ends, as those in the topics."""
+    metadata = task.state.metadata
+    positions = dict(metadata["positions"])
+    for i in task.logs.values():
+        if i.tp in ends:
+            tp, end = ends[i.tp]
+            positions.pop(i.name, None)
+            positions[tp.topic] = end
+    return {**metadata, "positions": positions}
+
+
+def _levels(group: Group) -> list[list[QueryPlan]]:
+    """The queries so that each comes after those whose topics it reads; queries in a circle come together, last."""
+    left, done, levels = list(group.queries), set[str](), list[list[QueryPlan]]()
+    while left:
+        writing = {topic_written(q) for q in left}
+        level = [q for q in left if not writing & set(topics_read(q)) - done] or left
+        levels.append(level)
+        left = [q for q in left if q not in level]
+        done |= {topic_written(q) for q in level} - {topic_written(q) for q in left}
+    return levels
+
+
+def group_of(queries: Sequence[QueryPlan], group: Group) -> Group:
+    """A part of a group, against the serving queries of the same ids."""
+    ids = {q.id for q in queries}
+    return Group(tuple(queries), group.topics, tuple(q for q in group.gone if q.id in ids), group.name)

@@ -1,0 +1,324 @@
+"""Results that are rebuilt: beside those that serve, and in their place with one commit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from runtime.app.driver import Driver
+from runtime.app.instance import Instance
+from runtime.app.progress import query_status
+from runtime.clock import VirtualClock
+from runtime.config import InstanceConfig
+from runtime.errors import EndMoved, OutsideRecords
+from runtime.log.base import TopicPartition
+from runtime.state.memory import MemoryPhysical
+from tests.runtime.app.world import World, plan_of
+
+SOURCE = "CREATE STREAM S (K BIGINT KEY, V INT) WITH (KAFKA_TOPIC='s', PARTITIONS=2, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');\n"
+BIG = "CREATE STREAM BIG AS SELECT K, V FROM S WHERE V > {over};\n"
+COUNTS = "CREATE TABLE COUNTS AS SELECT K, COUNT(*) AS N FROM BIG GROUP BY K;\n"
+SOME = "CREATE TABLE SOME AS SELECT K, N FROM COUNTS WHERE N > 3;\n"
+OTHER = "CREATE TABLE OTHER AS SELECT K, MAX(V) AS M FROM S GROUP BY K;\n"
+CHAIN = SOURCE + BIG + COUNTS + SOME + OTHER
+
+
+def sent(first: int, n: int) -> list[tuple[int, dict[str, int], int]]:
+    return [(i % 5, {"V": i}, i) for i in range(first, first + n)]
+
+
+def folded(world: World, topic: str) -> dict[bytes | None, Any]:
+    """A table's topic as an outside reader sees it who begins now."""
+    found: dict[bytes | None, Any] = {}
+    for _, _, key, value, _ in world.records(topic):
+        if value is None:
+            found.pop(key, None)
+        else:
+            found[key] = value
+    return found
+
+
+def as_from_the_beginning(sql: str, rows: int) -> World:
+    fresh = World(sql)
+    fresh.send("s", sent(0, rows))
+    fresh.settle()
+    return fresh
+
+
+def same(world: World, fresh: World) -> bool:
+    streams = sorted(map(str, world.values("BIG"))) == sorted(map(str, fresh.values("BIG")))
+    tables = ("COUNTS", "SOME", "OTHER")
+    return streams and all(folded(world, t) == folded(fresh, t) and world.table(t) == fresh.table(t) for t in tables)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_filter_is_changed_and_rolled_back(seed: int) -> None:
+    """The readers of a changed query are rebuilt with it; it used to leave its topic with the rows of all versions."""
+    world = World(CHAIN.format(over=0), seed=seed, rows_per_run=7)
+    world.send("s", sent(0, 40))
+    world.settle()
+    for fed, over in ((40, 15), (60, 0), (80, 70)):
+        world.deploy(CHAIN.format(over=over))
+        world.send("s", sent(fed, 20))
+        world.settle()
+        assert same(world, as_from_the_beginning(CHAIN.format(over=over), fed + 20)), over
+    untouched = [t.id.query for t in world.instance.queries["CTAS_OTHER"].built.tasks]
+    assert untouched == ["CTAS_OTHER", "CTAS_OTHER"], "its generation is the first"
+
+
+def test_changes_say_why() -> None:
+    world = World(CHAIN.format(over=0))
+    found = {c.query: (c.action, c.because, c.generation) for c in world.deploy(CHAIN.format(over=5))}
+    assert found == {
+        "CSAS_BIG": ("change", "", 2),
+        "CTAS_COUNTS": ("change", "CSAS_BIG", 2),
+        "CTAS_SOME": ("change", "CTAS_COUNTS", 2),
+        "CTAS_OTHER": ("none", "", 1),
+    }
+
+
+def test_who_follows_a_table_learns_that_keys_are_gone_and_nothing_that_has_not_changed() -> None:
+    world = World(CHAIN.format(over=-1))
+    world.send("s", sent(0, 20))
+    world.settle()
+    before = len(world.records("SOME"))
+    world.deploy(CHAIN.format(over=3))
+    world.settle()
+    assert [k for k, _ in world.table("SOME")] == [4]
+    assert sum(v is None for _, _, _, v, _ in world.records("SOME")) == 4, "of the other keys"
+    assert len(world.records("SOME")) == before + 4
+    before = len(world.records("COUNTS"))
+    world.deploy(CHAIN.format(over=4))
+    world.settle()
+    assert len(world.records("COUNTS")) == before + 1, "one key has a row less"
+
+
+def test_the_serving_generation_answers_and_feeds_until_the_swap() -> None:
+    world = World(CHAIN.format(over=0))
+    world.send("s", sent(0, 40))
+    world.settle()
+    before = world.table("COUNTS"), folded(world, "COUNTS"), world.values("BIG")
+    after = as_from_the_beginning(CHAIN.format(over=10), 40)
+    expected = after.table("COUNTS"), folded(after, "COUNTS"), after.values("BIG")
+    world.deploy(CHAIN.format(over=10))
+    seen = []
+    for _ in range(400):
+        now = world.table("COUNTS"), folded(world, "COUNTS"), world.values("BIG")
+        seen.append([n in (b, e) for n, b, e in zip(now, before, expected, strict=True)])
+        if world.instance.rebuilt:
+            break
+        world.driver.round()
+    assert all(map(all, seen)), "old or new, nothing between"
+    assert world.instance.plan.queries[0].generation == 2
+    assert (world.table("COUNTS"), folded(world, "COUNTS"), world.values("BIG")) == expected
+
+
+def test_a_rebuild_that_is_not_wanted_any_more_leaves_nothing() -> None:
+    world = World(CHAIN.format(over=0))
+    world.send("s", sent(0, 40))
+    world.settle()
+    before, topics, stores = (
+        world.values("BIG"),
+        set(world.log.topics()),
+        {s.name for s in world.instance.state.stores()},
+    )
+    world.deploy(CHAIN.format(over=10))
+    assert "BIG@2" in world.log.topics()
+    assert "CSAS_BIG@2" in world.instance.queries
+    world.deploy(CHAIN.format(over=0))
+    world.settle()
+    assert (world.values("BIG"), set(world.log.topics())) == (before, topics)
+    assert {s.name for s in world.instance.state.stores()} == stores
+    world.deploy(CHAIN.format(over=20))
+    world.settle()
+    assert world.instance.plan.queries[0].generation == 3, "numbers are not used again"
+    assert same(world, as_from_the_beginning(CHAIN.format(over=20), 40))
+
+
+def test_a_rebuild_goes_on_in_another_process() -> None:
+    physical = MemoryPhysical()
+    world = World(CHAIN.format(over=0), physical=physical)
+    world.send("s", sent(0, 40))
+    world.settle()
+    world.deploy(CHAIN.format(over=10))
+    world.log.crash()
+    world.instance = Instance(world.log, physical, VirtualClock(2_000_000), InstanceConfig())
+    world.driver = Driver(world.instance)
+    world.instance.resume()
+    assert not world.instance.rebuilt
+    assert query_status(world.instance, "CSAS_BIG@2")["state"] == "running"
+    world.settle()
+    assert same(world, as_from_the_beginning(CHAIN.format(over=10), 40))
+
+
+def test_staging_topics_that_a_crash_left_are_deleted() -> None:
+    physical = MemoryPhysical()
+    world = World(CHAIN.format(over=0), physical=physical)
+    world.send("s", sent(0, 10))
+    world.deploy(CHAIN.format(over=10))
+    world.settle()
+    world.log.create_topic("BIG@2", 2)
+    world.log.crash()
+    world.instance = Instance(world.log, physical, VirtualClock(2_000_000), InstanceConfig())
+    world.driver = Driver(world.instance)
+    world.instance.resume()
+    assert "BIG@2" not in world.log.topics()
+
+
+def test_all_writers_of_a_topic_are_rebuilt_and_rows_are_written_again() -> None:
+    sql = (
+        SOURCE
+        + BIG.format(over=50)
+        + "INSERT INTO BIG SELECT K, V FROM S WHERE V < {under};\n"
+        + "INSERT INTO BIG (K, V) VALUES (9, 1000);\n"
+        + COUNTS
+    )
+    world = World(sql.format(under=5))
+    world.send("s", sent(0, 60))
+    world.settle()
+    found = {c.query: c.because for c in world.deploy(sql.format(under=2)) if c.action == "change"}
+    assert found == {"CSAS_BIG": "INSERT_BIG_1", "INSERT_BIG_1": "", "CTAS_COUNTS": "INSERT_BIG_1"}
+    world.settle()
+    assert sorted(v["V"] for v in world.values("BIG")) == [0, 1, *range(51, 60), 1000]
+    assert sum(n for _, n in world.table("COUNTS")) == 12
+
+
+def test_a_result_that_comes_back_takes_the_place_of_what_it_left() -> None:
+    world = World(SOURCE + BIG.format(over=0) + COUNTS)
+    world.send("s", sent(0, 40))
+    world.settle()
+    world.deploy(SOURCE)
+    world.settle()
+    assert world.instance.queries == {}
+    world.deploy(SOURCE + BIG.format(over=30) + COUNTS)
+    world.settle()
+    assert sorted(v["V"] for v in world.values("BIG")) == list(range(31, 40))
+    assert len(folded(world, "COUNTS")) == 5
+    assert sum(v["N"] for v in folded(world, "COUNTS").values()) == 9
+
+
+def test_who_needs_the_history_of_a_table_that_took_a_difference_gets_that_of_one_generation() -> None:
+    """Its topic holds records of two generations: exact as a table, but not as what happened."""
+    joined = "CREATE STREAM J AS SELECT S.K AS K, S.V AS V, C.N AS N FROM S LEFT JOIN COUNTS C ON S.K = C.K;\n"
+    sql = SOURCE + BIG + COUNTS
+    world = World(sql.format(over=0))
+    world.send("s", sent(0, 40))
+    world.settle()
+    world.deploy(sql.format(over=20))
+    world.settle()
+    found = {c.query: (c.action, c.because) for c in world.deploy(sql.format(over=20) + joined)}
+    assert found["CSAS_BIG"] == ("none", "")
+    assert found["CTAS_COUNTS"] == ("change", "CSAS_J needs its history from the beginning")
+    world.settle()
+    fresh = as_from_the_beginning(sql.format(over=20) + joined, 40)
+    assert sorted(map(str, world.values("J"))) == sorted(map(str, fresh.values("J")))
+
+
+def test_a_topic_that_others_have_written_to_is_not_replaced() -> None:
+    world = World(CHAIN.format(over=0))
+    world.send("s", sent(0, 40))
+    world.settle()
+    other = world.log.producer("by-hand")
+    other.begin()
+    other.send(TopicPartition("BIG", 0), world.encode([(1, {"V": 7}, 0)]))
+    other.commit()
+    world.settle()
+    before = world.instance.deployed, world.values("BIG")
+    with pytest.raises(OutsideRecords, match="BIG holds records that by-hand has written"):
+        world.deploy(CHAIN.format(over=10))
+    assert (world.instance.deployed, world.values("BIG")) == before
+    assert {c.action for c in world.deploy(CHAIN.format(over=0))} == {"none"}
+
+
+def test_who_writes_to_a_topic_in_the_moment_of_its_swap_is_noticed() -> None:
+    """Else readers would begin in the middle of the new records."""
+    world = World(CHAIN.format(over=0))
+    world.send("s", sent(0, 40))
+    world.settle()
+    other, commit = world.log.producer("by-hand"), world.log.commit
+
+    def in_between(transactional_id: str, epoch: int, transaction: Any) -> int:
+        if transaction.ends and transactional_id != "by-hand":
+            other.begin()
+            other.send(TopicPartition("BIG", 0), world.encode([(1, {"V": 7}, 0)]))
+            other.commit()
+        return commit(transactional_id, epoch, transaction)
+
+    world.log.commit = in_between  # type: ignore[method-assign]
+    world.deploy(CHAIN.format(over=10))
+    with pytest.raises(EndMoved, match="BIG-0 ends at"):
+        world.settle()
+
+
+def test_an_unchanged_query_can_be_rebuilt_on_demand() -> None:
+    world = World(CHAIN.format(over=0))
+    world.send("s", sent(0, 40))
+    world.settle()
+    before = world.table("COUNTS"), folded(world, "COUNTS")
+    found = world.instance.deploy(plan_of(CHAIN.format(over=0), world.instance.plan), refresh=["CTAS_COUNTS"])
+    assert {c.query for c in found if c.action == "change"} == {"CTAS_COUNTS", "CTAS_SOME"}
+    world.settle()
+    assert (world.table("COUNTS"), folded(world, "COUNTS")) == before
+    assert [q.generation for q in world.instance.plan.queries] == [1, 2, 2, 1]
+    assert {c.action for c in world.deploy(CHAIN.format(over=0))} == {"none"}
+
+
+def reopened(world: World, physical: MemoryPhysical) -> World:
+    """The same log in another process, with this state."""
+    world.log.crash()
+    world.instance = Instance(world.log, physical, VirtualClock(2_000_000), InstanceConfig())
+    world.driver = Driver(world.instance)
+    world.producer = world.log.producer("feed")
+    world.instance.resume()
+    return world
+
+
+def without_state(sql: str, rows: int) -> World:
+    """What ran is gone, and the log no longer has the redo of its first commits."""
+    world = World(sql)
+    world.send("s", sent(0, rows))
+    world.settle()
+    world.instance.commit.flush()
+    world.instance.close()
+    return world
+
+
+def test_lost_state_is_made_anew_from_inputs() -> None:
+    world = without_state(CHAIN.format(over=10), 40)
+    before = folded(world, "COUNTS"), sorted(map(str, world.values("BIG")))
+    world = reopened(world, MemoryPhysical())
+    world.send("s", sent(40, 20))
+    assert "state commits 1 to" in world.instance.state_lost
+    for _ in range(3):
+        assert (folded(world, "COUNTS"), sorted(map(str, world.values("BIG")))) == before, "served as it is"
+        world.driver.round()
+    world.settle()
+    assert same(world, as_from_the_beginning(CHAIN.format(over=10), 60))
+    assert {c.action for c in world.deploy(CHAIN.format(over=10))} == {"none"}
+
+
+def test_lost_state_is_made_anew_although_the_process_dies_meanwhile() -> None:
+    world = without_state(CHAIN.format(over=10), 40)
+    physical = MemoryPhysical()
+    world = reopened(world, physical)
+    for _ in range(5):
+        world.driver.round()
+    world = reopened(world, physical)
+    assert not world.instance.state_lost
+    assert all(name.endswith("@2") for name in world.instance.queries), "the old ones have no state to go on with"
+    world.settle()
+    assert same(world, as_from_the_beginning(CHAIN.format(over=10), 40))
+
+
+def test_what_cannot_be_made_anew_is_named_and_the_rest_is() -> None:
+    world = without_state(CHAIN.format(over=10), 40)
+    world.log.drop_before(TopicPartition("s", 0), 3)
+    world = reopened(world, MemoryPhysical())
+    world.settle()
+    states = {name: query_status(world.instance, name)["state"] for name in world.instance.queries}
+    assert states == {"CSAS_BIG": "error", "CTAS_OTHER": "error", "CTAS_COUNTS@2": "running", "CTAS_SOME@2": "running"}
+    said = query_status(world.instance, "CSAS_BIG")["last_error"]
+    assert "records of s-0 before offset 3 are gone" in said
+    assert "flowql deploy --select CSAS_BIG --prune" in said
+    assert sum(n for _, n in world.table("COUNTS")) == 29
