@@ -15,6 +15,7 @@
         OtherMode         the application was run by one instance and is to be shared by many, or the other way round
         EndMoved          somebody else writes to a topic whose records are being replaced
         RebuildUnsupported  results cannot be replaced where the application is shared by many instances
+        PartitionsDiffer  a project declares another number of partitions than a topic has
         OutsideRecords    a rebuild would lose records that others have written
         StaleMember       the proof of membership in a group does not count (any more)
       StateError          state and log do not fit together
@@ -130,6 +131,12 @@ class RebuildUnsupported(LogError):
     """A deployment would rebuild results where that cannot be done (yet); not supported."""
 
     code = "FQ4049"
+
+
+class PartitionsDiffer(LogError):
+    """A project declares another number of partitions than a topic has; not supported."""
+
+    code = "FQ4050"
 
 
 class OtherMode(LogError):

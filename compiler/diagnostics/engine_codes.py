@@ -121,6 +121,14 @@ ENGINE_CODES: dict[str, CodePage] = {
         "A transaction was aborted",
         "Brokers could not finish it, and nothing of it is visible. The same is tried again.",
     ),
+    "FQ4050": CodePage(
+        "Another number of partitions than the topic has",
+        "A source or result declares PARTITIONS, and its topic exists with another number. Which partition a record lies in follows from "
+        "its key and that number, so it cannot be changed under records that are there. Nothing was changed. Declare the number that "
+        "the topic has, or take another topic and import the records into that: queries that read it are rebuilt.",
+        "CREATE STREAM orders (id INT KEY) WITH (KAFKA_TOPIC = 'orders', PARTITIONS = 6, VALUE_FORMAT = 'JSON');      -- it has 2",
+        "CREATE STREAM orders (id INT KEY) WITH (KAFKA_TOPIC = 'orders-6', PARTITIONS = 6, VALUE_FORMAT = 'JSON');",
+    ),
     "FQ4049": CodePage(
         "A rebuild that is not supported",
         "The deployment changes a query whose results must be made anew, with those of all that read them. An application that many "

@@ -39,6 +39,7 @@ from runtime.commit.coordinator import CommitStep
 from runtime.errors import OutsideRecords, RebuildUnsupported, StateLost
 from runtime.log.base import Log, TopicPartition
 from runtime.output.collector import RecordCollector
+from runtime.task.dead_letters import staging_topic
 from runtime.task.task import Task
 
 Records = list[tuple[TopicPartition, pa.RecordBatch]]
@@ -198,6 +199,10 @@ class Deployment:
         deployed = self._host.deployed
         building = {numbered(t, n) for g in groups_of(deployed) for t, n in g.topics.items()}
         known = self._host.admin.topics()
+        letters = staging_topic(self._host.config.application_id, "")
+        wanted = {f"{letters}{runtime_name(q)}" for q in deployed.building}
+        for topic in [t for t in known if t.startswith(letters) and t not in wanted]:
+            self._host.admin.delete_topic(topic)
         for history in deployed.histories:
             for number in range(2, history.last + 1):
                 staging = numbered(history.topic, number)
@@ -213,6 +218,9 @@ class Deployment:
             for topic, number in group.topics.items():
                 if numbered(topic, number) not in known:
                     self._host.admin.create_topic(numbered(topic, number), known[topic].partitions, STAGING)
+            for query in group.queries:
+                letters = staging_topic(self._host.config.application_id, runtime_name(query))
+                self._host.admin.create_topic(letters, 1, STAGING)
 
     def _in_place(self, after: Deployed) -> tuple[Deployed, Records]:
         """A rebuild on a log that cannot replace records in a commit: tables get tombstones for all their keys with the commit

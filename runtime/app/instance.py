@@ -13,7 +13,7 @@ from typing import Any
 
 from compiler.plan.deployed import Deployed, running_plan
 from compiler.plan.diff import QueryChange, decide_change
-from compiler.plan.generations import topic_written
+from compiler.plan.generations import runtime_name, topic_written, user_id
 from compiler.plan.topology import Plan, QueryPlan
 from runtime.app import plan_topic
 from runtime.app.alignment import REFUSED, TIMEOUT_S, AlignedSnapshot, Alignment
@@ -95,6 +95,7 @@ class Instance:
         self.metrics = Metrics()
         self.state_lost = ""  # why the state has to be made anew from inputs
         self.deployed = Deployed()
+        self._staged: frozenset[str] = frozenset()  # names of queries that are being built
         self.running = Plan()  # what runs: of each query all generations, by names that tell them apart
         self._serving: list[tuple[int, Plan]] = [(0, Plan())]  # from which commit on a plan serves; the newest last
         self.queries: dict[str, RunningQuery] = {}
@@ -313,10 +314,17 @@ class Instance:
                 first = result.dead_letters[0].letter
                 said = {"code": first.code, "total": m.dead_letters}
                 say(WARNING, "dead_letters", first.message, query=task.id.query, task=task.id, **said)
-            tp = TopicPartition(dead_letters.topic_name(self.config.application_id), 0)
-            self.collector.add(tp, dead_letters.encode(task.id.query, result.dead_letters), task.id.query)
+            self._bury(task.id.query, result.dead_letters)
         m.late_records += sum(result.late.values())
         self.commit.dirty = True
+
+    def _bury(self, query: str, letters: Sequence[dead_letters.LocatedDeadLetter]) -> None:
+        """Dead letters of a run; those of a generation that is being built show with its results. The epoch lock is held."""
+        generation = self.queries[query].plan.generation
+        encoded = dead_letters.encode(user_id(query, generation), letters, generation)
+        app, staged = self.config.application_id, query in self._staged
+        topic = dead_letters.staging_topic(app, query) if staged else dead_letters.topic_name(app)
+        self.collector.add(TopicPartition(topic, 0), encoded, query)
 
     def may_run(self) -> bool:
         return self.fatal is None and self.collector.size_bytes < self.config.uncommitted_output_bytes
@@ -400,6 +408,8 @@ class Instance:
         """From the commit of this sequence on `deployed` is what is on record. At a cut, or before anything runs."""
         self._serving = [*self._serving[-SERVING_KEPT:], (sequence, deployed.serving)]
         self.deployed, self.running = deployed, running_plan(deployed)
+        on_staging = self.log.drops_with_commits and not self.config.shared
+        self._staged = frozenset(runtime_name(q) for q in deployed.building) if on_staging else frozenset()
 
     def begin_offset(self, tp: TopicPartition) -> int:
         """Where who has read nothing of a partition begins: with the generation that serves."""

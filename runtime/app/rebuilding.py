@@ -26,11 +26,12 @@ from runtime.app.deployment import Deployment
 from runtime.app.deployment import Host as DeploymentHost
 from runtime.app.plan_topic import write_deployed
 from runtime.app.procedures import Procedure, stopped
-from runtime.app.replacing import replacement
+from runtime.app.replacing import records_of, replacement
 from runtime.commit.coordinator import Replacement
 from runtime.errors import RuntimeFailure
 from runtime.events import INFO, say
 from runtime.log.base import TopicPartition
+from runtime.task import dead_letters
 from runtime.task.input_buffer import LogInput
 from runtime.task.task import Task
 
@@ -208,7 +209,9 @@ class Rebuilding:
         host = self._host
         replacements, mixed = self._replacements(group)
         after = swapped(host.deployed, group, mixed)
-        record = write_deployed(after, host.admin, host.config.application_id, host.clock.now_ms())
+        app = host.config.application_id
+        record = write_deployed(after, host.admin, app, host.clock.now_ms())
+        letters = [b for q in group.queries for b in records_of(host.log, dead_letters.staging_topic(app, runtime_name(q)))]
         ends = {_staging_tp(group, r.tp): (r.tp, r.new_end) for r in replacements}
         old = {runtime_name(q) for q in group.gone}
         dropped = [t for t in host.state.committed_tasks() if t.rpartition("/")[0] in old]
@@ -220,6 +223,8 @@ class Rebuilding:
             host.commit.replacements += replacements
             host.serve(after, host.commit.next_sequence)
             host.collector.add(*record)
+            for batch in letters:
+                host.collector.add(TopicPartition(dead_letters.topic_name(app), 0), batch)
 
         yield host.commit.request(at_the_cut)
         with host.state.epoch_lock:

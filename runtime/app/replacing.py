@@ -29,6 +29,11 @@ def replacement(log: Log, staging: TopicPartition, tp: TopicPartition, *, differ
     return Replacement(tp, end, False, tuple(b for b in changed.to_batches() if b.num_rows))
 
 
+def records_of(log: Log, topic: str) -> list[pa.RecordBatch]:
+    """All of a topic of one partition, as a commit takes them."""
+    return [b.select(PRODUCE_SCHEMA.names) for b in _records(log, TopicPartition(topic, 0), None)]
+
+
 def emptied(log: Log, tp: TopicPartition) -> list[pa.RecordBatch]:
     """Tombstones for all keys of a table's partition."""
     return [b for b in _tombstones(fold(log, tp, None)).combine_chunks().to_batches() if b.num_rows]

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from compiler.plan.generations import sink_of
 from compiler.plan.logical import Scan, Sink
 from compiler.plan.schema import Schema
 from compiler.plan.topology import (
@@ -24,8 +25,8 @@ from runtime.build.program import TaskProgram
 from runtime.build.scans import Scans
 from runtime.clock import Clock
 from runtime.config import InstanceConfig
-from runtime.errors import LogError, TopicMissing
-from runtime.log.base import Admin, TopicPartition
+from runtime.errors import LogError, PartitionsDiffer, TopicMissing
+from runtime.log.base import Admin, TopicInfo, TopicPartition
 from runtime.output.partitioner import split
 from runtime.state.changelog import COMPACTED, changelog_topic
 from runtime.state.manager import StateManager
@@ -67,8 +68,12 @@ class BuiltQuery:
 
 
 def ensure_topics(plan: Plan, admin: Admin) -> None:
-    """Create the topics that queries write and sources declare with PARTITIONS; TopicMissing names what else is missing."""
+    """Create the topics that queries write and sources declare with PARTITIONS; TopicMissing names what else is missing.
+
+    PartitionsDiffer if one that exists has another number of partitions than is declared.
+    """
     known = admin.topics()
+    _check_partitions(plan, known)
     missing = []
     written = {s.topic for s in plan.sources if s.query is not None}
     for source in plan.sources:
@@ -88,6 +93,19 @@ def ensure_topics(plan: Plan, admin: Admin) -> None:
                 if isinstance(op.spec, Sink) and op.spec.topic not in admin.topics():
                     config = {"cleanup.policy": "compact"} if op.spec.kind == "table" else {}
                     admin.create_topic(op.spec.topic, op.spec.partitions or counts[sub.number], config)
+
+
+def _check_partitions(plan: Plan, known: Mapping[str, TopicInfo]) -> None:
+    """PartitionsDiffer if a topic has not as many partitions as is declared: it used to be ignored."""
+    declared = {s.topic: (s.name, s.partitions) for s in plan.sources}
+    declared |= {sink_of(q).topic: (q.sink, sink_of(q).partitions) for q in plan.queries if sink_of(q).partitions}
+    for topic, (name, partitions) in declared.items():
+        if topic in known and partitions is not None and known[topic].partitions != partitions:
+            raise PartitionsDiffer(
+                f"{name} declares {partitions} partitions and its topic {topic} has {known[topic].partitions}: the number of a topic "
+                "that exists cannot be changed, as its records would no longer lie where their keys belong. "
+                f"Declare {known[topic].partitions}, or another KAFKA_TOPIC and import the records into that"
+            )
 
 
 def check_outputs(query: QueryPlan, admin: Admin) -> None:

@@ -26,12 +26,18 @@ SCHEMA = Schema(
         Field("MESSAGE", t.STRING),
         Field("KEY", t.BYTES),
         Field("VALUE", t.BYTES),
+        Field("GENERATION", t.INT),
     )
 )
 
 
 def topic_name(application_id: str) -> str:
     return f"{application_id}-dead-letters"
+
+
+def staging_topic(application_id: str, query: str) -> str:
+    """Where those of a generation that is being built wait for its swap. query: its name as it runs."""
+    return f"{topic_name(application_id)}-of-{query}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +49,9 @@ class LocatedDeadLetter:
     index: int = 0
 
 
-def encode(query: str, letters: Sequence[LocatedDeadLetter]) -> pa.RecordBatch:
+def encode(query: str, letters: Sequence[LocatedDeadLetter], generation: int = 1) -> pa.RecordBatch:
     """Dead letters as records of the dead-letter topic: JSON values with the columns of SCHEMA, bytes in base64."""
-    values = [_value(query, located) for located in letters]
+    values = [_value(query, located) | {"GENERATION": generation} for located in letters]
     stamps = [v["ROWTIME"] or 0 for v in values]
     n = len(values)
     return pa.RecordBatch.from_arrays(

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from runtime.app.progress import query_status
-from runtime.errors import TopicMissing
+from runtime.errors import PartitionsDiffer, TopicMissing
 from tests.runtime.app.test_isolation import COPY, GOOD, SOURCE, rows, sums
 from tests.runtime.app.world import World, plan_of
 
@@ -149,3 +149,15 @@ def test_commits_follow_the_smallest_latency_target(of_all, of_queries, expected
     )
     with World(sql, latency_target_ms=of_all) as world:
         assert world.instance._commit_interval_ms() == expected
+
+
+def test_another_number_of_partitions_is_an_error_and_not_no_change() -> None:
+    world = World(BASE + COPY)
+    world.send("s", rows(0, 20))
+    world.settle()
+    before = world.instance.deployed
+    with pytest.raises(PartitionsDiffer, match="S declares 6 partitions and its topic s has 4"):
+        world.deploy(SOURCE.format(n=6) + COPY)
+    with pytest.raises(PartitionsDiffer, match="COPY declares 2 partitions and its topic COPY has 4"):
+        world.deploy(BASE + COPY.replace("STREAM COPY AS", "STREAM COPY WITH (PARTITIONS=2) AS"))
+    assert world.instance.deployed is before

@@ -14,6 +14,7 @@ from runtime.config import InstanceConfig
 from runtime.errors import EndMoved, OutsideRecords
 from runtime.log.base import TopicPartition
 from runtime.state.memory import MemoryPhysical
+from runtime.task.dead_letters import topic_name
 from tests.runtime.app.world import World, plan_of
 
 SOURCE = "CREATE STREAM S (K BIGINT KEY, V INT) WITH (KAFKA_TOPIC='s', PARTITIONS=2, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');\n"
@@ -322,3 +323,24 @@ def test_what_cannot_be_made_anew_is_named_and_the_rest_is() -> None:
     assert "records of s-0 before offset 3 are gone" in said
     assert "flowql deploy --select CSAS_BIG --prune" in said
     assert sum(n for _, n in world.table("COUNTS")) == 29
+
+
+def test_dead_letters_of_a_generation_show_with_its_results() -> None:
+    world = World(CHAIN.format(over=0))
+    world.send("s", sent(0, 20))
+    world.send("s", [(1, b"no JSON", 5)])
+    world.settle()
+    first = letters(world)
+    assert first == [("CSAS_BIG", 1), ("CTAS_OTHER", 1)]
+    world.deploy(CHAIN.format(over=10))
+    while world.instance.deployed.wanted is not None:
+        assert letters(world) == first, "of what serves"
+        world.driver.round()
+    world.settle()
+    assert letters(world) == [*first[:1], ("CSAS_BIG", 2), *first[1:]]
+    assert not [t for t in world.log.topics() if "dead-letters-of" in t]
+
+
+def letters(world: World) -> list[tuple[str, int]]:
+    topic = topic_name(world.instance.config.application_id)
+    return sorted((v["QUERY"], v["GENERATION"]) for _, _, _, v, _ in world.records(topic))
