@@ -1,8 +1,9 @@
-"""Earlier results that new ones take the place of, where a log cannot drop records with a transaction: on Kafka. No pyspark.
+"""Earlier results that new ones take the place of. No pyspark.
 
-Brokers delete records on demand, but not together with a commit, and none of a compacted topic. So of a compacted one the keys
-that new results do not have get tombstones in the transaction: who reads it as a table sees the old rows or the new. Of others the
-records are deleted after the commit, and until then a reader sees both.
+In a compacted topic, which is a table, the keys that the new results do not have get tombstones in the transaction: a reader that
+has followed the old table comes to the new one. The embedded log also drops the old records with the transaction. Brokers delete
+records on demand, but not together with a commit, and none of a topic that is only compacted. So on Kafka the records of other
+topics are deleted after the commit, and until then a reader sees both.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from runtime.log.base import PRODUCE_SCHEMA, Log, Producer, TopicInfo, TopicPartition
+from runtime.log.base import PRODUCE_SCHEMA, Log, Producer, TopicPartition
 from runtime.spark.log_offsets import LogRange, read_range
 
 _CHUNK_ROWS = 65_536
@@ -23,16 +24,15 @@ def replace_with(
     log: Log, producer: Producer, replaces: Mapping[TopicPartition, int], new: Iterable[tuple[TopicPartition, pa.Array]]
 ) -> None:
     """What of a replacement goes into the open transaction. replaces: where old records end; new: keys of what takes their place."""
-    if log.drops_with_commits:
-        for tp, offset in replaces.items():
-            producer.drop_before(tp, offset)
-        return
-    compacted = _compacted(log, replaces)
+    for tp, offset in replaces.items() if log.drops_with_commits else ():
+        producer.drop_before(tp, offset)
+    policies = _policies(log, replaces)
+    tables = {tp: offset for tp, offset in replaces.items() if "compact" in policies[tp.topic]}
     kept: dict[TopicPartition, list[pa.Array]] = {}
     for tp, keys in new:
-        if tp in compacted:
+        if tp in tables:
             kept.setdefault(tp, []).append(keys)
-    for tp, offset in compacted.items():
+    for tp, offset in tables.items():
         found = tombstones(log, tp, offset, kept.get(tp, []))
         if found.num_rows:
             producer.send(tp, found)
@@ -42,9 +42,9 @@ def replaced(log: Log, replaces: Mapping[TopicPartition, int]) -> None:
     """What is done after the commit; again is no harm."""
     if log.drops_with_commits:
         return
-    compacted = _compacted(log, replaces)
+    policies = _policies(log, replaces)
     for tp, offset in replaces.items():
-        if tp not in compacted and log.admin().begin_offset(tp) < offset:
+        if "delete" in policies[tp.topic] and log.admin().begin_offset(tp) < offset:
             log.admin().drop_before(tp, offset)
 
 
@@ -54,18 +54,16 @@ def drop_all(log: Log, topic: str, writer: str) -> None:
     tps = [TopicPartition(topic, p) for p in range(admin.partition_counts([topic])[topic])]
     begins, ends = admin.begin_offsets(tps), admin.end_offsets(tps)
     held = {tp: end for tp, end in ends.items() if begins[tp] < end}
-    compacted = {} if log.drops_with_commits else _compacted(log, held)
-    for tp, end in held.items():
-        if tp not in compacted:
-            admin.drop_before(tp, end)
-    if compacted:
-        producer = log.producer(writer)
-        try:
-            producer.begin()
-            replace_with(log, producer, compacted, ())
-            producer.commit()
-        finally:
-            producer.close()
+    if not held:
+        return
+    producer = log.producer(writer)
+    try:
+        producer.begin()
+        replace_with(log, producer, held, ())
+        producer.commit()
+    finally:
+        producer.close()
+    replaced(log, held)
 
 
 def tombstones(log: Log, tp: TopicPartition, before: int, kept: Iterable[pa.Array]) -> pa.RecordBatch:
@@ -89,14 +87,9 @@ def _keys(log: Log, tp: TopicPartition, before: int) -> Iterator[pa.RecordBatch]
         yield pa.RecordBatch.from_arrays([records.column("key"), records.column("timestamp"), lives], schema=_KEYS)
 
 
-def _compacted(log: Log, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Those of topics of which records cannot be deleted on demand."""
-    if not offsets:
-        return {}
-    topics = log.admin().topics()
-    return {tp: offset for tp, offset in offsets.items() if tp.topic in topics and _keeps(topics[tp.topic])}
-
-
-def _keeps(topic: TopicInfo) -> bool:
-    policies = {word.strip() for word in topic.config.get("cleanup.policy", "delete").split(",")}
-    return "delete" not in policies
+def _policies(log: Log, tps: Iterable[TopicPartition]) -> dict[str, set[str]]:
+    """`cleanup.policy` of topics; brokers delete records on demand where it has `delete`."""
+    wanted = {tp.topic for tp in tps}
+    topics = log.admin().topics() if wanted else {}
+    said = {t: topics[t].config.get("cleanup.policy", "delete") if t in topics else "delete" for t in wanted}
+    return {topic: {word.strip() for word in policy.split(",")} for topic, policy in said.items()}

@@ -40,10 +40,14 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
-    """The plan and, by query id, what its results came from; a query that never ran has no record."""
+    """The plan and, by query id, what its results came from; a query that never ran has no record.
+
+    topics: to which queries of this target have written results, also queries that were removed.
+    """
 
     plan: Plan = field(default_factory=Plan)
     records: Mapping[str, Record] = field(default_factory=dict)
+    topics: tuple[str, ...] = ()
 
     @property
     def direct(self) -> frozenset[str]:
@@ -93,7 +97,8 @@ def load(state_dir: Path) -> Deployed:
         raise StateError(f"{state_dir / FILE} is damaged: {error}") from error
     if said.get("format") != _FORMAT:
         raise StateError(f"{state_dir / FILE} is of another FlowQL (format {said.get('format')}, not {_FORMAT})")
-    return Deployed(codec.loads(json.dumps(said["plan"])), {k: Record(**v) for k, v in said["queries"].items()})
+    plan, records = codec.loads(json.dumps(said["plan"])), {k: Record(**v) for k, v in said["queries"].items()}
+    return Deployed(plan, records, tuple(said.get("topics", ())))
 
 
 def save(state_dir: Path, deployed: Deployed) -> None:
@@ -102,6 +107,7 @@ def save(state_dir: Path, deployed: Deployed) -> None:
         "format": _FORMAT,
         "plan": json.loads(codec.dumps(deployed.plan)),
         "queries": {k: asdict(r) for k, r in sorted(deployed.records.items())},
+        "topics": sorted(deployed.topics),
     }
     state_dir.mkdir(parents=True, exist_ok=True)
     path = state_dir / f"{FILE}.new"

@@ -19,10 +19,11 @@ from runtime.spark.engine.alignment import apart
 from runtime.spark.engine.checkpoint_state import reader
 from runtime.spark.engine.checkpoints import lag
 from runtime.spark.engine.deployed import Deployed, Form, How, hold_folder, load
-from runtime.spark.engine.deployment import check, not_native_any_more, prepare
+from runtime.spark.engine.deployment import check, prepare
 from runtime.spark.engine.feeders import with_feeders
 from runtime.spark.engine.launcher import SparkLauncher
-from runtime.spark.engine.order import downstream, outside_topics, topics_read
+from runtime.spark.engine.order import outside_topics, topics_read
+from runtime.spark.engine.rebuild import decide_rebuild
 from runtime.spark.engine.site import Site
 from runtime.spark.engine.state import SparkSnapshot, pin, sequence_of
 from runtime.spark.engine.status import Rates, query_status
@@ -107,20 +108,19 @@ class SparkInstance:
         self._thread.start()
 
     def deploy(self, plan: Plan, *, rebuild: bool = False) -> Sequence[QueryChange]:
-        """Make `plan` what runs. Queries whose kept state no longer fits are an error, or with `rebuild` computed anew."""
+        """Make `plan` what runs. Queries whose kept state no longer fits, with all that read their results, are an error, or with
+        `rebuild` computed anew.
+        """
         before = self._deployed
         changes = diff_plans(before.plan, plan)
         how = self._how(plan)
-        against = check(self.site, before, plan, self.form) | not_native_any_more(before, how)
-        if not rebuild:
-            self._refuse(against)
+        anew = decide_rebuild(self.site, before, plan, how, self.form, asked=rebuild)
         with self._thread.between_steps():
             touched = {c.query for c in changes if c.action in ("change", "remove", "priority")}
             touched |= set(before.plan.paused) ^ set(plan.paused)
-            restarted = touched | downstream(with_feeders(plan, self.site.settings.files), against)
-            self._halt(restarted if self.form == "stream" else {q.id for q in before.plan.queries})
+            self._halt(touched | anew if self.form == "stream" else {q.id for q in before.plan.queries})
             self._deployed = prepare(
-                self.site, before, plan, how, form=self.form, rebuild=set(against), now_ms=self._clock.now_ms()
+                self.site, before, plan, how, form=self.form, rebuild=anew, now_ms=self._clock.now_ms()
             )
             self._adopt(self._deployed)
         return changes
@@ -224,10 +224,6 @@ class SparkInstance:
         mode: ChoiceMode = "bounded" if self.form == "batch" else "streaming"
         native = {q.id: is_native(plan, q, self.site.settings, mode) for q in plan.queries}  # also for what it refuses
         return {q: "native" if is_one else "exact" for q, is_one in native.items()}
-
-    def _refuse(self, against: dict[str, Any]) -> None:
-        for failure in against.values():
-            raise failure
 
     def _halt(self, queries: set[str]) -> None:
         if self._supervisor is None:

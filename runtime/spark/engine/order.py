@@ -25,7 +25,7 @@ def levels(queries: Sequence[QueryPlan]) -> list[list[QueryPlan]]:
 
     Queries that read each other in a circle share a level.
     """
-    feeds = _feeds(queries)
+    feeds = feeds_of(queries)
     waiting, done, found = list(queries), set[str](), list[list[QueryPlan]]()
     while waiting:
         ready = [q for q in waiting if feeds[q.id] <= done]
@@ -48,13 +48,22 @@ def is_circle(level: Sequence[QueryPlan]) -> bool:
 
 def downstream(plan: Plan, changed: Iterable[str]) -> set[str]:
     """The queries `changed`, all that read their results, directly or not, and all that write to the same topics."""
-    found = set(changed)
+    return set(begun_with(plan, dict.fromkeys(changed, "")))
+
+
+def begun_with(plan: Plan, because: Mapping[str, str]) -> dict[str, str]:
+    """`downstream`, each with why. because: of the queries at the origin; of another, the id of a query that takes it along."""
+    found = dict(because)
     while True:
-        topics = {t for q in plan.queries if q.id in found for t in topics_written(q)}
-        more = {q.id for q in plan.queries if topics & {*topics_read(q), *topics_written(q)}} - found
+        by_topic: dict[str, str] = {}
+        for query in plan.queries:
+            if query.id in found:
+                for topic in topics_written(query):
+                    by_topic.setdefault(topic, query.id)
+        more = {q.id: t for q in plan.queries if q.id not in found for t in _touched(q) if t in by_topic}
         if not more:
             return found
-        found |= more
+        found |= {query: by_topic[topic] for query, topic in more.items()}
 
 
 def outside_topics(plan: Plan) -> set[str]:
@@ -63,7 +72,11 @@ def outside_topics(plan: Plan) -> set[str]:
     return {t for q in plan.queries for t in topics_read(q)} - written
 
 
-def _feeds(queries: Sequence[QueryPlan]) -> dict[str, set[str]]:
+def _touched(query: QueryPlan) -> tuple[str, ...]:
+    return (*topics_read(query), *topics_written(query))
+
+
+def feeds_of(queries: Sequence[QueryPlan]) -> dict[str, set[str]]:
     """Query -> the others whose results it reads."""
     writers: dict[str, set[str]] = {}
     for q in queries:

@@ -100,11 +100,13 @@ class Site:
 
     def forget(self, query: str) -> None:
         """The query is gone: one of the same name begins anew. Its results stay."""
-        target = self.target(query)
         self.close_writer(query)
         if self.place(query) is not None:
-            nothing = json.dumps({"run": "", "counters": {}})
-            self._move(target.group, {target.places: Position(0, nothing)})
+            self._move(self.target(query).group, self.nowhere(query))
+
+    def nowhere(self, query: str) -> dict[TopicPartition, Position]:
+        """The place of a query of which no epoch counts any more, whatever checkpoint there is."""
+        return {self.target(query).places: Position(0, json.dumps({"run": "", "counters": {}}))}
 
     def drop_results(self, topic: str) -> None:
         """All records there are in a topic are gone."""

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
 from compiler.plan.topology import Plan
-from runtime.spark.engine.order import is_circle, levels
+from runtime.errors import RuntimeFailure
+from runtime.spark.engine.order import feeds_of, is_circle, levels
 from runtime.spark.engine.streams import RunningQuery, Stream
 
 TRIES_MAX = 3  # of a query in a run that is to end
@@ -43,6 +44,7 @@ class Supervisor:
     def __init__(self, launcher: Launcher) -> None:
         self._launcher = launcher
         self._rounds: Sequence[Sequence[RunningQuery]] = ()
+        self._feeds: Mapping[str, set[str]] = {}
         self.queries: Mapping[str, RunningQuery] = {}
         self.doing: Literal["nothing", "continuous", "available now", "batch"] = "nothing"
 
@@ -53,6 +55,7 @@ class Supervisor:
     def run_once_over(self, plan: Plan, *, batch: bool) -> None:
         """Every query processes what there is, in the order in which they read each other; then nothing is done."""
         self._rounds = [[self.queries[q.id] for q in level] for level in levels(plan.queries)]
+        self._feeds = feeds_of(plan.queries)
         for query in self.queries.values():
             query.again()
         self.doing = "batch" if batch else "available now"
@@ -77,7 +80,8 @@ class Supervisor:
         for queries in self._rounds:
             if not all(q.settled for q in queries):
                 for query in queries:
-                    self._start(query, now_ms)
+                    if not self._is_cut_off(query):
+                        self._start(query, now_ms)
                 return
             if self.doing == "available now" and is_circle([q.plan for q in queries]):
                 behind = [q for q in queries if q.state == "done" and self._launcher.behind(q)]
@@ -86,6 +90,14 @@ class Supervisor:
                 if behind:
                     return
         self.doing = "nothing"
+
+    def _is_cut_off(self, query: RunningQuery) -> bool:
+        """A batch whose input is not there, as a query that feeds it was given up: it would take that for the whole input."""
+        feeds = (self.queries[f] for f in sorted(self._feeds.get(query.plan.id, ())))
+        failed = [f.plan.id for f in feeds if f.state == "error"] if self.doing == "batch" else []
+        if failed and query.state == "waiting":
+            query.given_up(RuntimeFailure(f"not computed, as {', '.join(failed)} failed; its earlier results stay"))
+        return bool(failed)
 
     def _look(self, query: RunningQuery, now_ms: int) -> None:
         stream = query.stream

@@ -12,20 +12,22 @@ import pytest
 
 from compiler.plan.topology import QueryPlan
 from flowql.query.spark import SparkCommit
-from runtime.errors import StateError, TopicMissing
+from runtime.errors import OutsideRecords, StateError, TopicMissing
 from runtime.log.base import PRODUCE_SCHEMA, TopicPartition
 from runtime.log.embedded.log import EmbeddedLog
 from runtime.spark.engine.alignment import apart
 from runtime.spark.engine.checkpoints import NONE, Progress, check_fits, lag, positions_after, progress_of
 from runtime.spark.engine.deployed import FILE, Deployed, Form, Record, checkpoint_of, load
 from runtime.spark.engine.deployment import check, prepare
+from runtime.spark.engine.rebuild import decide_rebuild
 from runtime.spark.engine.site import Site
 from runtime.spark.engine.state import Pinned, SparkSnapshot, pin, sequence_of
 from runtime.spark.engine.status import Rates, stopped_status
-from runtime.spark.errors import CheckpointLost, CheckpointOfOtherQuery, ResultsOfBatch, SparkFailure
-from runtime.spark.log_append import Piece, Place, append
+from runtime.spark.errors import CheckpointLost, CheckpointOfOtherQuery, ResultsOfBatch
+from runtime.spark.log_append import Piece, Place, Target, append
 from runtime.spark.settings import SparkSettings
 from runtime.state.store import Snapshot
+from tests.crash.outcome import records_of
 from tests.runtime.spark.test_engine_order import plan_of
 
 SQL = """
@@ -35,6 +37,11 @@ CREATE TABLE N AS SELECT K, COUNT(*) AS N FROM A GROUP BY K;
 CREATE TABLE ALONE AS SELECT K, COUNT(*) AS N FROM S GROUP BY K;
 INSERT INTO S (K, V) VALUES ('a', 5);
 """
+
+
+ONE = pa.RecordBatch.from_pylist(
+    [{"timestamp": 1, "key": b"k", "value": b"{}", "headers": None}], schema=PRODUCE_SCHEMA
+)
 
 
 def batches(folder: Path, planned: int, committed: int) -> Path:
@@ -129,12 +136,9 @@ def deployed(site: Site, sql: str = SQL, *, form: Form = "stream", rebuild: tupl
 
 def ran(site: Site, state: Deployed, query: str, topic: str, epochs: int = 1) -> None:
     """As if batches of a query had gone through, each with one record."""
-    record = pa.RecordBatch.from_pylist(
-        [{"timestamp": 1, "key": b"k", "value": b"{}", "headers": None}], schema=PRODUCE_SCHEMA
-    )
     for epoch in range(epochs):
         target = site.target(query, state.records[query].run)
-        piece = Piece("sink", topic, 0, 0, 0, record)
+        piece = Piece("sink", topic, 0, 0, 0, ONE)
         append(site.log, target, epoch, [piece], [{"records_in": 2, "late": {"x": 1}}], {TopicPartition("s", 0): 1})
     batches(site.checkpoint(query), epochs - 1, epochs - 1)
 
@@ -142,6 +146,15 @@ def ran(site: Site, state: Deployed, query: str, topic: str, epochs: int = 1) ->
 def held(site: Site, topic: str) -> int:
     tp = TopicPartition(topic, 0)
     return site.log.end_offset(tp) - site.log.begin_offset(tp)
+
+
+def values(site: Site, topic: str) -> list[bytes | None]:
+    return [r["value"] for _, r in records_of(site.log, topic)]
+
+
+def decided(site: Site, sql: str, *, asked: bool = False) -> frozenset[str]:
+    plan, before = plan_of(sql), load(site.state_dir)
+    return decide_rebuild(site, before, plan, {q.id: "exact" for q in plan.queries}, "stream", asked=asked)
 
 
 def test_a_deployment_comes_back_from_its_file(site: Site) -> None:
@@ -177,7 +190,7 @@ def test_a_query_that_is_built_anew_takes_with_it_who_reads_it(site: Site) -> No
     for query, topic in (("CSAS_A", "A"), ("CTAS_N", "N"), ("CTAS_ALONE", "ALONE")):
         ran(site, before, query, topic)
     after = deployed(site, rebuild=("CSAS_A",))
-    assert [held(site, t) for t in ("A", "N", "ALONE")] == [0, 0, 1]
+    assert [values(site, t) for t in ("A", "N", "ALONE")] == [[], [None], [b"{}"]], "a follower of N sees the key go"
     same = {q for q in before.records if before.records[q] == after.records[q]}
     assert same == {"CTAS_ALONE"}
     assert site.place_of_record("CSAS_A", after.records["CSAS_A"]) is None
@@ -233,6 +246,62 @@ def test_a_query_that_was_removed_may_come_back(site: Site) -> None:
     assert "CTAS_ALONE" not in without.records
     assert not site.checkpoint("CTAS_ALONE").exists()
     assert check(site, without, plan_of(SQL), "stream") == {}
+    assert values(site, "ALONE") == [b"{}"], "its results stay"
+    with pytest.raises(CheckpointOfOtherQuery, match="CTAS_ALONE cannot go on: ALONE holds records of an earlier"):
+        decided(site, SQL)
+    renamed = SQL.replace("TABLE ALONE", "TABLE SINGLE WITH (KAFKA_TOPIC='ALONE')")
+    with pytest.raises(CheckpointOfOtherQuery, match="CTAS_SINGLE cannot go on: ALONE holds records of an earlier"):
+        decided(site, renamed)
+    deployed(site, SQL, rebuild=tuple(decided(site, SQL, asked=True)))
+    assert values(site, "ALONE") == [None]
+
+
+def test_all_that_would_begin_anew_are_named_with_why(site: Site) -> None:
+    state = deployed(site)
+    for query, topic in (("CSAS_A", "A"), ("CTAS_N", "N"), ("CTAS_ALONE", "ALONE")):
+        ran(site, state, query, topic)
+    with pytest.raises(CheckpointOfOtherQuery) as refused:
+        decided(site, SQL.replace("V > 1", "V > 2"))
+    said = str(refused.value)
+    assert "CSAS_A: CSAS_A has changed since its checkpoint was made" in said
+    assert "CTAS_N: it reads results of CSAS_A" in said
+    assert "--rebuild" in said
+    assert "CTAS_ALONE" not in said
+    with pytest.raises(CheckpointOfOtherQuery, match="CSAS_A cannot go on: INSERT_A_1 writes to A, too"):
+        decided(site, SQL + "INSERT INTO A SELECT * FROM S WHERE V < 0;\n")
+    assert decided(site, SQL) == frozenset()
+    assert decided(site, SQL.replace("V > 1", "V > 2"), asked=True) == {"CSAS_A", "CTAS_N"}
+
+
+def test_a_crash_while_results_are_replaced_leaves_no_checkpoint_that_fits(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = deployed(site)
+    for query, topic in (("CSAS_A", "A"), ("CTAS_N", "N")):
+        ran(site, state, query, topic)
+    with monkeypatch.context() as patch:
+        patch.setattr("runtime.spark.engine.deployment.shutil.rmtree", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            deployed(site, SQL.replace("V > 1", "V > 2"), rebuild=("CSAS_A",))
+    assert load(site.state_dir) == state
+    assert {q: type(f) for q, f in check(site, state, state.plan, "stream").items()} == {
+        "CSAS_A": CheckpointLost,
+        "CTAS_N": CheckpointLost,
+    }
+    after = deployed(site, rebuild=tuple(decided(site, SQL, asked=True)))
+    assert check(site, after, after.plan, "stream") == {}
+
+
+def test_rows_of_insert_values_in_a_result_are_written_once_more_with_it(site: Site) -> None:
+    sql = SQL + "INSERT INTO A (K, V) VALUES ('own', 9);\n"
+    ran(site, deployed(site, sql), "CSAS_A", "A")
+    assert len(values(site, "A")) == 2
+    deployed(site, sql, rebuild=("CSAS_A",))
+    assert values(site, "A") == [b'{"V":9}']
+    assert len(values(site, "s")) == 1
+    ran(site, deployed(site, sql, form="batch"), "CSAS_A", "A")
+    assert deployed(site, sql, form="batch").records["CSAS_A"].replaces == {}
+    assert values(site, "A") == [b'{"V":9}']
 
 
 def test_batches_take_the_place_of_batches(site: Site) -> None:
@@ -259,9 +328,13 @@ def test_results_among_records_from_outside_are_not_taken_out(site: Site) -> Non
     state = deployed(site, sql)
     (query,) = (q.id for q in state.plan.queries if q.sink == "T")
     ran(site, state, query, "t")
-    with pytest.raises(SparkFailure, match="records from outside"):
+    deployed(site, sql, rebuild=(query,))
+    assert held(site, "t") == 0, "they were its results alone"
+    ran(site, load(site.state_dir), query, "t")
+    append(site.log, Target("other", "r", "elsewhere"), 0, [Piece("sink", "t", 0, 0, 0, ONE)], [])
+    with pytest.raises(OutsideRecords, match=f"t holds records from outside of elsewhere-spark-other .* {query}"):
         deployed(site, sql, rebuild=(query,))
-    assert held(site, "t") == 1
+    assert held(site, "t") == 2
 
 
 def test_the_status_of_what_does_not_run(site: Site) -> None:

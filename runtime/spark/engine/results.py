@@ -1,0 +1,130 @@
+"""Results in the log that a deployment takes away: whether they may go, and how they go. No pyspark.
+
+Rows of INSERT INTO ... VALUES are written here, too: in a topic whose records go they are written once more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection
+
+import pyarrow as pa
+
+from compiler.plan import codec
+from compiler.plan.topology import InsertValues, Plan
+from runtime.build.query import build_inserts
+from runtime.errors import OutsideRecords
+from runtime.log.base import PRODUCE_SCHEMA, TopicPartition
+from runtime.spark.engine.deployed import Deployed
+from runtime.spark.engine.feeders import is_feeder, topic_fed_by
+from runtime.spark.engine.order import topics_written
+from runtime.spark.engine.site import Site
+from runtime.spark.log_append import places_topic
+from runtime.spark.log_offsets import Offsets, bounds, partition_offsets
+from runtime.spark.log_replace import replace_with, replaced
+
+_INSERTED = b"inserts"  # the key of the record
+_CHUNK_ROWS, _CHUNK_BYTES = 1_000, 16 << 20
+
+
+def topics_with_results(site: Site, before: Deployed) -> tuple[str, ...]:
+    """Topics with records to which queries of this target have written, queries that were removed included."""
+    found = {t for t, queries in _writers(before).items() if any(site.place(q) is not None for q in queries)}
+    there = sorted({*before.topics, *found} & site.partitions().keys())
+    first, after = bounds(site.log, there)
+    return tuple(t for t in there if first[t] != after[t])
+
+
+def topics_to_replace(site: Site, before: Deployed, whole: Plan, fresh: Collection[str]) -> list[str]:
+    """Topics with results of queries that begin anew. OutsideRecords if one holds records that others have written."""
+    results, found = topics_with_results(site, before), []
+    written = {t for q in whole.queries if q.id in fresh for t in topics_written(q)}
+    for topic in sorted(written & site.partitions().keys()):
+        now = [q for q in whole.queries if topic in topics_written(q)]
+        if topic not in results and not any(_is_lost(site, before, q.id) for q in now):
+            continue
+        owned = any(map(is_feeder, now)) or any(s.topic == topic and s.query is not None for s in whole.sources)
+        _refuse_outside(site, topic, [q.id for q in now], owned=owned)
+        assert {q.id for q in now} <= set(fresh), "who writes to the same topic begins anew, too"
+        found.append(topic)
+    return found
+
+
+def take_away(site: Site, plan: Plan, ends: Offsets, anew: Collection[str], now_ms: int) -> None:
+    """Records below `ends` go, and no epoch of the queries `anew` counts any more; rows of INSERT VALUES that are new or went with
+    those records are written: in one transaction. Where a log deletes nothing with a transaction it does so right after.
+    """
+    at, known = TopicPartition(places_topic(site.application_id), 0), _inserted(site)
+    wanted = {_digest(i): i for i in plan.inserts}
+    topics = {s.name: s.topic for s in plan.sources}
+    rows = [i for d, i in wanted.items() if d not in known or topics[i.target] in ends]
+    away = partition_offsets(ends)
+    anew = [q for q in anew if site.place(q) is not None]
+    if not (rows or away or anew) and wanted.keys() == known:
+        return
+    records = build_inserts(plan, rows, site.log.admin(), now_ms)
+    producer = site.log.producer(f"{site.application_id}-spark-inserts")
+    try:
+        producer.begin()
+        replace_with(site.log, producer, away, ())
+        for tp, batch in records:
+            producer.send(tp, batch)
+        for query in anew:
+            producer.send_positions(site.target(query).group, site.nowhere(query))
+        said = {"timestamp": now_ms, "key": _INSERTED, "value": json.dumps(sorted(wanted)).encode(), "headers": None}
+        producer.send(at, pa.RecordBatch.from_pylist([said], schema=PRODUCE_SCHEMA))
+        producer.commit()
+    finally:
+        producer.close()
+    replaced(site.log, away)
+
+
+def _is_lost(site: Site, before: Deployed, query: str) -> bool:
+    """It has results in the log, and `plan.json` does not know of it."""
+    place = site.place(query)
+    return query not in before.records and place is not None and place.next_epoch > 0
+
+
+def _writers(before: Deployed) -> dict[str, set[str]]:
+    """Topic -> the queries that have written it, feeders included."""
+    found: dict[str, set[str]] = {}
+    for query in before.plan.queries:
+        for topic in topics_written(query):
+            found.setdefault(topic, set()).add(query.id)
+    for name in before.records:
+        topic_fed = topic_fed_by(name)
+        if topic_fed is not None:
+            found.setdefault(topic_fed, set()).add(name)
+    return found
+
+
+def _refuse_outside(site: Site, topic: str, queries: Collection[str], *, owned: bool) -> None:
+    """owned: the topic is that of a result, where a log that does not say who has written is trusted."""
+    admin, found = site.log.admin(), set[str]()
+    for p in range(admin.partition_counts([topic])[topic]):
+        found |= admin.writers(TopicPartition(topic, p)) or frozenset()
+    others = sorted(w for w in found if not w.startswith(f"{site.application_id}-spark-"))
+    if not others and (found or owned):
+        return
+    by = f" of {', '.join(others)}" if others else ", as far as is known,"
+    raise OutsideRecords(
+        f"{topic} holds records from outside{by} beside the results of {', '.join(queries)}: to compute these anew would lose "
+        "them; let the queries write to another topic (KAFKA_TOPIC), or use a target with a data_dir of its own"
+    )
+
+
+def _inserted(site: Site) -> set[str]:
+    """Digests of the inserts that were written."""
+    found: set[str] = set()
+    reader = site.log.reader(TopicPartition(places_topic(site.application_id), 0))
+    while (raw := reader.read(_CHUNK_ROWS, _CHUNK_BYTES)) is not None:
+        for row in raw.records.to_pylist():
+            if row["key"] == _INSERTED:
+                found = set(json.loads(row["value"]))
+    reader.close()
+    return found
+
+
+def _digest(insert: InsertValues) -> str:
+    return hashlib.sha256(json.dumps(codec.to_data(insert)).encode()).hexdigest()[:16]
