@@ -408,7 +408,7 @@ class Instance:
         """From the commit of this sequence on `deployed` is what is on record. At a cut, or before anything runs."""
         self._serving = [*self._serving[-SERVING_KEPT:], (sequence, deployed.serving)]
         self.deployed, self.running = deployed, running_plan(deployed)
-        on_staging = self.log.drops_with_commits and not self.config.shared
+        on_staging = not self.config.shared and self.log.drops_with_commits
         self._staged = frozenset(runtime_name(q) for q in deployed.building) if on_staging else frozenset()
 
     def begin_offset(self, tp: TopicPartition) -> int:

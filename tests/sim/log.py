@@ -87,6 +87,7 @@ class SimulatedLog:
     """A factory of clients on `broker`. name: of the process; member_id: makes ids for members of groups."""
 
     supports_redo = False
+    drops_with_commits = False
 
     def __init__(self, broker: Broker, network: Network | None = None, application_id: str = "flowql") -> None:
         self.broker, self.network = broker, network or Calm()

@@ -38,9 +38,11 @@ CREATE TABLE TOTALS WITH (KAFKA_TOPIC='totals') AS
 CREATE TABLE ITEMS WITH (KAFKA_TOPIC='items') AS
   SELECT ITEM, COUNT(*) AS N, SUM(QTY) AS QTY FROM ORDERS GROUP BY ITEM EMIT CHANGES;
 """
-# Deployed later: one query is another now, one is new.
+# Deployed later: one query is gone, another that is like it takes its place, one is new.
 LATER = (
-    SQL.replace("CUSTOMER, COUNT(*) AS N, SUM(QTY) AS QTY", "CUSTOMER, COUNT(*) AS N, SUM(QTY * 10) AS QTY")
+    SQL.replace("CUSTOMER, COUNT(*) AS N, SUM(QTY) AS QTY", "CUSTOMER, COUNT(*) AS N, SUM(QTY * 10) AS QTY").replace(
+        "TOTALS WITH (KAFKA_TOPIC='totals')", "TENFOLD WITH (KAFKA_TOPIC='tenfold')"
+    )
     + """
 CREATE TABLE CITIES WITH (KAFKA_TOPIC='cities') AS
   SELECT CITY, COUNT(*) AS N, MAX(ID) AS TOP FROM NAMED GROUP BY CITY EMIT CHANGES;
@@ -53,14 +55,14 @@ ORACLE = {
     "items": "SELECT item, count(*), sum(qty)::BIGINT FROM orders GROUP BY item",
 }
 LATER_ORACLE = {
-    **ORACLE,
-    "totals": "SELECT customer, count(*), 10 * sum(qty)::BIGINT FROM orders GROUP BY customer",
+    **{topic: sql for topic, sql in ORACLE.items() if topic != "totals"},
+    "tenfold": "SELECT customer, count(*), 10 * sum(qty)::BIGINT FROM orders GROUP BY customer",
     "cities": """SELECT city, count(*), max(id) FROM orders LEFT JOIN customers USING (customer) WHERE qty > 3 AND city IS NOT NULL
                  GROUP BY city""",
 }
 COLUMNS = {"big": ("ID", "QTY"), "named": ("ID", "CITY"), "totals": ("N", "QTY"), "items": ("N", "QTY")}
-COLUMNS["cities"] = ("N", "TOP")
-TABLES = ("totals", "items", "cities")
+COLUMNS |= {"cities": ("N", "TOP"), "tenfold": ("N", "QTY")}
+TABLES = ("totals", "items", "cities", "tenfold")
 
 Part = tuple[TopicPartition, pa.RecordBatch]
 Rows = Counter[tuple[Any, ...]]

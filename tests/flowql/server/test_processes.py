@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -270,11 +271,21 @@ def test_run_ends_cleanly_when_asked(demo: Demo) -> None:
     assert demo.ask() == {"a": 400, "b": 400}
 
 
-def test_a_broken_directory_says_why(demo: Demo) -> None:
+@pytest.mark.parametrize("damage", ["emptied", "gone", "damaged"])
+def test_a_state_that_is_gone_or_damaged_is_made_anew(demo: Demo, damage: str) -> None:
+    """It used to answer FQ4010, whose advice led back to FQ4010."""
     demo.write(A)
     demo.deploy()
+    before = demo.call("query", "SELECT * FROM A ORDER BY K", "-o", "csv")
     demo.call("stop")
     state = demo.data_dir / "state"
     for file in state.iterdir():
-        file.unlink()
-    assert "FQ4" in demo.call("deploy", code=1)
+        if damage == "damaged" and file.is_file():
+            file.write_bytes(b"not what it was")
+        elif file.is_file():
+            file.unlink()
+    if damage == "gone":
+        shutil.rmtree(state)
+    demo.call("run", "--until-caught-up")
+    assert demo.call("query", "SELECT * FROM A ORDER BY K", "-o", "csv") == before
+    assert (damage == "damaged") == (demo.data_dir / "state.damaged-1").is_dir()

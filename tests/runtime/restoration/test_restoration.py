@@ -263,8 +263,9 @@ def test_a_query_removed_while_it_restores_leaves_nothing(one_by_one: None) -> N
     for _ in range(6):
         life.round()
     tasks = life.instance.queries["CTAS_C"].built.tasks
-    life.deploy(COUNTS.replace("FROM S GROUP", "FROM S WHERE K < 3 GROUP"))
+    life.deploy(STREAM)
     assert {task.status for task in tasks} == {TaskStatus.CLOSED}
+    life.deploy(COUNTS.replace("FROM S GROUP", "FROM S WHERE K < 3 GROUP"))
     life.settle()
     assert [row[0] for row in life.table("C")] == [0, 1, 2]
     again = life.again()
