@@ -139,6 +139,12 @@ class PartitionsDiffer(LogError):
     code = "FQ4050"
 
 
+class Superseded(RuntimeFailure):
+    """A deployment was decided on a record that is not the newest any more; it is decided again."""
+
+    retriable = True
+
+
 class OtherMode(LogError):
     """An application that ran alone is to be shared, or the other way round."""
 

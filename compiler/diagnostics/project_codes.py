@@ -206,6 +206,13 @@ PROJECT_CODES: dict[str, CodePage] = {
         "ASSERT TOPIC orders WITH (PARTITIONS=3);",
         "flowql topic create orders --partitions 3\nASSERT TOPIC orders WITH (PARTITIONS=3) TIMEOUT 10 SECONDS;",
     ),
+    "FQ5207": CodePage(
+        "What is selected does not go with what goes on as it runs",
+        "With --select the other queries stay as they run. A query that is selected reads a column of a result as the project defines it, "
+        "and that result is not selected; or the other way round. The column would be NULL in every row, so nothing was changed.",
+        "flowql deploy --select ALERTS            # reads a new column of TOTALS",
+        "flowql deploy --select +ALERTS           # with all that it is made of\nflowql deploy --select TOTALS+           # with all that is made of it",
+    ),
     "FQ5601": CodePage(
         "There is no input to compare targets over",
         "`flowql verify` copies the topics that come from outside from the log of the first target. They are empty there.",

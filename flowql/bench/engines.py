@@ -21,7 +21,7 @@ from flowql.config.compile import compile_sources
 from flowql.config.load import load_project
 from flowql.config.storage import log_at
 from flowql.deploy.engine import open_on
-from flowql.deploy.stages import select
+from flowql.deploy.selection import select
 from runtime.app.progress import caught_up, source_ends
 from runtime.app.without_pandas import leave_pandas_out
 from runtime.config import InstanceConfig

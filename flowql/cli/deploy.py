@@ -8,18 +8,18 @@ from typing import Annotated, Any
 import typer
 
 from flowql.cli.options import (
+    DeployedOption,
     LogLevelOption,
     Output,
     OutputOption,
     ProjectOption,
     Scope,
-    SelectOption,
     TargetOption,
     VarOption,
     with_log_level,
 )
 from flowql.cli.render import note, print_json, print_rows
-from flowql.cli.wanted import read, wanted_plan
+from flowql.cli.wanted import asked_of, read, wanted_plan
 from flowql.config.load import shown_path
 from flowql.deploy.settings import settings_of
 from flowql.deploy.stages import decide
@@ -37,7 +37,7 @@ def command(
     ctx: typer.Context,
     project: ProjectOption = None,
     target: TargetOption = None,
-    select: SelectOption = None,
+    select: DeployedOption = None,
     output: OutputOption = None,
     var: VarOption = None,
     log_level: LogLevelOption = None,
@@ -56,18 +56,19 @@ def command(
     found = read(scope)
     settings = with_log_level(settings_of(found), log_level)
     client = connect(settings.data_dir)
-    running, topics = at_rest(settings).deployed() if client is None else client.plan()
-    wanted = wanted_plan(found, scope, running=running, topics=topics)
+    deployed, topics = at_rest(settings).deployed() if client is None else client.deployed()
+    wanted = wanted_plan(found, running=deployed.plan, topics=topics)
+    asked = asked_of(scope, wanted, deployed.plan, prune=prune, rebuild=rebuild)
     if dry_run:
-        show_deployment(decide(running, wanted, prune=prune).to_data(applied=False), as_json=as_json)
+        show_deployment(decide(deployed, wanted, asked).to_data(applied=False), as_json=as_json)
         return
-    decide(running, wanted, prune=prune)  # a conflict is found before an instance is started for it
+    decide(deployed, wanted, asked)  # a conflict is found before an instance is started for it
     if client is None:
         client = spawn(settings)
         note(
             f"started an instance: process {client.address.pid}, log in {shown_path(settings.data_dir / 'instance.log')}"
         )
-    done = client.deploy(wanted, prune=prune, rebuild=rebuild)
+    done = client.deploy(wanted, asked)
     _await_running(client)
     show_deployment(done, as_json=as_json)
     client.close()

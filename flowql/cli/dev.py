@@ -15,7 +15,7 @@ from flowql.cli.deploy import show_deployment
 from flowql.cli.listening import until_asked_to_stop
 from flowql.cli.options import ProjectOption, Scope, TargetOption, VarOption
 from flowql.cli.render import note, print_text, show_diagnostics, show_failure
-from flowql.cli.wanted import read, wanted_plan
+from flowql.cli.wanted import asked_of, read, wanted_plan
 from flowql.config.load import find_project_file, shown_path
 from flowql.config.storage import log_at
 from flowql.deploy.settings import Settings, settings_of
@@ -139,9 +139,9 @@ class Loop:
     def deploy(self) -> bool:
         """Make the project what runs, or say what is wrong with it; what ran goes on then."""
         try:
-            running, topics = self._client.plan()
-            wanted = wanted_plan(read(self._scope), self._scope, running=running, topics=topics)
-            done = self._client.deploy(wanted, prune=self._prune)
+            deployed, topics = self._client.deployed()
+            wanted = wanted_plan(read(self._scope), running=deployed.plan, topics=topics)
+            done = self._client.deploy(wanted, asked_of(self._scope, wanted, deployed.plan, prune=self._prune))
         except CompileError as error:
             show_diagnostics(error.diagnostics)
         except CommandError as error:

@@ -52,10 +52,10 @@ def deployed(settings: Settings) -> Deployed:
             return Deployed(*client.plan(), live=True)
         finally:
             client.close()
-    plan, topics = at_rest(settings).deployed()
-    if not plan.sources:
+    record, topics = at_rest(settings).deployed()
+    if not record.serving.sources:
         raise QueryError(f"nothing has been deployed to {settings.data_dir} yet", code=NOTHING, help="flowql deploy")
-    return Deployed(plan, topics, live=False)
+    return Deployed(record.serving, topics, live=False)
 
 
 def statement_of(text: str, plan: Plan) -> str:

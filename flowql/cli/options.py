@@ -48,6 +48,15 @@ TargetOption = Annotated[str | None, typer.Option("--target", "-t", help="A targ
 SelectOption = Annotated[
     list[str] | None, typer.Option("--select", "-s", help="Only this query (may be given again).", metavar="QUERY")
 ]
+DeployedOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--select",
+        "-s",
+        help="Only this query: NAME, +NAME with all it is made of, NAME+ with all made of it (may be given again).",
+        metavar="QUERY",
+    ),
+]
 OutputOption = Annotated[Output | None, typer.Option("--output", "-o", help="How to write results.")]
 LogLevelOption = Annotated[
     LogLevel | None,

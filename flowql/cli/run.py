@@ -9,19 +9,20 @@ import typer
 
 from flowql.cli.foreground import hosting
 from flowql.cli.options import (
+    DeployedOption,
     LogLevelOption,
     ProjectOption,
     Scope,
-    SelectOption,
     TargetOption,
     VarOption,
     with_log_level,
 )
 from flowql.cli.progress import progress
 from flowql.cli.render import note
-from flowql.cli.wanted import read, wanted_plan
+from flowql.cli.wanted import asked_of, read, wanted_plan
 from flowql.config.load import shown_path
 from flowql.deploy.settings import settings_of
+from flowql.deploy.stages import decide
 from flowql.errors import CommandError
 from flowql.server.choice import at_rest
 from flowql.server.engine import Engine, Mode
@@ -37,7 +38,7 @@ def command(
     ctx: typer.Context,
     project: ProjectOption = None,
     target: TargetOption = None,
-    select: SelectOption = None,
+    select: DeployedOption = None,
     var: VarOption = None,
     log_level: LogLevelOption = None,
     until_caught_up: Annotated[
@@ -60,14 +61,16 @@ def command(
     scope = Scope.of(ctx, project=project, target=target, select=select, var=var)
     found = read(scope)
     settings = with_log_level(settings_of(found), log_level)
-    running, topics = at_rest(settings).deployed()
-    wanted_plan(found, scope, running=running, topics=topics)  # a broken project starts nothing
+    deployed, topics = at_rest(settings).deployed()
+    plan = wanted_plan(found, running=deployed.plan, topics=topics)
+    decide(deployed, plan, asked_of(scope, plan, deployed.plan, rebuild=rebuild))  # what is refused starts nothing
     began = time.monotonic()
     mode: Mode = "bounded" if bounded else "caught up" if until_caught_up else "continuous"
     with hosting(settings, mode) as host:
         service = host.service
-        plan = wanted_plan(found, scope, running=service.plan, topics=service.topics(), warn=False)
-        done = service.deploy(plan, rebuild=rebuild)
+        running = service.deployed.plan
+        plan = wanted_plan(found, running=running, topics=service.topics(), warn=False)
+        done = service.deploy(plan, asked_of(scope, plan, running, rebuild=rebuild))
         if done["withheld"]:
             note(f"{', '.join(done['withheld'])}: not in the project; still running. To remove:  flowql deploy --prune")
         count = len(service.plan.queries)

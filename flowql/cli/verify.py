@@ -17,6 +17,7 @@ from flowql.cli.progress import progress
 from flowql.cli.render import json_value, note, print_json, print_rows, print_text
 from flowql.cli.wanted import read, wanted_plan
 from flowql.config.load import shown_path
+from flowql.deploy.selection import select
 from flowql.deploy.settings import settings_of
 from flowql.server.choice import at_rest
 from flowql.verify.report import MISSING, Report, Row, RowDifference, SinkReport
@@ -93,7 +94,8 @@ def _side(scope: Scope, target: str) -> Side:
 def _plans(scope: Scope, first: Side) -> tuple[Plan, Plan]:
     """The plan to run, with the names that the first target has given, and the plan deployed there."""
     deployed, topics = at_rest(first.settings).deployed()
-    return wanted_plan(read(scope), scope, running=deployed, topics=topics), deployed
+    wanted = wanted_plan(read(scope), running=deployed.plan, topics=topics)
+    return select(wanted, scope.select), deployed.serving
 
 
 @contextmanager

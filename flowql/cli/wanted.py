@@ -10,8 +10,9 @@ from flowql.cli.render import show_diagnostics
 from flowql.config.compile import compile_sources
 from flowql.config.load import read_project
 from flowql.config.project import Project
+from flowql.deploy.asked import Asked
 from flowql.deploy.assertions import check_assertions
-from flowql.deploy.stages import select
+from flowql.deploy.selection import chosen
 from flowql.errors import CompileError
 
 
@@ -20,8 +21,8 @@ def read(scope: Scope) -> Project:
     return read_project(scope.start, target=scope.target, variables=scope.variables)
 
 
-def wanted_plan(project: Project, scope: Scope, *, running: Plan, topics: Mapping[str, int], warn: bool = True) -> Plan:
-    """The plan of the project, or of the queries selected. Raises CompileError with all mistakes.
+def wanted_plan(project: Project, *, running: Plan, topics: Mapping[str, int], warn: bool = True) -> Plan:
+    """The plan of the whole project. Raises CompileError with all mistakes.
 
     warn: show warnings, and look whether what the project asserts holds.
     """
@@ -31,4 +32,10 @@ def wanted_plan(project: Project, scope: Scope, *, running: Plan, topics: Mappin
     if warn:
         show_diagnostics(compiled.diagnostics)
         check_assertions(compiled.assertions, project, compiled.plan)
-    return select(compiled.plan, scope.select)
+    return compiled.plan
+
+
+def asked_of(scope: Scope, wanted: Plan, running: Plan, *, prune: bool = False, rebuild: bool = False) -> Asked:
+    """What the options of a verb ask of a deployment."""
+    ids = chosen(scope.select, wanted, running)
+    return Asked(None if ids is None else tuple(sorted(ids)), prune=prune, rebuild=rebuild)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from compiler.plan.topology import PRIORITY_WEIGHTS, Plan, Priority, QueryPlan
-from flowql.deploy.stages import find_query
+from flowql.deploy.selection import find_query
 
 
 @dataclass(frozen=True, slots=True)

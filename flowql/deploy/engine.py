@@ -6,11 +6,11 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
-from compiler.plan.topology import Plan
+from compiler.plan.deployed import Deployed
 from flowql.config.storage import log_at
 from flowql.deploy.settings import Settings
 from runtime.app.instance import Instance
-from runtime.app.plan_topic import read_plan
+from runtime.app.plan_topic import read_deployed
 from runtime.clock import SystemClock
 from runtime.config import InstanceConfig
 from runtime.errors import StateError
@@ -91,13 +91,13 @@ def _aside(state_dir: Path) -> Path:
     return state_dir.rename(state_dir.with_name(f"{state_dir.name}.damaged-{number}"))
 
 
-def deployed_plan(settings: Settings) -> tuple[Plan, Mapping[str, int]]:
-    """The plan last deployed to a directory and the partitions of its topics, without an instance."""
+def deployed_at_rest(settings: Settings) -> tuple[Deployed, Mapping[str, int]]:
+    """What is on record in a directory and the partitions of its topics, without an instance."""
     if settings.kafka is None and not settings.log_dir.is_dir():
-        return Plan(), {}
+        return Deployed(), {}
     log = log_at(settings.log_dir, settings.kafka, settings.application_id)
     try:
         partitions = {name: info.partitions for name, info in log.admin().topics().items()}
-        return read_plan(log, settings.application_id) or Plan(), partitions
+        return read_deployed(log, settings.application_id) or Deployed(), partitions
     finally:
         log.close()

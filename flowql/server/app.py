@@ -17,6 +17,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from compiler.plan import codec
+from flowql.deploy.asked import Asked
 from flowql.deploy.control import NewPriority
 from flowql.errors import CommandError, RuntimeFailure
 from flowql.query.errors import to_data
@@ -46,14 +47,12 @@ def make_app(service: Service, token: str, request_stop: Callable[[], None]) -> 
 
     async def plan(_: Request) -> Response:
         topics = await run_in_threadpool(service.topics)
-        return JSONResponse({"plan": codec.dumps(service.plan), "topics": topics})
+        return JSONResponse({"deployed": codec.deployed_line(service.deployed), "topics": topics})
 
     async def deploy(request: Request) -> Response:
         body = await request.json()
         wanted = codec.loads(body["plan"])
-        prune, dry_run = bool(body.get("prune")), bool(body.get("dry_run"))
-        rebuild = bool(body.get("rebuild"))
-        done = await run_in_threadpool(lambda: service.deploy(wanted, prune=prune, dry_run=dry_run, rebuild=rebuild))
+        done = await run_in_threadpool(lambda: service.deploy(wanted, Asked.of(body)))
         return JSONResponse(done)
 
     async def priority(request: Request) -> Response:

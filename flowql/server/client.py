@@ -13,7 +13,9 @@ from typing import Any
 import pyarrow as pa
 
 from compiler.plan import codec
+from compiler.plan.deployed import Deployed
 from compiler.plan.topology import Plan
+from flowql.deploy.asked import NOTHING_ELSE, Asked
 from flowql.deploy.control import NewPriority
 from flowql.errors import CommandError
 from flowql.query.answer import Answer
@@ -73,12 +75,18 @@ class Client:
         return found
 
     def plan(self) -> tuple[Plan, Mapping[str, int]]:
-        """What runs, and the partitions of the topics there are."""
-        body = self._call("GET", "/plan")
-        return codec.loads(body["plan"]), body["topics"]
+        """What serves, and the partitions of the topics there are."""
+        deployed, topics = self.deployed()
+        return deployed.serving, topics
 
-    def deploy(self, wanted: Plan, *, prune: bool, dry_run: bool = False, rebuild: bool = False) -> dict[str, Any]:
-        body = {"plan": codec.dumps(wanted, indent=None), "prune": prune, "dry_run": dry_run, "rebuild": rebuild}
+    def deployed(self) -> tuple[Deployed, Mapping[str, int]]:
+        """What is on record, and the partitions of the topics there are."""
+        body = self._call("GET", "/plan")
+        return codec.loads_deployed(body["deployed"]), body["topics"]
+
+    def deploy(self, wanted: Plan, asked: Asked = NOTHING_ELSE) -> dict[str, Any]:
+        """wanted: the whole project."""
+        body = {"plan": codec.dumps(wanted, indent=None), **asked.to_data()}
         found: dict[str, Any] = self._call("POST", "/plan", body)
         return found
 

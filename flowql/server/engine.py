@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal, Protocol
 
+from compiler.plan.deployed import Deployed
 from compiler.plan.diff import QueryChange
 from compiler.plan.topology import Plan
 from flowql.query.committed import Commit, Take
@@ -19,7 +20,12 @@ class Engine(Protocol):
 
     @property
     def plan(self) -> Plan:
-        """What runs."""
+        """What serves: questions are about it."""
+        ...
+
+    @property
+    def deployed(self) -> Deployed:
+        """What is on record: the plan that serves, and the one that is wanted."""
         ...
 
     @property
@@ -36,8 +42,14 @@ class Engine(Protocol):
         """Go on with what was deployed when it last ran."""
         ...
 
-    def deploy(self, plan: Plan, *, rebuild: bool = False) -> Sequence[QueryChange]:
-        """Make `plan` what runs. rebuild: throw away what queries have kept that no longer fits, and compute it anew."""
+    def deploy(
+        self, plan: Plan, *, rebuild: bool = False, refresh: Collection[str] = (), seen: Deployed | None = None
+    ) -> Sequence[QueryChange]:
+        """Make `plan` what runs. rebuild: throw away what queries have kept that no longer fits, and compute it anew.
+
+        refresh: ids of queries to rebuild although nothing changed. seen: the record that this was decided on; raises Superseded
+        if it is not the newest any more.
+        """
         ...
 
     def catch_up(self) -> Callable[[], bool]:
@@ -68,8 +80,8 @@ class Engine(Protocol):
 class AtRest(Protocol):
     """The directory of an engine that does not run."""
 
-    def deployed(self) -> tuple[Plan, Mapping[str, int]]:
-        """The plan last deployed, and the partitions of the topics there are."""
+    def deployed(self) -> tuple[Deployed, Mapping[str, int]]:
+        """What is on record, and the partitions of the topics there are."""
         ...
 
     def status(self) -> dict[str, Any]: ...

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from compiler.plan.deployed import Deployed
 from compiler.plan.diff import QueryChange
 from compiler.plan.topology import Plan
 from flowql.config.storage import check_engine, log_at
-from flowql.deploy.engine import config_of, deployed_plan, open_on
+from flowql.deploy.engine import config_of, deployed_at_rest, open_on
 from flowql.deploy.pins import pin, unpin_left
 from flowql.deploy.settings import UNSUPPORTED_TARGET, Settings
 from flowql.errors import CommandError
@@ -50,6 +51,10 @@ class RuntimeEngine:
         return self.instance.plan
 
     @property
+    def deployed(self) -> Deployed:
+        return self.instance.deployed
+
+    @property
     def fatal(self) -> BaseException | None:
         return self.instance.fatal
 
@@ -61,10 +66,12 @@ class RuntimeEngine:
         self.instance.start()
         self.instance.resume()
 
-    def deploy(self, plan: Plan, *, rebuild: bool = False) -> Sequence[QueryChange]:
+    def deploy(
+        self, plan: Plan, *, rebuild: bool = False, refresh: Collection[str] = (), seen: Deployed | None = None
+    ) -> Sequence[QueryChange]:
         """Changed queries are always built anew."""
         del rebuild
-        return self.instance.deploy(plan)
+        return self.instance.deploy(plan, refresh=refresh, seen=seen)
 
     def catch_up(self) -> Callable[[], bool]:
         ends = source_ends(self.instance)
@@ -102,8 +109,8 @@ class RuntimeAtRest:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
-    def deployed(self) -> tuple[Plan, Mapping[str, int]]:
-        return deployed_plan(self._settings)
+    def deployed(self) -> tuple[Deployed, Mapping[str, int]]:
+        return deployed_at_rest(self._settings)
 
     def status(self) -> dict[str, Any]:
         return stopped_status(self._settings)

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
+from compiler.plan.deployed import Deployed as Deployment
 from compiler.plan.diff import QueryChange
 from compiler.plan.topology import Plan
 from flowql.config.storage import check_engine, log_at
 from flowql.deploy.pins import of_spark
-from flowql.deploy.settings import Settings
+from flowql.deploy.settings import UNSUPPORTED_TARGET, Settings
+from flowql.errors import CommandError
 from flowql.query.committed import Commit, Take, queries_behind
 from flowql.query.errors import NOTHING, QueryError
 from flowql.query.spark import SparkCommit
 from flowql.server.engine import Mode
 from flowql.server.process import process_figures
 from runtime.app.plan_topic import topic_name
+from runtime.errors import Superseded
 from runtime.spark.engine.alignment import apart
 from runtime.spark.engine.checkpoint_state import reader_at_rest
 from runtime.spark.engine.deployed import Deployed, load
@@ -62,7 +65,19 @@ class SparkEngine:
     def start(self) -> None:
         self.instance.start()
 
-    def deploy(self, plan: Plan, *, rebuild: bool = False) -> Sequence[QueryChange]:
+    @property
+    def deployed(self) -> Deployment:
+        """A changed query begins anew in place: there is one plan at a time."""
+        return Deployment(self.instance.plan)
+
+    def deploy(
+        self, plan: Plan, *, rebuild: bool = False, refresh: Collection[str] = (), seen: Deployment | None = None
+    ) -> Sequence[QueryChange]:
+        if refresh:
+            title = "--full-refresh is not supported for targets with `engine: spark`"
+            raise CommandError(title, code=UNSUPPORTED_TARGET, help="flowql run --bounded computes everything anew")
+        if seen is not None and seen.serving != self.instance.plan:
+            raise Superseded("another deployment came first")
         return self.instance.deploy(plan, rebuild=rebuild)
 
     def catch_up(self) -> Callable[[], bool]:
@@ -104,9 +119,9 @@ class SparkAtRest:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
-    def deployed(self) -> tuple[Plan, Mapping[str, int]]:
+    def deployed(self) -> tuple[Deployment, Mapping[str, int]]:
         with self._site() as (site, deployed):
-            return deployed.plan, site.partitions() if site is not None else {}
+            return Deployment(deployed.plan), site.partitions() if site is not None else {}
 
     def status(self) -> dict[str, Any]:
         with self._site() as (site, deployed):

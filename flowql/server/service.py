@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from compiler.plan.deployed import Deployed
 from compiler.plan.topology import Plan
+from flowql.deploy.asked import NOTHING_ELSE, Asked
 from flowql.deploy.control import NewPriority, priority_of, with_paused, with_priority
-from flowql.deploy.stages import decide, find_query
+from flowql.deploy.selection import find_query
+from flowql.deploy.stages import decide
 from flowql.query.answer import Answer
 from flowql.query.session import Begun, answer
 from flowql.server.engine import Engine
+from runtime.errors import Superseded
 
 
 class Service:
@@ -26,39 +30,57 @@ class Service:
 
     @property
     def plan(self) -> Plan:
-        """What runs."""
+        """What serves."""
         return self._engine.plan
+
+    @property
+    def deployed(self) -> Deployed:
+        """What is on record."""
+        return self._engine.deployed
 
     def topics(self) -> Mapping[str, int]:
         """Partitions of the topics there are."""
         return self._engine.topics()
 
-    def deploy(
-        self, wanted: Plan, *, prune: bool = False, dry_run: bool = False, rebuild: bool = False
-    ) -> dict[str, Any]:
-        """The public JSON of the deployment; what runs is changed at one commit."""
+    def deploy(self, wanted: Plan, asked: Asked = NOTHING_ELSE) -> dict[str, Any]:
+        """The public JSON of the deployment; what runs is changed at one commit. wanted: the whole project."""
         with self._deploying:
-            deployment = decide(self._engine.plan, wanted, prune=prune)
-            if not dry_run:
-                done = self._engine.deploy(deployment.plan, rebuild=rebuild)
-                expected = [c for c in deployment.changes if c.query not in deployment.withheld]
-                made = [c for c in done if c.query not in deployment.withheld]
-                assert sorted(map(str, made)) == sorted(map(str, expected)), "what was shown is what was done"
-            return deployment.to_data(applied=not dry_run)
+            while True:
+                seen = self._engine.deployed
+                deployment = decide(seen, wanted, asked)
+                if asked.dry_run:
+                    break
+                try:
+                    done = self._engine.deploy(deployment.plan, rebuild=asked.rebuild, refresh=asked.refresh, seen=seen)
+                except Superseded:  # a rebuild has ended meanwhile: there may be less to do
+                    continue
+                assert tuple(done) == deployment.change.changes, "what was shown is what was done"
+                break
+            return deployment.to_data(applied=not asked.dry_run)
 
     def set_priority(self, wanted: NewPriority) -> dict[str, Any]:
         """From now on, and after a restart, until a deployment says otherwise. The query's new entry of `priority`."""
         with self._deploying:
-            plan = with_priority(self._engine.plan, wanted)
-            self._engine.deploy(plan)
+            plan = self._changed(lambda plan: with_priority(plan, wanted))
             return priority_of(find_query(plan, wanted.query))
 
     def pause(self, names: Sequence[str], *, paused: bool) -> list[str]:
         """From now on, and after a restart, until the opposite is asked for. The ids of the queries."""
         with self._deploying:
-            plan, meant = with_paused(self._engine.plan, names, paused=paused)
-            self._engine.deploy(plan)
+            meant = with_paused(self._engine.deployed.plan, names, paused=paused)[1]
+            self._changed(lambda plan: with_paused(plan, names, paused=paused)[0])
             return meant
+
+    def _changed(self, change: Callable[[Plan], Plan]) -> Plan:
+        """What is wanted, changed; a rebuild that is under way goes on."""
+        while True:
+            seen = self._engine.deployed
+            plan = change(seen.plan)
+            try:
+                self._engine.deploy(plan, seen=seen)
+            except Superseded:
+                continue
+            return plan
 
     def pin(self) -> int:
         """For a backup: see `flowql.deploy.pins`. The commit of the state."""

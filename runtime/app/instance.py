@@ -48,7 +48,7 @@ from runtime.client.consumer import ConsumerFacade
 from runtime.clock import Clock
 from runtime.commit.coordinator import CommitStep
 from runtime.config import SLICE_NS_DEFAULT, InstanceConfig, commit_interval_ms
-from runtime.errors import RuntimeFailure, StaleMember, StateLost
+from runtime.errors import RuntimeFailure, StaleMember, StateLost, Superseded
 from runtime.events import ERROR, INFO, WARNING, is_a_step, say
 from runtime.log.base import Log, TopicPartition
 from runtime.metrics import Metrics
@@ -375,14 +375,18 @@ class Instance:
             say(INFO, "instance.resumed", f"{len(stored.serving.queries)} queries")
         return self.plan
 
-    def deploy(self, plan: Plan, *, refresh: Collection[str] = ()) -> tuple[QueryChange, ...]:
+    def deploy(
+        self, plan: Plan, *, refresh: Collection[str] = (), seen: Deployed | None = None
+    ) -> tuple[QueryChange, ...]:
         """Begin to make `plan` what runs. Queries that did not change go on untouched.
 
         What must be computed anew is, beside what serves, and serves when it has come up with that (`Rebuilding`); see
-        `rebuilt`. refresh: ids of queries to rebuild although nothing changed.
+        `rebuilt`. refresh: ids of queries to rebuild although nothing changed. seen: what was on record when this was decided;
+        Superseded if that is not so any more.
         """
-        change = decide_change(self.deployed, plan, refresh=refresh)
-        if _is_same(change.deployed, self.deployed):
+        before = self._still(seen)
+        change = decide_change(before, plan, refresh=refresh)
+        if _is_same(change.deployed, before):
             return change.changes
         KNOWN.remember(plan.schemas)
         if self.group is not None:
@@ -391,13 +395,20 @@ class Instance:
             self._announce(change.deployed, self.group)
             return change.changes
         with self._turn(self.reconciler):
-            change = decide_change(self.deployed, plan, refresh=refresh)  # a swap may have ended meanwhile
+            change = decide_change(self._still(seen), plan, refresh=refresh)  # a swap may have ended meanwhile
             ensure_topics(change.deployed.plan, self.admin)
             self.carry_out(self.deployment.changed(change.deployed))
         for c in change.changes:
             if c.action != "none":
                 say(INFO, "query.deployed", query=c.query, action=c.action, state=c.state)
         return change.changes
+
+    def _still(self, seen: Deployed | None) -> Deployed:
+        """What is on record now. Superseded if it is not `seen`."""
+        now = self.deployed
+        if seen is not None and now is not seen:
+            raise Superseded("another deployment or the end of a rebuild came first")
+        return now
 
     @property
     def rebuilt(self) -> bool:

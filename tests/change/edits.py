@@ -242,6 +242,21 @@ def insert_row(e: Editor) -> Project:
     return e.project.add(e.make.row(e.known, e.now_ms))
 
 
+def move(e: Editor) -> Project:
+    """The result goes to another topic, or back."""
+    query = e.query(Select, Aggregate, Join)
+    return e.replaced(query, topic="" if query.topic else e.make.name("M"))
+
+
+def become(e: Editor) -> Project:
+    """Another query under the same name, perhaps a table that was a stream; it stands where it stood."""
+    query = e.query(Select, Aggregate, Join)
+    before = e.project.definitions[: [d.name for d in e.project.definitions].index(query.name)]
+    known = replace(e.project, definitions=before).relations()
+    new = e.rng.choice((e.make.select, e.make.aggregate, e.make.join))(known)
+    return e.project.put(query.name, replace(new, name=query.name, topic=query.topic))
+
+
 def roll_back(e: Editor) -> Project:
     """To what was deployed before."""
     if not e.history:
@@ -260,7 +275,7 @@ def order(e: Editor) -> Project:
 SAFE: tuple[Edit, ...] = (nothing, add_query, add_query, priority)
 EDITS: tuple[Edit, ...] = (
     *SAFE, add_column, drop_column, swap_column, where, where, where, expression, expression, more_columns, fewer_columns, window,
-    window, group, group, having, by, join, join, source, remove, remove, rename, insert_row, remove_row, roll_back, roll_back, order,
+    window, group, group, having, by, join, join, source, remove, remove, rename, insert_row, remove_row, move, become, become, roll_back, roll_back, order,
 )  # fmt: skip
 
 

@@ -12,8 +12,10 @@ from unittest.mock import patch
 
 from compiler.diagnostics.source import SourceText
 from compiler.driver import compile_project
+from compiler.plan.deployed import Deployed
 from compiler.plan.topology import Plan, Priority
 from flowql.deploy.control import NewPriority, with_paused, with_priority
+from flowql.deploy.asked import Asked
 from flowql.deploy.stages import decide
 from flowql.server.on_runtime import RuntimeEngine
 from flowql.server.service import Service
@@ -107,13 +109,26 @@ class MortalPhysical(LossyPhysical):
 
 
 @contextmanager
-def near_is(records: int) -> Iterator[None]:
-    """What is built anew swaps in when it is so many records behind."""
+def swaps(*, near_records: int, together_ms: int) -> Iterator[None]:
+    """What is built anew swaps in when it is so many records behind, if it comes together with what serves in that time."""
     if find_spec("runtime.app.rebuilding") is None:
         yield
         return
-    with patch.object(import_module("runtime.app.rebuilding"), "NEAR_RECORDS", records):
+    module = import_module("runtime.app.rebuilding")
+    with patch.object(module, "NEAR_RECORDS", near_records), patch.object(module, "TOGETHER_MS", together_ms):
         yield
+
+
+class MeteredClock(VirtualClock):
+    """Work takes time, so that slices end in the middle of what is buffered."""
+
+    def __init__(self, now_ms: int, reading_ns: int) -> None:
+        super().__init__(now_ms)
+        self._reading_ns = reading_ns
+
+    def cost_ns(self) -> int:
+        self.spend(self._reading_ns)
+        return super().cost_ns()
 
 
 class Engine:
@@ -124,7 +139,7 @@ class Engine:
         self.life = Life()
         self.log = MortalLog(self.life)
         self._physical: LossyPhysical = MortalPhysical(self.life)
-        self.clock = VirtualClock(WALL_MS)
+        self.clock = MeteredClock(WALL_MS, rng.choice((0, 0, 1_500_000)))
         self.look: Callable[[], None] = lambda: None
         self.rounds = 0
         self._rounds_max = ROUNDS_MAX
@@ -154,8 +169,7 @@ class Engine:
     @property
     def deployed(self) -> Plan:
         """What is to run in the end; while something is built anew another plan may serve."""
-        record = getattr(self.instance, "deployed", None)
-        return self.instance.plan if record is None else record.plan
+        return self.record.plan
 
     @property
     def front(self) -> RuntimeEngine:
@@ -167,13 +181,18 @@ class Engine:
         """What commands are given to."""
         return Service(RuntimeEngine(self.instance))
 
-    def deploy(self, wanted: Plan, *, prune: bool, served: bool) -> None:
+    @property
+    def record(self) -> Deployed:
+        """What is on record."""
+        return self.instance.deployed
+
+    def deploy(self, wanted: Plan, asked: Asked, *, served: bool) -> None:
         """served: by the service, as a command asks for it; else by the engine itself."""
         with self.life.running():
             if served:
-                self.service.deploy(wanted, prune=prune)
+                self.service.deploy(wanted, asked)
             else:
-                self.instance.deploy(decide(self.deployed, wanted, prune=prune).plan)
+                self.instance.deploy(decide(self.record, wanted, asked).plan)
 
     def set_priority(self, query: str, priority: Priority, *, served: bool) -> None:
         new = NewPriority(query, priority)
@@ -200,6 +219,13 @@ class Engine:
         with self.life.running():
             for _ in range(rounds):
                 self.driver.round()
+
+    def leftovers(self) -> list[str]:
+        """What a change should have taken away with it."""
+        topics = sorted(t for t in self.log.topics() if "@" in t)
+        known = set(self.instance.queries)
+        tasks = sorted(t for t in self.instance.state.committed_tasks() if not t.startswith("__") and t.rpartition("/")[0] not in known)
+        return [f"left over: topics {topics}, tasks {tasks}"] if topics or tasks else []
 
     def kill(self) -> None:
         """Everything in memory is gone, and of what was written since the last flush any part at the end."""

@@ -27,11 +27,11 @@ class Feed:
         self.now_ms = BEGIN_MS
         self._fed: set[str] = set()
 
-    def round(self, sources: Iterable[Source]) -> int:
+    def round(self, sources: Iterable[Source], most: int | None = None) -> int:
         """Append a round in one transaction; how many records it has. Static tables get theirs once, before anything else."""
-        known = list(sources)
+        known, most = list(sources), most or self._records
         rows: dict[TopicPartition, list[Record]] = {}
-        count = self._rng.randint(self._records // 3, self._records)
+        count = self._rng.randint(most // 3, most)
         for source in known:
             if source.static and source.topic not in self._fed:
                 self._fed.add(source.topic)
@@ -41,29 +41,30 @@ class Feed:
         for _ in range(count):
             self._add(rows, self._rng.choice(moving))
         append(self._log, {tp: _batch(of) for tp, of in rows.items()})
+        self.now_ms += 1
         return sum(map(len, rows.values()))
 
     def _add(self, rows: dict[TopicPartition, list[Record]], source: Source) -> None:
         rng = self._rng
         self.now_ms += rng.choice((0, 1, 500, 2_000, 9_000, 30_000))
         key = f"k{rng.randrange(4)}" if rng.random() < 0.8 else f"g{rng.randrange(3)}"
-        gone = source.kind == "table" and rng.random() < 0.15
+        gone = rng.random() < (0.15 if source.kind == "table" else 0.02)
         value = None if gone else self._value(source)
         partitions = self._log.admin().topics()[source.topic].partitions
         tp = TopicPartition(source.topic, partition_for(key.encode(), partitions))
         rows.setdefault(tp, []).append({"timestamp": self.now_ms, "key": key.encode(), "value": value, "headers": None})
 
-    def end_of_round(self) -> None:
-        """What comes next is later."""
-        self.now_ms += 1
-
     def _value(self, source: Source) -> bytes:
+        if self._rng.random() < 0.02:
+            return b"{not to be read"
         if source.format == "DELIMITED":
             return ",".join(str(self._field(t)) for _, t in source.columns).encode()
         return orjson.dumps({n: self._field(t) for n, t in COLUMNS if self._rng.random() < 0.93})
 
-    def _field(self, sql_type: str) -> int | str:
+    def _field(self, sql_type: str) -> int | str | list[int]:
         rng = self._rng
+        if sql_type == "ARRAY<BIGINT>":
+            return [rng.randrange(10) for _ in range(rng.randrange(3))]
         if sql_type == "BIGINT":
             return rng.randrange(10)
         return rng.choice(("g0", "g1", "g2", "k0", "k1", "k2"))

@@ -32,6 +32,7 @@ COLUMNS: tuple[Column, ...] = (
     ("R", "STRING"),
     ("C", "BIGINT"),
     ("T", "STRING"),
+    ("L", "ARRAY<BIGINT>"),
 )
 TRIES = 60
 TIMES_S = (5, 10, 30, 60, 300)
@@ -67,6 +68,8 @@ class Generator:
         columns = COLUMNS[: rng.randint(4, 6)]
         assert kind in ("stream", "table")
         written = "DELIMITED" if rng.random() < 0.15 else "JSON"
+        if written == "JSON" and rng.random() < 0.3:
+            columns = (*columns, COLUMNS[-1])
         return Source(name, "table" if kind == "table" else "stream", columns, written, static=kind == "table" and rng.random() < 0.4)
 
     def grow(self, project: Project) -> Project:
@@ -156,6 +159,8 @@ class Generator:
         columns = self.rng.sample(of.columns, min(len(of.columns), self.rng.randint(1, 4)))
         listed = [Item(f"{{{n}}}", t, n) for n, t in columns]
         made = [self._item(self.name("X"), of) for _ in range(self.rng.randint(0, 2))]
+        if of.kind == "stream" and self.rng.random() < 0.5:
+            made += [Item(f"EXPLODE({{{n}}})", "BIGINT", self.name("E")) for n, t in of.columns if t == "ARRAY<BIGINT>"][:1]
         return tuple([*listed, *made])
 
     def _item(self, name: str, of: Relation, prefix: str = "") -> Item:
@@ -196,7 +201,10 @@ class Generator:
         if numbers:
             one = f"{{{rng.choice(numbers)}}}"
             found += [Item(f"SUM({one})", "BIGINT"), Item(f"AVG({one})", "DOUBLE"), Item(f"COUNT({one})", "BIGINT")]
+            if of.exact:
+                found += [Item(f"LATEST_BY_OFFSET({one})", "BIGINT"), Item(f"EARLIEST_BY_OFFSET({one})", "BIGINT")]
             if of.kind == "stream":
+                found += [Item(f"COUNT_DISTINCT({one})", "BIGINT"), Item(f"TOPK({one}, 2)", "ARRAY<BIGINT>")]
                 found += [Item(f"MAX({one})", "BIGINT"), Item(f"MIN({one})", "BIGINT"), Item(f"ARRAY_SORT(COLLECT_LIST({one}))", "ARRAY<BIGINT>")]
         return rng.choice(found)
 

@@ -52,16 +52,16 @@ def compare(
         rest.states["topic"][name] = seen
         wrong += difference(f"topic of {name}", expected, seen)
         follower = followers.get(source.topic)
-        if follower is not None and follower.source.kind == source.kind:
+        if follower is not None:
             follower.read(engine.log)
-            wrong += difference(f"follower of {name}", expected, follower.state())
+            wrong += difference(f"follower of {name}", expected, follower.state(source))
         expected, seen = of_relation(fresh.front, name), of_relation(engine.front, name)
         rest.states["rows"][name] = seen
         wrong += difference(f"rows of {name}", expected, seen)
         if name == asked:
             wrong += difference(f"question about {name}", of_question(fresh.front, name), of_question(engine.front, name))
     fresh.close()
-    return rest, wrong
+    return rest, wrong or engine.leftovers()
 
 
 def difference(place: str, expected: State, seen: State) -> list[str]:

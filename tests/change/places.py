@@ -75,22 +75,27 @@ def _rows(table: Any) -> State:
 
 @dataclass(slots=True)
 class Follower:
-    """Reads a topic from the first moment on and never begins again. rows: of a stream, those that are still there."""
+    """Reads a topic from the first moment on and never begins again. kinds: what it has been the topic of."""
 
-    source: SourceDef
     readers: list[Reader]
+    kinds: set[str] = field(default_factory=set)
     rows: list[Row] = field(default_factory=list)
 
     @classmethod
-    def of(cls, log: Log, source: SourceDef) -> Follower:
-        return cls(source, [log.reader(tp, EARLIEST) for tp in partitions_of(log, source.topic)])
+    def of(cls, log: Log, topic: str) -> Follower:
+        return cls([log.reader(tp, EARLIEST) for tp in partitions_of(log, topic)])
 
     def read(self, log: Log) -> None:
+        """Up to the end. Of a stream, what a new generation has replaced is forgotten; of a table nothing is, but that it was a stream."""
         for reader in self.readers:
             self.rows += records(reader)
-        if self.source.kind == "stream":
+        if self.kinds != {"table"}:
             begin = {r.tp.partition: log.admin().begin_offset(r.tp) for r in self.readers}
             self.rows = [row for row in self.rows if row[1] >= begin[row[0]]]
 
-    def state(self) -> State:
-        return state_of(self.source, self.rows)
+    def moved(self, log: Log) -> None:
+        """The same log, opened again."""
+        self.readers = [log.reader(r.tp, r.position) for r in self.readers]
+
+    def state(self, source: SourceDef) -> State:
+        return state_of(source, self.rows)

@@ -62,6 +62,7 @@ class Relation:
     static: bool = False
     spread: int = 1
     alias: bool = False
+    topic: str = ""
 
     @property
     def types(self) -> dict[str, str]:
@@ -123,7 +124,7 @@ class Alias:
         return replace(of, name=self.name, alias=True)
 
     def sql(self, known: Mapping[str, Relation]) -> str:
-        return _declared(self.name, "stream", known[self.of].columns, self.of, "JSON")
+        return _declared(self.name, "stream", known[self.of].columns, known[self.of].topic, "JSON")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +137,7 @@ class Select:
     where: Item | None = None
     by: Item | None = None
     priority: Priority = ""
+    topic: str = ""
     is_query = True
 
     @property
@@ -147,6 +149,8 @@ class Select:
         of.check([*self.items, *_given(self.where, self.by)])
         if self.by is not None and (of.kind == "table" or not self.items or len(of.keys) > 1):
             raise Unfit("no other key for this")
+        if any("EXPLODE" in i.text for i in self.items) and (of.kind == "table" or of.windowed):
+            raise Unfit("rows of a table stay one")
         if self.by is not None and self.by.text in [i.text for i in self.items]:
             raise Unfit("the key is selected twice")
         keys = of.keys if self.by is None else ("K",)
@@ -193,6 +197,7 @@ class Aggregate:
     having: Item | None = None
     final: bool = False
     priority: Priority = ""
+    topic: str = ""
     is_query = True
 
     @property
@@ -210,6 +215,8 @@ class Aggregate:
             if self.group == of.keys or set(self.group) & set(of.keys):
                 raise Unfit("a row of a table is alone in its key")
         timely = of.exact and (of.direct or self.group == of.keys or partitions == 1)
+        if any("OFFSET" in i.text for i in self.items) and not timely:
+            raise Unfit("which is the last would depend on chance")
         if self.final and (self.window is None or not timely or self.window.grace_s is None):
             raise Unfit("FINAL needs a window, and rows in order")
         if self.window is not None and self.window.grace_s is not None and not timely:
@@ -246,6 +253,7 @@ class Join:
     foreign: str = ""
     where: Item | None = None
     priority: Priority = ""
+    topic: str = ""
     is_query = True
 
     @property
@@ -374,7 +382,11 @@ class Project:
                 raise Unfit(f"{d.name} does not find what it reads, or is there already")
             made = d.relation(known, self.partitions)
             if made is not None:
-                known[d.name] = replace(made, exact=False) if d.name in shared else made
+                topic = getattr(d, "topic", "") or made.topic or d.name
+                known[d.name] = replace(made, topic=topic, exact=made.exact and d.name not in shared)
+        own = [r.topic for r in known.values() if not r.alias]
+        if len(set(own)) < len(own):
+            raise Unfit("two write to one topic")
         self._check_circles()
         return known
 
@@ -451,6 +463,7 @@ def _where(item: Item | None) -> str:
 
 def _head(query: Select | Aggregate | Join, kind: Kind, more: str = "") -> str:
     priority = f", PRIORITY='{query.priority}'" if query.priority else ""
+    more += f", KAFKA_TOPIC='{query.topic}'" if query.topic else ""
     return f"CREATE {kind.upper()} {query.name} WITH (VALUE_FORMAT='JSON'{more}{priority}) AS"
 
 

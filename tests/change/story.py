@@ -7,11 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from compiler.plan.topology import Plan
+from flowql.deploy.asked import Asked
 from flowql.deploy.control import NewPriority, with_priority
-from flowql.deploy.stages import Deployment, decide, select
+from flowql.deploy.selection import chosen as chosen_ids
+from flowql.deploy.stages import Deployment, decide
 from flowql.errors import CommandError
 from tests.change.edits import EDITS, SAFE, Edit, Editor, broken, edited
-from tests.change.engine import Engine, Killed, compiled, near_is
+from tests.change.engine import Engine, Killed, compiled, swaps
 from tests.change.feed import Feed
 from tests.change.generate import Generator
 from tests.change.oracle import Rest, Watch, compare, results_of
@@ -65,7 +67,7 @@ class Story:
 
     def run(self) -> list[str]:
         """What is wrong, or nothing."""
-        with near_is(self.rng.choice((0, 5, 50_000))):
+        with swaps(near_records=self.rng.choice((0, 5, 50_000)), together_ms=self.rng.choice((60, 5_000, 5_000))):
             return self._run()
 
     def _run(self) -> list[str]:
@@ -79,7 +81,7 @@ class Story:
         for _ in range(self.options.turns):
             if wrong:
                 break
-            self._quiet_turn() if self.rng.random() < 0.4 else self._turn()
+            self.rng.choice((self._quiet_turn, self._turn, self._busy_turn))()
             wrong = self._rest()
         return wrong
 
@@ -110,6 +112,14 @@ class Story:
             self._some_rounds(4)
             self._restart()
 
+    def _busy_turn(self) -> None:
+        """A few records all the time, and changes one into the other."""
+        for _ in range(self.rng.randint(3, 10)):
+            self._feed(6)
+            self._some_rounds(3)
+            if self.rng.random() < 0.35:
+                self._edit()
+
     def _some_rounds(self, most: int) -> None:
         rounds = self.rng.randint(0, most)
         self._mortal(lambda: self.engine.turn(rounds))
@@ -135,9 +145,8 @@ class Story:
         self._some_rounds(6)
         self._again(lambda: self.engine.pause(query, paused=False, served=served))
 
-    def _feed(self) -> None:
-        count = self.feed.round(self.project.sources)
-        self.feed.end_of_round()
+    def _feed(self, most: int | None = None) -> None:
+        count = self.feed.round(self.project.sources, most)
         self.trace.append(f"feed {count} records")
 
     def _edit(self) -> None:
@@ -159,9 +168,9 @@ class Story:
         prune, chosen = self.rng.random() < 0.6, self._chosen(project, names)
         said = f"deploy{' --prune' if prune else ''}{' --select ' + chosen[0] if chosen else ''}: {', '.join(names)}"
         while True:  # until it is done, or given up after a death
-            wanted = self._wanted(project, chosen)
+            wanted, asked = self._wanted(project, chosen, prune=prune)
             try:
-                deployment = decide(self.running, wanted, prune=prune)
+                deployment = decide(self.engine.record, wanted, asked)
             except CommandError as error:
                 self.trace.append(f"{said}: refused, {error}")
                 return
@@ -171,7 +180,9 @@ class Story:
                 self._watch = Watch(self.engine, self.running, deployment.plan, self._last)
                 self.engine.look = self._watch.look
             self._follow(deployment.plan)
-            done = self._mortal(lambda plan=wanted: self.engine.deploy(plan, prune=prune, served=self.options.served))
+            done = self._mortal(
+                lambda plan=wanted, asked=asked: self.engine.deploy(plan, asked, served=self.options.served)
+            )
             if done or _same(self.engine.deployed, deployment.plan):
                 break
             if self._chance.random() < 0.5:
@@ -184,11 +195,12 @@ class Story:
             self.history.append(self.project)
         self.project, self.running = project, deployment.plan
 
-    def _wanted(self, project: Project, chosen: list[str]) -> Plan:
-        running = self.engine.plan
+    def _wanted(self, project: Project, chosen: list[str], *, prune: bool) -> tuple[Plan, Asked]:
+        running = self.engine.deployed
         compiled_plan = compiled(project.sql(), self._partitions(), running if running.queries else None)
         assert isinstance(compiled_plan, Plan), f"{compiled_plan}\n{project.sql()}"
-        return select(compiled_plan, chosen)
+        ids = chosen_ids(chosen, compiled_plan, running)
+        return compiled_plan, Asked(None if ids is None else tuple(ids), prune)
 
     def _with_rows(self, deployment: Deployment) -> Plan:
         """Rows that were inserted into what goes on running as it was are there, whatever the files say."""
@@ -215,8 +227,8 @@ class Story:
     def _follow(self, plan: Plan) -> None:
         known = self.engine.log.topics()
         for source in results_of(plan).values():
-            if source.topic in known and source.topic not in self.followers:
-                self.followers[source.topic] = Follower.of(self.engine.log, source)
+            if source.topic in known:
+                self.followers.setdefault(source.topic, Follower.of(self.engine.log, source.topic)).kinds.add(source.kind)
 
     # -- rest and death
 

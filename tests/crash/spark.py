@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from flowql.deploy.engine import open_instance
-from flowql.deploy.stages import select
+from flowql.deploy.selection import select
 from flowql.kafka.broker import Broker
 from runtime.app.progress import caught_up, source_ends
 from runtime.config import InstanceConfig

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from flowql.deploy.stages import select
+from flowql.deploy.selection import select
 from runtime.spark.engine.instance import SparkInstance
 from runtime.spark.settings import SparkSettings
 from tests.crash.project import compiled

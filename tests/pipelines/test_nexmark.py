@@ -17,8 +17,8 @@ from flowql.bench.results import result
 from flowql.config.compile import compile_sources
 from flowql.config.load import load_project
 from flowql.deploy.engine import open_instance
+from flowql.deploy.selection import select
 from flowql.deploy.settings import settings_of
-from flowql.deploy.stages import select
 from runtime.app.driver import Driver
 from runtime.config import InstanceConfig
 from runtime.log.base import TopicPartition

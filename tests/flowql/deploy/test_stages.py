@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from flowql.deploy.stages import decide, select
+from compiler.plan.deployed import Deployed
+from compiler.plan.topology import Plan
+from flowql.deploy.asked import Asked
+from flowql.deploy.selection import chosen, select
+from flowql.deploy.stages import Deployment
+from flowql.deploy.stages import decide as decide_on
 from flowql.errors import CommandError
 from tests.flowql.query.world import plan_of
+
+
+def decide(running: Plan, wanted: Plan, *, prune: bool, selected: tuple[str, ...] | None = None) -> Deployment:
+    return decide_on(Deployed(running), wanted, Asked(selected, prune))
+
 
 SOURCE = """
 CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC = 's', PARTITIONS = 1, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
@@ -87,3 +99,110 @@ def test_a_selection_leaves_out_who_writes_the_same_topic() -> None:
     assert [q.id for q in select(plan_of(SOURCE + same), ["B"]).queries] == ["CSAS_B"]
     into = SOURCE + B + "INSERT INTO B SELECT K, V FROM S WHERE V < 0;"
     assert len(select(plan_of(into), [plan_of(into).queries[1].id]).queries) == 2
+
+
+# -- selection
+
+D = "CREATE STREAM D AS SELECT K, V FROM S WHERE V < 0;"
+ROWS = "INSERT INTO B (K, V) VALUES ('x', 1); INSERT INTO D (K, V) VALUES ('y', 2);"
+
+
+def ids(names: list[str], project: str, running: str = "") -> list[str]:
+    wanted = plan_of(SOURCE + project)
+    found = chosen(names, wanted, plan_of(SOURCE + running))
+    assert found is not None
+    return sorted(found)
+
+
+def test_a_name_and_what_it_brings() -> None:
+    assert ids(["C"], A + B + C) == ["CSAS_B", "CTAS_C"]
+    assert ids(["C"], A + B + C, running=B) == ["CTAS_C"], "what it needs runs"
+    assert ids(["+C"], A + B + C, running=B) == ["CSAS_B", "CTAS_C"]
+    assert ids(["B+"], A + B + C, running=A + B + C) == ["CSAS_B", "CTAS_C"]
+    assert ids(["+B+"], A + B + C) == ["CSAS_B", "CTAS_C"]
+    assert ids(["d"], A, running=A + D) == ["CSAS_D"], "removed from the project"
+    with pytest.raises(CommandError, match="no query E"):
+        ids(["E"], A, running=A + D)
+
+
+def test_what_is_not_selected_stays_as_it_runs() -> None:
+    """`deploy -s ONE --prune` removed every other query, and rows and sources of what went on were lost."""
+    running = plan_of(SOURCE + A + B + D + ROWS)
+    wanted = plan_of(SOURCE + A.replace("COUNT(*)", "SUM(V)") + B.replace("V > 0", "V > 1"))
+    found = decide(running, wanted, prune=True, selected=("CTAS_A",))
+    assert [(c.query, c.action) for c in found.applicable] == [("CTAS_A", "change")]
+    assert [found.plan.query(q) == running.query(q) for q in ("CSAS_B", "CSAS_D")] == [True, True]
+    assert {s.name for s in found.plan.sources} == {"S", "A", "B", "D"}
+    assert found.plan.inserts == running.inserts
+    assert found.withheld == ()
+    pruned = decide(running, wanted, prune=True, selected=("CSAS_D",))
+    assert [(c.query, c.action) for c in pruned.applicable] == [("CSAS_D", "remove")]
+    assert {s.name for s in pruned.plan.sources} == {"S", "A", "B"}
+    assert decide(running, wanted, prune=False, selected=("CSAS_D",)).withheld == ("CSAS_D",)
+
+
+def test_rows_of_what_is_withheld_stay() -> None:
+    """They were lost from the plan, which is to say taken out of the topic."""
+    running = plan_of(SOURCE + B + D + ROWS)
+    found = decide(running, plan_of(SOURCE + B + ROWS.partition(";")[0] + ";"), prune=False)
+    assert found.plan.inserts == running.inserts
+    assert [(c.query, c.action, c.state) for c in found.changes] == [
+        ("CSAS_B", "none", "kept"),
+        ("CSAS_D", "remove", "kept"),
+    ]
+
+
+def test_what_is_new_and_not_selected_does_not_begin() -> None:
+    found = decide(plan_of(SOURCE + A), plan_of(SOURCE + A + B + D + ROWS), prune=False, selected=("CSAS_B",))
+    assert [q.id for q in found.plan.queries] == ["CTAS_A", "CSAS_B"]
+    assert [i.target for i in found.plan.inserts] == ["B"]
+    assert {s.name for s in found.plan.sources} == {"S", "A", "B"}
+
+
+def test_pauses_stay_whatever_is_selected() -> None:
+    running = replace(plan_of(SOURCE + A + B), paused=("CTAS_A", "CSAS_B"))
+    assert decide(running, plan_of(SOURCE + A + B), prune=True, selected=("CTAS_A",)).plan.paused == (
+        "CTAS_A",
+        "CSAS_B",
+    )
+
+
+def test_readers_that_are_not_selected_are_rebuilt_as_they_are() -> None:
+    running = plan_of(SOURCE + B + C)
+    wanted = plan_of(SOURCE + B.replace("V > 0", "V > 1") + C.replace("COUNT(*)", "SUM(V)"))
+    found = decide(running, wanted, prune=False, selected=("CSAS_B",))
+    assert [(c.query, c.action, c.because) for c in found.changes] == [
+        ("CSAS_B", "change", ""),
+        ("CTAS_C", "change", "CSAS_B"),
+    ]
+    after, before = found.change.deployed.plan.query("CTAS_C"), running.query("CTAS_C")
+    assert after is not None
+    assert before is not None
+    assert after.definition == before.definition
+
+
+def test_two_halves_that_do_not_go_together_are_refused() -> None:
+    """The column would be NULL in every row."""
+    wide = B.replace("K, V", "K, V, V * 2 AS W")
+    reads = C.replace("SELECT V, COUNT(*)", "SELECT W AS V, COUNT(*)").replace("GROUP BY V", "GROUP BY W")
+    with pytest.raises(CommandError, match="CTAS_C reads W of B as the project defines it") as refused:
+        decide(plan_of(SOURCE + B), plan_of(SOURCE + wide + reads), prune=False, selected=("CTAS_C",))
+    assert refused.value.code == "FQ5207"
+    assert decide(
+        plan_of(SOURCE + B), plan_of(SOURCE + wide + reads), prune=False, selected=("CSAS_B", "CTAS_C")
+    ).applicable
+    with pytest.raises(CommandError, match="CTAS_C reads W of B as it was"):
+        decide(plan_of(SOURCE + wide + reads), plan_of(SOURCE + B + C), prune=False, selected=("CSAS_B",))
+    with pytest.raises(CommandError, match="CTAS_C reads W of B as it was"):
+        decide(plan_of(SOURCE + wide + reads), plan_of(SOURCE + B), prune=False)
+
+
+def test_a_rebuild_that_is_under_way_is_compared_with_what_is_wanted() -> None:
+    first, second = plan_of(SOURCE + A + B), plan_of(SOURCE + A.replace("COUNT(*)", "SUM(V)") + B)
+    building = decide(first, second, prune=False).change.deployed
+    assert [q.id for q in building.building] == ["CTAS_A"]
+    again = decide_on(building, second)
+    assert [(c.query, c.action) for c in again.applicable] == [("CTAS_A", "change")]
+    assert again.change.deployed.building == building.building, "it goes on"
+    beside = decide_on(building, plan_of(SOURCE + A + B.replace("V > 0", "V > 1")), Asked(("CSAS_B",)))
+    assert {q.id for q in beside.change.deployed.building} == {"CTAS_A", "CSAS_B"}, "the other rebuild goes on"

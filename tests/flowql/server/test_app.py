@@ -14,6 +14,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
+from flowql.deploy.asked import Asked
 from flowql.deploy.control import NewPriority
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
@@ -53,7 +54,7 @@ def client(host: Host, tmp_path: Path) -> Iterator[Client]:
 
 
 def test_deploy_ask_and_status(host: Host, client: Client, tmp_path: Path) -> None:
-    done = client.deploy(plan_of(SQL), prune=False)
+    done = client.deploy(plan_of(SQL))
     assert done == {
         "changes": [{"query": "CTAS_A", "action": "add", "state": None}],
         "applied": True,
@@ -68,8 +69,8 @@ def test_deploy_ask_and_status(host: Host, client: Client, tmp_path: Path) -> No
     golden = json.loads(GOLDEN.read_text())
     assert shown(status["instance"], golden["instance"]) == golden["instance"]
     assert [shown(q, g) for q, g in zip(status["queries"], golden["queries"], strict=True)] == golden["queries"]
-    assert client.deploy(plan_of(SQL), prune=False)["changes"][0]["action"] == "none"
-    assert client.deploy(plan_of(SQL[: SQL.index("CREATE TABLE")]), prune=True, dry_run=True)["applied"] is False
+    assert client.deploy(plan_of(SQL))["changes"][0]["action"] == "none"
+    assert client.deploy(plan_of(SQL[: SQL.index("CREATE TABLE")]), Asked(prune=True, dry_run=True))["applied"] is False
     assert [q["id"] for q in client.status()["queries"]] == ["CTAS_A"]
 
 
@@ -79,7 +80,7 @@ def shown(found: dict[str, Any], golden: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_priority_holds_at_once_and_until_the_next_deployment(host: Host, client: Client) -> None:
-    client.deploy(plan_of(SQL), prune=False)
+    client.deploy(plan_of(SQL))
     done = client.set_priority(NewPriority("a", "batch", latency_target_ms=200))
     assert done == {"id": "CTAS_A", "priority": "batch", "weight": 1, "latency_target_ms": 200}
     assert isinstance(host.engine, RuntimeEngine)
@@ -89,24 +90,24 @@ def test_a_priority_holds_at_once_and_until_the_next_deployment(host: Host, clie
     assert client.set_priority(NewPriority("CTAS_A", "batch", latency_target_ms=0))["latency_target_ms"] is None
     with pytest.raises(CommandError, match="no query B"):
         client.set_priority(NewPriority("B", "batch"))
-    (change,) = client.deploy(plan_of(SQL), prune=False)["changes"]
+    (change,) = client.deploy(plan_of(SQL))["changes"]
     assert change == {"query": "CTAS_A", "action": "priority", "state": "kept"}
     assert client.status()["queries"][0]["weight"] == 16
 
 
 def test_a_pause_outlives_deployments(host: Host, client: Client) -> None:
-    client.deploy(plan_of(SQL), prune=False)
+    client.deploy(plan_of(SQL))
     assert client.pause(["a"], paused=True) == ["CTAS_A"]
     assert client.status()["queries"][0]["state"] == "paused"
-    assert client.deploy(plan_of(SQL), prune=False)["changes"][0]["action"] == "none"
+    assert client.deploy(plan_of(SQL))["changes"][0]["action"] == "none"
     assert client.status()["queries"][0]["state"] == "paused"
     assert client.pause(["A"], paused=False) == ["CTAS_A"]
     assert client.status()["queries"][0]["state"] == "running"
     with pytest.raises(CommandError, match="no query B"):
         client.pause(["B"], paused=True)
     client.pause(["A"], paused=True)
-    client.deploy(plan_of(SQL[: SQL.index("CREATE TABLE")]), prune=True)
-    client.deploy(plan_of(SQL), prune=False)
+    client.deploy(plan_of(SQL[: SQL.index("CREATE TABLE")]), Asked(prune=True))
+    client.deploy(plan_of(SQL))
     assert client.status()["queries"][0]["state"] == "running"  # another one of the same name
 
 
@@ -115,12 +116,12 @@ def test_mistakes_reach_who_asked(client: Client) -> None:
         client.query("DROP TABLE a")
     missing = SQL.replace("PARTITIONS = 1, ", "")
     with pytest.raises(CommandError, match="topics that do not exist: s"):
-        client.deploy(plan_of(missing), prune=False)
+        client.deploy(plan_of(missing))
     assert client.status()["queries"] == []
 
 
 def test_a_mistake_late_in_a_long_answer_reaches_who_asked(host: Host, client: Client) -> None:
-    client.deploy(plan_of(SQL), prune=False)
+    client.deploy(plan_of(SQL))
     text = "SELECT CAST(CASE WHEN i = 150000 THEN 'x' ELSE '1' END AS INT) AS v FROM range(200000) t(i)"
     with client.answer(text) as answer:
         assert next(answer.batches).num_rows > 0
@@ -129,7 +130,7 @@ def test_a_mistake_late_in_a_long_answer_reaches_who_asked(host: Host, client: C
 
 
 def test_who_leaves_early_ends_the_answer(host: Host, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    client.deploy(plan_of(SQL), prune=False)
+    client.deploy(plan_of(SQL))
     ended = threading.Event()
     ask = host.service.query
 
@@ -154,7 +155,7 @@ def test_who_leaves_early_ends_the_answer(host: Host, client: Client, monkeypatc
 def test_who_leaves_before_the_first_row_ends_the_computation(
     host: Host, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client.deploy(plan_of(SQL), prune=False)
+    client.deploy(plan_of(SQL))
     broken, said = threading.Event(), []
     ask = host.service.query
 
@@ -212,7 +213,7 @@ def test_a_stop_is_a_request(host: Host, client: Client) -> None:
 
 
 def test_the_status_of_a_directory(host: Host, client: Client, tmp_path: Path) -> None:
-    client.deploy(plan_of(SQL), prune=False)
+    client.deploy(plan_of(SQL))
     while not client.query("SELECT * FROM a").num_rows:
         assert host.engine.fatal is None
     host.close()

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from compiler.plan.topology import Plan
-from flowql.deploy.stages import select
+from flowql.deploy.selection import select
 from flowql.query.spark import SparkCommit
 from runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
 from runtime.log.embedded.log import EmbeddedLog

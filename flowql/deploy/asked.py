@@ -1,0 +1,35 @@
+"""What is asked of a deployment, beside the project itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Travels as JSON to the instance.
+
+    selected: ids of queries it is about; None for all. prune: remove queries that the project no longer has. refresh: ids of queries
+    to rebuild although nothing changed. rebuild: throw away what queries kept that no longer fits (Spark). dry_run: change nothing.
+    """
+
+    selected: tuple[str, ...] | None = None
+    prune: bool = False
+    refresh: tuple[str, ...] = ()
+    rebuild: bool = False
+    dry_run: bool = False
+
+    def to_data(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Asked:
+        """What it does not know is left out: an older or newer program may ask."""
+        known = {f: data[f] for f in cls.__slots__ if f in data}
+        lists = {f: tuple(v) for f, v in known.items() if isinstance(v, list)}
+        return cls(**{**known, **lists})
+
+
+NOTHING_ELSE = Asked()
