@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from compiler.diagnostics.suggest import did_you_mean
+from compiler.plan.generations import topic_written, topics_read
 from compiler.plan.logical import Scan, Sink, walk_nodes
 from compiler.plan.topology import Plan, QueryPlan, SourceDef
 from flowql.errors import CommandError
@@ -136,12 +137,24 @@ def merged(base: Plan, wanted: Plan, ids: Collection[str] | None, gone: Collecti
     plan = replace(
         wanted,
         sources=sources,
-        queries=tuple(queries[i] for i in names),
+        queries=_in_order([queries[i] for i in names]),
         inserts=tuple(inserts),
         paused=tuple(i for i in names if i in base.paused or i in begins),
     )
     _check(plan, base, wanted, new)
     return plan
+
+
+def _in_order(queries: Sequence[QueryPlan]) -> tuple[QueryPlan, ...]:
+    """Each behind the queries whose results it reads, else as they come: topics are made in this order."""
+    left, found = list(queries), list[QueryPlan]()
+    while left:
+        written = {q.id: topic_written(q) for q in left}
+        free = (q for q in left if not any(t in topics_read(q) for i, t in written.items() if i != q.id))
+        query = next(free, left[0])  # one of a circle
+        left.remove(query)
+        found.append(query)
+    return tuple(found)
 
 
 def _sources(

@@ -211,7 +211,9 @@ class Rebuilding:
         after = swapped(host.deployed, group, mixed)
         app = host.config.application_id
         record = write_deployed(after, host.admin, app, host.clock.now_ms())
-        letters = [b for q in group.queries for b in records_of(host.log, dead_letters.staging_topic(app, runtime_name(q)))]
+        letters = [
+            b for q in group.queries for b in records_of(host.log, dead_letters.staging_topic(app, runtime_name(q)))
+        ]
         ends = {_staging_tp(group, r.tp): (r.tp, r.new_end) for r in replacements}
         old = {runtime_name(q) for q in group.gone}
         dropped = [t for t in host.state.committed_tasks() if t.rpartition("/")[0] in old]

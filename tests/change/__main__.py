@@ -56,7 +56,9 @@ def each_moment(seed: int, options: Options) -> Iterator[tuple[int, Options]]:
     return ((seed, replace(options, kill_at=n)) for n in range(1, last + 1))
 
 
-def search(stories: Iterable[tuple[int, Options]], count: int, jobs: int, plant: str | None, *, go_on: bool) -> list[Outcome]:
+def search(
+    stories: Iterable[tuple[int, Options]], count: int, jobs: int, plant: str | None, *, go_on: bool
+) -> list[Outcome]:
     """Stories that found something; the first, or all of them."""
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     found: list[Outcome] = []
@@ -86,15 +88,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.change", description=__doc__)
     parser.add_argument("--seeds", type=int, metavar="N", help="so many seeds, one after the other")
     parser.add_argument("--seed", type=int, help="the first one; without --seeds this one alone, with its story")
-    parser.add_argument("--edits", choices=("all", "safe"), default="all", help="safe: none that needs anything made anew")
+    parser.add_argument(
+        "--edits", choices=("all", "safe"), default="all", help="safe: none that needs anything made anew"
+    )
     parser.add_argument("--kills", action="store_true", help="the engine dies at random moments")
-    parser.add_argument("--each-moment", action="store_true", help="the story of --seed with a death at each of its moments")
+    parser.add_argument(
+        "--each-moment", action="store_true", help="the story of --seed with a death at each of its moments"
+    )
     parser.add_argument("--served", action="store_true", help="deploy through the service, as the commands do")
     parser.add_argument("--turns", type=int, default=4)
     parser.add_argument("--queries", type=int, help="of the first project")
     parser.add_argument("--records", type=int, default=60, help="of a round, at most")
     parser.add_argument("--plant", choices=sorted(PLANTS), help="break this; a story has to notice")
-    parser.add_argument("--go-on", action="store_true", help="a line for each story that finds something, and no end at the first")
+    parser.add_argument(
+        "--go-on", action="store_true", help="a line for each story that finds something, and no end at the first"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     given = parser.parse_args()
     options = Options(given.edits, given.kills, given.turns, given.records, given.queries, served=given.served)

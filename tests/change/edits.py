@@ -65,7 +65,9 @@ def add_query(e: Editor) -> Project:
 
 def priority(e: Editor) -> Project:
     query = e.query()
-    return e.replaced(query, priority=e.rng.choice([p for p in ("", "critical", "high", "batch") if p != query.priority]))
+    return e.replaced(
+        query, priority=e.rng.choice([p for p in ("", "critical", "high", "batch") if p != query.priority])
+    )
 
 
 # -- others
@@ -123,7 +125,9 @@ def where(e: Editor) -> Project:
     query = e.query()
     if isinstance(query, Join):
         return e.replaced(query, where=e.make.condition(e.known[query.left], "L.") if query.where is None else None)
-    return e.replaced(query, where=e.make.condition(e.source_of(query)) if query.where is None or e.rng.random() < 0.7 else None)
+    return e.replaced(
+        query, where=e.make.condition(e.source_of(query)) if query.where is None or e.rng.random() < 0.7 else None
+    )
 
 
 def expression(e: Editor) -> Project:

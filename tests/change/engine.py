@@ -14,8 +14,8 @@ from compiler.diagnostics.source import SourceText
 from compiler.driver import compile_project
 from compiler.plan.deployed import Deployed
 from compiler.plan.topology import Plan, Priority
-from flowql.deploy.control import NewPriority, with_paused, with_priority
 from flowql.deploy.asked import Asked
+from flowql.deploy.control import NewPriority, with_paused, with_priority
 from flowql.deploy.stages import decide
 from flowql.server.on_runtime import RuntimeEngine
 from flowql.server.service import Service
@@ -27,7 +27,6 @@ from runtime.log.base import TopicInfo
 from runtime.log.memory import MemoryLog
 from runtime.log.transaction import Transaction
 from runtime.state.memory import MemoryPhysical
-from runtime.state.physical import ByteRange
 from tests.change.feed import FEEDER
 from tests.crash.simulated import LossyPhysical
 
@@ -224,7 +223,11 @@ class Engine:
         """What a change should have taken away with it."""
         topics = sorted(t for t in self.log.topics() if "@" in t)
         known = set(self.instance.queries)
-        tasks = sorted(t for t in self.instance.state.committed_tasks() if not t.startswith("__") and t.rpartition("/")[0] not in known)
+        tasks = sorted(
+            t
+            for t in self.instance.state.committed_tasks()
+            if not t.startswith("__") and t.rpartition("/")[0] not in known
+        )
         return [f"left over: topics {topics}, tasks {tasks}"] if topics or tasks else []
 
     def kill(self) -> None:

@@ -55,7 +55,9 @@ class Generator:
     def project(self, queries: int | None = None) -> Project:
         rng = self.rng
         project = Project((), rng.choice((1, 1, 2, 3)))
-        kinds = rng.choice((("stream", "stream"), ("stream", "table"), ("stream", "stream", "table"), ("stream", "table", "table")))
+        kinds = rng.choice(
+            (("stream", "stream"), ("stream", "table"), ("stream", "stream", "table"), ("stream", "table", "table"))
+        )
         for n, kind in enumerate(kinds):
             project = project.add(self.source(f"{kind[0].upper()}{n}", kind))
         wanted = queries or rng.choice((3, 4, 5, 6, 6, 7, 8, 10, 12))
@@ -70,7 +72,13 @@ class Generator:
         written = "DELIMITED" if rng.random() < 0.15 else "JSON"
         if written == "JSON" and rng.random() < 0.3:
             columns = (*columns, COLUMNS[-1])
-        return Source(name, "table" if kind == "table" else "stream", columns, written, static=kind == "table" and rng.random() < 0.4)
+        return Source(
+            name,
+            "table" if kind == "table" else "stream",
+            columns,
+            written,
+            static=kind == "table" and rng.random() < 0.4,
+        )
 
     def grow(self, project: Project) -> Project:
         """With one more definition."""
@@ -123,7 +131,11 @@ class Generator:
         rng = self.rng
         left = self._near(known, lambda r: not r.windowed and len(r.keys) == 1)
         right = self._near(known, lambda r: not r.windowed and len(r.keys) == 1)
-        items = [self._item(self.name(side), left if side == "L" else right, side + ".") for side in "LR" for _ in range(rng.randint(1, 2))]
+        items = [
+            self._item(self.name(side), left if side == "L" else right, side + ".")
+            for side in "LR"
+            for _ in range(rng.randint(1, 2))
+        ]
         kind = rng.choice(("INNER", "INNER", "LEFT", "FULL OUTER"))
         foreign, within, grace = "", 0, None
         if left.kind == right.kind == "table" and rng.random() < 0.5:
@@ -140,7 +152,9 @@ class Generator:
         target = self._pick([r for r in known.values() if r.kind == "stream" and not r.direct and len(r.keys) == 1])
         source = self._near(known, lambda r: r.kind == "stream" and len(r.keys) == 1)
         items = tuple(replace(self.expression(source, t), name=n) for n, t in target.columns)
-        return InsertInto(self.name(), target.name, source.name, items, self.condition(source) if rng.random() < 0.4 else None)
+        return InsertInto(
+            self.name(), target.name, source.name, items, self.condition(source) if rng.random() < 0.4 else None
+        )
 
     def alias(self, known: dict[str, Relation]) -> Alias:
         return Alias(self.name(), self._pick([r for r in known.values() if r.kind == "stream" and not r.direct]).name)
@@ -149,7 +163,11 @@ class Generator:
         rng = self.rng
         target = self._pick([r for r in known.values() if r.kind == "stream" and not r.direct and len(r.keys) == 1])
         values = [("K", f"'k{rng.randrange(4)}'")]
-        values += [(n, str(rng.randrange(9)) if t == "BIGINT" else f"'g{rng.randrange(3)}'") for n, t in target.columns if t in ("BIGINT", "STRING")]
+        values += [
+            (n, str(rng.randrange(9)) if t == "BIGINT" else f"'g{rng.randrange(3)}'")
+            for n, t in target.columns
+            if t in ("BIGINT", "STRING")
+        ]
         return InsertRow(self.name(), target.name, tuple(values), now_ms)
 
     # -- parts of queries
@@ -160,7 +178,9 @@ class Generator:
         listed = [Item(f"{{{n}}}", t, n) for n, t in columns]
         made = [self._item(self.name("X"), of) for _ in range(self.rng.randint(0, 2))]
         if of.kind == "stream" and self.rng.random() < 0.5:
-            made += [Item(f"EXPLODE({{{n}}})", "BIGINT", self.name("E")) for n, t in of.columns if t == "ARRAY<BIGINT>"][:1]
+            made += [
+                Item(f"EXPLODE({{{n}}})", "BIGINT", self.name("E")) for n, t in of.columns if t == "ARRAY<BIGINT>"
+            ][:1]
         return tuple([*listed, *made])
 
     def _item(self, name: str, of: Relation, prefix: str = "") -> Item:
@@ -176,7 +196,13 @@ class Generator:
         if sql_type == "BIGINT":
             return Item(rng.choice((f"CAST(LEN({text}) AS BIGINT)", f"CAST({rng.randint(1, 9)} AS BIGINT)")), "BIGINT")
         if sql_type == "STRING":
-            made = (text, text, f"UCASE({text})", f"CONCAT({text}, '-{rng.randint(1, 9)}')", f"CASE WHEN {text} > 'g1' THEN 'x' ELSE {text} END")
+            made = (
+                text,
+                text,
+                f"UCASE({text})",
+                f"CONCAT({text}, '-{rng.randint(1, 9)}')",
+                f"CASE WHEN {text} > 'g1' THEN 'x' ELSE {text} END",
+            )
             return Item(rng.choice(made), "STRING")
         found = [n for n, t in of.columns if t == sql_type]
         if not found:
@@ -188,7 +214,11 @@ class Generator:
         numbers = [n for n, t in of.columns if t == "BIGINT"]
         if numbers and rng.random() < 0.7:
             one = f"{{{prefix}{rng.choice(numbers)}}}"
-            return Item(rng.choice((f"{one} > {rng.randint(0, 6)}", f"{one} < {rng.randint(3, 9)}", f"{one} <> {rng.randint(0, 9)}")))
+            return Item(
+                rng.choice(
+                    (f"{one} > {rng.randint(0, 6)}", f"{one} < {rng.randint(3, 9)}", f"{one} <> {rng.randint(0, 9)}")
+                )
+            )
         return Item(f"{{{prefix}{self._column(of, 'STRING')}}} <> '{rng.choice(('g1', 'k1', 'k2', 'x'))}'")
 
     def aggregates(self, of: Relation) -> tuple[Item, ...]:
@@ -205,7 +235,11 @@ class Generator:
                 found += [Item(f"LATEST_BY_OFFSET({one})", "BIGINT"), Item(f"EARLIEST_BY_OFFSET({one})", "BIGINT")]
             if of.kind == "stream":
                 found += [Item(f"COUNT_DISTINCT({one})", "BIGINT"), Item(f"TOPK({one}, 2)", "ARRAY<BIGINT>")]
-                found += [Item(f"MAX({one})", "BIGINT"), Item(f"MIN({one})", "BIGINT"), Item(f"ARRAY_SORT(COLLECT_LIST({one}))", "ARRAY<BIGINT>")]
+                found += [
+                    Item(f"MAX({one})", "BIGINT"),
+                    Item(f"MIN({one})", "BIGINT"),
+                    Item(f"ARRAY_SORT(COLLECT_LIST({one}))", "ARRAY<BIGINT>"),
+                ]
         return rng.choice(found)
 
     # -- choices

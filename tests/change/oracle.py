@@ -59,7 +59,9 @@ def compare(
         rest.states["rows"][name] = seen
         wrong += difference(f"rows of {name}", expected, seen)
         if name == asked:
-            wrong += difference(f"question about {name}", of_question(fresh.front, name), of_question(engine.front, name))
+            wrong += difference(
+                f"question about {name}", of_question(fresh.front, name), of_question(engine.front, name)
+            )
     fresh.close()
     return rest, wrong or engine.leftovers()
 
@@ -87,7 +89,9 @@ class Watch:
         self._engine, self._before = engine, before
         growing = _growing(old, new)
         both = results_of(old).keys() & results_of(new).keys()
-        self._sources = {n: s for n, s in results_of(new).items() if n in both - growing and s.kind == results_of(old)[n].kind}
+        self._sources = {
+            n: s for n, s in results_of(new).items() if n in both - growing and s.kind == results_of(old)[n].kind
+        }
         self._pairs = [(r, q.sink) for q in new.queries for r in _names_read(q, new)]
         self._seen: list[dict[str, dict[str, State]]] = []
         self._at: tuple[int, int] = (-1, -1)
@@ -114,7 +118,11 @@ class Watch:
                 for name, state in states.items():
                     if state != before[name] and state != then[name]:
                         there = f"{place} of {name}, moment {n + 1} of {len(self._seen)} of the change: neither as before nor as after"
-                        return [there, *difference("  before", before[name], state), *difference("  after", then[name], state)]
+                        return [
+                            there,
+                            *difference("  before", before[name], state),
+                            *difference("  after", then[name], state),
+                        ]
                 wrong = self._torn(lambda name, s=states, b=before: name in s and s[name] == b[name],
                                    lambda name, s=states, t=then: name in s and s[name] == t[name], states)  # fmt: skip
                 if wrong:

@@ -70,7 +70,9 @@ def of_question(front: RuntimeEngine, name: str) -> State:
 def _rows(table: Any) -> State:
     names = tuple(table.column_names)
     columns = [c.to_pylist() for c in table.columns]
-    return Counter((names, *(tuple(v) if isinstance(v, list) else v for v in row)) for row in zip(*columns, strict=True))
+    return Counter(
+        (names, *(tuple(v) if isinstance(v, list) else v for v in row)) for row in zip(*columns, strict=True)
+    )
 
 
 @dataclass(slots=True)

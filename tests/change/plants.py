@@ -110,14 +110,18 @@ def _stale_generation(original: Any) -> Callable[..., Any]:
     from compiler.plan.generations import topic_written
 
     def going_on(before: Any, wanted: Any, causes: Any, refresh: Any) -> frozenset[str]:
-        return frozenset({topic_written(q) for q in before.building} & {topic_written(q) for q in wanted.queries if q.id in causes})
+        return frozenset(
+            {topic_written(q) for q in before.building} & {topic_written(q) for q in wanted.queries if q.id in causes}
+        )
 
     return going_on
 
 
 def _removed_come_back(original: Any) -> Callable[..., Any]:
     """A result that was removed and comes back begins behind its old records."""
-    return lambda before, wanted: {t: why for t, why in original(before, wanted).items() if "earlier generation" not in why}
+    return lambda before, wanted: {
+        t: why for t, why in original(before, wanted).items() if "earlier generation" not in why
+    }
 
 
 PLANTS: dict[str, tuple[str, Broken]] = {

@@ -236,7 +236,9 @@ class Aggregate:
         tail += f" HAVING {' AND '.join(having)}" if having else ""
         key_format = ", KEY_FORMAT='JSON'" if len(keys) > 1 else ""
         head = _head(self, "table", key_format)
-        return f"{head} SELECT {', '.join(listed)} FROM {self.source}{tail} EMIT {'FINAL' if self.final else 'CHANGES'};"
+        return (
+            f"{head} SELECT {', '.join(listed)} FROM {self.source}{tail} EMIT {'FINAL' if self.final else 'CHANGES'};"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +324,13 @@ class InsertInto:
         del partitions
         of, target = known[self.source], known[self.target]
         of.check([*self.items, *_given(self.where)])
-        if of.kind == "table" or target.kind == "table" or target.direct or target.alias or len(of.keys) + len(target.keys) > 2:
+        if (
+            of.kind == "table"
+            or target.kind == "table"
+            or target.direct
+            or target.alias
+            or len(of.keys) + len(target.keys) > 2
+        ):
             raise Unfit("not to be inserted")
         if _columns(self.items) != target.columns:
             raise Unfit(f"{self.target} has other columns")
@@ -331,7 +339,9 @@ class InsertInto:
         del known
         listed = ", ".join(["K", *(i.sql() for i in self.items)])
         options = f" WITH (PRIORITY='{self.priority}')" if self.priority else ""
-        return f"INSERT INTO {self.target}{options} SELECT {listed} FROM {self.source}{_where(self.where)} EMIT CHANGES;"
+        return (
+            f"INSERT INTO {self.target}{options} SELECT {listed} FROM {self.source}{_where(self.where)} EMIT CHANGES;"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,13 +361,20 @@ class InsertRow:
     def relation(self, known: Mapping[str, Relation], partitions: int) -> None:
         del partitions
         target = known[self.target]
-        if target.direct or target.alias or target.kind == "table" or any(c not in target.types for c, _ in self.values):
+        if (
+            target.direct
+            or target.alias
+            or target.kind == "table"
+            or any(c not in target.types for c, _ in self.values)
+        ):
             raise Unfit("not to be inserted")
 
     def sql(self, known: Mapping[str, Relation]) -> str:
         del known
         names = ", ".join(["ROWTIME", *(n for n, _ in self.values)])
-        return f"INSERT INTO {self.target} ({names}) VALUES ({self.rowtime_ms}, {', '.join(v for _, v in self.values)});"
+        return (
+            f"INSERT INTO {self.target} ({names}) VALUES ({self.rowtime_ms}, {', '.join(v for _, v in self.values)});"
+        )
 
 
 Definition = Source | Alias | Select | Aggregate | Join | InsertInto | InsertRow

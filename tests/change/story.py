@@ -206,7 +206,9 @@ class Story:
         """Rows that were inserted into what goes on running as it was are there, whatever the files say."""
         plan, before = deployment.plan, self._reference_plan().inserts
         kept = {s.name for s in plan.sources if s.query in deployment.withheld}
-        return replace(plan, inserts=(*plan.inserts, *(i for i in before if i.target in kept and i not in plan.inserts)))
+        return replace(
+            plan, inserts=(*plan.inserts, *(i for i in before if i.target in kept and i not in plan.inserts))
+        )
 
     def _reference_plan(self) -> Plan:
         if isinstance(self.reference, str):
@@ -228,7 +230,9 @@ class Story:
         known = self.engine.log.topics()
         for source in results_of(plan).values():
             if source.topic in known:
-                self.followers.setdefault(source.topic, Follower.of(self.engine.log, source.topic)).kinds.add(source.kind)
+                self.followers.setdefault(source.topic, Follower.of(self.engine.log, source.topic)).kinds.add(
+                    source.kind
+                )
 
     # -- rest and death
 

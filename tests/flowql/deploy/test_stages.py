@@ -206,3 +206,15 @@ def test_a_rebuild_that_is_under_way_is_compared_with_what_is_wanted() -> None:
     assert again.change.deployed.building == building.building, "it goes on"
     beside = decide_on(building, plan_of(SOURCE + A + B.replace("V > 0", "V > 1")), Asked(("CSAS_B",)))
     assert {q.id for q in beside.change.deployed.building} == {"CTAS_A", "CSAS_B"}, "the other rebuild goes on"
+
+
+def test_what_stays_comes_before_its_readers() -> None:
+    """Topics are made in the order of queries: `CTAS_C reads B, which does not exist`."""
+    running = plan_of(SOURCE + B + C)
+    found = decide(
+        running,
+        plan_of(SOURCE + B.replace("B AS", "E AS") + C.replace("FROM B", "FROM E")),
+        prune=False,
+        selected=("CSAS_E",),
+    )
+    assert [q.id for q in found.plan.queries] == ["CSAS_E", "CSAS_B", "CTAS_C"]
