@@ -14,6 +14,7 @@ from compiler.plan.generations import (
     runtime_name,
     sink_of,
     staged,
+    topic_of,
     topic_written,
     topics_read,
     under_own_name,
@@ -201,18 +202,24 @@ def in_place(deployed: Deployed, ends: Mapping[str, tuple[int, ...]]) -> Deploye
 def serving_plan(before: Plan, wanted: Plan, queries: Mapping[str, QueryPlan]) -> Plan:
     """The plan in which these queries serve, by id: some as wanted, some as they have served in `before`.
 
-    A topic whose wanted generation does not serve yet is still described as before; everything else is as wanted.
+    A topic whose wanted generation does not serve yet is still described as before, with the rows that were inserted into it;
+    everything else is as wanted.
     """
     apart = [q for q in wanted.queries if q.id not in queries or queries[q.id].generation != q.generation]
     apart += [q for q in queries.values() if not is_serving(wanted, q)]
     as_before = {topic_written(q) for q in apart}
     kept = {s.name: s for s in before.sources if s.topic in as_before}
     sources = tuple(s for s in wanted.sources if s.topic not in as_before and s.name not in kept)
+    rows = (
+        *(i for i in wanted.inserts if topic_of(wanted, i) not in as_before),
+        *(i for i in before.inserts if topic_of(before, i) in as_before),
+    )
     names = [q.id for q in wanted.queries if q.id in queries]
     names += [i for i in queries if i not in names]
     return replace(
         wanted,
         sources=(*sources, *kept.values()),
         queries=tuple(queries[i] for i in names),
+        inserts=rows,
         paused=tuple(i for i in names if i in wanted.paused),
     )

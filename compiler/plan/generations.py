@@ -18,7 +18,6 @@ from compiler.plan.topology import (
     Operator,
     Plan,
     QueryPlan,
-    SourceDef,
     SubTopology,
 )
 from compiler.plan.visit import map_nodes
@@ -138,12 +137,12 @@ def writers_of(plan: Plan) -> dict[str, tuple[QueryPlan, ...]]:
     return found
 
 
+def topic_of(plan: Plan, insert: InsertValues) -> str:
+    """The topic in which the record of an INSERT VALUES lies."""
+    return next(s.topic for s in plan.sources if s.name == insert.target)
+
+
 def inserts_into(plan: Plan, topic: str) -> tuple[InsertValues, ...]:
     """INSERT VALUES whose records lie in a topic."""
     names = {s.name for s in plan.sources if s.topic == topic}
     return tuple(i for i in plan.inserts if i.target in names)
-
-
-def definitions_of(plan: Plan, topic: str) -> tuple[SourceDef, ...]:
-    """The streams and tables over a topic."""
-    return tuple(s for s in plan.sources if s.topic == topic)

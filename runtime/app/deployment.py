@@ -43,8 +43,8 @@ from runtime.task.dead_letters import staging_topic
 from runtime.task.task import Task
 
 Records = list[tuple[TopicPartition, pa.RecordBatch]]
-# The whole history of a generation: its readers begin with it.
-STAGING = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+# The whole history of a generation, as its readers begin with it; and by what such a topic is known.
+STAGING = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1", "flowql.staging": "true"}
 
 
 class Host(ReconcilerHost, Protocol):
@@ -195,19 +195,13 @@ class Deployment:
             self._host.state.drop_task(name)
 
     def delete_leftovers(self) -> None:
-        """Staging topics of generations that are not built any more: abandoned, or swapped in before a crash."""
-        deployed = self._host.deployed
-        building = {numbered(t, n) for g in groups_of(deployed) for t, n in g.topics.items()}
-        known = self._host.admin.topics()
-        letters = staging_topic(self._host.config.application_id, "")
-        wanted = {f"{letters}{runtime_name(q)}" for q in deployed.building}
-        for topic in [t for t in known if t.startswith(letters) and t not in wanted]:
-            self._host.admin.delete_topic(topic)
-        for history in deployed.histories:
-            for number in range(2, history.last + 1):
-                staging = numbered(history.topic, number)
-                if staging in known and staging not in building:
-                    self._host.admin.delete_topic(staging)
+        """Staging topics of what is not built (any more): abandoned, swapped in before a crash, or never begun because of one."""
+        deployed, app = self._host.deployed, self._host.config.application_id
+        wanted = {numbered(t, n) for g in groups_of(deployed) for t, n in g.topics.items()}
+        wanted |= {staging_topic(app, runtime_name(q)) for q in deployed.building}
+        for name, info in self._host.admin.topics().items():
+            if STAGING.items() <= info.config.items() and name not in wanted:
+                self._host.admin.delete_topic(name)
 
     # -- parts of `changed`
 

@@ -59,9 +59,7 @@ def compare(
         rest.states["rows"][name] = seen
         wrong += difference(f"rows of {name}", expected, seen)
         if name == asked:
-            wrong += difference(
-                f"question about {name}", of_question(fresh.front, name), of_question(engine.front, name)
-            )
+            wrong += difference(f"question about {name}", of_question(fresh.front, name), of_question(engine.front, name))
     fresh.close()
     return rest, wrong or engine.leftovers()
 
@@ -88,10 +86,8 @@ class Watch:
     def __init__(self, engine: Engine, old: Plan, new: Plan, before: Rest) -> None:
         self._engine, self._before = engine, before
         growing = _growing(old, new)
-        both = results_of(old).keys() & results_of(new).keys()
-        self._sources = {
-            n: s for n, s in results_of(new).items() if n in both - growing and s.kind == results_of(old)[n].kind
-        }
+        was, will = results_of(old), results_of(new)
+        self._names = {n for n in was.keys() & will.keys() - growing if was[n].kind == will[n].kind}
         self._pairs = [(r, q.sink) for q in new.queries for r in _names_read(q, new)]
         self._seen: list[dict[str, dict[str, State]]] = []
         self._at: tuple[int, int] = (-1, -1)
@@ -104,10 +100,9 @@ class Watch:
         self._at = at
         here = results_of(self._engine.plan)
         moment: dict[str, dict[str, State]] = {"topic": {}, "rows": {}}
-        for name, source in self._sources.items():
-            moment["topic"][name] = of_topic(self._engine.log, source)
-            if name in here:
-                moment["rows"][name] = of_relation(self._engine.front, name)
+        for name in self._names & here.keys():
+            moment["topic"][name] = of_topic(self._engine.log, here[name])
+            moment["rows"][name] = of_relation(self._engine.front, name)
         self._seen.append(moment)
 
     def wrong(self, after: Rest) -> list[str]:
@@ -118,11 +113,7 @@ class Watch:
                 for name, state in states.items():
                     if state != before[name] and state != then[name]:
                         there = f"{place} of {name}, moment {n + 1} of {len(self._seen)} of the change: neither as before nor as after"
-                        return [
-                            there,
-                            *difference("  before", before[name], state),
-                            *difference("  after", then[name], state),
-                        ]
+                        return [there, *difference("  before", before[name], state), *difference("  after", then[name], state)]
                 wrong = self._torn(lambda name, s=states, b=before: name in s and s[name] == b[name],
                                    lambda name, s=states, t=then: name in s and s[name] == t[name], states)  # fmt: skip
                 if wrong:

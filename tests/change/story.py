@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from compiler.plan.logical import Scan, walk_nodes
 from compiler.plan.topology import Plan
 from flowql.deploy.asked import Asked
 from flowql.deploy.control import NewPriority, with_priority
@@ -174,6 +175,9 @@ class Story:
             except CommandError as error:
                 self.trace.append(f"{said}: refused, {error}")
                 return
+            if not prune and _reads_nothing(deployment.plan):  # what goes on running would read a topic that nobody writes any more
+                prune, said = True, f"{said} --prune"
+                continue
             changes = ", ".join(f"{c.query} {c.action}" for c in deployment.applicable)
             self.trace.append(f"{said} [{changes}]")
             if watch:
@@ -274,6 +278,13 @@ class Story:
             except Killed:
                 continue
             return
+
+
+def _reads_nothing(plan: Plan) -> bool:
+    """Whether a query reads a topic that no stream or table of the plan is in."""
+    topics = {s.topic for s in plan.sources if s.query is not None or s.topic.startswith("in_")}
+    scanned = {n.spec.topic for q in plan.queries for n in walk_nodes(q.logical) if isinstance(n.spec, Scan)}
+    return bool(scanned - topics)
 
 
 def _same(running: Plan, wanted: Plan) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from runtime.app.deployment import STAGING
 from runtime.app.driver import Driver
 from runtime.app.instance import Instance
 from runtime.app.progress import query_status
@@ -159,12 +160,14 @@ def test_staging_topics_that_a_crash_left_are_deleted() -> None:
     world.send("s", sent(0, 10))
     world.deploy(CHAIN.format(over=10))
     world.settle()
-    world.log.create_topic("BIG@2", 2)
+    world.log.create_topic("BIG@3", 2, STAGING)  # it died before the commit of a deployment, too
+    world.log.create_topic("BIG@4", 2)  # somebody's own
     world.log.crash()
     world.instance = Instance(world.log, physical, VirtualClock(2_000_000), InstanceConfig())
     world.driver = Driver(world.instance)
     world.instance.resume()
-    assert "BIG@2" not in world.log.topics()
+    assert "BIG@3" not in world.log.topics()
+    assert "BIG@4" in world.log.topics()
 
 
 def test_all_writers_of_a_topic_are_rebuilt_and_rows_are_written_again() -> None:
@@ -250,6 +253,19 @@ def test_who_writes_to_a_topic_in_the_moment_of_its_swap_is_noticed() -> None:
     world.deploy(CHAIN.format(over=10))
     with pytest.raises(EndMoved, match="BIG-0 ends at"):
         world.settle()
+
+
+def test_a_row_that_was_taken_out_stays_out_through_another_deployment() -> None:
+    """The serving plan forgot the row as soon as it was not wanted, so the next deployment saw nothing to rebuild."""
+    row = "INSERT INTO BIG (K, V) VALUES (9, 1000);\n"
+    world = World(CHAIN.format(over=0) + row)
+    world.send("s", sent(0, 20))
+    world.settle()
+    assert 1000 in {v["V"] for v in world.values("BIG")}
+    assert {c.query for c in world.deploy(CHAIN.format(over=0)) if c.because} == {"CSAS_BIG", "CTAS_COUNTS", "CTAS_SOME"}
+    world.deploy(CHAIN.format(over=0).replace("TABLE OTHER AS", "TABLE OTHER WITH (PRIORITY='high') AS"))
+    world.settle()
+    assert 1000 not in {v["V"] for v in world.values("BIG")}
 
 
 def test_an_unchanged_query_can_be_rebuilt_on_demand() -> None:
