@@ -59,7 +59,9 @@ def compare(
         rest.states["rows"][name] = seen
         wrong += difference(f"rows of {name}", expected, seen)
         if name == asked:
-            wrong += difference(f"question about {name}", of_question(fresh.front, name), of_question(engine.front, name))
+            wrong += difference(
+                f"question about {name}", of_question(fresh.front, name), of_question(engine.front, name)
+            )
     fresh.close()
     return rest, wrong or engine.leftovers()
 
@@ -113,7 +115,11 @@ class Watch:
                 for name, state in states.items():
                     if state != before[name] and state != then[name]:
                         there = f"{place} of {name}, moment {n + 1} of {len(self._seen)} of the change: neither as before nor as after"
-                        return [there, *difference("  before", before[name], state), *difference("  after", then[name], state)]
+                        return [
+                            there,
+                            *difference("  before", before[name], state),
+                            *difference("  after", then[name], state),
+                        ]
                 wrong = self._torn(lambda name, s=states, b=before: name in s and s[name] == b[name],
                                    lambda name, s=states, t=then: name in s and s[name] == t[name], states)  # fmt: skip
                 if wrong:

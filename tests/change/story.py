@@ -175,7 +175,9 @@ class Story:
             except CommandError as error:
                 self.trace.append(f"{said}: refused, {error}")
                 return
-            if not prune and _reads_nothing(deployment.plan):  # what goes on running would read a topic that nobody writes any more
+            if not prune and _reads_nothing(
+                deployment.plan
+            ):  # what goes on running would read a topic that nobody writes any more
                 prune, said = True, f"{said} --prune"
                 continue
             changes = ", ".join(f"{c.query} {c.action}" for c in deployment.applicable)

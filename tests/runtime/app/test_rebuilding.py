@@ -262,7 +262,11 @@ def test_a_row_that_was_taken_out_stays_out_through_another_deployment() -> None
     world.send("s", sent(0, 20))
     world.settle()
     assert 1000 in {v["V"] for v in world.values("BIG")}
-    assert {c.query for c in world.deploy(CHAIN.format(over=0)) if c.because} == {"CSAS_BIG", "CTAS_COUNTS", "CTAS_SOME"}
+    assert {c.query for c in world.deploy(CHAIN.format(over=0)) if c.because} == {
+        "CSAS_BIG",
+        "CTAS_COUNTS",
+        "CTAS_SOME",
+    }
     world.deploy(CHAIN.format(over=0).replace("TABLE OTHER AS", "TABLE OTHER WITH (PRIORITY='high') AS"))
     world.settle()
     assert 1000 not in {v["V"] for v in world.values("BIG")}
