@@ -56,8 +56,9 @@ SPARK_CODES: dict[str, CodePage] = {
     ),
     "FQ4112": CodePage(
         "The checkpoint belongs to an older form of the query",
-        "The query was changed after it ran on this target, and what Spark kept for it does not fit the new form. The message has "
-        "the command that starts it anew.",
+        "The query was changed after it ran on this target, or another one whose results it reads or with which it shares a topic, and "
+        "what Spark kept for it does not fit any more. The message names all queries concerned, says why, and has the command that "
+        "starts them anew.",
     ),
     "FQ4113": CodePage(
         "A connector of Spark is missing",

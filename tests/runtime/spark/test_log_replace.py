@@ -82,3 +82,13 @@ def test_all_of_a_topic_goes(log: Log) -> None:
         drop_all(log, topic, "app-drop")
     assert read_all(log, S0) == []
     assert [value for _, _, _, value in read_all(log, T0)] == [b"1", b"1", None, None], "tombstones are written once"
+
+
+def test_where_old_rows_are_dropped_a_follower_of_the_table_still_sees_keys_go() -> None:
+    log = MemoryLog()
+    log.create_topic("table", 1, {"cleanup.policy": "compact"})
+    log.create_topic("stream", 1)
+    epoch(log, "a", [(b"k1", b"1"), (b"k2", b"1")], [b"s1"])
+    epoch(log, "b", [(b"k1", b"2")], [b"s2"])
+    assert [(key, value) for _, _, key, value in read_all(log, T0)] == [(b"k2", None), (b"k1", b"2")]
+    assert [value for _, _, _, value in read_all(log, S0)] == [b"s2"]
