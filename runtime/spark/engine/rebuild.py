@@ -36,6 +36,8 @@ def decide_rebuild(
         kept = {q.id for q in whole.queries if q.id in before.records or set(results) & {*topics_written(q)}}
         loses = (q.id for q in whole.queries if form == "stream" and q.id in because and q.id in kept)
         _refuse([*against, *(q for q in loses if q not in against)], because, against)
+    if form == "batch":
+        whole = with_feeders(plan, site.settings.files, {q for q, is_one in how.items() if is_one == "native"})
     topics_to_replace(site, before, whole, because if form == "stream" else {q.id for q in whole.queries})
     return frozenset(because)
 

@@ -17,7 +17,7 @@ from runtime.log.base import PRODUCE_SCHEMA, TopicPartition
 from runtime.log.embedded.log import EmbeddedLog
 from runtime.spark.engine.alignment import apart
 from runtime.spark.engine.checkpoints import NONE, Progress, check_fits, lag, positions_after, progress_of
-from runtime.spark.engine.deployed import FILE, Deployed, Form, Record, checkpoint_of, load
+from runtime.spark.engine.deployed import FILE, Deployed, Form, How, Record, checkpoint_of, load
 from runtime.spark.engine.deployment import check, prepare
 from runtime.spark.engine.rebuild import decide_rebuild
 from runtime.spark.engine.site import Site
@@ -318,6 +318,17 @@ def test_batches_take_the_place_of_batches(site: Site) -> None:
     assert load(site.state_dir) == second
     assert second.records["CSAS_A"].run != first.records["CSAS_A"].run
     assert second.records["CSAS_A"].form == "batch"
+
+
+def test_results_of_a_paused_query_are_input_of_a_batch_until_it_changes(site: Site) -> None:
+    first = deployed(site, form="batch")
+    ran(site, first, "CSAS_A", "A")
+    how: dict[str, How] = {q.id: "exact" for q in first.plan.queries}
+    paused = replace(first.plan, paused=("CSAS_A",))
+    after = prepare(site, first, paused, how, form="batch", rebuild=(), now_ms=1)
+    assert (after.records["CSAS_A"].replaces, held(site, "A")) == ({}, 1)
+    prepare(site, after, paused, how, form="batch", rebuild=("CSAS_A",), now_ms=1)
+    assert held(site, "A") == 0, "readers would mix the old text with the new"
 
 
 def test_results_among_records_from_outside_are_not_taken_out(site: Site) -> None:
