@@ -7,7 +7,7 @@ import pyarrow as pa
 from compiler.plan import codec
 from compiler.plan.deployed import Deployed
 from compiler.plan.topology import Plan
-from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Admin, Log, Reader, TopicPartition
+from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Admin, Log, RawBatch, TopicPartition
 from runtime.serde.registry import KNOWN
 
 KEY = b"plan"
@@ -44,7 +44,8 @@ class PlanReader:
 
     def newer(self) -> Deployed | None:
         """The newest record since the last call: those between are of no more interest. After a LogError nothing is lost."""
-        self._newest = _newest(self._reader) or self._newest
+        while (batch := self._reader.read(10_000, 1 << 26)) is not None:
+            self._newest = _last_plan(batch) or self._newest
         newest, self._newest = self._newest, None
         return None if newest is None else codec.loads_deployed(newest.decode())
 
@@ -59,7 +60,10 @@ def read_deployed(log: Log, application_id: str) -> Deployed | None:
     """The newest record of a deployment, or None. The schemas that its plan's records name are known from now on."""
     if topic_name(application_id) not in log.admin().topics():
         return None
-    newest = _newest(log.reader(TopicPartition(topic_name(application_id), 0), EARLIEST))
+    reader = log.reader(TopicPartition(topic_name(application_id), 0), EARLIEST)
+    newest: bytes | None = None
+    while (batch := reader.read(10_000, 1 << 26)) is not None:
+        newest = _last_plan(batch) or newest
     if newest is None:
         return None
     deployed = codec.loads_deployed(newest.decode())
@@ -67,14 +71,10 @@ def read_deployed(log: Log, application_id: str) -> Deployed | None:
     return deployed
 
 
-def _newest(reader: Reader) -> bytes | None:
-    """The last value of the plan's key; a topic may hold other keys."""
-    newest: bytes | None = None
-    while (batch := reader.read(10_000, 1 << 26)) is not None:
-        keys, values = batch.records.column("key"), batch.records.column("value")
-        for key, value in zip(keys, values, strict=True):
-            newest = value.as_py() if key.as_py() == KEY else newest
-    return newest
+def _last_plan(batch: RawBatch) -> bytes | None:
+    """The last value under the plan's key; a topic may hold other keys."""
+    keys, values = batch.records.column("key").to_pylist(), batch.records.column("value").to_pylist()
+    return next((v for k, v in zip(reversed(keys), reversed(values), strict=True) if k == KEY), None)
 
 
 def deployed_ms(log: Log, application_id: str) -> int | None:

@@ -227,6 +227,9 @@ class SimulatedLog:
         self.network.call("stable positions")
         return self.broker.stable_positions(group, tps)
 
+    def writers(self, tp: TopicPartition) -> None:
+        """Brokers do not say who has written a record."""
+
     def drop_before(self, tp: TopicPartition, offset: int) -> None:
         self.network.call("drop before")
         partition = self.broker.partition(tp)
@@ -460,6 +463,10 @@ class SimulatedProducer:
     def drop_before(self, tp: TopicPartition, offset: int) -> None:
         self._check_open()
         raise LogError(f"records of {tp} below {offset} cannot be dropped as part of a transaction")
+
+    def expect_end(self, tp: TopicPartition, offset: int) -> None:
+        self._check_open()
+        raise LogError(f"a transaction cannot depend on {tp} ending at {offset}")
 
     def attach_redo(self, payload: bytes) -> None:
         self._check_open()
