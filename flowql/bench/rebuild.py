@@ -1,0 +1,187 @@
+"""How long a critical query waits while large results are rebuilt beside it, and whether these answer all along.
+
+    python -m flowql.bench.rebuild [--events 5000000] [--seconds 10] [--threads 2] [--plot FILE]
+
+A stream and a table over bids are complete. A process of its own appends 1,000 critical records a second. First the critical
+query is measured alone, then from the deployment of an edit that rebuilds both results until they have swapped in. Latency is
+that of `flowql.bench.isolation`: from the creation of a record to its output in the record collector. Every 50 ms the table
+is asked; each answer must be that of the old or of the new generation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from flowql.bench.isolation import SETTLE_S, WARM_UP_S, Floats, ObservedInstance, feed, plan_of
+from flowql.bench.measuring import BenchFailed
+from flowql.bench.nexmark_input import write_log
+from flowql.query.session import evaluate
+from flowql.server.on_runtime import RuntimeEngine
+from runtime.app.progress import caught_up, source_ends
+from runtime.clock import SystemClock
+from runtime.config import InstanceConfig
+from runtime.log.embedded.log import EmbeddedLog
+from runtime.state.rocks import open_rocks
+
+TOPIC = "pulse"
+QUESTION = "SELECT count(*) AS n, sum(N) AS total FROM CHANNELS"
+ASK_S, CAUGHT_UP_S, REBUILT_S, TARGET_FACTOR = 0.05, 600.0, 600.0, 1.5
+SQL = """
+CREATE STREAM BID (AUCTION BIGINT, BIDDER BIGINT, PRICE BIGINT, CHANNEL STRING, URL STRING, EXTRA STRING)
+  WITH (KAFKA_TOPIC='bid', VALUE_FORMAT='JSON');
+CREATE STREAM PULSE (ID BIGINT KEY, CREATED BIGINT) WITH (KAFKA_TOPIC='pulse', KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
+CREATE STREAM ANSWERS WITH (PRIORITY='critical') AS SELECT ID, CREATED, CREATED % 1000 AS REST FROM PULSE;
+CREATE STREAM DEAR AS SELECT AUCTION, CHANNEL, PRICE FROM BID WHERE PRICE > {over};
+CREATE TABLE CHANNELS AS SELECT CHANNEL, COUNT(*) AS N, AVG(PRICE) AS MEAN FROM DEAR GROUP BY CHANNEL;
+"""
+
+
+@dataclass(slots=True)
+class Phase:
+    """What was seen from `since_ns` to `until_ns`. answers: different ones, in the order in which they came."""
+
+    name: str
+    since_ns: int = 0
+    until_ns: int = 0
+    questions: int = 0
+    slowest_ms: float = 0.0
+    answers: list[str] = field(default_factory=list)
+
+    def ask(self, engine: RuntimeEngine) -> None:
+        start = time.monotonic()
+        answer = str(evaluate(QUESTION, engine.take).to_pylist())
+        self.slowest_ms = max(self.slowest_ms, (time.monotonic() - start) * 1000)
+        self.questions += 1
+        if answer not in self.answers[-1:]:
+            self.answers.append(answer)
+
+    def latencies(self, instance: ObservedInstance) -> Floats:
+        created, collected = instance.answers(self.since_ns, self.until_ns)
+        if not len(created):
+            raise BenchFailed(f"no critical record was answered {self.name}")
+        found: Floats = (collected - created) / 1e6
+        return found
+
+
+def run(folder: Path, seconds: float, threads: int) -> tuple[list[Phase], list[Floats]]:
+    log = EmbeddedLog(folder / "log")
+    log.admin().create_topic(TOPIC, 1)
+    config = InstanceConfig(application_id="rebuild", threads=threads)
+    instance = ObservedInstance(log, open_rocks(folder / "state"), SystemClock(), config)
+    instance.start()
+    try:
+        instance.deploy(plan_of(SQL.format(over=1_000)))
+        ends = source_ends(instance)
+        _until(lambda: caught_up(instance, ends), CAUGHT_UP_S, "the first results are not complete")
+        command = [sys.executable, "-m", "flowql.bench.rebuild", "--feed", str(folder)]
+        appending = subprocess.Popen(command)
+        try:
+            phases = _phases(instance, seconds)
+        finally:
+            appending.terminate()
+            appending.wait()
+        time.sleep(SETTLE_S)
+        return phases, [p.latencies(instance) for p in phases]
+    finally:
+        instance.stop()
+
+
+def _phases(instance: ObservedInstance, seconds: float) -> list[Phase]:
+    engine = RuntimeEngine(instance)
+    _until(lambda: bool(instance.seen), 30.0, "no critical record arrives")
+    time.sleep(WARM_UP_S)
+    alone = Phase("alone", since_ns=time.time_ns())
+    limit = time.monotonic() + seconds
+    while time.monotonic() < limit:
+        alone.ask(engine)
+        time.sleep(ASK_S)
+    alone.until_ns = time.time_ns()
+    beside = Phase("beside the rebuild", since_ns=time.time_ns())
+    instance.deploy(plan_of(SQL.format(over=2_000)))
+    limit = time.monotonic() + REBUILT_S
+    while not instance.rebuilt:
+        beside.ask(engine)
+        if time.monotonic() > limit:
+            raise BenchFailed(f"the rebuild does not end: {instance.rebuilding.why}")
+        time.sleep(ASK_S)
+    beside.ask(engine)
+    beside.until_ns = time.time_ns()
+    return [alone, beside]
+
+
+def _until(condition: object, limit_s: float, what: str) -> None:
+    assert callable(condition)
+    limit = time.monotonic() + limit_s
+    while not condition():
+        if time.monotonic() > limit:
+            raise BenchFailed(what)
+        time.sleep(0.05)
+
+
+def table(phases: list[Phase], latencies: list[Floats]) -> str:
+    lines = [
+        f"{'critical query':20}{'seconds':>9}{'records':>9}{'p50 ms':>9}{'p99 ms':>9}{'max ms':>9}{'questions':>11}{'slowest ms':>12}"
+    ]
+    for p, ms in zip(phases, latencies, strict=True):
+        at = [float(np.percentile(ms, q)) for q in (50, 99, 100)]
+        lines.append(
+            f"{p.name:20}{(p.until_ns - p.since_ns) / 1e9:>9.1f}{len(ms):>9,}"
+            + "".join(f"{v:>9.1f}" for v in at)
+            + f"{p.questions:>11,}{p.slowest_ms:>12.1f}"
+        )
+    alone, beside = (float(np.percentile(ms, 99)) for ms in latencies)
+    met = "met" if beside <= TARGET_FACTOR * alone else "missed"
+    lines.append(f"p99 beside the rebuild is {beside / alone:.2f} of that alone; target {TARGET_FACTOR}: {met}")
+    answers = [a for p in phases for a in p.answers]
+    lines.append(f"answers, old then new: {len(dict.fromkeys(answers))} different ones (2 expected)")
+    return "\n".join(lines)
+
+
+def draw(phases: list[Phase], latencies: list[Floats], file: Path) -> None:
+    """For each phase the share of records above a latency."""
+    import matplotlib  # the extra `plots`
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4))
+    for p, ms in zip(phases, latencies, strict=True):
+        x = np.sort(ms)
+        axes.plot(x, 1 - np.arange(len(x)) / len(x), label=p.name)
+    axes.axhline(0.01, color="grey", linewidth=0.5)
+    axes.set(xscale="log", yscale="log", xlabel="creation to output, ms", ylabel="share of records above")
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(file, dpi=100)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--events", type=int, default=5_000_000, help="bids that the results are made of")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--plot", type=Path)
+    parser.add_argument("--feed", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.feed:
+        feed(Path(options.feed), TOPIC)
+    with tempfile.TemporaryDirectory(prefix="flowql-rebuild-") as name:
+        write_log(Path(name), options.events, ["bid"])
+        os.sync()  # or its pages are written while commits wait for the same disk
+        phases, latencies = run(Path(name), options.seconds, options.threads)
+    print(table(phases, latencies))
+    if options.plot:
+        draw(phases, latencies, options.plot)
+
+
+if __name__ == "__main__":
+    main()
