@@ -213,6 +213,20 @@ PROJECT_CODES: dict[str, CodePage] = {
         "flowql deploy --select ALERTS            # reads a new column of TOTALS",
         "flowql deploy --select +ALERTS           # with all that it is made of\nflowql deploy --select TOTALS+           # with all that is made of it",
     ),
+    "FQ5208": CodePage(
+        "A rebuild would not see all of its input",
+        "A query is to be computed anew, and retention has taken the beginning of a topic that it reads: results of that time would be "
+        "missing. The message names where the topic begins now. Nothing was changed. With --accept-history it is rebuilt from there.",
+        "flowql deploy",
+        "flowql deploy --accept-history",
+    ),
+    "FQ5209": CodePage(
+        "There is no room for two generations",
+        "Until a rebuilt result takes the place of the old one, both are on the disk, with their state. The estimate is the size of the "
+        "results and the state of the queries that are rebuilt. Nothing was changed. Make room, or rebuild fewer queries at a time.",
+        "flowql deploy",
+        "flowql deploy --select TOTALS",
+    ),
     "FQ5601": CodePage(
         "There is no input to compare targets over",
         "`flowql verify` copies the topics that come from outside from the log of the first target. They are empty there.",

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import Annotated
 
 import typer
 
+from flowql.cli.building import await_built
+from flowql.cli.deployment import show_deployment
 from flowql.cli.options import (
     DeployedOption,
     LogLevelOption,
@@ -18,9 +21,10 @@ from flowql.cli.options import (
     VarOption,
     with_log_level,
 )
-from flowql.cli.render import note, print_json, print_rows
+from flowql.cli.render import note
 from flowql.cli.wanted import asked_of, read, wanted_plan
 from flowql.config.load import shown_path
+from flowql.deploy.costs import costs_of
 from flowql.deploy.settings import settings_of
 from flowql.deploy.stages import decide
 from flowql.errors import CommandError
@@ -30,7 +34,6 @@ from flowql.server.daemon import spawn
 
 RUNNING_S = 60.0
 NOT_RUNNING = "FQ5204"
-_WORDS = {"none": "unchanged", "priority": "new priority", None: ""}
 
 
 def command(
@@ -46,10 +49,18 @@ def command(
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Throw away what queries kept that no longer fits, and compute it anew.")
     ] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait until what is rebuilt serves.")] = False,
+    accept_history: Annotated[
+        bool,
+        typer.Option(
+            "--accept-history", help="Rebuild although the beginning of an input is gone: from where it begins now."
+        ),
+    ] = False,
 ) -> None:
     """Make the project what runs in the background.
 
-    Shows what changes and applies it to the running instance, which is started if there is none.
+    Shows what changes and applies it to the running instance, which is started if there is none. A query whose text has changed is
+    rebuilt beside the one that serves, with all that reads its result, and takes its place in one commit.
     """
     scope = Scope.of(ctx, project=project, target=target, select=select, output=output, var=var)
     as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
@@ -59,18 +70,24 @@ def command(
     deployed, topics = at_rest(settings).deployed() if client is None else client.deployed()
     wanted = wanted_plan(found, running=deployed.plan, topics=topics)
     asked = asked_of(scope, wanted, deployed.plan, prune=prune, rebuild=rebuild)
-    if dry_run:
-        show_deployment(decide(deployed, wanted, asked).to_data(applied=False), as_json=as_json)
-        return
-    decide(deployed, wanted, asked)  # a conflict is found before an instance is started for it
+    asked = replace(asked, dry_run=dry_run, accept_history=accept_history)
     if client is None:
+        decision = decide(deployed, wanted, asked)
+        costs = costs_of(deployed, decision.plan, decision.begun, at_rest(settings))
+        if dry_run:
+            show_deployment(decision.to_data(costs, applied=False), as_json=as_json)
+            return
+        costs.check(accept_history=accept_history)  # what is refused starts no instance
         client = spawn(settings)
         note(
             f"started an instance: process {client.address.pid}, log in {shown_path(settings.data_dir / 'instance.log')}"
         )
     done = client.deploy(wanted, asked)
-    _await_running(client)
+    if not dry_run:
+        _await_running(client)
     show_deployment(done, as_json=as_json)
+    if not dry_run and not no_wait and not await_built(client):
+        raise typer.Exit(130)
     client.close()
 
 
@@ -85,27 +102,3 @@ def _await_running(client: Client) -> None:
             title = "; ".join(f"{q['id']} is {q['state']}: {q['last_error']}" for q in waiting)
             raise CommandError(title, code=NOT_RUNNING, help="flowql status")
         time.sleep(0.1)
-
-
-def show_deployment(done: dict[str, Any], *, as_json: bool = False) -> None:
-    """Every query's fate, and what of its state is kept."""
-    if as_json:
-        print_json(done)
-        return
-    withheld = done["withheld"]
-    rows = [(c["query"], _action(c, withheld), c["state"] or "") for c in done["changes"]]
-    print_rows(("query", "change", "state"), rows)
-    if withheld:
-        note(f"{', '.join(withheld)}: not in the project; still running. To remove:  flowql deploy --prune")
-    changed = sum(c["action"] != "none" and c["query"] not in withheld for c in done["changes"])
-    if not done["applied"]:
-        note(f"{changed} to change; nothing was done (--dry-run)")
-    else:
-        note(f"{changed} changed" if changed else "no changes")
-
-
-def _action(change: dict[str, Any], withheld: list[str]) -> str:
-    action: str = change["action"]
-    if change["query"] in withheld:
-        return "remove (needs --prune)"
-    return _WORDS.get(action, action) or action

@@ -11,7 +11,7 @@ import typer
 from watchfiles import watch
 
 from flowql.cli.changed import Results
-from flowql.cli.deploy import show_deployment
+from flowql.cli.deployment import show_deployment
 from flowql.cli.listening import until_asked_to_stop
 from flowql.cli.options import ProjectOption, Scope, TargetOption, VarOption
 from flowql.cli.render import note, print_text, show_diagnostics, show_failure

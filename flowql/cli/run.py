@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from flowql.cli.building import with_building
 from flowql.cli.foreground import hosting
 from flowql.cli.options import (
     DeployedOption,
@@ -128,8 +129,8 @@ def _lag(engine: Engine) -> int:
 
 
 def _queries(engine: Engine) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = engine.status()["queries"]
-    return found
+    """Those that serve, and generations that are being built."""
+    return with_building(engine.status()["queries"])
 
 
 def _check_broken(engine: Engine) -> None:

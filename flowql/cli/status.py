@@ -61,6 +61,19 @@ def command(
     for q in found["queries"]:
         if q["last_error"]:
             note(f"{q['id']}: {q['last_error']}")
+        if q.get("building"):
+            note(f"{q['id']}: {described(q['building'])}")
+
+
+def described(building: dict[str, Any]) -> str:
+    """How far a generation is that is being built, and what it waits for."""
+    done = building["records_in"]
+    parts = [f"generation {building['generation']} is being built: {done:,} of {done + building['lag']:,} records"]
+    if building["why"]:
+        parts.append(building["why"])
+    if building["last_error"]:
+        parts.append(building["last_error"])
+    return "; ".join(parts)
 
 
 def _priority(query: dict[str, Any]) -> str:

@@ -12,13 +12,15 @@ class Asked:
     """Travels as JSON to the instance.
 
     selected: ids of queries it is about; None for all. prune: remove queries that the project no longer has. refresh: ids of queries
-    to rebuild although nothing changed. rebuild: throw away what queries kept that no longer fits (Spark). dry_run: change nothing.
+    to rebuild although nothing changed. rebuild: throw away what queries kept that no longer fits (Spark). accept_history: rebuild although the beginning of
+    an input is gone. dry_run: change nothing.
     """
 
     selected: tuple[str, ...] | None = None
     prune: bool = False
     refresh: tuple[str, ...] = ()
     rebuild: bool = False
+    accept_history: bool = False
     dry_run: bool = False
 
     def to_data(self) -> dict[str, Any]:

@@ -10,33 +10,64 @@ from compiler.plan.deployed import Deployed
 from compiler.plan.diff import Change, QueryChange, decide_change
 from compiler.plan.topology import Plan
 from flowql.deploy.asked import NOTHING_ELSE, Asked
+from flowql.deploy.costs import Costs, Reads
+from flowql.deploy.fates import Fate, fate_of
 from flowql.deploy.selection import merged
+
+NO_COSTS = Costs()
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
     """A decided deployment.
 
-    plan: what will run. change: what the engine will do, and the record that makes it true. changes: every query's fate, as
-    printed. withheld: removals that wait for `--prune`; these queries are in `plan` and go on running.
+    plan: what will run. change: what the engine will do, and the record that makes it true. fates: of every
+    query, as printed. withheld: removals that wait for `--prune`; these queries are in `plan` and go on running.
     """
 
     plan: Plan
     change: Change
-    changes: tuple[QueryChange, ...]
+    fates: tuple[Fate, ...]
     withheld: tuple[str, ...] = ()
+
+    @property
+    def changes(self) -> tuple[QueryChange, ...]:
+        return tuple(f.change for f in self.fates)
 
     @property
     def applicable(self) -> tuple[QueryChange, ...]:
         """What the engine is asked to do."""
         return tuple(c for c in self.changes if c.action != "none" and c.query not in self.withheld)
 
-    def to_data(self, *, applied: bool) -> dict[str, Any]:
+    @property
+    def begun(self) -> dict[str, str]:
+        """Queries that are computed from the beginning: id -> action."""
+        changes = {c.query: c.action for c in self.change.changes}
+        return {q: action for q, action in changes.items() if action in ("add", "change")}
+
+    def to_data(self, costs: Costs = NO_COSTS, *, applied: bool) -> dict[str, Any]:
         """The public JSON of a deployment."""
+        found = [self._change_data(f, costs.reads.get(f.change.query)) for f in self.fates]
         return {
-            "changes": [{"query": c.query, "action": c.action, "state": c.state} for c in self.changes],
+            "id": self.change.deployed.id,
+            "changes": found,
             "applied": applied,
             "withheld": list(self.withheld),
+            "lost_history": list(costs.lost),
+            "disk_bytes": costs.disk_bytes,
+        }
+
+    def _change_data(self, fate: Fate, reads: Reads | None) -> dict[str, Any]:
+        c = fate.change
+        return {
+            "query": c.query,
+            "action": c.action,
+            "state": c.state,
+            "class": fate.kind,
+            "because": fate.parent or None,
+            "why": fate.why,
+            "generation": c.generation,
+            "reads": None if reads is None else reads.to_data(),
         }
 
 
@@ -54,7 +85,8 @@ def decide(deployed: Deployed, wanted: Plan, asked: Asked = NOTHING_ELSE) -> Dep
     plan = merged(base, wanted, selected, removed if prune else ())
     change = decide_change(deployed, plan, refresh=asked.refresh)
     withheld = () if prune else tuple(removed)
-    return Deployment(plan, change, _shown(change.changes, withheld), withheld)
+    fates = tuple(fate_of(c, deployed, plan, withheld) for c in _shown(change.changes, withheld))
+    return Deployment(plan, change, fates, withheld)
 
 
 def _shown(changes: Collection[QueryChange], withheld: Collection[str]) -> tuple[QueryChange, ...]:

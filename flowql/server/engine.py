@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 from compiler.plan.deployed import Deployed
 from compiler.plan.diff import QueryChange
 from compiler.plan.topology import Plan
+from flowql.deploy.extents import Extent
 from flowql.query.committed import Commit, Take
 
 # continuous: until stopped. caught up: until what there is now is processed. bounded: all of it once, as a batch.
@@ -60,6 +61,14 @@ class Engine(Protocol):
         """Partitions of the topics there are."""
         ...
 
+    def extents(self, topics: Collection[str]) -> Mapping[str, Extent]:
+        """How much there is in topics; nothing where the engine does not build a second generation beside the first."""
+        ...
+
+    def free_bytes(self) -> int | None:
+        """What the disk has left for a second generation; None where the results are elsewhere."""
+        ...
+
     def status(self, *, detail: bool = False) -> dict[str, Any]:
         """The public JSON of `status`. detail: what the endpoint for Prometheus tells beside it, where the engine knows."""
         ...
@@ -83,6 +92,12 @@ class AtRest(Protocol):
     def deployed(self) -> tuple[Deployed, Mapping[str, int]]:
         """What is on record, and the partitions of the topics there are."""
         ...
+
+    def extents(self, topics: Collection[str]) -> Mapping[str, Extent]:
+        """As of a live engine."""
+        ...
+
+    def free_bytes(self) -> int | None: ...
 
     def status(self) -> dict[str, Any]: ...
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from typing import Any
 
 from compiler.plan.deployed import Deployed
@@ -11,6 +11,7 @@ from compiler.plan.diff import QueryChange
 from compiler.plan.topology import Plan
 from flowql.config.storage import check_engine, log_at
 from flowql.deploy.engine import config_of, deployed_at_rest, open_on
+from flowql.deploy.extents import Extent, extents_of, free_bytes
 from flowql.deploy.pins import pin, unpin_left
 from flowql.deploy.settings import UNSUPPORTED_TARGET, Settings
 from flowql.errors import CommandError
@@ -80,6 +81,14 @@ class RuntimeEngine:
     def topics(self) -> Mapping[str, int]:
         return {name: info.partitions for name, info in self.instance.admin.topics().items()}
 
+    def extents(self, topics: Collection[str]) -> Mapping[str, Extent]:
+        return extents_of(self.instance.log, topics)
+
+    def free_bytes(self) -> int | None:
+        data_dir = self.instance.config.data_dir
+        assert data_dir is not None, "an engine that is opened for a target has one"
+        return free_bytes(data_dir) if self.instance.log.supports_redo else None
+
     def status(self, *, detail: bool = False) -> dict[str, Any]:
         return live_status(self.instance, detail=detail)
 
@@ -111,6 +120,16 @@ class RuntimeAtRest:
 
     def deployed(self) -> tuple[Deployed, Mapping[str, int]]:
         return deployed_at_rest(self._settings)
+
+    def extents(self, topics: Collection[str]) -> Mapping[str, Extent]:
+        s = self._settings
+        if s.kafka is None and not s.log_dir.is_dir():
+            return {}
+        with closing(log_at(s.log_dir, s.kafka, s.application_id)) as log:
+            return extents_of(log, topics)
+
+    def free_bytes(self) -> int | None:
+        return free_bytes(self._settings.data_dir) if self._settings.kafka is None else None
 
     def status(self) -> dict[str, Any]:
         return stopped_status(self._settings)

@@ -12,6 +12,7 @@ from compiler.plan.deployed import Deployed as Deployment
 from compiler.plan.diff import QueryChange
 from compiler.plan.topology import Plan
 from flowql.config.storage import check_engine, log_at
+from flowql.deploy.extents import Extent
 from flowql.deploy.pins import of_spark
 from flowql.deploy.settings import UNSUPPORTED_TARGET, Settings
 from flowql.errors import CommandError
@@ -86,6 +87,13 @@ class SparkEngine:
     def topics(self) -> Mapping[str, int]:
         return self.instance.site.partitions()
 
+    def extents(self, topics: Collection[str]) -> Mapping[str, Extent]:
+        """A changed query begins a new checkpoint in place of the old one."""
+        return {}
+
+    def free_bytes(self) -> int | None:
+        return None
+
     def status(self, *, detail: bool = False) -> dict[str, Any]:
         del detail  # there is no more to tell
         return {"instance": _instance(os.getpid(), self._settings) | process_figures(), **self.instance.status()}
@@ -122,6 +130,13 @@ class SparkAtRest:
     def deployed(self) -> tuple[Deployment, Mapping[str, int]]:
         with self._site() as (site, deployed):
             return Deployment(deployed.plan), site.partitions() if site is not None else {}
+
+    def extents(self, topics: Collection[str]) -> Mapping[str, Extent]:
+        """A changed query begins a new checkpoint in place of the old one."""
+        return {}
+
+    def free_bytes(self) -> int | None:
+        return None
 
     def status(self) -> dict[str, Any]:
         with self._site() as (site, deployed):

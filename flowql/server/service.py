@@ -10,6 +10,7 @@ from compiler.plan.deployed import Deployed
 from compiler.plan.topology import Plan
 from flowql.deploy.asked import NOTHING_ELSE, Asked
 from flowql.deploy.control import NewPriority, priority_of, with_paused, with_priority
+from flowql.deploy.costs import costs_of
 from flowql.deploy.selection import find_query
 from flowql.deploy.stages import decide
 from flowql.query.answer import Answer
@@ -48,15 +49,17 @@ class Service:
             while True:
                 seen = self._engine.deployed
                 deployment = decide(seen, wanted, asked)
+                costs = costs_of(seen, deployment.plan, deployment.begun, self._engine)
                 if asked.dry_run:
                     break
+                costs.check(accept_history=asked.accept_history)
                 try:
                     done = self._engine.deploy(deployment.plan, rebuild=asked.rebuild, refresh=asked.refresh, seen=seen)
                 except Superseded:  # a rebuild has ended meanwhile: there may be less to do
                     continue
                 assert tuple(done) == deployment.change.changes, "what was shown is what was done"
                 break
-            return deployment.to_data(applied=not asked.dry_run)
+            return deployment.to_data(costs, applied=not asked.dry_run)
 
     def set_priority(self, wanted: NewPriority) -> dict[str, Any]:
         """From now on, and after a restart, until a deployment says otherwise. The query's new entry of `priority`."""

@@ -6,12 +6,14 @@ import os
 from dataclasses import asdict
 from typing import Any
 
+from compiler.plan.generations import runtime_name
 from compiler.plan.topology import QueryPlan
 from flowql.deploy.settings import Settings
 from flowql.query.committed import Commit, stopped_commits
 from flowql.query.errors import QueryError
 from flowql.server.process import process_figures
 from runtime.app.instance import Clients, Instance
+from runtime.app.plan_topic import read_deployed
 from runtime.app.status import instance_figures, statuses
 from runtime.log.base import TopicPartition
 
@@ -37,7 +39,9 @@ def stopped_status(settings: Settings) -> dict[str, Any]:
         with stopped_commits(settings.data_dir, settings.application_id, settings.kafka) as take:
             commit = take(())
             try:
-                queries = [_stopped_query(q, commit) for q in commit.plan.queries]
+                record = read_deployed(commit.log, settings.application_id)
+                building = {q.id: q.generation for q in record.building} if record is not None else {}
+                queries = [_stopped_query(q, commit, building.get(q.id)) for q in commit.plan.queries]
             finally:
                 commit.snapshot.close()
     except QueryError:  # nothing has run here yet
@@ -59,7 +63,8 @@ def _instance(pid: int | None, threads: int, clients: Clients, *, kafka: bool) -
     }
 
 
-def _stopped_query(query: QueryPlan, commit: Commit) -> dict[str, Any]:
+def _stopped_query(query: QueryPlan, commit: Commit, building: int | None) -> dict[str, Any]:
+    """building: the generation that goes on being built when the instance runs again."""
     return {
         "id": query.id,
         "state": "stopped",
@@ -74,7 +79,14 @@ def _stopped_query(query: QueryPlan, commit: Commit) -> dict[str, Any]:
         "errors": 0,
         "last_error": None,
         "latency_target_ms": query.latency_target_ms,
+        "generation": query.generation,
+        "building": None if building is None else _paused_building(building),
     }
+
+
+def _paused_building(generation: int) -> dict[str, Any]:
+    counted = dict.fromkeys(("lag", "records_in", "records_out", "dead_letters", "errors"), 0)
+    return {"generation": generation, "state": "stopped", **counted, "last_error": None, "why": "no instance runs"}
 
 
 def _lag(query: QueryPlan, commit: Commit) -> int:
@@ -82,7 +94,7 @@ def _lag(query: QueryPlan, commit: Commit) -> int:
     admin, lag = commit.log.admin(), 0
     for task, metadata in commit.snapshot.tasks().items():
         name, _, place = task.rpartition("/")
-        if name != query.id:
+        if name != runtime_name(query):
             continue
         partition = int(place.rpartition("_")[2])
         for topic, position in metadata.get("positions", {}).items():

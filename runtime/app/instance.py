@@ -320,7 +320,8 @@ class Instance:
 
     def _bury(self, query: str, letters: Sequence[dead_letters.LocatedDeadLetter]) -> None:
         """Dead letters of a run; those of a generation that is being built show with its results. The epoch lock is held."""
-        generation = self.queries[query].plan.generation
+        running = self.queries.get(query)
+        generation = 1 if running is None else running.plan.generation
         encoded = dead_letters.encode(user_id(query, generation), letters, generation)
         app, staged = self.config.application_id, query in self._staged
         topic = dead_letters.staging_topic(app, query) if staged else dead_letters.topic_name(app)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from compiler.plan.deployed import groups_of
+from compiler.plan.generations import runtime_name, user_id
 from runtime.app.figures import QueryFigures
 from runtime.app.instance import Instance
 from runtime.app.progress import ends_of, lag_of_inputs, query_status
@@ -18,11 +20,31 @@ from runtime.log.base import TopicPartition
 
 
 def statuses(instance: Instance, *, detail: bool = False) -> list[dict[str, Any]]:
-    """An entry of `status` for each query (their fields are public: docs/guide/watching.md). detail: by partition, and the
-    classes of latencies, too.
+    """An entry of `status` for each query (their fields are public: docs/guide/watching.md), by the ids that people use. detail: by
+    partition, and the classes of latencies, too.
+
+    A generation that is being built stands in the entry of the one that serves.
     """
+    building = {runtime_name(q): group for group in groups_of(instance.deployed) for q in group.queries}
+    found: dict[str, dict[str, Any]] = {}
+    for name, entry in _by_name(instance, detail=detail).items():
+        known = found.setdefault(entry["id"], {**entry, "building": None})
+        if name in building:
+            known["building"] = _building(entry, instance.rebuilding.why.get(building[name].name, ""))
+    return list(found.values())
+
+
+def _building(entry: Mapping[str, Any], why: str) -> dict[str, Any]:
+    """why: what its swap waits for."""
+    keys = ("generation", "state", "lag", "records_in", "records_out", "dead_letters", "errors", "last_error")
+    return {**{k: entry[k] for k in keys}, "why": why}
+
+
+def _by_name(instance: Instance, *, detail: bool) -> dict[str, dict[str, Any]]:
+    """By the names under which generations run, those that serve first."""
     figures, ends = instance.figures.read(), ends_of(instance)
-    found = []
+    found: dict[str, dict[str, Any]] = {}
+    people = {n: user_id(n, q.plan.generation) for n, q in list(instance.queries.items())}
     for name, q in list(instance.queries.items()):
         try:
             entry = query_status(instance, name, ends)
@@ -30,12 +52,14 @@ def statuses(instance: Instance, *, detail: bool = False) -> list[dict[str, Any]
             continue
         entry |= _figures(figures.get(name, QueryFigures())) | _sizes(instance, q)
         wait = wait_of(instance, name, entry["state"])
-        entry["waits"] = None if wait is None else {"for": wait.reason, "whom": list(wait.whom)}
+        whom = [] if wait is None else list(dict.fromkeys(people.get(w, w) for w in wait.whom))
+        entry["waits"] = None if wait is None else {"for": wait.reason, "whom": whom}
         entry["cpu_s"] = round(instance.metrics.query(name).cpu_ns / 1e9, 3)
         if detail:
             entry |= _detail(instance, q, ends)
-        found.append(entry)
-    return found
+        found[name] = entry | {"id": people.get(name, name), "generation": q.plan.generation}
+    serving = {runtime_name(q) for q in instance.plan.queries}
+    return {name: found[name] for name in sorted(found, key=lambda n: n not in serving)}
 
 
 def instance_figures(instance: Instance, *, detail: bool = False) -> dict[str, Any]:

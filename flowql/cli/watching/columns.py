@@ -39,6 +39,10 @@ def _doing(q: Query) -> str:
     """What it is at, or what keeps it, and who."""
     if q["state"] == "stopped":
         return "stopped"
+    building = q.get("building")
+    if building and q["state"] == "running":
+        whole = building["records_in"] + building["lag"]
+        return f"builds {building['generation']}: {percent(building['records_in'] / whole if whole else 1.0)}"
     wait = q.get("waits")
     if wait is None:
         return "at work" if q["state"] == "running" else str(q["state"])

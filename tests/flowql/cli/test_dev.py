@@ -130,7 +130,7 @@ def test_a_person_who_saves_files(terminal: Terminal, project: Path) -> None:
     terminal.awaits("  new  b  1\r\n")  # the last good version goes on
     counts.write_text(good.replace("COUNT(*)", "COUNT(*) + 10"))
     terminal.child.expect(r"CSAS_COPY +unchanged +kept")
-    terminal.child.expect(r"CTAS_COUNTS +change +rebuilt")
+    terminal.child.expect(r"CTAS_COUNTS +rebuilt +rebuilt")
     terminal.child.expect(r"changed +a +11\r\n")
     (project / "added.sql").write_text("CREATE STREAM ADDED AS SELECT K, V FROM S WHERE V = 2;\n")
     terminal.child.expect(r"CSAS_ADDED +add")

@@ -46,7 +46,7 @@ def host(tmp_path: Path) -> Iterator[Host]:
 def client(host: Host, tmp_path: Path) -> Iterator[Client]:
     found = connect(tmp_path)
     assert found is not None
-    found.deploy(plan_of(SQL), prune=False)
+    found.deploy(plan_of(SQL))
     while found.query("SELECT sum(n) AS n FROM b").to_pylist() != [{"n": 2}]:
         assert host.engine.fatal is None
     yield found

@@ -1,0 +1,74 @@
+"""A deployment as people read it: a line per query, readers below the query because of which they are rebuilt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from flowql.cli.render import note, print_json, print_rows
+from flowql.cli.watching.amounts import duration
+from flowql.deploy.costs import shown_size
+
+Change = Mapping[str, Any]
+
+
+def show_deployment(done: Mapping[str, Any], *, as_json: bool = False) -> None:
+    """Every query's fate, what of its state is kept, and what it reads anew. done: the public JSON of a deployment."""
+    if as_json:
+        print_json(done)
+        return
+    changes, withheld = done["changes"], done["withheld"]
+    columns = {"query": 0, "change": 1, "state": 2, "to read": 3, "why": 4}
+    rows = [(before + c["query"], c["class"], c["state"] or "", _reads(c), c["why"]) for before, c in _tree(changes)]
+    shown = [i for name, i in columns.items() if i < 3 or any(row[i] for row in rows)]
+    print_rows([name for name, i in columns.items() if i in shown], [[row[i] for i in shown] for row in rows])
+    for sentence in done["lost_history"]:
+        note(f"gone: {sentence}; a rebuild needs --accept-history")
+    if withheld:
+        note(f"{', '.join(withheld)}: not in the project; still running. To remove:  flowql deploy --prune")
+    changed = sum(c["action"] != "none" and c["query"] not in withheld for c in changes)
+    if not done["applied"]:
+        if done["disk_bytes"]:
+            note(f"until the swap two generations take about {shown_size(done['disk_bytes'])} more")
+        note(f"{changed} to change; nothing was done (--dry-run)")
+    else:
+        note(f"{changed} changed" if changed else "no changes")
+
+
+def _tree(changes: Sequence[Change]) -> Iterator[tuple[str, Change]]:
+    """Each change once, with what is drawn before it."""
+    ids = {c["query"] for c in changes}
+    below: dict[str, list[Change]] = {}
+    for c in changes:
+        parent = c["because"] if c["because"] in ids and not _is_circle(c, changes) else ""
+        below.setdefault(parent, []).append(c)
+
+    def lines(parent: str, indent: str) -> Iterator[tuple[str, Change]]:
+        children = below.get(parent, [])
+        for i, c in enumerate(children):
+            last = i + 1 == len(children)
+            branch, more = ("", "") if not parent else ("└─ ", "   ") if last else ("├─ ", "│  ")
+            yield indent + branch, c
+            yield from lines(c["query"], indent + more)
+
+    return lines("", "")
+
+
+def _is_circle(change: Change, changes: Sequence[Change]) -> bool:
+    """Queries of a circle name each other as the cause: one that comes back to itself stands at the left."""
+    causes = {c["query"]: c["because"] for c in changes}
+    at, seen = change["because"], set[str]()
+    while at and at not in seen:
+        if at == change["query"]:
+            return True
+        seen.add(at)
+        at = causes.get(at)
+    return False
+
+
+def _reads(change: Change) -> str:
+    reads = change["reads"]
+    if reads is None:
+        return ""
+    rate = "" if reads["measured"] else "?"
+    return f"{reads['records']:,} records, {shown_size(reads['bytes'])}, {duration(reads['seconds'] * 1000)}{rate}"

@@ -1,0 +1,140 @@
+"""What a deployment costs before it is made: records to read, time, disk, and history that is not there any more."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from compiler.plan.deployed import Deployed
+from compiler.plan.generations import topic_written, topics_read, writers_of
+from compiler.plan.topology import Plan, QueryPlan
+from flowql.deploy.extents import Extent
+from flowql.errors import CommandError
+
+HISTORY, NO_ROOM = "FQ5208", "FQ5209"
+RATE = 50_000  # records a second, of a query that nothing is known about
+MEASURED_RECORDS = 10_000  # so many a query must have processed for its rate to count
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What a query reads from the beginning, transitively. rate: records a second; measured: of this very query."""
+
+    topics: tuple[str, ...]
+    records: int
+    bytes: int
+    rate: int
+    measured: bool
+
+    @property
+    def seconds(self) -> float:
+        return self.records / self.rate
+
+    def to_data(self) -> dict[str, Any]:
+        return {
+            "topics": list(self.topics),
+            "records": self.records,
+            "bytes": self.bytes,
+            "seconds": round(self.seconds, 1),
+            "measured": self.measured,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """reads: by id, of queries that begin. lost: inputs of rebuilt queries whose beginning retention has taken, as sentences.
+
+    disk_bytes: what the second generation will take at most, as far as can be known. free_bytes: None where that does not count.
+    """
+
+    reads: Mapping[str, Reads] = field(default_factory=dict)
+    lost: tuple[str, ...] = ()
+    disk_bytes: int = 0
+    free_bytes: int | None = None
+
+    def check(self, *, accept_history: bool) -> None:
+        """CommandError for what must not be begun."""
+        if self.lost and not accept_history:
+            title = "; ".join(self.lost)
+            help_ = "--accept-history rebuilds from there on: results before that time are not made again"
+            raise CommandError(f"a rebuild would not see all of its input: {title}", code=HISTORY, help=help_)
+        if self.free_bytes is not None and self.disk_bytes > self.free_bytes:
+            title = f"two generations need about {shown_size(self.disk_bytes)} more, and the disk has {shown_size(self.free_bytes)} left"
+            raise CommandError(
+                title, code=NO_ROOM, help="make room, or rebuild fewer queries at a time:  --select QUERY"
+            )
+
+
+class Place(Protocol):
+    """Where a deployment goes: an engine, or the directory of one that does not run."""
+
+    def extents(self, topics: Collection[str]) -> Mapping[str, Extent]: ...
+
+    def free_bytes(self) -> int | None: ...
+
+    def status(self) -> Mapping[str, Any]: ...
+
+
+def costs_of(deployed: Deployed, plan: Plan, begun: Mapping[str, str], place: Place) -> Costs:
+    """begun: id -> action (`add` or `change`) of the queries that are computed from the beginning."""
+    queries = [q for q in plan.queries if q.id in begun]
+    if not queries:
+        return Costs()
+    writers, made = writers_of(plan), {topic_written(q) for q in queries}
+    rebuilt = [q for q in queries if begun[q.id] == "change"]
+    inputs = {q.id: sorted(_inputs(q, plan, set(begun))) for q in queries}
+    found = place.extents({t for topics in inputs.values() for t in topics} | made)
+    known = {q["id"]: q for q in place.status()["queries"]}  # of the generations that serve
+    reads = {q.id: _reads(inputs[q.id], found, known.get(q.id, {})) for q in queries}
+    outside = {t for q in rebuilt for t in inputs[q.id] if t not in writers}
+    second = {topic_written(q) for q in rebuilt}
+    disk = sum(found[t].bytes for t in second if t in found)
+    disk += sum(known.get(q.id, {}).get("state_bytes") or 0 for q in rebuilt)
+    lost = tuple(s for t in sorted(outside) if t in found for s in _lost(t, found[t], deployed))
+    return Costs(reads, lost, disk, place.free_bytes())
+
+
+def _inputs(query: QueryPlan, plan: Plan, begun: Collection[str]) -> set[str]:
+    """Topics it is made of that are read from the beginning and not made by queries that begin as well."""
+    writers, found, seen, waiting = writers_of(plan), set[str](), set[str](), [query]
+    while waiting:
+        for topic in topics_read(waiting.pop()):
+            makers = [w for w in writers.get(topic, ()) if w.id in begun]
+            if not makers:
+                found.add(topic)
+            waiting += [w for w in makers if w.id not in seen]
+            seen |= {w.id for w in makers}
+    return found
+
+
+def _reads(topics: Collection[str], found: Mapping[str, Extent], status: Mapping[str, Any]) -> Reads:
+    records, cpu_s = status.get("records_in") or 0, status.get("cpu_s") or 0.0
+    measured = records >= MEASURED_RECORDS and cpu_s > 0
+    here = [found[t] for t in topics if t in found]
+    rate = max(1, int(records / cpu_s)) if measured else RATE
+    return Reads(tuple(topics), sum(e.records for e in here), sum(e.bytes for e in here), rate, measured)
+
+
+def _lost(topic: str, extent: Extent, deployed: Deployed) -> list[str]:
+    gone = [(p, begin) for p, begin in enumerate(extent.begins) if begin > deployed.begin(topic, p)]
+    if not gone:
+        return []
+    where = ", ".join(f"{topic}-{p} begins at offset {begin}" for p, begin in gone)
+    if extent.from_ms is None:
+        return [where]
+    return [f"{where} ({datetime.fromtimestamp(extent.from_ms / 1000, UTC).isoformat(timespec='seconds')[:19]}Z)"]
+
+
+def shown_size(count: float) -> str:
+    """Bytes as people read them.
+
+    >>> shown_size(512), shown_size(2_500_000)
+    ('512 B', '2.5 MB')
+    """
+    for unit in ("B", "KB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"

@@ -1,0 +1,66 @@
+"""What becomes of each query, in words: its class, and why that is so."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Literal
+
+from compiler.plan.deployed import Deployed
+from compiler.plan.diff import QueryChange
+from compiler.plan.logical import Scan, walk_nodes
+from compiler.plan.topology import Plan, QueryPlan
+
+# metadata: its priority, or how its text is written. compatible: what it reads has changed, and its state is still right.
+Class = Literal["unchanged", "metadata", "compatible", "added", "rebuilt", "removed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """A change with its class. why: one line, empty where nothing is to be said. parent: id of the query whose rebuild is the cause."""
+
+    change: QueryChange
+    kind: Class
+    why: str = ""
+    parent: str = ""
+
+
+def fate_of(change: QueryChange, deployed: Deployed, plan: Plan, withheld: Collection[str]) -> Fate:
+    """plan: what will run."""
+    old, new = deployed.serving.query(change.query), plan.query(change.query)
+    parent = change.because if plan.query(change.because) is not None else ""
+    if change.action == "remove" and new is not None:
+        also = f"; rebuilt because of {change.because}" if change.state == "rebuilt" else ""
+        return Fate(change, "removed", f"needs --prune{also}" if change.query in withheld else also[2:], parent)
+    if change.action == "remove":
+        return Fate(change, "removed")
+    if change.action == "add":
+        return Fate(change, "added", f"with {change.because}" if parent else change.because, parent)
+    assert old is not None, "what does not serve is added"
+    assert new is not None, "what is gone is removed"
+    if change.action == "change":
+        why = f"because of {change.because}" if parent else change.because or "its text has changed"
+        return Fate(change, "rebuilt", why, parent)
+    if change.action == "priority":
+        return Fate(change, "metadata", f"{_priority(new)}, was {_priority(old)}")
+    changed = _sources_changed(new, deployed.plan, plan)
+    if changed:
+        use = "only in columns that it does not use"
+        return Fate(
+            change, "compatible", f"{', '.join(changed)} {'has' if len(changed) == 1 else 'have'} changed {use}"
+        )
+    if old.sql.split() != new.sql.split():
+        return Fate(change, "metadata", "written otherwise, and means the same")
+    return Fate(change, "unchanged")
+
+
+def _priority(query: QueryPlan) -> str:
+    target = f", latency target {query.latency_target_ms} ms" if query.latency_target_ms else ""
+    return f"{query.priority} (weight {query.weight}{target})"
+
+
+def _sources_changed(query: QueryPlan, before: Plan, after: Plan) -> list[str]:
+    """What it reads and is declared with other columns now. That it means the same is proven by its definition, which has not changed."""
+    names = dict.fromkeys(n.spec.source for n in walk_nodes(query.logical) if isinstance(n.spec, Scan))
+    pairs = [(n, before.source(n), after.source(n)) for n in names]
+    return [n for n, old, new in pairs if old is not None and new is not None and old.schema != new.schema]

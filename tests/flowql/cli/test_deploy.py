@@ -1,0 +1,156 @@
+"""`flowql deploy` at an instance in this process: what it shows, what it refuses, and what it leaves alone."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowql.deploy import extents
+from flowql.server.host import Host
+from flowql.server.on_runtime import RuntimeEngine
+from runtime.log.base import TopicPartition
+from tests.flowql.cli.program import Outcome, Program
+
+SOURCE = """
+CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC = 's', PARTITIONS = 1, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
+INSERT INTO S (K, V) VALUES ('a', 1);
+INSERT INTO S (K, V) VALUES ('b', 22);
+INSERT INTO S (K, V) VALUES ('a', NULL);
+"""
+A = "CREATE TABLE A AS SELECT K, COUNT(*) AS N FROM S GROUP BY K;\n"
+BIG = "CREATE STREAM BIG AS SELECT K, V FROM S WHERE V > 0;\n"
+PER_V = "CREATE TABLE PER_V AS SELECT V, COUNT(*) AS N FROM BIG GROUP BY V;\n"
+TWICE = "CREATE TABLE TWICE AS SELECT V, N * 2 AS M FROM PER_V;\n"
+OLD = "CREATE STREAM OLD AS SELECT K, V FROM S;\n"
+CHANGED = BIG.replace("V > 0", "V > 1")
+
+
+class Site:
+    """A project with its live instance."""
+
+    def __init__(self, flowql: Program, folder: Path, host: Host) -> None:
+        self._flowql, self.folder, self.host = flowql, folder, host
+
+    def write(self, *queries: str) -> None:
+        (self.folder / "demo.sql").write_text(SOURCE + "".join(queries))
+
+    def __call__(self, *arguments: str) -> Outcome:
+        return self._flowql(*arguments, "-p", str(self.folder))
+
+    def deploy(self, *arguments: str) -> dict[str, Any]:
+        done = self("deploy", "-o", "json", *arguments)
+        assert done.code == 0, done
+        document: dict[str, Any] = json.loads(done.out)
+        return document
+
+    def settle(self) -> None:
+        """Until everything there is now is processed, and nothing is rebuilt."""
+        done, limit = self.host.engine.catch_up(), time.monotonic() + 60
+        while not done():
+            assert time.monotonic() < limit, self.host.engine.status()
+            time.sleep(0.01)
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.host.service.query(f"SELECT * FROM {table} ORDER BY 1").table().to_pylist()
+        return found
+
+    @property
+    def instance(self) -> Any:
+        assert isinstance(self.host.engine, RuntimeEngine)
+        return self.host.engine.instance
+
+
+@pytest.fixture
+def site(flowql: Program, host: Host, folder: Path) -> Site:
+    return Site(flowql, folder, host)
+
+
+def test_a_dry_run_shows_what_is_rebuilt_and_why(site: Site, golden: Callable[[str, str], None]) -> None:
+    site.write(A, BIG, PER_V, TWICE, OLD)
+    site.deploy("--no-wait")
+    site.settle()
+    new = "CREATE TABLE NEW AS SELECT K, MAX(V) AS M FROM BIG GROUP BY K;\n"
+    site.write(A.replace("TABLE A", "TABLE A WITH (PRIORITY = 'high')"), CHANGED, PER_V, TWICE, new)
+    for form in ("table", "json"):
+        shown = str(site("deploy", "--dry-run", "-o", form))
+        golden(f"cli/deploy_dry_run_{form}.txt", re.sub(r"(?<=about )\d+ B|(?<=disk_bytes\": )\d+", "#", shown))
+
+
+def test_a_dry_run_says_what_is_done(site: Site) -> None:
+    site.write(A, BIG, PER_V, OLD)
+    site.deploy()
+    site.settle()
+    site.write(A, CHANGED, PER_V, TWICE)
+    planned, done = site.deploy("--dry-run", "--prune"), site.deploy("--prune")
+    assert planned["changes"] == done["changes"]
+    assert [(c["query"], c["class"], c["because"]) for c in done["changes"]] == [
+        ("CTAS_A", "unchanged", None),
+        ("CSAS_BIG", "rebuilt", None),
+        ("CTAS_PER_V", "rebuilt", "CSAS_BIG"),
+        ("CTAS_TWICE", "added", "CTAS_PER_V"),
+        ("CSAS_OLD", "removed", None),
+    ]
+    assert site.rows("PER_V") == [{"V": 22, "N": 1}]
+
+
+def test_columns_that_a_query_does_not_use_are_compatible(site: Site) -> None:
+    site.write(A)
+    site.deploy()
+    (site.folder / "demo.sql").write_text(SOURCE.replace("V INT", "V INT, W INT") + A)
+    (change,) = site.deploy("--dry-run")["changes"]
+    assert (change["class"], change["state"]) == ("compatible", "kept")
+    assert change["why"] == "S has changed only in columns that it does not use"
+
+
+def test_select_and_prune_leave_the_others_alone(site: Site) -> None:
+    """`deploy -s A --prune` removed all others, with their results."""
+    rows = "INSERT INTO BIG (K, V) VALUES ('z', 9);\n"
+    site.write(A, BIG, PER_V, OLD, rows)
+    site.deploy()
+    site.settle()
+    before = {name: site.instance.queries[name] for name in ("CSAS_BIG", "CTAS_PER_V", "CSAS_OLD")}
+    site.write(A.replace("COUNT(*)", "COUNT(V)"))
+    done = site.deploy("-s", "A", "--prune")
+    assert [c["query"] for c in done["changes"] if c["action"] != "none"] == ["CTAS_A"]
+    assert {name: site.instance.queries[name] for name in before} == before, "untouched"
+    site.write(A.replace("COUNT(*)", "COUNT(V)"), BIG, PER_V)
+    done = site.deploy("-s", "OLD", "--prune")
+    assert [c["query"] for c in done["changes"] if c["action"] != "none"] == ["CSAS_OLD"]
+    site.settle()
+    assert site.rows("PER_V") == [{"V": 1, "N": 1}, {"V": 9, "N": 1}, {"V": 22, "N": 1}], "the row is there"
+
+
+def test_history_that_is_gone_is_not_left_out_silently(site: Site) -> None:
+    site.write(A)
+    site.deploy()
+    site.settle()
+    site.instance.admin.drop_before(TopicPartition("s", 0), 2)
+    site.write(A.replace("COUNT(*)", "COUNT(*) + 10"))
+    assert "s-0 begins at offset 2" in site.deploy("--dry-run")["lost_history"][0]
+    refused = site("deploy")
+    assert (refused.code, "FQ5208" in refused.err) == (1, True)
+    site.settle()
+    assert site.rows("A") == [{"K": "a", "N": 2}, {"K": "b", "N": 1}], "nothing was changed"
+    site.deploy("--accept-history")
+    assert site.rows("A") == [{"K": "a", "N": 11}]
+    site.write(A.replace("COUNT(*)", "COUNT(*) + 10"), BIG)
+    assert site.deploy()["changes"][1]["class"] == "added", "what is new begins where the log begins"
+
+
+def test_two_generations_need_room(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.write(A)
+    site.deploy()
+    site.settle()
+    site.write(A.replace("COUNT(*)", "COUNT(V)"))
+    usage = shutil.disk_usage(site.folder)
+    monkeypatch.setattr(extents.shutil, "disk_usage", lambda _: usage._replace(free=10))
+    assert site.deploy("--dry-run")["disk_bytes"] > 10
+    refused = site("deploy")
+    assert (refused.code, "FQ5209" in refused.err) == (1, True)
