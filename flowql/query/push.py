@@ -64,6 +64,9 @@ class Subscription:
             self._instance.close()
             raise
         self._old_news = start == "latest" and all(s.kind == "table" for s in query.reads)
+        self._seen_ends = {tp: end for tp, end in self._ends.items() if _is_stream(tp, query.reads)}
+        self._admin = log.admin()
+        self._begins = self._admin.begin_offsets(list(self._seen_ends))
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -79,6 +82,8 @@ class Subscription:
         self._driver.round()
         self._check()
         found = list(self._changes())
+        if found:
+            self._check_replaced()
         if not self._old_news:
             return found
         self._old_news = not self.settled()
@@ -96,6 +101,16 @@ class Subscription:
     def idle(self) -> bool:
         """Everything that is there now is processed."""
         return caught_up(self._instance, _ends(self.query.reads, self._log))
+
+    def _check_replaced(self) -> None:
+        """RuntimeFailure if a stream was rebuilt: its new records would be added to what was computed of the old ones.
+
+        Looked at behind the changes that are about to be told: new records and the end of old ones are of one commit.
+        """
+        for tp, begin in self._admin.begin_offsets(list(self._seen_ends)).items():
+            if begin > self._begins.get(tp, 0) and begin >= self._seen_ends[tp]:
+                raise RuntimeFailure(f"the records of {tp.topic} were replaced meanwhile, as it was rebuilt: ask again")
+        self._seen_ends = self._admin.end_offsets(list(self._seen_ends))
 
     def _check(self) -> None:
         if self._instance.fatal is not None:

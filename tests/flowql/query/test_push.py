@@ -16,7 +16,7 @@ from flowql.query.push import Start, Subscription, compile_question
 from flowql.query.tail import Change
 from runtime.errors import RuntimeFailure
 from runtime.log.base import TopicPartition
-from tests.flowql.query.world import APPLICATION, World
+from tests.flowql.query.world import APPLICATION, World, plan_of
 
 WAIT_S = 60.0
 SQL = """
@@ -190,6 +190,21 @@ def test_a_source_that_goes_away_ends_it_with_the_reason(world: World) -> None:
         world.log.delete_topic("t")
         with pytest.raises(RuntimeFailure, match=r"\bt\b"):
             taken(subscription)
+
+
+def test_a_stream_that_is_rebuilt_ends_it_with_the_reason() -> None:
+    """Its new records would be counted beside the old ones."""
+    big = "CREATE STREAM BIG AS SELECT K, V FROM S WHERE V > {over};\n"
+    world = World(SQL + big.format(over=5))
+    world.feed("s", [("a", {"V": v}, v) for v in range(10)])
+    with listening(world, "SELECT K, COUNT(*) AS N FROM BIG GROUP BY K EMIT CHANGES") as subscription:
+        assert taken(subscription)[-1].row["N"] == 4
+        world.instance.deploy(plan_of(SQL + big.format(over=2)))
+        world.driver.run_until_caught_up()
+        limit = time.monotonic() + WAIT_S
+        with pytest.raises(RuntimeFailure, match="the records of BIG were replaced"):
+            while time.monotonic() < limit:
+                assert all(c.row["N"] <= 4 for c in subscription.poll())
 
 
 @pytest.mark.parametrize(
