@@ -227,6 +227,12 @@ PROJECT_CODES: dict[str, CodePage] = {
         "flowql deploy",
         "flowql deploy --select TOTALS",
     ),
+    "FQ5210": CodePage(
+        "There is no such deployment",
+        "The last 50 deployments of a target are kept with its data, and `flowql deployments` lists them. Each is known by its number.",
+        "flowql deploy --rollback 99",
+        "flowql deployments\nflowql deploy --rollback",
+    ),
     "FQ5601": CodePage(
         "There is no input to compare targets over",
         "`flowql verify` copies the topics that come from outside from the log of the first target. They are empty there.",

@@ -98,6 +98,19 @@ def deployed_line(record: deployed.Deployed) -> str:
     return json.dumps(to_data(record), ensure_ascii=False) + "\n"
 
 
+def entry_line(entry: deployed.Entry) -> str:
+    """A deployment of the history, in one line."""
+    return json.dumps(to_data(entry), ensure_ascii=False) + "\n"
+
+
+def loads_entry(text: str) -> deployed.Entry:
+    found = from_data(json.loads(text))
+    if not isinstance(found, deployed.Entry):
+        raise ValueError("not a deployment of FlowQL")
+    _check_format(found.plan)
+    return found
+
+
 def loads(text: str) -> topology.Plan:
     plan = from_data(json.loads(text))
     if not isinstance(plan, topology.Plan):

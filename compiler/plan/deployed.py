@@ -81,6 +81,31 @@ class Deployed:
 
 
 @dataclass(frozen=True, slots=True)
+class About:
+    """What brought a deployment. how: `deploy`, `rollback to 3`, `pause` ... files: of the project, with a hash of each."""
+
+    how: str = "deploy"
+    files: tuple[tuple[str, str], ...] = ()
+
+
+DEPLOY = About()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One deployment in the history. changes: (query, action, because). plan: what was wanted. done_ms: when all of it served; None
+    while something is rebuilt, or if another deployment came first.
+    """
+
+    id: int
+    ms: int
+    about: About
+    changes: tuple[tuple[str, str, str], ...]
+    plan: Plan
+    done_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """Queries that swap in together, as they write or read each other's topics.
 

@@ -31,6 +31,7 @@ VERBS = {
     "plan": "Write the plan.json of the project.",
     "run": "Run the project here, until Ctrl-C.",
     "deploy": "Make the project what runs in the background.",
+    "deployments": "Show what was deployed, when, and what became of it.",
     "dev": "Run the project, deploy it anew at every save, and show the rows that change, until Ctrl-C.",
     "serve": "Go on with what was deployed, until Ctrl-C.",
     "status": "Show what runs and how far it is.",

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated
 
 import typer
 
+from compiler.plan.deployed import About
+from compiler.plan.topology import Plan
 from flowql.cli.building import await_built
 from flowql.cli.deployment import show_deployment
+from flowql.cli.deployments import history
 from flowql.cli.options import (
     DeployedOption,
     LogLevelOption,
@@ -24,8 +28,11 @@ from flowql.cli.options import (
 from flowql.cli.render import note
 from flowql.cli.wanted import asked_of, read, wanted_plan
 from flowql.config.load import shown_path
+from flowql.deploy.asked import Asked
 from flowql.deploy.costs import costs_of
-from flowql.deploy.settings import settings_of
+from flowql.deploy.history import before, entry_of
+from flowql.deploy.selection import find_query
+from flowql.deploy.settings import Settings, settings_of
 from flowql.deploy.stages import decide
 from flowql.errors import CommandError
 from flowql.server.choice import at_rest
@@ -38,6 +45,10 @@ NOT_RUNNING = "FQ5204"
 
 def command(
     ctx: typer.Context,
+    deployment: Annotated[
+        int | None,
+        typer.Argument(help="With --rollback: its number in `flowql deployments`.", metavar="[ID]", show_default=False),
+    ] = None,
     project: ProjectOption = None,
     target: TargetOption = None,
     select: DeployedOption = None,
@@ -48,6 +59,13 @@ def command(
     prune: Annotated[bool, typer.Option("--prune", help="Remove queries the project no longer has.")] = False,
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Throw away what queries kept that no longer fits, and compute it anew.")
+    ] = False,
+    full_refresh: Annotated[
+        list[str] | None,
+        typer.Option("--full-refresh", help="Rebuild this query although nothing changed.", metavar="QUERY"),
+    ] = None,
+    rollback: Annotated[
+        bool, typer.Option("--rollback", help="Go back to an earlier deployment: the one before, or that of ID.")
     ] = False,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait until what is rebuilt serves.")] = False,
     accept_history: Annotated[
@@ -64,12 +82,21 @@ def command(
     """
     scope = Scope.of(ctx, project=project, target=target, select=select, output=output, var=var)
     as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
+    if deployment is not None and not rollback:
+        raise typer.BadParameter(f"{deployment}: a number is for --rollback; to deploy one query: --select QUERY")
+    if rollback and (scope.select or full_refresh):
+        raise typer.BadParameter("--rollback is about all queries: it takes neither --select nor --full-refresh")
     found = read(scope)
     settings = with_log_level(settings_of(found), log_level)
     client = connect(settings.data_dir)
     deployed, topics = at_rest(settings).deployed() if client is None else client.deployed()
-    wanted = wanted_plan(found, running=deployed.plan, topics=topics)
-    asked = asked_of(scope, wanted, deployed.plan, prune=prune, rebuild=rebuild)
+    if rollback:
+        wanted, asked = _recorded(settings, deployment)
+    else:
+        wanted = wanted_plan(found, running=deployed.plan, topics=topics)
+        asked = asked_of(scope, found, wanted, deployed.plan, prune=prune, rebuild=rebuild)
+        refresh = tuple(find_query(wanted, name).id for name in full_refresh or ())
+        asked = replace(asked, refresh=refresh, about=replace(asked.about, how=_how(refresh)))
     asked = replace(asked, dry_run=dry_run, accept_history=accept_history)
     if client is None:
         decision = decide(deployed, wanted, asked)
@@ -89,6 +116,17 @@ def command(
     if not dry_run and not no_wait and not await_built(client):
         raise typer.Exit(130)
     client.close()
+
+
+def _how(refresh: Sequence[str]) -> str:
+    return f"deploy, full refresh of {', '.join(refresh)}" if refresh else "deploy"
+
+
+def _recorded(settings: Settings, number: int | None) -> tuple[Plan, Asked]:
+    """The plan of an earlier deployment, as a whole: what came after it goes."""
+    entries, deployed = history(settings, plans=True)
+    entry = entry_of(entries, number) if number is not None else before(entries, deployed)
+    return entry.plan, Asked(prune=True, about=About(f"rollback to {entry.id}", entry.about.files))
 
 
 def _await_running(client: Client) -> None:

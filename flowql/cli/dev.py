@@ -140,8 +140,9 @@ class Loop:
         """Make the project what runs, or say what is wrong with it; what ran goes on then."""
         try:
             deployed, topics = self._client.deployed()
-            wanted = wanted_plan(read(self._scope), running=deployed.plan, topics=topics)
-            done = self._client.deploy(wanted, asked_of(self._scope, wanted, deployed.plan, prune=self._prune))
+            project = read(self._scope)
+            wanted = wanted_plan(project, running=deployed.plan, topics=topics)
+            done = self._client.deploy(wanted, asked_of(self._scope, project, wanted, deployed.plan, prune=self._prune))
         except CompileError as error:
             show_diagnostics(error.diagnostics)
         except CommandError as error:

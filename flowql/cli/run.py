@@ -64,14 +64,16 @@ def command(
     settings = with_log_level(settings_of(found), log_level)
     deployed, topics = at_rest(settings).deployed()
     plan = wanted_plan(found, running=deployed.plan, topics=topics)
-    decide(deployed, plan, asked_of(scope, plan, deployed.plan, rebuild=rebuild))  # what is refused starts nothing
+    decide(
+        deployed, plan, asked_of(scope, found, plan, deployed.plan, rebuild=rebuild)
+    )  # what is refused starts nothing
     began = time.monotonic()
     mode: Mode = "bounded" if bounded else "caught up" if until_caught_up else "continuous"
     with hosting(settings, mode) as host:
         service = host.service
         running = service.deployed.plan
         plan = wanted_plan(found, running=running, topics=service.topics(), warn=False)
-        done = service.deploy(plan, asked_of(scope, plan, running, rebuild=rebuild))
+        done = service.deploy(plan, asked_of(scope, found, plan, running, rebuild=rebuild))
         if done["withheld"]:
             note(f"{', '.join(done['withheld'])}: not in the project; still running. To remove:  flowql deploy --prune")
         count = len(service.plan.queries)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import sha256
+from os.path import relpath
 
+from compiler.diagnostics.source import SourceText
+from compiler.plan.deployed import About
 from compiler.plan.topology import Plan
 from flowql.cli.options import Scope
 from flowql.cli.render import show_diagnostics
@@ -35,7 +39,19 @@ def wanted_plan(project: Project, *, running: Plan, topics: Mapping[str, int], w
     return compiled.plan
 
 
-def asked_of(scope: Scope, wanted: Plan, running: Plan, *, prune: bool = False, rebuild: bool = False) -> Asked:
+def _files(project: Project) -> tuple[tuple[str, str], ...]:
+    """The files of SQL, each with a hash of its text."""
+    texts = [(s.path, s.text) for s in project.sources if isinstance(s, SourceText)]
+    names = dict.fromkeys(path for path, _ in texts)
+    whole = {n: "\n".join(text for path, text in texts if path == n) for n in names}
+    root = project.root.resolve()
+    return tuple((relpath(name, root), sha256(text.encode()).hexdigest()[:12]) for name, text in whole.items())
+
+
+def asked_of(
+    scope: Scope, project: Project, wanted: Plan, running: Plan, *, prune: bool = False, rebuild: bool = False
+) -> Asked:
     """What the options of a verb ask of a deployment."""
     ids = chosen(scope.select, wanted, running)
-    return Asked(None if ids is None else tuple(sorted(ids)), prune=prune, rebuild=rebuild)
+    about = About("deploy", _files(project))
+    return Asked(None if ids is None else tuple(sorted(ids)), prune=prune, rebuild=rebuild, about=about)

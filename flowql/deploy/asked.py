@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from compiler.plan.deployed import DEPLOY, About
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -13,7 +15,7 @@ class Asked:
 
     selected: ids of queries it is about; None for all. prune: remove queries that the project no longer has. refresh: ids of queries
     to rebuild although nothing changed. rebuild: throw away what queries kept that no longer fits (Spark). accept_history: rebuild although the beginning of
-    an input is gone. dry_run: change nothing.
+    an input is gone. dry_run: change nothing. about: for the history.
     """
 
     selected: tuple[str, ...] | None = None
@@ -22,6 +24,7 @@ class Asked:
     rebuild: bool = False
     accept_history: bool = False
     dry_run: bool = False
+    about: About = DEPLOY
 
     def to_data(self) -> dict[str, Any]:
         return asdict(self)
@@ -30,8 +33,10 @@ class Asked:
     def of(cls, data: Mapping[str, Any]) -> Asked:
         """What it does not know is left out: an older or newer program may ask."""
         known = {f: data[f] for f in cls.__slots__ if f in data}
-        lists = {f: tuple(v) for f, v in known.items() if isinstance(v, list)}
-        return cls(**{**known, **lists})
+        known |= {f: tuple(v) for f, v in known.items() if isinstance(v, list)}
+        about = known.get("about", {"how": "deploy", "files": []})
+        known["about"] = About(about["how"], tuple((name, digest) for name, digest in about["files"]))
+        return cls(**known)
 
 
 NOTHING_ELSE = Asked()

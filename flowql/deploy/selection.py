@@ -139,6 +139,7 @@ def merged(base: Plan, wanted: Plan, ids: Collection[str] | None, gone: Collecti
         sources=sources,
         queries=_in_order([queries[i] for i in names]),
         inserts=tuple(inserts),
+        schemas=tuple(dict.fromkeys((*base.schemas, *wanted.schemas))),  # of records that stay
         paused=tuple(i for i in names if i in base.paused or i in begins),
     )
     _check(plan, base, wanted, new)

@@ -6,7 +6,7 @@ import asyncio
 import hmac
 import os
 from collections.abc import Awaitable, Callable, Generator, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 
 from starlette.applications import Starlette
@@ -17,6 +17,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from compiler.plan import codec
+from compiler.plan.topology import Plan
 from flowql.deploy.asked import Asked
 from flowql.deploy.control import NewPriority
 from flowql.errors import CommandError, RuntimeFailure
@@ -54,6 +55,13 @@ def make_app(service: Service, token: str, request_stop: Callable[[], None]) -> 
         wanted = codec.loads(body["plan"])
         done = await run_in_threadpool(lambda: service.deploy(wanted, Asked.of(body)))
         return JSONResponse(done)
+
+    async def deployments(request: Request) -> Response:
+        """With their plans: `?plans=1`."""
+        found = await run_in_threadpool(service.deployments)
+        plans = "plans" in request.query_params
+        shown = [e if plans else replace(e, plan=Plan()) for e in found]
+        return JSONResponse({"deployments": [codec.entry_line(e) for e in shown]})
 
     async def priority(request: Request) -> Response:
         wanted = NewPriority(**await request.json())
@@ -94,6 +102,7 @@ def make_app(service: Service, token: str, request_stop: Callable[[], None]) -> 
             route("/metrics", metrics, "GET"),
             route("/plan", plan, "GET"),
             route("/plan", deploy, "POST"),
+            route("/deployments", deployments, "GET"),
             route("/priority", priority, "POST"),
             route("/pause", pause, "POST"),
             route("/backup", pin, "POST"),

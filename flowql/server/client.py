@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from compiler.plan import codec
-from compiler.plan.deployed import Deployed
+from compiler.plan.deployed import Deployed, Entry
 from compiler.plan.topology import Plan
 from flowql.deploy.asked import NOTHING_ELSE, Asked
 from flowql.deploy.control import NewPriority
@@ -89,6 +89,11 @@ class Client:
         body = {"plan": codec.dumps(wanted, indent=None), **asked.to_data()}
         found: dict[str, Any] = self._call("POST", "/plan", body)
         return found
+
+    def deployments(self, *, plans: bool = False) -> list[Entry]:
+        """The last ones, the newest last; without their plans, which are long, unless asked for."""
+        path = "/deployments?plans=1" if plans else "/deployments"
+        return [codec.loads_entry(line) for line in self._call("GET", path)["deployments"]]
 
     def pin(self) -> int:
         """Have it hold its files still for a backup (`flowql.deploy.pins`); the commit of the state."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal, Protocol
 
-from compiler.plan.deployed import Deployed
+from compiler.plan.deployed import DEPLOY, About, Deployed, Entry
 from compiler.plan.diff import QueryChange
 from compiler.plan.topology import Plan
 from flowql.deploy.extents import Extent
@@ -44,13 +44,23 @@ class Engine(Protocol):
         ...
 
     def deploy(
-        self, plan: Plan, *, rebuild: bool = False, refresh: Collection[str] = (), seen: Deployed | None = None
+        self,
+        plan: Plan,
+        *,
+        rebuild: bool = False,
+        refresh: Collection[str] = (),
+        seen: Deployed | None = None,
+        about: About = DEPLOY,
     ) -> Sequence[QueryChange]:
         """Make `plan` what runs. rebuild: throw away what queries have kept that no longer fits, and compute it anew.
 
         refresh: ids of queries to rebuild although nothing changed. seen: the record that this was decided on; raises Superseded
-        if it is not the newest any more.
+        if it is not the newest any more. about: for the history.
         """
+        ...
+
+    def deployments(self) -> list[Entry]:
+        """The last deployments, the newest last. CommandError where there is no history."""
         ...
 
     def catch_up(self) -> Callable[[], bool]:
@@ -98,6 +108,8 @@ class AtRest(Protocol):
         ...
 
     def free_bytes(self) -> int | None: ...
+
+    def deployments(self) -> list[Entry]: ...
 
     def status(self) -> dict[str, Any]: ...
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from typing import Any
 
-from compiler.plan.deployed import Deployed
+from compiler.plan.deployed import DEPLOY, About, Deployed, Entry
 from compiler.plan.diff import QueryChange
 from compiler.plan.topology import Plan
 from flowql.config.storage import check_engine, log_at
@@ -19,6 +19,7 @@ from flowql.query.committed import Commit, Take, queries_behind, stopped_commits
 from flowql.server.engine import Mode
 from flowql.server.status import live_status, stopped_status
 from runtime.app.instance import Instance
+from runtime.app.plan_topic import read_entries
 from runtime.app.progress import caught_up, source_ends
 from runtime.app.without_pandas import leave_pandas_out
 from runtime.spark.log_append import places_topic
@@ -68,11 +69,17 @@ class RuntimeEngine:
         self.instance.resume()
 
     def deploy(
-        self, plan: Plan, *, rebuild: bool = False, refresh: Collection[str] = (), seen: Deployed | None = None
+        self,
+        plan: Plan,
+        *,
+        rebuild: bool = False,
+        refresh: Collection[str] = (),
+        seen: Deployed | None = None,
+        about: About = DEPLOY,
     ) -> Sequence[QueryChange]:
         """Changed queries are always built anew."""
         del rebuild
-        return self.instance.deploy(plan, refresh=refresh, seen=seen)
+        return self.instance.deploy(plan, refresh=refresh, seen=seen, about=about)
 
     def catch_up(self) -> Callable[[], bool]:
         ends = source_ends(self.instance)
@@ -80,6 +87,9 @@ class RuntimeEngine:
 
     def topics(self) -> Mapping[str, int]:
         return {name: info.partitions for name, info in self.instance.admin.topics().items()}
+
+    def deployments(self) -> list[Entry]:
+        return read_entries(self.instance.log, self.instance.config.application_id)
 
     def extents(self, topics: Collection[str]) -> Mapping[str, Extent]:
         return extents_of(self.instance.log, topics)
@@ -127,6 +137,13 @@ class RuntimeAtRest:
             return {}
         with closing(log_at(s.log_dir, s.kafka, s.application_id)) as log:
             return extents_of(log, topics)
+
+    def deployments(self) -> list[Entry]:
+        s = self._settings
+        if s.kafka is None and not s.log_dir.is_dir():
+            return []
+        with closing(log_at(s.log_dir, s.kafka, s.application_id)) as log:
+            return read_entries(log, s.application_id)
 
     def free_bytes(self) -> int | None:
         return free_bytes(self._settings.data_dir) if self._settings.kafka is None else None

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
+from compiler.plan.deployed import DEPLOY, About, Entry
 from compiler.plan.deployed import Deployed as Deployment
 from compiler.plan.diff import QueryChange
 from compiler.plan.topology import Plan
@@ -72,7 +73,13 @@ class SparkEngine:
         return Deployment(self.instance.plan)
 
     def deploy(
-        self, plan: Plan, *, rebuild: bool = False, refresh: Collection[str] = (), seen: Deployment | None = None
+        self,
+        plan: Plan,
+        *,
+        rebuild: bool = False,
+        refresh: Collection[str] = (),
+        seen: Deployment | None = None,
+        about: About = DEPLOY,
     ) -> Sequence[QueryChange]:
         if refresh:
             title = "--full-refresh is not supported for targets with `engine: spark`"
@@ -90,6 +97,9 @@ class SparkEngine:
     def extents(self, topics: Collection[str]) -> Mapping[str, Extent]:
         """A changed query begins a new checkpoint in place of the old one."""
         return {}
+
+    def deployments(self) -> list[Entry]:
+        raise _no_history()
 
     def free_bytes(self) -> int | None:
         return None
@@ -115,6 +125,11 @@ class SparkEngine:
         self.instance.stop()
 
 
+def _no_history() -> CommandError:
+    title = "targets with `engine: spark` keep no history of deployments"
+    return CommandError(title, code=UNSUPPORTED_TARGET, help="go back to the files as they were, and:  flowql deploy")
+
+
 def _wait_while(apart: Callable[[], bool]) -> None:
     limit = time.monotonic() + TOGETHER_S
     while apart() and time.monotonic() < limit:
@@ -134,6 +149,9 @@ class SparkAtRest:
     def extents(self, topics: Collection[str]) -> Mapping[str, Extent]:
         """A changed query begins a new checkpoint in place of the old one."""
         return {}
+
+    def deployments(self) -> list[Entry]:
+        raise _no_history()
 
     def free_bytes(self) -> int | None:
         return None

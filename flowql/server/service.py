@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from compiler.plan.deployed import Deployed
+from compiler.plan.deployed import About, Deployed, Entry
 from compiler.plan.topology import Plan
 from flowql.deploy.asked import NOTHING_ELSE, Asked
 from flowql.deploy.control import NewPriority, priority_of, with_paused, with_priority
@@ -54,33 +54,39 @@ class Service:
                     break
                 costs.check(accept_history=asked.accept_history)
                 try:
-                    done = self._engine.deploy(deployment.plan, rebuild=asked.rebuild, refresh=asked.refresh, seen=seen)
+                    done = self._engine.deploy(
+                        deployment.plan, rebuild=asked.rebuild, refresh=asked.refresh, seen=seen, about=asked.about
+                    )
                 except Superseded:  # a rebuild has ended meanwhile: there may be less to do
                     continue
                 assert tuple(done) == deployment.change.changes, "what was shown is what was done"
                 break
             return deployment.to_data(costs, applied=not asked.dry_run)
 
+    def deployments(self) -> list[Entry]:
+        """The last ones, the newest last."""
+        return self._engine.deployments()
+
     def set_priority(self, wanted: NewPriority) -> dict[str, Any]:
         """From now on, and after a restart, until a deployment says otherwise. The query's new entry of `priority`."""
         with self._deploying:
-            plan = self._changed(lambda plan: with_priority(plan, wanted))
+            plan = self._changed("priority", lambda plan: with_priority(plan, wanted))
             return priority_of(find_query(plan, wanted.query))
 
     def pause(self, names: Sequence[str], *, paused: bool) -> list[str]:
         """From now on, and after a restart, until the opposite is asked for. The ids of the queries."""
         with self._deploying:
             meant = with_paused(self._engine.deployed.plan, names, paused=paused)[1]
-            self._changed(lambda plan: with_paused(plan, names, paused=paused)[0])
+            self._changed("pause" if paused else "resume", lambda plan: with_paused(plan, names, paused=paused)[0])
             return meant
 
-    def _changed(self, change: Callable[[Plan], Plan]) -> Plan:
+    def _changed(self, how: str, change: Callable[[Plan], Plan]) -> Plan:
         """What is wanted, changed; a rebuild that is under way goes on."""
         while True:
             seen = self._engine.deployed
             plan = change(seen.plan)
             try:
-                self._engine.deploy(plan, seen=seen)
+                self._engine.deploy(plan, seen=seen, about=About(how))
             except Superseded:
                 continue
             return plan

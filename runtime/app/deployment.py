@@ -13,7 +13,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from compiler.plan.deployed import Deployed, groups_of, in_place, running_plan, takes_difference
+from compiler.plan.deployed import Deployed, Entry, groups_of, in_place, running_plan, takes_difference
 from compiler.plan.diff import decide_change
 from compiler.plan.generations import (
     inserts_into,
@@ -114,8 +114,11 @@ class Deployment:
                     return f"records of {topic}-{p} before offset {begin} are gone (retention)"
         return ""
 
-    def changed(self, after: Deployed) -> Procedure:
-        """From what is deployed to `after`. Until its commit nothing has changed but that what goes has been stopped."""
+    def changed(self, after: Deployed, entry: Entry | None = None) -> Procedure:
+        """From what is deployed to `after`. Until its commit nothing has changed but that what goes has been stopped.
+
+        entry: of the history.
+        """
         host = self._host
         refuse_outside_records(host, after)
         cleared: Records = []
@@ -133,7 +136,7 @@ class Deployment:
             yield host.commit.request()
         # Also of queries that could not be built after a restart.
         dropped = [t for t in host.state.committed_tasks() if t.rpartition("/")[0] in gone]
-        records.append(write_deployed(after, host.admin, host.config.application_id, host.clock.now_ms()))
+        records.append(write_deployed(after, host.admin, host.config.application_id, host.clock.now_ms(), entry))
 
         def at_the_cut() -> None:
             self.close_tasks(leaving, dropped)

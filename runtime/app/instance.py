@@ -11,8 +11,8 @@ from functools import partial
 from traceback import format_exception
 from typing import Any
 
-from compiler.plan.deployed import Deployed, running_plan
-from compiler.plan.diff import QueryChange, decide_change
+from compiler.plan.deployed import DEPLOY, About, Deployed, Entry, running_plan
+from compiler.plan.diff import Change, QueryChange, decide_change
 from compiler.plan.generations import runtime_name, topic_written, user_id
 from compiler.plan.topology import Plan, QueryPlan
 from runtime.app import plan_topic
@@ -377,13 +377,13 @@ class Instance:
         return self.plan
 
     def deploy(
-        self, plan: Plan, *, refresh: Collection[str] = (), seen: Deployed | None = None
+        self, plan: Plan, *, refresh: Collection[str] = (), seen: Deployed | None = None, about: About = DEPLOY
     ) -> tuple[QueryChange, ...]:
         """Begin to make `plan` what runs. Queries that did not change go on untouched.
 
         What must be computed anew is, beside what serves, and serves when it has come up with that (`Rebuilding`); see
         `rebuilt`. refresh: ids of queries to rebuild although nothing changed. seen: what was on record when this was decided;
-        Superseded if that is not so any more.
+        Superseded if that is not so any more. about: for the history.
         """
         before = self._still(seen)
         change = decide_change(before, plan, refresh=refresh)
@@ -393,12 +393,12 @@ class Instance:
         if self.group is not None:
             refuse_rebuild(change.deployed)
             ensure_topics(plan, self.admin)
-            self._announce(change.deployed, self.group)
+            self._announce(change, about, self.group)
             return change.changes
         with self._turn(self.reconciler):
             change = decide_change(self._still(seen), plan, refresh=refresh)  # a swap may have ended meanwhile
             ensure_topics(change.deployed.plan, self.admin)
-            self.carry_out(self.deployment.changed(change.deployed))
+            self.carry_out(self.deployment.changed(change.deployed, self._entry(change, about)))
         for c in change.changes:
             if c.action != "none":
                 say(INFO, "query.deployed", query=c.query, action=c.action, state=c.state)
@@ -456,15 +456,19 @@ class Instance:
         finally:
             reconciler.turn.release()
 
-    def _announce(self, deployed: Deployed, group: GroupStep) -> None:
+    def _entry(self, change: Change, about: About) -> Entry:
+        changes = tuple((c.query, c.action, c.because) for c in change.changes if c.action != "none")
+        return Entry(change.deployed.id, self.clock.now_ms(), about, changes, change.deployed.plan)
+
+    def _announce(self, change: Change, about: About, group: GroupStep) -> None:
         """Deploy for all members: the record goes to its topic, from where each of them takes it (rule R11)."""
-        plan = deployed.plan
+        deployed, plan, entry = change.deployed, change.deployed.plan, self._entry(change, about)
         for q in plan.queries:
             ensure_changelogs(q, self)
             ensure_repartitions(q, self)
         inserts = [i for i in plan.inserts if i not in self.plan.inserts]
         records = build_inserts(plan, inserts, self.admin, self.clock.now_ms())
-        records.append(write_deployed(deployed, self.admin, self.config.application_id, self.clock.now_ms()))
+        records.append(write_deployed(deployed, self.admin, self.config.application_id, self.clock.now_ms(), entry))
 
         def at_the_cut() -> None:
             for tp, batch in records:

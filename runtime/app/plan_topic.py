@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pyarrow as pa
 
 from compiler.plan import codec
-from compiler.plan.deployed import Deployed
+from compiler.plan.deployed import Deployed, Entry
 from compiler.plan.topology import Plan
 from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Admin, Log, RawBatch, TopicPartition
 from runtime.serde.registry import KNOWN
 
 KEY = b"plan"
+ENTRIES_KEPT = 50  # deployments in the history
+_ENTRY = re.compile(rb"deployment-(\d+)(-done)?")
+
+
+def entry_key(number: int) -> bytes:
+    """Of a deployment in the history."""
+    return b"deployment-%012d" % max(0, number)
+
+
+def done_key(number: int) -> bytes:
+    """Of the time at which all of a deployment served."""
+    return entry_key(number) + b"-done"
 
 
 def topic_name(application_id: str) -> str:
@@ -18,12 +33,19 @@ def topic_name(application_id: str) -> str:
 
 
 def write_deployed(
-    deployed: Deployed, admin: Admin, application_id: str, now_ms: int
+    deployed: Deployed, admin: Admin, application_id: str, now_ms: int, entry: Entry | None = None
 ) -> tuple[TopicPartition, pa.RecordBatch]:
-    """The record that makes `deployed` the newest version."""
+    """The records that make `deployed` the newest version, and remember the deployment: `entry` at its begin, and when it is done."""
     admin.create_topic(topic_name(application_id), 1, {"cleanup.policy": "compact"})
+    found: dict[bytes, bytes | None] = {}
+    if entry is not None:
+        found[entry_key(entry.id)] = codec.entry_line(entry).encode()
+        found[entry_key(entry.id - ENTRIES_KEPT)] = found[done_key(entry.id - ENTRIES_KEPT)] = None
+    if deployed.wanted is None and deployed.id:
+        found[done_key(deployed.id)] = str(now_ms).encode()
+    found[KEY] = codec.deployed_line(deployed).encode()
     # From arrays: `from_pylist` would import pandas where it is installed, for a second under the epoch lock.
-    columns = [[now_ms], [KEY], [codec.deployed_line(deployed).encode()], [None]]
+    columns = [[now_ms] * len(found), list(found.keys()), list(found.values()), [None] * len(found)]
     arrays = [pa.array(c, f.type) for c, f in zip(columns, PRODUCE_SCHEMA, strict=True)]
     return TopicPartition(topic_name(application_id), 0), pa.RecordBatch.from_arrays(arrays, schema=PRODUCE_SCHEMA)
 
@@ -69,6 +91,21 @@ def read_deployed(log: Log, application_id: str) -> Deployed | None:
     deployed = codec.loads_deployed(newest.decode())
     KNOWN.remember(deployed.plan.schemas)
     return deployed
+
+
+def read_entries(log: Log, application_id: str) -> list[Entry]:
+    """The last deployments, the newest last."""
+    if topic_name(application_id) not in log.admin().topics():
+        return []
+    reader = log.reader(TopicPartition(topic_name(application_id), 0), EARLIEST)
+    entries, done = dict[int, bytes | None](), dict[int, bytes | None]()
+    while (batch := reader.read(10_000, 1 << 26)) is not None:
+        keys, values = batch.records.column("key"), batch.records.column("value")
+        for key, value in zip(keys, values, strict=True):
+            if match := _ENTRY.fullmatch(key.as_py() or b""):
+                (done if match[2] else entries)[int(match[1])] = value.as_py()
+    found = [codec.loads_entry(line.decode()) for _, line in sorted(entries.items()) if line is not None]
+    return [replace(e, done_ms=int(ms) if (ms := done.get(e.id)) is not None else None) for e in found]
 
 
 def _last_plan(batch: RawBatch) -> bytes | None:

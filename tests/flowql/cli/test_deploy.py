@@ -154,3 +154,84 @@ def test_two_generations_need_room(site: Site, monkeypatch: pytest.MonkeyPatch) 
     assert site.deploy("--dry-run")["disk_bytes"] > 10
     refused = site("deploy")
     assert (refused.code, "FQ5209" in refused.err) == (1, True)
+
+
+# -- ways back
+
+
+def test_the_history_and_the_way_back(site: Site) -> None:
+    site.write(A, BIG)
+    site.deploy()
+    site.settle()
+    first = site.rows("A")
+    site.write(A.replace("COUNT(*)", "COUNT(*) + 10"), BIG, PER_V)
+    site.deploy()
+    assert site.rows("A") == [{"K": "a", "N": 12}, {"K": "b", "N": 11}]
+    done = site.deploy("--rollback")
+    assert {c["query"]: c["class"] for c in done["changes"]} == {
+        "CTAS_A": "rebuilt",
+        "CSAS_BIG": "unchanged",
+        "CTAS_PER_V": "removed",
+    }
+    assert site.rows("A") == first
+    entries = json.loads(site("deployments", "-o", "json").out)
+    assert [(e["id"], e["how"], e["result"]) for e in entries] == [
+        (1, "deploy", "done"),  # of the fixture
+        (2, "deploy", "done"),
+        (3, "deploy", "done"),
+        (4, "rollback to 2", "serves"),
+    ]
+    assert list(entries[1]["files"]) == ["demo.sql"]
+    assert all(e["seconds"] >= 0 for e in entries)
+    assert "CTAS_PER_V, generation 1" in site("deployments", "show", "3").out
+    site.deploy("--rollback", "3")
+    assert site.rows("A") == [{"K": "a", "N": 12}, {"K": "b", "N": 11}]
+    assert [q.id for q in site.instance.plan.queries] == ["CTAS_A", "CSAS_BIG", "CTAS_PER_V"]
+    unknown = site("deploy", "--rollback", "77")
+    assert (unknown.code, "FQ5210" in unknown.err) == (1, True)
+    assert site("deploy", "2").code == 2
+
+
+def test_a_full_refresh_rebuilds_what_has_not_changed(site: Site) -> None:
+    site.write(A, BIG, PER_V)
+    site.deploy()
+    site.settle()
+    done = site.deploy("--full-refresh", "big")
+    assert [(c["query"], c["class"], c["generation"]) for c in done["changes"]] == [
+        ("CTAS_A", "unchanged", 1),
+        ("CSAS_BIG", "rebuilt", 2),
+        ("CTAS_PER_V", "rebuilt", 2),
+    ]
+    assert site.rows("PER_V") == [{"V": 1, "N": 1}, {"V": 22, "N": 1}]
+    assert [q["id"] for q in json.loads(site("status", "-o", "json").out)["queries"]] == [
+        "CTAS_A",
+        "CSAS_BIG",
+        "CTAS_PER_V",
+    ], "the ids that people use"
+
+
+def test_what_is_being_built_stands_under_the_id_that_people_use(site: Site) -> None:
+    """A rebuild that does not come to its end: what it reads is paused with it."""
+    site.write(A)
+    site.deploy()
+    site.settle()
+    site("pause", "A")
+    site.write(A.replace("COUNT(*)", "COUNT(V)"))
+    site.deploy("--no-wait")
+    (query,) = json.loads(site("status", "-o", "json").out)["queries"]
+    assert (query["id"], query["generation"], query["building"]["generation"]) == ("CTAS_A", 1, 2)
+    assert "CTAS_A: generation 2 is being built" in site("status").err
+    done = site("priority", "set", "A", "high", "-o", "json")
+    assert json.loads(done.out)["id"] == "CTAS_A"
+    assert site.instance.deployed.wanted is not None, "the rebuild goes on"
+    site("resume", "A")
+    site.settle()
+    (query,) = json.loads(site("status", "-o", "json").out)["queries"]
+    assert (query["id"], query["generation"], query["building"], query["weight"]) == ("CTAS_A", 2, None, 16)
+    assert [(e["id"], e["how"], e["result"]) for e in json.loads(site("deployments", "-o", "json").out)] == [
+        (1, "deploy", "done"),
+        (2, "pause", "done"),
+        (3, "deploy", "went on in 4"),
+        (4, "priority", "went on in 5"),
+        (5, "resume", "serves"),
+    ]

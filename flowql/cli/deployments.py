@@ -1,0 +1,112 @@
+"""`flowql deployments`: what was deployed, when, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from compiler.plan.deployed import Deployed, Entry
+from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.render import note, print_json, print_rows, print_text
+from flowql.cli.watching.amounts import duration
+from flowql.deploy.history import counts_of, entry_of, result_of, to_data
+from flowql.deploy.settings import Settings, settings_of
+from flowql.server.choice import at_rest
+from flowql.server.client import connect
+
+HELP = """Show what was deployed, when, and what became of it.
+
+The last 50 deployments are kept with the target's data; pauses and new priorities count as such.
+
+Examples:  flowql deployments
+
+           flowql deployments show 3
+"""
+WORDS = {"add": "added", "change": "rebuilt", "remove": "removed", "priority": "metadata"}
+app = typer.Typer(help=HELP, invoke_without_command=True)
+
+
+@app.callback()
+def ls(
+    ctx: typer.Context,
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    output: OutputOption = None,
+    var: VarOption = None,
+) -> None:
+    """What the verb does alone."""
+    if ctx.invoked_subcommand is not None:  # what stands before `show` holds for it
+        given = {"project": project, "target": target, "output": output, "var": var}
+        root = ctx.find_root()
+        root.obj = {**(root.obj or {}), **{k: v for k, v in given.items() if v is not None}}
+        return
+    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
+    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
+    entries, deployed = history(settings_of(scope.load()))
+    if as_json:
+        print_json([to_data(e, entries, deployed) for e in entries])
+        return
+    rows = [(e.id, _time(e.ms), e.about.how, _counted(e), _took(e), result_of(e, entries, deployed)) for e in entries]
+    print_rows(("id", "when", "how", "queries", "took", "result"), rows)
+
+
+@app.command("show")
+def show(
+    ctx: typer.Context,
+    number: Annotated[int, typer.Argument(help="Its id.", metavar="ID", show_default=False)],
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    output: OutputOption = None,
+    var: VarOption = None,
+) -> None:
+    """Show one deployment: its files, what it changed, and the queries it wanted.
+
+    Example:  flowql deployments show 3
+    """
+    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
+    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
+    entries, deployed = history(settings_of(scope.load()), plans=True)
+    entry = entry_of(entries, number)
+    queries = [{"id": q.id, "generation": q.generation, "sql": q.sql} for q in entry.plan.queries]
+    data = to_data(entry, entries, deployed) | {"queries": queries}
+    if as_json:
+        print_json(data)
+    else:
+        _print(data)
+
+
+def history(settings: Settings, *, plans: bool = False) -> tuple[list[Entry], Deployed]:
+    """The entries, with their plans where asked for, and what is on record now."""
+    client = connect(settings.data_dir)
+    if client is None:
+        place = at_rest(settings)
+        return place.deployments(), place.deployed()[0]
+    with closing(client):
+        return client.deployments(plans=plans), client.deployed()[0]
+
+
+def _print(data: Mapping[str, Any]) -> None:
+    took = "" if data["seconds"] is None else f", {duration(data['seconds'] * 1000)}"
+    note(f"deployment {data['id']}: {data['how']} at {_time(data['ms'])}, {data['result']}{took}")
+    for name, digest in data["files"].items():
+        note(f"{name} {digest}")
+    rows = [(c["query"], WORDS.get(c["action"], c["action"]), c["because"] or "") for c in data["changes"]]
+    print_rows(("query", "change", "because"), rows)
+    for query in data["queries"]:
+        print_text(f"\n-- {query['id']}, generation {query['generation']}\n{query['sql'].strip()}")
+
+
+def _counted(entry: Entry) -> str:
+    return ", ".join(f"{n} {WORDS.get(action, action)}" for action, n in counts_of(entry).items())
+
+
+def _took(entry: Entry) -> str:
+    return "" if entry.done_ms is None else duration(entry.done_ms - entry.ms)
+
+
+def _time(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
