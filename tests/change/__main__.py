@@ -96,6 +96,7 @@ def main() -> int:
         "--each-moment", action="store_true", help="the story of --seed with a death at each of its moments"
     )
     parser.add_argument("--served", action="store_true", help="deploy through the service, as the commands do")
+    parser.add_argument("--disk", action="store_true", help="with the embedded log, on a disk that loses power")
     parser.add_argument("--turns", type=int, default=4)
     parser.add_argument("--queries", type=int, help="of the first project")
     parser.add_argument("--records", type=int, default=60, help="of a round, at most")
@@ -105,7 +106,9 @@ def main() -> int:
     )
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     given = parser.parse_args()
-    options = Options(given.edits, given.kills, given.turns, given.records, given.queries, served=given.served)
+    options = Options(
+        given.edits, given.kills, given.turns, given.records, given.queries, served=given.served, disk=given.disk
+    )
     if given.seeds is None and given.seed is not None and not given.each_moment:
         outcome = live(given.seed, options, given.plant)
         print(outcome if outcome.wrong else f"{outcome}\nseed {given.seed}: as from the beginning")

@@ -1,4 +1,4 @@
-"""The engine under test: one instance on a log and a state that outlive it, stepped by the driver; and what may kill it."""
+"""The engine under test: one instance on a machine that outlives it, stepped by the driver."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
 from unittest.mock import patch
 
 from compiler.diagnostics.source import SourceText
@@ -23,88 +22,16 @@ from runtime.app.driver import Driver
 from runtime.app.instance import Instance
 from runtime.clock import VirtualClock
 from runtime.config import InstanceConfig
-from runtime.log.base import TopicInfo
+from runtime.log.embedded.log import EmbeddedLog
 from runtime.log.memory import MemoryLog
-from runtime.log.transaction import Transaction
 from runtime.state.memory import MemoryPhysical
-from tests.change.feed import FEEDER
-from tests.crash.simulated import LossyPhysical
+from tests.change.machine import Disk, Life, Machine, Memory
 
 APP = "flowql"
 ROUND_MS = 15
+LEFTOVER_ROUNDS = 10  # it is not waited for
 ROUNDS_MAX = 6_000  # of one act; a rest takes some dozens
 WALL_MS = 1_800_000_000_000  # what the clock says; no result depends on it
-
-
-class Killed(BaseException):
-    """The process is gone: nothing of it runs on."""
-
-
-class Life:
-    """Counts the moments at which an engine may die. at: the one at which it does; None for never."""
-
-    def __init__(self) -> None:
-        self.moments = 0
-        self.at: int | None = None
-        self.armed = False
-
-    def moment(self) -> None:
-        if self.armed:
-            self.moments += 1
-            if self.at is not None and self.moments >= self.at:
-                self.at = None
-                raise Killed
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Only what the engine does counts."""
-        self.armed = True
-        try:
-            yield
-        finally:
-            self.armed = False
-
-
-class MortalLog(MemoryLog):
-    """The engine may die before and after each change it makes."""
-
-    def __init__(self, life: Life) -> None:
-        super().__init__()
-        self._life = life
-
-    def commit(self, transactional_id: str, epoch: int, transaction: Transaction) -> int:
-        if transactional_id == FEEDER:
-            return super().commit(transactional_id, epoch, transaction)
-        self._life.moment()
-        sequence = super().commit(transactional_id, epoch, transaction)
-        self._life.moment()
-        return sequence
-
-    def create_topic(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> TopicInfo:
-        made = super().create_topic(name, partitions, config)
-        self._life.moment()
-        return made
-
-    def delete_topic(self, name: str) -> None:
-        self._life.moment()
-        super().delete_topic(name)
-        self._life.moment()
-
-    def trim_redo(self, transactional_id: str, sequence: int) -> None:
-        super().trim_redo(transactional_id, sequence)
-        self._life.moment()
-
-
-class MortalPhysical(LossyPhysical):
-    """The engine may die before each write."""
-
-    def __init__(self, life: Life, rows: dict[bytes, bytes] | None = None) -> None:
-        super().__init__(rows)
-        self._life = life
-
-    def write_batch(self, keys: Any, values: Any, ranges: Any = ()) -> None:
-        self._life.moment()
-        super().write_batch(keys, values, ranges)
 
 
 @contextmanager
@@ -133,11 +60,10 @@ class MeteredClock(VirtualClock):
 class Engine:
     """One life after the other. rounds: how many driver rounds there were in all; look: called after each of them."""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, *, on_disk: bool) -> None:
         self.rng = rng
         self.life = Life()
-        self.log = MortalLog(self.life)
-        self._physical: LossyPhysical = MortalPhysical(self.life)
+        self.machine: Machine = Disk(self.life) if on_disk else Memory(self.life)
         self.clock = MeteredClock(WALL_MS, rng.choice((0, 0, 1_500_000)))
         self.look: Callable[[], None] = lambda: None
         self.rounds = 0
@@ -145,9 +71,13 @@ class Engine:
         self.deaths = 0
         self._open()
 
+    @property
+    def log(self) -> MemoryLog | EmbeddedLog:
+        return self.machine.log
+
     def _open(self) -> None:
-        rows = self.rng.choice((3, 20, None))
-        self.instance = Instance(self.log, self._physical, self.clock, InstanceConfig(threads=2, rows_per_run=rows))
+        config = InstanceConfig(threads=2, rows_per_run=self.rng.choice((3, 20, None)))
+        self.instance = Instance(self.log, self.machine.physical, self.clock, config)
         seed = self.rng.choice((None, self.rng.randrange(1 << 30)))
         self.driver = Driver(self.instance, seed=seed, tick=self._tick)
 
@@ -220,7 +150,9 @@ class Engine:
                 self.driver.round()
 
     def leftovers(self) -> list[str]:
-        """What a change should have taken away with it."""
+        """What a change should have taken away with it, soon after."""
+        for _ in range(LEFTOVER_ROUNDS):
+            self.driver.round()
         topics = sorted(t for t in self.log.topics() if "@" in t)
         known = set(self.instance.queries)
         tasks = sorted(
@@ -231,17 +163,15 @@ class Engine:
         return [f"left over: topics {topics}, tasks {tasks}"] if topics or tasks else []
 
     def kill(self) -> None:
-        """Everything in memory is gone, and of what was written since the last flush any part at the end."""
+        """Everything in memory is gone."""
         self.deaths += 1
-        self.log.crash()
-        survived = self._physical.after_crash(self.rng.randrange(self._physical.unflushed + 1))
-        self._physical = MortalPhysical(self.life, survived._rows)
+        self.machine.die(self.rng)
 
     def restart(self) -> None:
         """Stopped in order, and started again."""
         with self.life.running():
             self.instance.close()
-            self._physical.flush()
+        self.machine.restart()
         self.reopen()
 
     def reopen(self) -> None:

@@ -23,7 +23,7 @@ class Feed:
     """Appends records to a log. now_ms: the time of the last one."""
 
     def __init__(self, rng: random.Random, log: Log, *, records: int) -> None:
-        self._rng, self._log, self._records = rng, log, records
+        self._rng, self.log, self._records = rng, log, records
         self.now_ms = BEGIN_MS
         self._fed: set[str] = set()
 
@@ -40,7 +40,7 @@ class Feed:
         moving = [s for s in known if not s.static]
         for _ in range(count):
             self._add(rows, self._rng.choice(moving))
-        append(self._log, {tp: _batch(of) for tp, of in rows.items()})
+        append(self.log, {tp: _batch(of) for tp, of in rows.items()})
         self.now_ms += 1
         return sum(map(len, rows.values()))
 
@@ -50,7 +50,7 @@ class Feed:
         key = f"k{rng.randrange(4)}" if rng.random() < 0.8 else f"g{rng.randrange(3)}"
         gone = rng.random() < (0.15 if source.kind == "table" else 0.02)
         value = None if gone else self._value(source)
-        partitions = self._log.admin().topics()[source.topic].partitions
+        partitions = self.log.admin().topics()[source.topic].partitions
         tp = TopicPartition(source.topic, partition_for(key.encode(), partitions))
         rows.setdefault(tp, []).append({"timestamp": self.now_ms, "key": key.encode(), "value": value, "headers": None})
 

@@ -14,9 +14,10 @@ from flowql.deploy.selection import chosen as chosen_ids
 from flowql.deploy.stages import Deployment, decide
 from flowql.errors import CommandError
 from tests.change.edits import EDITS, SAFE, Edit, Editor, broken, edited
-from tests.change.engine import Engine, Killed, compiled, swaps
+from tests.change.engine import Engine, compiled, swaps
 from tests.change.feed import Feed
 from tests.change.generate import Generator
+from tests.change.machine import Killed
 from tests.change.oracle import Rest, Watch, compare, results_of
 from tests.change.places import Follower
 from tests.change.project import Project
@@ -31,7 +32,7 @@ class Options:
 
     edits: `all` or `safe`. kills: the engine dies at random moments. kill_at: it dies at this moment, counted from the first rest on.
     queries: of the first project; None for a random number. records: of a round, at most. served: deployments and commands go through the
-    service, as people's do.
+    service, as people's do. disk: the log is the embedded one, on a disk that loses power; else one in memory.
     """
 
     edits: str = "all"
@@ -41,6 +42,7 @@ class Options:
     queries: int | None = None
     kill_at: int | None = None
     served: bool = False
+    disk: bool = False
 
     @property
     def choices(self) -> tuple[Edit, ...]:
@@ -56,7 +58,7 @@ class Story:
         self._chance = random.Random(f"deaths {seed}")  # apart, so that a story with deaths is else the same
         self.make = Generator(self.rng)
         self.trace: list[str] = []
-        self.engine = Engine(random.Random(f"engine {seed}"))
+        self.engine = Engine(random.Random(f"engine {seed}"), on_disk=options.disk)
         self.feed = Feed(self.rng, self.engine.log, records=options.records)
         self.project: Project = self.make.project(options.queries)
         self.history: list[Project] = []
@@ -127,7 +129,8 @@ class Story:
 
     def _restart(self) -> None:
         self.trace.append("restart")
-        self._mortal(self.engine.restart)
+        if self._mortal(self.engine.restart):
+            self._opened_again()
 
     def _command(self) -> None:
         """What no file says: another priority, or a query stands still for a while."""
@@ -279,7 +282,13 @@ class Story:
                 self.engine.reopen()
             except Killed:
                 continue
-            return
+            return self._opened_again()
+
+    def _opened_again(self) -> None:
+        """Who reads or writes the log goes on where it was."""
+        self.feed.log = self.engine.log
+        for follower in self.followers.values():
+            follower.moved(self.engine.log)
 
 
 def _reads_nothing(plan: Plan) -> bool:
