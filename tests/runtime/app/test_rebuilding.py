@@ -14,6 +14,7 @@ from runtime.clock import VirtualClock
 from runtime.config import InstanceConfig
 from runtime.errors import EndMoved, OutsideRecords
 from runtime.log.base import TopicPartition
+from runtime.log.memory import MemoryLog
 from runtime.state.memory import MemoryPhysical
 from runtime.task.dead_letters import topic_name
 from tests.runtime.app.world import World, plan_of
@@ -364,3 +365,47 @@ def test_dead_letters_of_a_generation_show_with_its_results() -> None:
 def letters(world: World) -> list[tuple[str, int]]:
     topic = topic_name(world.instance.config.application_id)
     return sorted((v["QUERY"], v["GENERATION"]) for _, _, _, v, _ in world.records(topic))
+
+
+class LikeKafka(MemoryLog):
+    """No redo, and a transaction cannot take records away."""
+
+    supports_redo = False
+    drops_with_commits = False
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_where_a_commit_cannot_replace_records_it_is_done_in_place(seed: int) -> None:
+    config = {"changelogs": True, "seed": seed}
+    world = World(CHAIN.format(over=0), log=LikeKafka(), **config)
+    world.send("s", sent(0, 40))
+    world.settle()
+    for fed, over in ((40, 15), (60, 0), (80, 70)):
+        world.deploy(CHAIN.format(over=over))
+        world.send("s", sent(fed, 20))
+        world.settle()
+        assert same(world, as_from_the_beginning(CHAIN.format(over=over), fed + 20)), over
+    assert not [t for t in world.log.topics() if "@" in t], "names of topics are those that brokers take"
+    assert world.instance.plan.queries[0].generation == 4
+
+
+def test_old_records_of_a_rebuild_in_place_are_taken_away_after_a_crash() -> None:
+    log, physical = LikeKafka(), MemoryPhysical()
+    world = World(CHAIN.format(over=0), log=log, physical=physical, changelogs=True)
+    world.send("s", sent(0, 40))
+    world.settle()
+    drop, log.drop_before = log.drop_before, _killed  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        world.deploy(CHAIN.format(over=15))
+    log.drop_before = drop  # type: ignore[method-assign]
+    log.crash()
+    world.instance = Instance(log, MemoryPhysical(), VirtualClock(2_000_000), InstanceConfig(changelogs=True))
+    world.driver = Driver(world.instance)
+    world.producer = log.producer("feed")
+    world.instance.resume()
+    world.settle()
+    assert same(world, as_from_the_beginning(CHAIN.format(over=15), 40))
+
+
+def _killed(tp: TopicPartition, offset: int) -> None:
+    raise KeyboardInterrupt
