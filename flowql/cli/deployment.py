@@ -19,7 +19,10 @@ def show_deployment(done: Mapping[str, Any], *, as_json: bool = False) -> None:
         return
     changes, withheld = done["changes"], done["withheld"]
     columns = {"query": 0, "change": 1, "state": 2, "to read": 3, "why": 4}
-    rows = [(before + c["query"], c["class"], c["state"] or "", _reads(c), c["why"]) for before, c in _tree(changes)]
+    rows = [
+        (before + c["query"], c["class"], c["state"] or "", "" if done["applied"] else _reads(c), c["why"])
+        for before, c in _tree(changes)
+    ]
     shown = [i for name, i in columns.items() if i < 3 or any(row[i] for row in rows)]
     print_rows([name for name, i in columns.items() if i in shown], [[row[i] for i in shown] for row in rows])
     for sentence in done["lost_history"]:
