@@ -87,7 +87,8 @@ def costs_of(deployed: Deployed, plan: Plan, begun: Mapping[str, str], place: Pl
     inputs = {q.id: sorted(_inputs(q, plan, set(begun))) for q in queries}
     found = place.extents({t for topics in inputs.values() for t in topics} | made)
     known = {q["id"]: q for q in place.status()["queries"]}  # of the generations that serve
-    reads = {q.id: _reads(inputs[q.id], found, known.get(q.id, {})) for q in queries}
+    there = [q for q in queries if any(t in found for t in inputs[q.id])]
+    reads = {q.id: _reads(inputs[q.id], found, known.get(q.id, {})) for q in there}
     outside = {t for q in rebuilt for t in inputs[q.id] if t not in writers}
     second = {topic_written(q) for q in rebuilt}
     disk = sum(found[t].bytes for t in second if t in found)

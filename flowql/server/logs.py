@@ -13,6 +13,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
+from compiler.plan.generations import MARK
 from runtime.events import EVENT, LOGGER
 
 FILE = "instance.log"
@@ -59,7 +60,9 @@ def writing(data_dir: Path, level: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which lines. level: this and above. query: its id, in any case; lines of its tasks are its own."""
+    """Which lines. level: this and above. query: its id, in any case; lines of its tasks and of all its
+    generations are its own.
+    """
 
     level: str = "debug"
     query: str = ""
@@ -67,7 +70,9 @@ class Wanted:
     def __call__(self, line: dict[str, Any]) -> bool:
         if LEVELS.get(line.get("level", ""), logging.ERROR) < LEVELS[self.level]:
             return False
-        return not self.query or self.query.casefold() == str(line.get("query")).casefold()
+        said, mark, number = str(line.get("query")).rpartition(MARK)
+        id_ = said if mark and number.isdigit() else str(line.get("query"))
+        return not self.query or self.query.casefold() in (id_.casefold(), str(line.get("query")).casefold())
 
 
 class LogReader:

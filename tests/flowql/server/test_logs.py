@@ -158,3 +158,9 @@ def test_following_shows_what_comes_and_the_level_is_what_was_asked_for(flowql: 
         flowql("stop", "-p", str(shop))
     found = {(line["event"], line["level"]) for line in lines(shop / ".flowql" / "default")}
     assert ("commit", "debug") in found
+
+
+def test_lines_of_every_generation_are_those_of_the_query() -> None:
+    wanted = Wanted("info", "ctas_a")
+    lines = [{"level": "info", "query": q} for q in ("CTAS_A", "CTAS_A@2", "CTAS_A@12", "CTAS_AB", "CTAS_AB@2", None)]
+    assert [wanted(line) for line in lines] == [True, True, True, False, False, False]
