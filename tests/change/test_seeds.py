@@ -1,13 +1,21 @@
-"""A few stories of `python -m tests.change`: changes that touch nothing else, with an engine that dies on the way."""
+"""A sample of the stories of `python -m tests.change`: whatever is edited and whenever the engine dies, all is as from the beginning."""
 
 import pytest
 
 from tests.change.__main__ import live
+from tests.change.plants import PLANTS
 from tests.change.story import Options
 
+PLANT_SEEDS = 60  # a story has to notice within so many
 
-@pytest.mark.parametrize("seed", range(4))
+
+@pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("kills", [False, True])
-def test_what_is_added_leaves_the_rest_as_from_the_beginning(seed, kills):
-    outcome = live(seed, Options("safe", kills, turns=3, records=40))
+def test_whatever_is_edited_all_is_as_from_the_beginning(seed, kills):
+    outcome = live(seed, Options("all", kills))
     assert not outcome.wrong, str(outcome)
+
+
+@pytest.mark.parametrize("plant", sorted(PLANTS))
+def test_a_planted_bug_is_found(plant):
+    assert any(live(seed, Options("all", kills=False), plant).wrong for seed in range(PLANT_SEEDS))
