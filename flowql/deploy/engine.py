@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 from compiler.plan.deployed import Deployed
@@ -77,12 +78,21 @@ def _open_state(state_dir: Path, log: Log, config: InstanceConfig) -> Physical:
     try:
         return open_rocks(state_dir, cache_bytes=memory // 4, write_buffer_bytes=memory // 8)
     except StateError as error:
-        log.hold(config.application_id)  # if another process has it, this says which
+        _check_alone(log, config.application_id)
         if "lock" in str(error).lower() or not state_dir.is_dir():
             raise
         aside = _aside(state_dir)
         say(WARNING, "state.damaged", f"{error}; it is kept as {aside.name}, and made anew")
         return open_rocks(state_dir, cache_bytes=memory // 4, write_buffer_bytes=memory // 8)
+
+
+def _check_alone(log: Log, application_id: str) -> None:
+    """InstanceRunning, with its process, if another one runs on the log."""
+    if isinstance(log, EmbeddedLog):
+        with closing(EmbeddedLog(log.directory)) as probe:  # who holds a log holds it until it is closed
+            probe.hold(application_id)
+    else:
+        log.hold(application_id)
 
 
 def _aside(state_dir: Path) -> Path:

@@ -60,6 +60,11 @@ class EmbeddedLog:
         self._lock, self._state, self._segments = self._ledger.lock, self._ledger.state, self._ledger.segments
         self._instance: Lock | None = None
 
+    @property
+    def directory(self) -> str:
+        """Where it is, an absolute path."""
+        return self._directory
+
     # Factory of clients
 
     def admin(self) -> Admin:
@@ -112,8 +117,6 @@ class EmbeddedLog:
                 self._segments.remove(redo_path(self._directory, number))
 
     def hold(self, transactional_id: str) -> None:
-        if self._instance is not None:  # by this process already
-            return
         path = f"{self._directory}/instance.lock"
         lock = self._files.lock(path, wait=False)
         if lock is None:
