@@ -8,6 +8,7 @@ import pytest
 
 from compiler.diagnostics.source import SourceText
 from compiler.driver import compile_project
+from runtime.app.driver import Driver
 from runtime.app.instance import Instance
 from runtime.app.progress import query_status
 from runtime.clock import VirtualClock
@@ -289,14 +290,18 @@ def test_lost_state_comes_back_from_a_complete_redo():
     assert dict(second.snapshot().scan("COUNTS")) == {("k",): (3,)}
 
 
-def test_lost_state_without_its_redo_is_refused_with_what_to_do():
+def test_lost_state_without_its_redo_is_said_and_made_anew():
     log = MemoryLog()
     first, driver = make(log, COUNTS)
     produce(log, "input", 1, 2)
     driver.run_until_caught_up()
     first.close()
-    with pytest.raises(StateError, match=r"commits 1 to [0-9]+ are missing.*put back a copy of the state.*or delete"):
-        Instance(log, MemoryPhysical(), VirtualClock(), InstanceConfig())
+    second = Instance(log, MemoryPhysical(), VirtualClock(), InstanceConfig())
+    assert re.search(r"commits 1 to [0-9]+ are missing", second.state_lost)
+    driver = Driver(second)
+    second.resume()
+    driver.run_until_caught_up()
+    assert dict(second.snapshot().scan("COUNTS@2")) == {("k",): (2,)}
 
 
 def test_a_log_older_than_the_state_is_refused_with_what_to_do():
