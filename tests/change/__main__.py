@@ -6,6 +6,7 @@ import argparse
 import gc
 import multiprocessing
 import random
+import signal
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
@@ -16,6 +17,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tests.change.plants import PLANTS, planted
 from tests.change.story import Options, Story
+
+HANG_S = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +78,21 @@ def search(
 
 
 def _live(story: tuple[int, Options], plant: str | None) -> Outcome:
-    return live(*story, plant)
+    """One that hangs ends with a trace of where it does."""
+    signal.alarm(HANG_S)
+    try:
+        return live(*story, plant)
+    finally:
+        signal.alarm(0)
+
+
+def _hangs(*_: object) -> None:
+    raise TimeoutError(f"no end after {HANG_S} s")
 
 
 def _quick() -> None:
-    """Objects of a story die by themselves, mostly."""
+    """A worker begins. Objects of a story die by themselves, mostly."""
+    signal.signal(signal.SIGALRM, _hangs)
     gc.freeze()
     gc.set_threshold(100_000, 50, 50)
 
@@ -95,7 +108,6 @@ def main() -> int:
     parser.add_argument(
         "--each-moment", action="store_true", help="the story of --seed with a death at each of its moments"
     )
-    parser.add_argument("--served", action="store_true", help="deploy through the service, as the commands do")
     parser.add_argument("--disk", action="store_true", help="with the embedded log, on a disk that loses power")
     parser.add_argument("--turns", type=int, default=4)
     parser.add_argument("--queries", type=int, help="of the first project")
@@ -106,9 +118,7 @@ def main() -> int:
     )
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     given = parser.parse_args()
-    options = Options(
-        given.edits, given.kills, given.turns, given.records, given.queries, served=given.served, disk=given.disk
-    )
+    options = Options(given.edits, given.kills, given.turns, given.records, given.queries, disk=given.disk)
     if given.seeds is None and given.seed is not None and not given.each_moment:
         outcome = live(given.seed, options, given.plant)
         print(outcome if outcome.wrong else f"{outcome}\nseed {given.seed}: as from the beginning")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib import import_module
-from importlib.util import find_spec
+from pathlib import Path
+from tempfile import gettempdir
 from unittest.mock import patch
 
 from compiler.diagnostics.source import SourceText
@@ -18,6 +18,7 @@ from flowql.deploy.control import NewPriority, with_paused, with_priority
 from flowql.deploy.stages import decide
 from flowql.server.on_runtime import RuntimeEngine
 from flowql.server.service import Service
+from runtime.app import rebuilding
 from runtime.app.driver import Driver
 from runtime.app.instance import Instance
 from runtime.clock import VirtualClock
@@ -37,11 +38,10 @@ WALL_MS = 1_800_000_000_000  # what the clock says; no result depends on it
 @contextmanager
 def swaps(*, near_records: int, together_ms: int) -> Iterator[None]:
     """What is built anew swaps in when it is so many records behind, if it comes together with what serves in that time."""
-    if find_spec("runtime.app.rebuilding") is None:
-        yield
-        return
-    module = import_module("runtime.app.rebuilding")
-    with patch.object(module, "NEAR_RECORDS", near_records), patch.object(module, "TOGETHER_MS", together_ms):
+    near, together = (
+        patch.object(rebuilding, name, n) for name, n in (("NEAR_RECORDS", near_records), ("TOGETHER_MS", together_ms))
+    )
+    with near, together:
         yield
 
 
@@ -76,7 +76,7 @@ class Engine:
         return self.machine.log
 
     def _open(self) -> None:
-        config = InstanceConfig(threads=2, rows_per_run=self.rng.choice((3, 20, None)))
+        config = InstanceConfig(threads=2, rows_per_run=self.rng.choice((3, 20, None)), data_dir=Path(gettempdir()))
         self.instance = Instance(self.log, self.machine.physical, self.clock, config)
         seed = self.rng.choice((None, self.rng.randrange(1 << 30)))
         self.driver = Driver(self.instance, seed=seed, tick=self._tick)

@@ -22,6 +22,7 @@ from tests.change.oracle import Rest, Watch, compare, results_of
 from tests.change.places import Follower
 from tests.change.project import Project
 
+BEGIN = ["begin"]
 DEATHS_MAX = 4
 MOMENTS_MAX = 120  # a death comes within so many
 
@@ -31,8 +32,8 @@ class Options:
     """What a story may do.
 
     edits: `all` or `safe`. kills: the engine dies at random moments. kill_at: it dies at this moment, counted from the first rest on.
-    queries: of the first project; None for a random number. records: of a round, at most. served: deployments and commands go through the
-    service, as people's do. disk: the log is the embedded one, on a disk that loses power; else one in memory.
+    queries: of the first project; None for a random number. records: of a round, at most. disk: the log is the embedded one, on a disk
+    that loses power; else one in memory.
     """
 
     edits: str = "all"
@@ -41,7 +42,6 @@ class Options:
     records: int = 60
     queries: int | None = None
     kill_at: int | None = None
-    served: bool = False
     disk: bool = False
 
     @property
@@ -56,6 +56,7 @@ class Story:
         self.options = options
         self.rng = random.Random(f"story {seed}")
         self._chance = random.Random(f"deaths {seed}")  # apart, so that a story with deaths is else the same
+        self.served = self._chance.random() < 0.5  # deployments and commands go through the service, as people's do
         self.make = Generator(self.rng)
         self.trace: list[str] = []
         self.engine = Engine(random.Random(f"engine {seed}"), on_disk=options.disk)
@@ -77,7 +78,7 @@ class Story:
         for source in self.project.sources:
             self.engine.log.create_topic(source.topic, self.project.partitions)
         self._feed()
-        self._deploy(self.project, ["begin"])
+        self._deploy(self.project, BEGIN)
         wrong = self._rest()
         self.engine.life.moments = 0
         self.engine.life.at = self.options.kill_at
@@ -134,7 +135,7 @@ class Story:
 
     def _command(self) -> None:
         """What no file says: another priority, or a query stands still for a while."""
-        rng, served = self.rng, self.options.served
+        rng, served = self.rng, self.served
         query = rng.choice(self.running.queries).id
         if rng.random() < 0.5:
             priority = rng.choice(("critical", "high", "normal", "batch"))
@@ -189,12 +190,10 @@ class Story:
                 self._watch = Watch(self.engine, self.running, deployment.plan, self._last)
                 self.engine.look = self._watch.look
             self._follow(deployment.plan)
-            done = self._mortal(
-                lambda plan=wanted, asked=asked: self.engine.deploy(plan, asked, served=self.options.served)
-            )
+            done = self._mortal(lambda plan=wanted, asked=asked: self.engine.deploy(plan, asked, served=self.served))
             if done or _same(self.engine.deployed, deployment.plan):
                 break
-            if self._chance.random() < 0.5:
+            if names != BEGIN and self._chance.random() < 0.5:
                 self.trace.append("given up")
                 return
         self._follow(deployment.plan)
@@ -228,7 +227,7 @@ class Story:
         return self.reference
 
     def _chosen(self, project: Project, names: list[str]) -> list[str]:
-        if self.options.edits == "safe" or names == ["begin"] or self.rng.random() < 0.9 or not project.results:
+        if self.options.edits == "safe" or names == BEGIN or self.rng.random() < 0.9 or not project.results:
             return []
         return [self.rng.choice(project.results)]
 
