@@ -37,6 +37,7 @@ from runtime.app.threads import NamedStep, ThreadGroup, named
 from runtime.build.query import (
     BuiltQuery,
     build_inserts,
+    check_partitions,
     ensure_changelogs,
     ensure_repartitions,
     ensure_topics,
@@ -389,6 +390,7 @@ class Instance:
         change = decide_change(before, plan, refresh=refresh)
         if _is_same(change.deployed, before):
             return change.changes
+        check_partitions(before.plan, plan, self.admin)
         KNOWN.remember(plan.schemas)
         if self.group is not None:
             refuse_rebuild(change.deployed)

@@ -26,7 +26,7 @@ from runtime.build.scans import Scans
 from runtime.clock import Clock
 from runtime.config import InstanceConfig
 from runtime.errors import LogError, PartitionsDiffer, TopicMissing
-from runtime.log.base import Admin, TopicInfo, TopicPartition
+from runtime.log.base import Admin, TopicPartition
 from runtime.output.partitioner import split
 from runtime.state.changelog import COMPACTED, changelog_topic
 from runtime.state.manager import StateManager
@@ -68,12 +68,8 @@ class BuiltQuery:
 
 
 def ensure_topics(plan: Plan, admin: Admin) -> None:
-    """Create the topics that queries write and sources declare with PARTITIONS; TopicMissing names what else is missing.
-
-    PartitionsDiffer if one that exists has another number of partitions than is declared.
-    """
+    """Create the topics that queries write and sources declare with PARTITIONS; TopicMissing names what else is missing."""
     known = admin.topics()
-    _check_partitions(plan, known)
     missing = []
     written = {s.topic for s in plan.sources if s.query is not None}
     for source in plan.sources:
@@ -95,17 +91,26 @@ def ensure_topics(plan: Plan, admin: Admin) -> None:
                     admin.create_topic(op.spec.topic, op.spec.partitions or counts[sub.number], config)
 
 
-def _check_partitions(plan: Plan, known: Mapping[str, TopicInfo]) -> None:
-    """PartitionsDiffer if a topic has not as many partitions as is declared: it used to be ignored."""
-    declared = {s.topic: (s.name, s.partitions) for s in plan.sources}
-    declared |= {sink_of(q).topic: (q.sink, sink_of(q).partitions) for q in plan.queries if sink_of(q).partitions}
-    for topic, (name, partitions) in declared.items():
-        if topic in known and partitions is not None and known[topic].partitions != partitions:
+def check_partitions(before: Plan, plan: Plan, admin: Admin) -> None:
+    """PartitionsDiffer if a declared number of partitions is another than in `before`, and not that of the topic.
+
+    What a first declaration says of a topic that exists is not looked at: scripts for other systems say what held there.
+    """
+    known, was = admin.topics(), _declared_partitions(before)
+    for topic, (name, partitions) in _declared_partitions(plan).items():
+        changed = topic in was and was[topic][1] != partitions
+        if changed and topic in known and known[topic].partitions != partitions and partitions is not None:
             raise PartitionsDiffer(
                 f"{name} declares {partitions} partitions and its topic {topic} has {known[topic].partitions}: the number of a topic "
                 "that exists cannot be changed, as its records would no longer lie where their keys belong. "
                 f"Declare {known[topic].partitions}, or another KAFKA_TOPIC and import the records into that"
             )
+
+
+def _declared_partitions(plan: Plan) -> dict[str, tuple[str, int | None]]:
+    """Topic -> what declares its partitions, and how many; None: as many as what it is made of."""
+    found = {s.topic: (s.name, s.partitions) for s in plan.sources if s.partitions is not None}
+    return {**found, **{sink_of(q).topic: (q.sink, sink_of(q).partitions) for q in plan.queries}}
 
 
 def check_outputs(query: QueryPlan, admin: Admin) -> None:
