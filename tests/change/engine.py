@@ -26,7 +26,7 @@ from runtime.config import InstanceConfig
 from runtime.log.embedded.log import EmbeddedLog
 from runtime.log.memory import MemoryLog
 from runtime.state.memory import MemoryPhysical
-from tests.change.machine import Disk, Life, Machine, Memory
+from tests.change.machine import Disk, Life, Machine, Memory, MortalPhysical
 
 APP = "flowql"
 ROUND_MS = 15
@@ -162,10 +162,12 @@ class Engine:
         )
         return [f"left over: topics {topics}, tasks {tasks}"] if topics or tasks else []
 
-    def kill(self) -> None:
-        """Everything in memory is gone."""
+    def kill(self, *, loses_state: bool = False) -> None:
+        """Everything in memory is gone, perhaps the state with it."""
         self.deaths += 1
         self.machine.die(self.rng)
+        if loses_state:
+            self.machine.physical = MortalPhysical(self.life)
 
     def restart(self) -> None:
         """Stopped in order, and started again."""

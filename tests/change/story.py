@@ -13,6 +13,7 @@ from flowql.deploy.control import NewPriority, with_priority
 from flowql.deploy.selection import chosen as chosen_ids
 from flowql.deploy.stages import Deployment, decide
 from flowql.errors import CommandError
+from runtime.errors import TopicMissing
 from tests.change.edits import EDITS, SAFE, Edit, Editor, broken, edited
 from tests.change.engine import Engine, compiled, swaps
 from tests.change.feed import Feed
@@ -170,10 +171,11 @@ class Story:
 
     def _deploy(self, project: Project, names: list[str], *, watch: bool = False) -> None:
         """Compile and deploy, as `flowql deploy` does it."""
-        prune, chosen = self.rng.random() < 0.6, self._chosen(project, names)
-        said = f"deploy{' --prune' if prune else ''}{' --select ' + chosen[0] if chosen else ''}: {', '.join(names)}"
+        prune, chosen, again = self.rng.random() < 0.6, self._chosen(project, names), self._again_whole(project, names)
+        said = " ".join(["deploy", *(["--prune"] if prune else []), *(f"--select {c}" for c in chosen)])
+        said += "".join(f" --refresh {q}" for q in again) + f": {', '.join(names)}"
         while True:  # until it is done, or given up after a death
-            wanted, asked = self._wanted(project, chosen, prune=prune)
+            wanted, asked = self._wanted(project, chosen, again, prune=prune)
             try:
                 deployment = decide(self.engine.record, wanted, asked)
             except CommandError as error:
@@ -182,7 +184,7 @@ class Story:
             if not prune and _reads_nothing(
                 deployment.plan
             ):  # what goes on running would read a topic that nobody writes any more
-                prune, said = True, f"{said} --prune"
+                prune, said = True, f"{said} (--prune)"
                 continue
             changes = ", ".join(f"{c.query} {c.action}" for c in deployment.applicable)
             self.trace.append(f"{said} [{changes}]")
@@ -190,7 +192,14 @@ class Story:
                 self._watch = Watch(self.engine, self.running, deployment.plan, self._last)
                 self.engine.look = self._watch.look
             self._follow(deployment.plan)
-            done = self._mortal(lambda plan=wanted, asked=asked: self.engine.deploy(plan, asked, served=self.served))
+            try:
+                done = self._mortal(
+                    lambda plan=wanted, asked=asked: self.engine.deploy(plan, asked, served=self.served)
+                )
+            except TopicMissing as error:  # of a stream over the topic of a result that is not selected
+                assert chosen, "all topics are made"
+                self.trace.append(f"refused, {error}")
+                return
             if done or _same(self.engine.deployed, deployment.plan):
                 break
             if names != BEGIN and self._chance.random() < 0.5:
@@ -203,12 +212,13 @@ class Story:
             self.history.append(self.project)
         self.project, self.running = project, deployment.plan
 
-    def _wanted(self, project: Project, chosen: list[str], *, prune: bool) -> tuple[Plan, Asked]:
+    def _wanted(self, project: Project, chosen: list[str], again: list[str], *, prune: bool) -> tuple[Plan, Asked]:
         running = self.engine.deployed
         compiled_plan = compiled(project.sql(), self._partitions(), running if running.queries else None)
         assert isinstance(compiled_plan, Plan), f"{compiled_plan}\n{project.sql()}"
         ids = chosen_ids(chosen, compiled_plan, running)
-        return compiled_plan, Asked(None if ids is None else tuple(ids), prune)
+        known = tuple(q for q in again if running.query(q) is not None and (ids is None or q in ids))
+        return compiled_plan, Asked(None if ids is None else tuple(ids), prune, known)
 
     def _with_rows(self, deployment: Deployment) -> Plan:
         """Rows that were inserted into what goes on running as it was are there, whatever the files say."""
@@ -230,6 +240,12 @@ class Story:
         if self.options.edits == "safe" or names == BEGIN or self.rng.random() < 0.9 or not project.results:
             return []
         return [self.rng.choice(project.results)]
+
+    def _again_whole(self, project: Project, names: list[str]) -> list[str]:
+        """The id of a query that is to be computed from the beginning although nothing changed."""
+        if self.options.edits == "safe" or names == BEGIN or self.rng.random() < 0.85:
+            return []
+        return [self.rng.choice(self.running.queries).id]
 
     def _partitions(self) -> dict[str, int]:
         return {name: info.partitions for name, info in self.engine.log.topics().items()}
@@ -275,8 +291,9 @@ class Story:
 
     def _boot(self) -> None:
         while True:
-            self.engine.kill()
-            self.trace.append(f"killed at moment {self.engine.life.moments}")
+            loses = self._watch is None and self.options.edits != "safe" and self._chance.random() < 0.1
+            self.engine.kill(loses_state=loses)
+            self.trace.append(f"killed at moment {self.engine.life.moments}{', its state is lost' if loses else ''}")
             try:
                 self.engine.reopen()
             except Killed:
