@@ -85,6 +85,7 @@ class Engine:
         self.clock.advance(ROUND_MS)
         self.rounds += 1
         assert self.rounds < self._rounds_max, "it does not come to rest"
+        self.life.full = max(0, self.life.full - 1)
         self.life.moment()
         armed, self.life.armed = self.life.armed, False
         self.look()

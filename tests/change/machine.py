@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from runtime.errors import LogFull
 from runtime.log.base import TopicInfo
 from runtime.log.embedded.log import EmbeddedLog
 from runtime.log.faults import SimulatedDisk
@@ -21,10 +22,12 @@ class Killed(BaseException):
 
 
 class Life:
-    """Counts the moments at which an engine may die. at: the one at which it does; None for never."""
+    """Counts the moments at which an engine may die. at: the one at which it does; None for never. full: for so many rounds of its
+    driver the log takes no commit.
+    """
 
     def __init__(self) -> None:
-        self.moments = 0
+        self.moments = self.full = 0
         self.at: int | None = None
         self.armed = False
 
@@ -56,6 +59,8 @@ class MortalLog(MemoryLog):
         if transactional_id == FEEDER:
             return super().commit(transactional_id, epoch, transaction)
         self._life.moment()
+        if self._life.full:
+            raise LogFull("no space left on device")
         sequence = super().commit(transactional_id, epoch, transaction)
         self._life.moment()
         return sequence

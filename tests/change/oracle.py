@@ -12,7 +12,7 @@ from compiler.plan.topology import Plan, QueryPlan, SourceDef
 from runtime.log.memory import MemoryLog
 from tests.change.engine import APP, Engine, Fresh
 from tests.change.feed import copy_topics
-from tests.change.places import Follower, State, of_question, of_relation, of_topic
+from tests.change.places import Follower, State, of_question, of_relation, of_relations, of_topic
 
 SHOWN = 3  # records of a difference
 WHERE: tuple[str, ...] = ("topic", "rows")  # places that are looked at all the time
@@ -106,6 +106,14 @@ class Watch:
             moment["topic"][name] = of_topic(self._engine.log, here[name])
             moment["rows"][name] = of_relation(self._engine.front, name)
         self._seen.append(moment)
+
+    def ask(self, rng: random.Random) -> None:
+        """One question about a result and what it reads; the engine goes on meanwhile."""
+        here = results_of(self._engine.plan)
+        pairs = [p for p in self._pairs if set(p) <= self._names & here.keys()]
+        if pairs:
+            states = of_relations(self._engine.front, rng.choice(pairs))
+            self._seen.append({"topic": {}, "rows": states})
 
     def wrong(self, after: Rest) -> list[str]:
         """What was never to be seen."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,12 +56,17 @@ def state_of(source: SourceDef, rows: list[Row]) -> State:
 
 def of_relation(front: RuntimeEngine, name: str) -> State:
     """What a question is answered from."""
-    commit = front.take([name])
+    return of_relations(front, [name])[name]
+
+
+def of_relations(front: RuntimeEngine, names: Sequence[str]) -> dict[str, State]:
+    """What a question about all of them is answered from."""
+    commit = front.take(names)
     try:
-        table = commit.relations()[name]().read((), None)
+        relations = commit.relations()
+        return {name: _rows(relations[name]().read((), None)) for name in names}
     finally:
         commit.snapshot.close()
-    return _rows(table)
 
 
 def of_question(front: RuntimeEngine, name: str) -> State:

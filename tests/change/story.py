@@ -113,9 +113,17 @@ class Story:
     def _quiet_turn(self) -> None:
         """One change at rest, with nothing fed before the next: what can be seen of it is looked at all the time."""
         self._deploy(*self._edited(), watch=True)
+        for _ in range(self.rng.choice((0, 0, 2, 5))):
+            self._some_rounds(2)
+            self._mortal(self._ask)
         if self.rng.random() < 0.2:
             self._some_rounds(4)
             self._restart()
+
+    def _ask(self) -> None:
+        if self._watch is not None:
+            with self.engine.life.running():
+                self._watch.ask(self.rng)
 
     def _busy_turn(self) -> None:
         """A few records all the time, and changes one into the other."""
@@ -156,6 +164,9 @@ class Story:
         self.trace.append(f"feed {count} records")
 
     def _edit(self) -> None:
+        if self.rng.random() < 0.1:
+            self.engine.life.full = self.rng.randint(1, 40)
+            self.trace.append(f"the log is full for {self.engine.life.full} rounds")
         if self.rng.random() < 0.08:
             found = compiled(broken(self.project), self._partitions(), self.engine.plan)
             assert isinstance(found, str)
