@@ -245,14 +245,19 @@ class Deployment:
                     host.admin.drop_before(TopicPartition(topic, p), begin)
 
     def _inserted(self, after: Deployed) -> Records:
-        """Rows of INSERT VALUES that are new, and all of those whose topic begins a generation, in its staging topic."""
+        """Rows of INSERT VALUES that are new, and all of those whose topic begins a generation, in its staging topic.
+
+        What is new in a topic that serves is what those who serve do not have: a generation that was to have more rows, or fewer, may
+        be abandoned.
+        """
         host, plan = self._host, after.plan
         building = {t: n for g in groups_of(after) for t, n in g.topics.items()}
         begun = {t: n for g in groups_of(host.deployed) for t, n in g.topics.items()}
-        fresh = [i for i in plan.inserts if i not in host.deployed.plan.inserts]
         topics = {s.name: s.topic for s in plan.sources}
         now_ms = host.clock.now_ms()
-        found = build_inserts(plan, [i for i in fresh if topics[i.target] not in building], host.admin, now_ms)
+        served = [i for i in plan.inserts if topics[i.target] not in building]
+        found = build_inserts(plan, [i for i in served if i not in host.deployed.serving.inserts], host.admin, now_ms)
+        fresh = [i for i in plan.inserts if i not in host.deployed.plan.inserts]
         for topic, number in building.items():
             rows = [i for i in inserts_into(plan, topic) if begun.get(topic) != number or i in fresh]
             staged = build_inserts(plan, rows, host.admin, now_ms)

@@ -273,6 +273,30 @@ def test_a_row_that_was_taken_out_stays_out_through_another_deployment() -> None
     assert 1000 not in {v["V"] for v in world.values("BIG")}
 
 
+def test_a_row_that_comes_back_before_its_topic_was_replaced_is_there_once() -> None:
+    """It was new against the abandoned generation, and written behind itself into the topic that had kept it."""
+    row = "INSERT INTO BIG (K, V) VALUES (9, 1000);\n"
+    world = World(CHAIN.format(over=0) + row)
+    world.send("s", sent(0, 20))
+    world.settle()
+    world.deploy(CHAIN.format(over=0))
+    world.deploy(CHAIN.format(over=0) + row)
+    world.settle()
+    assert [v["V"] for v in world.values("BIG")].count(1000) == 1
+
+
+def test_a_row_that_was_new_with_an_abandoned_generation_is_written() -> None:
+    """It lay in the staging topic alone, and was lost with it."""
+    row = "INSERT INTO BIG (K, V) VALUES (9, 1000);\n"
+    world = World(CHAIN.format(over=0))
+    world.send("s", sent(0, 20))
+    world.settle()
+    world.deploy(CHAIN.format(over=5) + row)
+    world.deploy(CHAIN.format(over=0) + row)
+    world.settle()
+    assert [v["V"] for v in world.values("BIG")].count(1000) == 1
+
+
 def test_an_unchanged_query_can_be_rebuilt_on_demand() -> None:
     world = World(CHAIN.format(over=0))
     world.send("s", sent(0, 40))
