@@ -109,9 +109,9 @@ class RestoreProcess:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-            self._process = None
         self._asked.clear()
         shutil.rmtree(self._begin.folder, ignore_errors=True)
+        self._process = None  # last: who sees that it no longer runs finds nothing of it
 
     def _start(self) -> None:
         self._begin.folder.mkdir(exist_ok=True)
