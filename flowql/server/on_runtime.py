@@ -108,10 +108,10 @@ class RuntimeEngine:
         app, writer = instance.config.application_id, instance.config.transactional_id
         if len(queries) < 2:
             snapshot = instance.snapshot()
-            return Commit(instance.plan_at(snapshot.sequence), snapshot, instance.log, app, writer=writer)
+            return Commit(instance.plan_at(snapshot.sequence), snapshot, instance.repaired, app, writer=writer)
         taken = instance.aligned_snapshot(queries)
         plan = instance.plan_at(taken.snapshot.sequence)
-        return Commit(plan, taken.snapshot, instance.log, app, taken.reason, writer)
+        return Commit(plan, taken.snapshot, instance.repaired, app, taken.reason, writer)
 
     def pin(self) -> int:
         data_dir = self.instance.config.data_dir

@@ -29,6 +29,7 @@ from runtime.client.consumer import ConsumerFacade
 from runtime.commit.coordinator import CommitStep, read_stamp
 from runtime.errors import LogError, LogUnavailable, RuntimeFailure
 from runtime.log.base import GroupChange, GroupEvent, Log, TopicPartition
+from runtime.log.repairs import RepairedLog
 from runtime.state.changelog import WrittenTask, WrittenTasks
 from runtime.state.layout import TaskRecord
 from runtime.task.id import TaskId
@@ -51,6 +52,7 @@ class Host(Keepers, Builder, Protocol):
     main: ConsumerFacade
     commit: CommitStep
     running: Plan
+    repaired: RepairedLog
 
 
 class GroupStep:
@@ -322,6 +324,7 @@ class GroupStep:
     def _apply_plan(self, plan: Deployed) -> Procedure:
         """At a cut: tasks of queries that change are closed, and their state goes."""
         host = self._host
+        host.repaired.repairs.read_on()
         gone = set(self._mine.gone(plan))
         tasks = [task for task_id, task in sorted(self._tasks.items()) if task_id.query in gone]
         mine = [str(task.id) for task in tasks]

@@ -52,6 +52,7 @@ from runtime.config import SLICE_NS_DEFAULT, InstanceConfig, commit_interval_ms
 from runtime.errors import RuntimeFailure, StaleMember, StateLost, Superseded
 from runtime.events import ERROR, INFO, WARNING, is_a_step, say
 from runtime.log.base import Log, TopicPartition
+from runtime.log.repairs import RepairedLog
 from runtime.metrics import Metrics
 from runtime.output.collector import RecordCollector
 from runtime.scheduler.executor import ProcessingStep
@@ -119,8 +120,9 @@ class Instance:
         self.exchanges = Exchanges(self.state)
         self.scans = Scans(self.metrics)
         self.manager = TaskManager(clock, config.policy, self.may_run, config.threads)
-        self.main = ConsumerFacade(log, f"{config.application_id}-main", config.fetch_buffer_bytes)
-        self.restore = ConsumerFacade(log, f"{config.application_id}-restore", config.fetch_buffer_bytes)
+        self.repaired = RepairedLog(log, config.application_id)  # what queries and questions read
+        self.main = ConsumerFacade(self.repaired, f"{config.application_id}-main", config.fetch_buffer_bytes)
+        self.restore = ConsumerFacade(self.repaired, f"{config.application_id}-restore", config.fetch_buffer_bytes)
         self.query_states = QueryStates(self.manager, self.metrics, clock)
         self.polling = PollingStep(
             self.main,
@@ -391,6 +393,7 @@ class Instance:
         if _is_same(change.deployed, before):
             return change.changes
         check_partitions(before.plan, plan, self.admin)
+        self.repaired.repairs.read_on()
         KNOWN.remember(plan.schemas)
         if self.group is not None:
             refuse_rebuild(change.deployed)

@@ -48,6 +48,7 @@ LOCK_HOLDERS = {
     "runtime/log/embedded/segment.py",
     "runtime/log/kafka/reading.py",
     "runtime/log/memory.py",
+    "runtime/log/repairs.py",
     "runtime/metrics.py",
     "runtime/scheduler/manager.py",
     "runtime/state/locks.py",

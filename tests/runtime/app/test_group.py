@@ -166,7 +166,7 @@ def test_two_that_fence_each_other_end():
 
 def tell(instance, change, tps, member="one"):
     """What a group of several members would say."""
-    group = instance.main.loop.membership._consumer._member
+    group = instance.main.loop.membership._consumer._consumer._member
     group.metadata = GroupMetadata(APP, member)
     if change is GroupChange.LOST:
         group.owned, group.leaving = set(), set()

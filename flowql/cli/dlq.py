@@ -1,0 +1,234 @@
+"""`flowql dlq`: dead letters, which are records that queries could not read: look at them, repair them, replay them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Annotated, Any
+
+import pyarrow as pa
+import typer
+
+from compiler.plan.topology import Plan
+from flowql.cli.building import await_built
+from flowql.cli.listening import deployed
+from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.query import ResultOption, asking
+from flowql.cli.render import note, print_json, print_rows, print_text
+from flowql.cli.results import destination, write_answer
+from flowql.config.storage import open_log
+from flowql.deploy.settings import UNSUPPORTED_TARGET, Settings, settings_of
+from flowql.dlq.letters import QUESTION, Letter, at_place, matching, open_letters, shown_time, table_of, text_of
+from flowql.dlq.repair import Repaired, assignment_of, repaired
+from flowql.dlq.replay import queries_of, replay
+from flowql.errors import CommandError
+from flowql.query.answer import Answer
+from flowql.server.client import connect
+from flowql.server.daemon import spawn
+
+app = typer.Typer(
+    help="Dead letters: records that queries could not read, shown, repaired and replayed.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+Where = Annotated[
+    str | None,
+    typer.Option(
+        "--where",
+        help='Only those for which this holds: SQL over topic, partition, "offset", rowtime, queries, code, message, key, value.',
+        metavar="SQL",
+    ),
+]
+Limit = Annotated[int, typer.Option("--limit", min=1, help="At most so many records; the last ones.")]
+_SHOWN = 20
+_WIDTH = 60  # of a value in a table
+
+
+@app.command("ls")
+def list_letters(
+    ctx: typer.Context,
+    where: Where = None,
+    limit: Limit = _SHOWN,
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    output: OutputOption = None,
+    var: VarOption = None,
+) -> None:
+    """Open dead letters: each record once, with the queries that could not read it and the reason of the first.
+
+    Letters of a query that was rebuilt since are done with and not shown. All that ever were, in SQL:  SELECT * FROM DEAD_LETTERS
+
+    flowql dlq ls --where "message LIKE '%AMOUNT%'"
+    """
+    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
+    form = scope.only(Output.TABLE, Output.JSON, Output.CSV)
+    letters = matching(_letters(settings_of(scope.load()))[0], where)
+    last = letters[-limit:]
+    if form is Output.JSON:
+        print_json([x.to_data() for x in last])
+        return
+    columns = ("record", "time", "queries", "code", "why")
+    rows = [
+        (x.name, shown_time(x.timestamp_ms), " ".join(x.queries), x.failures[0].code, x.failures[0].message)
+        for x in last
+    ]
+    if rows:
+        print_rows(columns, rows, output=form.value)
+    note(_counted(letters, len(last)))
+
+
+@app.command("show")
+def show_letter(
+    ctx: typer.Context,
+    record: Annotated[str, typer.Argument(help="As `flowql dlq ls` names it.", metavar="TOPIC/PARTITION@OFFSET")],
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    output: OutputOption = None,
+    var: VarOption = None,
+) -> None:
+    """One record whole: its bytes, and why each query could not read it.
+
+    flowql dlq show orders/0@17
+    """
+    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
+    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
+    letter = at_place(_letters(settings_of(scope.load()))[0], record)
+    if as_json:
+        print_json(letter.to_data())
+        return
+    lines = [
+        f"record  {letter.name}",
+        f"time    {shown_time(letter.timestamp_ms)}",
+        f"key     {_text(letter.key)}",
+        f"value   {_text(letter.value)}",
+        *(f"{f.query}: {f.code}: {f.message}" for f in letter.failures),
+    ]
+    print_text("\n".join(lines))
+
+
+@app.command("export")
+def export_letters(
+    ctx: typer.Context,
+    where: Where = None,
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    output: ResultOption = None,
+    var: VarOption = None,
+) -> None:
+    """Open dead letters as a file: a row per record, with its parts as texts.
+
+    flowql dlq export -o bad.parquet
+    """
+    scope = Scope.of(ctx, project=project, target=target, var=var)
+    form, file = destination(output or [], scope.output)
+    table = table_of(matching(_letters(settings_of(scope.load()))[0], where)).drop_columns(["number"])
+    rows = write_answer(Answer(table.schema, iter(table.to_batches())), form, file)
+    if file is not None:
+        note(f"{rows:,} {'record' if rows == 1 else 'records'} in {file}")
+
+
+@app.command("replay")
+def replay_letters(
+    ctx: typer.Context,
+    where: Where = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="Repair the records: a column of the source, or KEY, VALUE, ROWTIME of the record (may be given again).",
+            metavar="COLUMN=SQL",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what records would become, and change nothing.")
+    ] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait until what is rebuilt serves.")] = False,
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    output: OutputOption = None,
+    var: VarOption = None,
+) -> None:
+    """Repair records and rebuild the queries that missed them, so that results are as if the records had been right.
+
+    The topic keeps what was written; repairs are laid over it wherever it is read, by later rebuilds too. A record that a query
+    still could not read refuses the whole. Expressions are SQL of DuckDB over the columns of the source as texts and key, value,
+    rowtime, topic, partition, "offset".
+
+    flowql dlq replay --set "AMOUNT = replace(AMOUNT, ',', '.')::DOUBLE" --dry-run
+    """
+    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
+    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
+    found = scope.load()
+    settings = settings_of(found)
+    if settings.engine == "spark":
+        title = "repairs are not supported on Spark: its jobs would read the records as they were written"
+        raise CommandError(title, code=UNSUPPORTED_TARGET, help="use a target with `engine: runtime`")
+    letters, plan = _letters(settings)
+    letters = matching(letters, where)
+    if not letters:
+        note("no open dead letters: nothing to replay")
+        return
+    repairs = repaired(letters, [assignment_of(a) for a in assignments or ()], plan)
+    queries = queries_of(letters)
+    if as_json:
+        print_json({"applied": not dry_run, "queries": queries, "records": [_change(r) for r in repairs]})
+    else:
+        if rows := list(_shown(repairs[-_SHOWN:])):
+            print_rows(("record", "what", "was", "is read as"), rows)
+        note(f"{_counted(letters, min(_SHOWN, len(repairs)))}; to be rebuilt: {', '.join(queries)}")
+    if dry_run:
+        note("nothing was done (--dry-run)")
+        return
+    client = connect(settings.data_dir) or spawn(settings)
+    with closing(client), closing(open_log(found)) as log:
+        changed = [r for r in repairs if _is_changed(r)]
+        replay(client, log, settings.application_id, changed, queries, int(time.time() * 1_000))
+        if not no_wait and not await_built(client):
+            raise typer.Exit(130)
+
+
+def _letters(settings: Settings) -> tuple[list[Letter], Plan]:
+    """Open letters, and the plan that serves."""
+    plan = deployed(settings).plan
+    with asking(settings, QUESTION) as answer:
+        table = answer.table()
+    at = table.schema.get_field_index("ROWTIME")
+    times = table.column(at).cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
+    return open_letters(table.set_column(at, "ROWTIME", times).to_pylist(), plan), plan
+
+
+def _counted(letters: Sequence[Letter], shown: int) -> str:
+    n = len(letters)
+    text = f"{n:,} {'record' if n == 1 else 'records'}" if n else "no open dead letters"
+    return text if shown == n else f"{text}, the last {shown:,} are shown"
+
+
+def _text(data: bytes | None) -> str:
+    if data is None:
+        return "null"
+    return text_of(data) or f"{data.hex(' ')} (no text)"
+
+
+def _shown(repairs: Sequence[Repaired]) -> Iterator[tuple[str, ...]]:
+    """A row for each thing that is set."""
+    for r in repairs:
+        for what, was, new in r.changes:
+            yield r.letter.name, what, _short(was or ""), _short(new or "")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
+
+
+def _change(r: Repaired) -> dict[str, Any]:
+    new = {"time": shown_time(r.repair.timestamp_ms), "key": _text(r.repair.key), "value": _text(r.repair.value)}
+    return r.letter.to_data() | {"repaired": new}
+
+
+def _is_changed(r: Repaired) -> bool:
+    return (r.repair.key, r.repair.value, r.repair.timestamp_ms) != (
+        r.letter.key,
+        r.letter.value,
+        r.letter.timestamp_ms,
+    )

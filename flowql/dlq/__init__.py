@@ -1,0 +1,1 @@
+"""Dead letters: what could not be read, shown by record, and repaired."""

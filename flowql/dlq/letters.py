@@ -1,0 +1,190 @@
+"""Dead letters by record: a record of a topic that one or several queries could not read, with the reasons."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from compiler.plan.topology import Plan
+from flowql.errors import CommandError
+from runtime.log.base import TopicPartition
+
+BAD_CONDITION, BAD_NAME = "FQ5801", "FQ5804"
+QUESTION = 'SELECT "QUERY", "TOPIC", "PARTITION", "OFFSET", "ROWTIME", "CODE", "MESSAGE", "KEY", "VALUE", "GENERATION" FROM DEAD_LETTERS'
+_PLACE = re.compile(r"(.+)/(\d+)@(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A query that did not get over a record, and why."""
+
+    query: str
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A record, or a row of a query whose record is not known: then tp and offset are None.
+
+    timestamp_ms: the record's own, in the log. key, value: raw bytes.
+    """
+
+    tp: TopicPartition | None
+    offset: int | None
+    timestamp_ms: int | None
+    key: bytes | None
+    value: bytes | None
+    failures: tuple[Failure, ...]
+
+    @property
+    def name(self) -> str:
+        """TOPIC/PARTITION@OFFSET, as `flowql dlq show` takes it."""
+        return "(a row of a repartition)" if self.tp is None else f"{self.tp.topic}/{self.tp.partition}@{self.offset}"
+
+    @property
+    def queries(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(f.query for f in self.failures))
+
+    def to_data(self) -> dict[str, Any]:
+        """The public JSON. Bytes that are no text are base64."""
+        tp = self.tp
+        return {
+            "topic": None if tp is None else tp.topic,
+            "partition": None if tp is None else tp.partition,
+            "offset": self.offset,
+            "time": shown_time(self.timestamp_ms),
+            "key": self.key if self.key is None else text_of(self.key) or self.key,
+            "value": self.value if self.value is None else text_of(self.value) or self.value,
+            "failures": [{"query": f.query, "code": f.code, "message": f.message} for f in self.failures],
+        }
+
+
+def open_letters(rows: Iterable[Mapping[str, Any]], serving: Plan) -> list[Letter]:
+    """Letters of the generations that serve, by topic, partition and offset. rows: the answer to QUESTION, times in ms.
+
+    A rebuilt query has letters of its own: those of the generation before are done with.
+    """
+    generations = {q.id: q.generation for q in serving.queries}
+    found: dict[object, Letter] = {}
+    for n, row in enumerate(rows):
+        if generations.get(row["QUERY"]) != (row["GENERATION"] or 1):
+            continue
+        failure = Failure(row["QUERY"], row["CODE"], row["MESSAGE"])
+        known = row["OFFSET"] is not None
+        place = (row["TOPIC"], row["PARTITION"], row["OFFSET"]) if known else n
+        before = found.get(place)
+        failures = (failure,) if before is None else tuple(dict.fromkeys((*before.failures, failure)))
+        found[place] = Letter(
+            TopicPartition(row["TOPIC"], row["PARTITION"]) if known else None,
+            row["OFFSET"],
+            row["ROWTIME"],
+            row["KEY"],
+            row["VALUE"],
+            failures,
+        )
+    return sorted(found.values(), key=lambda x: (x.tp is None, x.tp, x.offset) if x.tp is not None else (True,))
+
+
+def shown_time(ms: int | None) -> str | None:
+    """ISO-8601 in UTC; the number itself where no calendar has it."""
+    if ms is None:
+        return None
+    try:
+        return datetime.fromtimestamp(ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, ValueError, OSError):
+        return str(ms)
+
+
+def text_of(data: bytes) -> str | None:
+    """The text that these bytes are; None if they are none."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if text.isprintable() or all(c.isprintable() or c in "\t\r\n" for c in text) else None
+
+
+def at_place(letters: Sequence[Letter], name: str) -> Letter:
+    """The letter of a record named TOPIC/PARTITION@OFFSET. CommandError if there is none."""
+    match = _PLACE.fullmatch(name)
+    if match is None:
+        raise CommandError(
+            f"{name} names no record", code=BAD_NAME, help="write TOPIC/PARTITION@OFFSET, as  flowql dlq ls  shows"
+        )
+    place = TopicPartition(match[1], int(match[2])), int(match[3])
+    found = next((x for x in letters if (x.tp, x.offset) == place), None)
+    if found is None:
+        raise CommandError(f"there is no open dead letter of {name}", code=BAD_NAME, help="flowql dlq ls")
+    return found
+
+
+_ARROW = pa.schema(
+    [
+        ("number", pa.int64()),
+        ("topic", pa.string()),
+        ("partition", pa.int64()),
+        ("offset", pa.int64()),
+        ("rowtime", pa.timestamp("ms")),
+        ("queries", pa.list_(pa.string())),
+        ("code", pa.string()),
+        ("message", pa.string()),
+        ("key", pa.string()),
+        ("value", pa.string()),
+    ]
+)
+
+
+def table_of(letters: Sequence[Letter]) -> pa.Table:
+    """What conditions and expressions are about: a row per record. code, message: of its first query. key, value: as texts; NULL
+    where they are none.
+    """
+    rows = [
+        {
+            "number": n,
+            "topic": None if x.tp is None else x.tp.topic,
+            "partition": None if x.tp is None else x.tp.partition,
+            "offset": x.offset,
+            "rowtime": x.timestamp_ms,
+            "queries": list(x.queries),
+            "code": x.failures[0].code,
+            "message": x.failures[0].message,
+            "key": None if x.key is None else text_of(x.key),
+            "value": None if x.value is None else text_of(x.value),
+        }
+        for n, x in enumerate(letters)
+    ]
+    return pa.Table.from_pylist(rows, schema=_ARROW)
+
+
+def matching(letters: Sequence[Letter], condition: str | None) -> list[Letter]:
+    """Those for which a condition in DuckDB's SQL over the columns of `table_of` holds. CommandError for one that is none."""
+    if condition is None or not letters:
+        return list(letters)
+    numbers = evaluate(
+        table_of(letters), f"SELECT number FROM letters WHERE ({condition}\n) ORDER BY number", "--where"
+    )
+    return [letters[n] for n in numbers.column(0).to_pylist()]
+
+
+def evaluate(letters: pa.Table, sql: str, option: str) -> pa.Table:
+    """The answer to a question about the table `letters`, and about nothing else. CommandError, which names the option."""
+    with duckdb.connect(":memory:", config={"threads": "1", "python_enable_replacements": "false"}) as connection:
+        connection.execute("SET temp_directory = ''; SET enable_external_access = false; SET lock_configuration = true")
+        connection.register("letters", letters)
+        try:
+            return connection.sql(sql).to_arrow_table()
+        except duckdb.Error as error:
+            why = str(error).partition("\n")[0]
+            columns = ", ".join(
+                f'"{name}"' if name == "offset" else name for name in letters.column_names if name != "number"
+            )
+            raise CommandError(
+                f"{option}: {why}", code=BAD_CONDITION, help=f"SQL of DuckDB over the columns {columns}"
+            ) from error

@@ -1,0 +1,253 @@
+"""What a record is to be read as: expressions over its raw parts, and whether its queries can read the result."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from compiler.plan.logical import Scan
+from compiler.plan.topology import Plan, QueryPlan, SourceDef
+from flowql.dlq.letters import BAD_CONDITION, Letter, evaluate, shown_time, table_of, text_of
+from flowql.errors import CommandError
+from runtime.log.base import RECORD_SCHEMA, RawBatch
+from runtime.log.repairs import Repair
+from runtime.operators.base import NO_STATE, RunContext
+from runtime.operators.decode import Decoder
+
+STILL_BAD, NOT_HERE = "FQ5802", "FQ5803"
+_TIME, _KEY, _VALUE = "ROWTIME", "KEY", "VALUE"
+_RAW = (_KEY, _VALUE, _TIME)
+_SHOWN = 3  # records that a message names
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """A letter, and what its record is to be read as. changes: (what, was, is read as), as texts."""
+
+    letter: Letter
+    repair: Repair
+    changes: tuple[tuple[str, str | None, str | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """`column = expression`. column: of the source, or KEY, VALUE or ROWTIME of the record."""
+
+    column: str
+    expression: str
+
+
+def assignment_of(text: str) -> Assignment:
+    """As typed behind --set."""
+    column, sign, expression = text.partition("=")
+    if not sign or not column.strip() or not expression.strip():
+        raise CommandError(
+            f"--set {text!r} is not `column = expression`", code=BAD_CONDITION, help='--set "AMOUNT = 0"'
+        )
+    return Assignment(column.strip().strip('"`'), expression.strip())
+
+
+def repaired(letters: Sequence[Letter], assignments: Sequence[Assignment], plan: Plan) -> list[Repaired]:
+    """What these records are to be read as, of which no query can fail any more that did. CommandError with the reasons."""
+    for letter in letters:
+        _check_repairable(letter, plan)
+    by_topic: dict[str, list[Letter]] = {}
+    for letter in letters:
+        assert letter.tp is not None, "checked above"
+        by_topic.setdefault(letter.tp.topic, []).append(letter)
+    found = [r for topic, some in by_topic.items() for r in _of_topic(some, assignments, _source(plan, topic))]
+    _check_readable(found, plan)
+    return found
+
+
+def _check_repairable(letter: Letter, plan: Plan) -> None:
+    if letter.tp is None:
+        title = f"{letter.queries[0]}: {letter.failures[0].message}: the record that this row was made of is not known"
+        raise CommandError(title, code=NOT_HERE, help='leave it out:  --where "topic IS NOT NULL"')
+    writers = [q.id for q in plan.queries if any(s.topic == letter.tp.topic and s.query == q.id for s in plan.sources)]
+    if writers:
+        title = f"{letter.name} was written by {', '.join(writers)}: it is made anew with its query"
+        raise CommandError(title, code=NOT_HERE, help="repair the records that the query reads, or correct the query")
+
+
+def _source(plan: Plan, topic: str) -> SourceDef:
+    found = next((s for s in plan.sources if s.topic == topic), None)
+    if found is None:
+        raise CommandError(f"no stream or table is declared over {topic}", code=NOT_HERE)
+    return found
+
+
+def _of_topic(letters: Sequence[Letter], assignments: Sequence[Assignment], source: SourceDef) -> list[Repaired]:
+    fields = [str(f.name) for f in source.schema.value]
+    parts = _PARTS.get(source.value_format.name)
+    documents: list[dict[str, Any]] = [{} for _ in letters]
+    if parts is not None:
+        documents = [parts.read(x.value, source) for x in letters]
+    given = table_of(letters)
+    for name in fields:
+        if name.casefold() not in {c.casefold() for c in given.column_names}:
+            given = given.append_column(name, pa.array([_as_text(d.get(name)) for d in documents], pa.string()))
+    new = [_New() for _ in letters]
+    for a in assignments:
+        raw, name = _meant(a, fields, source, editable=parts is not None)
+        rows = evaluate(given, f"SELECT to_json({a.expression}\n) FROM letters ORDER BY number", f"--set {a.column}")
+        for values, value in zip(new, rows.column(0).to_pylist(), strict=True):
+            (values.raw if raw else values.columns)[name] = None if value is None else orjson.loads(value)
+    return [_put(x, d, n, source, parts) for x, d, n in zip(letters, documents, new, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class _New:
+    """What is set of one record. columns: of its value. raw: whole parts, KEY, VALUE and ROWTIME."""
+
+    columns: dict[str, Any] = field(default_factory=dict)
+    raw: dict[str, Any] = field(default_factory=dict)
+
+
+def _meant(a: Assignment, fields: Sequence[str], source: SourceDef, *, editable: bool) -> tuple[bool, str]:
+    """Whether a whole part of the record is set, and the name of what is set, as declared."""
+    alike = [f for f in fields if f.casefold() == a.column.casefold()]
+    name = a.column if a.column in fields else alike[0] if alike else None
+    if name is not None and editable:
+        return False, name
+    if a.column.upper() in _RAW:
+        return True, a.column.upper()
+    if name is not None:
+        title = f"columns of {source.value_format.name} records cannot be set one by one"
+        raise CommandError(title, code=NOT_HERE, help="--set \"VALUE = '...'\" sets the whole value")
+    there = ", ".join((*fields, *_RAW))
+    raise CommandError(f"--set: {source.name} has no column {a.column}", code=BAD_CONDITION, help=f"there are {there}")
+
+
+def _put(letter: Letter, before: Mapping[str, Any], new: _New, source: SourceDef, parts: _Parts | None) -> Repaired:
+    value = letter.value
+    if new.columns:
+        assert parts is not None, "checked when the column was looked up"
+        value = parts.write(letter, new.columns, source)
+    if _VALUE in new.raw:
+        value = _bytes(new.raw[_VALUE])
+    time = new.raw.get(_TIME, letter.timestamp_ms)
+    if not isinstance(time, int):
+        raise CommandError(f"--set ROWTIME: {time!r} is not a number of milliseconds", code=BAD_CONDITION)
+    key = _bytes(new.raw[_KEY]) if _KEY in new.raw else letter.key
+    whole = {_KEY: _shown(letter.key), _VALUE: _shown(letter.value), _TIME: shown_time(letter.timestamp_ms)}
+    columns = tuple((c, _as_text(before.get(c)), _as_text(v)) for c, v in new.columns.items())
+    raw = tuple((c, whole[c], shown_time(time) if c == _TIME else _as_text(v)) for c, v in new.raw.items())
+    return Repaired(letter, Repair(key, value, time), (*columns, *raw))
+
+
+def _shown(data: bytes | None) -> str | None:
+    return None if data is None else text_of(data) or f"{data.hex(' ')} (no text)"
+
+
+def _bytes(value: Any) -> bytes | None:
+    return None if value is None else value.encode() if isinstance(value, str) else orjson.dumps(value)
+
+
+def _as_text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else orjson.dumps(value).decode()
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Columns of raw values. read: as far as they can be told apart. write: a value with other columns."""
+
+    read: Callable[[bytes | None, SourceDef], dict[str, Any]]
+    write: Callable[[Letter, Mapping[str, Any], SourceDef], bytes]
+
+
+def _read_json(value: bytes | None, source: SourceDef) -> dict[str, Any]:
+    try:
+        document = orjson.loads(value or b"")
+    except orjson.JSONDecodeError:
+        return {}
+    if not isinstance(document, dict):
+        return {}
+    names = {str(f.name).casefold(): str(f.name) for f in source.schema.value}
+    return {str(names.get(k.casefold(), k)): v for k, v in document.items()}
+
+
+def _write_json(letter: Letter, columns: Mapping[str, Any], source: SourceDef) -> bytes:
+    try:
+        document = orjson.loads(letter.value or b"null")
+    except orjson.JSONDecodeError:
+        document = None
+    if not isinstance(document, dict):
+        title = f"{letter.name}: the value is no JSON object, so no column of it can be set"
+        raise CommandError(title, code=STILL_BAD, help="--set \"VALUE = '...'\" sets the whole value")
+    spelled = {k.casefold(): k for k in document}
+    return orjson.dumps({**document, **{spelled.get(c.casefold(), c): v for c, v in columns.items()}})
+
+
+def _cells(value: bytes | None, source: SourceDef) -> list[str]:
+    text = (text_of(value) if value is not None else None) or ""
+    return next(csv.reader([text], delimiter=source.value_format.delimiter), [])
+
+
+def _read_line(value: bytes | None, source: SourceDef) -> dict[str, Any]:
+    names = [f.name for f in source.schema.value]
+    cells = _cells(value, source)
+    return dict(zip(names, cells, strict=True)) if len(cells) == len(names) else {}
+
+
+def _write_line(letter: Letter, columns: Mapping[str, Any], source: SourceDef) -> bytes:
+    cells = _read_line(letter.value, source)
+    if not cells:
+        title = f"{letter.name}: the line has not {len(source.schema.value)} columns, so none of it can be set"
+        raise CommandError(title, code=STILL_BAD, help="--set \"VALUE = '...'\" sets the whole line")
+    line = io.StringIO()
+    new = [_as_text({**cells, **columns}[f.name]) or "" for f in source.schema.value]
+    csv.writer(line, delimiter=source.value_format.delimiter, lineterminator="").writerow(new)
+    return line.getvalue().encode()
+
+
+_PARTS = {
+    "JSON": _Parts(_read_json, _write_json),
+    "JSON_SR": _Parts(_read_json, _write_json),
+    "DELIMITED": _Parts(_read_line, _write_line),
+}
+
+
+def _check_readable(found: Sequence[Repaired], plan: Plan) -> None:
+    """CommandError with the records that would fail again."""
+    bad = []
+    for r in found:
+        for name in r.letter.queries:
+            query = plan.query(name)
+            if query is not None and (why := _trouble(r, query)):
+                bad.append(f"{r.letter.name}: {name}: {why}")
+    if bad:
+        more = f" (and {len(bad) - _SHOWN} more)" if len(bad) > _SHOWN else ""
+        title = f"still not readable: {'; '.join(bad[:_SHOWN])}{more}"
+        raise CommandError(
+            title, code=STILL_BAD, help="nothing was written: correct --set, or leave records out with --where"
+        )
+
+
+def _trouble(r: Repaired, query: QueryPlan) -> str:
+    """Why a query could not read a repaired record, or nothing."""
+    assert r.letter.tp is not None
+    for sub in query.subtopologies:
+        for op in sub.operators:
+            if isinstance(op.spec, Scan) and op.spec.topic == r.letter.tp.topic:
+                run = RunContext(NO_STATE)
+                Decoder(op.spec, op.schema).decode(_batch(r), run)
+                if run.dead_letters:
+                    return run.dead_letters[0].message
+    return ""
+
+
+def _batch(r: Repaired) -> RawBatch:
+    assert r.letter.tp is not None
+    assert r.letter.offset is not None
+    columns = [[r.letter.offset], [r.repair.timestamp_ms], [r.repair.key], [r.repair.value], [None]]
+    arrays = [pa.array(c, f.type) for c, f in zip(columns, RECORD_SCHEMA, strict=True)]
+    records = pa.RecordBatch.from_arrays(arrays, schema=RECORD_SCHEMA)
+    return RawBatch(r.letter.tp, records, r.letter.offset + 1, int(np.sum([len(r.repair.value or b"")])))

@@ -1,0 +1,264 @@
+"""Repairs of records: what a person has put in the place of records that could not be read.
+
+A repair is a record of `<app>-repairs`, whose key names a record of another topic (topic, partition, offset). Wherever that record is
+read it is read as the repair says, by a rebuild that begins at the first record too; the log itself keeps what was written.
+A repair without a value takes back the one before it.
+"""
+
+from __future__ import annotations
+
+import base64
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from runtime.log.base import (
+    EARLIEST,
+    PRODUCE_SCHEMA,
+    Admin,
+    Consumer,
+    GroupEvent,
+    KeyValueReader,
+    Log,
+    Producer,
+    RawBatch,
+    Reader,
+    TopicPartition,
+)
+
+CONFIG = {"cleanup.policy": "compact"}
+_POLL_RECORDS, _POLL_BYTES = 10_000, 16 << 20
+
+
+def topic_name(application_id: str) -> str:
+    return f"{application_id}-repairs"
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What a record is read as. timestamp_ms: its event time in the log."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+
+
+def encode(repairs: Mapping[tuple[TopicPartition, int], Repair | None], now_ms: int) -> pa.RecordBatch:
+    """Records for the topic of repairs (PRODUCE_SCHEMA). None takes a repair back."""
+    keys = [orjson.dumps([*tp, offset]) for tp, offset in repairs]
+    values = [None if r is None else orjson.dumps(_to_data(r)) for r in repairs.values()]
+    columns = [[now_ms] * len(keys), keys, values, [None] * len(keys)]
+    arrays = [pa.array(c, f.type) for c, f in zip(columns, PRODUCE_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=PRODUCE_SCHEMA)
+
+
+def _to_data(repair: Repair) -> dict[str, object]:
+    return {"key": _text(repair.key), "value": _text(repair.value), "timestamp": repair.timestamp_ms}
+
+
+def _from_data(line: bytes) -> Repair:
+    data = orjson.loads(line)
+    return Repair(_bytes(data["key"]), _bytes(data["value"]), data["timestamp"])
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)
+
+
+@dataclass(frozen=True, slots=True)
+class _OfPartition:
+    """Repairs of one partition, by rising offset."""
+
+    offsets: np.ndarray[tuple[int], np.dtype[np.int64]]
+    repairs: tuple[Repair, ...]
+
+
+class Repairs:
+    """All repairs of an application, as of the last `read_on`. Any thread reads, without a lock: what is known of a partition is
+    replaced, never changed.
+    """
+
+    def __init__(self, log: Log, application_id: str) -> None:
+        self._log, self._tp = log, TopicPartition(topic_name(application_id), 0)
+        self._position = 0
+        self._known: dict[TopicPartition, dict[int, Repair]] = {}
+        self._sorted: dict[TopicPartition, _OfPartition] = {}
+        self._lock = threading.Lock()  # guards `read_on`
+        self.read_on()
+
+    def read_on(self) -> None:
+        """Take in what was written since. LogError if that cannot be read now."""
+        with self._lock:
+            if self._tp.topic not in self._log.admin().partition_counts([self._tp.topic]):
+                return
+            reader = self._log.reader(self._tp, self._position or EARLIEST)
+            while (batch := reader.read(_POLL_RECORDS, _POLL_BYTES)) is not None:
+                self._take(batch)
+                self._position = reader.position
+
+    def _take(self, batch: RawBatch) -> None:
+        changed = set()
+        for key, value in zip(batch.records.column("key"), batch.records.column("value"), strict=True):
+            topic, partition, offset = orjson.loads(key.as_py())
+            tp = TopicPartition(topic, partition)
+            known = self._known.setdefault(tp, {})
+            changed.add(tp)
+            if value.is_valid:
+                known[offset] = _from_data(value.as_py())
+            else:
+                known.pop(offset, None)
+        for tp in changed:
+            known = self._known[tp]
+            offsets = sorted(known)
+            self._sorted[tp] = _OfPartition(np.array(offsets, np.int64), tuple(known[o] for o in offsets))
+
+    def get(self, tp: TopicPartition, offset: int) -> Repair | None:
+        return self._known.get(tp, {}).get(offset)
+
+    def __len__(self) -> int:
+        return sum(len(known) for known in self._known.values())
+
+    def lay_over(self, batch: RawBatch) -> RawBatch:
+        """The batch with repaired records in place of theirs; itself if it has none."""
+        known = self._sorted.get(batch.tp)
+        if known is None or not batch.records.num_rows:
+            return batch
+        first, last = (int(i) for i in np.searchsorted(known.offsets, (batch.first_offset, batch.last_offset + 1)))
+        if first == last:
+            return batch
+        offsets = batch.records.column("offset").to_numpy()
+        rows = np.searchsorted(offsets, known.offsets[first:last])
+        there = [
+            (int(row), known.repairs[first + i])
+            for i, row in enumerate(rows)
+            if offsets[row] == known.offsets[first + i]
+        ]
+        return (
+            RawBatch(batch.tp, _replaced(batch.records, there), batch.next_offset, batch.size_bytes) if there else batch
+        )
+
+
+def _replaced(records: pa.RecordBatch, there: Sequence[tuple[int, Repair]]) -> pa.RecordBatch:
+    mask = np.zeros(records.num_rows, np.bool_)
+    mask[[row for row, _ in there]] = True
+    new = {
+        "timestamp": [r.timestamp_ms for _, r in there],
+        "key": [r.key for _, r in there],
+        "value": [r.value for _, r in there],
+    }
+    arrays = [
+        pc.replace_with_mask(column, pa.array(mask), pa.array(new[f.name], f.type)) if f.name in new else column
+        for f, column in zip(records.schema, records.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=records.schema)
+
+
+class RepairedLog:
+    """A log whose records are read as its repairs say. Everything else is the log's own.
+
+    `key_values` gives what is there: changelogs are read with it, which nobody repairs.
+    """
+
+    def __init__(self, log: Log, application_id: str) -> None:
+        self._log = log
+        self.repairs = Repairs(log, application_id)
+        self.supports_redo, self.drops_with_commits = log.supports_redo, log.drops_with_commits
+
+    def reader(self, tp: TopicPartition, offset: int = EARLIEST) -> Reader:
+        return _Reader(self._log.reader(tp, offset), self.repairs)
+
+    def consumer(self, client_id: str) -> Consumer:
+        return _Consumer(self._log.consumer(client_id), self.repairs)
+
+    def admin(self) -> Admin:
+        return self._log.admin()
+
+    def key_values(self, tp: TopicPartition, offset: int = EARLIEST) -> KeyValueReader:
+        return self._log.key_values(tp, offset)
+
+    def producer(self, transactional_id: str) -> Producer:
+        return self._log.producer(transactional_id)
+
+    def last_sequence(self, transactional_id: str) -> int:
+        return self._log.last_sequence(transactional_id)
+
+    def redo_after(self, transactional_id: str, sequence: int) -> Iterator[tuple[int, bytes]]:
+        return self._log.redo_after(transactional_id, sequence)
+
+    def trim_redo(self, transactional_id: str, sequence: int) -> None:
+        self._log.trim_redo(transactional_id, sequence)
+
+    def maintain(self, now_ms: int) -> None:
+        self._log.maintain(now_ms)
+
+    def hold(self, transactional_id: str) -> None:
+        self._log.hold(transactional_id)
+
+    def opener(self) -> Callable[[], Log] | None:
+        return self._log.opener()
+
+    def close(self) -> None:
+        self._log.close()
+
+
+class _Reader:
+    def __init__(self, reader: Reader, repairs: Repairs) -> None:
+        self._reader, self._repairs, self.tp = reader, repairs, reader.tp
+
+    @property
+    def position(self) -> int:
+        return self._reader.position
+
+    def seek(self, offset: int) -> None:
+        self._reader.seek(offset)
+
+    def read(self, max_records: int, max_bytes: int) -> RawBatch | None:
+        batch = self._reader.read(max_records, max_bytes)
+        return None if batch is None else self._repairs.lay_over(batch)
+
+    def arrived(self) -> bool:
+        return self._reader.arrived()
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+class _Consumer:
+    def __init__(self, consumer: Consumer, repairs: Repairs) -> None:
+        self._consumer, self._repairs = consumer, repairs
+
+    def poll(self, max_records: int, max_bytes: int) -> list[RawBatch]:
+        return [self._repairs.lay_over(b) for b in self._consumer.poll(max_records, max_bytes)]
+
+    def subscribe(self, group: str, topics: Sequence[str], serve: Callable[[], None]) -> None:
+        self._consumer.subscribe(group, topics, serve)
+
+    def group_events(self) -> list[GroupEvent]:
+        return self._consumer.group_events()
+
+    def acknowledge_revoke(self) -> None:
+        self._consumer.acknowledge_revoke()
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        self._consumer.assign(positions)
+
+    def seek(self, tp: TopicPartition, offset: int) -> None:
+        self._consumer.seek(tp, offset)
+
+    def pause(self, tps: Sequence[TopicPartition]) -> None:
+        self._consumer.pause(tps)
+
+    def resume(self, tps: Sequence[TopicPartition]) -> None:
+        self._consumer.resume(tps)
+
+    def close(self) -> None:
+        self._consumer.close()

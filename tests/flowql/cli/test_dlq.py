@@ -1,0 +1,188 @@
+"""`flowql dlq` at an instance in this process: open letters by record, and results after a repair as if the records had been right."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowql.server.host import Host
+from runtime.log.base import PRODUCE_SCHEMA, TopicPartition
+from runtime.log.repairs import topic_name
+from tests.flowql.cli.program import Program
+from tests.flowql.cli.test_deploy import Site
+
+SOURCE = """
+CREATE STREAM S (K STRING KEY, V INT, NOTE STRING) WITH (KAFKA_TOPIC = 'in', PARTITIONS = 1, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
+CREATE STREAM L (K STRING KEY, A INT, B STRING) WITH (KAFKA_TOPIC = 'lines', PARTITIONS = 1, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'DELIMITED');
+CREATE TABLE TOTALS AS SELECT K, SUM(V) AS TOTAL, COUNT(*) AS N FROM S GROUP BY K;
+CREATE STREAM LARGE AS SELECT K, V FROM S WHERE V > {over};
+CREATE STREAM NOTES AS SELECT K, NOTE FROM S;
+CREATE TABLE PER_V AS SELECT V, COUNT(*) AS N FROM LARGE GROUP BY V;
+CREATE TABLE LINES AS SELECT K, SUM(A) AS TOTAL FROM L GROUP BY K;
+"""
+RECORDS: list[tuple[str, bytes]] = [
+    ("a", b'{"V": 1, "NOTE": "x"}'),
+    ("b", b'{"V": "7,5", "NOTE": "y"}'),
+    ("a", b'{"V": 20, "NOTE": "z"}'),
+    ("b", b"not json"),
+    ("c", b'{"v": "30 EUR"}'),
+]
+RIGHT = [*RECORDS]
+RIGHT[1] = ("b", b'{"V": 8, "NOTE": "y"}')
+RIGHT[3] = ("b", b'{"V": 0}')
+RIGHT[4] = ("c", b'{"V": 30}')
+RESULTS = ("TOTALS", "LARGE", "NOTES", "PER_V", "LINES")
+
+
+class LetterSite(Site):
+    def send(self, topic: str, records: list[tuple[str, bytes]]) -> None:
+        import pyarrow as pa
+
+        columns: list[Any] = [
+            list(range(len(records))),
+            [k.encode() for k, _ in records],
+            [v for _, v in records],
+            [None] * len(records),
+        ]
+        arrays = [pa.array(c, f.type) for c, f in zip(columns, PRODUCE_SCHEMA, strict=True)]
+        producer = self.instance.log.producer("test")
+        producer.begin()
+        producer.send(TopicPartition(topic, 0), pa.RecordBatch.from_arrays(arrays, schema=PRODUCE_SCHEMA))
+        producer.commit()
+        self.settle()
+
+    def sql(self, over: int = 5) -> None:
+        (self.folder / "demo.sql").write_text(SOURCE.format(over=over))
+
+    def results(self) -> dict[str, list[str]]:
+        return {
+            name: sorted(json.dumps({k: v for k, v in row.items() if k != "ROWTIME"}) for row in self.rows(name))
+            for name in RESULTS
+        }
+
+    def listed(self, *arguments: str) -> list[dict[str, Any]]:
+        done = self("dlq", "ls", "-o", "json", *arguments)
+        assert done.code == 0, done
+        found: list[dict[str, Any]] = json.loads(done.out)
+        return found
+
+
+@pytest.fixture
+def site(flowql: Program, host: Host, folder: Path) -> LetterSite:
+    found = LetterSite(flowql, folder, host)
+    found.sql()
+    found.deploy("--prune")
+    found.send("in", RECORDS)
+    found.send("lines", [("a", b"1,x"), ("a", b"two,y")])
+    return found
+
+
+REPAIRS = (
+    (
+        "--where",
+        "topic = 'in' AND value LIKE '{%'",
+        "--set",
+        "V = round(regexp_extract(replace(V, ',', '.'), '[0-9.]+')::DOUBLE)::INT",
+    ),
+    ("--where", "topic = 'in'", "--set", "VALUE = '{\"V\": 0}'"),
+    ("--where", "topic = 'lines'", "--set", "A = 2"),
+)
+
+
+def test_a_record_is_one_letter_with_the_queries_it_failed(site: LetterSite) -> None:
+    found = site.listed("--where", "topic = 'in'")
+    assert [(x["offset"], sorted(f["query"] for f in x["failures"])) for x in found] == [
+        (1, ["CSAS_LARGE", "CTAS_TOTALS"]),
+        (3, ["CSAS_LARGE", "CSAS_NOTES", "CTAS_TOTALS"]),
+        (4, ["CSAS_LARGE", "CTAS_TOTALS"]),
+    ]
+    shown = site("dlq", "show", "in/0@3")
+    assert "not json" in shown.out
+    assert site("dlq", "show", "in/0@2").code == 1
+    assert "FQ5804" in site("dlq", "show", "in/0@2").err
+
+
+def test_repaired_results_are_as_if_the_records_had_been_right_and_stay_so(site: LetterSite) -> None:
+    for repair in REPAIRS:
+        done = site("dlq", "replay", *repair)
+        assert done.code == 0, done
+        site.settle()
+    assert site.listed() == []
+    right = site.results()
+    assert right["TOTALS"] == [
+        '{"K": "a", "TOTAL": 21, "N": 2}',
+        '{"K": "b", "TOTAL": 8, "N": 2}',
+        '{"K": "c", "TOTAL": 30, "N": 1}',
+    ]
+    assert right["LINES"] == ['{"K": "a", "TOTAL": 3}']
+    assert right["PER_V"] == ['{"V": 20, "N": 1}', '{"V": 30, "N": 1}', '{"V": 8, "N": 1}']
+    site.sql(over=-1)  # a later rebuild reads repairs too
+    site.deploy()
+    site.settle()
+    assert len(site.results()["LARGE"]) == 5
+    assert site.results()["TOTALS"] == right["TOTALS"]
+    topic = site.host.service.query("SELECT V FROM S").table().column("V").to_pylist()
+    assert topic == [1, 8, 20, 0, 30], "questions read repairs"
+
+
+def test_a_dry_run_shows_and_changes_nothing(site: LetterSite) -> None:
+    before = site.results()
+    done = site("dlq", "replay", *REPAIRS[0], "--dry-run")
+    assert done.code == 0, done
+    assert ["in/0@1", "V", "7,5", "8"] in [line.split() for line in done.out.splitlines()]
+    assert "CTAS_TOTALS" in done.err
+    assert topic_name("demo") not in site.instance.admin.topics()
+    assert site.results() == before
+    assert len(site.listed()) == 4
+
+
+def test_what_would_fail_again_refuses_all(site: LetterSite) -> None:
+    done = site("dlq", "replay", "--where", "value LIKE '{%'", "--set", "V = V")
+    assert done.code == 1
+    assert "FQ5802" in done.err
+    assert "in/0@1" in done.err
+    done = site("dlq", "replay", "--set", "V = 1", "--where", "topic = 'in'")
+    assert "no JSON object" in done.err
+    assert topic_name("demo") not in site.instance.admin.topics()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("--where", "nonsense ="), "FQ5801"),
+        (("--where", "x > 1"), "FQ5801"),
+        (("--set", "W = 1"), "FQ5801"),
+        (("--set", "V"), "FQ5801"),
+        (("--set", "V = (SELECT content FROM read_text('/etc/passwd'))"), "FQ5801"),
+    ],
+)
+def test_wrong_sql_is_named(site: LetterSite, arguments: tuple[str, ...], code: str) -> None:
+    done = site(
+        "dlq", "replay", "--dry-run", *(("--where", "topic = 'in'") if arguments[0] == "--set" else ()), *arguments
+    )
+    assert (done.code, code in done.err) == (1, True), done
+
+
+def test_a_deployment_that_is_refused_takes_its_repairs_back(site: LetterSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    from flowql.errors import CommandError
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise CommandError("no space", code="FQ5209")
+
+    monkeypatch.setattr(site.host.engine, "deploy", refuse)
+    done = site("dlq", "replay", *REPAIRS[0])
+    assert done.code == 1
+    site.instance.repaired.repairs.read_on()
+    assert len(site.instance.repaired.repairs) == 0
+    assert len(site.listed()) == 4
+
+
+def test_letters_are_exported(site: LetterSite, tmp_path: Path) -> None:
+    file = tmp_path / "bad.csv"
+    assert site("dlq", "export", "-o", str(file)).code == 0
+    lines = file.read_text().splitlines()
+    assert len(lines) == 5
+    assert "not json" in file.read_text()
