@@ -1,4 +1,9 @@
-"""The only source of time in the engine, so that simulation and tests can replace it (rule R16)."""
+"""The only source of time in the engine, so that simulation and tests can replace it (rule R16).
+
+Two clocks that must not be mixed up. The wall clock may be set, by hand or by NTP, at any moment and by any amount; the timer never is.
+What waits, backs off or gives up after a time uses the timer. What is shown, written into records, or compared with a time of another
+process or of a life before uses the wall clock.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +12,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Wall clock in ms for timers, and a cost meter in ns for scheduling."""
+    """A timer and the wall clock in ms, and a cost meter in ns for scheduling."""
 
-    def now_ms(self) -> int:
-        """Milliseconds since the epoch; never goes back within a process."""
+    def timer_ms(self) -> int:
+        """Milliseconds since some moment; never goes back or jumps. Means nothing in another process."""
+        ...
+
+    def wall_ms(self) -> int:
+        """Milliseconds since the epoch (1970, UTC), as the machine says now; may jump in both directions."""
         ...
 
     def cost_ns(self) -> int:
@@ -25,12 +34,11 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's clocks."""
 
-    def __init__(self) -> None:
-        self._last_ms = 0
+    def timer_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
 
-    def now_ms(self) -> int:
-        self._last_ms = max(self._last_ms, time.time_ns() // 1_000_000)
-        return self._last_ms
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
 
     def cost_ns(self) -> int:
         return time.perf_counter_ns()
@@ -40,14 +48,18 @@ class SystemClock:
 
 
 class VirtualClock:
-    """A clock that a test or the deterministic driver moves by hand."""
+    """A clock that a test or the deterministic driver moves by hand. Timer and wall clock begin alike."""
 
     def __init__(self, now_ms: int = 0) -> None:
-        self._now_ms = now_ms
+        self._timer_ms = now_ms
+        self._set_by_ms = 0
         self._cost_ns = 0
 
-    def now_ms(self) -> int:
-        return self._now_ms
+    def timer_ms(self) -> int:
+        return self._timer_ms
+
+    def wall_ms(self) -> int:
+        return self._timer_ms + self._set_by_ms
 
     def cost_ns(self) -> int:
         return self._cost_ns
@@ -56,8 +68,12 @@ class VirtualClock:
         return self._cost_ns
 
     def advance(self, ms: int) -> None:
-        self._now_ms += ms
+        self._timer_ms += ms
         self._cost_ns += ms * 1_000_000
+
+    def set_wall(self, by_ms: int) -> None:
+        """The wall clock is set forward, or back with a negative number; no time passes."""
+        self._set_by_ms += by_ms
 
     def spend(self, ns: int) -> None:
         """Let a slice appear to have cost `ns`."""

@@ -155,21 +155,21 @@ class Alignment:
         if not self._turn.acquire(timeout=timeout_s):
             return AlignedSnapshot(self._state.snapshot(), "too many ask for it at once")
         try:
-            names, start = frozenset(queries), self._clock.now_ms()
+            names, start = frozenset(queries), self._clock.timer_ms()
             if start < self._rest_until_ms.get(names, start):
                 return AlignedSnapshot(self._state.snapshot(), "a moment ago it took too long")
             found = self._bring_together(names, timeout_s, stay=stay)
             if not isinstance(found, str):
                 return AlignedSnapshot(found)
             self._rest_until_ms = {n: t for n, t in self._rest_until_ms.items() if t > start}
-            self._rest_until_ms[names] = self._clock.now_ms() + REST * (self._clock.now_ms() - start)
+            self._rest_until_ms[names] = self._clock.timer_ms() + REST * (self._clock.timer_ms() - start)
             return AlignedSnapshot(self._state.snapshot(), found)
         finally:
             self._turn.release()
 
     def _bring_together(self, names: frozenset[str], timeout_s: float, *, stay: bool) -> Snapshot | str:
         """The snapshot, or the reason why there is none."""
-        barrier, limit_ms, found = Barrier(), self._clock.now_ms() + int(timeout_s * 1000), None
+        barrier, limit_ms, found = Barrier(), self._clock.timer_ms() + int(timeout_s * 1000), None
         try:
             for number in range(max(1, int(timeout_s / LOOK_S))):
                 with self._state.epoch_lock:
@@ -188,7 +188,7 @@ class Alignment:
                     found = self._cut(names, barrier, limit_ms, stay=stay)
                     if found is not None:
                         return found
-                if self._clock.now_ms() > limit_ms:
+                if self._clock.timer_ms() > limit_ms:
                     break
                 self._look(LOOK_S)
             return f"they did not come together within {timeout_s:g} s"
@@ -250,7 +250,7 @@ class Alignment:
 
         done = self._commit.request(at_the_cut, committed)
         for _ in range(int(COMMIT_S / LOOK_S)):
-            over_ms = self._clock.now_ms() - limit_ms
+            over_ms = self._clock.timer_ms() - limit_ms
             if done.done() or over_ms > (COMMIT_S * 1000 if taken.cut else 0):
                 break
             self._look(LOOK_S)

@@ -136,7 +136,7 @@ class Deployment:
             yield host.commit.request()
         # Also of queries that could not be built after a restart.
         dropped = [t for t in host.state.committed_tasks() if t.rpartition("/")[0] in gone]
-        records.append(write_deployed(after, host.admin, host.config.application_id, host.clock.now_ms(), entry))
+        records.append(write_deployed(after, host.admin, host.config.application_id, host.clock.wall_ms(), entry))
 
         def at_the_cut() -> None:
             self.close_tasks(leaving, dropped)
@@ -232,7 +232,7 @@ class Deployment:
                 if takes_difference(after, group, topic):
                     cleared += [(tp, b) for tp in tps for b in emptied(self._host.log, tp)]
                 rows = [i for i in inserts_into(after.plan, topic) if i in self._host.deployed.plan.inserts]
-                cleared += build_inserts(after.plan, rows, admin, self._host.clock.now_ms())
+                cleared += build_inserts(after.plan, rows, admin, self._host.clock.wall_ms())
         return in_place(after, ends), cleared
 
     def _take_away_old_records(self) -> None:
@@ -254,7 +254,7 @@ class Deployment:
         building = {t: n for g in groups_of(after) for t, n in g.topics.items()}
         begun = {t: n for g in groups_of(host.deployed) for t, n in g.topics.items()}
         topics = {s.name: s.topic for s in plan.sources}
-        now_ms = host.clock.now_ms()
+        now_ms = host.clock.wall_ms()
         served = [i for i in plan.inserts if topics[i.target] not in building]
         found = build_inserts(plan, [i for i in served if i not in host.deployed.serving.inserts], host.admin, now_ms)
         fresh = [i for i in plan.inserts if i not in host.deployed.plan.inserts]

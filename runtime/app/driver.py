@@ -39,7 +39,7 @@ class Driver:
         self._tick()
         self.instance.polling.refresh_ends()
         for step in steps:
-            step.run_once(self.instance.clock.now_ms())
+            step.run_once(self.instance.clock.timer_ms())
 
     def run_until_idle(self) -> None:
         """Process everything there is, without waiting for a commit of it."""

@@ -89,7 +89,7 @@ class Figures:
             found[query] = Counters(
                 m.records_in, m.records_out, m.cpu_ns, m.turn_ns, entitled.get(query, 0.0), tuple(m.latency.counts)
             )
-        return Sample(self._clock.now_ms(), found)
+        return Sample(self._clock.timer_ms(), found)
 
 
 def _first(samples: Sequence[Sample], query: str, now: Sample) -> tuple[int, Counters]:

@@ -164,7 +164,7 @@ class Instance:
             on_error=self._restore_failed,
             process=restore_process(log, self.state.incoming),
         )
-        self.cleaner = Cleaner(self.state, lambda: None, upkeep=log.maintain)
+        self.cleaner = Cleaner(self.state, lambda: None, upkeep=lambda: log.maintain(clock.wall_ms()))
         self.figures = Figures(self.metrics, self.manager, lambda: self.queries, clock)
         self.sizes = StoreSizes(physical, self.state.committed_stores, clock)
         self._alignment = Alignment(
@@ -463,7 +463,7 @@ class Instance:
 
     def _entry(self, change: Change, about: About) -> Entry:
         changes = tuple((c.query, c.action, c.because) for c in change.changes if c.action != "none")
-        return Entry(change.deployed.id, self.clock.now_ms(), about, changes, change.deployed.plan)
+        return Entry(change.deployed.id, self.clock.wall_ms(), about, changes, change.deployed.plan)
 
     def _announce(self, change: Change, about: About, group: GroupStep) -> None:
         """Deploy for all members: the record goes to its topic, from where each of them takes it (rule R11)."""
@@ -472,8 +472,8 @@ class Instance:
             ensure_changelogs(q, self)
             ensure_repartitions(q, self)
         inserts = [i for i in plan.inserts if i not in self.plan.inserts]
-        records = build_inserts(plan, inserts, self.admin, self.clock.now_ms())
-        records.append(write_deployed(deployed, self.admin, self.config.application_id, self.clock.now_ms(), entry))
+        records = build_inserts(plan, inserts, self.admin, self.clock.wall_ms())
+        records.append(write_deployed(deployed, self.admin, self.config.application_id, self.clock.wall_ms(), entry))
 
         def at_the_cut() -> None:
             for tp, batch in records:

@@ -112,7 +112,7 @@ class QueryStates:
 
     def due(self, state: QueryState) -> list[str]:
         """Those of them whose time to be tried again has come."""
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.timer_ms()
         return [query for query in self.having(state) if now_ms >= self.of(query).backoff.retry_at_ms]
 
     # -- deployment
@@ -167,7 +167,7 @@ class QueryStates:
 
         A suspended query stays so: its tasks are made anew anyway, and once more if they failed just after they were.
         """
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.timer_ms()
         with self._lock:
             record = self.of(query)
             if record.state is STOPPED:
@@ -183,7 +183,7 @@ class QueryStates:
 
     def suspend(self, query: str, error: Exception, *, missing_changelog: str = "") -> None:
         """The log does not take its results, or does not let its tasks be made. Each time it waits for longer."""
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.timer_ms()
         with self._lock:
             record = self.of(query)
             if record.state is STOPPED:
@@ -200,7 +200,7 @@ class QueryStates:
         with self._lock:
             record = self.of(query)
             if record.state is SUSPENDED:
-                self._move(query, SUSPENDED, backoff=record.backoff.after_failure(self._clock.now_ms()))
+                self._move(query, SUSPENDED, backoff=record.backoff.after_failure(self._clock.timer_ms()))
 
     def stop(self, query: str, error: RuntimeFailure) -> None:
         """It cannot go on before it is deployed anew: what it needs is gone, and another one in its place would be another."""
@@ -223,7 +223,7 @@ class QueryStates:
         """It was tried again from this state, and nothing came in between; else that decides."""
         with self._lock:
             record = self.of(query)
-            if record.state is not state or self._clock.now_ms() < record.backoff.retry_at_ms:
+            if record.state is not state or self._clock.timer_ms() < record.backoff.retry_at_ms:
                 return
             after = self._move(query, RUNNING, reason="", missing_changelog="")
         if after.may_run:

@@ -108,7 +108,7 @@ class Rebuilding:
         old, new = [runtime_name(q) for q in group.gone], [runtime_name(q) for q in group.queries]
         try:
             host.query_states.hold_for_swap(old)
-            yield from self._together(group, host.clock.now_ms() + TOGETHER_MS)
+            yield from self._together(group, host.clock.timer_ms() + TOGETHER_MS)
         except Exception as error:
             self._postpone(group, str(error))
             host.query_states.release_after_swap([*old, *new])
@@ -142,7 +142,7 @@ class Rebuilding:
     def _postpone(self, group: Group, why: str) -> None:
         _, failures = self._next_try.get(group.name, (0, 0))
         wait = min(AGAIN_MS_MAX, AGAIN_MS << min(failures, 10))
-        self._next_try[group.name] = self._host.clock.now_ms() + wait, failures + 1
+        self._next_try[group.name] = self._host.clock.timer_ms() + wait, failures + 1
         self.why[group.name] = why
 
     def _together(self, group: Group, limit_ms: int) -> Procedure:
@@ -194,13 +194,13 @@ class Rebuilding:
         for name in names:
             if trouble := self._host.trouble(name):
                 raise NotYet(f"{name}: {trouble}")
-        if self._host.clock.now_ms() > limit_ms:
+        if self._host.clock.timer_ms() > limit_ms:
             raise NotYet(f"not at the positions of the serving generation within {TOGETHER_MS // 1000} s")
 
     def _at_rest(self, queries: Sequence[str], limit_ms: int) -> Procedure:
         """No thread works on these queries, which are held."""
         while set(queries) & set(self._host.manager.at_work()):
-            if self._host.clock.now_ms() > limit_ms:
+            if self._host.clock.timer_ms() > limit_ms:
                 raise NotYet("a slice takes too long")
             yield None
 
@@ -210,7 +210,7 @@ class Rebuilding:
         replacements, mixed = self._replacements(group)
         after = swapped(host.deployed, group, mixed)
         app = host.config.application_id
-        record = write_deployed(after, host.admin, app, host.clock.now_ms())
+        record = write_deployed(after, host.admin, app, host.clock.wall_ms())
         letters = [
             b for q in group.queries for b in records_of(host.log, dead_letters.staging_topic(app, runtime_name(q)))
         ]

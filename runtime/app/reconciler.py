@@ -162,7 +162,7 @@ class ReconcilerStep:
             if any(task.status is not TaskStatus.CLOSED for task in tasks):
                 return self._take_apart(tasks)
         restart = next((self._restart(query) for query in self._host.query_states.due(SUSPENDED)), None)
-        return restart or self._rebuilding.next(self._host.clock.now_ms())
+        return restart or self._rebuilding.next(self._host.clock.timer_ms())
 
     def _take_apart(self, tasks: Sequence[Task]) -> Procedure:
         yield from stopped(self._host, tasks)

@@ -89,7 +89,7 @@ class Worker:
                 reader = self._readers[ask.tp] = self._log.key_values(ask.tp, ask.offset)
             if reader.position != ask.offset:
                 reader.seek(ask.offset)
-            self._readings.append(Reading(ask, reader, self._clock.now_ms() + TIMEOUT_MS))
+            self._readings.append(Reading(ask, reader, self._clock.timer_ms() + TIMEOUT_MS))
         except Exception as error:  # whoever asked decides
             self._refuse(ask, error)
 
@@ -97,7 +97,7 @@ class Worker:
         """True if it is answered."""
         try:
             if not reading.advance():
-                if self._clock.now_ms() > reading.deadline_ms:
+                if self._clock.timer_ms() > reading.deadline_ms:
                     raise LogUnavailable(f"{reading.ask.tp}: nothing arrives from offset {reading.reader.position} on")
                 return False
             file = reading.file(self._folder / f"{os.getpid()}-{reading.ask.number}.sst")

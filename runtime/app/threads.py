@@ -23,7 +23,9 @@ GC_THRESHOLD = 20_000  # rows in flight are young garbage that reference counts 
 class Step(Protocol):
     """One loop. Returns ms until it wants to run again (0: made progress); never blocks."""
 
-    def run_once(self, now_ms: int) -> int: ...
+    def run_once(self, now_ms: int) -> int:
+        """now_ms: the timer of the clock port, which never jumps."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ class ThreadGroup:
     def _loop(self, named_step: NamedStep) -> None:
         try:
             while not self._stopping.is_set():
-                wait_ms = named_step.step.run_once(self._clock.now_ms())
+                wait_ms = named_step.step.run_once(self._clock.timer_ms())
                 if wait_ms > 0:
                     named_step.wait(min(wait_ms, WAIT_MS_MAX) / 1000)
         except BaseException as error:  # whatever it is: the instance must learn that a thread is gone

@@ -352,7 +352,7 @@ class CommitStep:
             self._unknown = True
 
     def _lose_all(self, error: Exception) -> None:
-        now = self._clock.now_ms()
+        now = self._clock.timer_ms()
         self._losses = [at for at in self._losses if now - at < LOSSES_MS] + [now]
         if len(self._losses) > LOSSES_MAX:
             raise Fenced(
@@ -392,7 +392,7 @@ class CommitStep:
                 for batch in batches:
                     producer.send(tp, batch)
         if self._changelog is not None:
-            for tp, batch in self._changelog.records(epoch.state, self._sequence + 1, self._clock.now_ms()):
+            for tp, batch in self._changelog.records(epoch.state, self._sequence + 1, self._clock.wall_ms()):
                 with naming(tp):
                     producer.send(tp, batch)
         positions = {tp: Position(o, stamp(self._writer, self._sequence + 1)) for tp, o in epoch.positions.items()}
@@ -417,7 +417,7 @@ class CommitStep:
         self.on_commit()
 
     def _measure(self, epoch: Epoch) -> None:
-        took_ms, now_ms = (self._clock.cost_ns() - epoch.cut_ns) / 1e6, self._clock.now_ms()
+        took_ms, now_ms = (self._clock.cost_ns() - epoch.cut_ns) / 1e6, self._clock.timer_ms()
         self._metrics.cut_to_commit_ms = took_ms
         self._metrics.commit_latency.add(round(took_ms), 1)
         say(DEBUG, "commit", sequence=self._sequence, took_ms=round(took_ms, 1))

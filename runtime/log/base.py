@@ -404,7 +404,7 @@ class Log(Protocol):
         ...
 
     def maintain(self, now_ms: int) -> None:
-        """Do what topics' configs say about retention and compaction, as of `now_ms`, where no broker does it.
+        """Do what topics' configs say about retention and compaction, as of `now_ms` (wall clock), where no broker does it.
 
         Takes its time and holds nobody up: for a thread of its own. LogFull if there is no space to compact.
         """

@@ -19,7 +19,7 @@ class Cleaner:
     """Runs in a thread of its own; a compaction may take seconds.
 
     live_stores: names that the current plan uses, or None while it is unknown (then nothing is dropped). A store must be
-    without use in two runs in a row: a deploy closes tasks before it opens their successors. upkeep: of the log, given the time.
+    without use in two runs in a row: a deploy closes tasks before it opens their successors. upkeep: of the log.
     """
 
     def __init__(
@@ -27,7 +27,7 @@ class Cleaner:
         state: StateManager,
         live_stores: Callable[[], set[str] | None],
         *,
-        upkeep: Callable[[int], None] = lambda now_ms: None,
+        upkeep: Callable[[], None] = lambda: None,
         checkpoints: Path | None = None,
         ranges_min: int = RANGES_MIN,
     ) -> None:
@@ -44,7 +44,7 @@ class Cleaner:
         self._remove_checkpoints()
         self._state.compact(ranges_min=self._ranges_min)
         with suppress(LogError):  # no space, say: the log is as it was, and the next round tries again
-            self._upkeep(now_ms)
+            self._upkeep()
         return INTERVAL_MS
 
     def _drop_obsolete(self) -> None:

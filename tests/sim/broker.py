@@ -177,13 +177,13 @@ class Broker:
         for place in sorted(transaction.unmarked, key=str):
             delay = self.marker_delay_ms(place)
             if delay:
-                self._markers.append((self.clock.now_ms() + delay, transaction, place))
+                self._markers.append((self.clock.timer_ms() + delay, transaction, place))
             else:
                 self._mark(transaction, place)
 
     def end_later(self, name: str, epoch: int, after_ms: int) -> None:
         """A request to commit that is still on its way: it counts if the producer is not fenced by then."""
-        self._late_ends.append((self.clock.now_ms() + after_ms, name, epoch, True))
+        self._late_ends.append((self.clock.timer_ms() + after_ms, name, epoch, True))
 
     def written(self, transaction: Transaction | None) -> bool:
         """Whether readers see it."""
@@ -191,7 +191,7 @@ class Broker:
 
     def tick(self) -> None:
         """What is due: markers, late requests, transactions that took too long, members that are silent."""
-        now = self.clock.now_ms()
+        now = self.clock.timer_ms()
         due = [m for m in self._markers if m[0] <= now]
         if due:
             self._markers = [m for m in self._markers if m[0] > now]
@@ -220,7 +220,7 @@ class Broker:
         if writer.current is not None and writer.current.outcome is not Outcome.OPEN:
             self._finish(writer.current)  # the client waits for it
         if writer.current is None or writer.current.finished:
-            writer.current = Transaction(name, self.clock.now_ms())
+            writer.current = Transaction(name, self.clock.timer_ms())
         return writer.current
 
     def _abort(self, writer: Writer) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tests.sim.world import Process, World
 
 PROCESSES_MAX = 3
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 COORDINATED = {"init", "init answered", "last sequence", "positions", "end", "abort", "stable positions", "committed"}
 PRODUCING = {"send", "positions", "end", "abort"}
 
@@ -53,6 +54,8 @@ class Faults:
         "deploy",
         "refuse",
         "deny",
+        "clock",
+        "clock",
     )
 
 
@@ -172,6 +175,10 @@ def strike(world: World) -> None:
         topic = world.rng.choice(("orders", "customers", "big"))
         world.note(f"nobody may read {topic}")
         world.denied[topic] = world.now + world.rng.choice((400, 1_000, 1_600))
+    elif kind == "clock":
+        by_ms = world.rng.choice((-DAY_MS, -HOUR_MS, HOUR_MS, DAY_MS))
+        world.note(f"the wall clock is set by {by_ms} ms")
+        world.clock.set_wall(by_ms)
     elif kind == "coordinator":
         world.note("the coordinator moves")
         world.moving_ms = world.now + world.rng.choice((50, 200, 600))

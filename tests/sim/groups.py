@@ -51,7 +51,7 @@ class Group:
         """Become a member, or change what one reads."""
         known = self.members.get(member)
         if known is None:
-            self.members[member] = Membership(topics, self.clock.now_ms())
+            self.members[member] = Membership(topics, self.clock.timer_ms())
         elif known.topics != topics:
             known.topics = topics
         self._assign()
@@ -65,7 +65,7 @@ class Group:
         known = self.members.get(member)
         if known is None:
             return None
-        known.heard_ms = self.clock.now_ms()
+        known.heard_ms = self.clock.timer_ms()
         self._refresh(known)
         known.owned &= owned | known.target
         if known.owned <= known.target:
@@ -75,7 +75,7 @@ class Group:
         return known.epoch, known.owned & known.target
 
     def expire(self) -> None:
-        now = self.clock.now_ms()
+        now = self.clock.timer_ms()
         for name in [n for n, m in self.members.items() if now - m.heard_ms > SESSION_MS]:
             self.leave(name)
 

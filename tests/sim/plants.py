@@ -13,6 +13,7 @@ from tests.sim.broker import Broker
 from tests.sim.log import SimulatedProducer
 
 _transaction, _send_positions, _init = CommitStep._transaction, SimulatedProducer.send_positions, Broker.__init__
+_run_once = CommitStep.run_once
 
 
 def _outputs_apart(step, epoch, redo):
@@ -93,7 +94,14 @@ def _unstable(broker, group, tps):
     return {tp: p for tp, p in broker.group(group).positions.items() if tp in set(tps)}
 
 
+def _commit_by_the_wall_clock(step, _now_ms):
+    """Commits are due by a clock that can be set, as `now_ms` of the clock port was."""
+    step.highest_ms = max(getattr(step, "highest_ms", 0), step._clock.wall_ms())
+    return _run_once(step, step.highest_ms)
+
+
 PLANTS: dict[str, tuple[type, str, Callable[..., object]]] = {
+    "commit-by-wall-clock": (CommitStep, "run_once", _commit_by_the_wall_clock),
     "outputs-apart": (CommitStep, "_transaction", _outputs_apart),
     "revoke-without-commit": (GroupStep, "_give_up", _give_up_without_commit),
     "stale-state": (GroupStep, "_compare", _no_comparison),

@@ -27,7 +27,10 @@ def test_all_of_it_happens():
         for seed in range(15):
             happened.update(live(seed)[0].happened)
     assert (
-        min(happened[kind] for kind in ("kill", "join", "leave", "freeze", "outage", "coordinator", "stall", "deny"))
+        min(
+            happened[kind]
+            for kind in ("kill", "join", "leave", "freeze", "outage", "coordinator", "stall", "deny", "clock")
+        )
         > 5
     )
 
@@ -42,7 +45,15 @@ def test_a_seed_gives_the_same_world_in_any_process():
 
 @pytest.mark.parametrize(
     "plant",
-    ["outputs-apart", "revoke-without-commit", "stale-state", "no-proof", "unknown-is-done", "keep-what-is-lost"],
+    [
+        "outputs-apart",
+        "revoke-without-commit",
+        "stale-state",
+        "no-proof",
+        "unknown-is-done",
+        "keep-what-is-lost",
+        "commit-by-wall-clock",
+    ],
 )
 def test_a_planted_bug_is_found(plant):
     """Those that few seeds find; `python -m tests.sim --plant NAME` has more."""

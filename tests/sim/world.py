@@ -111,7 +111,7 @@ class World:
 
     @property
     def now(self) -> int:
-        return self.clock.now_ms()
+        return self.clock.timer_ms()
 
     def lucky(self, chance: float) -> bool:
         return not self.calm and self.rng.random() < chance

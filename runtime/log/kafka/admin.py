@@ -50,7 +50,7 @@ class KafkaAdmin:
 
     def greet(self) -> None:
         """Before anything is asked: LogDenied at once if brokers do not let us in, which to other calls is a long silence."""
-        limit = self._clock.now_ms() + TIMEOUT_S * 1000
+        limit = self._clock.timer_ms() + TIMEOUT_S * 1000
         while not self._known:
             try:
                 self._client.list_topics(timeout=GREET_S)
@@ -59,7 +59,7 @@ class KafkaAdmin:
                 self._client.poll(0)
                 if self._refusals:
                     raise LogDenied(f"brokers do not let us in: {self._refusals[-1]}") from error
-                if self._clock.now_ms() > limit:
+                if self._clock.timer_ms() > limit:
                     raise errors.failure(errors.of(error), "brokers cannot be reached") from error
 
     # Topics
@@ -87,8 +87,8 @@ class KafkaAdmin:
 
     def _await(self, name: str) -> int:
         """Brokers learn of a new topic a moment after it is made: until then nothing can be done with it."""
-        limit = self._clock.now_ms() + TIMEOUT_S * 1000
-        while self._clock.now_ms() < limit:
+        limit = self._clock.timer_ms() + TIMEOUT_S * 1000
+        while self._clock.timer_ms() < limit:
             known = self._describe([name]).get(name)
             if known is not None and self._led(name, known):
                 return known
@@ -119,8 +119,8 @@ class KafkaAdmin:
         self._partitions.pop(name, None)
         with errors.naming(f"topic {name} cannot be deleted"):
             self._result(self._client.delete_topics([name], operation_timeout=TIMEOUT_S)[name])
-        limit = self._clock.now_ms() + TIMEOUT_S * 1000
-        while self._describe([name]) and self._clock.now_ms() < limit:  # brokers forget it a moment later
+        limit = self._clock.timer_ms() + TIMEOUT_S * 1000
+        while self._describe([name]) and self._clock.timer_ms() < limit:  # brokers forget it a moment later
             self._client.poll(_SETTLE_S)
 
     def topics(self) -> dict[str, TopicInfo]:
@@ -244,7 +244,7 @@ class KafkaAdmin:
         """Of partitions that exist; those whose leader is just changing are asked again."""
         found: dict[TopicPartition, int] = {}
         left = list(tps)
-        limit = self._clock.now_ms() + TIMEOUT_S * 1000
+        limit = self._clock.timer_ms() + TIMEOUT_S * 1000
         while left:
             again: list[TopicPartition] = []
             for tp, future in self._ask(left, spec, isolation).items():
@@ -253,7 +253,7 @@ class KafkaAdmin:
                 except KafkaException as error:
                     failed = errors.failure(errors.of(error), f"offsets of {tp}")
                     gone = isinstance(failed, TopicMissing)
-                    if gone or (errors.settling(errors.of(error)) and self._clock.now_ms() < limit):
+                    if gone or (errors.settling(errors.of(error)) and self._clock.timer_ms() < limit):
                         again.append(tp)
                     else:
                         failed.partition = tp

@@ -135,10 +135,10 @@ class AtLeastOnceProducer:
         self._client.poll(0)
 
     def _room(self, tp: TopicPartition) -> Callable[[], None]:
-        limit = self._clock.now_ms() + SEND_S * 1000
+        limit = self._clock.timer_ms() + SEND_S * 1000
 
         def wait() -> None:
-            if self._clock.now_ms() > limit:
+            if self._clock.timer_ms() > limit:
                 raise LogUnavailable(f"{tp}: brokers have taken nothing for {SEND_S:.0f} s")
             self._client.poll(_WAIT_S)
 

@@ -165,7 +165,7 @@ class FetchClient:
 
     def _seek(self, place: KafkaPartition) -> None:
         """What was assigned a moment ago may not be fetched yet, and cannot be moved until it is."""
-        limit = self._clock.now_ms() + SEEK_MS
+        limit = self._clock.timer_ms() + SEEK_MS
         while True:
             try:
                 self._client.seek(place)
@@ -173,7 +173,7 @@ class FetchClient:
             except KafkaException as error:
                 if errors.of(error).code() != KafkaError._STATE:
                     raise
-                if self._clock.now_ms() > limit:  # a slow machine, or brokers are away
+                if self._clock.timer_ms() > limit:  # a slow machine, or brokers are away
                     raise LogUnavailable(f"{place.topic}-{place.partition} cannot be read yet") from error
                 futures.wait([Future()], SETTLE_S)
 
@@ -199,14 +199,14 @@ class FetchClient:
         or loading, it ends the process (segmentation fault; confluent-kafka 2.16.1 on a broker just made).
         """
         asked = [KafkaPartition(tp.topic, tp.partition) for tp in tps]
-        limit = self._clock.now_ms() + timeout_s * 1000
+        limit = self._clock.timer_ms() + timeout_s * 1000
         while True:
             try:
                 found = self._client.committed(asked, timeout=timeout_s)
                 break
             except KafkaException as error:
                 failed = errors.failure(errors.of(error), f"positions of group {self._group}")
-                if not failed.retriable or self._clock.now_ms() > limit:
+                if not failed.retriable or self._clock.timer_ms() > limit:
                     raise failed from error
                 futures.wait([Future()], SETTLE_S)
         return {

@@ -107,7 +107,7 @@ class KafkaLog:
     def _take_over(self) -> KafkaProducer:
         """One that goes on may fence this one, before it can see that its place is taken."""
         clock = SystemClock()
-        limit = clock.now_ms() + TAKE_OVER_S * 1000
+        limit = clock.timer_ms() + TAKE_OVER_S * 1000
         while True:
             producer = self._transactional(self._application_id, 0)
             try:
@@ -115,7 +115,7 @@ class KafkaLog:
                 return producer
             except Fenced:
                 producer.close()
-                if clock.now_ms() > limit:
+                if clock.timer_ms() > limit:
                     raise
 
     def close(self) -> None:

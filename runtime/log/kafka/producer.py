@@ -203,10 +203,10 @@ class KafkaProducer:
 
     def _await_visible(self, ends: Mapping[TopicPartition, int]) -> None:
         """Brokers answer a commit before readers see it. Not for ever: another's open transaction may hide what is behind it."""
-        limit = self._clock.now_ms() + VISIBLE_MS
+        limit = self._clock.timer_ms() + VISIBLE_MS
         hidden = sorted(ends)
         with suppress(LogError):  # it is committed, whoever sees it when
-            while hidden and self._clock.now_ms() < limit:
+            while hidden and self._clock.timer_ms() < limit:
                 seen = self._admin.end_offsets(hidden)
                 hidden = [tp for tp in hidden if seen.get(tp, ends[tp]) < ends[tp]]
                 if hidden:
@@ -233,7 +233,7 @@ class KafkaProducer:
 
         def wait() -> None:
             nonlocal limit
-            now = self._clock.now_ms()
+            now = self._clock.timer_ms()
             limit = limit or now + int(SEND_S * 1000)
             if now > limit:
                 raise self._give_up(LogUnavailable(f"{tp}: brokers have taken nothing for {SEND_S:.0f} s"))
@@ -248,7 +248,7 @@ class KafkaProducer:
 
     def _repeat(self, call: Callable[[float], None], seconds: float) -> None:
         """A call again and again while the client says that this helps and there is time."""
-        limit = self._clock.now_ms() + seconds * 1000
+        limit = self._clock.timer_ms() + seconds * 1000
         while True:
             try:
                 ending(call, CALL_S, f"producer {self.transactional_id}")
@@ -258,7 +258,7 @@ class KafkaProducer:
             except KafkaException as error:
                 failed = errors.of(error)
                 again = failed.retriable() or failed.code() == KafkaError._TIMED_OUT
-                if failed.fatal() or failed.txn_requires_abort() or not again or self._clock.now_ms() > limit:
+                if failed.fatal() or failed.txn_requires_abort() or not again or self._clock.timer_ms() > limit:
                     raise
                 self._client.poll(0.05)
 
@@ -289,8 +289,8 @@ class KafkaProducer:
 
     def _hear_reports(self) -> None:
         """Why a transaction can only be aborted may be in the report of a record that nobody has asked for yet."""
-        limit = self._clock.now_ms() + REPORTS_MS
-        while self._refused is None and len(self._client) and self._clock.now_ms() < limit:
+        limit = self._clock.timer_ms() + REPORTS_MS
+        while self._refused is None and len(self._client) and self._clock.timer_ms() < limit:
             self._client.poll(0.01)
 
     def _has_term(self) -> bool:

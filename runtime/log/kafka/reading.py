@@ -109,12 +109,12 @@ class SharedReading:
         batch = self._first(cursor, take)
         if batch is None:
             end = self.admin.end_offset(cursor.tp)
-            limit = self._clock.now_ms() + TIMEOUT_S * 1000
+            limit = self._clock.timer_ms() + TIMEOUT_S * 1000
             while batch is None and cursor.position < end:
                 self._check(client, cursor)
                 client.pump(WAIT_MS / 1000)
                 batch = self._first(cursor, take)
-                if batch is None and self._clock.now_ms() > limit:
+                if batch is None and self._clock.timer_ms() > limit:
                     raise LogUnavailable(f"{cursor.tp}: nothing arrives from offset {cursor.position} on")
         return batch, cursor.position
 
@@ -132,7 +132,7 @@ class SharedReading:
         return None
 
     def _touch(self, client: FetchClient, tp: TopicPartition) -> None:
-        now = self._clock.now_ms()
+        now = self._clock.timer_ms()
         self._used[tp] = now
         self._used.move_to_end(tp)
         while self._used:

@@ -120,7 +120,7 @@ class SparkInstance:
             touched |= set(before.plan.paused) ^ set(plan.paused)
             self._halt(touched | anew if self.form == "stream" else {q.id for q in before.plan.queries})
             self._deployed = prepare(
-                self.site, before, plan, how, form=self.form, rebuild=anew, now_ms=self._clock.now_ms()
+                self.site, before, plan, how, form=self.form, rebuild=anew, now_ms=self._clock.wall_ms()
             )
             self._adopt(self._deployed)
         return changes
@@ -167,7 +167,7 @@ class SparkInstance:
     def status(self) -> dict[str, Any]:
         """`queries` of the public JSON of `status`."""
         queries = [] if self._supervisor is None else list(self._supervisor.queries.values())
-        now_ms, found = self._clock.now_ms(), []
+        now_ms, found = self._clock.timer_ms(), []
         for running in queries:
             entry = query_status(self.site, running, self._rates)
             self._rates.add(running.plan.id, entry["records_in"], now_ms)

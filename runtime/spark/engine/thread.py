@@ -41,7 +41,7 @@ class StepThread:
         try:
             while not self._stopping.is_set():
                 with self._stepping:
-                    wait_ms = self._step(self._clock.now_ms())
+                    wait_ms = self._step(self._clock.timer_ms())
                 self._stopping.wait(wait_ms / 1000)
         except BaseException as error:  # whatever it is: the instance must learn that its thread is gone
             self._on_death(error)

@@ -40,15 +40,15 @@ def rows(n: int) -> list[tuple[int, dict[str, Any], int]]:
 def test_latency_is_from_when_a_record_is_known_to_the_commit_of_what_follows(sql: str, query: str) -> None:
     world = World(SOURCES + sql)
     world.settle()
-    world.instance.figures.run_once(world.clock.now_ms())
+    world.instance.figures.run_once(world.clock.timer_ms())
     world.send("s", rows(20))
     assert world.driver is not None
-    world.instance.polling.run_once(world.clock.now_ms())
+    world.instance.polling.run_once(world.clock.timer_ms())
     world.instance.polling.refresh_ends()  # now it knows
     advance(world, 400)  # waits in the log
     for _ in range(20):
         for step in (world.instance.main.loop, world.instance.polling, *world.instance.processing):
-            step.run_once(world.clock.now_ms())
+            step.run_once(world.clock.timer_ms())
     advance(world, 100)  # processed, and not committed
     assert of(world, query)["latency_ms"] is None
     world.driver.commit()
@@ -74,16 +74,16 @@ def test_a_query_that_comes_later_is_not_blamed_for_what_was_there_before() -> N
 
 def test_rates_and_percentiles_are_of_the_last_seconds() -> None:
     world = World(SOURCES + BY_KEY)
-    world.instance.figures.run_once(world.clock.now_ms())
+    world.instance.figures.run_once(world.clock.timer_ms())
     for _ in range(4):
         world.send("s", rows(50))
         world.settle()
         advance(world, SAMPLE_MS)
-        world.instance.figures.run_once(world.clock.now_ms())
+        world.instance.figures.run_once(world.clock.timer_ms())
     assert of(world, "CTAS_A")["rate_in"] == pytest.approx(50.0)
     for _ in range(40):
         advance(world, SAMPLE_MS)
-        world.instance.figures.run_once(world.clock.now_ms())
+        world.instance.figures.run_once(world.clock.timer_ms())
     found = of(world, "CTAS_A")
     assert found["rate_in"] == 0.0
     assert found["latency_ms"] is None
@@ -94,7 +94,7 @@ def test_rates_and_percentiles_are_of_the_last_seconds() -> None:
 def test_what_a_query_did_before_its_first_sample_counts() -> None:
     """All of a small topic may be processed within a second of the deployment: it was in no figure."""
     world = World(SOURCES)
-    world.instance.figures.run_once(world.clock.now_ms())
+    world.instance.figures.run_once(world.clock.timer_ms())
     world.send("s", rows(30))
     advance(world, 1_000)
     world.deploy(SOURCES + BY_KEY)
@@ -125,7 +125,7 @@ def test_what_a_query_waits_for() -> None:
     assert of(world, "CTAS_A")["waits"] == {"for": "input", "whom": []}
     world.send("s", rows(10))
     for step in (world.instance.main.loop, world.instance.polling) * 3:
-        step.run_once(world.clock.now_ms())
+        step.run_once(world.clock.timer_ms())
     world.instance.polling.refresh_ends()
     grant = world.instance.manager.acquire("another thread")
     assert grant is not None

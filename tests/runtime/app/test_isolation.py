@@ -70,7 +70,7 @@ def test_a_query_that_raises_is_held_and_restarted_later_and_later_alone() -> No
     calls: list[int] = []
 
     def body(value: Any) -> Any:
-        calls.append(world.clock.now_ms())
+        calls.append(world.clock.timer_ms())
         return fail(value)
 
     with function("RAISES", body):

@@ -92,8 +92,8 @@ def test_a_suspended_query_waits_for_what_it_failed_of_before() -> None:
     assert r.states.due(SUSPENDED) == []
     r.states.resume(Q, SUSPENDED)
     r.check(SUSPENDED, held=True)
-    r.clock.advance(r.states.of(Q).backoff.retry_at_ms - r.clock.now_ms())
-    assert r.clock.now_ms() >= failed_until
+    r.clock.advance(r.states.of(Q).backoff.retry_at_ms - r.clock.timer_ms())
+    assert r.clock.timer_ms() >= failed_until
     r.states.resume(Q, SUSPENDED)
     r.check(RUNNING, held=False)
 
@@ -281,7 +281,7 @@ def test_a_query_that_fails_and_is_refused_runs_only_when_both_have_waited() -> 
     log = TroubledLog()
 
     def body(value: Any) -> Any:
-        calls.append(world.clock.now_ms())
+        calls.append(world.clock.timer_ms())
         return fail(value) if value == 7 else value
 
     with function("BODY", body):
@@ -296,7 +296,7 @@ def test_a_query_that_fails_and_is_refused_runs_only_when_both_have_waited() -> 
         while world.instance.query_states.of(Q).state is not SUSPENDED:
             rounds(world, 1)
         log.refused = {}
-        while world.clock.now_ms() < failed_until:
+        while world.clock.timer_ms() < failed_until:
             assert state_of(world.instance, Q) == "failed"
             rounds(world, 1, 100)
         assert len(calls) == before
@@ -333,7 +333,7 @@ def test_a_query_let_go_while_it_has_failed_waits_for_its_retry() -> None:
     calls: list[int] = []
 
     def body(value: Any) -> Any:
-        calls.append(world.clock.now_ms())
+        calls.append(world.clock.timer_ms())
         return fail(value)
 
     with function("BODY", body):

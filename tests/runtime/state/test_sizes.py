@@ -47,7 +47,7 @@ def counted(manager: StateManager, physical, name: str) -> int:
 def walk(sizes: StoreSizes, clock: VirtualClock) -> None:
     """One whole walk: it ends when it asks for its long pause."""
     for _ in range(1_000):
-        wait = sizes.run_once(clock.now_ms())
+        wait = sizes.run_once(clock.timer_ms())
         if wait > PASS_MS_MIN // 2:
             return
         clock.advance(wait)
