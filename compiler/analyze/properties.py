@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import cast
 
 from compiler.analyze.mistakes import mistake
 from compiler.catalog.names import did_you_mean, listing
 from compiler.diagnostics.source import NOWHERE, Span
 from compiler.dialect.ast import Property
+from compiler.plan.event_times import USUAL_TIMES, EventTimes
 from compiler.plan.schema import KeyWindow
 from compiler.plan.topology import PRIORITY_WEIGHTS, Priority
 
@@ -34,10 +36,11 @@ _TOPIC = {
     "RETENTION_MS",
     "CLEANUP_POLICY",
 }
+_TIMES = {"EARLIEST_TIME", "LATEST_TIME", "MAX_AHEAD"}
 _RECORD = {"TIMESTAMP", "TIMESTAMP_FORMAT", "WRAP_SINGLE_VALUE", "VALUE_DELIMITER", "KEY_DELIMITER"}
 _QUERY = {"PRIORITY", "WEIGHT", "LATENCY_TARGET", "QUERY_ID"}
 _SOURCE_ONLY = {"WINDOW_TYPE", "WINDOW_SIZE", "SOURCED_BY_CONNECTOR"}
-FOR_SOURCE = frozenset(_TOPIC | _RECORD | _SOURCE_ONLY | set(_SCHEMA_PROPERTIES))
+FOR_SOURCE = frozenset(_TOPIC | _RECORD | _TIMES | _SOURCE_ONLY | set(_SCHEMA_PROPERTIES))
 FOR_SINK = frozenset(_TOPIC | _RECORD | _QUERY | set(_SCHEMA_PROPERTIES))
 FOR_INSERT = frozenset(_QUERY)
 
@@ -80,6 +83,7 @@ class Properties:
     partitions: int | None = None
     timestamp: str | None = None
     timestamp_format: str | None = None
+    times: EventTimes = USUAL_TIMES
     wrap: bool | None = None
     key_delimiter: str | None = None
     value_delimiter: str | None = None
@@ -125,6 +129,7 @@ def read_properties(items: Sequence[Property], allowed: frozenset[str], fold: st
         partitions=_positive(given, "PARTITIONS"),
         timestamp=_column(given, fold),
         timestamp_format=_text(given, "TIMESTAMP_FORMAT"),
+        times=_times(given),
         wrap=_flag(given, "WRAP_SINGLE_VALUE"),
         key_delimiter=_delimiter(given, "KEY_DELIMITER"),
         value_delimiter=_delimiter(given, "VALUE_DELIMITER"),
@@ -285,6 +290,49 @@ def _window(given: Mapping[str, Property]) -> KeyWindow | None:
     return KeyWindow("time", size)
 
 
+def _times(given: Mapping[str, Property]) -> EventTimes:
+    latest_ms = _time(given, "LATEST_TIME")
+    times = EventTimes(
+        _time(given, "EARLIEST_TIME"),
+        USUAL_TIMES.latest_ms if latest_ms is None else latest_ms,
+        _duration(given, "MAX_AHEAD", "1 DAY"),
+    )
+    if times.first_ms(of_column=True) >= times.latest_ms:
+        at = given["LATEST_TIME" if "LATEST_TIME" in given else "EARLIEST_TIME"].value_span
+        raise mistake("FQ2011", "EARLIEST_TIME is not before LATEST_TIME", at, "no record has such a time")
+    return times
+
+
+def _time(given: Mapping[str, Property], name: str) -> int | None:
+    if name not in given:
+        return None
+    text = str(given[name].value)
+    try:
+        time_ms = _in_ms(datetime.fromisoformat(text))
+    except ValueError:
+        help_ = "write a day or a time as in '2300-01-01' or '2300-01-01T12:00:00', of the years 1 to 9999, in UTC"
+        raise mistake(
+            "FQ2011", f"{name} {text!r} is not a time", given[name].value_span, "not a time", help=help_
+        ) from None
+    return time_ms
+
+
+def _in_ms(time: datetime) -> int:
+    utc = time.replace(tzinfo=UTC) if time.tzinfo is None else time
+    return (utc - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
+def _duration(given: Mapping[str, Property], name: str, example: str) -> int | None:
+    if name not in given:
+        return None
+    item = given[name]
+    duration = duration_ms(item.value)
+    if not duration or duration < 0:
+        title = f"{name} {item.value!r} is not a duration"
+        raise mistake("FQ2011", title, item.value_span, "not a duration", help=f"write '{example}'")
+    return duration
+
+
 def _options(given: Mapping[str, Property]) -> QueryOptions:
     priority: Priority | None = None
     if "PRIORITY" in given:
@@ -294,17 +342,6 @@ def _options(given: Mapping[str, Property]) -> QueryOptions:
             hint = did_you_mean(name, PRIORITY_WEIGHTS) or f"one of {listing(PRIORITY_WEIGHTS, 'or')}"
             raise mistake("FQ2011", f"unknown PRIORITY {item.value!r}", item.value_span, "not a priority", help=hint)
         priority = cast(Priority, name)
-    latency = None
-    if "LATENCY_TARGET" in given:
-        item = given["LATENCY_TARGET"]
-        latency = duration_ms(item.value)
-        if not latency:
-            raise mistake(
-                "FQ2011",
-                f"LATENCY_TARGET {item.value!r} is not a duration",
-                item.value_span,
-                "not a duration",
-                help="write '500 ms'",
-            )
+    latency = _duration(given, "LATENCY_TARGET", "500 ms")
     query_id = _text(given, "QUERY_ID")
     return QueryOptions(priority, _positive(given, "WEIGHT"), latency, query_id)

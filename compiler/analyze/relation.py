@@ -59,6 +59,7 @@ def scan(source: SourceDef, session: Mapping[str, str]) -> Node:
         source.timestamp,
         session.get("ksql.timestamp.throw.on.invalid", "false").lower() == "true",
         Schema(source.schema.value),
+        source.times,
     )
     return Node(spec, (), schema, "append" if source.kind == "stream" else "upsert")
 

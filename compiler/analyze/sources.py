@@ -76,6 +76,7 @@ def bind_source(statement: CreateSource, catalog: Catalog, session: Mapping[str,
         value_format=values,
         timestamp=timestamp_of(properties, schema, at),
         partitions=properties.partitions,
+        times=properties.times,
         read_only=statement.read_only,
         statement=statement.text,
     )

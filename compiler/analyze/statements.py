@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Literal as OneOf
 
 from compiler.analyze.assertions import Assertion, bind_assertion
@@ -40,8 +41,9 @@ from compiler.dialect.ast import (
 from compiler.functions.casts import can_cast
 from compiler.functions.coercion import convert
 from compiler.functions.registry import FunctionTypeError
+from compiler.plan.event_times import USUAL_TIMES, EventTimes
 from compiler.plan.expr import Call, Column, Expr, Literal
-from compiler.plan.logical import ChangeKind, NamedExpr, Node, Rekey, Sink, walk_nodes
+from compiler.plan.logical import ChangeKind, NamedExpr, Node, Rekey, Scan, Sink, walk_nodes
 from compiler.plan.schema import Field, Schema
 from compiler.plan.topology import InsertValues, SourceDef
 from compiler.plan.types import Kind, SqlType
@@ -193,6 +195,7 @@ def _create_as(statement: CreateAs, catalog: Catalog, session: Mapping[str, str]
         value_format=with_schema(values, sides[1], schema.value, catalog, session, writes=True),
         timestamp=timestamp_of(properties, schema, at),
         partitions=properties.partitions,
+        times=_times_of(bound.node),
         statement=text,
     )
     node = _with_sink(bound.node, sink, properties)
@@ -244,9 +247,15 @@ def _with_sink(node: Node, sink: SourceDef, properties: Properties) -> Node:
         sink.timestamp,
         properties.partitions,
         null_key_parts=parts,
+        times=replace(sink.times, ahead_ms=None),  # readers look at the clock
     )
     change: ChangeKind = "append" if node.change == "append" else "upsert"
     return Node(spec, (node,), node.schema, change)
+
+
+def _times_of(node: Node) -> EventTimes:
+    """Also those of all sources: what their scans let through, those of the result do too."""
+    return reduce(EventTimes.hull, (n.spec.times for n in walk_nodes(node) if isinstance(n.spec, Scan)), USUAL_TIMES)
 
 
 def _keeps_null(node: Node) -> bool:

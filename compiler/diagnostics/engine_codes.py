@@ -73,7 +73,11 @@ ENGINE_CODES: dict[str, CodePage] = {
     ),
     "FQ4023": CodePage(
         "A record has no usable time",
-        "The TIMESTAMP column is null, negative or not in the declared format. The record goes to DEAD_LETTERS.",
+        "The TIMESTAMP column is null or not in the declared format; or the time, of the column or of the record itself, is outside the "
+        "range of its source: from 1900-01-01 (1970-01-01 in a column) to 2200-01-01 unless EARLIEST_TIME and LATEST_TIME say otherwise, and no further ahead "
+        "of the clock than MAX_AHEAD. Such a time would make all later records late. The record goes to DEAD_LETTERS.",
+        "CREATE STREAM S (V INT) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON');   -- with a time of 9223372036854775807",
+        "CREATE STREAM S (V INT) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON', MAX_AHEAD='1 DAY');",
     ),
     "FQ4024": CodePage(
         "The plan holds an operator, format or type this runtime does not make",

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from compiler.plan.event_times import USUAL_TIMES, EventTimes
 from compiler.plan.expr import Expr
 from compiler.plan.schema import NO_COLUMNS, Schema
 from compiler.plan.types import SqlType
@@ -92,6 +93,7 @@ class Scan:
     throw_on_invalid_timestamp: bool = False
     # All value columns the source declares, in order: DELIMITED and single-column formats are positional.
     declared: Schema = NO_COLUMNS
+    times: EventTimes = USUAL_TIMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +210,7 @@ class Sink:
     """Write rows to a topic. Key columns of the input schema become the record key, value columns the value.
 
     timestamp: a column that gives the record's time instead of the row time.
+    times: which ones that column may give.
     null_key_parts: a key of several columns that are all NULL is written with its NULLs (after PARTITION BY), not as a
     null key (a record that came without a key).
     """
@@ -220,6 +223,7 @@ class Sink:
     timestamp: TimestampSpec | None = None
     partitions: int | None = None
     null_key_parts: bool = False
+    times: EventTimes = USUAL_TIMES
 
 
 Spec = Scan | Project | Filter | Explode | Rekey | Aggregate | Join | Materialise | Union | Sink

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from compiler.plan.event_times import USUAL_TIMES, EventTimes
 from compiler.plan.expr import Expr
 from compiler.plan.logical import ChangeKind, Format, Node, Scan, SchemaRef, Spec, TimestampSpec
 from compiler.plan.schema import Schema
@@ -87,6 +88,7 @@ class SourceDef:
     read_only: bool = False  # CREATE SOURCE ...
     query: str | None = None  # id of the query that writes it, if one does
     statement: str = ""  # text of the statement that made it
+    times: EventTimes = USUAL_TIMES
 
 
 def scan_of(source: SourceDef) -> Scan:
@@ -99,6 +101,7 @@ def scan_of(source: SourceDef) -> Scan:
         source.value_format,
         source.timestamp,
         declared=source.schema,
+        times=source.times,
     )
 
 

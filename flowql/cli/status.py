@@ -61,8 +61,19 @@ def command(
     for q in found["queries"]:
         if q["last_error"]:
             note(f"{q['id']}: {q['last_error']}")
+        for ahead in q.get("ahead") or ():
+            note(f"{q['id']}: {far_ahead(ahead)}")
         if q.get("building"):
             note(f"{q['id']}: {described(q['building'])}")
+
+
+def far_ahead(ahead: dict[str, Any]) -> str:
+    """What a record with a time in the future does to its partition."""
+    hours = ahead["ahead_ms"] / 3_600_000
+    return (
+        f"stream time of partition {ahead['partition']} is {hours:,.1f} h ahead of the clock; records until then are late "
+        "there (MAX_AHEAD of a source keeps such times out)"
+    )
 
 
 def described(building: dict[str, Any]) -> str:

@@ -118,7 +118,7 @@ class Instance:
                 self.state.reset(log.last_sequence(config.application_id))
         self.collector = RecordCollector()
         self.exchanges = Exchanges(self.state)
-        self.scans = Scans(self.metrics)
+        self.scans = Scans(self.metrics, clock.wall_ms)
         self.manager = TaskManager(clock, config.policy, self.may_run, config.threads)
         self.repaired = RepairedLog(log, config.application_id)  # what queries and questions read
         self.main = ConsumerFacade(self.repaired, f"{config.application_id}-main", config.fetch_buffer_bytes)

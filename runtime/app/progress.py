@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from compiler.plan.generations import topic_written
+from runtime.app.ahead import ahead_of_clock
 from runtime.app.instance import Instance
 from runtime.app.polling import END_UNKNOWN
 from runtime.app.query_state import FAILED, STOPPED, SUSPENDED
@@ -153,6 +154,7 @@ def query_status(instance: Instance, query_id: str, ends: Mapping[TopicPartition
         "records_out": m.records_out,
         "dead_letters": m.dead_letters,
         "late_records": m.late_records,
+        "ahead": ahead_of_clock(q.built.tasks, instance.clock.wall_ms()),
         "errors": m.errors,
         "last_error": _last_error(instance, m.last_error),
     }

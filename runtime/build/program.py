@@ -61,7 +61,7 @@ class TaskProgram:
         self._steps = [self._step(s) for s in _stages(operators)]
         self._sinks = [_SinkEnd(op) for op in operators if isinstance(op.spec, Sink)]
         self._exchanges = [op for op in operators if isinstance(op.spec, ExchangeSink)]
-        self._pipeline = _fusible(operators)
+        self._pipeline = _fusible(operators, scans)
 
     @property
     def exchange_topics(self) -> tuple[str, ...]:
@@ -211,11 +211,11 @@ def _is_table_sink(op: Operator) -> bool:
     return isinstance(op.spec, Sink) and op.spec.kind == "table"
 
 
-def _fusible(operators: Sequence[Operator]) -> FusedPipeline | None:
+def _fusible(operators: Sequence[Operator], scans: Scans) -> FusedPipeline | None:
     """One stream source, projections and filters, one sink to a stream: a single kernel from record to record."""
     first, *middle, last = operators
     if not (isinstance(first.spec, Scan) and first.spec.kind == "stream" and isinstance(last.spec, Sink)):
         return None
     if last.spec.kind != "stream" or not all(isinstance(op.spec, (Project, Filter)) for op in middle):
         return None
-    return FusedPipeline(first, tuple(middle), last)
+    return FusedPipeline(first, tuple(middle), last, scans.wall_ms)

@@ -25,7 +25,7 @@ from runtime.batch import Batch, concat
 from runtime.log.base import RawBatch
 from runtime.metrics import Metrics
 from runtime.operators.base import DeadLetter, RunContext
-from runtime.operators.decode import Decoder, union_scan
+from runtime.operators.decode import Decoder, WallTime, union_scan
 from runtime.task.input_buffer import Staged
 
 DECODED_MAX = 64  # batches kept for readers that lag behind within the same head
@@ -54,6 +54,7 @@ class SharedScan:
 
     scan: Scan
     metrics: Metrics
+    wall_ms: WallTime | None
     readers: dict[str, Schema] = field(default_factory=dict)  # "query/operator" -> columns it reads
     union: Schema = NO_COLUMNS
     kept: OrderedDict[BatchKey, _Kept] = field(default_factory=OrderedDict)
@@ -136,7 +137,7 @@ class SharedScan:
         with self.lock:
             decoder = self.decoders.get(schema)
             if decoder is None:
-                decoder = self.decoders[schema] = Decoder(self.scan, schema)
+                decoder = self.decoders[schema] = Decoder(self.scan, schema, self.wall_ms)
             return decoder
 
 
@@ -148,8 +149,8 @@ def _key(raw: RawBatch) -> BatchKey:
 class Scans:
     """The shared scans of an instance."""
 
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
+    def __init__(self, metrics: Metrics, wall_ms: WallTime | None = None) -> None:
+        self._metrics, self.wall_ms = metrics, wall_ms
         self._scans: dict[ScanKey, list[SharedScan]] = {}
 
     def attach(self, query: str, op: Operator) -> SharedScan:
@@ -162,7 +163,7 @@ class Scans:
             return known
         shared = next((s for s in alike if s.fits(op.schema)), None)
         if shared is None:
-            shared = SharedScan(op.spec, self._metrics)
+            shared = SharedScan(op.spec, self._metrics, self.wall_ms)
             alike.append(shared)
         shared.attach(reader, op.schema)
         return shared

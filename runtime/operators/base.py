@@ -22,7 +22,7 @@ from compiler.plan.topology import Operator as OperatorPlan
 from runtime.batch import Batch, Ints
 from runtime.state.store import Store, TaskState
 
-NO_TIME = -1
+NO_TIME = -(2**62)  # before all times that a source may have
 
 
 @dataclass(slots=True)

@@ -22,6 +22,7 @@ from compiler.plan.types import Kind, SqlType, arrow_type
 from compiler.schemas.reading import reads_by_name
 from compiler.schemas.ref import is_wrapped
 from runtime.batch import DELETE, INSERT, Batch, Ints, Row, concat, from_rows, to_arrow
+from runtime.clock import SystemClock
 from runtime.errors import BadRecord, FatalRecord, PlanUnsupported
 from runtime.log.base import RawBatch
 from runtime.operators.avro_scan import AvroScan
@@ -37,8 +38,10 @@ from runtime.serde.windowed import split_window
 VECTOR_ROWS = 256  # measured: below, the fixed 0.45 ms of the vector decoder exceed 2.2 us per row
 RETRY_BATCHES = 32  # after a batch that the vector decoder mostly declined, as many go by rows before it is tried again
 NULL_KEY, BAD_TIME = "FQ4022", "FQ4023"
+NO_TIME = np.iinfo(np.int64).min  # of a column that gives none; in no range
 _HEADERS = ("KEY", "VALUE")
 Time = Callable[[Any], int]
+WallTime = Callable[[], int]
 
 
 class ValueScan(Protocol):
@@ -82,8 +85,9 @@ def time_reader(t: SqlType, pattern: str) -> Time:
 class Decoder:
     """Decodes raw batches into rows of `schema`. Holds no data; may be shared between threads."""
 
-    def __init__(self, scan: Scan, schema: Schema) -> None:
-        self.schema = schema
+    def __init__(self, scan: Scan, schema: Schema, wall_ms: WallTime | None = None) -> None:
+        """wall_ms: the wall clock, for sources that say how far a record may be ahead of it."""
+        self.schema, self._wall_ms = schema, wall_ms or SystemClock().wall_ms
         declared_keys = scan.declared.key or schema.key
         self._time_field = self._find_time(scan, schema)
         values = list(schema.value)
@@ -223,21 +227,24 @@ class Decoder:
         return (decoded if decoded is not None else (None,) * len(self.schema.key)) + bounds
 
     def _time_of(self, row: Row, recorded: int, *, null: bool) -> int:
-        if self._time is None or self._time_field is None or (null and self._time_field.role == "value"):
-            return recorded  # a null value has no columns: the record's own time stands
-        value = row[self._time_at]
+        own = self._time is None or self._time_field is None or (null and self._time_field.role == "value")
+        what = "the time of the record" if own else f"timestamp column {self.scan.timestamp.column}"  # type: ignore[union-attr]
         try:
-            if value is None:
-                raise ValueError("it is NULL")
-            time = self._time(value)
-            if time < 0:
-                raise ValueError(f"{time} is before 1970")
+            time = recorded if own else self._column_time(row[self._time_at])
+            if why_not := self.scan.times.why_not(time, self._wall_ms(), of_column=not own):
+                raise ValueError(why_not)
         except (ValueError, ArithmeticError) as e:
-            message = f"timestamp column {self._time_field.name} cannot be used: {e}"
+            message = f"{what} cannot be used: {e}"
             if self.scan.throw_on_invalid_timestamp:
                 raise FatalRecord(message) from e
             raise _Skip(BAD_TIME, message) from e
         return time
+
+    def _column_time(self, value: Any) -> int:
+        assert self._time is not None
+        if value is None:
+            raise ValueError("it is NULL")
+        return self._time(value)
 
     # --- vector path --------------------------------------------------------------------------------------------
 
@@ -302,33 +309,31 @@ class Decoder:
         return good, rows
 
     def _times(self, records: pa.RecordBatch, named: dict[str, pa.Array], good: Any) -> Ints:
-        recorded = records.column("timestamp").to_numpy()
+        """Of all records; those whose time is not used are declined to the row path, which says why."""
         if self._time is None or self._time_field is None:
-            return recorded
-        column = named[self._time_field.name]
-        if self._time_field.type.kind is Kind.STRING:
-            return self._text_times(column, good)
-        if column.null_count:
-            good &= column.is_valid().to_numpy(zero_copy_only=False)
-            column = pc.fill_null(column.view(pa.int64()), 0)
-        times: Ints = column.view(pa.int64()).to_numpy(zero_copy_only=False)
-        if len(times) and times.min() < 0:
-            good &= times >= 0
+            times: Ints = records.column("timestamp").to_numpy()
+        elif self._time_field.type.kind is Kind.STRING:
+            times = self._text_times(named[self._time_field.name])
+        else:
+            column = named[self._time_field.name].view(pa.int64())
+            times = (pc.fill_null(column, NO_TIME) if column.null_count else column).to_numpy(zero_copy_only=False)
+        wanted = self.scan.times
+        first, last = wanted.first_ms(of_column=self._time is not None), wanted.end_ms(self._wall_ms()) - 1
+        if len(times) and (times.min() < first or times.max() > last):
+            good &= (times >= first) & (times <= last)
         return times
 
-    def _text_times(self, column: pa.Array, good: Any) -> Ints:
+    def _text_times(self, column: pa.Array) -> Ints:
         """Each distinct text is read once."""
         assert self._time is not None
         encoded = column.cast(pa.string()).dictionary_encode()
-        known = np.full(len(encoded.dictionary) + 1, -1, np.int64)
+        known = np.full(len(encoded.dictionary) + 1, NO_TIME, np.int64)
         for i, text in enumerate(encoded.dictionary.to_pylist()):
             try:
                 known[i] = self._time(text)
-            except (ValueError, ArithmeticError):
-                continue  # stays negative: declined to the row path, which says why
-        times = known[pc.fill_null(encoded.indices, len(known) - 1).to_numpy(zero_copy_only=False)]
-        good &= times >= 0
-        return times
+            except (ValueError, ArithmeticError):  # OverflowError too
+                continue
+        return known[pc.fill_null(encoded.indices, len(known) - 1).to_numpy(zero_copy_only=False)]
 
     def _add_extra(
         self, named: dict[str, pa.Array], records: pa.RecordBatch, partition: int, *, has_headers: bool

@@ -17,7 +17,7 @@ from runtime.batch import DELETE, UPDATE_BEFORE, Batch, Headers, Ints, Row
 from runtime.errors import BadRecord
 from runtime.log.base import HEADERS_TYPE, PRODUCE_SCHEMA
 from runtime.operators.base import RunContext
-from runtime.operators.decode import BAD_TIME, Time, time_reader
+from runtime.operators.decode import BAD_TIME, NO_TIME, Time, time_reader
 from runtime.operators.json_text import JsonText
 from runtime.operators.keys import picker
 from runtime.serde.codec import row_encoder
@@ -169,8 +169,8 @@ class Encoder:
             if value is None:
                 raise ValueError("it is NULL")
             time = self._time(value)
-            if time < 0:
-                raise ValueError(f"{time} is before 1970")
+            if why_not := self.sink.times.why_not(time, 0, of_column=True):
+                raise ValueError(why_not)
         except (ValueError, ArithmeticError) as e:
             if run is not None:
                 run.fail_row(seq, BAD_TIME, f"timestamp column {self._time_field.name} cannot be used: {e}")
@@ -217,9 +217,11 @@ class Encoder:
         if self._time is None:
             return batch.rowtime, everything
         column = columns[self._time_at].view(pa.int64())
-        times = (column.fill_null(-1) if column.null_count else column).to_numpy(zero_copy_only=False)
+        times = (column.fill_null(NO_TIME) if column.null_count else column).to_numpy(zero_copy_only=False)
         times = np.where(batch.op == DELETE, batch.rowtime, times)
-        return times, (times >= 0) | (batch.op == DELETE)
+        wanted = self.sink.times
+        usable = (times >= wanted.first_ms(of_column=True)) & (times < wanted.latest_ms)
+        return times, usable | (batch.op == DELETE)
 
 
 def _records(times: pa.Array, keys: pa.Array, values: pa.Array, headers: Headers | None) -> pa.RecordBatch:

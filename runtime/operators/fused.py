@@ -14,7 +14,7 @@ from compiler.plan.types import Kind
 from runtime.batch import Batch, Ints, empty
 from runtime.log.base import RawBatch
 from runtime.operators.base import RunContext
-from runtime.operators.decode import Decoder, FastRows
+from runtime.operators.decode import Decoder, FastRows, WallTime
 from runtime.operators.encode import Encoder
 from runtime.operators.json_scan import Located
 from runtime.operators.json_splice import Splice
@@ -32,12 +32,14 @@ class FusedPipeline:
     declines go the composed way and are merged back in order. The input must be an append stream.
     """
 
-    def __init__(self, scan: Operator, stages: Sequence[Operator], sink: Operator) -> None:
+    def __init__(
+        self, scan: Operator, stages: Sequence[Operator], sink: Operator, wall_ms: WallTime | None = None
+    ) -> None:
         assert isinstance(scan.spec, Scan)
         assert isinstance(sink.spec, Sink)
         assert scan.change == "append", "a table's records are not fused"
         self.plan = sink
-        self._decoder = Decoder(scan.spec, scan.schema)
+        self._decoder = Decoder(scan.spec, scan.schema, wall_ms)
         self._chain = StageChain(stages, scan.schema, "append") if stages else None
         # Nothing rekeys here: a null key is one that the record had.
         self._encoder = Encoder(sink.spec, stages[-1].schema if stages else scan.schema, null_key=True)

@@ -64,7 +64,7 @@ class StreamStreamJoinOperator:
     def span(self, side: int, time: int) -> tuple[int, int]:
         """Times of the other side that match a row of `side`."""
         back, ahead = (self._before, self._after) if side == LEFT else (self._after, self._before)
-        return max(0, time - back), time + ahead
+        return time - back, time + ahead
 
     def buckets(self, low: int, high: int) -> range:
         return range(low - low % self.bucket, high + 1, self.bucket)

@@ -147,7 +147,7 @@ class Partials:
         late = 0
         for back in range(copies):
             start = newest - back * window.advance
-            falls = (start > rowtime - window.size) & (start >= 0)
+            falls = (start > rowtime - window.size) & ((start >= 0) | (rowtime < 0))
             open_ = falls & (start + window.size + window.grace > times)
             late += int(falls.sum() - open_.sum())
             rows.append(taken[open_])

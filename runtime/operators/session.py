@@ -110,7 +110,7 @@ class SessionAggregateOperator:
         closed = int(times[-1]) - self._life
         if run.stream_times.get(self._due, NEVER) >= closed:
             return None
-        known = began - self._life if began != NO_TIME else -1
+        known = began - self._life if began != NO_TIME else NO_TIME
         due = NEVER
         closing: list[tuple[int, int, int, Key, Session]] = []
         for key, sessions in store.scan():

@@ -48,7 +48,6 @@ class WindowedAggregateOperator:
         self.advance = window.advance_ms or window.size_ms
         self.grace = grace_of(window)
         self._cumulates = window.kind == "cumulating"
-        self._first = -self.size if self._cumulates else 0  # no window is kept under less
         self.memory = max(self.size + self.grace, window.retention_ms or 0)
         self.retention = max(self.memory, plan.stores[0].retention_ms or 0)
         self._retract = plan.change == "retract"
@@ -79,12 +78,14 @@ class WindowedAggregateOperator:
         return out
 
     def starts(self, rowtime: int) -> range:
-        """What the windows a row falls in are kept under, rising: their starts, none before the epoch."""
+        """What the windows a row falls in are kept under, rising: their starts. None starts before the epoch and reaches over it."""
         if self._cumulates:
             shortest = rowtime - rowtime % self.advance + self.advance - self.size
             return range(shortest, rowtime - rowtime % self.size + 1, self.advance)
         last = rowtime - rowtime % self.advance
-        first = max(0, rowtime - self.size + self.advance)
+        first = rowtime - self.size + self.advance
+        if rowtime >= 0:
+            first = max(0, first)
         return range(first - first % self.advance, last + 1, self.advance)
 
     def bounds(self, start: int) -> tuple[int, int]:
@@ -143,7 +144,7 @@ class WindowedAggregateOperator:
 
     def _closed_before(self, began: int) -> int:
         """The last start of a window that was closed when stream time was at `began`; below all if none was."""
-        return began - self.size - self.grace if began != NO_TIME else self._first - 1
+        return began - self.size - self.grace if began != NO_TIME else NO_TIME
 
     def _closed(
         self, windows: OpenWindows, store: Store, began: int, times: Ints, seqs: Ints, run: RunContext
@@ -157,7 +158,7 @@ class WindowedAggregateOperator:
         life = self.size + self.grace
         known = self._closed_before(began)
         now = int(times[-1]) - life
-        if now < self._first or now // self.advance == max(known, self._first - 1) // self.advance:
+        if now // self.advance == known // self.advance:
             return None
         closing: list[tuple[int, int, Key, Value]] = []
         lost = 0

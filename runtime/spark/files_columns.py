@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from compiler.functions.spark_text import quoted
 from compiler.functions.spark_text import text as text_of
+from compiler.plan.event_times import EventTimes
 from compiler.plan.expr import ROWTIME
 from compiler.plan.topology import SourceDef
 from compiler.plan.types import Kind, spark_type
@@ -70,7 +71,7 @@ def frame_of(source: SourceDef, rows: DataFrame, time: str) -> FileRows:
         rowtime = _millis(quoted(column)) if field.type.kind is Kind.TIMESTAMP else quoted(column)
         lead = f"timestamp column {column} cannot be used: "
         faults.append(Fault(f"{rowtime} IS NULL", text_of(lead + "it is NULL"), BAD_TIME))
-        faults.append(Fault(f"{rowtime} < 0", f"concat({text_of(lead)}, CAST({rowtime} AS STRING))", BAD_TIME))
+        faults += _outside(source.times, rowtime, lead)
     if source.kind == "table" and source.schema.key:
         missing = " AND ".join(f"{quoted(f.name)} IS NULL" for f in source.schema.key)
         faults.append(Fault(missing, text_of("a record of a table needs a key"), NULL_KEY))
@@ -81,6 +82,19 @@ def frame_of(source: SourceDef, rows: DataFrame, time: str) -> FileRows:
         f.name: F.expr(f"CAST(timestamp_millis({_millis(quoted(f.name))}) AS {spark_type(f.type)})") for f in times
     }
     return FileRows(good.withColumns(made), rows, tuple(faults))
+
+
+def _outside(times: EventTimes, rowtime: str, lead: str) -> list[Fault]:
+    """Of times that are not used, with what `EventTimes.why_not` says."""
+    number = f"CAST({rowtime} AS STRING)"
+    some = times.why_not(times.latest_ms, 0, of_column=True).removeprefix(str(times.latest_ms))
+    outside = f"({rowtime} < {times.first_ms(of_column=True)} OR {rowtime} >= {times.latest_ms})"
+    found = [Fault(outside, f"concat({text_of(lead)}, {number}, {text_of(some)})", BAD_TIME)]
+    if times.ahead_ms is not None:
+        ahead = f"({rowtime} > unix_millis(current_timestamp()) + {times.ahead_ms})"
+        told = f" is ahead of the clock (MAX_AHEAD is {times.ahead_ms // 1000} s)"
+        found.append(Fault(ahead, f"concat({text_of(lead)}, {number}, {text_of(told)})", BAD_TIME))
+    return found
 
 
 def _millis(value: str) -> str:

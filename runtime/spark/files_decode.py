@@ -20,9 +20,10 @@ from compiler.plan.schema import Schema
 from compiler.plan.topology import SourceDef, scan_of
 from compiler.plan.types import arrow_type
 from runtime.batch import INSERT, Batch
+from runtime.clock import SystemClock
 from runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
 from runtime.operators.base import NO_STATE, DeadLetter, RunContext
-from runtime.operators.decode import BAD_TIME, NULL_KEY, Decoder, time_reader
+from runtime.operators.decode import BAD_TIME, NO_TIME, NULL_KEY, Decoder, time_reader
 from runtime.operators.encode import Encoder
 from runtime.output.partitioner import split
 from runtime.spark.shapes import DEAD, EMITTED, SINK, to_ipc
@@ -47,7 +48,14 @@ class FileDecoder:
         self.source = source
         self.flat = Schema(tuple(replace(f, role="value") for f in source.schema))  # a file has no separate key
         scan = Scan(
-            source.name, source.topic, "stream", Format("NONE"), Format("JSON"), source.timestamp, declared=self.flat
+            source.name,
+            source.topic,
+            "stream",
+            Format("NONE"),
+            Format("JSON"),
+            source.timestamp,
+            declared=self.flat,
+            times=source.times,
         )
         self._decoder = Decoder(scan, self.flat)
         self._time = None
@@ -68,29 +76,36 @@ class FileDecoder:
         n = len(times)
         rowtime = np.array(times.to_numpy(zero_copy_only=False), np.int64)
         letters: list[DeadLetter] = []
+        good = np.ones(n, bool)
         if self._time is not None:
             at, read = self._time
             column = columns[at]
             values = column.to_pylist() if pa.types.is_string(column.type) else column.view(pa.int64()).to_pylist()
             for i, value in enumerate(values):
                 try:
-                    rowtime[i] = -1 if value is None else read(value)
+                    rowtime[i] = NO_TIME if value is None else read(value)
                 except (ValueError, ArithmeticError):
-                    rowtime[i] = -1
-            bad = np.flatnonzero(rowtime < 0)
-            letters = [DeadLetter(int(i), BAD_TIME, self._bad_time(values[i])) for i in bad]
+                    rowtime[i] = NO_TIME
+            wall_ms = SystemClock().wall_ms()
+            wanted = self.source.times
+            good = (rowtime >= wanted.first_ms(of_column=True)) & (rowtime < wanted.end_ms(wall_ms))
+            letters = [
+                DeadLetter(int(i), BAD_TIME, self._bad_time(values[i], int(rowtime[i]), wall_ms))
+                for i in np.flatnonzero(~good)
+            ]
         arrow = pa.RecordBatch.from_arrays(
             list(columns), schema=pa.schema([pa.field(f.name, arrow_type(f.type)) for f in self.flat])
         )
         batch = Batch(self.flat, arrow=arrow, rowtime=rowtime, op=np.full(n, INSERT, np.int8), seq=np.arange(n))
         raw = self._raw(pa.nulls(n, pa.binary()), times)
         if letters:
-            batch = batch.take(np.flatnonzero(rowtime >= 0))
+            batch = batch.take(np.flatnonzero(good))
         return self._with_keys(batch, letters, raw)
 
-    def _bad_time(self, value: Any) -> str:
+    def _bad_time(self, value: Any, time_ms: int, wall_ms: int) -> str:
         column = self.source.timestamp.column if self.source.timestamp else ""
-        return f"timestamp column {column} cannot be used: {'it is NULL' if value is None else value}"
+        why_not = str(value) if time_ms == NO_TIME else self.source.times.why_not(time_ms, wall_ms, of_column=True)
+        return f"timestamp column {column} cannot be used: {'it is NULL' if value is None else why_not}"
 
     def _raw(self, lines: pa.Array, times: pa.Array) -> RawBatch:
         n = len(lines)

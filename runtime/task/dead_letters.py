@@ -10,6 +10,7 @@ import orjson
 import pyarrow as pa
 
 from compiler.plan import types as t
+from compiler.plan.event_times import USUAL_TIMES
 from compiler.plan.schema import Field, Schema
 from runtime.log.base import PRODUCE_SCHEMA, RawBatch
 from runtime.operators.base import DeadLetter
@@ -52,7 +53,7 @@ class LocatedDeadLetter:
 def encode(query: str, letters: Sequence[LocatedDeadLetter], generation: int = 1) -> pa.RecordBatch:
     """Dead letters as records of the dead-letter topic: JSON values with the columns of SCHEMA, bytes in base64."""
     values = [_value(query, located) | {"GENERATION": generation} for located in letters]
-    stamps = [v["ROWTIME"] or 0 for v in values]
+    stamps = [v["ROWTIME"] or 0 for v in values]  # one that was not used stands in the message
     n = len(values)
     return pa.RecordBatch.from_arrays(
         [
@@ -73,12 +74,17 @@ def _value(query: str, located: LocatedDeadLetter) -> dict[str, object]:
         "TOPIC": raw.tp.topic if raw else None,
         "PARTITION": raw.tp.partition if raw else None,
         "OFFSET": row.get("offset"),
-        "ROWTIME": row.get("timestamp"),
+        "ROWTIME": _usable(row.get("timestamp")),
         "CODE": letter.code,
         "MESSAGE": letter.message,
         "KEY": _text(row.get("key")),
         "VALUE": _text(row.get("value")),
     }
+
+
+def _usable(time_ms: int | None) -> int | None:
+    """A letter is a record, too: with the time that made it one it could not be read."""
+    return None if time_ms is None or USUAL_TIMES.why_not(time_ms, 0, of_column=False) else time_ms
 
 
 def _text(data: bytes | None) -> str | None:
