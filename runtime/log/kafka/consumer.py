@@ -54,9 +54,14 @@ class KafkaConsumer:
             mine = self._client.member.owned - self._client.member.leaving
             positions = {tp: o for tp, o in positions.items() if tp in mine}
         for tp, offset in positions.items():
-            with naming(tp):
-                self._admin.check_partition(tp)
-                resolved[tp] = resolve(self._admin, tp, offset)
+            try:
+                with naming(tp):
+                    self._admin.check_partition(tp)
+                    resolved[tp] = resolve(self._admin, tp, offset)
+            except LogError as error:
+                if not error.retriable or offset < 0:
+                    raise
+                resolved[tp] = offset  # its brokers are away: the client goes on asking, and the others are read meanwhile
         if self._client is None:
             self._client = self._make_client(None)
         self._client.stop([tp for tp in self._client.cursors if tp not in resolved])
@@ -99,6 +104,8 @@ class KafkaConsumer:
             elif cursor.error is not None and not batches:  # else it is raised when nothing gets lost with it
                 self._turn = (self._turn + i + 1) % len(cursors)
                 raise cursor.error
+            elif not batches and (trouble := cursor.take_trouble()) is not None:
+                raise trouble
         self._turn += 1
         return batches
 

@@ -7,9 +7,10 @@ a batch without rows tells how far it is.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby, repeat
 from operator import is_not
@@ -30,17 +31,23 @@ from runtime.log.kafka.member import SETTINGS, KafkaMember
 from runtime.log.kafka.records import to_arrow, to_key_values
 
 CONSUME_MAX = 5_000  # messages turned into one batch while they are in the processor's cache
-# Above the first a partition is paused at the brokers, below the second it goes on: pausing throws away what is prefetched.
 SETTLE_S = 0.02  # between two looks at what should change by itself
-SEEK_MS = 1_000
 FIND_S = 1.0
+# Above the first a partition is paused at the brokers, below the second it goes on: pausing throws away what is prefetched.
 HIGH_BYTES, LOW_BYTES = 8 << 20, 1 << 20
+RETRY_MS = 100  # between two attempts to have a partition read
+PATIENT_MS = 300  # a partition that was assigned a moment ago cannot be moved yet; after this it is assigned anew
+SILENT_MS = 5_000  # from the start of a partition to its first record or its end; then it is started again
+TOLD_MS = 1_000  # trouble that lasts longer is told
 
 
 @dataclass(slots=True)
 class Cursor:
     """One partition. position: next offset to hand out; fetched: after what is in `batches`, and if `ended` nothing followed when it
     was fetched. error: why it is not read on. bare: only keys and values are kept of what is fetched.
+
+    started_ms: since when the client should read it, until something arrives. retry_ms: when it is told so again, if it refused or
+    has given up. lost: seeking is of no use any more. trouble: what `take_trouble` gives next.
     """
 
     tp: TopicPartition
@@ -52,6 +59,33 @@ class Cursor:
     paused: bool = False
     ended: bool = False
     error: LogError | None = None
+    started_ms: int | None = None
+    retry_ms: int | None = None
+    lost: bool = False
+    trouble: LogError | None = None
+
+    @property
+    def place(self) -> KafkaPartition:
+        return KafkaPartition(self.tp.topic, self.tp.partition, self.fetched)
+
+    def retry(self, now_ms: int, error: LogError, *, lost: bool = False) -> None:
+        """The client does not read it now. It is tried again, and told if that takes long."""
+        if self.started_ms is None:
+            self.started_ms = now_ms
+        self.retry_ms, self.lost = now_ms + RETRY_MS, self.lost or lost
+        if now_ms - self.started_ms >= TOLD_MS:
+            error.partition = self.tp
+            self.trouble = error
+
+    def heard(self) -> None:
+        """The client reads it."""
+        self.started_ms = self.retry_ms = None
+        self.lost = False
+
+    def take_trouble(self) -> LogError | None:
+        """Why it is not read, each time it was found out; it is tried again by itself."""
+        trouble, self.trouble = self.trouble, None
+        return trouble
 
     def take(self, max_records: int, max_bytes: int) -> RawBatch | None:
         """The next records, at least one if there are any; a batch without rows where only the position moved."""
@@ -119,7 +153,7 @@ class FetchClient:
         self._clock = SystemClock()
         settings = connection.consumer(client_id, group, wait_ms)
         self._client = KafkaClient({**settings, **SETTINGS} if joins else settings, logger=LOGGER)
-        self.member = KafkaMember(self._client, group) if joins else None
+        self.member = KafkaMember(self._client, group, admin.begin_offsets) if joins else None
         self.cursors: dict[TopicPartition, Cursor] = {}
         self._found: set[str] = set()  # topics whose leaders the client was told
 
@@ -131,16 +165,61 @@ class FetchClient:
     def start_all(self, offsets: Mapping[TopicPartition, int], *, bare: bool = False) -> None:
         """The same of many, which so come side by side."""
         self.stop(offsets)
-        places = [KafkaPartition(tp.topic, tp.partition, offset) for tp, offset in offsets.items()]
-        with errors.naming(f"{', '.join(map(str, offsets))} cannot be read"):
-            if self.member is None:
+        now = self._clock.now_ms()
+        cursors = {tp: Cursor(tp, offset, offset, bare, started_ms=now) for tp, offset in offsets.items()}
+        if self.member is None:
+            with errors.naming(f"{', '.join(map(str, offsets))} cannot be read"):
                 self._find({tp.topic for tp in offsets})
-                self._client.incremental_assign(places)
-            else:  # resumed first: a client that resumes goes back to where it was paused
-                self._client.resume(places)
-                for place in places:
-                    self._seek(place)
-        self.cursors |= {tp: Cursor(tp, offset, offset, bare) for tp, offset in offsets.items()}
+                self._client.incremental_assign([c.place for c in cursors.values()])
+        self.cursors |= cursors
+        if self.member is not None:
+            self._begin(list(cursors.values()))
+
+    def _begin(self, cursors: Sequence[Cursor]) -> None:
+        """Have partitions of a member read. Each by itself: what is refused of one holds up no other.
+
+        Moved first and resumed then: a client that resumes first fetches from where the partition was assigned, which may be below
+        the start of the log by now. It gives the partition up for that, and then refuses to move it.
+        """
+        now, moved = self._clock.now_ms(), []
+        for cursor in cursors:
+            try:
+                if cursor.lost:
+                    self._assign_anew(cursor)
+                else:
+                    self._client.seek(cursor.place)
+                cursor.retry_ms, cursor.lost = None, False
+                moved.append(cursor)
+            except KafkaException as error:
+                late = cursor.started_ms is not None and now - cursor.started_ms >= PATIENT_MS
+                cursor.retry(now, errors.failure(errors.of(error), f"{cursor.tp} cannot be read yet"), lost=late)
+        if moved and self.member is not None:
+            with errors.naming("partitions cannot be resumed"):
+                self._client.resume([c.place for c in moved])
+
+    def _assign_anew(self, cursor: Cursor) -> None:
+        """What the client has given up it does not move; only a new assignment makes it read again.
+
+        Called after `consume`, so that no callback of a rebalance is waiting: the client takes an assignment for the answer to it.
+        """
+        with suppress(KafkaException):  # it is not assigned
+            self._client.incremental_unassign([cursor.place])
+        self._client.incremental_assign([cursor.place])
+
+    def _mend(self) -> None:
+        """Start again what is not read though it should be: refused, given up after an error, or silent."""
+        now, due = self._clock.now_ms(), []
+        for cursor in self.cursors.values():
+            if cursor.started_ms is None or cursor.error is not None:
+                continue
+            if cursor.retry_ms is None and now - cursor.started_ms >= SILENT_MS and not cursor.paused:
+                cursor.retry(now, LogUnavailable(f"{cursor.tp}: nothing arrives from offset {cursor.fetched} on"), lost=True)
+                cursor.retry_ms = now
+                cursor.started_ms = now
+            if cursor.retry_ms is not None and cursor.retry_ms <= now:
+                due.append(cursor)
+        if due:
+            self._begin(due)
 
     def _find(self, topics: set[str]) -> None:
         """The client looks for the leaders of topics that are new to it only once a second, unless it is told to."""
@@ -163,20 +242,6 @@ class FetchClient:
                 else:  # what a member owns only its group takes away
                     self._client.pause(places)
 
-    def _seek(self, place: KafkaPartition) -> None:
-        """What was assigned a moment ago may not be fetched yet, and cannot be moved until it is."""
-        limit = self._clock.timer_ms() + SEEK_MS
-        while True:
-            try:
-                self._client.seek(place)
-                return
-            except KafkaException as error:
-                if errors.of(error).code() != KafkaError._STATE:
-                    raise
-                if self._clock.timer_ms() > limit:  # a slow machine, or brokers are away
-                    raise LogUnavailable(f"{place.topic}-{place.partition} cannot be read yet") from error
-                futures.wait([Future()], SETTLE_S)
-
     def pump(self, wait_s: float = 0.0) -> None:
         """Take over what has arrived; wait for the first message if there is none."""
         self._control()
@@ -191,6 +256,7 @@ class FetchClient:
                 self._report(run, cursor)
             elif cursor is not None:
                 self._add(cursor, run)
+        self._mend()
 
     def committed(self, tps: Iterable[TopicPartition], timeout_s: float) -> dict[TopicPartition, Position]:
         """Positions of this client's group, as of the last finished transaction: it waits for one that is being committed.
@@ -234,6 +300,11 @@ class FetchClient:
         self._client.close()
 
     def _add(self, cursor: Cursor, messages: list[Message]) -> None:
+        cursor.heard()
+        if messages[0].offset() < cursor.fetched:  # from before it was moved
+            messages = [m for m in messages if m.offset() >= cursor.fetched]
+            if not messages:
+                return
         next_offset = int(messages[-1].offset()) + 1
         if cursor.bare:
             keys, values, size = to_key_values(messages)
@@ -247,7 +318,8 @@ class FetchClient:
         for message in messages:
             error = message.error()
             if error.code() == KafkaError._PARTITION_EOF:
-                if cursor is not None:
+                if cursor is not None and message.offset() >= cursor.fetched:
+                    cursor.heard()
                     cursor.skip_to(int(message.offset()))
                     cursor.ended = True
                 continue
@@ -261,6 +333,8 @@ class FetchClient:
             if not failed.retriable:
                 failed.partition = cursor.tp
                 cursor.error = failed
+            elif error.code() in errors.OUT_OF_RANGE:  # the client has given it up
+                cursor.retry(self._clock.now_ms(), failed, lost=True)
 
     def _out_of_range(self, cursor: Cursor) -> LogError | None:
         """Below the start it is an error that names the gap; above the end the position waits for records to come."""

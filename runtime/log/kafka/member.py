@@ -6,26 +6,31 @@ wait meanwhile. So a REVOKE waits there, in a loop that lets the owner's thread 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from confluent_kafka import Consumer as KafkaClient
 from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from runtime.errors import LogError
 from runtime.log.base import GroupChange, GroupEvent, GroupMetadata, TopicPartition
 from runtime.log.kafka import errors
 from runtime.log.kafka.connection import LOGGER
 
+Begins = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]]
 SETTINGS = {"group.protocol": "consumer", "group.remote.assignor": "range"}
 
 
 class KafkaMember:
-    """Owned by the thread of the client. What it owns is assigned to the client at once, but paused until somebody reads it."""
+    """Owned by the thread of the client. What it owns is assigned to the client at once, but paused until somebody reads it.
 
-    def __init__(self, client: KafkaClient, group: str) -> None:
+    begins: where partitions begin.
+    """
+
+    def __init__(self, client: KafkaClient, group: str, begins: Begins) -> None:
         self.owned: set[TopicPartition] = set()
         self.leaving: set[TopicPartition] = set()  # of an open REVOKE
-        self._client, self._group = client, group
+        self._client, self._group, self._begins = client, group, begins
         self._serve: Callable[[], None] = lambda: None
         self._events: list[GroupEvent] = []
         self._proof = GroupMetadata(group, "")
@@ -52,10 +57,17 @@ class KafkaMember:
         self.leaving = set()
 
     def _assigned(self, client: KafkaClient, partitions: list[KafkaPartition]) -> None:
-        """From offset 0, though nothing is read from there: without an offset the client would look for a committed one."""
-        client.incremental_assign([KafkaPartition(p.topic, p.partition, 0) for p in partitions])
-        client.pause(partitions)
+        """From where they begin, though nothing is to be read from there: without an offset the client would look for a committed
+        one, and the fetch from one below the start that may leave before it is paused would make it give the partition up.
+        """
         tps = _places(partitions)
+        try:
+            begins = self._begins(tps)
+        except LogError as error:  # brokers are away
+            LOGGER.warning("%s", error)
+            begins = {}
+        client.incremental_assign([KafkaPartition(tp.topic, tp.partition, begins.get(tp, 0)) for tp in tps])
+        client.pause(partitions)
         self.owned |= set(tps)
         self._add(GroupChange.ASSIGN, tps)
 
