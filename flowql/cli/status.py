@@ -52,6 +52,8 @@ def command(
         print_json(found)
         return
     note(_headline(found["instance"]))
+    for trouble in found["instance"].get("trouble", ()):
+        note(troubled(trouble))
     if not found["queries"]:
         note("nothing is deployed")
         return
@@ -74,6 +76,12 @@ def far_ahead(ahead: dict[str, Any]) -> str:
         f"stream time of partition {ahead['partition']} is {hours:,.1f} h ahead of the clock; records until then are late "
         "there (MAX_AHEAD of a source keeps such times out)"
     )
+
+
+def troubled(trouble: dict[str, Any]) -> str:
+    """What cannot be read just now, and since when."""
+    where = f"{trouble['partition']} is not read" if trouble["partition"] else "the log is in trouble"
+    return f"{where} for {trouble['for_ms'] / 1000:.0f} s, tried {trouble['times']:,} times: {trouble['error']}"
 
 
 def described(building: dict[str, Any]) -> str:

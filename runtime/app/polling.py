@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from functools import partial
 
 from runtime.app.query_state import FAILED, QueryStates
+from runtime.app.troubles import Troubles
 from runtime.client.consumer import ConsumerFacade
 from runtime.client.events import ClientFailed
 from runtime.errors import LogDenied, LogError, TopicMissing
@@ -31,7 +32,6 @@ HEAD_GAP = (
 )
 END_REFRESH_MS = 20
 END_UNKNOWN = 1 << 62
-CLIENT_ERRORS_MAX = 100
 
 
 class PollingStep:
@@ -59,7 +59,7 @@ class PollingStep:
         self._asked: tuple[list[TopicPartition], Future[dict[TopicPartition, int]]] | None = None
         self._bytes_per_input = input_bytes_max
         self._unread: dict[str, list[LogInput]] = {}  # of failed queries, until they are tried again
-        self.client_errors: deque[Exception] = deque(maxlen=CLIENT_ERRORS_MAX)
+        self.troubles = Troubles()
         # A partition cannot be read: deleted, damaged, denied, or a position is below its start. Called in this thread.
         self.on_unreadable: Callable[[TopicPartition, LogError], None] = lambda tp, error: None
         self.wake: Callable[[], None] = lambda: None  # set when threads run: ends the polling thread's wait
@@ -171,6 +171,7 @@ class PollingStep:
         if batch.tp not in self._heads or batch.next_offset <= self._heads[batch.tp]:
             return  # left over from before a seek
         self._metrics.add_fetched(batch.tp.topic, batch.records.num_rows)
+        self.troubles.over(batch.tp)
         self._heads[batch.tp] = batch.next_offset
         self._arrivals[batch.tp].reach(batch.next_offset, self._now_ms)
         for i in self._inputs[batch.tp]:
@@ -200,6 +201,7 @@ class PollingStep:
             return False
         batches = chunk.result()
         assert isinstance(batches, list)
+        self.troubles.over(i.tp)
         for batch in batches:
             i.add(batch)
         return bool(batches)
@@ -253,6 +255,7 @@ class PollingStep:
                 raise
             self._note(error)  # brokers are away: what was known counts until they are back
             return
+        self.troubles.over(None)
         for tp in tps:
             end = ends.get(tp)
             if end is None:
@@ -274,10 +277,9 @@ class PollingStep:
             self.on_unreadable(TopicPartition(*tp), error)
 
     def _note(self, error: Exception) -> None:
-        """It is tried again, and again: what repeats itself is said once."""
-        if not self.client_errors or str(self.client_errors[-1]) != str(error):
+        """It is tried again, and again: what repeats itself is said once, and counted in status."""
+        if self.troubles.note(error, self._now_ms):
             say(WARNING, "log.trouble", f"{type(error).__name__}: {error}")
-        self.client_errors.append(error)
 
     def _handle_failures(self) -> bool:
         """A failing query is held and restarted alone, later and later; the others go on."""

@@ -70,6 +70,9 @@ def instance_figures(instance: Instance, *, detail: bool = False) -> dict[str, A
         "commit_ms": round(m.cut_to_commit_ms, 1),
         "blocked": instance.commit.blocked or None,
         "uncommitted_bytes": instance.collector.size_bytes,
+        "trouble": [
+            t.to_data(now) for now in [instance.clock.now_ms()] for t in instance.polling.troubles.current(now)
+        ],
     }
     if instance.group is not None:
         found["group"] = {

@@ -61,7 +61,9 @@ class KafkaConsumer:
             except LogError as error:
                 if not error.retriable or offset < 0:
                     raise
-                resolved[tp] = offset  # its brokers are away: the client goes on asking, and the others are read meanwhile
+                resolved[tp] = (
+                    offset  # its brokers are away: the client goes on asking, and the others are read meanwhile
+                )
         if self._client is None:
             self._client = self._make_client(None)
         self._client.stop([tp for tp in self._client.cursors if tp not in resolved])

@@ -213,7 +213,9 @@ class FetchClient:
             if cursor.started_ms is None or cursor.error is not None:
                 continue
             if cursor.retry_ms is None and now - cursor.started_ms >= SILENT_MS and not cursor.paused:
-                cursor.retry(now, LogUnavailable(f"{cursor.tp}: nothing arrives from offset {cursor.fetched} on"), lost=True)
+                cursor.retry(
+                    now, LogUnavailable(f"{cursor.tp}: nothing arrives from offset {cursor.fetched} on"), lost=True
+                )
                 cursor.retry_ms = now
                 cursor.started_ms = now
             if cursor.retry_ms is not None and cursor.retry_ms <= now:
