@@ -296,6 +296,7 @@ class GroupStep:
             self._mine.forget_positions(self.partitions)
         yield self._host.commit.start_over()
         self._close(tasks)
+        self._host.state.disown([str(t) for t in self._all])
         self._host.query_states.reinstate()
 
     def _give_up(self, tasks: Sequence[Task]) -> Procedure:
@@ -307,7 +308,7 @@ class GroupStep:
             yield from self._stop(refused)
             with self._host.state.epoch_lock:
                 self._mine.leave(refused, committed=False)
-            self._close(refused)
+            self._close(refused, owned=True)
         if tasks:
             yield from self._stop(tasks)
             yield self._host.commit.request(lambda: self._mine.leave(tasks, committed=True))
@@ -317,6 +318,7 @@ class GroupStep:
         if self._revoking and leaving == self._leaving:
             with self._host.state.epoch_lock:
                 self._mine.forget_positions(leaving)
+            self._host.state.disown(str(t) for t, reads in self._all.items() if reads & leaving)
             self._owned -= leaving
             self._leaving, self._revoking = set(), False
             self._host.main.acknowledge_revoke()
@@ -407,8 +409,8 @@ class GroupStep:
         self._begun.difference_update(task.id for task in tasks)
         yield from stopped(self._host, tasks)
 
-    def _close(self, tasks: Iterable[Task]) -> None:
-        """State of tasks that nobody runs any more stays where it is, for the day they come back."""
+    def _close(self, tasks: Iterable[Task], *, owned: bool = False) -> None:
+        """State of tasks that nobody runs any more stays where it is, for the day they come back. owned: nobody else has them."""
         for task in tasks:
-            self._host.state.close_task(str(task.id))
+            self._host.state.close_task(str(task.id), owned=owned)
             del self._tasks[task.id]

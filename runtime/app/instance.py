@@ -108,7 +108,7 @@ class Instance:
         assert not config.shared or (config.changelogs and config.process_id), "members share state by changelogs"
         log.hold(config.transactional_id)
         self.admin = log.admin()
-        self.state = StateManager(physical, changelog=lambda spec: config.changelogs)
+        self.state = StateManager(physical, changelog=lambda spec: config.changelogs, shared=config.shared)
         check_mode(log, config)
         if not config.shared:  # else task by task, when it is known which are here (`GroupStep`)
             try:

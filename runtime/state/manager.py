@@ -47,7 +47,8 @@ def _never(_spec: StoreSpec) -> bool:
 class StateManager:
     """All state of one instance on one physical store.
 
-    `cut` and `apply` alternate: at most one epoch is frozen. changelog: which stores give changelog records.
+    `cut` and `apply` alternate: at most one epoch is frozen. changelog: which stores give changelog records. shared: other instances
+    have tasks of the same application, so that snapshots hold those of open tasks alone (`disown`).
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class StateManager:
         *,
         cache_entries: int = CACHE_ENTRIES_DEFAULT,
         changelog: Callable[[StoreSpec], bool] = _never,
+        shared: bool = False,
     ) -> None:
         self.epoch_lock = NamedLock("epoch lock", guards="active layers, the catalog and the open tasks")
         self._commit_lock = NamedLock("commit lock", guards="writes to the physical store")
@@ -67,6 +69,9 @@ class StateManager:
         self._restoring = read_restores(physical)
         self._generation = Generation()
         self._tasks: dict[str, ManagedTask] = {}
+        self._kept: set[str] = set()  # closed, and owned all the same
+        self._shared = shared
+        self._owned: frozenset[str] | None = frozenset() if shared else None  # what snapshots show
         self._dirty: dict[str, ManagedTask] = {}
         self._in_flight: FrozenEpoch | None = None
         self._drops = Drops()
@@ -93,14 +98,33 @@ class StateManager:
                 self._mark_dirty,
             )
             self._tasks[task_id] = task
+            self._kept.discard(task_id)
+            self._note_owned()
             return task
 
-    def close_task(self, task_id: str) -> None:
-        """Forget an open task; its committed state stays. StateError if some of its writes are not committed."""
+    def close_task(self, task_id: str, *, owned: bool = False) -> None:
+        """Forget an open task; its committed state stays. StateError if some of its writes are not committed.
+
+        owned: nobody else has it meanwhile, so that snapshots go on showing it, until `disown`.
+        """
         with self.epoch_lock.join():
             if self._tasks[task_id].is_dirty:
                 raise StateError(f"task {task_id} has uncommitted writes; commit or abort first")
             del self._tasks[task_id]
+            if owned:
+                self._kept.add(task_id)
+            self._note_owned()
+
+    def disown(self, tasks: Iterable[str]) -> None:
+        """Others may have these closed tasks from now on: what is here of them is shown no more."""
+        with self.epoch_lock.join():
+            self._kept.difference_update(tasks)
+            self._note_owned()
+
+    def _note_owned(self) -> None:
+        """Tasks that are whole here, and nowhere else newer."""
+        if self._shared:
+            self._owned = frozenset((self._tasks.keys() | self._kept) - self._restoring.keys())
 
     def drop_task(self, task_id: str) -> None:
         """Delete a task's state and metadata with the next commit; it must be closed."""
@@ -214,6 +238,7 @@ class StateManager:
                     task.settle()
             for task_id in epoch.drops.tasks:
                 self._restoring.pop(task_id, None)
+            self._note_owned()
             self._shrink_caches()
 
     def abort(self) -> None:
@@ -351,6 +376,7 @@ class StateManager:
             for task_id in tasks:
                 self._restoring.pop(task_id, None)
             self._restoring.update(new)
+            self._note_owned()
 
     def restoring(self) -> dict[str, TaskRecord]:
         """Tasks whose rows are not all here; they may be open, but must not run."""
@@ -427,6 +453,7 @@ class StateManager:
             self._renew_snapshot()
         with self.epoch_lock.join():
             del self._restoring[task_id]
+            self._note_owned()
             if task_id in self._tasks:
                 self._tasks[task_id].reload()
 
@@ -459,8 +486,9 @@ class StateManager:
 
     def snapshot(self) -> StateSnapshot:
         """The last commit. Any thread; close it."""
+        owned = self._owned  # first: what becomes whole later is in the commit that is current then
         with self._snapshot_lock:
-            return StateSnapshot(self._current.retain())
+            return StateSnapshot(self._current.retain(), owned)
 
     def close(self) -> None:
         """Close the physical store. Open snapshots stay readable and keep its files in use until they are closed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -11,7 +11,7 @@ from runtime.errors import StateError
 from runtime.state.catalog import read_tasks
 from runtime.state.chunks import chunked
 from runtime.state.layers import PhysicalRows
-from runtime.state.layout import BEGINNING_MS, StoreEntry, decode_number
+from runtime.state.layout import BEGINNING_MS, StoreEntry, TaskRecord, decode_number
 from runtime.state.locks import NamedLock
 from runtime.state.physical import PhysicalSnapshot
 from runtime.state.store import Key, Rows, Value
@@ -25,8 +25,16 @@ class SharedSnapshot:
 
     def __init__(self, physical: PhysicalSnapshot, stores: dict[str, StoreEntry], sequence: int) -> None:
         self.physical, self.stores, self.sequence = physical, stores, sequence
+        self._tasks: dict[str, TaskRecord] | None = None
         self._lock = NamedLock("snapshot", guards="the number of its users")
         self._users = 1  # its maker
+
+    @property
+    def tasks(self) -> dict[str, TaskRecord]:
+        """All tasks of the commit, whoever owns them."""
+        if self._tasks is None:
+            self._tasks = read_tasks(self.physical)
+        return self._tasks
 
     def retain(self) -> SharedSnapshot:
         with self._lock:
@@ -43,10 +51,19 @@ class SharedSnapshot:
 
 
 class StateSnapshot:
-    """Implements `runtime.state.store.Snapshot`: one user's handle on a shared snapshot. Close it, or use it in a `with`."""
+    """Implements `runtime.state.store.Snapshot`: one user's handle on a shared snapshot. Close it, or use it in a `with`.
 
-    def __init__(self, shared: SharedSnapshot) -> None:
+    owned: tasks to show; None for all of them. A member of a group has files of tasks that it gave up, which say what was.
+    """
+
+    def __init__(self, shared: SharedSnapshot, owned: frozenset[str] | None = None) -> None:
         self._shared: SharedSnapshot | None = shared
+        self.owned = owned
+        self._shown: dict[str, set[int]] = {}  # partitions of stores, if not all are shown
+        if owned is not None:
+            for record in self._records().values():
+                for store in record.stores:
+                    self._shown.setdefault(store, set()).add(record.partition)
         self.sequence = shared.sequence
         self._bounds: dict[bytes, int] = {}
         self._read = 0
@@ -56,7 +73,11 @@ class StateSnapshot:
 
     def tasks(self) -> dict[str, dict[str, Any]]:
         """Task id -> its committed metadata."""
-        return {task_id: record.read() for task_id, record in read_tasks(self._open().physical).items()}
+        return {task_id: record.read() for task_id, record in self._records().items()}
+
+    def _records(self) -> dict[str, TaskRecord]:
+        found = self._open().tasks
+        return found if self.owned is None else {t: record for t, record in found.items() if t in self.owned}
 
     def get(self, store: str, key: Key) -> Value | None:
         return self.get_many(store, [key])[0]
@@ -65,7 +86,7 @@ class StateSnapshot:
         """As `get` for each key."""
         shared, entry = self._open(), self._entry(store)
         found: list[Value | None] = [None] * len(keys)
-        for partition in entry.partitions:
+        for partition in self._partitions(entry):
             self._read += len(keys)
             bound = self._bound(entry, partition)
             rows = shared.physical.multi_get(entry.encode_rows(keys, partition))
@@ -85,7 +106,7 @@ class StateSnapshot:
         entry = self._entry(store)
         start = b"" if low is None else entry.codec.encode(low)
         end = None if high is None else entry.codec.encode(high)
-        for partition in entry.partitions:
+        for partition in self._partitions(entry):
             bound = self._bound(entry, partition)
             for encoded, data in self._encoded(entry, partition, start, end):
                 rows = entry.codec.decode_many(encoded), decode_values(data)
@@ -95,7 +116,7 @@ class StateSnapshot:
         entry, physical = self._entry(store), self._open().physical
         sizes = [
             len(key) + len(value)
-            for partition in entry.partitions
+            for partition in self._partitions(entry)
             for key, value in physical.scan(*entry.partition_range(partition))
         ]
         return len(sizes), sum(sizes)
@@ -142,6 +163,12 @@ class StateSnapshot:
         if entry is None:
             raise StateError(f"there is no store {store} at commit {self.sequence}")
         return entry
+
+    def _partitions(self, entry: StoreEntry) -> Iterable[int]:
+        if self.owned is None:
+            return entry.partitions
+        shown = self._shown.get(entry.spec.name, set())
+        return [p for p in entry.partitions if p in shown]
 
     def _open(self) -> SharedSnapshot:
         assert self._shared is not None, "the snapshot is closed"

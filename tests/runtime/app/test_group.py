@@ -256,6 +256,39 @@ def test_what_is_revoked_is_committed_before_it_is_acknowledged(expected):
     assert not differences(expected, result(log, instance))
 
 
+def shown(instance):
+    """Tasks and partitions of stores in answers."""
+    with instance.snapshot() as snapshot:
+        tasks = {int(name.rpartition("_")[2]) for name in snapshot.tasks()}
+        rows = {s.name: len(list(snapshot.scan(s.name))) for s in snapshot.stores()}
+    return tasks, rows
+
+
+def test_answers_of_a_member_hold_what_it_owns_at_the_commit_alone():
+    """What it gave up is still in its files, and belongs to others who go on with it."""
+    log = world()
+    instance, driver = start(log, shared=True, process_id="one")
+    for part in orders(300, 1, 50):
+        append(log, part)
+    settle(instance, driver)
+    everything, all_rows = shown(instance)
+    assert everything == {0, 1}
+    half = {tp for tp in instance.group.partitions if tp.partition == 1}
+    tell(instance, GroupChange.REVOKE, half)
+    while half & instance.group._owned:
+        driver.round()
+    owned, rows = shown(instance)
+    assert owned == {0}
+    assert all(0 <= rows[s] < n for s, n in all_rows.items() if n > 1), (rows, all_rows)
+    tell(instance, GroupChange.ASSIGN, half)
+    settle(instance, driver)
+    assert shown(instance) == (everything, all_rows)
+    tell(instance, GroupChange.LOST, instance.group.partitions)
+    while instance.group._tasks:
+        driver.round()
+    assert shown(instance) == (set(), dict.fromkeys(all_rows, 0))
+
+
 def test_the_only_instance_ends_when_it_is_fenced():
     log = world()
     _, driver = start(log)

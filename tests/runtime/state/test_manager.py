@@ -8,11 +8,13 @@ from compiler.plan import types as T
 from runtime.errors import StateError
 from runtime.state.cleaner import INTERVAL_MS, Cleaner, checkpoint_name
 from runtime.state.frozen import UnwritableState
+from runtime.state.keys import key_codec
 from runtime.state.manager import StateManager
 from runtime.state.memory import MemoryPhysical
 from runtime.state.reader import open_readonly
 from runtime.state.rocks import open_rocks
 from runtime.state.task_state import BatchRevoked
+from runtime.state.values import encode_value
 from tests.runtime.state.support import Forgetful, commit, manager_on, publish, put, raised_in_thread, table, window
 
 
@@ -442,3 +444,46 @@ def test_an_owner_reads_its_writes_while_another_thread_commits(kind, tmp_path):
         sys.setswitchinterval(interval)
     assert not failures, failures
     manager.close()
+
+
+def test_a_snapshot_of_one_of_many_instances_holds_the_tasks_it_has():
+    manager = StateManager(MemoryPhysical(), shared=True)
+    spec, tasks = table(), {}
+    for partition in (0, 1):
+        tasks[partition] = manager.open_task(f"Q/0_{partition}", partition, [spec])
+        put(manager, tasks[partition], spec.name, {(f"k{partition}",): (partition,)})
+    commit(manager)
+    shown = [row for row, _ in manager.snapshot().scan(spec.name)]
+    assert shown == [("k0",), ("k1",)]
+
+    before = manager.snapshot()
+    manager.close_task("Q/0_1")  # its state stays here for the day it comes back, and is old then
+    snapshot = manager.snapshot()
+    assert [row for row, _ in snapshot.scan(spec.name)] == [("k0",)]
+    assert snapshot.get(spec.name, ("k1",)) is None
+    assert snapshot.size(spec.name)[0] == 1
+    assert list(snapshot.tasks()) == ["Q/0_0"]
+    assert len(list(before.scan(spec.name))) == 2  # of a commit at which it was here
+
+    manager.open_task("Q/0_1", 1, [spec])
+    assert len(list(manager.snapshot().scan(spec.name))) == 2
+    manager.close_task("Q/0_1", owned=True)  # refused by the log, and given to nobody
+    assert len(list(manager.snapshot().scan(spec.name))) == 2
+    manager.disown(["Q/0_1"])
+    assert len(list(manager.snapshot().scan(spec.name))) == 1
+
+
+def test_a_snapshot_of_one_of_many_instances_holds_no_task_that_is_being_restored():
+    manager = StateManager(MemoryPhysical(), shared=True)
+    spec = table()
+    task = manager.open_task("Q/0_0", 0, [spec])
+    put(manager, task, spec.name, {("k",): (1,)})
+    commit(manager)
+    manager.close_task("Q/0_0")
+    record = manager.local_record("Q/0_0")
+    manager.rebuild({"Q/0_0": record})
+    manager.open_task("Q/0_0", 0, [spec])
+    manager.restore(spec, 0, [key_codec((T.STRING,)).encode(("k",))], [encode_value((2,))])
+    assert list(manager.snapshot().scan(spec.name)) == []
+    manager.end_restore("Q/0_0")
+    assert list(manager.snapshot().scan(spec.name)) == [(("k",), (2,))]
