@@ -11,7 +11,7 @@ import typer
 
 from flowql.cli.options import ProjectOption, Scope, TargetOption, VarOption
 from flowql.cli.render import note
-from flowql.cli.results import destination, write_answer
+from flowql.cli.results import destination, partly, write_answer
 from flowql.deploy.settings import Settings, settings_of
 from flowql.errors import CommandError
 from flowql.query.answer import Answer
@@ -59,6 +59,8 @@ def command(
 def say_apart(answer: Answer) -> None:
     if apart := (answer.schema.metadata or {}).get(APART):
         note(f"note: these relations are not at one place of their input: {apart.decode()}")
+    if missing := partly(answer):
+        note(f"note: this answer is about {missing}")
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from flowql.cli.aligned import table_lines
 from flowql.cli.options import Output
 from flowql.cli.render import note, plain, write_csv, write_json, write_lines
 from flowql.query.answer import Answer
+from flowql.query.errors import COVERAGE, MISSING
 
 BINARY = (Output.ARROW, Output.PARQUET)
 ENDINGS = {f".{o.value}": o for o in Output if o is not Output.TABLE}
@@ -49,8 +51,17 @@ def write_answer(answer: Answer, output: Output, file: Path | None = None) -> in
             _write_binary(sink, answer.schema, counted, output)
     else:
         with _text(file) as text:
-            _write_text(text, answer.schema, counted, output)
+            _write_text(text, answer, counted, output)
     return counted.rows
+
+
+def partly(answer: Answer) -> str:
+    """Of how many partitions an answer is that is not about all of them, and why; nothing if it is."""
+    metadata = answer.schema.metadata or {}
+    if MISSING not in metadata:
+        return ""
+    why = metadata[MISSING].decode()
+    return metadata[COVERAGE].decode() + (f": {why}" if why else "")
 
 
 class _Counted:
@@ -78,9 +89,14 @@ def _write_binary(sink: IO[bytes], schema: pa.Schema, batches: _Counted, output:
             writer.write_batch(batch)
 
 
-def _write_text(file: TextIO, schema: pa.Schema, batches: _Counted, output: Output) -> None:
-    rows = python_rows(batches)
-    if output is Output.JSON:
+def _write_text(file: TextIO, answer: Answer, batches: _Counted, output: Output) -> None:
+    schema, rows = answer.schema, python_rows(batches)
+    if output is Output.JSON and (missing := partly(answer)):
+        have, _, why = missing.partition(": ")  # an array would be taken for all of it
+        file.write(f'{{"partitions": {json.dumps(have)}, "missing": {json.dumps(why)}, "rows":\n')
+        write_json(file, schema.names, rows)
+        file.write("}\n")
+    elif output is Output.JSON:
         write_json(file, schema.names, rows)
     elif output is Output.CSV:
         write_csv(file, schema.names, rows)

@@ -14,6 +14,7 @@ from compiler.diagnostics.diagnostic import Diagnostic
 from compiler.diagnostics.source import NOWHERE, SourceText, Span
 from compiler.diagnostics.suggest import did_you_mean
 from flowql.config.kafka import kafka_settings
+from flowql.config.members import members_settings
 from flowql.config.places import Places, Taken
 from flowql.config.project import DATA_DIR_DEFAULT, Project, Target
 from flowql.config.reader import Item, Reader, compose, texts
@@ -242,6 +243,7 @@ class _Loading:
         values["spark"], problems = spark_settings(spark, self._root, values)
         self._found += problems
         values["metrics"] = metrics_settings(values.pop("metrics", {}))
+        values["members"] = members_settings(values.pop("members", {}))
         kafka: Mapping[str, Item] = values.pop("kafka", {})
         if values.get("log") == "kafka":
             values["kafka"], problems = kafka_settings(kafka, self._root)

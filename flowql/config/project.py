@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from compiler.analyze.properties import QueryOptions
 from compiler.diagnostics.diagnostic import Diagnostic
 from compiler.diagnostics.source import SourceText, Span
+from flowql.config.members import MembersSettings
 from flowql.config.places import Places
 from flowql.config.watching import LogLevel, MetricsSettings
 from runtime.config import MIB
@@ -42,6 +43,7 @@ class Target:
     app_id: str | None = None
     metrics: MetricsSettings | None = None
     log_level: LogLevel = "info"
+    members: MembersSettings = field(default_factory=MembersSettings)
 
     @property
     def log_dir(self) -> Path:

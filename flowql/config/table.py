@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from compiler.plan.topology import PRIORITY_WEIGHTS
 from flowql.config.kafka import KAFKA
+from flowql.config.members import MEMBERS
 from flowql.config.shape import Choice, Constant, Duration, Fragment, Key, ListOf, MapOf, Record, Size, Text, Whole
 from flowql.config.spark import SPARK
 from flowql.config.watching import LOG_LEVELS, METRICS
@@ -32,6 +33,7 @@ TARGET = Record(
         "remote_state": Key(Text("an address"), "Not supported yet: where checkpoints are copied to."),
         "metrics": Key(METRICS, "A port for Prometheus, 9464 by custom."),
         "log_level": Key(Choice(LOG_LEVELS), "What the instance writes down: info, where nothing is said."),
+        "members": Key(MEMBERS, "With `instances: many`: where others reach this one for the rows of its partitions."),
         "kafka": Key(KAFKA, "With `log: kafka`: where the brokers are and how to talk to them."),
         "spark": Key(SPARK, "With `engine: spark`: where and how Spark runs."),
     },

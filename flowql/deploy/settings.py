@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from flowql.config.members import MembersSettings
 from flowql.config.project import Project
 from flowql.config.watching import LogLevel, MetricsSettings
 from runtime.log.kafka.settings import KafkaSettings
@@ -30,6 +31,7 @@ class Settings:
     metrics: MetricsSettings | None = None
     log_level: LogLevel = "info"
     latency_target_ms: int | None = None
+    members: MembersSettings = field(default_factory=MembersSettings)
 
     def dumps(self) -> str:
         return json.dumps({**asdict(self), "data_dir": str(self.data_dir)})
@@ -41,6 +43,7 @@ class Settings:
         files = {topic: TopicFiles(**f) for topic, f in spark.pop("files").items()}
         data["kafka"] = KafkaSettings(**data["kafka"]) if data["kafka"] is not None else None
         data["metrics"] = MetricsSettings(**data["metrics"]) if data["metrics"] is not None else None
+        data["members"] = MembersSettings(**data["members"])
         return cls(**{**data, "data_dir": Path(data["data_dir"]), "spark": SparkSettings(**spark, files=files)})
 
     @property
@@ -67,4 +70,5 @@ def settings_of(project: Project) -> Settings:
         target.metrics,
         target.log_level,
         target.latency_target_ms,
+        target.members,
     )

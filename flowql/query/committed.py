@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+import pyarrow as pa
 
 from compiler.plan.generations import plain, runtime_name
 from compiler.plan.logical import Format
@@ -14,13 +16,15 @@ from compiler.plan.topology import Plan, SourceDef, StoreSpec, stores_of
 from flowql.config.storage import log_at
 from flowql.query.errors import NOTHING, QueryError
 from flowql.query.relations import STORES, Relation, StoreRelation, StoresRelation, TopicRelation, spans_of
+from flowql.query.statement import Condition
 from flowql.query.views import StoreView, store_views
 from runtime.app.plan_topic import read_plan
 from runtime.errors import LogCorrupt, StateError
 from runtime.log.base import Log
 from runtime.log.kafka.settings import KafkaSettings
 from runtime.log.repairs import RepairedLog
-from runtime.state.layout import MARKER, decode_number
+from runtime.state.changelog import read_tasks
+from runtime.state.layout import MARKER, TaskRecord, decode_number
 from runtime.state.reader import open_readonly
 from runtime.state.rocks import open_rocks
 from runtime.state.store import Snapshot
@@ -31,11 +35,38 @@ Take = Callable[[Sequence[str]], "Commit"]  # a commit for a question that reads
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted:
+    """A relation of stores of which an instance is asked for its partitions: those of rows that meet the conditions, at least.
+
+    definition: of its query; who has another one has other rows.
+    """
+
+    relation: str
+    definition: str
+    conditions: tuple[Condition, ...] = ()
+    columns: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows of one task, as of a commit of the instance that owned it. version: grows with each commit of the task."""
+
+    relation: str
+    task: str
+    version: int
+    rows: pa.Table
+
+
+# What all other instances of an application have of what is wanted, and sentences about those that did not answer.
+Others = Callable[[Sequence[Wanted]], tuple[list[Part], list[str]]]
+
+
+@dataclass(frozen=True, slots=True)
 class Commit:
     """A commit as questions see it. `snapshot.sequence` is its number.
 
     apart: why the relations asked for are not at one place of the input they share; empty if they are, or nobody looked.
-    writer: transactional id of the instance that has made it, if it is one of many.
+    writer: transactional id of the instance that has made it, if it is one of many; others: asks the rest of them.
     """
 
     plan: Plan
@@ -44,6 +75,7 @@ class Commit:
     application_id: str
     apart: str = ""
     writer: str = ""
+    others: Others | None = None
 
     def at_rest(self) -> bool:
         """The log holds this commit and no later one, so that topics and state can be read together."""
@@ -92,18 +124,22 @@ def dead_letter_source(application_id: str) -> SourceDef:
 def stopped_commits(data_dir: Path, application_id: str, kafka: KafkaSettings | None = None) -> Iterator[Take]:
     """Gives the last commit of an instance that is not running, from its directory alone. Close its snapshot.
 
-    After a graceful stop all relations are at one place in it; after a crash each is as far as it was.
+    After a graceful stop all relations are at one place in it; after a crash each is as far as it was. Of one of many instances it
+    has the partitions that nobody has gone on with since.
     """
     if not (data_dir / ("log" if kafka is None else "state")).is_dir():
         raise QueryError(f"nothing has run in {data_dir} yet", code=NOTHING, help="flowql deploy")
     log = log_at(data_dir / "log", kafka, application_id)
     repaired = RepairedLog(log, application_id)
+    shared = kafka is not None and kafka.shared
 
     def take(_relations: Sequence[str]) -> Commit:
         plan = read_plan(log, application_id)
         if plan is None:
             raise QueryError(f"nothing has been deployed to {data_dir} yet", code=NOTHING, help="flowql deploy")
-        return Commit(plan, _open_state(data_dir / "state", log, application_id), repaired, application_id)
+        return Commit(
+            plan, _open_state(data_dir / "state", log, application_id, shared=shared), repaired, application_id
+        )
 
     try:
         yield take
@@ -111,13 +147,19 @@ def stopped_commits(data_dir: Path, application_id: str, kafka: KafkaSettings | 
         log.close()
 
 
-def _open_state(path: Path, log: Log, application_id: str) -> Snapshot:
+def _open_state(path: Path, log: Log, application_id: str, *, shared: bool) -> Snapshot:
     """Flushed state and the redo after it; an instance that starts meanwhile may move the line between the two."""
+
+    def owned(here: Mapping[str, TaskRecord]) -> frozenset[str] | None:
+        if not shared:
+            return None
+        newest = read_tasks(log, application_id)
+        return frozenset(t for t, record in here.items() if t in newest and newest[t].record == record)
+
     for attempt in range(_OPEN_TRIES):
         try:
-            return open_readonly(
-                path, log.redo_after(application_id, _flushed(path)) if log.supports_redo else iter(())
-            )
+            redo = log.redo_after(application_id, _flushed(path)) if log.supports_redo else iter(())
+            return open_readonly(path, redo, owned)
         except (StateError, LogCorrupt):
             if attempt == _OPEN_TRIES - 1:
                 raise

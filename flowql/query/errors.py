@@ -17,6 +17,8 @@ BUSY = "FQ5104"
 NOTHING = "FQ5105"  # nothing was ever deployed here
 
 SEQUENCE = b"flowql.sequence"  # in the metadata of an answer: the number of the commit it is about
+COVERAGE = b"flowql.partitions"  # the same, of one of many instances: `4 of 8 partitions`; MISSING: why not all of them
+MISSING = b"flowql.missing"
 APART = b"flowql.apart"  # in the metadata of an answer: why its relations are not at one place of their input
 
 

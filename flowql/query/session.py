@@ -13,13 +13,27 @@ import pyarrow.compute as pc
 from compiler.diagnostics.suggest import did_you_mean
 from flowql.query.answer import Answer
 from flowql.query.committed import Commit, Take
-from flowql.query.errors import APART, BUSY, INVALID, REFUSED, SEQUENCE, UNKNOWN, QueryError, place_of_word
+from flowql.query.errors import (
+    APART,
+    BUSY,
+    COVERAGE,
+    INVALID,
+    MISSING,
+    REFUSED,
+    SEQUENCE,
+    UNKNOWN,
+    QueryError,
+    place_of_word,
+)
 from flowql.query.relations import AsNeeded, Relation, StoreRelation, StoresRelation, arrow_schema
 from flowql.query.statement import Statement, first_line, invalid, parse
+from flowql.query.united import Coverage, unite
 
 CHUNK_ROWS = 8_192  # of an answer
 SETTLE_S = 5.0  # how long to look for a moment at which log and state are at the same commit
 _SETTLE_STEP_S = 0.002
+MOVING_S = 3.0  # how long to wait for partitions that no instance answers for
+_MOVING_STEP_S = 0.1
 _INT64 = pa.int64()
 Begun = Callable[[Callable[[], None]], None]
 # Order matters: the last one forbids to change the others.
@@ -75,8 +89,8 @@ def _pieces(sql: str, take: Take, begun: Begun) -> Generator[pa.Schema | pa.Reco
     begun(connection.interrupt)
     try:
         statement = parse(sql, connection)
-        commit, relations = _bind(statement, take)
-        schema, batches = _computed(connection, statement, relations, commit)
+        commit, relations, said = _gathered(statement, take)
+        schema, batches = _computed(connection, statement, relations, commit, said)
         first = next(batches, None)
         yield schema
         if first is not None:
@@ -113,6 +127,34 @@ def _bind(statement: Statement, take: Take) -> tuple[Commit, dict[str, Relation]
         time.sleep(_SETTLE_STEP_S)
 
 
+def _gathered(statement: Statement, take: Take) -> tuple[Commit, dict[str, Relation], dict[bytes, bytes]]:
+    """As `_bind`, with the rows of all instances where several share the application; and what is to be said of them.
+
+    Partitions that are on their way from one instance to another are at both or at none for a moment: it asks again.
+    """
+    limit = time.monotonic() + MOVING_S
+    while True:
+        commit, relations = _bind(statement, take)
+        if commit.others is None:
+            return commit, relations, {}
+        try:
+            united, coverage = unite(commit, relations, statement)
+        except BaseException:
+            commit.snapshot.close()
+            raise
+        if coverage.whole or time.monotonic() > limit:
+            return commit, united, _said(coverage)
+        commit.snapshot.close()
+        time.sleep(_MOVING_STEP_S)
+
+
+def _said(coverage: Coverage) -> dict[bytes, bytes]:
+    if not coverage.of:
+        return {}
+    said = {COVERAGE: str(coverage).encode()}
+    return said if coverage.whole else {**said, MISSING: "; ".join(coverage.why).encode()}
+
+
 def _relations(statement: Statement, commit: Commit) -> dict[str, Relation]:
     known = commit.relations()
     folded: dict[str, list[str]] = {}
@@ -141,7 +183,11 @@ def _is_system(table: str) -> bool:
 
 
 def _computed(
-    connection: duckdb.DuckDBPyConnection, statement: Statement, relations: Mapping[str, Relation], commit: Commit
+    connection: duckdb.DuckDBPyConnection,
+    statement: Statement,
+    relations: Mapping[str, Relation],
+    commit: Commit,
+    said: Mapping[bytes, bytes],
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """The answer, whose relations are read before it is taken: the state of a commit is not kept for who reads slowly."""
     streams: list[AsNeeded] = []
@@ -156,7 +202,7 @@ def _computed(
         if not relations:  # SHOW TABLES and the like: names and columns of everything, and no rows
             for name, make in commit.relations().items():
                 connection.register(name, arrow_schema(make().schema).empty_table())
-        schema, batches = _result(connection, statement.sql, commit)
+        schema, batches = _result(connection, statement.sql, commit, said)
         return schema, iter(list(batches)) if statement.is_short else batches
     except (duckdb.Error, OSError):
         for stream in streams:
@@ -168,12 +214,12 @@ def _computed(
 
 
 def _result(
-    connection: duckdb.DuckDBPyConnection, sql: str, commit: Commit
+    connection: duckdb.DuckDBPyConnection, sql: str, commit: Commit, said: Mapping[bytes, bytes]
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     relation = connection.sql(sql)
     if relation is None:
         raise QueryError("this statement gives no rows", code=INVALID)
-    metadata = {SEQUENCE: str(commit.snapshot.sequence).encode()}
+    metadata = {SEQUENCE: str(commit.snapshot.sequence).encode(), **said}
     if commit.apart:
         metadata[APART] = commit.apart.encode()
     kinds = [str(t) for t in relation.types]

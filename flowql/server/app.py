@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import json
 import os
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 
@@ -21,12 +22,16 @@ from compiler.plan.topology import Plan
 from flowql.deploy.asked import Asked
 from flowql.deploy.control import NewPriority
 from flowql.errors import CommandError, RuntimeFailure
-from flowql.query.errors import to_data
+from flowql.query.answer import Answer
+from flowql.query.errors import COVERAGE, to_data
+from flowql.server import parts
 from flowql.server.prometheus import CONTENT_TYPE, exposition
 from flowql.server.service import Service
 from flowql.server.streaming import ARROW, encode
 
-REFUSED, FAILED = 403, 400
+REFUSED, FAILED, TOO_LARGE = 403, 400, 413
+PARTITIONS_HEADER = "flowql-partitions"  # of an answer about many instances: `4 of 8 partitions`
+WANTED_BYTES_MAX = 1 << 20
 SHORT_PARTS = 3  # an answer of one batch has two
 LOOK_S = 0.5  # how often to look whether somebody still waits for what is computed
 INTERNAL = "FQ5000"
@@ -78,9 +83,7 @@ def make_app(service: Service, token: str, request_stop: Callable[[], None]) -> 
     async def query(request: Request) -> Response:
         sql = (await request.body()).decode()
         breaks_off: list[Callable[[], None]] = []
-        computing = asyncio.ensure_future(
-            run_in_threadpool(lambda: Opened.of(encode(service.query(sql, breaks_off.append))))
-        )
+        computing = asyncio.ensure_future(run_in_threadpool(lambda: Opened.of(service.query(sql, breaks_off.append))))
         while not computing.done():
             await asyncio.wait([computing], timeout=LOOK_S)
             if not computing.done() and await request.is_disconnected():
@@ -121,6 +124,26 @@ def make_metrics_app(service: Service) -> Starlette:
     return Starlette(routes=[Route("/metrics", metrics, methods=["GET"])])
 
 
+def make_members_app(service: Service, token: str) -> Starlette:
+    """For other instances of the application: rows of the partitions that are here, and nothing else."""
+
+    async def rows(request: Request) -> Response:
+        body = bytearray()
+        async for piece in request.stream():
+            body += piece
+            if len(body) > WANTED_BYTES_MAX:
+                return _failure("FQ5301", f"a request has {WANTED_BYTES_MAX:,} bytes at most", "", TOO_LARGE)
+        try:
+            wanted = parts.wanted_of(json.loads(body))
+        except (ValueError, KeyError, TypeError) as error:
+            return _failure("FQ5301", f"this is no request for rows: {error}", "", FAILED)
+        found = parts.encode(service.rows(wanted))
+        assert isinstance(found, Generator)
+        return Rows((), found, parts.MEDIA_TYPE)
+
+    return Starlette(routes=[Route("/rows", _guarded(rows, token), methods=["POST"])])
+
+
 async def scrape(service: Service) -> Response:
     """The figures of now."""
     text = await run_in_threadpool(lambda: exposition(service.status(detail=True)))
@@ -133,23 +156,29 @@ class Opened:
 
     first: list[bytes]
     rest: Generator[bytes]
+    headers: Mapping[str, str]
 
     @classmethod
-    def of(cls, parts: Generator[bytes]) -> Opened:
-        return cls(list(islice(parts, SHORT_PARTS)), parts)
+    def of(cls, answer: Answer) -> Opened:
+        coverage = (answer.schema.metadata or {}).get(COVERAGE)
+        found = encode(answer)
+        headers = {PARTITIONS_HEADER: coverage.decode()} if coverage is not None else {}
+        return cls(list(islice(found, SHORT_PARTS)), found, headers)
 
     def response(self) -> Response:
         if len(self.first) < SHORT_PARTS:  # that was all
-            return Response(b"".join(self.first), media_type=ARROW)
-        return Rows(self.first, self.rest)
+            return Response(b"".join(self.first), media_type=ARROW, headers=self.headers)
+        return Rows(self.first, self.rest, ARROW, self.headers)
 
 
 class Rows(StreamingResponse):
     """An answer on its way. Who leaves before its end ends its computation."""
 
-    def __init__(self, first: Iterable[bytes], rest: Generator[bytes]) -> None:
+    def __init__(
+        self, first: Iterable[bytes], rest: Generator[bytes], media_type: str, headers: Mapping[str, str] | None = None
+    ) -> None:
         self._rest = rest
-        super().__init__(chain(first, rest), media_type=ARROW)
+        super().__init__(chain(first, rest), media_type=media_type, headers=headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:

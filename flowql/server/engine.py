@@ -11,6 +11,7 @@ from compiler.plan.diff import QueryChange
 from compiler.plan.topology import Plan
 from flowql.deploy.extents import Extent
 from flowql.query.committed import Commit, Take
+from runtime.app.member_topic import Member
 
 # continuous: until stopped. caught up: until what there is now is processed. bounded: all of it once, as a batch.
 Mode = Literal["continuous", "caught up", "bounded"]
@@ -37,6 +38,15 @@ class Engine(Protocol):
     @property
     def commits(self) -> int:
         """How many there were since it was opened."""
+        ...
+
+    @property
+    def shared(self) -> bool:
+        """Whether other instances have partitions of the same application."""
+        ...
+
+    def join(self, member: Member) -> None:
+        """Tell those others where this one answers for its partitions, until it stops."""
         ...
 
     def start(self) -> None:

@@ -16,11 +16,12 @@ from starlette.applications import Starlette
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
 from flowql.server.address import own_address, remove_address, write_address
-from flowql.server.app import make_app, make_metrics_app
+from flowql.server.app import make_app, make_members_app, make_metrics_app
 from flowql.server.choice import open_engine
 from flowql.server.engine import Mode
 from flowql.server.logs import writing
 from flowql.server.service import Service
+from runtime.app.member_topic import Member
 from runtime.events import INFO, say
 
 BROKEN, SILENT = "FQ5303", "FQ5304"
@@ -90,7 +91,15 @@ class Host:
         if self._settings.metrics is not None:
             self._serve(make_metrics_app(self.service), self._settings.metrics.address, self._settings.metrics.port)
         port = self._serve(make_app(self.service, token, self.request_stop), "127.0.0.1", 0)
+        if self.engine.shared:
+            self._join()
         write_address(self._settings.data_dir, own_address(port, token))
+
+    def _join(self) -> None:
+        """Answer other instances of the application, by a token of its own that lets them read rows alone."""
+        listening, token = self._settings.members, secrets.token_urlsafe(32)
+        port = self._serve(make_members_app(self.service, token), listening.address, listening.port)
+        self.engine.join(Member(listening.host, port, token))
 
     def _serve(self, app: Starlette, address: str, port: int) -> int:
         """Answer requests in a thread of its own; the port."""

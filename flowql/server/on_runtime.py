@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, closing
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import replace
 from typing import Any
 
 from compiler.plan.deployed import DEPLOY, About, Deployed, Entry
 from compiler.plan.diff import QueryChange
 from compiler.plan.topology import Plan
 from flowql.config.storage import check_engine, log_at
-from flowql.deploy.engine import config_of, deployed_at_rest, open_on
+from flowql.deploy.engine import config_of, deployed_at_rest, open_on, process_id
 from flowql.deploy.extents import Extent, extents_of, free_bytes
 from flowql.deploy.pins import pin, unpin_left
 from flowql.deploy.settings import UNSUPPORTED_TARGET, Settings
 from flowql.errors import CommandError
 from flowql.query.committed import Commit, Take, queries_behind, stopped_commits
 from flowql.server.engine import Mode
+from flowql.server.members import Members
 from flowql.server.status import live_status, stopped_status
 from runtime.app.instance import Instance
+from runtime.app.member_topic import Member
 from runtime.app.plan_topic import read_entries
 from runtime.app.progress import caught_up, source_ends
 from runtime.app.without_pandas import leave_pandas_out
+from runtime.clock import SystemClock
 from runtime.spark.log_append import places_topic
 from runtime.state.changelog import metadata_topic
 
@@ -47,6 +51,20 @@ class RuntimeEngine:
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
+        config = instance.config
+        self._members = None
+        if config.shared:
+            self._members = Members(instance.log, config.application_id, config.process_id, instance.clock)
+        self._joined = False
+
+    @property
+    def shared(self) -> bool:
+        return self._members is not None
+
+    def join(self, member: Member) -> None:
+        assert self._members is not None, "an instance that is alone joins nobody"
+        self._members.join(member)
+        self._joined = True
 
     @property
     def plan(self) -> Plan:
@@ -106,12 +124,13 @@ class RuntimeEngine:
         instance = self.instance
         queries = queries_behind(instance.plan, relations)
         app, writer = instance.config.application_id, instance.config.transactional_id
-        if len(queries) < 2:
-            snapshot = instance.snapshot()
-            return Commit(instance.plan_at(snapshot.sequence), snapshot, instance.repaired, app, writer=writer)
-        taken = instance.aligned_snapshot(queries)
-        plan = instance.plan_at(taken.snapshot.sequence)
-        return Commit(plan, taken.snapshot, instance.repaired, app, taken.reason, writer)
+        snapshot, apart = instance.snapshot(), ""
+        if len(queries) > 1:
+            snapshot.close()
+            taken = instance.aligned_snapshot(queries)
+            snapshot, apart = taken.snapshot, taken.reason
+        others = self._members.rows if self._members is not None else None
+        return Commit(instance.plan_at(snapshot.sequence), snapshot, instance.repaired, app, apart, writer, others)
 
     def pin(self) -> int:
         data_dir = self.instance.config.data_dir
@@ -119,6 +138,8 @@ class RuntimeEngine:
         return pin(data_dir, self.instance.log, self.instance.state)
 
     def stop(self) -> None:
+        if self._members is not None and self._joined and not self.instance.commit.blocked:
+            self._members.leave()
         self.instance.stop()
 
 
@@ -152,4 +173,21 @@ class RuntimeAtRest:
         return stopped_status(self._settings)
 
     def commits(self) -> AbstractContextManager[Take]:
-        return stopped_commits(self._settings.data_dir, self._settings.application_id, self._settings.kafka)
+        return _stopped(self._settings)
+
+
+@contextmanager
+def _stopped(settings: Settings) -> Iterator[Take]:
+    """The last commit of a directory; of one of many instances with what the others have, if any of them runs."""
+    with stopped_commits(settings.data_dir, settings.application_id, settings.kafka) as take:
+        if settings.kafka is None or not settings.kafka.shared:
+            yield take
+            return
+        own = process_id(settings.data_dir)
+
+        def with_others(relations: Sequence[str]) -> Commit:
+            commit = take(relations)
+            members = Members(commit.log, settings.application_id, own, SystemClock())
+            return replace(commit, others=members.rows, writer=f"{settings.application_id}-{own}")
+
+        yield with_others

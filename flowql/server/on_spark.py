@@ -22,6 +22,7 @@ from flowql.query.errors import NOTHING, QueryError
 from flowql.query.spark import SparkCommit
 from flowql.server.engine import Mode
 from flowql.server.process import process_figures
+from runtime.app.member_topic import Member
 from runtime.app.plan_topic import topic_name
 from runtime.errors import Superseded
 from runtime.spark.engine.alignment import apart
@@ -107,6 +108,13 @@ class SparkEngine:
     def status(self, *, detail: bool = False) -> dict[str, Any]:
         del detail  # there is no more to tell
         return {"instance": _instance(os.getpid(), self._settings) | process_figures(), **self.instance.status()}
+
+    @property
+    def shared(self) -> bool:
+        return False
+
+    def join(self, member: Member) -> None:
+        raise AssertionError("an application on Spark has one instance")
 
     def take(self, relations: Sequence[str]) -> Commit:
         instance = self.instance

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from compiler.plan.deployed import About, Deployed, Entry
@@ -14,7 +14,9 @@ from flowql.deploy.costs import costs_of
 from flowql.deploy.selection import find_query
 from flowql.deploy.stages import decide
 from flowql.query.answer import Answer
+from flowql.query.committed import Part, Wanted
 from flowql.query.session import Begun, answer
+from flowql.query.united import parts_of
 from flowql.server.engine import Engine
 from runtime.errors import Superseded
 
@@ -95,6 +97,14 @@ class Service:
         """For a backup: see `flowql.deploy.pins`. The commit of the state."""
         with self._deploying:
             return self._engine.pin()
+
+    def rows(self, wanted: Sequence[Wanted]) -> Iterator[Part]:
+        """For another instance: what this one has of relations, as of one commit."""
+        commit = self._engine.take([w.relation for w in wanted])
+        try:
+            yield from parts_of(commit, wanted)
+        finally:
+            commit.snapshot.close()
 
     def query(self, sql: str, begun: Begun = lambda _: None) -> Answer:
         """Close it, or take all of it. begun: see `flowql.query.session.answer`."""

@@ -71,7 +71,7 @@ def instance_figures(instance: Instance, *, detail: bool = False) -> dict[str, A
         "blocked": instance.commit.blocked or None,
         "uncommitted_bytes": instance.collector.size_bytes,
         "trouble": [
-            t.to_data(now) for now in [instance.clock.now_ms()] for t in instance.polling.troubles.current(now)
+            t.to_data(now) for now in [instance.clock.timer_ms()] for t in instance.polling.troubles.current(now)
         ],
     }
     if instance.group is not None:

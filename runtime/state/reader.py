@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -11,7 +11,7 @@ from runtime.errors import StateError
 from runtime.state.catalog import read_stores
 from runtime.state.chunks import chunked
 from runtime.state.frozen import Writes, read_redo
-from runtime.state.layout import MARKER, decode_number
+from runtime.state.layout import MARKER, TaskRecord, decode_number
 from runtime.state.memory import MemoryPhysical
 from runtime.state.physical import ByteRange, PhysicalReader
 from runtime.state.rocks import open_rocks
@@ -22,10 +22,15 @@ class _Closable(PhysicalReader, Protocol):
     def close(self) -> None: ...
 
 
-def open_readonly(path: Path | str, redo: Iterable[tuple[int, bytes]] = ()) -> StateSnapshot:
+def open_readonly(
+    path: Path | str,
+    redo: Iterable[tuple[int, bytes]] = (),
+    owns: Callable[[Mapping[str, TaskRecord]], frozenset[str] | None] = lambda _tasks: None,
+) -> StateSnapshot:
     """The last commit of an instance that is not running: what it flushed, with the redo records since replayed in memory.
 
     redo: (sequence, payload) in order, from anywhere at or before the flushed commit. StateError if one in between is missing.
+    owns: which of the tasks that are here are shown; None for all.
     """
     base: _Closable = open_rocks(path, read_only=True) if (Path(path) / "CURRENT").exists() else MemoryPhysical()
     sequence = decode_number(base.get(MARKER), 0)
@@ -38,7 +43,8 @@ def open_readonly(path: Path | str, redo: Iterable[tuple[int, bytes]] = ()) -> S
             raise StateError(f"the redo of commit {sequence + 1} is missing; the next one is that of commit {number}")
         overlaid.redo(read_redo(payload))
         sequence = number
-    return StateSnapshot(SharedSnapshot(overlaid, read_stores(overlaid), sequence))
+    shared = SharedSnapshot(overlaid, read_stores(overlaid), sequence)
+    return StateSnapshot(shared, owns(shared.tasks))
 
 
 class Redone:

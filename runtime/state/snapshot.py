@@ -68,6 +68,10 @@ class StateSnapshot:
         self._bounds: dict[bytes, int] = {}
         self._read = 0
 
+    def of_task(self, task_id: str) -> StateSnapshot:
+        """The same commit with one task alone. Close it as well."""
+        return StateSnapshot(self._open().retain(), frozenset({task_id}))
+
     def stores(self) -> Sequence[StoreSpec]:
         return [e.spec for e in self._open().stores.values()]
 

@@ -165,7 +165,7 @@ class FetchClient:
     def start_all(self, offsets: Mapping[TopicPartition, int], *, bare: bool = False) -> None:
         """The same of many, which so come side by side."""
         self.stop(offsets)
-        now = self._clock.now_ms()
+        now = self._clock.timer_ms()
         cursors = {tp: Cursor(tp, offset, offset, bare, started_ms=now) for tp, offset in offsets.items()}
         if self.member is None:
             with errors.naming(f"{', '.join(map(str, offsets))} cannot be read"):
@@ -181,7 +181,7 @@ class FetchClient:
         Moved first and resumed then: a client that resumes first fetches from where the partition was assigned, which may be below
         the start of the log by now. It gives the partition up for that, and then refuses to move it.
         """
-        now, moved = self._clock.now_ms(), []
+        now, moved = self._clock.timer_ms(), []
         for cursor in cursors:
             try:
                 if cursor.lost:
@@ -208,7 +208,7 @@ class FetchClient:
 
     def _mend(self) -> None:
         """Start again what is not read though it should be: refused, given up after an error, or silent."""
-        now, due = self._clock.now_ms(), []
+        now, due = self._clock.timer_ms(), []
         for cursor in self.cursors.values():
             if cursor.started_ms is None or cursor.error is not None:
                 continue
@@ -336,7 +336,7 @@ class FetchClient:
                 failed.partition = cursor.tp
                 cursor.error = failed
             elif error.code() in errors.OUT_OF_RANGE:  # the client has given it up
-                cursor.retry(self._clock.now_ms(), failed, lost=True)
+                cursor.retry(self._clock.timer_ms(), failed, lost=True)
 
     def _out_of_range(self, cursor: Cursor) -> LogError | None:
         """Below the start it is an error that names the gap; above the end the position waits for records to come."""

@@ -1,0 +1,164 @@
+"""Rows of a question from all instances that share an application: each partition once, from its newest commit.
+
+Rows are united, not results: DuckDB then computes over all of them, so that AVG, DISTINCT, ORDER BY and LIMIT mean what they say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from compiler.plan.generations import plain, runtime_name, under_own_name
+from compiler.plan.schema import Schema
+from compiler.plan.topology import Plan, QueryPlan
+from flowql.query.committed import Commit, Part, Wanted
+from flowql.query.relations import STORES, Relation, StoreRelation, StoresRelation, arrow_schema
+from flowql.query.statement import Condition, Statement
+from runtime.build.query import all_tasks
+from runtime.state.snapshot import StateSnapshot
+
+NAMED_MAX = 10  # partitions that are named where they are missing
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How many of the partitions that a question is about are in its answer. why: sentences about those that are not."""
+
+    have: int
+    of: int
+    why: tuple[str, ...] = ()
+
+    @property
+    def whole(self) -> bool:
+        return self.have == self.of
+
+    def __str__(self) -> str:
+        return f"{self.have} of {self.of} partitions"
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """A relation whose rows are here already."""
+
+    name: str
+    schema: Schema
+    table: pa.Table
+
+    def read(self, conditions: Sequence[Condition], columns: frozenset[str] | None) -> pa.Table:
+        del conditions, columns
+        return self.table
+
+
+def unite(
+    commit: Commit, relations: Mapping[str, Relation], statement: Statement
+) -> tuple[dict[str, Relation], Coverage]:
+    """The relations with the rows of all instances, this one's from `commit`. Those of topics are as they are."""
+    assert commit.others is not None, "an instance that is alone has nobody to ask"
+    owners = _owners(commit.plan)
+    stores = {n: r for n, r in relations.items() if isinstance(r, StoreRelation | StoresRelation)}
+    if not stores:
+        return dict(relations), Coverage(0, 0)
+    wanted = [
+        Wanted(n, _definition(owners, n), tuple(statement.conditions.get(n.casefold(), ())), statement.columns)
+        for n in stores
+    ]
+    parts = list(parts_of(commit, wanted))
+    others, why = commit.others(wanted)
+    parts += others
+    newest: dict[tuple[str, str], Part] = {}
+    for part in parts:
+        place = part.relation, part.task
+        if place not in newest or newest[place].version < part.version:
+            newest[place] = part
+    found = dict(relations)
+    for name, relation in stores.items():
+        mine = [p.rows for p in newest.values() if p.relation == name]
+        found[name] = Gathered(name, relation.schema, _together(name, arrow_schema(relation.schema), mine))
+    return found, _coverage(commit, [n for n in stores if n != STORES], owners, newest, why)
+
+
+def parts_of(commit: Commit, wanted: Iterable[Wanted]) -> Iterator[Part]:
+    """What this instance has of what is wanted: a part per task that it owns, also if it has no rows."""
+    snapshot = commit.snapshot
+    assert isinstance(snapshot, StateSnapshot)
+    assert snapshot.owned is not None, "an instance that is alone owns everything"
+    owners, relations, known = _owners(commit.plan), commit.relations(), snapshot.tasks()
+    for w in wanted:
+        if _definition(owners, w.relation) != w.definition:
+            continue
+        relation = relations[w.relation]()
+        if isinstance(relation, StoresRelation):
+            measured = relation.read(w.conditions, w.columns)
+            yield Part(w.relation, commit.writer, 0, measured)
+            continue
+        assert isinstance(relation, StoreRelation)
+        prefix = _prefix(*owners[w.relation])
+        for task in sorted(t for t in snapshot.owned if t.startswith(prefix)):
+            with snapshot.of_task(task) as only:
+                rows = replace(relation, snapshot=only).read(w.conditions, w.columns)
+            yield Part(w.relation, task, _version(known.get(task)), rows)
+
+
+def _coverage(
+    commit: Commit,
+    names: Sequence[str],
+    owners: Mapping[str, tuple[QueryPlan, int]],
+    found: Mapping[tuple[str, str], Part],
+    why: Sequence[str],
+) -> Coverage:
+    """Of all tasks behind the relations; one that several of them share counts once."""
+    tasks: dict[str, bool] = {}
+    reasons = list(why)
+    for name in names:
+        query, sub = owners[name]
+        known = [t for t in all_tasks(under_own_name(query), commit.log.admin()) if t.subtopology == sub]
+        missing = [str(t.partition) for t in known if (name, str(t)) not in found]
+        if missing:
+            shown = ", ".join(missing[:NAMED_MAX]) + (", ..." if len(missing) > NAMED_MAX else "")
+            reasons.append(
+                f"no instance answers for {name} of {'partition' if len(missing) == 1 else 'partitions'} {shown}"
+            )
+        tasks |= {str(t): (name, str(t)) in found and tasks.get(str(t), True) for t in known}
+    return Coverage(sum(tasks.values()), len(tasks), tuple(reasons))
+
+
+def _owners(plan: Plan) -> dict[str, tuple[QueryPlan, int]]:
+    """Name of a store's relation -> its query and sub-topology."""
+    return {
+        plain(store.name, query.generation): (query, sub.number)
+        for query in plan.queries
+        for sub in query.subtopologies
+        for op in sub.operators
+        for store in op.stores
+    }
+
+
+def _definition(owners: Mapping[str, tuple[QueryPlan, int]], relation: str) -> str:
+    """What two instances must have in common for their rows to be of one relation."""
+    if relation == STORES:
+        return STORES
+    if relation not in owners:
+        return ""
+    query = owners[relation][0]
+    return f"{runtime_name(query)} {query.definition}"
+
+
+def _prefix(query: QueryPlan, sub: int) -> str:
+    return f"{runtime_name(query)}/{sub}_"
+
+
+def _version(metadata: Mapping[str, Any] | None) -> int:
+    """Of two states of a task the one that has read more is newer."""
+    return -1 if metadata is None else sum(metadata.get("positions", {}).values())
+
+
+def _together(name: str, schema: pa.Schema, tables: Sequence[pa.Table]) -> pa.Table:
+    table = pa.concat_tables([schema.empty_table(), *tables])
+    if name != STORES:
+        return table
+    keys = schema.names[:3]
+    summed = table.group_by(keys, use_threads=False).aggregate([(n, "sum") for n in schema.names[3:]])
+    return pa.table([summed.column(n if n in keys else f"{n}_sum") for n in schema.names], schema=schema)
