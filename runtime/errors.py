@@ -15,6 +15,7 @@
         OtherMode         the application was run by one instance and is to be shared by many, or the other way round
         EndMoved          somebody else writes to a topic whose records are being replaced
         RebuildUnsupported  results cannot be replaced where the application is shared by many instances
+        ForwardUnsupported  a query cannot go on with a new text where, or as, it runs
         PartitionsDiffer  a project declares another number of partitions than a topic has
         OutsideRecords    a rebuild would lose records that others have written
         StaleMember       the proof of membership in a group does not count (any more)
@@ -131,6 +132,12 @@ class RebuildUnsupported(LogError):
     """A deployment would rebuild results where that cannot be done (yet); not supported."""
 
     code = "FQ4049"
+
+
+class ForwardUnsupported(LogError):
+    """A query was to go on with a new text: many instances run it, or it does not come to rest; not supported."""
+
+    code = "FQ4060"
 
 
 class PartitionsDiffer(LogError):

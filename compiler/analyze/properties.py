@@ -14,7 +14,7 @@ from compiler.diagnostics.source import NOWHERE, Span
 from compiler.dialect.ast import Property
 from compiler.plan.event_times import USUAL_TIMES, EventTimes
 from compiler.plan.schema import KeyWindow
-from compiler.plan.topology import PRIORITY_WEIGHTS, Priority
+from compiler.plan.topology import PRIORITY_WEIGHTS, OnChange, Priority
 
 FORMATS = ("JSON", "DELIMITED", "KAFKA", "NONE", "AVRO", "JSON_SR", "PROTOBUF", "PROTOBUF_NOSR")
 _SCHEMA_PROPERTIES = {
@@ -38,7 +38,8 @@ _TOPIC = {
 }
 _TIMES = {"EARLIEST_TIME", "LATEST_TIME", "MAX_AHEAD"}
 _RECORD = {"TIMESTAMP", "TIMESTAMP_FORMAT", "WRAP_SINGLE_VALUE", "VALUE_DELIMITER", "KEY_DELIMITER"}
-_QUERY = {"PRIORITY", "WEIGHT", "LATENCY_TARGET", "QUERY_ID"}
+_QUERY = {"PRIORITY", "WEIGHT", "LATENCY_TARGET", "QUERY_ID", "ON_CHANGE"}
+_ON_CHANGE: tuple[OnChange, ...] = ("rebuild", "forward")
 _SOURCE_ONLY = {"WINDOW_TYPE", "WINDOW_SIZE", "SOURCED_BY_CONNECTOR"}
 FOR_SOURCE = frozenset(_TOPIC | _RECORD | _TIMES | _SOURCE_ONLY | set(_SCHEMA_PROPERTIES))
 FOR_SINK = frozenset(_TOPIC | _RECORD | _QUERY | set(_SCHEMA_PROPERTIES))
@@ -52,12 +53,13 @@ _UNITS = {
 
 @dataclass(frozen=True, slots=True)
 class QueryOptions:
-    """How a query is scheduled and named. None means not given."""
+    """How a query is scheduled and named, and what a new text of it means. None means not given."""
 
     priority: Priority | None = None
     weight: int | None = None
     latency_target_ms: int | None = None
     query_id: str | None = None
+    on_change: OnChange | None = None
 
 
 NO_OPTIONS = QueryOptions()
@@ -344,4 +346,16 @@ def _options(given: Mapping[str, Property]) -> QueryOptions:
         priority = cast(Priority, name)
     latency = _duration(given, "LATENCY_TARGET", "500 ms")
     query_id = _text(given, "QUERY_ID")
-    return QueryOptions(priority, _positive(given, "WEIGHT"), latency, query_id)
+    return QueryOptions(priority, _positive(given, "WEIGHT"), latency, query_id, _on_change(given))
+
+
+def _on_change(given: Mapping[str, Property]) -> OnChange | None:
+    if "ON_CHANGE" not in given:
+        return None
+    item = given["ON_CHANGE"]
+    name = str(item.value).lower()
+    found = next((known for known in _ON_CHANGE if known == name), None)
+    if found is None:
+        hint = did_you_mean(name, _ON_CHANGE) or f"one of {listing(_ON_CHANGE, 'or')}"
+        raise mistake("FQ2011", f"unknown ON_CHANGE {item.value!r}", item.value_span, "neither of the two", help=hint)
+    return found

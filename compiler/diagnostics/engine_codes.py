@@ -133,6 +133,15 @@ ENGINE_CODES: dict[str, CodePage] = {
         "CREATE STREAM orders (id INT KEY) WITH (KAFKA_TOPIC = 'orders', PARTITIONS = 6, VALUE_FORMAT = 'JSON');      -- it has 2",
         "CREATE STREAM orders (id INT KEY) WITH (KAFKA_TOPIC = 'orders-6', PARTITIONS = 6, VALUE_FORMAT = 'JSON');",
     ),
+    "FQ4060": CodePage(
+        "A query cannot go on with its new text now, or here",
+        "To apply a new text to what comes, a query is brought to rest: each record that it has read has gone through all of the old "
+        "text. That cannot be while it fails or is paused with rows between its parts, or while its state is restored; and of an "
+        "application that many instances share (`instances: many`), as all of them would have to change at one position. Nothing was "
+        "changed.",
+        "flowql pause TOTALS\nflowql deploy --forward",
+        "flowql resume TOTALS\nflowql deploy --forward",
+    ),
     "FQ4049": CodePage(
         "A rebuild that is not supported",
         "The deployment changes a query whose results must be made anew, with those of all that read them. An application that many "
@@ -144,7 +153,8 @@ ENGINE_CODES: dict[str, CodePage] = {
     "FQ4048": CodePage(
         "A rebuild would lose records that others have written",
         "The topic of a result holds records that no query of the project has made: another program has written to it. To rebuild the "
-        "result replaces all records of its topic, and those would be lost. Nothing was changed. Give the result a topic of its own.",
+        "result replaces all records of its topic, and those would be lost. Nothing was changed. `flowql deploy --forward` applies the new "
+        "text to what comes and leaves all records where they are; or give the result a topic of its own.",
         "CREATE STREAM alerts WITH (KAFKA_TOPIC = 'shared') AS SELECT * FROM orders WHERE v > 200;   -- was v > 100",
         "CREATE STREAM alerts WITH (KAFKA_TOPIC = 'alerts-2') AS SELECT * FROM orders WHERE v > 200;",
     ),

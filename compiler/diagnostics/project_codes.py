@@ -233,6 +233,16 @@ PROJECT_CODES: dict[str, CodePage] = {
         "flowql deploy --rollback 99",
         "flowql deployments\nflowql deploy --rollback",
     ),
+    "FQ5220": CodePage(
+        "A query cannot go on with its new text",
+        "With --forward, or `ON_CHANGE = 'forward'` on a query, a new text is applied to what comes, and positions, state and results "
+        "stay. That is possible where no state is kept, or where each store would hold the same columns of the same rows: the message "
+        "names the store, or the topic, and what differs. Conditions on the rows of a stream may always change. Conditions on those of a "
+        "table may not, HAVING among them: a row that the old condition let through could never be taken back. "
+        "Nothing was changed. Rebuild the query, or give the new result another name.",
+        "flowql deploy --forward      # SUM(PRICE) was SUM(AMOUNT)",
+        "flowql deploy",
+    ),
     "FQ5601": CodePage(
         "There is no input to compare targets over",
         "`flowql verify` copies the topics that come from outside from the log of the first target. They are empty there.",

@@ -177,6 +177,7 @@ class World:
             latency_target_ms=options.latency_target_ms,
             repartitions=topology.repartitions,
             generation=1 if kept is None or kept.definition != definition else kept.generation,
+            on_change=options.on_change or "rebuild",
         )
 
     def _unchanged(self, query_id: str, bound: Node, optimised: Node, catalog: Catalog) -> QueryPlan | None:
@@ -251,4 +252,5 @@ def _merged(base: QueryOptions, over: QueryOptions) -> QueryOptions:
         over.weight or (base.weight if over.priority is None else None),
         over.latency_target_ms or base.latency_target_ms,
         over.query_id or base.query_id,
+        over.on_change or base.on_change,
     )

@@ -6,7 +6,8 @@ of the wanted plan whose generation differs are computed beside it, in *groups* 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -22,6 +23,7 @@ from compiler.plan.generations import (
 from compiler.plan.topology import PRIORITY_WEIGHTS, Plan, QueryPlan
 
 NO_PLAN = Plan()
+FORWARDS_KEPT = 50  # of a query, as many as there are deployments in the history
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,21 @@ class TopicHistory:
 
 
 @dataclass(frozen=True, slots=True)
+class Forward:
+    """From where on a definition holds that took the place of another without a rebuild.
+
+    query: the name under which it runs. deployment: its number. reads: (topic, partition, offset): the new definition has
+    processed the records from this offset on, older ones the definition before it. results: (topic, partition, offset): what
+    this query has written from there on, the new definition has made.
+    """
+
+    query: str
+    deployment: int
+    reads: tuple[tuple[str, int, int], ...] = ()
+    results: tuple[tuple[str, int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Deployed:
     """The newest record of the plan topic.
 
@@ -47,7 +64,7 @@ class Deployed:
     each query id the number of its last generation. refreshed: ids whose rebuild was asked for although nothing changed, until
     it ends. id: number of the deployment, rising. lost: serving queries, by the names under which they run, whose state is gone, and
     why they cannot be rebuilt (empty: they are): their results serve as they are, and they do not run. begins: first offsets, by partition, of topics whose older records a log could not
-    take away in the commit that made a new generation serve.
+    take away in the commit that made a new generation serve. forwards: of serving queries, whose results are of several definitions.
     """
 
     serving: Plan = NO_PLAN
@@ -58,6 +75,7 @@ class Deployed:
     id: int = 0
     begins: tuple[tuple[str, tuple[int, ...]], ...] = ()
     lost: tuple[tuple[str, str], ...] = ()
+    forwards: tuple[Forward, ...] = ()
 
     def begin(self, topic: str, partition: int) -> int:
         """Where the records of the serving generation of a topic begin at the earliest."""
@@ -94,7 +112,7 @@ DEPLOY = About()
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One deployment in the history. changes: (query, action, because). plan: what was wanted. done_ms: when all of it served; None
-    while something is rebuilt, or if another deployment came first.
+    while something is rebuilt, or if another deployment came first. forwards: of queries that it changed without a rebuild.
     """
 
     id: int
@@ -103,6 +121,7 @@ class Entry:
     changes: tuple[tuple[str, str, str], ...]
     plan: Plan
     done_ms: int | None = None
+    forwards: tuple[Forward, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +217,8 @@ def swapped(deployed: Deployed, group: Group, mixed: Collection[str]) -> Deploye
     )
     serves = {runtime_name(q) for q in serving.queries}
     lost = tuple((name, why) for name, why in deployed.lost if name in serves)
-    after = replace(deployed, serving=serving, histories=histories, lost=lost)
+    forwards = forwards_of(deployed.forwards, serving)
+    after = replace(deployed, serving=serving, histories=histories, lost=lost, forwards=forwards)
     if after.building or any(wanted.query(q.id) is None for q in serving.queries):
         return after
     return replace(after, serving=wanted, wanted=None, refreshed=())
@@ -221,7 +241,21 @@ def in_place(deployed: Deployed, ends: Mapping[str, tuple[int, ...]]) -> Deploye
         replace(h, mixed=True) if h.topic in ends and h.kind == "table" else h for h in deployed.histories
     )
     begins = tuple({**dict(deployed.begins), **ends}.items())
-    return replace(deployed, serving=deployed.wanted, wanted=None, histories=histories, refreshed=(), begins=begins)
+    forwards = forwards_of(deployed.forwards, deployed.wanted)
+    after = replace(deployed, serving=deployed.wanted, wanted=None, histories=histories, refreshed=(), begins=begins)
+    return replace(after, forwards=forwards)
+
+
+def forwards_of(known: Iterable[Forward], serving: Plan) -> tuple[Forward, ...]:
+    """Those of queries that serve: a new generation is of one definition. Of each query the newest."""
+    names = {runtime_name(q) for q in serving.queries}
+    count = Counter[str]()
+    found: list[Forward] = []
+    for forward in reversed([f for f in known if f.query in names]):
+        count[forward.query] += 1
+        if count[forward.query] <= FORWARDS_KEPT:
+            found.append(forward)
+    return tuple(reversed(found))
 
 
 def serving_plan(before: Plan, wanted: Plan, queries: Mapping[str, QueryPlan]) -> Plan:

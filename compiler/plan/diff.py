@@ -1,16 +1,18 @@
 """What changes between what is deployed and what is wanted, over the whole graph: what `deploy` prints is what the engine does.
 
 A query is compared by what it reads. One whose own text changed is rebuilt, with all that reads its result, however far, and with
-the other writers of its topic: a topic belongs to one generation at a time.
+the other writers of its topic: a topic belongs to one generation at a time. Unless it is to go *forward*: then the new text takes
+over tasks, state and results of the old one, where these permit it, and nobody is rebuilt because of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from compiler.plan.deployed import Deployed, TopicHistory, serving_plan
+from compiler.plan.deployed import Deployed, Forward, TopicHistory, forwards_of, serving_plan
+from compiler.plan.forward import why_not
 from compiler.plan.generations import (
     at_generation,
     inserts_into,
@@ -22,8 +24,8 @@ from compiler.plan.generations import (
 )
 from compiler.plan.topology import Plan, QueryPlan
 
-# change: rebuilt, for its own text or because of another. priority: metadata alone.
-Action = Literal["add", "change", "remove", "priority", "none"]
+# change: rebuilt, for its own text or because of another. forward: a new text for what comes. priority: metadata alone.
+Action = Literal["add", "change", "forward", "remove", "priority", "none"]
 StateFate = Literal["kept", "rebuilt", "dropped"]
 
 
@@ -31,7 +33,7 @@ StateFate = Literal["kept", "rebuilt", "dropped"]
 class QueryChange:
     """One query's fate. `state`: what happens to its stores; None when it has none to lose (added).
 
-    because: why it is rebuilt, if not for its own text; as it is printed. generation: the number under which it will run.
+    because: why it is rebuilt, if not for its own text, or goes on with a new one; as it is printed. generation: the number under which it will run.
     """
 
     query: str
@@ -49,19 +51,33 @@ class Change:
     changes: tuple[QueryChange, ...]
 
 
+class ForwardRefused(Exception):
+    """A changed query cannot go on with its new text. reasons: (query, why), of all that were to."""
+
+    def __init__(self, reasons: Sequence[tuple[str, str]]) -> None:
+        super().__init__("; ".join(f"{query}: {why}" for query, why in reasons))
+        self.reasons = tuple(reasons)
+
+
 def diff_plans(old: Plan, new: Plan) -> tuple[QueryChange, ...]:
     """Changes in the order of the new plan, removals last; of a plan that serves as a whole."""
     return decide_change(Deployed(old), new).changes
 
 
-def decide_change(before: Deployed, wanted: Plan, *, refresh: Collection[str] = ()) -> Change:
+def decide_change(
+    before: Deployed, wanted: Plan, *, refresh: Collection[str] = (), forward: Collection[str] = ()
+) -> Change:
     """How to come from what is deployed to `wanted`, which holds all queries that are to run.
 
-    refresh: ids of queries to rebuild although nothing changed. Generations that are being built and still wanted go on; others
-    are abandoned.
+    refresh: ids of queries to rebuild although nothing changed. forward: ids of queries of which nothing is to be rebuilt: one
+    whose text has changed goes on with the new text (`compiler.plan.forward`), as those do that say so themselves. Generations that
+    are being built and still wanted go on; others are abandoned. Raises ForwardRefused.
     """
     wanted = _pinned(before, wanted)
-    causes = _causes(before, wanted, refresh)
+    onward = _onward(before, wanted, refresh, forward)
+    wanted = replace(wanted, queries=tuple(_as_served(q, before) if q.id in onward else q for q in wanted.queries))
+    causes = _causes(before, wanted, refresh, onward)
+    _check_forward(before, wanted, causes, onward, refresh, forward)
     renewed = {topic_written(q) for q in wanted.queries if q.id in causes}
     going_on = _going_on(before, wanted, causes, refresh)
     numbers = {t: _number(before, wanted, t, going_on) for t in renewed}
@@ -71,6 +87,7 @@ def decide_change(before: Deployed, wanted: Plan, *, refresh: Collection[str] = 
     served |= {i: _with_metadata(q, wanted) for i in causes for q in [before.serving.query(i)] if q is not None}
     served |= {q.id: q for q in _leaving_later(before.serving, wanted, causes, renewed)}
     serving = serving_plan(before.serving, wanted, served)
+    begun = [Forward(runtime_name(q), before.id + 1) for q in queries if q.id in onward]
     deployed = Deployed(
         serving=wanted if not causes else serving,
         wanted=wanted if causes else None,
@@ -80,8 +97,74 @@ def decide_change(before: Deployed, wanted: Plan, *, refresh: Collection[str] = 
         id=before.id + 1,
         begins=before.begins,
         lost=tuple((n, why) for n, why in before.lost if n in {runtime_name(q) for q in serving.queries}),
+        forwards=forwards_of((*before.forwards, *begun), serving),
     )
-    return Change(deployed, _changes(before, wanted, causes))
+    return Change(deployed, _changes(before, wanted, causes, onward))
+
+
+def _onward(before: Deployed, wanted: Plan, refresh: Collection[str], forward: Collection[str]) -> dict[str, str]:
+    """Queries that serve and go on with a new text: id -> who wants it."""
+    found: dict[str, str] = {}
+    for query in wanted.queries:
+        served = before.serving.query(query.id)
+        if served is None or served.definition == query.definition or query.id in refresh:
+            continue
+        if query.id in forward:
+            found[query.id] = "asked for"
+        elif query.on_change == "forward" and query.id not in before.refreshed:
+            found[query.id] = "ON_CHANGE = 'forward'"
+    return found
+
+
+def _as_served(query: QueryPlan, before: Deployed) -> QueryPlan:
+    """With the names of the generation that serves: it takes over its tasks and stores."""
+    served = before.serving.query(query.id)
+    assert served is not None, "what goes on serves"
+    return at_generation(query, served.generation)
+
+
+def _check_forward(
+    before: Deployed,
+    wanted: Plan,
+    causes: Mapping[str, str],
+    onward: Mapping[str, str],
+    refresh: Collection[str],
+    forward: Collection[str],
+) -> None:
+    """Raises ForwardRefused for all that cannot go on, and for what would be rebuilt although it was not to be."""
+    reasons: list[tuple[str, str]] = []
+    for query in wanted.queries:
+        served = before.serving.query(query.id)
+        if query.id in onward:
+            assert served is not None, "what goes on serves"
+            why = dict(before.lost).get(runtime_name(served))
+            why = "its state is lost" if why is not None else why_not(served, query)
+            why = why or (f"it would be rebuilt: {_said(causes[query.id], wanted)}" if query.id in causes else "")
+        elif (
+            query.id in forward and query.id in causes and served is not None and not _asked(query.id, causes, refresh)
+        ):
+            why = f"it would be rebuilt: {_said(causes[query.id], wanted)}"
+        else:
+            continue
+        if why:
+            reasons.append((query.id, why))
+    if reasons:
+        raise ForwardRefused(reasons)
+
+
+def _said(cause: str, wanted: Plan) -> str:
+    return f"because of {cause}" if wanted.query(cause) is not None else cause
+
+
+def _asked(query: str, causes: Mapping[str, str], refresh: Collection[str]) -> bool:
+    """Whether a rebuild comes, over whatever queries, from one that was asked for."""
+    seen = set[str]()
+    while query in causes and query not in seen:
+        if query in refresh:
+            return True
+        seen.add(query)
+        query = causes[query]
+    return False
 
 
 def _pinned(before: Deployed, wanted: Plan) -> Plan:
@@ -103,12 +186,12 @@ def _pinned(before: Deployed, wanted: Plan) -> Plan:
     return replace(wanted, queries=tuple(map(pinned, wanted.queries)))
 
 
-def _causes(before: Deployed, wanted: Plan, refresh: Collection[str]) -> dict[str, str]:
-    """Queries that must be built before they serve: id -> why; empty for their own text."""
+def _causes(before: Deployed, wanted: Plan, refresh: Collection[str], onward: Collection[str] = ()) -> dict[str, str]:
+    """Queries that must be built before they serve: id -> why; empty for their own text. onward: whose own text is no cause."""
     serving = before.serving
     causes: dict[str, str] = {}
     for query in wanted.queries:
-        served = serving.query(query.id)
+        served = None if query.id in onward else serving.query(query.id)
         if served is not None and served.definition != query.definition:
             causes[query.id] = ""
         elif served is not None and (query.id in refresh or query.id in before.refreshed):
@@ -234,18 +317,22 @@ def _last(before: Deployed, wanted: Plan) -> tuple[tuple[str, int], ...]:
     return tuple(found.items())
 
 
-def _changes(before: Deployed, wanted: Plan, causes: Mapping[str, str]) -> tuple[QueryChange, ...]:
-    changes = [_fate(before.serving.query(q.id), q, causes) for q in wanted.queries]
+def _changes(
+    before: Deployed, wanted: Plan, causes: Mapping[str, str], onward: Mapping[str, str]
+) -> tuple[QueryChange, ...]:
+    changes = [_fate(before.serving.query(q.id), q, causes, onward) for q in wanted.queries]
     removed: Iterable[QueryPlan] = (q for q in before.serving.queries if wanted.query(q.id) is None)
     changes += [QueryChange(q.id, "remove", "dropped", generation=q.generation) for q in removed]
     return tuple(changes)
 
 
-def _fate(old: QueryPlan | None, new: QueryPlan, causes: Mapping[str, str]) -> QueryChange:
+def _fate(old: QueryPlan | None, new: QueryPlan, causes: Mapping[str, str], onward: Mapping[str, str]) -> QueryChange:
     if old is None:
         return QueryChange(new.id, "add", None, causes.get(new.id, ""), new.generation)
     if new.id in causes:
         return QueryChange(new.id, "change", "rebuilt", causes[new.id], new.generation)
+    if new.id in onward:
+        return QueryChange(new.id, "forward", "kept", onward[new.id], new.generation)
     if (old.priority, old.weight, old.latency_target_ms) != (new.priority, new.weight, new.latency_target_ms):
         return QueryChange(new.id, "priority", "kept", generation=new.generation)
     return QueryChange(new.id, "none", "kept", generation=new.generation)

@@ -19,6 +19,7 @@ from compiler.plan.schema import Schema
 PLAN_FORMAT = 1
 PRIORITY_WEIGHTS = {"critical": 64, "high": 16, "normal": 4, "batch": 1}
 Priority = Literal["critical", "high", "normal", "batch"]
+OnChange = Literal["rebuild", "forward"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,8 @@ class QueryPlan:
     id: stable (`CSAS_NAME`, `CTAS_NAME`, `INSERT_NAME_n`, or what the user named it).
     definition: hash of the bound, unoptimised logical plan: the compatibility check, never a name.
     sink: name of the stream or table it writes. logical: optimised tree (Spark lowers it).
-    repartitions: names of its internal topics. generation: see `compiler.plan.generations`.
+    repartitions: names of its internal topics. generation: see `compiler.plan.generations`. on_change: whether a new text is to
+    compute all history, or what comes from then on (`compiler.plan.forward`).
     """
 
     id: str
@@ -126,6 +128,7 @@ class QueryPlan:
     latency_target_ms: int | None = None
     repartitions: tuple[str, ...] = ()
     generation: int = 1
+    on_change: OnChange = "rebuild"
 
 
 @dataclass(frozen=True, slots=True)

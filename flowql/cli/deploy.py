@@ -67,6 +67,10 @@ def command(
     rollback: Annotated[
         bool, typer.Option("--rollback", help="Go back to an earlier deployment: the one before, or that of ID.")
     ] = False,
+    forward: Annotated[
+        bool,
+        typer.Option("--forward", help="Apply changed texts to what comes, and rebuild nothing."),
+    ] = False,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait until what is rebuilt serves.")] = False,
     accept_history: Annotated[
         bool,
@@ -78,7 +82,8 @@ def command(
     """Make the project what runs in the background.
 
     Shows what changes and applies it to the running instance, which is started if there is none. A query whose text has changed is
-    rebuilt beside the one that serves, with all that reads its result, and takes its place in one commit.
+    rebuilt beside the one that serves, with all that reads its result, and takes its place in one commit; with --forward it goes
+    on from where it is, where its state permits that.
     """
     scope = Scope.of(ctx, project=project, target=target, select=select, output=output, var=var)
     as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
@@ -96,8 +101,8 @@ def command(
         wanted = wanted_plan(found, running=deployed.plan, topics=topics)
         asked = asked_of(scope, found, wanted, deployed.plan, prune=prune, rebuild=rebuild)
         refresh = tuple(find_query(wanted, name).id for name in full_refresh or ())
-        asked = replace(asked, refresh=refresh, about=replace(asked.about, how=_how(refresh)))
-    asked = replace(asked, dry_run=dry_run, accept_history=accept_history)
+        asked = replace(asked, refresh=refresh, about=replace(asked.about, how=_how(refresh, forward=forward)))
+    asked = replace(asked, dry_run=dry_run, accept_history=accept_history, forward=forward)
     if client is None:
         decision = decide(deployed, wanted, asked)
         costs = costs_of(deployed, decision.plan, decision.begun, at_rest(settings))
@@ -118,8 +123,9 @@ def command(
     client.close()
 
 
-def _how(refresh: Sequence[str]) -> str:
-    return f"deploy, full refresh of {', '.join(refresh)}" if refresh else "deploy"
+def _how(refresh: Sequence[str], *, forward: bool) -> str:
+    how = "deploy --forward" if forward else "deploy"
+    return f"{how}, full refresh of {', '.join(refresh)}" if refresh else how
 
 
 def _recorded(settings: Settings, number: int | None) -> tuple[Plan, Asked]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -26,7 +26,7 @@ Examples:  flowql deployments
 
            flowql deployments show 3
 """
-WORDS = {"add": "added", "change": "rebuilt", "remove": "removed", "priority": "metadata"}
+WORDS = {"add": "added", "change": "rebuilt", "forward": "forward", "remove": "removed", "priority": "metadata"}
 app = typer.Typer(help=HELP, invoke_without_command=True)
 
 
@@ -96,8 +96,14 @@ def _print(data: Mapping[str, Any]) -> None:
         note(f"{name} {digest}")
     rows = [(c["query"], WORDS.get(c["action"], c["action"]), c["because"] or "") for c in data["changes"]]
     print_rows(("query", "change", "because"), rows)
+    for f in data["forward"]:
+        note(f"{f['query']}: its new text has read {_spans(f['reads'])}; its results are {_spans(f['results'])}")
     for query in data["queries"]:
         print_text(f"\n-- {query['id']}, generation {query['generation']}\n{query['sql'].strip()}")
+
+
+def _spans(found: Sequence[Mapping[str, Any]]) -> str:
+    return ", ".join(f"{s['topic']}-{s['partition']} from offset {s['offset']}" for s in found)
 
 
 def _counted(entry: Entry) -> str:

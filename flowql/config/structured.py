@@ -20,7 +20,7 @@ from compiler.driver import DialectName, QueryDefinition
 from flowql.config.reader import Item
 
 T = TypeVar("T")
-_OPTIONS = ("priority", "weight", "latency_target")
+_OPTIONS = ("priority", "weight", "latency_target", "on_change")
 
 
 @dataclass(slots=True)

@@ -58,6 +58,9 @@ QUERY = Record(
         "priority": _PRIORITY,
         "weight": _WEIGHT,
         "latency_target": _LATENCY,
+        "on_change": Key(
+            Choice(("rebuild", "forward")), "What a new text means: all history anew, or what comes from then on."
+        ),
         "with": Key(MapOf(Constant(), "a property"), "Properties of the result, as in WITH (...)."),
     },
 )

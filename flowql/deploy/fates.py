@@ -6,13 +6,18 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
+from compiler.functions.registry import lookup
 from compiler.plan.deployed import Deployed
 from compiler.plan.diff import QueryChange
+from compiler.plan.expr import Call, walk
+from compiler.plan.generations import runtime_name
 from compiler.plan.logical import Scan, walk_nodes
 from compiler.plan.topology import Plan, QueryPlan
+from compiler.plan.visit import exprs_of
 
 # metadata: its priority, or how its text is written. compatible: what it reads has changed, and its state is still right.
-Class = Literal["unchanged", "metadata", "compatible", "added", "rebuilt", "removed"]
+# forward: its new text is for what comes.
+Class = Literal["unchanged", "metadata", "compatible", "added", "forward", "rebuilt", "removed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,9 @@ def fate_of(change: QueryChange, deployed: Deployed, plan: Plan, withheld: Colle
     assert new is not None, "what is gone is removed"
     if change.action == "change":
         why = f"because of {change.because}" if parent else change.because or "its text has changed"
-        return Fate(change, "rebuilt", why, parent)
+        return Fate(change, "rebuilt", "; ".join((why, *_differs(old, new, deployed))), parent)
+    if change.action == "forward":
+        return Fate(change, "forward", f"its new text is for what comes ({change.because})")
     if change.action == "priority":
         return Fate(change, "metadata", f"{_priority(new)}, was {_priority(old)}")
     changed = _sources_changed(new, deployed.plan, plan)
@@ -49,9 +56,29 @@ def fate_of(change: QueryChange, deployed: Deployed, plan: Plan, withheld: Colle
         return Fate(
             change, "compatible", f"{', '.join(changed)} {'has' if len(changed) == 1 else 'have'} changed {use}"
         )
+    if old.on_change != new.on_change:
+        return Fate(change, "metadata", f"ON_CHANGE is {new.on_change}, was {old.on_change}")
     if old.sql.split() != new.sql.split():
         return Fate(change, "metadata", "written otherwise, and means the same")
     return Fate(change, "unchanged")
+
+
+def _differs(old: QueryPlan, new: QueryPlan, deployed: Deployed) -> list[str]:
+    """Why a rebuilt result is another one even where its text is the same, in sentences."""
+    found: list[str] = []
+    since = [f.deployment for f in deployed.forwards if f.query == runtime_name(old)]
+    if since:
+        found.append(f"all history with the newest text, which came forward in deployment {', '.join(map(str, since))}")
+    if functions := unrepeatable(new):
+        found.append(f"{', '.join(functions)} will give other values")
+    return found
+
+
+def unrepeatable(query: QueryPlan) -> list[str]:
+    """Functions of a query that give another value each time, sorted."""
+    exprs = [e for node in walk_nodes(query.logical) for spec in exprs_of(node.spec) for e in walk(spec)]
+    calls = {e.name: lookup(e.name) for e in exprs if isinstance(e, Call)}
+    return sorted(name for name, function in calls.items() if function is not None and not function.deterministic)
 
 
 def _priority(query: QueryPlan) -> str:

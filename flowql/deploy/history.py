@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from compiler.plan.deployed import Deployed, Entry
+from compiler.plan.deployed import Deployed, Entry, Forward
+from compiler.plan.generations import runtime_name
 from compiler.plan.topology import Plan
 from flowql.errors import CommandError
 
@@ -38,9 +39,19 @@ def to_data(entry: Entry, entries: Sequence[Entry], deployed: Deployed) -> dict[
         "how": entry.about.how,
         "files": dict(entry.about.files),
         "changes": [{"query": q, "action": a, "because": b or None} for q, a, b in entry.changes],
+        "forward": [_forward(f, entry) for f in entry.forwards],
         "done_ms": entry.done_ms,
         "seconds": None if entry.done_ms is None else round((entry.done_ms - entry.ms) / 1000, 3),
         "result": result_of(entry, entries, deployed),
+    }
+
+
+def _forward(forward: Forward, entry: Entry) -> dict[str, Any]:
+    """From where on a new text holds: of each partition that it reads, and of each that it writes, the first offset."""
+    query = next((q.id for q in entry.plan.queries if runtime_name(q) == forward.query), forward.query)
+    spans = {"reads": forward.reads, "results": forward.results}
+    return {"query": query} | {
+        what: [{"topic": t, "partition": p, "offset": at} for t, p, at in found] for what, found in spans.items()
     }
 
 

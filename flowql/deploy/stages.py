@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from compiler.plan.deployed import Deployed
-from compiler.plan.diff import Change, QueryChange, decide_change
+from compiler.plan.diff import Change, ForwardRefused, QueryChange, decide_change
 from compiler.plan.topology import Plan
 from flowql.deploy.asked import NOTHING_ELSE, Asked
 from flowql.deploy.costs import Costs, Reads
 from flowql.deploy.fates import Fate, fate_of
 from flowql.deploy.selection import merged
+from flowql.errors import CommandError
 
+REFUSED = "FQ5220"
 NO_COSTS = Costs()
 
 
@@ -22,13 +24,15 @@ class Deployment:
     """A decided deployment.
 
     plan: what will run. change: what the engine will do, and the record that makes it true. fates: of every
-    query, as printed. withheld: removals that wait for `--prune`; these queries are in `plan` and go on running.
+    query, as printed. withheld: removals that wait for `--prune`; these queries are in `plan` and go on running. forward: ids of
+    queries of which nothing is to be rebuilt.
     """
 
     plan: Plan
     change: Change
     fates: tuple[Fate, ...]
     withheld: tuple[str, ...] = ()
+    forward: tuple[str, ...] = ()
 
     @property
     def changes(self) -> tuple[QueryChange, ...]:
@@ -77,16 +81,27 @@ def decide(deployed: Deployed, wanted: Plan, asked: Asked = NOTHING_ELSE) -> Dep
     wanted: the whole project; queries that are not selected stay as they run. What is paused stays so, and of what is new begins so
     what the project pauses.
 
-    Raises CommandError when a query that would go on running no longer fits the project.
+    Raises CommandError when a query that would go on running no longer fits the project, or cannot go on with its new text.
     """
     selected, prune = asked.selected, asked.prune
     base = deployed.plan
     removed = [q.id for q in base.queries if wanted.query(q.id) is None and (selected is None or q.id in selected)]
     plan = merged(base, wanted, selected, removed if prune else ())
-    change = decide_change(deployed, plan, refresh=asked.refresh)
+    forward = tuple(q.id for q in plan.queries if asked.forward and (selected is None or q.id in selected))
+    change = _decided(deployed, plan, asked, forward)
     withheld = () if prune else tuple(removed)
     fates = tuple(fate_of(c, deployed, plan, withheld) for c in _shown(change.changes, withheld))
-    return Deployment(plan, change, fates, withheld)
+    return Deployment(plan, change, fates, withheld, forward)
+
+
+def _decided(deployed: Deployed, plan: Plan, asked: Asked, forward: Sequence[str]) -> Change:
+    try:
+        return decide_change(deployed, plan, refresh=asked.refresh, forward=forward)
+    except ForwardRefused as error:
+        title = "\n".join(f"{query} cannot go on with its new text: {why}" for query, why in error.reasons)
+        names = " ".join(f"--full-refresh {query}" for query, _ in error.reasons)
+        ways = "deploy without --forward, or" if asked.forward else "to rebuild it nevertheless:"
+        raise CommandError(title, code=REFUSED, help=f"{ways}  flowql deploy {names}") from error
 
 
 def _shown(changes: Collection[QueryChange], withheld: Collection[str]) -> tuple[QueryChange, ...]:

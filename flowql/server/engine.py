@@ -59,12 +59,13 @@ class Engine(Protocol):
         *,
         rebuild: bool = False,
         refresh: Collection[str] = (),
+        forward: Collection[str] = (),
         seen: Deployed | None = None,
         about: About = DEPLOY,
     ) -> Sequence[QueryChange]:
         """Make `plan` what runs. rebuild: throw away what queries have kept that no longer fits, and compute it anew.
 
-        refresh: ids of queries to rebuild although nothing changed. seen: the record that this was decided on; raises Superseded
+        refresh: ids of queries to rebuild although nothing changed. forward: of queries of which nothing is to be rebuilt. seen: the record that this was decided on; raises Superseded
         if it is not the newest any more. about: for the history.
         """
         ...

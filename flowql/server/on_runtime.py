@@ -92,12 +92,13 @@ class RuntimeEngine:
         *,
         rebuild: bool = False,
         refresh: Collection[str] = (),
+        forward: Collection[str] = (),
         seen: Deployed | None = None,
         about: About = DEPLOY,
     ) -> Sequence[QueryChange]:
         """Changed queries are always built anew."""
         del rebuild
-        return self.instance.deploy(plan, refresh=refresh, seen=seen, about=about)
+        return self.instance.deploy(plan, refresh=refresh, forward=forward, seen=seen, about=about)
 
     def catch_up(self) -> Callable[[], bool]:
         ends = source_ends(self.instance)

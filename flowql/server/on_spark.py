@@ -10,7 +10,7 @@ from typing import Any
 
 from compiler.plan.deployed import DEPLOY, About, Entry
 from compiler.plan.deployed import Deployed as Deployment
-from compiler.plan.diff import QueryChange
+from compiler.plan.diff import QueryChange, decide_change
 from compiler.plan.topology import Plan
 from flowql.config.storage import check_engine, log_at
 from flowql.deploy.extents import Extent
@@ -79,12 +79,19 @@ class SparkEngine:
         *,
         rebuild: bool = False,
         refresh: Collection[str] = (),
+        forward: Collection[str] = (),
         seen: Deployment | None = None,
         about: About = DEPLOY,
     ) -> Sequence[QueryChange]:
         if refresh:
             title = "--full-refresh is not supported for targets with `engine: spark`"
             raise CommandError(title, code=UNSUPPORTED_TARGET, help="flowql run --bounded computes everything anew")
+        onward = [c.query for c in decide_change(self.deployed, plan, forward=forward).changes if c.action == "forward"]
+        if onward:
+            title = f"{', '.join(onward)} cannot go on with a new text: not supported for targets with `engine: spark`"
+            raise CommandError(
+                title, code=UNSUPPORTED_TARGET, help="deploy without --forward and ON_CHANGE = 'forward'"
+            )
         if seen is not None and seen.serving != self.instance.plan:
             raise Superseded("another deployment came first")
         return self.instance.deploy(plan, rebuild=rebuild)

@@ -57,7 +57,12 @@ class Service:
                 costs.check(accept_history=asked.accept_history)
                 try:
                     done = self._engine.deploy(
-                        deployment.plan, rebuild=asked.rebuild, refresh=asked.refresh, seen=seen, about=asked.about
+                        deployment.plan,
+                        rebuild=asked.rebuild,
+                        refresh=asked.refresh,
+                        forward=deployment.forward,
+                        seen=seen,
+                        about=asked.about,
                     )
                 except Superseded:  # a rebuild has ended meanwhile: there may be less to do
                     continue

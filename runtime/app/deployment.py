@@ -26,9 +26,11 @@ from compiler.plan.generations import (
     writers_of,
 )
 from compiler.plan.topology import Plan, QueryPlan
+from runtime.app import exchanging
 from runtime.app.exchanges import Exchanges
 from runtime.app.plan_topic import write_deployed
 from runtime.app.procedures import Procedure, handed_over, in_polling, stopped
+from runtime.app.query_state import SUSPENDED
 from runtime.app.reconciler import Host as ReconcilerHost
 from runtime.app.reconciler import build
 from runtime.app.replacing import emptied
@@ -40,6 +42,7 @@ from runtime.errors import OutsideRecords, RebuildUnsupported, StateLost
 from runtime.log.base import Log, TopicPartition
 from runtime.output.collector import RecordCollector
 from runtime.task.dead_letters import staging_topic
+from runtime.task.status import TaskStatus
 from runtime.task.task import Task
 
 Records = list[tuple[TopicPartition, pa.RecordBatch]]
@@ -119,8 +122,18 @@ class Deployment:
 
         entry: of the history.
         """
+        refuse_outside_records(self._host, after)
+        exchanged = exchanging.exchanged(after)
+        try:
+            yield from exchanging.at_rest(self._host, exchanged)
+            yield from self._changed(after, entry, exchanged)
+        except Exception:
+            yield from self._let_go(exchanged)
+            raise
+
+    def _changed(self, after: Deployed, entry: Entry | None, exchanged: Sequence[str]) -> Procedure:
+        """exchanged: queries that are held and go on with a new text."""
         host = self._host
-        refuse_outside_records(host, after)
         cleared: Records = []
         if after.wanted is not None and not host.log.drops_with_commits:
             after, cleared = self._in_place(after)
@@ -129,32 +142,53 @@ class Deployment:
         new = [q for q in now.queries if was.query(q.id) is None]
         self._create_staging(after)
         records = [*cleared, *self._inserted(after)]
-        leaving = [task for name in gone if name in host.queries for task in host.queries[name].built.tasks]
+        leaving, going_on = exchanging.tasks_of(host, gone), exchanging.tasks_of(host, exchanged)
         host.query_states.end(gone)
-        yield from stopped(host, leaving)
-        if leaving:  # what they published belongs to the commit before
+        yield from stopped(host, [*leaving, *going_on])
+        if leaving or going_on:  # what they published belongs to the commit before
             yield host.commit.request()
+        after = exchanging.recorded(host, after)
         # Also of queries that could not be built after a restart.
         dropped = [t for t in host.state.committed_tasks() if t.rpartition("/")[0] in gone]
+        if entry is not None:
+            entry = replace(entry, forwards=tuple(f for f in after.forwards if f.deployment == after.id))
         records.append(write_deployed(after, host.admin, host.config.application_id, host.clock.wall_ms(), entry))
 
         def at_the_cut() -> None:
             self.close_tasks(leaving, dropped)
+            self._close_for_others(going_on)
             for tp, batch in records:
                 host.collector.add(tp, batch)
             host.serve(after, host.commit.next_sequence)
 
         yield host.commit.request(at_the_cut)
-        yield from self.forgotten(gone)
+        yield from self.forgotten([*gone, *exchanged])
         self._take_away_old_records()
         for query in now.queries:
             if query.id in host.queries:
                 host.queries[query.id].plan = query
                 host.set_account(query)
-        yield from self.started(new)
+        yield from self.started([*new, *(q for q in now.queries if q.id in exchanged)])
         host.query_states.set_paused(now.paused)
         self._stop_lost()
         self.delete_leftovers()
+
+    def _close_for_others(self, tasks: Sequence[Task]) -> None:
+        """Tasks whose places others will take: their state stays. The epoch lock is held."""
+        self._host.exchanges.put_aside(lane for task in tasks for lane in task.exchanges.values())
+        self.close_tasks(tasks, ())
+
+    def _let_go(self, names: Sequence[str]) -> Procedure:
+        """Queries that were to go on with a new text go on as the newest record says: the deployment has failed."""
+        host = self._host
+        ended = {n for n in names if any(t.status is TaskStatus.CLOSED for t in exchanging.tasks_of(host, [n]))}
+        ended |= set(names) - host.queries.keys()
+        again = [q for q in host.running.queries if q.id in ended and host.query_states.of(q.id).state is not SUSPENDED]
+        with host.state.epoch_lock:
+            self._close_for_others(exchanging.tasks_of(host, [q.id for q in again]))
+        yield from self.forgotten([q.id for q in again])
+        yield from self.started(again)
+        host.query_states.release_after_swap(names)
 
     # -- parts that a swap uses as well
 
@@ -289,5 +323,7 @@ def refuse_outside_records(host: Host, after: Deployed) -> None:
                     queries = ", ".join(q.id for q in group.queries if topic_written(q) == topic)
                     raise OutsideRecords(
                         f"{topic} holds records that {', '.join(sorted(others))} has written, not its queries: "
-                        f"to rebuild {queries} would lose them; give the result another topic (KAFKA_TOPIC)"
+                        f"to rebuild {queries} would lose them; "
+                        "flowql deploy --forward  applies the change to what comes and keeps them, or give the result another topic "
+                        "(KAFKA_TOPIC)"
                     )

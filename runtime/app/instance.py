@@ -20,6 +20,7 @@ from runtime.app.alignment import REFUSED, TIMEOUT_S, AlignedSnapshot, Alignment
 from runtime.app.deployment import Deployment, refuse_rebuild
 from runtime.app.exchanges import STORE as EXCHANGE_STORE
 from runtime.app.exchanges import Exchanges
+from runtime.app.exchanging import refuse_forward
 from runtime.app.figures import Figures
 from runtime.app.group import GroupStep
 from runtime.app.member_tasks import MemberTasks
@@ -380,16 +381,23 @@ class Instance:
         return self.plan
 
     def deploy(
-        self, plan: Plan, *, refresh: Collection[str] = (), seen: Deployed | None = None, about: About = DEPLOY
+        self,
+        plan: Plan,
+        *,
+        refresh: Collection[str] = (),
+        forward: Collection[str] = (),
+        seen: Deployed | None = None,
+        about: About = DEPLOY,
     ) -> tuple[QueryChange, ...]:
         """Begin to make `plan` what runs. Queries that did not change go on untouched.
 
         What must be computed anew is, beside what serves, and serves when it has come up with that (`Rebuilding`); see
-        `rebuilt`. refresh: ids of queries to rebuild although nothing changed. seen: what was on record when this was decided;
+        `rebuilt`. refresh: ids of queries to rebuild although nothing changed. forward: ids of queries of which nothing is to be
+        rebuilt, ForwardRefused where that cannot be (`compiler.plan.diff`). seen: what was on record when this was decided;
         Superseded if that is not so any more. about: for the history.
         """
         before = self._still(seen)
-        change = decide_change(before, plan, refresh=refresh)
+        change = decide_change(before, plan, refresh=refresh, forward=forward)
         if _is_same(change.deployed, before):
             return change.changes
         check_partitions(before.plan, plan, self.admin)
@@ -397,11 +405,13 @@ class Instance:
         KNOWN.remember(plan.schemas)
         if self.group is not None:
             refuse_rebuild(change.deployed)
+            refuse_forward(change.deployed)
             ensure_topics(plan, self.admin)
             self._announce(change, about, self.group)
             return change.changes
         with self._turn(self.reconciler):
-            change = decide_change(self._still(seen), plan, refresh=refresh)  # a swap may have ended meanwhile
+            # A swap may have ended meanwhile.
+            change = decide_change(self._still(seen), plan, refresh=refresh, forward=forward)
             ensure_topics(change.deployed.plan, self.admin)
             self.carry_out(self.deployment.changed(change.deployed, self._entry(change, about)))
         for c in change.changes:
@@ -437,16 +447,20 @@ class Instance:
         return next((plan for since, plan in reversed(self._serving) if since <= sequence), self._serving[0][1])
 
     def carry_out(self, procedure: Procedure) -> None:
-        """A coroutine to its end, in the calling thread, which is none of a step."""
+        """A coroutine to its end, in the calling thread, which is none of a step. It learns of what it awaits in vain."""
         answer: Any = None
+        error: Exception | None = None
         with suppress(StopIteration):
             while True:
-                awaited = procedure.send(answer)
-                answer = None
+                awaited = procedure.send(answer) if error is None else procedure.throw(error)
+                answer = error = None
                 if awaited is None:
                     self._look(CHANGING_S)
-                else:
+                    continue
+                try:
                     answer = self.wait(awaited)
+                except Exception as failed:
+                    error = failed
 
     @contextmanager
     def _turn(self, reconciler: ReconcilerStep | None) -> Iterator[None]:

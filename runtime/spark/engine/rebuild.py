@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from compiler.plan import deployed as plans
 from compiler.plan.diff import decide_change
@@ -45,6 +46,9 @@ def decide_rebuild(
 def _of_plans(before: Deployed, plan: Plan, results: Collection[str]) -> dict[str, str]:
     """What the plans alone say: query -> why it begins anew, as `compiler.plan.diff` has it."""
     histories = tuple(plans.TopicHistory(topic, 1) for topic in results)
+    plan = replace(
+        plan, queries=tuple(replace(q, on_change="rebuild") for q in plan.queries)
+    )  # forward: refused before
     changes = decide_change(plans.Deployed(before.plan, histories=histories), plan).changes
     return {c.query: c.because for c in changes if c.action == "change" or c.because}
 

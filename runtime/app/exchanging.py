@@ -1,0 +1,147 @@
+"""A query goes on with a new text: its operators are exchanged, and its positions, state and results stay.
+
+The query is brought to rest with nothing between its tasks: every record that it has read has gone through all of the old text. Its
+tasks end, what they made is committed, and one more commit carries the record of the deployment; then the new text gets tasks of the
+same names. A crash before that commit leaves the old text, after it the new one, from the same positions on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from compiler.plan.deployed import Deployed, Forward
+from compiler.plan.generations import topic_written
+from runtime.app.alignment import Barrier, TaskSet
+from runtime.app.procedures import Procedure
+from runtime.app.query_state import STOPPED, SUSPENDED
+from runtime.app.reconciler import Host as ReconcilerHost
+from runtime.commit.coordinator import CommitStep
+from runtime.errors import ForwardUnsupported
+from runtime.log.base import TopicPartition
+from runtime.task.input_buffer import LogInput
+from runtime.task.status import TaskStatus
+from runtime.task.task import Task
+
+REST_MS = 5_000  # for so long a query may take to process what is between its tasks
+
+
+class Host(ReconcilerHost, Protocol):
+    """The instance, as seen from here."""
+
+    commit: CommitStep
+
+
+def exchanged(after: Deployed) -> list[str]:
+    """Queries, by the names under which they run, that get a new text with this deployment and are not rebuilt."""
+    return [f.query for f in after.forwards if f.deployment == after.id]
+
+
+def refuse_forward(after: Deployed) -> None:
+    """ForwardUnsupported if many instances would have to exchange a query's operators."""
+    if names := exchanged(after):
+        raise ForwardUnsupported(
+            f"{', '.join(names)} would go on with a new text, and of an application that many instances share (instances: many) all "
+            "would have to change at one position: give the changed result another name, or run one instance for the change"
+        )
+
+
+def tasks_of(host: Host, names: Iterable[str]) -> list[Task]:
+    return [task for name in names if name in host.queries for task in host.queries[name].built.tasks]
+
+
+def at_rest(host: Host, names: Sequence[str]) -> Procedure:
+    """These queries are held, and nothing is between their tasks. ForwardUnsupported if that cannot be; then nothing has changed."""
+    limit_ms = host.clock.timer_ms() + REST_MS
+    try:
+        for name in names:
+            if len({task.id.subtopology for task in tasks_of(host, [name])}) < 2:
+                host.query_states.hold_for_swap([name])
+            elif host.query_states.of(name).may_run:
+                yield from _drained(host, name, limit_ms)
+            else:
+                _check_empty(host, name)
+                host.query_states.hold_for_swap([name])
+    except BaseException:
+        host.query_states.release_after_swap(names)
+        raise
+
+
+def _drained(host: Host, name: str, limit_ms: int) -> Procedure:
+    """As `Rebuilding._drained`, for a query that serves: its own readers of a partition come to one position, then it is held."""
+    barrier, tasks = Barrier(), _task_set(host, name)
+    try:
+        while True:
+            with host.state.epoch_lock:
+                moved, together = barrier.move(tasks), tasks.together
+            if together:
+                host.query_states.hold_for_swap([name])
+                while name in host.manager.at_work():
+                    _check_time(host, name, limit_ms)
+                    yield None
+                with host.state.epoch_lock:
+                    if tasks.together:
+                        return
+                host.query_states.release_after_swap([name])  # a run that was under way has ended beyond
+            elif moved:
+                host.manager.signal()
+            _check_time(host, name, limit_ms)
+            yield None
+    finally:
+        barrier.lift()
+        host.manager.signal()
+
+
+def _task_set(host: Host, name: str) -> TaskSet:
+    tasks, readers = tasks_of(host, [name]), dict[TopicPartition, list[tuple[str, LogInput]]]()
+    for i in (i for task in tasks for i in task.logs.values()):
+        readers.setdefault(i.tp, []).append((name, i))
+    return TaskSet({name: tasks}, readers)
+
+
+def _check_time(host: Host, name: str, limit_ms: int) -> None:
+    record = host.query_states.of(name)
+    if record.reason:
+        raise ForwardUnsupported(f"{name} does not run, and rows are between its tasks: {record.reason}")
+    if any(task.status is TaskStatus.RESTORING for task in tasks_of(host, [name])):
+        raise ForwardUnsupported(f"the state of {name} is being restored: deploy again when it runs")
+    if host.clock.timer_ms() > limit_ms:
+        raise ForwardUnsupported(f"rows are between the tasks of {name} after {REST_MS // 1000} s: deploy again")
+
+
+def _check_empty(host: Host, name: str) -> None:
+    """Of a query that does not run."""
+    record = host.query_states.of(name)
+    with host.state.epoch_lock:
+        together = _task_set(host, name).together
+    if record.state in (SUSPENDED, STOPPED) or not together:
+        why = record.reason or "it is paused"
+        raise ForwardUnsupported(
+            f"{name} does not run ({why}), and rows are between its tasks: let it run, and deploy again"
+        )
+
+
+def recorded(host: Host, after: Deployed) -> Deployed:
+    """The record with the offsets at which the new definitions begin. Their tasks have ended, and what they made is committed.
+
+    ForwardUnsupported if the log has refused that of a query: what was between its tasks is there again.
+    """
+    begun = [_recorded(host, f) if f.deployment == after.id else f for f in after.forwards]
+    return replace(after, forwards=tuple(begun))
+
+
+def _recorded(host: Host, forward: Forward) -> Forward:
+    tasks = tasks_of(host, [forward.query])
+    if len({task.id.subtopology for task in tasks}) > 1:
+        _check_empty(host, forward.query)
+    reads: dict[TopicPartition, int] = {}
+    for task in tasks:
+        positions = task.state.metadata.get("positions", {})
+        for i in task.logs.values():
+            at = positions.get(i.name, i.position)
+            reads[i.tp] = min(at, reads.get(i.tp, at))
+    topic = topic_written(host.queries[forward.query].plan)
+    partitions = range(host.admin.topics()[topic].partitions)
+    results = tuple((topic, p, host.admin.end_offset(TopicPartition(topic, p))) for p in partitions)
+    return replace(forward, reads=tuple((*tp, at) for tp, at in sorted(reads.items())), results=results)
