@@ -235,3 +235,76 @@ def test_what_is_being_built_stands_under_the_id_that_people_use(site: Site) -> 
         (4, "priority", "went on in 5"),
         (5, "resume", "serves"),
     ]
+
+
+def test_a_changed_text_goes_forward_where_that_is_asked_for(site: Site) -> None:
+    site.write(A, BIG, PER_V)
+    site.deploy()
+    site.settle()
+    site.write(A, CHANGED, PER_V)
+    planned = site.deploy("--forward", "--dry-run")
+    done = site.deploy("--forward")
+    assert planned["changes"] == done["changes"]
+    assert [(c["query"], c["class"], c["state"], c["generation"], c["reads"]) for c in done["changes"]] == [
+        ("CTAS_A", "unchanged", "kept", 1, None),
+        ("CSAS_BIG", "forward", "kept", 1, None),
+        ("CTAS_PER_V", "unchanged", "kept", 1, None),
+    ]
+    site.settle()
+    assert site.rows("PER_V") == [{"V": 1, "N": 1}, {"V": 22, "N": 1}], "what is there stays"
+    entry = json.loads(site("deployments", "-o", "json").out)[-1]
+    assert (entry["how"], entry["changes"][0]["action"]) == ("deploy --forward", "forward")
+    (begun,) = entry["forward"]
+    assert begun["reads"] == [{"topic": "s", "partition": 0, "offset": 3}]
+    shown = site("deployments", "show", str(entry["id"]))
+    assert "CSAS_BIG: its new text has read s-0 from offset 3; its results are BIG-0 from offset 2" in shown.err
+    site.write(A, BIG.replace("V > 0", "V > 2"), PER_V)
+    (big,) = [c for c in site.deploy("--dry-run")["changes"] if c["query"] == "CSAS_BIG"]
+    assert (big["class"], big["why"]) == (
+        "rebuilt",
+        "its text has changed; all history with the newest text, which came forward in deployment 3",
+    )
+
+
+def test_what_cannot_go_forward_is_refused_with_the_way_out(site: Site) -> None:
+    site.write(A)
+    site.deploy()
+    site.settle()
+    site.write(A.replace("COUNT(*)", "COUNT(V)"))
+    for arguments in (("--dry-run",), ()):
+        refused = site("deploy", "--forward", *arguments)
+        assert (refused.code, "error[FQ5220]" in refused.err) == (1, True), refused
+        assert "CTAS_A cannot go on with its new text: the store CTAS_A-aggregate-1" in refused.err
+        assert "flowql deploy --full-refresh CTAS_A" in refused.err
+    assert len(json.loads(site("deployments", "-o", "json").out)) == 1
+    assert [c["class"] for c in site.deploy("--forward", "--full-refresh", "A")["changes"]] == ["rebuilt"]
+
+
+def test_forward_is_limited_by_what_is_selected(site: Site) -> None:
+    site.write(A, BIG, OLD)
+    site.deploy()
+    site.settle()
+    site.write(A, CHANGED, OLD.replace("FROM S", "FROM S WHERE V > 5"))
+    done = site.deploy("--forward", "--select", "BIG")
+    assert [c["class"] for c in done["changes"]] == ["unchanged", "forward", "unchanged"]
+
+
+def test_a_query_says_itself_that_it_goes_forward(site: Site) -> None:
+    site.write(A, BIG)
+    site.deploy()
+    site.settle()
+    site.write(A, BIG.replace("BIG AS", "BIG WITH (ON_CHANGE = 'forward') AS"))
+    _, change = site.deploy()["changes"]
+    assert (change["class"], change["why"]) == ("metadata", "ON_CHANGE is forward, was rebuild")
+    site.write(A, CHANGED.replace("BIG AS", "BIG WITH (ON_CHANGE = 'forward') AS"))
+    _, change = site.deploy()["changes"]
+    assert (change["class"], change["why"]) == ("forward", "its new text is for what comes (ON_CHANGE = 'forward')")
+
+
+def test_a_dry_run_says_what_will_not_be_the_same_again(site: Site) -> None:
+    site.write(A, BIG.replace("K, V", "K, V, RANDOM() AS R, UUID() AS U"))
+    site.deploy()
+    site.settle()
+    site.write(A, CHANGED.replace("K, V", "K, V, RANDOM() AS R, UUID() AS U"))
+    _, change = site.deploy("--dry-run")["changes"]
+    assert change["why"] == "its text has changed; RANDOM, UUID will give other values"
