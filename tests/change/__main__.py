@@ -1,4 +1,4 @@
-"""`python -m tests.change --seeds 3000 [--kills]`: projects that change; `--seed N` shows one story."""
+"""`python -m tests.change --seeds 3000 [--kills] [--forward]`: projects that change; `--seed N` shows one story."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from functools import partial
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from tests.change.forward import ForwardOptions, ForwardStory
 from tests.change.plants import PLANTS, planted
 from tests.change.story import Options, Story
 
@@ -42,15 +43,16 @@ class Outcome:
         return f"seed {self.seed}: {what}  <- {last}"
 
 
-def live(seed: int, options: Options, plant: str | None = None) -> Outcome:
+def live(seed: int, options: Options | ForwardOptions, plant: str | None = None) -> Outcome:
     """A story from its beginning to its end, or to what is wrong."""
-    story = Story(seed, options)
+    story = ForwardStory(seed, options) if isinstance(options, ForwardOptions) else Story(seed, options)
     with planted(plant):
         try:
             wrong = story.run()
         except Exception:
             wrong = traceback.format_exc().splitlines()
-    return Outcome(seed, story.project.sql(), tuple(story.trace), tuple(wrong), story.engine.life.moments)
+    files = story.files if isinstance(story, ForwardStory) else story.project.sql()
+    return Outcome(seed, files, tuple(story.trace), tuple(wrong), story.engine.life.moments)
 
 
 def each_moment(seed: int, options: Options) -> Iterator[tuple[int, Options]]:
@@ -60,7 +62,7 @@ def each_moment(seed: int, options: Options) -> Iterator[tuple[int, Options]]:
 
 
 def search(
-    stories: Iterable[tuple[int, Options]], count: int, jobs: int, plant: str | None, *, go_on: bool
+    stories: Iterable[tuple[int, Options | ForwardOptions]], count: int, jobs: int, plant: str | None, *, go_on: bool
 ) -> list[Outcome]:
     """Stories that found something; the first, or all of them."""
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
@@ -77,7 +79,7 @@ def search(
     return found
 
 
-def _live(story: tuple[int, Options], plant: str | None) -> Outcome:
+def _live(story: tuple[int, Options | ForwardOptions], plant: str | None) -> Outcome:
     """One that hangs ends with a trace of where it does."""
     signal.alarm(HANG_S)
     try:
@@ -104,6 +106,7 @@ def main() -> int:
     parser.add_argument(
         "--edits", choices=("all", "safe"), default="all", help="safe: none that needs anything made anew"
     )
+    parser.add_argument("--forward", action="store_true", help="texts that go forward: see `tests.change.forward`")
     parser.add_argument("--kills", action="store_true", help="the engine dies at random moments")
     parser.add_argument(
         "--each-moment", action="store_true", help="the story of --seed with a death at each of its moments"
@@ -118,13 +121,18 @@ def main() -> int:
     )
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     given = parser.parse_args()
-    options = Options(given.edits, given.kills, given.turns, given.records, given.queries, disk=given.disk)
+    options: Options | ForwardOptions = Options(
+        given.edits, given.kills, given.turns, given.records, given.queries, disk=given.disk
+    )
+    if given.forward:
+        options = ForwardOptions(kills=given.kills, disk=given.disk)
     if given.seeds is None and given.seed is not None and not given.each_moment:
         outcome = live(given.seed, options, given.plant)
         print(outcome if outcome.wrong else f"{outcome}\nseed {given.seed}: as from the beginning")
         return int(bool(outcome.wrong) != bool(given.plant))
     first = random.randrange(1 << 20) if given.seed is None else given.seed
-    if given.each_moment:
+    stories: list[tuple[int, Options | ForwardOptions]]
+    if given.each_moment and isinstance(options, Options):
         stories = list(each_moment(first, options))
     else:
         stories = [(seed, options) for seed in range(first, first + (given.seeds or 200))]

@@ -124,6 +124,29 @@ def _removed_come_back(original: Any) -> Callable[..., Any]:
     }
 
 
+def _recorded_too_low(original: Any) -> Callable[..., Any]:
+    """The new text is said to begin one record before it does."""
+
+    def recorded(host: Any, after: Any) -> Any:
+        found = original(host, after)
+        forwards = tuple(
+            replace(f, reads=tuple((t, p, max(0, at - 1)) for t, p, at in f.reads)) if f.deployment == after.id else f
+            for f in found.forwards
+        )
+        return replace(found, forwards=forwards)
+
+    return recorded
+
+
+def _channels_kept(original: Any) -> Callable[..., Any]:
+    """What is between the parts of a query is counted on from where its old text was."""
+
+    def close(deployment: Any, tasks: Any) -> None:
+        deployment.close_tasks(tasks, ())
+
+    return close
+
+
 PLANTS: dict[str, tuple[str, Broken]] = {
     "readers-kept": ("compiler.plan.diff:_spread", _readers_kept),
     "other-writers-kept": ("compiler.plan.diff:_spread", _other_writers_kept),
@@ -134,6 +157,8 @@ PLANTS: dict[str, tuple[str, Broken]] = {
     "rows-left-out": ("runtime.app.deployment:Deployment._inserted", _rows_left_out),
     "read-again": ("runtime.app.rebuilding:_moved", _read_again),
     "stale-generation": ("compiler.plan.diff:_going_on", _stale_generation),
+    "forward-too-low": ("runtime.app.exchanging:recorded", _recorded_too_low),
+    "forward-channels-kept": ("runtime.app.deployment:Deployment._close_for_others", _channels_kept),
     "removed-come-back": ("compiler.plan.diff:_renewed_themselves", _removed_come_back),
 }
 

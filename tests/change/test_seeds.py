@@ -3,6 +3,7 @@
 import pytest
 
 from tests.change.__main__ import live
+from tests.change.forward import ForwardOptions
 from tests.change.plants import PLANTS
 from tests.change.story import Options
 
@@ -14,6 +15,17 @@ PLANT_SEEDS = 60  # a story has to notice within so many
 def test_whatever_is_edited_all_is_as_from_the_beginning(seed, kills):
     outcome = live(seed, Options("all", kills))
     assert not outcome.wrong, str(outcome)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("kills", [False, True])
+def test_the_old_text_below_the_recorded_offsets_and_the_new_one_above(seed, kills):
+    outcome = live(seed, ForwardOptions(kills))
+    assert not outcome.wrong, str(outcome)
+
+
+def test_an_offset_that_is_recorded_too_low_is_found():
+    assert any(live(seed, ForwardOptions(), "forward-too-low").wrong for seed in range(6))
 
 
 @pytest.mark.parametrize("plant", ["readers-kept", "no-tombstones", "early-swap", "two-commits", "other-writers-kept"])
