@@ -12,13 +12,17 @@ from flowql.deploy.settings import Settings
 from flowql.query.committed import Commit, stopped_commits
 from flowql.query.errors import QueryError
 from flowql.server.process import process_figures
-from runtime.app.instance import Clients, Instance
+from runtime.app.instance import Instance
 from runtime.app.plan_topic import read_deployed
 from runtime.app.status import instance_figures, statuses
-from runtime.log.base import TopicPartition
+from runtime.log.base import Clients, Log, TopicPartition
+from runtime.task.input_buffer import topic_named
 
 PHYSICAL_STORES = 1  # one RocksDB, whatever the number of queries
-MARKERS_MAX = 100  # a lag that may be nothing but these is looked at
+COUNTED_MAX = (
+    10_000  # offsets of a partition: on Kafka, many of them may be markers of transactions, which are no records
+)
+READ_BYTES = 1 << 24
 
 
 def live_status(instance: Instance, *, detail: bool = False) -> dict[str, Any]:
@@ -91,16 +95,25 @@ def _paused_building(generation: int) -> dict[str, Any]:
 
 def _lag(query: QueryPlan, commit: Commit) -> int:
     """Records behind the positions its tasks have committed."""
-    admin, lag = commit.log.admin(), 0
+    positions: dict[TopicPartition, int] = {}
     for task, metadata in commit.snapshot.tasks().items():
         name, _, place = task.rpartition("/")
         if name != runtime_name(query):
             continue
         partition = int(place.rpartition("_")[2])
-        for topic, position in metadata.get("positions", {}).items():
-            tp = TopicPartition(topic, partition)
-            behind = max(0, admin.end_offset(tp) - position)
-            if 0 < behind <= MARKERS_MAX and commit.log.reader(tp, position).read(1, 1) is None:
-                behind = 0  # Kafka's markers of transactions, which are no records
-            lag += behind
-    return lag
+        for position_name, position in metadata.get("positions", {}).items():
+            tp = TopicPartition(topic_named(position_name), partition)
+            positions[tp] = min(position, positions.get(tp, position))
+    return sum(_records_after(commit.log, tp, position) for tp, position in positions.items())
+
+
+def _records_after(log: Log, tp: TopicPartition, position: int) -> int:
+    """Up to the end. Not counted further than COUNTED_MAX offsets: the rest is thought to be like those."""
+    end, first = log.admin().end_offset(tp), max(position, log.admin().begin_offset(tp))
+    if end <= first:
+        return 0
+    reader, records = log.key_values(tp, first), 0
+    while reader.position < first + COUNTED_MAX and (batch := reader.read(COUNTED_MAX, READ_BYTES)) is not None:
+        records += batch.rows
+    counted = reader.position - first
+    return records + (max(0, end - reader.position) * records // counted if counted else 0)

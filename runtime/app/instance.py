@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent import futures
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from traceback import format_exception
 from typing import Any
@@ -52,7 +52,7 @@ from runtime.commit.coordinator import CommitStep
 from runtime.config import SLICE_NS_DEFAULT, InstanceConfig, commit_interval_ms
 from runtime.errors import RuntimeFailure, StaleMember, StateLost, Superseded
 from runtime.events import ERROR, INFO, WARNING, is_a_step, say
-from runtime.log.base import Log, TopicPartition
+from runtime.log.base import Clients, Log, TopicPartition
 from runtime.log.repairs import RepairedLog
 from runtime.metrics import Metrics
 from runtime.output.collector import RecordCollector
@@ -77,15 +77,6 @@ ANNOUNCE_TRIES = 30  # a second apart
 SERVING_KEPT = 8  # plans that a snapshot taken just now may still belong to
 
 
-@dataclass(slots=True)
-class Clients:
-    """How many clients the instance has; constant whatever the number of queries."""
-
-    consumers: int = 2
-    producers: int = 1
-    admins: int = 1
-
-
 class Instance:
     """The engine over one log and one physical store.
 
@@ -102,7 +93,6 @@ class Instance:
         self.running = Plan()  # what runs: of each query all generations, by names that tell them apart
         self._serving: list[tuple[int, Plan]] = [(0, Plan())]  # from which commit on a plan serves; the newest last
         self.queries: dict[str, RunningQuery] = {}
-        self.clients = Clients()
         self.fatal: BaseException | None = None
         self._threads: ThreadGroup | None = None
         self.await_step: Callable[[], None] | None = None  # set by the driver: run some steps while waiting
@@ -200,6 +190,11 @@ class Instance:
     def plan(self) -> Plan:
         """The plan that serves: what questions are about."""
         return self.deployed.serving
+
+    @property
+    def clients(self) -> Clients:
+        """How many clients the instance has of its log, counted; the same whatever the number of queries."""
+        return self.log.clients()
 
     # -- threads
 

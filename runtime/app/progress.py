@@ -109,7 +109,7 @@ def ends_of(instance: Instance, query: RunningQuery | None = None) -> dict[Topic
 
 def lag_of_inputs(inputs: Iterable[LogInput], ends: Mapping[TopicPartition, int]) -> int:
     """Records of the log that are not processed yet."""
-    return sum(max(0, ends.get(i.tp, 0) - i.position) for i in inputs)
+    return sum(i.lag(ends.get(i.tp, 0)) for i in inputs)
 
 
 def lag(instance: Instance, query: RunningQuery, ends: Mapping[TopicPartition, int] | None = None) -> int:

@@ -368,6 +368,15 @@ class Producer(Protocol):
     def close(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """How many connections an instance has to its log, whatever the number of queries."""
+
+    consumers: int
+    producers: int
+    admins: int
+
+
 class Log(Protocol):
     """A log: factory of clients. `supports_redo` is False for logs that need changelog topics instead.
 
@@ -412,6 +421,10 @@ class Log(Protocol):
 
     def hold(self, transactional_id: str) -> None:
         """Become the one runtime of this directory until close; InstanceRunning (with the pid) if another is."""
+        ...
+
+    def clients(self) -> Clients:
+        """How many it has given out that are in use, counted."""
         ...
 
     def opener(self) -> Callable[[], Log] | None:

@@ -18,6 +18,7 @@ from runtime.log.base import (
     EARLIEST,
     RECORD_SCHEMA,
     Admin,
+    Clients,
     Consumer,
     KeyValueReader,
     Position,
@@ -27,6 +28,7 @@ from runtime.log.base import (
     TopicPartition,
 )
 from runtime.log.clients import KeyValuesOf, LogConsumer, LogProducer, LogReader, check_topic_name
+from runtime.log.open_clients import OpenClients
 from runtime.log.policy import TopicPolicy, altered
 from runtime.log.transaction import Transaction, check_end, check_start
 
@@ -60,6 +62,7 @@ class MemoryLog:
     drops_with_commits = True
 
     def __init__(self) -> None:
+        self._clients = OpenClients()
         self._lock = threading.RLock()  # guards everything below
         self._topics: dict[str, TopicInfo] = {}
         self._partitions: dict[TopicPartition, _Partition] = {}
@@ -84,13 +87,16 @@ class MemoryLog:
         return KeyValuesOf(self.reader(tp, offset))
 
     def consumer(self, client_id: str) -> Consumer:
-        return LogConsumer(self, client_id)
+        return self._clients.consumer(LogConsumer(self, client_id))
 
     def producer(self, transactional_id: str) -> Producer:
         with self._lock:
             state = self._producers.setdefault(transactional_id, _ProducerState())
             state.epoch += 1
-            return LogProducer(self, transactional_id, state.epoch)
+            return self._clients.producer(LogProducer(self, transactional_id, state.epoch))
+
+    def clients(self) -> Clients:
+        return self._clients.count()
 
     def last_sequence(self, transactional_id: str) -> int:
         with self._lock:

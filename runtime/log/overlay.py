@@ -14,6 +14,7 @@ from runtime.errors import LogError
 from runtime.log.base import (
     EARLIEST,
     Admin,
+    Clients,
     Consumer,
     GroupEvent,
     GroupMetadata,
@@ -61,6 +62,9 @@ class OverlayLog:
 
     def producer(self, transactional_id: str) -> Producer:
         return _Producer(self.own.producer(transactional_id))
+
+    def clients(self) -> Clients:
+        return self._base.clients()
 
     def last_sequence(self, transactional_id: str) -> int:
         return self.own.last_sequence(transactional_id)

@@ -21,6 +21,7 @@ from runtime.log.base import (
     EARLIEST,
     PRODUCE_SCHEMA,
     Admin,
+    Clients,
     Consumer,
     GroupEvent,
     KeyValueReader,
@@ -187,6 +188,9 @@ class RepairedLog:
 
     def producer(self, transactional_id: str) -> Producer:
         return self._log.producer(transactional_id)
+
+    def clients(self) -> Clients:
+        return self._log.clients()
 
     def last_sequence(self, transactional_id: str) -> int:
         return self._log.last_sequence(transactional_id)

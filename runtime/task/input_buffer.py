@@ -23,6 +23,7 @@ from runtime.task.front import EMPTY, Front, front_of
 
 # What readers share is decoded in pieces: nobody can stop a decode half way, and 20,000 rows take 60 ms.
 STAGED_ROWS = 4_096
+SEEN_MIN = 100  # offsets from which one can tell how many are records
 _OF_SOURCE = "#"  # in names of positions; no topic has it in its name
 
 
@@ -67,6 +68,8 @@ class LogInput:
     the record at `position` that are processed already, for a record may hold many. rounds: of tasks with lanes, and stamps: the
     round that shows, for each batch in `queue`, what others it must not overtake; siblings: all inputs of the task. complete:
     the last round for which all rows of this lane are in the topic, before offset `complete_at`.
+
+    seen: of how many offsets that were fetched how many were records for this input, and not markers of transactions or of others.
     """
 
     operator: str
@@ -92,6 +95,7 @@ class LogInput:
     complete_at: int = 0
     arrivals: Arrivals | None = None
     since_ms: int = 0
+    seen: tuple[int, int] = (0, 0)
     settled: tuple[int, int] = (0, 0)  # where `take_settled` was last, and how many records are settled since
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -135,6 +139,7 @@ class LogInput:
                 return
             size = batch.size_bytes * kept.num_rows // batch.records.num_rows
             batch = RawBatch(batch.tp, kept, batch.next_offset, size)
+        self._see(batch.next_offset, batch.records.num_rows)
         with self.lock:
             self.queue.append(batch)
             if self.rounds is not None:
@@ -143,7 +148,23 @@ class LogInput:
             self.size_bytes += batch.size_bytes
         self.next_fetch = batch.next_offset
 
+    def _see(self, offset: int, records: int) -> None:
+        offsets, known = self.seen
+        self.seen = offsets + offset - self.next_fetch, known + records
+
+    def lag(self, end_offset: int) -> int:
+        """Records that are not processed yet: those that are here, and those up to an end that are not fetched.
+
+        Of the latter, as large a part of their offsets as of those before: who writes a transaction per record writes a marker, too.
+        """
+        behind = end_offset - self.next_fetch
+        if behind <= 0:
+            return self.rows
+        offsets, records = self.seen
+        return self.rows + (behind if offsets < SEEN_MIN else max(1, -(-behind * records // offsets)))
+
     def _skip_to(self, offset: int) -> None:
+        self._see(offset, 0)
         with self.lock:
             self.next_fetch = offset
             if not self.queue:  # else when what is buffered has been processed

@@ -18,6 +18,7 @@ from runtime.errors import Fenced, LogDenied, LogError, LogUnavailable, RecordRe
 from runtime.log.base import (
     EARLIEST,
     Admin,
+    Clients,
     Consumer,
     GroupChange,
     GroupEvent,
@@ -115,6 +116,9 @@ class SimulatedLog:
     def producer(self, transactional_id: str) -> Producer:
         held = self._held.pop(transactional_id, None)
         return held if held is not None else SimulatedProducer(self, transactional_id, self._counter)
+
+    def clients(self) -> Clients:
+        return Clients(len(self.consumers), 1, 1)
 
     def last_sequence(self, transactional_id: str) -> int:
         self.network.call("last sequence")

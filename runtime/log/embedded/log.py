@@ -19,6 +19,7 @@ from runtime.errors import Fenced, InstanceRunning, LogCorrupt, LogError, Offset
 from runtime.log.base import (
     EARLIEST,
     Admin,
+    Clients,
     Consumer,
     KeyValueReader,
     Position,
@@ -43,6 +44,7 @@ from runtime.log.embedded.state import Partition, Stored, Topic, topic_directory
 from runtime.log.embedded.upkeep import Upkeep
 from runtime.log.embedded.writer import Writer, read_redo, redo_path
 from runtime.log.files import DiskFiles, Files, Lock
+from runtime.log.open_clients import OpenClients
 from runtime.log.policy import TopicPolicy, altered
 from runtime.log.transaction import Transaction, check_end, check_start
 
@@ -54,6 +56,7 @@ class EmbeddedLog:
     drops_with_commits = True
 
     def __init__(self, path: str | os.PathLike[str], files: Files | None = None) -> None:
+        self._clients = OpenClients()
         self._files: Files = files or DiskFiles()
         self._directory = os.path.abspath(path)
         self._ledger = Ledger(self._files, self._directory)
@@ -78,14 +81,17 @@ class EmbeddedLog:
         return KeyValuesOf(self.reader(tp, offset))
 
     def consumer(self, client_id: str) -> Consumer:
-        return LogConsumer(self, client_id)
+        return self._clients.consumer(LogConsumer(self, client_id))
 
     def producer(self, transactional_id: str) -> Producer:
         with self._ledger.appending():
             known = self._state.producers.get(transactional_id)
             epoch = known.epoch + 1 if known else 1
             self._ledger.write(InitProducer(transactional_id, epoch))
-        return LogProducer(self, transactional_id, epoch)
+        return self._clients.producer(LogProducer(self, transactional_id, epoch))
+
+    def clients(self) -> Clients:
+        return self._clients.count()
 
     def last_sequence(self, transactional_id: str) -> int:
         self.refresh()

@@ -48,7 +48,7 @@ class AtLeastOnceProducer:
         groups: Positions,
         last: str,
     ) -> None:
-        self.transactional_id = transactional_id
+        self.transactional_id, self.closed = transactional_id, False
         self._admin, self._groups, self._counter, self._last_topic = admin, groups, counter, last
         self._clock = SystemClock()
         self._last: list[tuple[TopicPartition, pa.RecordBatch]] = []
@@ -119,7 +119,7 @@ class AtLeastOnceProducer:
         self._purge()
 
     def close(self) -> None:
-        self._is_open = False
+        self._is_open, self.closed = False, True
         self._purge()
 
     def _purge(self) -> None:

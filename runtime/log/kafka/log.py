@@ -12,6 +12,7 @@ from runtime.errors import Fenced, LogError, TopicMissing
 from runtime.log.base import (
     EARLIEST,
     Admin,
+    Clients,
     Consumer,
     KeyValueReader,
     Log,
@@ -29,6 +30,7 @@ from runtime.log.kafka.fetching import FetchClient
 from runtime.log.kafka.producer import TAKE_OVER_S, KafkaProducer, committed_sequence, sequence_partition
 from runtime.log.kafka.reading import WAIT_MS, GroupClients, KafkaKeyValues, KafkaReader, SharedReading
 from runtime.log.kafka.settings import KafkaSettings
+from runtime.log.open_clients import OpenClients
 
 MAIN_WAIT_MS = 100
 STABLE_S = 0.5  # for a transaction to be finished, before whoever asks is told to ask again
@@ -54,6 +56,7 @@ class KafkaLog:
         self._metadata: dict[str, object] = {}
         self._held: dict[str, KafkaProducer | AtLeastOnceProducer] = {}
         self._term = 0  # since `hold`, of who runs the application alone
+        self._clients = OpenClients()
         self._asking = GroupClients(lambda group: self._fetch_client(f"{application_id}-asks", WAIT_MS, group))
 
     # Factory of clients
@@ -77,6 +80,9 @@ class KafkaLog:
     def producer(self, transactional_id: str) -> Producer:
         held = self._held.pop(transactional_id, None)
         return held if held is not None else self._new_producer(transactional_id)
+
+    def clients(self) -> Clients:
+        return self._clients.count(admins=int(self._kafka_admin is not None))
 
     def last_sequence(self, transactional_id: str) -> int:
         return committed_sequence(self, transactional_id, self._counter)
@@ -195,16 +201,19 @@ class KafkaLog:
         return self._shared
 
     def _fetch_client(self, client_id: str, wait_ms: int, group: str, *, joins: bool = False) -> FetchClient:
-        return FetchClient(self._connection, self._admin, client_id, group, wait_ms, joins=joins)
+        client = FetchClient(self._connection, self._admin, client_id, group, wait_ms, joins=joins)
+        return self._clients.consumer(client)
 
     def _new_producer(self, transactional_id: str) -> KafkaProducer | AtLeastOnceProducer:
         if self._at_least_once is not None and transactional_id == self._application_id:
             last = self._at_least_once
-            return AtLeastOnceProducer(self._connection, self._admin, transactional_id, self._counter, self, last)
+            made = AtLeastOnceProducer(self._connection, self._admin, transactional_id, self._counter, self, last)
+            return self._clients.producer(made)
         return self._transactional(transactional_id, self._term if transactional_id == self._application_id else 0)
 
     def _transactional(self, transactional_id: str, term: int) -> KafkaProducer:
-        return KafkaProducer(self._connection, self._admin, transactional_id, self._counter, self, term)
+        made = KafkaProducer(self._connection, self._admin, transactional_id, self._counter, self, term)
+        return self._clients.producer(made)
 
     # Admin
 

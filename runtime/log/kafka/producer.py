@@ -99,7 +99,7 @@ class KafkaProducer:
         groups: Groups,
         term: int = 0,
     ) -> None:
-        self.transactional_id = transactional_id
+        self.transactional_id, self.closed = transactional_id, False
         self._admin, self._groups, self._counter, self._term = admin, groups, counter, term
         self._clock = SystemClock()
         self._positions: dict[str, dict[TopicPartition, Position]] = {}
@@ -218,6 +218,7 @@ class KafkaProducer:
 
     def close(self) -> None:
         """What is open is aborted; without brokers it is left to them."""
+        self.closed = True
         if self._failure is None and self._is_open:
             with suppress(LogError):
                 self._abort()

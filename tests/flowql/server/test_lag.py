@@ -1,0 +1,105 @@
+"""Lag counts records, and clients are counted: on a real Kafka, where transactions leave markers between records."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import asdict
+
+import pytest
+
+from flowql.deploy.settings import Settings
+from flowql.server.host import Host
+from flowql.server.on_runtime import RuntimeEngine
+from flowql.server.status import stopped_status
+from runtime.log.base import TopicPartition
+from runtime.log.kafka.connection import Connection
+from runtime.log.kafka.log import KafkaLog
+from runtime.log.kafka.settings import KafkaSettings
+from tests.flowql.query.world import plan_of
+from tests.runtime.log.records import batch
+
+pytestmark = pytest.mark.kafka
+WAIT_S = 60.0
+SQL = """
+CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC='{app}-s', PARTITIONS=2, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
+CREATE TABLE A WITH (KAFKA_TOPIC='{app}-a') AS SELECT V, COUNT(*) AS N FROM S GROUP BY V EMIT CHANGES;
+"""
+
+
+@pytest.fixture(params=[False, True], ids=["one", "many"])
+def world(request, kafka, tmp_path):
+    app = f"l{uuid.uuid4().hex[:8]}"
+    log = KafkaLog(Connection(kafka), app)
+    log.create_topic(f"{app}-s", 2)
+    settings = Settings(tmp_path / "one", app, 1, 64 << 20, kafka=KafkaSettings(kafka, shared=request.param))
+    yield app, log, settings
+    log.close()
+
+
+def send(log, app, records):
+    """Each in a transaction of its own, which leaves a marker behind it."""
+    producer = log.producer(f"{app}-source")
+    for n in range(records):
+        producer.begin()
+        producer.send(TopicPartition(f"{app}-s", n % 2), batch([(n, b"k", b'{"V": %d}' % n)]))
+        producer.commit()
+    producer.close()
+
+
+def until(expected, found):
+    limit = time.monotonic() + WAIT_S
+    while (seen := found()) != expected:
+        assert time.monotonic() < limit, (seen, expected)
+        time.sleep(0.05)
+
+
+def test_lag_leaves_out_what_is_no_record(world):
+    app, log, settings = world
+
+    def lag(host):
+        return host.service.status()["queries"][0]["lag"]
+
+    host = Host(settings)
+    host.start()
+    try:
+        host.service.deploy(plan_of(SQL.format(app=app)))
+        send(log, app, 10)
+        until(0, lambda: lag(host))
+        host.service.pause(["A"], paused=True)
+        send(log, app, 40)
+        until(40, lambda: lag(host))
+    finally:
+        host.close()
+    until(40, lambda: stopped_status(settings)["queries"][0]["lag"])
+    send(log, app, 60)
+    assert stopped_status(settings)["queries"][0]["lag"] == 100
+    host = Host(settings)
+    host.start()
+    try:
+        until(100, lambda: lag(host))
+        host.service.pause(["A"], paused=False)
+        until(0, lambda: lag(host))
+    finally:
+        host.close()
+    assert stopped_status(settings)["queries"][0]["lag"] == 0
+
+
+def test_clients_in_status_are_those_there_are(world):
+    """Two consumers, a producer and an admin; one that is made beside them is seen, until it is gone."""
+    app, log, settings = world
+    del log
+    host = Host(settings)
+    host.start()
+    try:
+        host.service.deploy(plan_of(SQL.format(app=app)))
+        assert isinstance(host.engine, RuntimeEngine)
+        until(0, lambda: host.service.status()["queries"][0]["lag"])
+        clients = {"consumers": 2, "producers": 1, "admins": 1}
+        until(clients, lambda: host.service.status()["instance"]["clients"])
+        another = host.engine.instance.log.producer(f"{app}-another")
+        assert host.service.status()["instance"]["clients"] == {**clients, "producers": 2}
+        another.close()
+        assert asdict(host.engine.instance.clients) == clients
+    finally:
+        host.close()
