@@ -412,6 +412,17 @@ PROJECT_CODES: dict[str, CodePage] = {
         "flowql top",
         "flowql deploy\nflowql top",
     ),
+    "FQ5307": CodePage(
+        "The request cannot be read",
+        "What was sent to the HTTP interface of an instance is not the JSON document that the endpoint takes. Nothing was done. "
+        "A `flowql` command of another version than the instance's may send such a one: restart the instance.",
+    ),
+    "FQ5308": CodePage(
+        "The request is turned away",
+        "Before it was looked at: its body is longer than the endpoint takes or did not come in time, as many requests of its "
+        "kind as there may be are being answered, or its Host is no name of the instance. An instance may always be called by "
+        "its address; `names` of `metrics` in flowql.yaml adds others for Prometheus.",
+    ),
     "FQ5070": CodePage(
         "There is no such test",
         "Tests are YAML and SQL files in the folder `tests` beside flowql.yaml, below any folders. A pattern is a part of a "

@@ -42,7 +42,8 @@ class Settings:
         spark = data.pop("spark")
         files = {topic: TopicFiles(**f) for topic, f in spark.pop("files").items()}
         data["kafka"] = KafkaSettings(**data["kafka"]) if data["kafka"] is not None else None
-        data["metrics"] = MetricsSettings(**data["metrics"]) if data["metrics"] is not None else None
+        if (metrics := data["metrics"]) is not None:
+            data["metrics"] = MetricsSettings(**{**metrics, "names": tuple(metrics["names"])})
         data["members"] = MembersSettings(**data["members"])
         return cls(**{**data, "data_dir": Path(data["data_dir"]), "spark": SparkSettings(**spark, files=files)})
 

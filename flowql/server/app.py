@@ -6,16 +6,17 @@ import asyncio
 import hmac
 import json
 import os
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, islice
+from typing import Any, TypeVar
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from compiler.plan import codec
 from compiler.plan.topology import Plan
@@ -25,20 +26,34 @@ from flowql.errors import CommandError, RuntimeFailure
 from flowql.query.answer import Answer
 from flowql.query.errors import COVERAGE, to_data
 from flowql.server import parts
+from flowql.server.limits import Limit, Limited
 from flowql.server.prometheus import CONTENT_TYPE, exposition
 from flowql.server.service import Service
 from flowql.server.streaming import ARROW, encode
 
-REFUSED, FAILED, TOO_LARGE = 403, 400, 413
+REFUSED, FAILED = 403, 400
 PARTITIONS_HEADER = "flowql-partitions"  # of an answer about many instances: `4 of 8 partitions`
-WANTED_BYTES_MAX = 1 << 20
 SHORT_PARTS = 3  # an answer of one batch has two
 LOOK_S = 0.5  # how often to look whether somebody still waits for what is computed
 INTERNAL = "FQ5000"
+MALFORMED = "FQ5307"
+QUERY_S = 600.0  # of a question until its first rows; a client waits no longer
+# Of the 40 threads that answer requests, questions and deployments leave some for those who only look.
+LIMITS = {
+    "/query": Limit(body_bytes=1 << 20, at_once=24),
+    "/plan": Limit(body_bytes=64 << 20, at_once=8),
+    "/rows": Limit(body_bytes=1 << 20, at_once=16),
+    "/status": Limit(at_once=32),
+}
 Handler = Callable[[Request], Awaitable[Response]]
+T = TypeVar("T")
 
 
-def make_app(service: Service, token: str, request_stop: Callable[[], None]) -> Starlette:
+class Malformed(Exception):
+    """A body that is not what the endpoint takes."""
+
+
+def make_app(service: Service, token: str, request_stop: Callable[[], None]) -> ASGIApp:
     """The application. request_stop: ask the process to end; returns at once."""
 
     async def health(_: Request) -> Response:
@@ -56,9 +71,8 @@ def make_app(service: Service, token: str, request_stop: Callable[[], None]) -> 
         return JSONResponse({"deployed": codec.deployed_line(service.deployed), "topics": topics})
 
     async def deploy(request: Request) -> Response:
-        body = await request.json()
-        wanted = codec.loads(body["plan"])
-        done = await run_in_threadpool(lambda: service.deploy(wanted, Asked.of(body)))
+        wanted, asked = await _read(request, lambda body: (codec.loads(body["plan"]), Asked.of(body)))
+        done = await run_in_threadpool(lambda: service.deploy(wanted, asked))
         return JSONResponse(done)
 
     async def deployments(request: Request) -> Response:
@@ -69,24 +83,29 @@ def make_app(service: Service, token: str, request_stop: Callable[[], None]) -> 
         return JSONResponse({"deployments": [codec.entry_line(e) for e in shown]})
 
     async def priority(request: Request) -> Response:
-        wanted = NewPriority(**await request.json())
+        wanted = await _read(request, lambda body: NewPriority(**body))
         return JSONResponse(await run_in_threadpool(lambda: service.set_priority(wanted)))
 
     async def pause(request: Request) -> Response:
-        body = await request.json()
-        done = await run_in_threadpool(lambda: service.pause(body["queries"], paused=body["paused"]))
+        names, paused = await _read(request, _pause)
+        done = await run_in_threadpool(lambda: service.pause(names, paused=paused))
         return JSONResponse({"queries": done})
 
     async def pin(_: Request) -> Response:
         return JSONResponse({"state_commit": await run_in_threadpool(service.pin)})
 
     async def query(request: Request) -> Response:
-        sql = (await request.body()).decode()
+        try:
+            sql = (await request.body()).decode()
+        except UnicodeDecodeError as error:
+            raise Malformed(str(error)) from error
+        limit = asyncio.get_running_loop().time() + QUERY_S
         breaks_off: list[Callable[[], None]] = []
         computing = asyncio.ensure_future(run_in_threadpool(lambda: Opened.of(service.query(sql, breaks_off.append))))
         while not computing.done():
             await asyncio.wait([computing], timeout=LOOK_S)
-            if not computing.done() and await request.is_disconnected():
+            late = asyncio.get_running_loop().time() > limit
+            if not computing.done() and (late or await request.is_disconnected()):
                 for break_off in breaks_off:
                     break_off()
         return (await computing).response()
@@ -98,7 +117,7 @@ def make_app(service: Service, token: str, request_stop: Callable[[], None]) -> 
     def route(path: str, handler: Handler, method: str) -> Route:
         return Route(path, _guarded(handler, token), methods=[method])
 
-    return Starlette(
+    app = Starlette(
         routes=[
             route("/health", health, "GET"),
             route("/status", status, "GET"),
@@ -113,35 +132,28 @@ def make_app(service: Service, token: str, request_stop: Callable[[], None]) -> 
             route("/stop", stop, "POST"),
         ]
     )
+    return Limited(app, LIMITS)
 
 
-def make_metrics_app(service: Service) -> Starlette:
+def make_metrics_app(service: Service, names: Collection[str] = ()) -> ASGIApp:
     """For Prometheus, which knows no token: figures and nothing else."""
 
     async def metrics(_: Request) -> Response:
         return await scrape(service)
 
-    return Starlette(routes=[Route("/metrics", metrics, methods=["GET"])])
+    return Limited(Starlette(routes=[Route("/metrics", metrics, methods=["GET"])]), LIMITS, names)
 
 
-def make_members_app(service: Service, token: str) -> Starlette:
+def make_members_app(service: Service, token: str, names: Collection[str] = ()) -> ASGIApp:
     """For other instances of the application: rows of the partitions that are here, and nothing else."""
 
     async def rows(request: Request) -> Response:
-        body = bytearray()
-        async for piece in request.stream():
-            body += piece
-            if len(body) > WANTED_BYTES_MAX:
-                return _failure("FQ5301", f"a request has {WANTED_BYTES_MAX:,} bytes at most", "", TOO_LARGE)
-        try:
-            wanted = parts.wanted_of(json.loads(body))
-        except (ValueError, KeyError, TypeError) as error:
-            return _failure("FQ5301", f"this is no request for rows: {error}", "", FAILED)
+        wanted = await _read(request, parts.wanted_of)
         found = parts.encode(service.rows(wanted))
         assert isinstance(found, Generator)
         return Rows((), found, parts.MEDIA_TYPE)
 
-    return Starlette(routes=[Route("/rows", _guarded(rows, token), methods=["POST"])])
+    return Limited(Starlette(routes=[Route("/rows", _guarded(rows, token), methods=["POST"])]), LIMITS, names)
 
 
 async def scrape(service: Service) -> Response:
@@ -196,6 +208,8 @@ def _guarded(handler: Handler, token: str) -> Handler:
             return _failure("FQ5301", "the token is wrong or missing", "", REFUSED)
         try:
             return await handler(request)
+        except Malformed as error:
+            return _failure(MALFORMED, f"this request cannot be read: {error}", "", FAILED)
         except CommandError as error:
             return JSONResponse(to_data(error), FAILED)
         except RuntimeFailure as error:
@@ -204,6 +218,24 @@ def _guarded(handler: Handler, token: str) -> Handler:
             return _failure(INTERNAL, f"internal error: {type(error).__name__}: {error}", "", 500)
 
     return guarded
+
+
+async def _read(request: Request, shape: Callable[[Any], T]) -> T:
+    """The JSON body in its shape. Raises Malformed; what goes wrong with what it asks for comes later."""
+    try:
+        body = json.loads(await request.body())
+        if not isinstance(body, dict):
+            raise TypeError("an object is wanted")
+        return shape(body)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise Malformed(f"{type(error).__name__}: {error}") from error
+
+
+def _pause(body: dict[str, Any]) -> tuple[list[str], bool]:
+    names, paused = body["queries"], body["paused"]
+    if not isinstance(names, list) or not all(isinstance(n, str) for n in names) or not isinstance(paused, bool):
+        raise TypeError("`queries` is a list of names, and `paused` true or false")
+    return names, paused
 
 
 def _failure(code: str, title: str, help_: str, status: int) -> Response:

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from importlib import metadata
 
 import uvicorn
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
@@ -89,7 +89,8 @@ class Host:
     def _listen(self) -> None:
         token = secrets.token_urlsafe(32)
         if self._settings.metrics is not None:
-            self._serve(make_metrics_app(self.service), self._settings.metrics.address, self._settings.metrics.port)
+            metrics = self._settings.metrics
+            self._serve(make_metrics_app(self.service, metrics.called), metrics.address, metrics.port)
         port = self._serve(make_app(self.service, token, self.request_stop), "127.0.0.1", 0)
         if self.engine.shared:
             self._join()
@@ -98,10 +99,10 @@ class Host:
     def _join(self) -> None:
         """Answer other instances of the application, by a token of its own that lets them read rows alone."""
         listening, token = self._settings.members, secrets.token_urlsafe(32)
-        port = self._serve(make_members_app(self.service, token), listening.address, listening.port)
+        port = self._serve(make_members_app(self.service, token, [listening.host]), listening.address, listening.port)
         self.engine.join(Member(listening.host, port, token))
 
-    def _serve(self, app: Starlette, address: str, port: int) -> int:
+    def _serve(self, app: ASGIApp, address: str, port: int) -> int:
         """Answer requests in a thread of its own; the port."""
         listener = _bound(address, port)
         config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=5)

@@ -1,0 +1,136 @@
+"""What a request may cost before anybody looks at it: whom it is for, how long its body is, how long that takes, how many at once.
+
+Every port has these, around its routes. A request that is refused ends its connection: what is left of its body is not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from flowql.errors import CommandError
+from flowql.query.errors import to_data
+
+CODE = "FQ5308"
+BODY_S = 30.0  # from the headers to the end of a body
+ANY_NAME = ("localhost",)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Of one path. body_bytes: the longest body. at_once: requests that are being answered; more are turned away."""
+
+    body_bytes: int = 1 << 16
+    at_once: int = 16
+
+
+class Limited:
+    """An application behind limits. names: hosts by which it may be called; an address always may be.
+
+    A page in a browser can have its own name lead to this machine; then Host has that name, and it is turned away.
+    """
+
+    def __init__(self, app: ASGIApp, limits: Mapping[str, Limit], names: Collection[str] = ()) -> None:
+        self._app, self._limits = app, limits
+        self._names = {n.casefold() for n in (*ANY_NAME, *names)}
+        self._running: dict[str, int] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = {k.lower(): v for k, v in scope["headers"]}
+        limit = self._limits.get(scope["path"], Limit())
+        if not self._is_known(headers.get(b"host", b"").decode("latin-1")):
+            await _refuse(send, 421, "this host name is not the instance's", "use its address: 127.0.0.1")
+        elif _length(headers) > limit.body_bytes:
+            await _refuse(send, 413, f"a body has {limit.body_bytes:,} bytes at most here")
+        elif self._running.get(scope["path"], 0) >= limit.at_once:
+            await _refuse(send, 503, f"{limit.at_once} such requests are being answered", "ask again in a moment")
+        else:
+            await self._within(limit, scope, receive, send)
+
+    async def _within(self, limit: Limit, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"]
+        self._running[path] = self._running.get(path, 0) + 1
+        body = _Body(receive, send, limit.body_bytes)
+        try:
+            await self._app(scope, body.receive, body.send)
+        except _TooMuch as error:
+            if not body.answered:
+                await _refuse(send, error.status, str(error))
+        finally:
+            self._running[path] -= 1
+            if not self._running[path]:
+                del self._running[path]
+
+    def _is_known(self, host: str) -> bool:
+        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() and not host.endswith("]") else host
+        name = name.removeprefix("[").removesuffix("]").casefold()
+        if name in self._names:
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True
+
+
+class _TooMuch(BaseException):
+    """Not an Exception: routes would make an internal error of it."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class _Body:
+    """The messages of one request, counted and timed until its body has ended; the connection ends with it if it has not."""
+
+    def __init__(self, receive: Receive, send: Send, bytes_max: int) -> None:
+        self._receive, self._send, self._left = receive, send, bytes_max
+        self._limit = asyncio.get_running_loop().time() + BODY_S
+        self._whole = self.answered = False
+
+    async def receive(self) -> Message:
+        if self._whole:
+            return await self._receive()
+        try:
+            async with asyncio.timeout_at(self._limit):
+                message = await self._receive()
+        except TimeoutError:
+            raise _TooMuch(408, f"the body did not come within {BODY_S:.0f} s") from None
+        self._left -= len(message.get("body", b""))
+        self._whole = not message.get("more_body", False)
+        if self._left < 0:
+            raise _TooMuch(413, "the body is too long")
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.answered = True
+            if not self._whole and message["status"] >= 400:
+                message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
+        await self._send(message)
+
+
+def _length(headers: Mapping[bytes, bytes]) -> int:
+    text = headers.get(b"content-length", b"0")
+    return int(text) if text.isdigit() else 0
+
+
+async def _refuse(send: Send, status: int, title: str, help_: str = "") -> None:
+    body = json.dumps(to_data(CommandError(title, code=CODE, help=help_))).encode()
+    headers: list[tuple[bytes, Any]] = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"connection", b"close"),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

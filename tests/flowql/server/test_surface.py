@@ -1,0 +1,260 @@
+"""What comes from outside, on every endpoint: refused with the status that says why, and the instance goes on."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+import httpx
+import pytest
+
+from flowql.config.watching import MetricsSettings
+from flowql.deploy.settings import Settings
+from flowql.query.errors import INVALID, REFUSED, QueryError
+from flowql.query.session import evaluate
+from flowql.server import app as routes
+from flowql.server import limits
+from flowql.server.client import connect
+from flowql.server.host import Host
+from tests.flowql.query.world import plan_of
+
+SQL = """
+CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC = 's', PARTITIONS = 1, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
+CREATE TABLE A AS SELECT K, COUNT(*) AS N FROM S GROUP BY K;
+"""
+GETS = ("/health", "/status", "/metrics", "/plan", "/deployments")
+POSTS = ("/plan", "/priority", "/pause", "/query", "/backup", "/stop")
+OF_JSON = ("/plan", "/priority", "/pause")
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory):
+    metrics = MetricsSettings(free_port(), names=("watched.example.com",))
+    made = Host(Settings(tmp_path_factory.mktemp("host"), "demo", 1, 64 << 20, metrics=metrics))
+    made.start()
+    made.service.deploy(plan_of(SQL))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def ask(host):
+    """A request with the token, unless other headers are given."""
+    client = connect(host._settings.data_dir)
+    address = client.address
+    client.close()
+    mine = {"Authorization": f"Bearer {address.token}"}
+
+    def asked(method, path, headers=None, **given):
+        url = f"http://127.0.0.1:{address.port}{path}"
+        return httpx.request(method, url, headers=mine if headers is None else headers, trust_env=False, **given)
+
+    asked.port, asked.token, asked.mine = address.port, address.token, mine
+    yield asked
+    assert asked("GET", "/health").status_code == 200  # it goes on, whatever it was asked
+    assert host.engine.fatal is None
+
+
+@pytest.mark.parametrize(("method", "path"), [*(("GET", p) for p in GETS), *(("POST", p) for p in POSTS)])
+def test_without_the_token_nothing_is_told_and_no_body_is_read(ask, method, path):
+    for headers in ({}, {"Authorization": "Bearer x"}, {"Authorization": ask.token}, {"Authorization": "Basic eDp5"}):
+        assert ask(method, path, headers=headers).status_code == 403
+    sent = poured(ask.port, f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {400 << 20}\r\n\r\n")
+    assert (sent.status, sent.closed) == (413, True)
+    assert sent.bytes < 8 << 20
+    sent = poured(
+        ask.port, f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n", chunks=True
+    )
+    assert (sent.status, sent.closed) == (403, True)
+    assert sent.bytes < 8 << 20
+
+
+@pytest.mark.parametrize("path", POSTS)
+def test_a_body_that_is_too_long_is_not_read(ask, path):
+    with_token = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {ask.token}\r\n"
+    sent = poured(ask.port, f"{with_token}Content-Length: {400 << 20}\r\n\r\n")
+    assert (sent.status, sent.closed) == (413, True)
+    assert sent.bytes < 8 << 20
+    if path in ("/backup", "/stop"):  # they look at no body
+        return
+    sent = poured(ask.port, f"{with_token}Transfer-Encoding: chunked\r\n\r\n", chunks=True)
+    assert (sent.status, sent.closed) == (413, True)
+    assert sent.bytes < (96 << 20 if path == "/plan" else 8 << 20)
+
+
+@pytest.mark.parametrize("path", OF_JSON)
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b"3", b'"x"', b"null", b"{}", b"\xff", b"[" * 60_000, b'{"query": 1, "no": 2}', b'{"plan": 3}'],
+)
+def test_malformed_json_is_a_400(ask, path, body):
+    said = ask("POST", path, content=body)
+    assert said.status_code == 400, said.text
+    assert said.json()["code"] == routes.MALFORMED
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/pause", {"queries": "A", "paused": True}),
+        ("/pause", {"queries": [1], "paused": True}),
+        ("/pause", {"queries": ["A"], "paused": "yes"}),
+        ("/pause", {"queries": ["NOBODY"], "paused": True}),
+        ("/priority", {"query": "NOBODY", "priority": "high"}),
+        ("/plan", {"plan": "{}"}),
+        ("/plan", {"plan": "x"}),
+    ],
+)
+def test_a_document_of_the_wrong_shape_is_a_400(ask, path, body):
+    assert ask("POST", path, json=body).status_code == 400
+
+
+def test_methods_and_paths_that_are_not_there(ask):
+    assert ask("GET", "/query").status_code == 405
+    assert ask("POST", "/status").status_code == 405
+    for path in ("/", "/rows", "//status", "/status/", "/%2e%2e/instance.json"):
+        assert ask("GET", path, follow_redirects=False).status_code in (307, 404), path
+
+
+@pytest.mark.parametrize(
+    "name", ["evil.example.com", "127.0.0.1.evil.example.com", "localhost.evil.com:80", "", "x" * 300]
+)
+def test_a_host_name_that_is_not_the_instances_is_turned_away_on_every_port(ask, host, name):
+    """A page in a browser whose own name leads here reads nothing."""
+    metrics = host._settings.metrics.port
+    for port, path in ((ask.port, "/status"), (metrics, "/metrics")):
+        said = httpx.get(f"http://127.0.0.1:{port}{path}", headers={**ask.mine, "Host": name}, trust_env=False)
+        assert said.status_code in ((421,) if name else (400, 421)), (port, name)
+
+
+def test_its_own_names_are_known(ask, host):
+    metrics = host._settings.metrics.port
+    for port, path, names in (
+        (ask.port, "/health", ("127.0.0.1", f"localhost:{ask.port}", "[::1]:80", "LOCALHOST")),
+        (metrics, "/metrics", ("127.0.0.1", "localhost", "watched.example.com", socket.gethostname())),
+    ):
+        for name in names:
+            said = httpx.get(f"http://127.0.0.1:{port}{path}", headers={**ask.mine, "Host": name}, trust_env=False)
+            assert said.status_code == 200, name
+    assert httpx.get(f"http://127.0.0.1:{metrics}/status", headers=ask.mine, trust_env=False).status_code == 404
+    assert httpx.post(f"http://127.0.0.1:{metrics}/metrics", trust_env=False).status_code == 405
+
+
+def test_more_requests_at_once_than_an_endpoint_answers_are_turned_away(ask, monkeypatch, host):
+    monkeypatch.setitem(routes.LIMITS, "/query", limits.Limit(at_once=2))
+    going_on = threading.Event()
+    waiting = threading.Semaphore(0)
+
+    def query(sql, begun):
+        waiting.release()
+        going_on.wait(30)
+        raise QueryError("at last", code=INVALID)
+
+    monkeypatch.setattr(host.service, "query", query)
+    answers = []
+    threads = [
+        threading.Thread(target=lambda: answers.append(ask("POST", "/query", content="x", timeout=60)))
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+        assert waiting.acquire(timeout=30)
+    assert ask("POST", "/query", content="x").status_code == 503
+    assert ask("GET", "/status").status_code == 200
+    going_on.set()
+    for thread in threads:
+        thread.join()
+    assert [a.status_code for a in answers] == [400, 400]
+
+
+def test_a_body_that_does_not_come_ends_in_time(ask, monkeypatch):
+    monkeypatch.setattr(limits, "BODY_S", 0.5)
+    with socket.create_connection(("127.0.0.1", ask.port), timeout=30) as slow:
+        slow.sendall(
+            f"POST /query HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {ask.token}\r\nContent-Length: 9\r\n\r\nS".encode()
+        )
+        assert slow.recv(1_000).split(b" ")[1] == b"408"
+
+
+def test_a_question_that_takes_too_long_is_broken_off(ask, monkeypatch):
+    monkeypatch.setattr(routes, "QUERY_S", 0.5)
+    begun = time.monotonic()
+    said = ask(
+        "POST", "/query", content="SELECT SUM(a.range * b.range) FROM range(10000000) a, range(1000000) b", timeout=60
+    )
+    assert (said.status_code, said.json()["code"]) == (400, INVALID)
+    assert time.monotonic() - begun < 30
+
+
+REACHING = [
+    "SET threads = 8", "RESET memory_limit", "PRAGMA database_list", "CALL pragma_version()", "ATTACH 'x.db'", "USE x",
+    "COPY (SELECT 1) TO '/tmp/x'", "COPY a FROM '/etc/passwd'", "EXPORT DATABASE '/tmp/x'", "IMPORT DATABASE '/tmp/x'",
+    "INSTALL httpfs", "LOAD httpfs", "LOAD '/tmp/x.so'", "CREATE TABLE t AS SELECT 1", "CREATE SECRET s (TYPE s3)",
+    "DROP TABLE a", "INSERT INTO a VALUES ('x', 1)", "DELETE FROM a", "CHECKPOINT", "VACUUM", "SELECT 1; SELECT 2",
+    "CREATE MACRO m(x) AS x", "PREPARE p AS SELECT 1", "EXPLAIN COPY (SELECT 1) TO '/tmp/x'",
+    "SELECT * FROM read_csv('/etc/passwd')", "SELECT * FROM read_text('/etc/passwd')", "SELECT * FROM '/etc/passwd'",
+    "SELECT * FROM read_blob('/proc/self/environ')", "SELECT * FROM glob('/*')", "SELECT * FROM read_parquet('x')",
+    "SELECT * FROM read_json_auto('http://127.0.0.1:1/x')", "SELECT * FROM 'https://example.com/x.csv'",
+    "SELECT * FROM read_duckdb('x')", "SELECT * FROM sniff_csv('/etc/passwd')", "SELECT getenv('HOME')",
+    "SELECT * FROM query('SELECT 1')", "SELECT * FROM query_table('a')", "FROM parquet_metadata('/tmp/x')",
+    "SELECT * FROM parquet_schema('/tmp/x')", "SELECT * FROM read_ndjson_objects('/etc/passwd')", "SHOW DATABASES; SET x=1",
+    "SELECT * FROM duckdb_extensions()",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("sql", REACHING)
+def test_a_question_reaches_no_setting_file_network_or_extension(host, sql):
+    with pytest.raises(QueryError) as raised:
+        evaluate(sql, host.engine.take)
+    assert raised.value.code in (REFUSED, INVALID, "FQ5103")
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [("enable_external_access", "false"), ("lock_configuration", "true"), ("temp_directory", "")]
+)
+def test_the_locks_of_a_question_are_on(host, setting, value):
+    found = evaluate(f"SELECT value FROM duckdb_settings() WHERE name = '{setting}'", host.engine.take)
+    assert found.to_pylist() == [{"value": value}]
+
+
+class Sent:
+    """What came back, whether the connection was closed, and how much of a body was taken."""
+
+    def __init__(self, status, closed, taken):
+        self.status, self.closed, self.bytes = status, closed, taken
+
+
+def poured(port, head, *, chunks=False):
+    """Send a body without an end until somebody hangs up, or 400 MB are gone."""
+    piece = b"x" * (1 << 16)
+    piece = b"%x\r\n%s\r\n" % (len(piece), piece) if chunks else piece
+    taken, said = 0, b""
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        connection.sendall(head.encode())
+        closed = False
+        try:
+            while taken < 400 << 20:
+                connection.sendall(piece)
+                taken += len(piece)
+        except OSError:
+            closed = True
+        try:
+            while part := connection.recv(1 << 16):
+                said += part
+        except OSError:
+            pass
+    return Sent(int(said.split(b" ")[1]) if said else None, closed, taken)
+
+
+def test_the_list_of_endpoints_here_is_that_of_the_server(host):
+    """Whoever adds one adds it to these attacks."""
+    found = set()
+    for route in routes.make_app(host.service, "t", lambda: None)._app.routes:
+        found |= {(m, route.path) for m in route.methods if m != "HEAD"}
+    assert found == {*(("GET", p) for p in GETS), *(("POST", p) for p in POSTS)}
