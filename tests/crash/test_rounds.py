@@ -42,3 +42,6 @@ def test_the_watch_sees_a_partition_that_stands_still(monkeypatch):
     now[0] += 4.0
     watch.look("m0", member)
     assert watch.slowest[0] == 12.0
+    now[0] += 16.0
+    watch.look("m0", member)
+    assert (watch.slowest[0], watch.standing[0]) == (12.0, 20.0)  # it has moved since it came
