@@ -39,6 +39,7 @@ from runtime.app.threads import share_interpreter
 from runtime.build.query import BuiltQuery, build_inserts
 from runtime.commit.coordinator import CommitStep
 from runtime.errors import OutsideRecords, RebuildUnsupported, StateLost
+from runtime.events import WARNING, say
 from runtime.log.base import Log, TopicPartition
 from runtime.output.collector import RecordCollector
 from runtime.task.dead_letters import staging_topic
@@ -90,6 +91,9 @@ class Deployment:
         Results serve as they are meanwhile; the queries that made them cannot go on.
         """
         host, plan = self._host, stored.plan
+        for forward in stored.forwards:
+            text = f"all its results are made with the text that came forward in deployment {forward.deployment}"
+            say(WARNING, "query.remade", text, query=forward.query)
         host.serve(replace(stored, wanted=None), host.commit.next_sequence - 1)
         gone = {q.id: why for q in plan.queries if (why := self._unreadable_history(plan, q))}
         change = decide_change(stored, plan, refresh=[q.id for q in plan.queries if q.id not in gone])

@@ -20,7 +20,8 @@ from runtime.app.reconciler import Host as ReconcilerHost
 from runtime.commit.coordinator import CommitStep
 from runtime.errors import ForwardUnsupported
 from runtime.log.base import TopicPartition
-from runtime.task.input_buffer import LogInput
+from runtime.state.layout import TaskRecord
+from runtime.task.input_buffer import LogInput, topic_named
 from runtime.task.status import TaskStatus
 from runtime.task.task import Task
 
@@ -132,16 +133,25 @@ def recorded(host: Host, after: Deployed) -> Deployed:
 
 
 def _recorded(host: Host, forward: Forward) -> Forward:
-    tasks = tasks_of(host, [forward.query])
-    if len({task.id.subtopology for task in tasks}) > 1:
+    """As the last commit has it, whatever the tasks were about when they ended."""
+    if len({task.id.subtopology for task in tasks_of(host, [forward.query])}) > 1:
         _check_empty(host, forward.query)
     reads: dict[TopicPartition, int] = {}
-    for task in tasks:
-        positions = task.state.metadata.get("positions", {})
-        for i in task.logs.values():
-            at = positions.get(i.name, i.position)
-            reads[i.tp] = min(at, reads.get(i.tp, at))
-    topic = topic_written(host.queries[forward.query].plan)
-    partitions = range(host.admin.topics()[topic].partitions)
-    results = tuple((topic, p, host.admin.end_offset(TopicPartition(topic, p))) for p in partitions)
+    for record in _committed(host, forward.query):
+        for name, at in record.read().get("positions", {}).items():
+            tp = TopicPartition(topic_named(name), record.partition)
+            reads[tp] = min(at, reads.get(tp, at))
+    query = host.running.query(forward.query)
+    assert query is not None, "it has served until now"
+    topic, admin = topic_written(query), host.admin
+    ends = [admin.end_offset(TopicPartition(topic, p)) for p in range(admin.topics()[topic].partitions)]
+    results = tuple((topic, p, end) for p, end in enumerate(ends))
     return replace(forward, reads=tuple((*tp, at) for tp, at in sorted(reads.items())), results=results)
+
+
+def _committed(host: Host, query: str) -> list[TaskRecord]:
+    """The records of its tasks, whether their rows are here or still come from changelogs."""
+    names = [t for t in host.state.committed_tasks() if t.rpartition("/")[0] == query]
+    restoring = host.state.restoring()
+    found = [restoring.get(name) or host.state.local_record(name) for name in names]
+    return [record for record in found if record is not None]

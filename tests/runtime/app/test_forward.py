@@ -384,3 +384,40 @@ def test_records_of_older_versions_know_of_no_forward() -> None:
     forwards = (Forward("CSAS_BIG", 2, (("s", 0, 5),), (("BIG", 0, 3),)),)
     now = replace(world.instance.deployed, forwards=forwards)
     assert codec.loads_deployed(codec.deployed_line(now)) == now
+
+
+def test_a_state_from_changelogs_is_that_of_all_texts() -> None:
+    """As on Kafka, after the disk is lost: the changelogs go on from one text to the next."""
+    log = MemoryLog()
+    log.drops_with_commits = False
+    world = World(by_rest(10), log=log, changelogs=True)
+    world.send("s", sent(0, 60))
+    world.settle()
+    forward(world, by_rest(80))
+    world.send("s", sent(60, 60))
+    world.settle()
+    log.crash()
+    world.instance = Instance(log, MemoryPhysical(), VirtualClock(2_000_000), InstanceConfig(changelogs=True))
+    world.driver = Driver(world.instance)
+    world.instance.resume()
+    world.producer = log.producer("feed")
+    world.send("s", sent(120, 9))
+    world.settle()
+    assert sum(n for _, n in world.table("BY_REST")) == 49 + 39 + 9
+
+
+def test_a_state_that_is_made_anew_is_made_with_the_newest_text(caplog: pytest.LogCaptureFixture) -> None:
+    """And the log says so."""
+    world = World(by_rest(10))
+    world.send("s", sent(0, 60))
+    world.settle()
+    forward(world, by_rest(30))
+    world.settle()
+    world.instance.commit.flush()
+    crashed(world, MemoryPhysical())
+    world.settle()
+    assert world.instance.state_lost
+    assert sum(n for _, n in world.table("BY_REST")) == 29
+    assert [r.message for r in caplog.records if "query.remade" in str(r.__dict__)] == [
+        "all its results are made with the text that came forward in deployment 2"
+    ]

@@ -13,7 +13,15 @@ from runtime.app.status import instance_figures
 from runtime.client.membership import IllegalMemberTransition, MemberState
 from runtime.clock import VirtualClock
 from runtime.config import InstanceConfig
-from runtime.errors import Fenced, LogDenied, LogUnavailable, OtherMode, RebuildUnsupported, TopicMissing
+from runtime.errors import (
+    Fenced,
+    ForwardUnsupported,
+    LogDenied,
+    LogUnavailable,
+    OtherMode,
+    RebuildUnsupported,
+    TopicMissing,
+)
 from runtime.log.base import GroupChange, GroupEvent, GroupMetadata
 from runtime.log.memory import MemoryLog
 from runtime.state.memory import MemoryPhysical
@@ -364,6 +372,24 @@ def test_many_instances_refuse_what_would_replace_results(wanted):
     produce(log, "input", 8)
     settle(instance, driver)
     assert read(log, "counts")[-1] == {"N": 4 if wanted == (SUMS,) else 3}
+
+
+def test_many_instances_refuse_a_text_that_goes_forward():
+    """They would have to change it at one position. Nothing is changed."""
+    log = MemoryLog()
+    for topic in ("input", "other"):
+        log.create_topic(topic, 1)
+    clock = VirtualClock()
+    config = InstanceConfig(threads=1, changelogs=True, shared=True, process_id="one")
+    instance = Instance(log, MemoryPhysical(), clock, config)
+    driver = Driver(instance, tick=lambda: clock.advance(10))
+    instance.deploy(plan(COUNTS))
+    settle(instance, driver)
+    before, wanted = instance.deployed, plan(COUNTS.replace(" GROUP BY", " WHERE V > 1 GROUP BY"))
+    assert wanted.queries[0].definition != before.serving.queries[0].definition
+    with pytest.raises(ForwardUnsupported, match="CTAS_COUNTS would go on with a new text"):
+        instance.deploy(wanted, forward=["CTAS_COUNTS"])
+    assert instance.deployed is before
 
 
 @pytest.mark.parametrize("shared", [False, True])
