@@ -106,6 +106,10 @@ class Batch:
         """The same rows with other places in the run."""
         return self._of(self._arrow, self._rows, self.rowtime, self.op, seq, self.headers)
 
+    def with_op(self, op: Ops) -> Batch:
+        """The same rows as other changes."""
+        return self._of(self._arrow, self._rows, self.rowtime, op, self.seq, self.headers)
+
     def _of(
         self,
         arrow: pa.RecordBatch | None,

@@ -97,9 +97,13 @@ class LogDenied(LogError):
 
 
 class RecordRefused(LogError):
-    """A record the log will never take, such as one that is too large; its transaction left no trace."""
+    """A record the log will never take, such as one that is too large; its transaction left no trace.
+
+    bytes_max: of key and value together, where it is known that it was too large; else None.
+    """
 
     code = "FQ4043"
+    bytes_max: int | None = None
 
 
 class TransactionAborted(LogError):

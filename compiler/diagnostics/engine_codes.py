@@ -53,7 +53,9 @@ ENGINE_CODES: dict[str, CodePage] = {
     "FQ4011": CodePage("A batch was revoked", "Its transaction was aborted while it ran; it is processed again."),
     "FQ4012": CodePage(
         "A value cannot be kept in a store",
-        "A task put something into a store that has no durable form. Nothing of the commit was written.",
+        "A query put something into a store that has no durable form, such as a number beyond 64 bits in a key. The others commit "
+        "without it; it runs again from the last commit, a record at a time where need be, until the record that is to blame is a dead "
+        "letter. What cannot be found so holds this query, with the reason in status.",
     ),
     "FQ4020": CodePage(
         "A record cannot be read",
@@ -104,6 +106,11 @@ ENGINE_CODES: dict[str, CodePage] = {
         "For example a number is divided by zero, or a text is no date. The value is NULL or the record goes to DEAD_LETTERS with "
         "the reason; the query goes on.",
     ),
+    "FQ4031": CodePage(
+        "A record has values that an operator cannot work with",
+        "For example a number is too large for the type of a key. The record goes to DEAD_LETTERS, nothing else of it is published, and "
+        "the query goes on.",
+    ),
     "FQ4041": CodePage(
         "Kafka does not answer",
         "No broker of `bootstrap` could be reached, or none in time. A running instance tries again by itself and loses nothing; "
@@ -117,7 +124,9 @@ ENGINE_CODES: dict[str, CodePage] = {
     ),
     "FQ4043": CodePage(
         "Kafka will never take this record",
-        "It is larger than the brokers allow (`message.max.bytes`), or malformed. Nothing of its transaction was written.",
+        "It is larger than the brokers allow (`message.max.bytes`), or malformed. Nothing of its transaction was written. If it is known how "
+        "much its topic takes, the record that it was made from goes to DEAD_LETTERS and the query goes on; else the query waits, and the "
+        "others go on.",
         "targets:\n  main: {log: kafka}   # records up to 1 MB",
         "targets:\n  main: {log: kafka, kafka: {options: {message.max.bytes: 5000000}}}",
     ),

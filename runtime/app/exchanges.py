@@ -15,6 +15,7 @@ from compiler.plan import types as t
 from compiler.plan.schema import Field, Schema
 from compiler.plan.topology import StoreSpec
 from runtime.batch import Batch
+from runtime.state.frozen import UnwritableState
 from runtime.state.manager import StateManager
 from runtime.state.store import Key, Value
 from runtime.task.batch_ipc import decode_batch, encode_batch
@@ -100,8 +101,12 @@ class Exchanges:
     def __iter__(self) -> Iterator[ExchangeInput]:
         return iter(list(self._inputs.values()))
 
-    def save(self) -> None:
-        """Write what changed in the remainders into the epoch that is about to be cut."""
+    def save(self) -> dict[str, Exception]:
+        """Write what changed in the remainders into the epoch that is about to be cut.
+
+        Repartitions with rows that have no durable form, and why; nothing of their lanes is written.
+        """
+        failed: dict[str, Exception] = {}
         changes: list[tuple[Key, Value | None]] = []
         for lane in self._saved.keys() - self._inputs.keys():
             changes += _changes(lane, self._saved.pop(lane), _Saved(), ())
@@ -110,11 +115,16 @@ class Exchanges:
             now = _Saved(first, first + len(exchange.queue), exchange.consumed)
             before = self._saved.get(lane) or _Saved(first, first)
             if now != before:
-                changes += _changes(lane, before, now, exchange.queue)
+                try:
+                    changes += _changes(lane, before, now, exchange.queue)
+                except Exception as error:  # whatever Arrow says of a value
+                    failed[exchange.topic] = UnwritableState(TASK, exchange.topic, error)
+                    continue
                 self._saved[lane] = now
         if changes:
             self._store.put_many([k for k, _ in changes], [v for _, v in changes])
             self._state.publish({})
+        return failed
 
     @property
     def empty(self) -> bool:

@@ -17,6 +17,7 @@ from compiler.plan.generations import runtime_name, topic_written, user_id
 from compiler.plan.topology import Plan, QueryPlan
 from runtime.app import plan_topic
 from runtime.app.alignment import REFUSED, TIMEOUT_S, AlignedSnapshot, Alignment
+from runtime.app.careful import CarefulQueries
 from runtime.app.deployment import Deployment, refuse_rebuild
 from runtime.app.exchanges import STORE as EXCHANGE_STORE
 from runtime.app.exchanges import Exchanges
@@ -109,6 +110,7 @@ class Instance:
                 self.state.reset(log.last_sequence(config.application_id))
         self.collector = RecordCollector()
         self.exchanges = Exchanges(self.state)
+        self.careful = CarefulQueries(self.state, config.application_id)
         self.scans = Scans(self.metrics, clock.wall_ms)
         self.manager = TaskManager(clock, config.policy, self.may_run, config.threads)
         self.repaired = RepairedLog(log, config.application_id)  # what queries and questions read
@@ -133,12 +135,12 @@ class Instance:
             clock,
             self.metrics,
             positions=self._positions,
-            before_cut=self.exchanges.save,
+            before_cut=self._save_exchanges,
             interval_ms=self._commit_interval_ms,
             changelog=self._changelog_writer(),
             transactional_id=config.transactional_id if config.shared else None,
         )
-        self.commit.on_commit = self.manager.signal
+        self.commit.on_commit = self._committed
         self.commit.on_refused = partial(refuse, self)
         self.commit.readers = lambda topic: readers(self.running, topic, config.application_id)
         self.processing = [
@@ -321,9 +323,10 @@ class Instance:
         """Dead letters of a run; those of a generation that is being built show with its results. The epoch lock is held."""
         running = self.queries.get(query)
         generation = 1 if running is None else running.plan.generation
-        encoded = dead_letters.encode(user_id(query, generation), letters, generation)
         app, staged = self.config.application_id, query in self._staged
         topic = dead_letters.staging_topic(app, query) if staged else dead_letters.topic_name(app)
+        bytes_max = self.careful.bytes_max(query, topic)
+        encoded = dead_letters.encode(user_id(query, generation), letters, generation, bytes_max)
         self.collector.add(TopicPartition(topic, 0), encoded, query)
 
     def may_run(self) -> bool:
@@ -331,6 +334,22 @@ class Instance:
 
     def _positions(self) -> dict[TopicPartition, int]:
         return positions_of(self.queries, self.query_states) if self.members is None else self.members.positions()
+
+    def _save_exchanges(self) -> dict[str, Exception]:
+        """What waits in repartitions enters the epoch. By query, what cannot."""
+        failed = self.exchanges.save()
+        owners = (
+            {x.topic: q for q, r in self.queries.items() for t in r.built.tasks for x in t.exchanges.values()}
+            if failed
+            else {}
+        )
+        return {owners[topic]: error for topic, error in failed.items() if topic in owners}
+
+    def _committed(self) -> None:
+        """Commit thread."""
+        self.manager.signal()
+        held = set(self.query_states.having(SUSPENDED))
+        self.careful.look({n: q.built.tasks for n, q in list(self.queries.items()) if n not in held})
 
     def _commit_interval_ms(self) -> int:
         targets = [self.config.latency_target_ms, *(q.plan.latency_target_ms for q in list(self.queries.values()))]

@@ -181,8 +181,11 @@ class QueryStates:
         retry = {"retry_ms": backoff.retry_at_ms - now_ms, "failures": backoff.failures}
         say(ERROR, "query.failed", said, query=query, task=task, **retry)
 
-    def suspend(self, query: str, error: Exception, *, missing_changelog: str = "") -> None:
-        """The log does not take its results, or does not let its tasks be made. Each time it waits for longer."""
+    def suspend(self, query: str, error: Exception, *, missing_changelog: str = "", at_once: bool = False) -> None:
+        """Its results cannot be committed, or its tasks not be made. Each time it waits for longer.
+
+        at_once: the record that is to blame is looked for (`runtime.app.careful`), which is no reason to wait.
+        """
         now_ms = self._clock.timer_ms()
         with self._lock:
             record = self.of(query)
@@ -191,7 +194,7 @@ class QueryStates:
             reason = _said(error)
             self._count_error(query, reason)
             missing = missing_changelog or record.missing_changelog
-            backoff = record.backoff.after_failure(now_ms)
+            backoff = Backoff(record.backoff.failures, now_ms) if at_once else record.backoff.after_failure(now_ms)
             self._move(query, SUSPENDED, reason=reason, backoff=backoff, missing_changelog=missing)
         say(ERROR, "query.refused", reason, query=query, retry_ms=backoff.retry_at_ms - now_ms)
 

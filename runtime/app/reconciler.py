@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from compiler.plan.topology import Plan, QueryPlan
+from runtime.app.careful import CarefulQueries
 from runtime.app.exchanges import Exchanges
 from runtime.app.procedures import Keepers, Procedure, Running, handed_over, stopped
 from runtime.app.query_state import STOPPED, SUSPENDED, QueryStates
@@ -31,6 +32,7 @@ class Builder(Environment, Protocol):
     """Who makes tasks of queries."""
 
     query_states: QueryStates
+    careful: CarefulQueries
 
 
 class Host(Keepers, Builder, Protocol):
@@ -59,7 +61,8 @@ def refuse(host: Host, queries: Collection[str], error: Exception) -> dict[Topic
     denied = topic if isinstance(error, LogDenied) else ""
     for name in sorted(queries & host.queries.keys()):
         running = host.queries[name]
-        host.query_states.suspend(name, error, missing_changelog=missing)
+        isolated = host.careful.begin(name, running.built.tasks, error)
+        host.query_states.suspend(name, error, missing_changelog=missing, at_once=isolated)
         host.exchanges.put_aside(x for task in running.built.tasks for x in task.exchanges.values())
         running.refused_at = {tp: o for tp, o in running.committed_positions().items() if tp.topic != denied}
         for tp, position in running.refused_at.items():
@@ -112,10 +115,12 @@ def build(
         host.query_states.suspend(query.id, error)
         return None
     try:
-        return build_query(query, plan, host, only)
+        built = build_query(query, plan, host, only)
     except (LogDenied, TopicMissing) as error:
         host.query_states.cannot_read(query.id, error)
         return None
+    host.careful.attach(built.tasks)
+    return built
 
 
 class Rebuilding(Protocol):

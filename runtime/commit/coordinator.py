@@ -8,7 +8,7 @@
 No space left keeps the frozen epoch and tries it again. An unknown outcome discards the producer, initialises a new one with the
 same id (which fences the old) and asks the log for its last sequence: equal to ours means committed, else the same epoch is sent
 again (rule R3). What the log refuses of one query (a record too large, a topic that is gone or not to be written; a position in a
-topic that is not to be read) is taken out of the epoch with all that query has done since the last commit, and the rest is sent
+topic that is not to be read), and state that has no durable form, is taken out of the epoch with all that query has done since the last commit, and the rest is sent
 again (rule R1). A position in a topic
 that is gone is left out, because tasks' own records hold the exact ones. `Fenced` is the end of the instance. Only this step's
 thread touches the producer.
@@ -28,7 +28,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from runtime.clock import Clock
 from runtime.errors import (
@@ -44,11 +43,12 @@ from runtime.errors import (
     TopicMissing,
 )
 from runtime.events import DEBUG, ERROR, INFO, say
-from runtime.log.base import GroupMetadata, Log, Position, Producer, TopicPartition
+from runtime.log.base import GroupMetadata, Log, Position, Producer, TopicPartition, largest_record
 from runtime.log.clients import naming
 from runtime.metrics import Metrics
 from runtime.output.collector import Outgoings, RecordCollector, suppress, without
 from runtime.state.changelog import changelog_topic
+from runtime.state.frozen import UnwritableState
 from runtime.state.manager import StateManager
 from runtime.state.store import Frozen
 
@@ -90,6 +90,7 @@ class Epoch:
     waiting: list[CommitRequest]
     settled: list[Settled]
     replacements: list[Replacement]
+    failed: dict[str, Exception]  # queries of which some of it could not even be cut
 
 
 class Changelog(Protocol):
@@ -126,12 +127,15 @@ class CommitStep:
         metrics: Metrics,
         *,
         positions: Callable[[], dict[TopicPartition, int]],
-        before_cut: Callable[[], None],
+        before_cut: Callable[[], Mapping[str, Exception]],
         interval_ms: Callable[[], int],
         changelog: Changelog | None = None,
         transactional_id: str | None = None,
     ) -> None:
-        """transactional_id: of a member of the group `application_id`; None for the only instance, which is alone in it."""
+        """before_cut: adds to the epoch; gives the queries of which something could not be added, and why.
+
+        transactional_id: of a member of the group `application_id`; None for the only instance, which is alone in it.
+        """
         self._log, self._id, self._state = log, application_id, state
         self._collector, self._clock, self._metrics = collector, clock, metrics
         self._changelog = changelog
@@ -208,6 +212,8 @@ class CommitStep:
             self._next_ms = now_ms + self._interval_ms()
             self._busy = True  # before the cut clears `dirty`: whoever asks for `idle` must not look between the two
             self._pending = self._cut()
+            for query, error in self._pending.failed.items():
+                self._withdraw(self._pending, frozenset({query}), error)
         if self._commit(self._pending):
             self._pending, self._busy = None, False
             return 0
@@ -259,12 +265,12 @@ class CommitStep:
                     waiting.append(request)
                 except Exception as error:  # the requester's mistake, not the epoch's
                     request.done.set_exception(error)
-            self._before_cut()
+            failed = self._before_cut()
             self.dirty = False
             settled, self.settled = self.settled, []
             replacements, self.replacements = self.replacements, []
             records, state = self._collector.cut(), self._state.cut()
-            return Epoch(records, state, self._positions(), start, waiting, settled, replacements)
+            return Epoch(records, state, self._positions(), start, waiting, settled, replacements, dict(failed))
 
     def _commit(self, epoch: Epoch) -> bool:
         """True when the epoch is committed and applied; False to try again later."""
@@ -272,6 +278,7 @@ class CommitStep:
         try:
             sequence = self._resolve()
             if sequence is None:
+                epoch.state.check()
                 redo = epoch.state.redo() if self._log.supports_redo and not self._member else b""
                 sequence, redo_bytes = self._transaction(epoch, redo), len(redo)
         except Fenced as error:
@@ -304,13 +311,14 @@ class CommitStep:
 
     def _refused(self, epoch: Epoch, error: Exception) -> frozenset[str]:
         """The queries that made what the log will not take; none if it is not about what a query has made."""
+        if isinstance(error, UnwritableState):
+            return frozenset({_query_of(error.task_id)} - {""})
         if not isinstance(error, RecordRefused | TopicMissing | LogDenied) or error.partition is None:
             return frozenset()
         tp = TopicPartition(*error.partition)
         made = epoch.records.get(tp, [])
         if isinstance(error, RecordRefused) and made:  # several may write there: it is the largest that does not fit
-            sizes = [(pc.max(pc.binary_length(o.records.column("value"))).as_py() or 0, o.query) for o in made]
-            queries = {max(sizes)[1]}
+            queries = {max((largest_record(o.records), o.query) for o in made)[1]}
         else:
             queries = {o.query for o in made}
         for task, store in epoch.state.changed():
@@ -318,7 +326,19 @@ class CommitStep:
                 queries.add(_query_of(task))
         if topic := _denied_read(error, epoch):
             queries |= self.readers(topic)
+        if isinstance(error, RecordRefused):
+            self._measure_refused(error, tp, [largest_record(o.records) for o in made], epoch)
         return frozenset(queries - {""})
+
+    def _measure_refused(self, error: RecordRefused, tp: TopicPartition, sizes: list[int], epoch: Epoch) -> None:
+        """Whether it is a record that is too large: brokers also refuse many small ones that come in one batch."""
+        with suppress_errors(LogError):
+            limit = self._log.record_bytes_max(tp.topic)
+            for store, partition, keys, values in epoch.state.changelog_columns() if limit is not None else ():
+                if (changelog_topic(self._id, store), partition) == tp:
+                    sizes += [len(k) + len(v or b"") for k, v in zip(keys, values, strict=True)]
+            if limit is not None and max(sizes, default=0) > limit:
+                error.bytes_max = limit
 
     def _withdraw(self, epoch: Epoch, queries: frozenset[str], error: Exception) -> None:
         """The epoch is tried again without these queries."""

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 # What a producer is given: n records of one partition, in order. A null value is a tombstone.
@@ -99,6 +100,12 @@ class KeyValues:
     @property
     def rows(self) -> int:
         return len(self.keys)
+
+
+def largest_record(records: pa.RecordBatch) -> int:
+    """Bytes of key and value together, of the largest."""
+    sizes = [pc.fill_null(pc.binary_length(records.column(name)), 0) for name in ("key", "value")]
+    return pc.max(pc.add(*sizes)).as_py() or 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,6 +417,10 @@ class Log(Protocol):
 
     def trim_redo(self, transactional_id: str, sequence: int) -> None:
         """State up to `sequence` is durable elsewhere: redo payloads up to it may go."""
+        ...
+
+    def record_bytes_max(self, topic: str) -> int | None:
+        """How large key and value of a record may be together for this topic; None if there is no limit, or it is not known."""
         ...
 
     def maintain(self, now_ms: int) -> None:

@@ -119,6 +119,9 @@ class MemoryLog:
     def opener(self) -> None:
         """Nobody else reads it."""
 
+    def record_bytes_max(self, topic: str) -> int | None:
+        return None
+
     def maintain(self, now_ms: int) -> None:
         """What is in memory goes with the process."""
 

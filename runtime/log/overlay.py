@@ -78,6 +78,9 @@ class OverlayLog:
     def opener(self) -> None:
         """Nobody else reads it."""
 
+    def record_bytes_max(self, topic: str) -> int | None:
+        return None
+
     def maintain(self, now_ms: int) -> None:
         """The log below is somebody else's."""
 

@@ -201,6 +201,9 @@ class RepairedLog:
     def trim_redo(self, transactional_id: str, sequence: int) -> None:
         self._log.trim_redo(transactional_id, sequence)
 
+    def record_bytes_max(self, topic: str) -> int | None:
+        return self._log.record_bytes_max(topic)
+
     def maintain(self, now_ms: int) -> None:
         self._log.maintain(now_ms)
 

@@ -80,6 +80,10 @@ class _NoState:
     def publish(self, metadata: dict[str, Any]) -> None:
         raise AssertionError("there is no state to publish")
 
+    @property
+    def revoked(self) -> bool:
+        return False
+
     def discard(self) -> None:
         raise AssertionError("there is no state to discard")
 

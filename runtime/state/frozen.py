@@ -14,6 +14,7 @@ from runtime.state.drops import Drops
 from runtime.state.layers import Overlay
 from runtime.state.layout import BEGINNING_MS, StoreEntry, TaskRecord, encode_number, task_key
 from runtime.state.physical import ByteRange
+from runtime.state.store import Key, Value
 from runtime.state.task_store import TaskStore
 from runtime.state.values import encode_value
 
@@ -77,6 +78,18 @@ class EncodedStore:
     bound_ms: int
 
 
+def encode_rows(
+    task_id: str, store: TaskStore, rows: dict[Key, Value | None], bound_ms: int
+) -> tuple[list[bytes], list[bytes | None]]:
+    """Keys without prefix, and values. UnwritableState if one of them has no durable form."""
+    try:
+        if bound_ms > BEGINNING_MS:  # what is expired already need not be written
+            rows = {k: v for k, v in rows.items() if k[-1] >= bound_ms}  # type: ignore[operator]
+        return store.entry.codec.encode_many(rows), [None if v is None else encode_value(v) for v in rows.values()]
+    except Exception as error:
+        raise UnwritableState(task_id, store.spec.name, error) from error
+
+
 class FrozenEpoch:
     """Implements `runtime.state.store.Frozen`. Immutable but for what it remembers of its encoding.
 
@@ -105,6 +118,10 @@ class FrozenEpoch:
     @property
     def is_empty(self) -> bool:
         return not (self.stores or self.tasks or self.drops or self.catalog)
+
+    def check(self) -> None:
+        """UnwritableState if some of it has no durable form. Encoding is remembered, so nothing is done twice."""
+        self._encode()
 
     def changed(self) -> Iterator[tuple[str, str]]:
         return ((s.task_id, s.store.spec.name) for s in self.stores)
@@ -173,11 +190,5 @@ class FrozenEpoch:
             expired = entry.expired_range(store.partition, bound)
             if committed == BEGINNING_MS or expired != entry.expired_range(store.partition, committed):
                 self.expired.append(expired)
-        try:
-            if max(bound, committed) > BEGINNING_MS:  # what is expired already need not be written
-                rows = {k: v for k, v in rows.items() if k[-1] >= max(bound, committed)}  # type: ignore[operator]
-            keys = entry.codec.encode_many(rows)
-            values = [None if v is None else encode_value(v) for v in rows.values()]
-        except Exception as error:
-            raise UnwritableState(frozen.task_id, entry.spec.name, error) from error
+        keys, values = encode_rows(frozen.task_id, store, rows, max(bound, committed))
         return EncodedStore(entry, store.partition, keys, values, bound if bound > committed else BEGINNING_MS)

@@ -15,7 +15,7 @@ from compiler.plan.topology import StoreSpec
 from runtime.errors import StateError
 from runtime.state.catalog import Catalog, read_restores, read_stores, read_tasks
 from runtime.state.drops import Drops
-from runtime.state.frozen import FrozenEpoch, FrozenStore, Writes, read_redo
+from runtime.state.frozen import FrozenEpoch, FrozenStore, Writes, encode_rows, read_redo
 from runtime.state.layout import (
     MARKER,
     StoreEntry,
@@ -165,6 +165,18 @@ class StateManager:
     def committed_stores(self) -> Mapping[str, StoreEntry]:
         """By name, as of the last commit."""
         return self._committed
+
+    def batch_of(self, task_id: str) -> dict[str, tuple[list[bytes], list[bytes | None]]]:
+        """What the run under way of an open task has written, as a commit would write it: by store, keys and values.
+
+        The thread that holds the task. UnwritableState if some of it has no durable form.
+        """
+        stores = self._tasks[task_id].stores
+        return {
+            name: encode_rows(task_id, s, s.batch.rows, max(s.batch.bound_ms, s.committed_bound_ms))
+            for name, s in stores.items()
+            if s.batch
+        }
 
     def open_tasks(self) -> list[str]:
         with self.epoch_lock.join():

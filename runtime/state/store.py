@@ -70,6 +70,11 @@ class TaskState(Protocol):
         """A batch is complete: its writes and metadata enter the active epoch together. Caller holds the epoch lock."""
         ...
 
+    @property
+    def revoked(self) -> bool:
+        """What the batch under way does means nothing: its task goes back to the last commit."""
+        ...
+
     def discard(self) -> None:
         """The batch failed: drop its writes."""
         ...
@@ -82,6 +87,10 @@ class Frozen(Protocol):
 
     def changed(self) -> Iterator[tuple[str, str]]:
         """(task, store name) of every store with writes."""
+        ...
+
+    def check(self) -> None:
+        """Before anything of it is written: UnwritableState if some of it has no durable form."""
         ...
 
     def redo(self) -> bytes:

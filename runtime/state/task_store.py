@@ -98,6 +98,11 @@ class TaskStore:
         assert self._segmented, f"{self.spec.name} is of kind {self.spec.kind}, which does not expire by time"
         self._batch.bound_ms = max(self._batch.bound_ms, before_ms)
 
+    @property
+    def batch(self) -> Overlay:
+        """What the run under way has written so far."""
+        return self._batch
+
     def discard(self) -> None:
         """Drop the batch layer."""
         if self._batch:

@@ -16,6 +16,10 @@ from runtime.log.base import PRODUCE_SCHEMA, RawBatch
 from runtime.operators.base import DeadLetter
 
 TABLE = "DEAD_LETTERS"
+MESSAGE_MAX = 200  # of a letter that is too large otherwise
+NOT_REPLAYABLE = (
+    " (the row came through a repartition: which record it was made from is not known, and it cannot be replayed)"
+)
 SCHEMA = Schema(
     (
         Field("QUERY", t.STRING),
@@ -50,9 +54,16 @@ class LocatedDeadLetter:
     index: int = 0
 
 
-def encode(query: str, letters: Sequence[LocatedDeadLetter], generation: int = 1) -> pa.RecordBatch:
-    """Dead letters as records of the dead-letter topic: JSON values with the columns of SCHEMA, bytes in base64."""
+def encode(
+    query: str, letters: Sequence[LocatedDeadLetter], generation: int = 1, bytes_max: int | None = None
+) -> pa.RecordBatch:
+    """Dead letters as records of the dead-letter topic: JSON values with the columns of SCHEMA, bytes in base64.
+
+    bytes_max: larger ones go without the bytes of the record.
+    """
     values = [_value(query, located) | {"GENERATION": generation} for located in letters]
+    if bytes_max is not None:
+        values = [v if len(orjson.dumps(v)) <= bytes_max else _short(v) for v in values]
     stamps = [v["ROWTIME"] or 0 for v in values]  # one that was not used stands in the message
     n = len(values)
     return pa.RecordBatch.from_arrays(
@@ -76,10 +87,20 @@ def _value(query: str, located: LocatedDeadLetter) -> dict[str, object]:
         "OFFSET": row.get("offset"),
         "ROWTIME": _usable(row.get("timestamp")),
         "CODE": letter.code,
-        "MESSAGE": letter.message,
+        "MESSAGE": _said(letter, known=raw is not None),
         "KEY": _text(row.get("key")),
         "VALUE": _text(row.get("value")),
     }
+
+
+def _short(value: dict[str, object]) -> dict[str, object]:
+    return {**value, "KEY": None, "VALUE": None, "MESSAGE": str(value["MESSAGE"])[:MESSAGE_MAX]}
+
+
+def _said(letter: DeadLetter, *, known: bool) -> str:
+    """JSON takes no lone surrogates, which a message may quote."""
+    message = letter.message.encode("utf-8", "backslashreplace").decode()
+    return message if known else message + NOT_REPLAYABLE
 
 
 def _usable(time_ms: int | None) -> int | None:

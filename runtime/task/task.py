@@ -6,7 +6,7 @@ the current epoch together, under the epoch lock; a run that raises leaves no tr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -16,6 +16,7 @@ import numpy as np
 from runtime.batch import UPDATE_BEFORE, Batch, Ints, concat
 from runtime.clock import Clock
 from runtime.config import InstanceConfig
+from runtime.errors import RuntimeFailure
 from runtime.log.base import RawBatch, even_share
 from runtime.operators.base import DeadLetter, RunContext
 from runtime.state.store import TaskState
@@ -23,6 +24,7 @@ from runtime.task.dead_letters import LocatedDeadLetter
 from runtime.task.front import EMPTY, NOTHING, Front
 from runtime.task.id import TaskId
 from runtime.task.input_buffer import ExchangeInput, LogInput, Staged
+from runtime.task.isolate import VALUE_ERRORS, RowLimit, failing, letter_of, withdrawals
 from runtime.task.merge import MergeInput, merge_order
 from runtime.task.program import Output, Program
 from runtime.task.sizing import RunSizer
@@ -62,6 +64,10 @@ class Publisher(Protocol):
         ...
 
 
+Check = Callable[["Task", Sequence[Output]], None]  # raises one of VALUE_ERRORS for what could not be committed
+Attempt = Callable[[int, Exception | None], int | None]
+
+
 class Task:
     """One task. The thread that holds its lock in the task manager calls `process`; `buffered_rows` and `runnable` are read by any."""
 
@@ -85,6 +91,8 @@ class Task:
         self.horizon = Horizon()
         self._publisher, self._clock, self._config = publisher, clock, config
         self._sizer = RunSizer()
+        self.check: Check | None = None  # of results that commits have refused: before they are published
+        self._limit, self._tried = RowLimit(), 0  # rows of the last attempt
         self._publishing = False  # its input is consumed, its output is not in the exchange yet
         self.processed_through_ms = 0
         self._is_table = {i.operator: i.is_table for i in program.inputs}
@@ -151,10 +159,28 @@ class Task:
         return rows
 
     def _run(self, rows_max: int) -> int | None:
-        """One run; None when the inputs have nothing to give yet."""
+        """One run; None when the inputs have nothing to give yet. What fails for its values is isolated (`runtime.task.isolate`)."""
+        fused = self.program.fused and self.horizon.ms is None and not any(i.staged for i in self.logs.values())
+        attempt = self._run_raw if fused else self._run_staged
+        self._tried = 0  # known when its rows are
         try:
-            fused = self.program.fused and self.horizon.ms is None and not any(i.staged for i in self.logs.values())
-            return self._run_raw(rows_max) if fused else self._run_staged(rows_max)
+            done = attempt(self._limit.of(rows_max), None)
+        except VALUE_ERRORS as error:
+            revoked = self.state.revoked
+            self.state.discard()
+            if revoked:
+                raise
+            return self._run(rows_max) if self._limit.failed(self._tried) else self._leave_out(attempt, error)
+        except BaseException:
+            self.state.discard()
+            raise
+        self._limit.succeeded(rows_max)
+        return done
+
+    def _leave_out(self, attempt: Attempt, error: Exception) -> int | None:
+        """The next record becomes a dead letter, and all that is published of it."""
+        try:
+            return attempt(1, error)
         except BaseException:
             self.state.discard()
             raise
@@ -167,7 +193,7 @@ class Task:
             vector=self._config.vector,
         )
 
-    def _run_raw(self, rows_max: int) -> int | None:
+    def _run_raw(self, rows_max: int, bad: Exception | None) -> int | None:
         (source,) = self.logs.values()
         if not source.queue:
             return None
@@ -175,9 +201,16 @@ class Task:
         rows = even_share(source.raw_rows(head, start), rows_max)
         if not rows:
             return None
+        self._tried = rows
         part = head if rows == head.records.num_rows else _slice(head, start, rows)
         run = self._context({})
-        outputs = self.program.execute_raw(part, run)
+        if bad is None:
+            outputs = self.program.execute_raw(part, run)
+            if self.check is not None:
+                self.check(self, outputs)
+        else:
+            outputs = []
+            run.fail_row(0, *letter_of(bad))
         dead = [LocatedDeadLetter(d, part, d.seq) for d in run.dead_letters]
         with self._publication():
             source.consume_raw(rows)
@@ -185,15 +218,18 @@ class Task:
             self._publisher.publish(self, RunResult(outputs, dead, rows, run.late))
         return rows
 
-    def _run_staged(self, rows_max: int) -> int | None:
+    def _run_staged(self, rows_max: int, bad: Exception | None) -> int | None:
         taken = self._take(rows_max)
+        self._tried = sum(len(t.seq) for t in taken)
         metadata = self.state.metadata
-        run = self._context(metadata)
         cursors = {t.input: t.end for t in taken}
         batches = _by_operator(taken)
         if not cursors:
             return None
-        outputs = self.program.execute(batches, run) if batches else []
+        if bad is None:
+            outputs, run = self._execute(batches, metadata)
+        else:
+            outputs, run = self._execute_without(batches, metadata, bad)
         dead = [_locate(d, taken) for d in run.dead_letters]
         with self._publication():
             for name, end in cursors.items():
@@ -201,7 +237,28 @@ class Task:
             self.state.publish({**metadata, **self.progress, "stream_times": run.stream_times})
             source_rows = sum(len(t.seq) for t in taken if t.input in self.logs and self.logs[t.input].lane is None)
             self._publisher.publish(self, RunResult(outputs, dead, source_rows, run.late))
-        return max(1, sum(len(t.seq) for t in taken))
+        return max(1, self._tried)
+
+    def _execute(self, batches: Mapping[str, Batch], metadata: Mapping[str, Any]) -> tuple[list[Output], RunContext]:
+        run = self._context(metadata)
+        outputs = self.program.execute(batches, run) if batches else []
+        if self.check is not None:
+            self.check(self, outputs)
+        return outputs, run
+
+    def _execute_without(
+        self, batches: Mapping[str, Batch], metadata: Mapping[str, Any], bad: Exception
+    ) -> tuple[list[Output], RunContext]:
+        """A record that failed alone. Of a change the values before still leave, unless that fails, too."""
+        outputs, run = list[Output](), self._context(metadata)
+        if old := withdrawals(batches):
+            try:
+                outputs, run = self._execute(old, metadata)
+            except VALUE_ERRORS:
+                self.state.discard()
+        for seq in failing(batches):
+            run.fail_row(seq, *letter_of(bad))
+        return outputs, run
 
     @contextmanager
     def _publication(self) -> Iterator[None]:
@@ -210,6 +267,8 @@ class Task:
             self._publishing = True
             try:
                 yield
+            except VALUE_ERRORS as error:  # its input is consumed: nothing may be tried again
+                raise RuntimeFailure(f"a run could not be published: {error}") from error
             finally:
                 self._publishing = False
 
@@ -332,7 +391,7 @@ def _locate(letter: DeadLetter, taken: list[_Taken]) -> LocatedDeadLetter:
     for t in taken:
         i = int(np.searchsorted(t.seq, letter.seq))
         if i < len(t.seq) and t.seq[i] == letter.seq:
-            if t.staged is None:
+            if t.staged is None or "#" in t.input:  # through a repartition, whose records enclose rows of many
                 return LocatedDeadLetter(letter, None)
             return LocatedDeadLetter(letter, t.staged.raw, int(t.staged.origin[t.cursor + i]))
     msg = f"row {letter.seq} belongs to no input of the run"

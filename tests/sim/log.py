@@ -134,6 +134,9 @@ class SimulatedLog:
     def opener(self) -> None:
         """Nobody else reads it."""
 
+    def record_bytes_max(self, topic: str) -> int | None:
+        return None
+
     def maintain(self, now_ms: int) -> None:
         """Brokers do it."""
 

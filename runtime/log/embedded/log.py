@@ -142,6 +142,9 @@ class EmbeddedLog:
     def opener(self) -> None:
         """Its records come as they are in files: no other process would read them any faster."""
 
+    def record_bytes_max(self, topic: str) -> int | None:
+        return None
+
     def maintain(self, now_ms: int) -> None:
         Upkeep(self._files, self._directory, self._ledger).run(now_ms)
 

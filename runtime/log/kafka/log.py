@@ -33,6 +33,8 @@ from runtime.log.kafka.settings import KafkaSettings
 from runtime.log.open_clients import OpenClients
 
 MAIN_WAIT_MS = 100
+CLIENT_BYTES_MAX = 1_000_000  # what the client library takes where nothing is said
+BATCH_BYTES_MIN = 69  # brokers count what a batch of one record takes beside key and value
 STABLE_S = 0.5  # for a transaction to be finished, before whoever asks is told to ask again
 
 
@@ -98,6 +100,16 @@ class KafkaLog:
         return partial(
             open_log, KafkaSettings(c.bootstrap, dict(c.options), c.replication, c.shared), self._application_id
         )
+
+    def record_bytes_max(self, topic: str) -> int | None:
+        """By the options of the client and the topic's own config. None where records are compressed."""
+        options = self._connection.options
+        if options.get("compression.type", options.get("compression.codec", "none")) != "none":
+            return None
+        info = self.topics().get(topic)
+        own = None if info is None else info.config.get("max.message.bytes")
+        by_client = int(options.get("message.max.bytes", CLIENT_BYTES_MAX))
+        return by_client if own is None else min(by_client, int(own) - BATCH_BYTES_MIN)
 
     def maintain(self, now_ms: int) -> None:
         """Brokers do it."""

@@ -1,0 +1,117 @@
+"""Careful mode: of a query whose results a commit has refused, runs look at all they made before they publish it.
+
+Encoding what a store keeps costs as much as the commit of it, so it is done once, at the commit, of many runs together; there nobody
+knows any more which record made it. So the query goes back to the last commit, and until it is beyond the cut that failed each run
+is looked at by itself: what cannot be committed is isolated to a record (`runtime.task.isolate`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from runtime.errors import RecordRefused
+from runtime.events import INFO, say
+from runtime.log.base import TopicPartition, largest_record
+from runtime.state.changelog import changelog_topic
+from runtime.state.frozen import UnwritableState
+from runtime.state.manager import StateManager
+from runtime.task.batch_ipc import encode_batch
+from runtime.task.program import ExchangeRows, Output
+from runtime.task.task import Task
+
+
+@dataclass(slots=True)
+class _Careful:
+    """until: positions by task and input that the tasks had reached when the commit was refused. bytes_max: by topic, what is
+    known of the largest record it takes. new: tasks have been made since. lanes: how far each lane was filled when all were there.
+    """
+
+    until: Mapping[tuple[str, str], int]
+    bytes_max: dict[str, int] = field(default_factory=dict)
+    new: bool = False
+    lanes: dict[tuple[str, int, int], int] = field(default_factory=dict)
+
+
+class CarefulQueries:
+    """Which queries run so. `begin` and `look` are the commit thread's, `attach` that of whoever makes tasks."""
+
+    def __init__(self, state: StateManager, application_id: str) -> None:
+        self._state, self._id = state, application_id
+        self._of: dict[str, _Careful] = {}
+
+    def begin(self, query: str, tasks: Iterable[Task], error: Exception) -> bool:
+        """A commit has refused what the query made. False if that is nothing that a record can be left out for, or was looked for.
+
+        The epoch lock is held.
+        """
+        too_large = isinstance(error, RecordRefused) and error.bytes_max is not None and error.partition is not None
+        if not (isinstance(error, UnwritableState) or too_large):
+            return False
+        before = self._of.get(query)
+        known = {} if before is None else before.bytes_max
+        reached = {(str(t.id), i.name): i.position for t in tasks for i in t.logs.values()}
+        made = self._of[query] = _Careful(reached if before is None else {**before.until, **reached}, dict(known))
+        if isinstance(error, RecordRefused) and error.bytes_max is not None and error.partition is not None:
+            made.bytes_max[error.partition[0]] = error.bytes_max
+        say(INFO, "query.careful", str(error), query=query)
+        return before is None or not before.new or made.bytes_max != known
+
+    def attach(self, tasks: Iterable[Task]) -> None:
+        """New tasks, which begin at the last commit."""
+        for task in tasks:
+            careful = self._of.get(task.id.query)
+            if careful is not None:
+                task.check = self._check
+                careful.new = True
+
+    def look(self, tasks_of: Mapping[str, Sequence[Task]]) -> None:
+        """After a commit. tasks_of: of the queries that are not suspended."""
+        for query, careful in list(self._of.items()):
+            tasks = tasks_of.get(query, ())
+            if careful.new and tasks and _beyond(careful, tasks):
+                del self._of[query]
+                for task in tasks:
+                    task.check = None
+                say(INFO, "query.careful.over", query=query)
+
+    def bytes_max(self, query: str, topic: str) -> int | None:
+        """How large a record of a topic may be, where a commit of the query has found out."""
+        careful = self._of.get(query)
+        return None if careful is None else careful.bytes_max.get(topic)
+
+    def _check(self, task: Task, outputs: Sequence[Output]) -> None:
+        """What a commit would say of it."""
+        careful = self._of.get(task.id.query)
+        limits = {} if careful is None else careful.bytes_max
+        for name, (keys, values) in self._state.batch_of(str(task.id)).items():
+            limit = limits.get(changelog_topic(self._id, name))
+            if limit is not None:
+                _refuse_larger(
+                    name, limit, max((len(k) + len(v or b"") for k, v in zip(keys, values, strict=True)), default=0)
+                )
+        for output in outputs:
+            if isinstance(output, ExchangeRows):
+                for _, batch in output.parts:
+                    try:
+                        encode_batch(batch)
+                    except Exception as error:
+                        raise UnwritableState(str(task.id), output.topic, error) from error
+            elif (limit := limits.get(output.topic)) is not None:
+                for p, records in output.parts:
+                    _refuse_larger(str(TopicPartition(output.topic, p)), limit, largest_record(records))
+
+
+def _refuse_larger(what: str, limit: int, size: int) -> None:
+    if size > limit:
+        raise RecordRefused(f"a record of {size} bytes for {what}, which takes {limit}")
+
+
+def _beyond(careful: _Careful, tasks: Sequence[Task]) -> bool:
+    """All tasks are where they were when the commit was refused, and so is what they have sent each other since."""
+    if any(i.position < careful.until.get((str(t.id), i.name), 0) for t in tasks for i in t.logs.values()):
+        return False
+    lanes = [x for t in tasks for x in t.exchanges.values()]
+    if not careful.lanes:
+        careful.lanes = {(x.topic, x.partition, x.source): x.first + len(x.queue) for x in lanes}
+    return all(x.first >= careful.lanes.get((x.topic, x.partition, x.source), 0) for x in lanes)

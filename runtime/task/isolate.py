@@ -1,0 +1,69 @@
+"""One bad row among many: which rows a task takes at a time until it is found, and what of it is left out.
+
+A run that failed for what is in its rows is tried again with half of them, down to one record. That becomes a dead letter, and
+nothing else of it is published. Where it came as the change of a row (its values before, its values after), its values before still
+leave.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from runtime.batch import DELETE, UPDATE_BEFORE, Batch
+from runtime.errors import RecordRefused, RuntimeFailure
+from runtime.state.frozen import UnwritableState
+
+BAD_VALUE = "FQ4031"
+# What values do to code that is right for all others. Anything else that code raises may be over at the next try.
+VALUE_ERRORS = (ArithmeticError, TypeError, ValueError, struct.error, UnwritableState, RecordRefused)
+
+
+class RowLimit:
+    """How many rows a run may take: after a failure half, after a success twice as many, until there is no limit any more."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self) -> None:
+        self._rows: int | None = None
+
+    def of(self, rows_max: int) -> int:
+        return rows_max if self._rows is None else min(rows_max, self._rows)
+
+    def failed(self, rows: int) -> bool:
+        """A run of so many rows failed; whether fewer may be tried."""
+        if self._rows == 1 or rows <= 1:
+            self._rows = 1
+            return False
+        self._rows = max(1, rows // 2)
+        return True
+
+    def succeeded(self, rows_max: int) -> None:
+        if self._rows is not None:
+            self._rows = self._rows * 2 if self._rows * 2 < rows_max else None
+
+
+def letter_of(error: Exception) -> tuple[str, str]:
+    """Code and message of the dead letter."""
+    if isinstance(error, RuntimeFailure):
+        return error.code, str(error)
+    return BAD_VALUE, f"{type(error).__name__}: {error}"
+
+
+def withdrawals(batches: Mapping[str, Batch]) -> dict[str, Batch]:
+    """Of changes of rows the values before, which leave; empty where the rows are no changes."""
+    found = {}
+    for operator, batch in batches.items():
+        old = np.flatnonzero(batch.op == UPDATE_BEFORE)
+        if len(old):
+            rows = batch.take(old)
+            found[operator] = rows.with_op(np.full(len(old), DELETE, np.int8))
+    return found
+
+
+def failing(batches: Mapping[str, Batch]) -> Iterable[int]:
+    """The `seq` of rows that dead letters are to be made of."""
+    for batch in batches.values():
+        yield from batch.seq[batch.op != UPDATE_BEFORE].tolist()

@@ -1,0 +1,243 @@
+"""What cannot be committed for the values of one record: one dead letter, everything else as in a run without the record.
+
+The values are those of a function that gives what no store keeps: what real ones may give is in the sweep (`test_values`).
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from runtime.app.backoff import BACKOFF_MS_MAX
+from runtime.app.careful import CarefulQueries
+from runtime.app.progress import query_status
+from runtime.app.query_state import RUNNING
+from runtime.errors import RecordRefused
+from runtime.log.base import largest_record
+from runtime.log.memory import MemoryLog
+from runtime.operators.base import DeadLetter
+from runtime.state.memory import MemoryPhysical
+from runtime.task.dead_letters import LocatedDeadLetter, encode
+from tests.runtime.app.world import World, function
+
+SOURCES = """
+CREATE STREAM S (K BIGINT KEY, V BIGINT) WITH (KAFKA_TOPIC='s', KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON', PARTITIONS=2);
+CREATE TABLE T (K BIGINT PRIMARY KEY, V BIGINT) WITH (KAFKA_TOPIC='t', KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON', PARTITIONS=2);
+CREATE TABLE BESIDE AS SELECT V % 5 AS R, SUM(V) AS N FROM S GROUP BY V % 5 EMIT CHANGES;
+"""
+KEPT = "CREATE TABLE R AS SELECT K, COUNT_DISTINCT(BAD(V)) AS N, SUM(V) AS T FROM S GROUP BY K EMIT CHANGES;"
+REKEYED = (
+    "CREATE TABLE R AS SELECT V % 3 AS M, COUNT_DISTINCT(BAD(V)) AS N, SUM(V) AS T FROM S GROUP BY V % 3 EMIT CHANGES;"
+)
+UNKEPT = -7
+
+
+class Unkept:
+    """Nothing that a store keeps."""
+
+
+def bad(value):
+    return Unkept() if value == UNKEPT else value
+
+
+@pytest.fixture(autouse=True)
+def bad_function():
+    with function("BAD", bad):
+        yield
+
+
+def rows_of(world):
+    return {name: world.table(name) for name in ("R", "BESIDE")}
+
+
+def live(sql, rows, **config):
+    world = World(SOURCES + sql, **config)
+    world.send("s", [(v % 4, {"V": v}, n) for n, v in enumerate(rows)])
+    world.settle()
+    return world
+
+
+@pytest.mark.parametrize("sql", [KEPT, REKEYED])
+@pytest.mark.parametrize("at", [0, 599])
+def test_one_bad_record_among_many_of_an_epoch_makes_one_letter(sql, at):
+    rows = [*range(600)]
+    world = live(sql, [*rows[:at], UNKEPT, *rows[at:]])
+    expected = live(sql, rows)
+    assert world.table("R") == expected.table("R")
+    assert [row for row in world.table("BESIDE") if row[0] != -2] == expected.table("BESIDE")  # -7 % 5 is -2
+    (letter,) = world.dead_letters("CTAS_R")
+    assert (letter["CODE"], letter["TOPIC"], letter["VALUE"]) == ("FQ4012", "s", b'{"V":-7}')
+    assert world.dead_letters("CTAS_BESIDE") == []
+    world.send("s", [(1, {"V": 1}, 5_000)])
+    world.settle()
+    assert all(task.check is None for task in world.instance.queries["CTAS_R"].built.tasks), "careful mode is over"
+    assert world.instance.query_states.of("CTAS_R").state is RUNNING
+
+
+def test_many_bad_records_make_no_query_wait():
+    """Each costs a rerun; none of them is a failure after which the next is waited for longer."""
+    world, rows = World(SOURCES + KEPT), []
+    for n in range(40):
+        part = [UNKEPT] * (n % 4 == 0) + [3 * n, 3 * n + 1]
+        rows += [v for v in part if v != UNKEPT]
+        world.send("s", [(v % 4, {"V": v}, n) for v in part])
+        for _ in range(30):
+            world.driver.round()
+    world.settle()
+    assert world.table("R") == live(KEPT, rows).table("R")
+    assert len(world.dead_letters("CTAS_R")) == 10
+    assert world.clock.timer_ms() == 1_000_000, "the clock was never moved on"
+
+
+def test_with_crashes_in_the_middle():
+    rng = random.Random(5)
+    rows = [UNKEPT if rng.random() < 0.05 else v for v in range(400)]
+    expected = live(KEPT + "", [v for v in rows if v != UNKEPT]).table("R")
+    log, physical = MemoryLog(), MemoryPhysical()
+    world = World(SOURCES + KEPT, log=log, physical=physical, rows_per_run=7)
+    world.send("s", [(v % 4, {"V": v}, n) for n, v in enumerate(rows)])
+    for _ in range(6):
+        for _ in range(rng.randrange(4, 40)):
+            world.driver.round()
+        log.crash()
+        world = World(SOURCES + KEPT, log=log, physical=physical, rows_per_run=7)
+    world.settle()
+    assert world.table("R") == expected
+    assert len(world.dead_letters("CTAS_R")) == rows.count(UNKEPT)
+
+
+@pytest.mark.parametrize("sql", [KEPT, REKEYED])
+def test_with_threads(sql):
+    rows = [UNKEPT if n % 50 == 13 else n for n in range(600)]
+    with World(SOURCES + sql, live=True, threads=2) as world:
+        for start in range(0, len(rows), 100):
+            world.send("s", [(v % 4, {"V": v}, start + n) for n, v in enumerate(rows[start : start + 100])])
+        world.settle()
+        assert world.table("R") == live(sql, [v for v in rows if v != UNKEPT]).table("R")
+        assert len(world.dead_letters("CTAS_R")) == 12
+
+
+def test_what_cannot_be_isolated_holds_its_query_alone_which_can_be_paused_and_removed(monkeypatch):
+    """All commits were blocked by it; pause and prune were answered with FQ5000."""
+    monkeypatch.setattr(CarefulQueries, "attach", lambda *_: None)
+    world = World(SOURCES + KEPT)
+    world.send("s", [(1, {"V": v}, v) for v in (1, UNKEPT, 2)])
+    world.rest()
+    record = world.instance.query_states.of("CTAS_R")
+    assert record.state.value == "suspended"
+    assert "cannot be kept: a value of type Unkept" in record.reason
+    assert world.instance.commit.blocked == ""
+    assert len(world.table("BESIDE")) == 3
+    world.instance.deploy(replace(world.instance.plan, paused=("CTAS_R",)))
+    assert query_status(world.instance, "CTAS_R")["state"] == "paused"
+    world.deploy(SOURCES)
+    assert list(world.instance.queries) == ["CTAS_BESIDE"]
+    world.send("s", [(1, {"V": 8}, 8)])
+    world.settle()
+    assert (3, 8) in world.table("BESIDE")
+
+
+class NarrowLog(MemoryLog):
+    """Takes records up to a size, by topic."""
+
+    def __init__(self):
+        super().__init__()
+        self.bytes_max = {}
+
+    def record_bytes_max(self, topic):
+        return self.bytes_max.get(topic)
+
+    def commit(self, transactional_id, epoch, transaction):
+        for tp, batches in transaction.batches():
+            if any(largest_record(b) > self.bytes_max.get(tp.topic, 1 << 30) for b in batches):
+                error = RecordRefused(f"{tp}: a record is too large")
+                error.partition = tp
+                raise error
+        return super().commit(transactional_id, epoch, transaction)
+
+
+LONG = "CREATE STREAM R AS SELECT K, LPAD('x', CAST(V AS INT), 'x') AS T FROM S EMIT CHANGES;"
+REKEYED_LISTED = "CREATE TABLE R AS SELECT V % 2 AS M, COLLECT_LIST(LPAD('x', CAST(V AS INT), 'x')) AS L FROM S GROUP BY V % 2 EMIT CHANGES;"
+LISTED = "CREATE TABLE R AS SELECT K, COLLECT_LIST(LPAD('x', CAST(V AS INT), 'x')) AS L FROM S GROUP BY K EMIT CHANGES;"
+
+
+@pytest.mark.parametrize(
+    ("sql", "topic", "query"), [(LONG, "R", "CSAS_R"), (LISTED, "flowql-CTAS_R-aggregate-1-changelog", "CTAS_R")]
+)
+def test_an_oversized_record_makes_one_letter(sql, topic, query):
+    """As a result, and as a row of a changelog."""
+    log = NarrowLog()
+    log.bytes_max = {topic: 1_000}
+    world = World(SOURCES + sql, log=log, changelogs=True)
+    world.send("s", [(n, {"V": v}, n) for n, v in enumerate([3, 4, 5_000, 6, 7])])
+    world.settle()
+    (letter,) = world.dead_letters(query)
+    assert (letter["CODE"], letter["VALUE"]) == ("FQ4043", b'{"V":5000}')
+    assert "which takes 1000" in letter["MESSAGE"]
+    texts = [v["T"] if "T" in v else v["L"][0] for v in world.values("R")]
+    assert sorted(texts) == ["x" * n for n in (3, 4, 6, 7)]
+    assert world.instance.query_states.of(query).state is RUNNING
+
+
+def test_behind_a_repartition_the_letter_says_that_no_record_is_known():
+    """Which task finds it is that of the repartition's key; records there are rows of many."""
+    log = NarrowLog()
+    log.bytes_max = {"flowql-CTAS_R-aggregate-1-changelog": 1_000, "R": 100_000}
+    world = World(SOURCES + REKEYED_LISTED, log=log, changelogs=True)
+    world.send("s", [(n, {"V": v}, n) for n, v in enumerate([3, 4, 901, 5_000, 6, 7])])
+    world.settle()
+    (letter,) = world.dead_letters("CTAS_R")
+    assert (letter["CODE"], letter["TOPIC"], letter["OFFSET"]) == ("FQ4043", None, None)
+    assert letter["MESSAGE"].endswith("it cannot be replayed)")
+    assert {m: [len(x) for x in texts] for m, texts in world.table("R")} == {0: [4, 6], 1: [3, 901, 7]}
+
+
+def test_of_a_change_whose_new_row_fails_the_old_row_leaves():
+    """What was replaced upstream must not be counted for ever."""
+    log = NarrowLog()
+    log.bytes_max = {"flowql-CTAS_R-aggregate-1-changelog": 1_000}
+    world = World(SOURCES + REKEYED_LISTED.replace("FROM S", "FROM T"), log=log, changelogs=True)
+    world.send("t", [(1, {"V": 3}, 1), (2, {"V": 5}, 2)])
+    world.settle()
+    assert [len(x) for x in world.table("R")[0][1]] == [3, 5]
+    world.send("t", [(1, {"V": 5_001}, 3)])
+    world.settle()
+    assert [len(x) for x in world.table("R")[0][1]] == [5]
+    assert len(world.dead_letters("CTAS_R")) == 1
+    world.send("t", [(1, {"V": 7}, 4)])
+    world.settle()
+    assert [len(x) for x in world.table("R")[0][1]] == [5, 7]
+
+
+def test_a_dead_letter_that_is_too_large_goes_without_the_bytes_of_its_record():
+    log = NarrowLog()
+    log.bytes_max = {"flowql-dead-letters": 1_000}
+    world = World(SOURCES + KEPT, log=log)
+    world.send("s", [(1, b"no JSON " + b"x" * 5_000, 1), (1, {"V": 2}, 2), (1, b"no JSON either", 3)])
+    world.settle()
+    large, small = world.dead_letters("CTAS_R")
+    assert (large["OFFSET"], large["VALUE"], small["OFFSET"], small["VALUE"]) == (0, None, 2, b"no JSON either")
+    assert [row[0] for row in world.table("R")] == [1]
+
+
+def test_many_small_records_that_are_too_large_together_are_not_taken_for_large_ones():
+    """Brokers refuse a batch; then the query waits, and no record of it is left out."""
+    log = NarrowLog()
+    world = World(SOURCES + LONG, log=log)
+    log.bytes_max = {"R": 10}
+    log.record_bytes_max = lambda topic: 1_000
+    world.send("s", [(n, {"V": 30}, n) for n in range(5)])
+    world.rest()
+    assert world.dead_letters("CSAS_R") == []
+    assert "too large" in world.instance.query_states.of("CSAS_R").reason
+    log.bytes_max = {}
+    world.clock.advance(BACKOFF_MS_MAX)
+    world.settle()
+    assert len(world.values("R")) == 5
+
+
+def test_a_message_that_quotes_what_is_no_text_is_written():
+    located = LocatedDeadLetter(DeadLetter(0, "FQ4031", "not \ud800 utf-8"), None)
+    assert b"not \\\\ud800 utf-8" in encode("Q", [located]).column("value")[0].as_py()
