@@ -50,7 +50,7 @@ class Letter:
 
     @property
     def queries(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(f.query for f in self.failures))
+        return tuple(f.query for f in self.failures)
 
     def to_data(self) -> dict[str, Any]:
         """The public JSON. Bytes that are no text are base64."""
@@ -80,7 +80,7 @@ def open_letters(rows: Iterable[Mapping[str, Any]], serving: Plan) -> list[Lette
         known = row["OFFSET"] is not None
         place = (row["TOPIC"], row["PARTITION"], row["OFFSET"]) if known else n
         before = found.get(place)
-        failures = (failure,) if before is None else tuple(dict.fromkeys((*before.failures, failure)))
+        failures = (failure,) if before is None else _with(before.failures, failure)
         found[place] = Letter(
             TopicPartition(row["TOPIC"], row["PARTITION"]) if known else None,
             row["OFFSET"],
@@ -90,6 +90,11 @@ def open_letters(rows: Iterable[Mapping[str, Any]], serving: Plan) -> list[Lette
             failures,
         )
     return sorted(found.values(), key=lambda x: (x.tp is None, x.tp, x.offset) if x.tp is not None else (True,))
+
+
+def _with(failures: tuple[Failure, ...], another: Failure) -> tuple[Failure, ...]:
+    """One for each query, by its id: they come in any order."""
+    return tuple(sorted({f.query: f for f in (*failures, another)}.values(), key=lambda f: f.query))
 
 
 def shown_time(ms: int | None) -> str | None:
