@@ -51,7 +51,7 @@ from runtime.client.consumer import ConsumerFacade
 from runtime.clock import Clock
 from runtime.commit.coordinator import CommitStep
 from runtime.config import SLICE_NS_DEFAULT, InstanceConfig, commit_interval_ms
-from runtime.errors import RuntimeFailure, StaleMember, StateLost, Superseded
+from runtime.errors import RuntimeFailure, StaleMember, StateError, StateLost, Superseded
 from runtime.events import ERROR, INFO, WARNING, is_a_step, say
 from runtime.log.base import Clients, Log, TopicPartition
 from runtime.log.repairs import RepairedLog
@@ -261,7 +261,8 @@ class Instance:
             for closing in (self.log, self.state, self.restoration, self.commit, self.restore.loop, self.main.loop):
                 last.callback(closing.close)
             if self.fatal is None:
-                self.commit.flush()
+                with suppress(StateError):  # no space, say: the log keeps the redo
+                    self.commit.flush()
 
     def _align_for_good(self) -> None:
         """The directory of a stopped instance answers as consistently as a live one, if that takes no longer than a moment."""

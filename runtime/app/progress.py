@@ -167,4 +167,4 @@ def query_status(instance: Instance, query_id: str, ends: Mapping[TopicPartition
 def _last_error(instance: Instance, of_query: str) -> str | None:
     """What is wrong with the instance comes first."""
     fatal = f"{type(instance.fatal).__name__}: {instance.fatal}" if instance.fatal is not None else ""
-    return fatal or instance.commit.blocked or of_query or None
+    return fatal or instance.commit.blocked or instance.commit.state_trouble or of_query or None

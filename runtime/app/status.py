@@ -68,7 +68,7 @@ def instance_figures(instance: Instance, *, detail: bool = False) -> dict[str, A
     found: dict[str, Any] = {
         "commits": m.commits,
         "commit_ms": round(m.cut_to_commit_ms, 1),
-        "blocked": instance.commit.blocked or None,
+        "blocked": instance.commit.blocked or instance.commit.state_trouble or None,
         "uncommitted_bytes": instance.collector.size_bytes,
         "trouble": [
             t.to_data(now) for now in [instance.clock.timer_ms()] for t in instance.polling.troubles.current(now)

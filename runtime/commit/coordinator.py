@@ -3,7 +3,8 @@
 1. Cut, under the epoch lock: collected records, frozen state writes and positions belong together; publishing goes on into
    the next epoch at once. A task inside a run is simply not in this cut (rule R1).
 2. Send records, positions and redo to the producer; commit. This is the moment everything becomes true.
-3. Apply the frozen writes to the physical store; a snapshot of the new state is published.
+3. Apply the frozen writes to the physical store; a snapshot of the new state is published. If the store cannot write (a full disk)
+   this is tried again until it can: the log has the commit.
 
 No space left keeps the frozen epoch and tries it again. An unknown outcome discards the producer, initialises a new one with the
 same id (which fences the old) and asks the log for its last sequence: equal to ours means committed, else the same epoch is sent
@@ -159,6 +160,9 @@ class CommitStep:
         self.dirty = False  # set by publish under the epoch lock, cleared by the cut
         self.replacements: list[Replacement] = []  # of this epoch; under the epoch lock
         self.settled: list[Settled] = []  # what this epoch will have answered; under the epoch lock
+        self._applying: tuple[Epoch, int, int] | None = None  # committed, and not yet in the state: see `_apply`
+        self.state_trouble = ""  # why the state cannot be made durable; the log keeps its redo meanwhile
+        self._flush_at_ms = 0  # the next attempt, while there is trouble
         self.blocked: str = ""  # why commits do not get through, for status
         self.wake: Callable[[], None] = lambda: None  # set when threads run: ends the commit thread's wait
         self.on_commit: Callable[[], None] = lambda: None
@@ -202,6 +206,14 @@ class CommitStep:
         return not (self.dirty or self._busy or self._requests)
 
     def run_once(self, now_ms: int) -> int:
+        if self._applying is not None:  # before anything else: the log has it
+            if not self._apply():
+                return RETRY_MS
+            self._pending, self._busy = None, False
+            return 0
+        if self.state_trouble and now_ms >= self._flush_at_ms:
+            self._flush_at_ms = now_ms + RETRY_MS
+            self._try_flush()
         if self._lost is not None:
             self._drop(self._lost)
             return 0 if self._lost is None else RETRY_MS
@@ -229,7 +241,8 @@ class CommitStep:
                 self.blocked = str(error)
                 return
             if self._pending is not None and last == self._sequence + 1:
-                self._committed(self._pending, last, 0)
+                if not self._committed(self._pending, last, 0):
+                    return
                 self._pending = None
             self._sequence, self._found_out = last, True
         self._refuse(reason)
@@ -298,16 +311,31 @@ class CommitStep:
             else:
                 self._block(epoch, error)
             return False
-        self._committed(epoch, sequence, redo_bytes)
-        return True
+        return self._committed(epoch, sequence, redo_bytes)
 
-    def _committed(self, epoch: Epoch, sequence: int, redo_bytes: int) -> None:
-        """The log has it: now the state has it, and who waits learns so."""
-        self._free()
+    def _committed(self, epoch: Epoch, sequence: int, redo_bytes: int) -> bool:
+        """The log has it: now the state has it, and who waits learns so. False to try again later."""
         self._sequence, self._stale = sequence, 0
         # The state of a member may have been that of another instance.
-        self._state.apply(epoch.state, max(sequence, self._state.applied_sequence + 1) if self._member else sequence)
+        applied = max(sequence, self._state.applied_sequence + 1) if self._member else sequence
+        self._applying = epoch, applied, redo_bytes
+        return self._apply()
+
+    def _apply(self) -> bool:
+        """The state takes what the log has committed. Until it does, on a full disk say, nothing else can be committed."""
+        assert self._applying is not None
+        epoch, applied, redo_bytes = self._applying
+        try:
+            self._state.apply(epoch.state, applied)
+        except Exception as error:  # whatever the physical store says
+            before, self.blocked = self.blocked, str(error)
+            if self.blocked != before:
+                say(ERROR, "commit.blocked", self.blocked, retry_ms=RETRY_MS)
+            return False
+        self._applying = None
+        self._free()
         self._after(epoch, redo_bytes)
+        return True
 
     def _refused(self, epoch: Epoch, error: Exception) -> frozenset[str]:
         """The queries that made what the log will not take; none if it is not about what a query has made."""
@@ -433,7 +461,7 @@ class CommitStep:
                 request.done.set_exception(error)
         self._redo_bytes += redo_bytes
         if self._redo_bytes > REDO_FLUSH_BYTES:
-            self.flush()
+            self._try_flush()
         self.on_commit()
 
     def _measure(self, epoch: Epoch) -> None:
@@ -444,10 +472,21 @@ class CommitStep:
         for query, since_ms, records in epoch.settled:
             self._metrics.query(query).latency.add(now_ms - since_ms, records)
 
+    def _try_flush(self) -> None:
+        """As `flush`; what goes wrong is said in `state_trouble`, and it is tried again."""
+        try:
+            self.flush()
+        except Exception as error:  # whatever the physical store says; the redo stays
+            before, self.state_trouble = self.state_trouble, str(error)
+            if self.state_trouble != before:
+                say(ERROR, "state.trouble", self.state_trouble, retry_ms=RETRY_MS)
+        else:
+            self.state_trouble = ""
+
     def flush(self) -> None:
         """Make the physical state durable, so that the log may forget its redo."""
-        self._redo_bytes = 0
         flushed = self._state.flush()
+        self._redo_bytes = 0
         if self._log.supports_redo:
             with suppress_errors(LogFull):  # the redo stays until the next flush
                 self._log.trim_redo(self._id, flushed)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from runtime.errors import LogError
+from runtime.errors import LogError, StateError
 from runtime.state.manager import StateManager
 
 INTERVAL_MS = 60_000
@@ -42,8 +42,8 @@ class Cleaner:
         self._next_ms = now_ms + INTERVAL_MS
         self._drop_obsolete()
         self._remove_checkpoints()
-        self._state.compact(ranges_min=self._ranges_min)
-        with suppress(LogError):  # no space, say: the log is as it was, and the next round tries again
+        with suppress(LogError, StateError):  # no space, say: all is as it was, and the next round tries again
+            self._state.compact(ranges_min=self._ranges_min)
             self._upkeep()
         return INTERVAL_MS
 

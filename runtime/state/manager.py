@@ -74,6 +74,7 @@ class StateManager:
         self._owned: frozenset[str] | None = frozenset() if shared else None  # what snapshots show
         self._dirty: dict[str, ManagedTask] = {}
         self._in_flight: FrozenEpoch | None = None
+        self._written: FrozenEpoch | None = None  # it is in the physical store, and not all of `apply` is done
         self._drops = Drops()
         self._deleted: dict[bytes, bytes] = {}  # applied range deletes, low -> high, until the cleaner compacts them
         self.applied_sequence = decode_number(physical.get(MARKER), 0)
@@ -167,10 +168,7 @@ class StateManager:
         return self._committed
 
     def batch_of(self, task_id: str) -> dict[str, tuple[list[bytes], list[bytes | None]]]:
-        """What the run under way of an open task has written, as a commit would write it: by store, keys and values.
-
-        The thread that holds the task. UnwritableState if some of it has no durable form.
-        """
+        """By store, what the run under way has written, as a commit would write it (UnwritableState). The task's thread."""
         stores = self._tasks[task_id].stores
         return {
             name: encode_rows(task_id, s, s.batch.rows, max(s.batch.bound_ms, s.committed_bound_ms))
@@ -227,23 +225,24 @@ class StateManager:
             return self._in_flight
 
     def apply(self, frozen: Frozen, sequence: int) -> None:
-        """The log has committed `frozen` as `sequence`: write it, let readers see it."""
+        """The log has committed `frozen` as `sequence`: write it, let readers see it. If that raises, call it again."""
         epoch = self._in_flight
         assert epoch is not None, "nothing was cut, or it was aborted"
         assert frozen is epoch, "this epoch was aborted or applied already"
-        if sequence <= self.applied_sequence:
+        if sequence <= self.applied_sequence and self._written is not epoch:
             raise StateError(f"commit {sequence} comes after commit {self.applied_sequence} was applied")
         writes = epoch.writes()
         with self._commit_lock:
-            with self._guard.permit("apply"):
-                self._guard.write(writes.keys, writes.values, writes.ranges, _marker(sequence))
-            self.applied_sequence = sequence
+            if self._written is not epoch:
+                with self._guard.permit("apply"):
+                    self._guard.write(writes.keys, writes.values, writes.ranges, _marker(sequence))
+                self.applied_sequence, self._written = sequence, epoch
             if epoch.entries is not None:
                 self._committed = epoch.entries
             self._note_deleted(writes)
             self._renew_snapshot()
         with self.epoch_lock.join():
-            self._in_flight = None
+            self._in_flight = self._written = None
             self._attach()  # before writes leave the frozen layer
             for task in self._tasks.values():
                 if task.id in epoch.tasks:

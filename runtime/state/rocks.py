@@ -17,6 +17,7 @@ from __future__ import annotations
 import shutil
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from rocksdict import (
@@ -154,7 +155,8 @@ class RocksPhysical:
                     batch.delete(key)
                 else:
                     batch.put(key, value)
-        self._db.write(batch)
+        with _named("written"):
+            self._db.write(batch)
 
     def delete_range(self, low: bytes, high: bytes) -> None:
         self.write_batch((), (), [(low, high)])
@@ -168,7 +170,8 @@ class RocksPhysical:
         return RocksSnapshot(self._db)
 
     def flush(self) -> None:
-        self._db.flush(True)
+        with _named("made durable"):
+            self._db.flush(True)
 
     def checkpoint(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -178,13 +181,23 @@ class RocksPhysical:
             raise StateError(f"no copy of the state could be made in {path}: {error}") from error
 
     def compact(self, low: bytes, high: bytes) -> None:
-        self._db.compact_range(low, high)
+        with _named("compacted"):
+            self._db.compact_range(low, high)
 
     def property(self, name: str) -> int | None:
         return self._db.property_int_value(name)
 
     def close(self) -> None:
         self._db.close()
+
+
+@contextmanager
+def _named(what: str) -> Iterator[None]:
+    """StateError for what RocksDB raises: rocksdict has no error class of its own."""
+    try:
+        yield
+    except Exception as error:
+        raise StateError(f"the state cannot be {what}: {error}") from error
 
 
 def _bounded(rows: Iterator[tuple[bytes, bytes]], options: ReadOptions) -> Iterator[tuple[bytes, bytes]]:

@@ -1,0 +1,174 @@
+"""The state cannot be written after the log has a commit: it is tried again, with the reason in status, and no thread ends."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from runtime.app.instance import Instance
+from runtime.app.status import instance_figures, statuses
+from runtime.clock import VirtualClock
+from runtime.commit import coordinator
+from runtime.config import InstanceConfig
+from runtime.errors import StateError
+from runtime.state.memory import MemoryPhysical
+from tests.runtime.app.world import World
+
+SQL = """
+CREATE STREAM S (K BIGINT KEY, V BIGINT) WITH (KAFKA_TOPIC='s', KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON', PARTITIONS=2);
+CREATE TABLE R AS SELECT K, SUM(V) AS N FROM S GROUP BY K EMIT CHANGES;
+"""
+FULL = "No space left on device"
+
+
+class FullPhysical(MemoryPhysical):
+    """Its calls of these names fail for as long as `failing` has them. calls: how many of them there were; fail_at: the n-th fails."""
+
+    def __init__(self):
+        super().__init__()
+        self.failing, self.calls, self.fail_at = set(), 0, 0
+
+    def _call(self, name):
+        self.calls += 1
+        if name in self.failing or self.calls == self.fail_at:
+            raise StateError(FULL)
+
+    def write_batch(self, keys, values, ranges=()):
+        self._call("write")
+        super().write_batch(keys, values, ranges)
+
+    def flush(self):
+        self._call("flush")
+        super().flush()
+
+    def snapshot(self):
+        self._call("snapshot")
+        return super().snapshot()
+
+
+def feed(world, start, count=20):
+    world.send("s", [(n % 3, {"V": n}, n) for n in range(start, start + count)])
+    for _ in range(20):
+        world.driver.round()
+        world.clock.advance(50)
+
+
+def sums(count):
+    return [(k, sum(range(k, count, 3))) for k in range(3)]
+
+
+@pytest.mark.parametrize("call", ["write", "snapshot"])
+def test_a_commit_waits_until_the_state_takes_it(call):
+    """RocksDB raised outside every try: the commit thread died, and the process ended with a bug of FlowQL."""
+    physical = FullPhysical()
+    world = World(SQL, physical=physical)
+    feed(world, 0)
+    physical.failing = {call}
+    feed(world, 20)
+    feed(world, 40)
+    assert instance_figures(world.instance)["blocked"] == FULL
+    (status,) = statuses(world.instance)
+    assert (status["state"], status["last_error"]) == ("blocked", FULL)
+    physical.failing = set()
+    world.settle()
+    assert world.instance.commit.blocked == ""
+    assert world.table("R") == sums(60)
+    assert world.instance.state.applied_sequence == world.log.last_sequence("flowql")
+
+
+def test_what_cannot_be_made_durable_is_tried_again_and_the_redo_stays(monkeypatch):
+    monkeypatch.setattr(coordinator, "REDO_FLUSH_BYTES", 100)
+    physical = FullPhysical()
+    world = World(SQL, physical=physical)
+    feed(world, 0)
+    durable = world.instance.state.applied_sequence
+    physical.failing = {"flush"}
+    feed(world, 20)
+    assert instance_figures(world.instance)["blocked"] == FULL
+    assert list(world.log.redo_after("flowql", durable)), "what the state may lose is in the log"
+    assert world.table("R") == sums(40), "commits go on"
+    physical.failing = set()
+    for _ in range(20):
+        world.driver.round()
+        world.clock.advance(50)
+    assert instance_figures(world.instance)["blocked"] is None
+
+
+def test_whichever_call_fails_nothing_is_lost_or_doubled(monkeypatch):
+    """The n-th call of the physical store for n = 1, 2, ... until none is left to fail."""
+    monkeypatch.setattr(coordinator, "REDO_FLUSH_BYTES", 100)
+    for n in range(1, 200):
+        physical = FullPhysical()
+        world = World(SQL, physical=physical)
+        physical.calls, physical.fail_at = 0, n
+        for start in range(0, 40, 10):
+            feed(world, start, 10)
+        world.settle()
+        assert world.table("R") == sums(40), n
+        assert [v["N"] for v in world.values("R")].count(sums(40)[2][1]) == 1
+        if physical.calls < n:
+            return
+    raise AssertionError("it never ends")
+
+
+def test_an_instance_stops_on_a_full_disk():
+    physical = FullPhysical()
+    world = World(SQL, physical=physical)
+    feed(world, 0)
+    physical.failing = {"flush"}
+    world.instance.close()
+    physical.failing = set()
+    again = Instance(world.log, physical, VirtualClock(), InstanceConfig())
+    assert again.state.applied_sequence == world.log.last_sequence("flowql")
+
+
+ON_A_SMALL_DISK = """
+import os, sys, time
+from pathlib import Path
+from runtime.commit import coordinator
+from runtime.log.memory import MemoryLog
+from runtime.state.rocks import open_rocks
+from tests.runtime.app.world import World
+coordinator.REDO_FLUSH_BYTES = 200_000
+disk = Path(sys.argv[1])
+sql = '''CREATE STREAM S (K BIGINT KEY, V STRING) WITH (KAFKA_TOPIC='s', KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON', PARTITIONS=1);
+CREATE TABLE R AS SELECT K, LATEST_BY_OFFSET(V) AS N FROM S GROUP BY K EMIT CHANGES;'''
+with World(sql, live=True, physical=open_rocks(disk / 'state', write_buffer_bytes=1 << 20)) as world:
+    filler, n, blocked = disk / 'filler', 0, False
+    world.send('s', [(0, {'V': 'x'}, 0)])
+    world.settle()
+    free = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize
+    filler.write_bytes(bytes(max(0, free - 300_000)))
+    def trouble():
+        return world.instance.commit.blocked or world.instance.commit.state_trouble
+    limit = time.monotonic() + 60
+    while not trouble():
+        assert time.monotonic() < limit, 'the disk is never full'
+        world.send('s', [(n + i, {'V': os.urandom(400).hex()}, n) for i in range(200)])
+        n += 200
+        time.sleep(0.05)
+    print('trouble:', trouble())
+    time.sleep(1)
+    assert world.instance.fatal is None
+    filler.unlink()
+    world.settle()
+    world.until(lambda: not trouble(), 'as before')
+    assert len(world.table('R')) == max(1, n)
+print('went on')
+"""
+
+
+def test_a_real_disk_that_is_full_for_a_while(tmp_path):
+    """A file system of 16 MB, in a namespace of its own."""
+    unshare = shutil.which("unshare")
+    mount = ["sh", "-c", 'mount -t tmpfs -o size=16m tmpfs "$1" && exec "$2" -c "$3" "$1"', "sh"]
+    if unshare is None or subprocess.run([unshare, "-rm", *mount, str(tmp_path), "true"], check=False).returncode:
+        pytest.skip("no file system can be mounted here")
+    command = [unshare, "-rm", *mount, str(tmp_path), sys.executable, ON_A_SMALL_DISK]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "went on" in done.stdout
+    assert "No space left" in done.stdout
