@@ -193,6 +193,9 @@ class Decoder:
             except BadRecord as e:
                 run.fail_row(int(seq[i]), e.code, str(e))
                 continue
+            except RecursionError:
+                run.fail_row(int(seq[i]), BadRecord.code, "its values are nested too deeply")
+                continue
             except _Skip as e:
                 run.fail_row(int(seq[i]), *e.args)
                 continue
