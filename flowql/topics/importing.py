@@ -78,6 +78,7 @@ def import_file(log: Log, job: Job, transactional_id: str, advance: Callable[[in
     keys = KeyWriter(job.source, job.key_format)
     values = ValueWriter(job.source)
     producer = log.producer(transactional_id)
+    producer.expect_partitions(job.topic, job.partitions)
     count = pending = 0
     producer.begin()
     try:

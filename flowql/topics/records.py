@@ -85,6 +85,7 @@ def write_records(log: Log, topic: str, partitions: int, records: Sequence[Recor
         by_partition.setdefault(p, []).append(r)
     producer = log.producer(transactional_id)
     try:
+        producer.expect_partitions(topic, partitions)
         producer.begin()
         for p, some in by_partition.items():
             producer.send(TopicPartition(topic, p), _batch(some))

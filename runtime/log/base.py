@@ -326,7 +326,7 @@ class Consumer(Protocol):
 class Producer(Protocol):
     """A transactional producer. All calls come from one thread at a time.
 
-    begin -> drop_before* -> expect_end* -> send* -> send_positions* -> attach_redo? -> commit | abort. Nothing is visible before commit returns;
+    begin -> repartition* -> drop_before* -> expect_end* -> send* -> send_positions* -> attach_redo? -> commit | abort. Nothing is visible before commit returns;
     after commit everything is, at once. An exception from commit that is not LogFull leaves the outcome unknown, or the
     producer of no more use: the caller discards this producer, makes a new one with the same id and asks `Log.last_sequence`.
 
@@ -359,6 +359,21 @@ class Producer(Protocol):
         """The commit raises EndMoved, and nothing of it is visible, unless the partition ends here (embedded logs only).
 
         Records of the transaction then have known offsets, from this one on.
+        """
+        ...
+
+    def repartition(self, topic: str, partitions: int, offset: int, *, keeps: bool) -> None:
+        """With this transaction the topic has so many partitions (embedded logs only).
+
+        All of them begin at `offset`, which is above the ends of the old ones, so that whoever has read those is told that they are
+        gone. Committed positions of all groups in the topic go too. keeps: its records are moved to the partitions of their keys,
+        merged in the order of their times; else those that are sent take their place.
+        """
+        ...
+
+    def expect_partitions(self, topic: str, partitions: int) -> None:
+        """Records are partitioned by this number. On embedded logs a commit raises PartitionsDiffer if the topic has another one
+        by then; without this call the number counts that the topic has when this producer first sends to it.
         """
         ...
 

@@ -24,7 +24,7 @@ from runtime.log.base import (
     TopicPartition,
     even_share,
 )
-from runtime.log.transaction import Transaction
+from runtime.log.transaction import Shape, Transaction
 
 # Consecutive stored batches are joined into one while both are below this; joining copies.
 _JOIN_ROWS = 8_192
@@ -60,6 +60,8 @@ class Committer(Protocol):
     def check_partition(self, tp: TopicPartition) -> None:
         """TopicMissing, or LogError if the topic has no such partition."""
         ...
+
+    def topics(self) -> dict[str, TopicInfo]: ...
 
     def commit(self, transactional_id: str, epoch: int, transaction: Transaction) -> int: ...
 
@@ -321,6 +323,7 @@ class LogProducer:
         self._committer = committer
         self._transaction: Transaction | None = None
         self._failure: str | None = None
+        self._counts: dict[str, int] = {}  # partitions of topics when they were first written to
 
     def begin(self) -> None:
         self._check()
@@ -330,8 +333,18 @@ class LogProducer:
 
     def send(self, tp: TopicPartition, records: pa.RecordBatch) -> None:
         transaction = self._open()
-        self._committer.check_partition(tp)
+        shape = transaction.shapes.get(tp.topic)
+        if shape is None:
+            self._committer.check_partition(tp)
+            transaction.counts[tp.topic] = self._count(tp.topic)
+        elif not 0 <= tp.partition < shape.partitions:
+            raise LogError(f"topic {tp.topic} gets {shape.partitions} partitions, none with number {tp.partition}")
         transaction.add(tp, records)
+
+    def _count(self, topic: str) -> int:
+        if topic not in self._counts:
+            self._counts[topic] = self._committer.topics()[topic].partitions
+        return self._counts[topic]
 
     def send_positions(
         self, group: str, positions: Mapping[TopicPartition, Position], metadata: GroupMetadata | None = None
@@ -354,6 +367,15 @@ class LogProducer:
         self._committer.check_partition(tp)
         transaction.ends[tp] = offset
 
+    def repartition(self, topic: str, partitions: int, offset: int, *, keeps: bool) -> None:
+        transaction = self._open()
+        self._committer.check_partition(TopicPartition(topic, 0))
+        transaction.shapes[topic] = Shape(partitions, offset, keeps)
+
+    def expect_partitions(self, topic: str, partitions: int) -> None:
+        self._check()
+        self._counts[topic] = partitions
+
     def attach_redo(self, payload: bytes) -> None:
         transaction = self._open()
         if transaction.redo is not None:
@@ -364,11 +386,13 @@ class LogProducer:
         transaction = self._open()
         self._transaction = None
         try:
-            return self._committer.commit(self.transactional_id, self.epoch, transaction)
+            sequence = self._committer.commit(self.transactional_id, self.epoch, transaction)
         except LogError as e:
             if not e.retriable:
                 self._failure = str(e)
             raise
+        self._counts |= {topic: shape.partitions for topic, shape in transaction.shapes.items()}
+        return sequence
 
     def abort(self) -> None:
         self._open()

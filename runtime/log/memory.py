@@ -8,7 +8,7 @@ import threading
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +30,8 @@ from runtime.log.base import (
 from runtime.log.clients import KeyValuesOf, LogConsumer, LogProducer, LogReader, check_topic_name
 from runtime.log.open_clients import OpenClients
 from runtime.log.policy import TopicPolicy, altered
-from runtime.log.transaction import Transaction, check_end, check_start
+from runtime.log.repartition import followed_by, moved
+from runtime.log.transaction import Shape, Transaction, check_count, check_end, check_shape, check_start
 
 
 @dataclass(slots=True)
@@ -256,12 +257,22 @@ class MemoryLog:
         batches = transaction.batches()
         with self._lock:
             self.check_epoch(transactional_id, epoch)
+            for topic, count in transaction.counts.items():
+                check_count(topic, count, self._topics[topic].partitions if topic in self._topics else 0)
             for tp, _ in batches:
-                self.check_partition(tp)
+                if tp.topic not in transaction.shapes:
+                    self.check_partition(tp)
             for tp, offset in transaction.starts.items():
                 check_start(tp, offset, self._partition(tp).end)
             for tp, offset in transaction.ends.items():
                 check_end(tp, offset, self._partition(tp).end)
+            for topic, shape in transaction.shapes.items():
+                count = self._topics[topic].partitions
+                ends = {tp: self._partition(tp).end for tp in [TopicPartition(topic, p) for p in range(count)]}
+                check_shape(topic, shape, ends)
+                if shape.keeps:
+                    batches = followed_by(moved(self, topic, count, shape.partitions), batches)
+                self._reshape(topic, shape)
             for tp, offset in transaction.starts.items():
                 self.drop_before(tp, offset)
                 if offset == self._partition(tp).end:
@@ -276,6 +287,15 @@ class MemoryLog:
             if transaction.redo is not None:
                 state.redo.append((state.sequence, transaction.redo))
             return state.sequence
+
+    def _reshape(self, topic: str, shape: Shape) -> None:
+        self._topics[topic] = replace(self._topics[topic], partitions=shape.partitions)
+        kept = {tp: p for tp, p in self._partitions.items() if tp.topic != topic}
+        writers = {w for tp, p in self._partitions.items() if tp.topic == topic and shape.keeps for w in p.writers}
+        tps = [TopicPartition(topic, p) for p in range(shape.partitions)]
+        fresh = {tp: _Partition(shape.offset, shape.offset, writers=set(writers)) for tp in tps}
+        self._partitions = kept | fresh
+        self._groups = {g: {tp: o for tp, o in of.items() if tp.topic != topic} for g, of in self._groups.items()}
 
     def _append(self, partition: _Partition, parts: list[pa.RecordBatch]) -> None:
         for part in parts:

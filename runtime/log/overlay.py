@@ -223,6 +223,12 @@ class _Producer:
     def expect_end(self, tp: TopicPartition, offset: int) -> None:
         self._own.expect_end(tp, offset)
 
+    def repartition(self, topic: str, partitions: int, offset: int, *, keeps: bool) -> None:
+        self._own.repartition(topic, partitions, offset, keeps=keeps)
+
+    def expect_partitions(self, topic: str, partitions: int) -> None:
+        self._own.expect_partitions(topic, partitions)
+
     def attach_redo(self, payload: bytes) -> None:
         raise AssertionError("an overlay keeps no redo")
 

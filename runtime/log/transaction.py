@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from runtime.errors import EndMoved, LogError
+from runtime.errors import EndMoved, LogError, PartitionsDiffer
 from runtime.log.base import PRODUCE_SCHEMA, Position, TopicPartition
 
 # Batches of a partition below this are joined into one, so that readers and the vector kernels see large batches;
@@ -17,19 +18,31 @@ _JOINED_ROWS_MAX = 65_536
 _JOINED_BYTES_MAX = 8 << 20
 
 
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The new number of partitions of a topic, all of which begin at `offset`. See `Producer.repartition`."""
+
+    partitions: int
+    offset: int
+    keeps: bool
+
+
 class Transaction:
     """References to the records, positions and redo payload of one transaction; nothing is copied until commit.
 
     starts: the new first offset of partitions whose older records it replaces. ends: where partitions must end before it.
+    shapes: of topics that it repartitions. counts: the numbers of partitions that its records were partitioned by.
     """
 
-    __slots__ = ("ends", "positions", "records", "redo", "starts")
+    __slots__ = ("counts", "ends", "positions", "records", "redo", "shapes", "starts")
 
     def __init__(self) -> None:
         self.records: dict[TopicPartition, list[pa.RecordBatch]] = {}
         self.positions: dict[tuple[str, TopicPartition], Position] = {}
         self.starts: dict[TopicPartition, int] = {}
         self.ends: dict[TopicPartition, int] = {}
+        self.shapes: dict[str, Shape] = {}
+        self.counts: dict[str, int] = {}
         self.redo: bytes | None = None
 
     def add(self, tp: TopicPartition, records: pa.RecordBatch) -> None:
@@ -96,6 +109,24 @@ def check_end(tp: TopicPartition, expected: int, end: int) -> None:
         raise EndMoved(
             f"{tp} ends at {end}, not at {expected}: another process has written to it while its records were replaced"
         )
+
+
+def check_count(topic: str, expected: int, partitions: int) -> None:
+    """PartitionsDiffer unless the topic has as many partitions as the records of the transaction were partitioned by."""
+    if expected != partitions:
+        raise PartitionsDiffer(
+            f"topic {topic} has {partitions} partitions by now, not {expected}: these records were partitioned by the old number; "
+            "begin again with a new producer"
+        )
+
+
+def check_shape(topic: str, shape: Shape, ends: Mapping[TopicPartition, int]) -> None:
+    """LogError unless the new partitions begin above all the old ones."""
+    if shape.partitions < 1:
+        raise LogError(f"topic {topic}: {shape.partitions} partitions")
+    last = max(ends.values())
+    if shape.offset <= last:
+        raise LogError(f"topic {topic}: new partitions cannot begin at {shape.offset}, as an old one ends at {last}")
 
 
 def max_timestamp(records: pa.RecordBatch) -> int:

@@ -46,7 +46,8 @@ from runtime.log.embedded.writer import Writer, read_redo, redo_path
 from runtime.log.files import DiskFiles, Files, Lock
 from runtime.log.open_clients import OpenClients
 from runtime.log.policy import TopicPolicy, altered
-from runtime.log.transaction import Transaction, check_end, check_start
+from runtime.log.repartition import followed_by, moved
+from runtime.log.transaction import Transaction, check_count, check_end, check_shape, check_start
 
 
 class EmbeddedLog:
@@ -319,24 +320,42 @@ class EmbeddedLog:
         batches = transaction.batches()
         self.check_epoch(transactional_id, epoch)
         topics = {tp.topic for tp in (*(tp for tp, _ in batches), *transaction.starts, *transaction.ends)}
-        with self._owning(topics, redo=transaction.redo is not None):
+        with self._owning(topics | transaction.shapes.keys(), redo=transaction.redo is not None):
+            for topic, count in transaction.counts.items():
+                check_count(topic, count, self._topic(topic).info.partitions)
+            shaped = self._shaped(transaction)
+            for topic in (t for t, shape in transaction.shapes.items() if shape.keeps):
+                first = moved(self, topic, len(self._topic(topic).partitions), len(shaped[topic]))
+                batches = followed_by(first, batches)
             for tp, _ in batches:
-                self._partition(tp)
+                if tp.topic not in shaped:
+                    self._partition(tp)
             for tp, offset in transaction.starts.items():
                 check_start(tp, offset, self._partition(tp).end_offset)
             for tp, offset in transaction.ends.items():
                 check_end(tp, offset, self._partition(tp).end_offset)
             writer = Writer(self._files, self._segments, self._directory, self._state)
             with self._undoing(writer):
-                record = writer.write(transactional_id, epoch, transaction, batches)
+                record = writer.write(transactional_id, epoch, transaction, batches, shaped)
                 self._make_durable(writer)
             with self._ledger.appending():
                 self.check_epoch(transactional_id, epoch)
                 for _, tp in transaction.positions:
                     self._partition(tp)
-                with self._ledger.removing([self._partition(tp) for tp in transaction.starts]), self._undoing(writer):
+                partitions = [self._partition(tp) for tp in transaction.starts]
+                partitions += [p for topic in shaped for p in self._topic(topic).partitions]
+                with self._ledger.removing(partitions), self._undoing(writer):
                     self._name(writer, record)
             return record.sequence
+
+    def _shaped(self, transaction: Transaction) -> dict[str, list[Partition]]:
+        """The partitions of the topics that a transaction repartitions, as they will be."""
+        found = {}
+        for name, shape in transaction.shapes.items():
+            topic = self._topic(name)
+            check_shape(name, shape, {TopicPartition(name, p.number): p.end_offset for p in topic.partitions})
+            found[name] = topic.reshaped(shape.partitions, shape.offset)
+        return found
 
     def _make_durable(self, writer: Writer) -> None:
         writer.make_durable()

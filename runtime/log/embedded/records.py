@@ -39,6 +39,18 @@ class NewStart(msgspec.Struct, frozen=True, array_like=True):
     offset: int
 
 
+class NewShape(msgspec.Struct, frozen=True, array_like=True):
+    """A topic has so many partitions with a transaction, all of which begin at `offset`; its records and positions before are gone.
+
+    writers: of the records that were moved into the new partitions.
+    """
+
+    topic_id: int
+    partitions: int
+    offset: int
+    writers: list[str] = []
+
+
 class Redo(msgspec.Struct, frozen=True, array_like=True):
     """Where a redo payload lies: bytes [start, start + length) of redo file number `file`."""
 
@@ -59,6 +71,7 @@ class Commit(msgspec.Struct, frozen=True, array_like=True, tag="commit"):
     positions: list[GroupPosition]
     redo: Redo | None = None
     starts: list[NewStart] = []
+    shapes: list[NewShape] = []
 
 
 class CreateTopic(msgspec.Struct, frozen=True, array_like=True, tag="create_topic"):

@@ -19,6 +19,7 @@ from runtime.log.embedded.records import (
     DeleteTopic,
     GroupPosition,
     InitProducer,
+    NewShape,
     PartitionImage,
     ProducerImage,
     Record,
@@ -184,6 +185,13 @@ class Topic:
     def policy(self) -> TopicPolicy:
         return TopicPolicy.of(self.info.config)
 
+    def reshaped(self, partitions: int, offset: int) -> list[Partition]:
+        """What the partitions will be, empty, all beginning at `offset`."""
+        found = [Partition(self.partitions[0].directory, i) for i in range(partitions)]
+        for partition in found:
+            partition.start_offset = partition.end_offset = offset
+        return found
+
     @property
     def owner_name(self) -> str:
         """What its owner locks; never used again for another topic."""
@@ -264,7 +272,24 @@ class LogState:
         entries = self.groups.get(group, {})
         return {TopicPartition(self.by_id[t].info.name, p): position for (t, p), position in entries.items()}
 
+    def _reshape(self, shape: NewShape) -> None:
+        topic = self.by_id[shape.topic_id]
+        before, topic.partitions = topic.partitions, topic.reshaped(shape.partitions, shape.offset)
+        topic.info = replace(topic.info, partitions=shape.partitions)
+        for partition in before:  # who still knows it finds nothing in it
+            partition.segments = []
+        for partition in topic.partitions:
+            partition.writers = set(shape.writers)
+        self._drop_positions(shape.topic_id)
+
+    def _drop_positions(self, topic_id: int) -> None:
+        for entries in self.groups.values():
+            for key in [k for k in entries if k[0] == topic_id]:
+                del entries[key]
+
     def _commit(self, record: Commit) -> None:
+        for shape in record.shapes:
+            self._reshape(shape)
         for start in record.starts:
             partition = self.by_id[start.topic_id].partitions[start.partition]
             if start.offset >= partition.end_offset:  # before the appends: all older records go
@@ -307,9 +332,7 @@ class LogState:
     def _drop_topic(self, topic_id: int) -> None:
         topic = self.by_id.pop(topic_id)
         del self.topics[topic.info.name]
-        for entries in self.groups.values():
-            for key in [k for k in entries if k[0] == topic_id]:
-                del entries[key]
+        self._drop_positions(topic_id)
 
     def _restore(self, image: Snapshot) -> None:
         self.next_topic_id = image.next_topic_id

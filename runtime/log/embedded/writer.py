@@ -8,17 +8,18 @@ that are written, see `Ledger.owning`; the append lock is not needed.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from itertools import accumulate
 
 import pyarrow as pa
 
 from runtime.errors import LogCorrupt
 from runtime.log.base import TopicPartition
-from runtime.log.embedded.records import Append, Commit, GroupPosition, NewStart, Redo
+from runtime.log.embedded.records import Append, Commit, GroupPosition, NewShape, NewStart, Redo
 from runtime.log.embedded.segment import HEADER, Piece, SegmentFiles, encode, numbered
 from runtime.log.embedded.state import LogState, Partition, Topic
 from runtime.log.files import File, Files
-from runtime.log.transaction import Transaction, max_timestamp
+from runtime.log.transaction import Shape, Transaction, max_timestamp
 
 REDO_FILE_BYTES = 64 << 20
 
@@ -33,20 +34,36 @@ class Writer:
         self._touched: list[tuple[str, int]] = []
         self._new_names: list[str] = []  # directories with names that are not durable yet
 
-    def write(self, transactional_id: str, epoch: int, transaction: Transaction, batches: Batches) -> Commit:
-        """Write everything, not yet durable; the record that will commit it."""
+    def write(
+        self,
+        transactional_id: str,
+        epoch: int,
+        transaction: Transaction,
+        batches: Batches,
+        shaped: Mapping[str, list[Partition]],
+    ) -> Commit:
+        """Write everything, not yet durable; the record that will commit it.
+
+        shaped: the partitions as they will be, of topics that the transaction repartitions.
+        """
         sequence = self._state.producers[transactional_id].sequence + 1
         appends: list[Append] = []
         for tp, parts in batches:
             topic = self._state.topics[tp.topic]
-            appends += self._append(topic, topic.partitions[tp.partition], parts)
+            appends += self._append(topic, shaped.get(tp.topic, topic.partitions)[tp.partition], parts)
         positions = [
             GroupPosition(group, self._state.topics[tp.topic].id, tp.partition, p.offset, p.metadata)
             for (group, tp), p in transaction.positions.items()
         ]
         redo = None if transaction.redo is None else self._write_redo(sequence, transaction.redo)
         starts = [NewStart(self._state.topics[tp.topic].id, tp.partition, at) for tp, at in transaction.starts.items()]
-        return Commit(transactional_id, epoch, sequence, appends, positions, redo, starts)
+        shapes = [self._new_shape(t, s) for t, s in transaction.shapes.items()]
+        return Commit(transactional_id, epoch, sequence, appends, positions, redo, starts, shapes)
+
+    def _new_shape(self, name: str, shape: Shape) -> NewShape:
+        topic = self._state.topics[name]
+        writers = set().union(*(p.writers for p in topic.partitions)) if shape.keeps else set[str]()
+        return NewShape(topic.id, shape.partitions, shape.offset, sorted(writers))
 
     def make_durable(self) -> None:
         """Contents and names of all that was written. Comes before the commit record, always."""

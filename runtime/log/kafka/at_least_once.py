@@ -90,6 +90,13 @@ class AtLeastOnceProducer:
     def expect_end(self, tp: TopicPartition, offset: int) -> None:
         raise LogError(f"Kafka cannot make a transaction depend on {tp} ending at {offset}")
 
+    def repartition(self, topic: str, partitions: int, offset: int, *, keeps: bool) -> None:
+        del partitions, offset, keeps
+        raise LogError(f"the partitions of {topic} cannot be changed as part of a transaction")
+
+    def expect_partitions(self, topic: str, partitions: int) -> None:
+        """Partitions are only ever added; brokers do not look at what records were partitioned by."""
+
     def attach_redo(self, payload: bytes) -> None:
         raise LogError("Kafka keeps no redo; state comes back from changelogs")
 

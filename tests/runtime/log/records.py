@@ -49,3 +49,13 @@ def produce(log: Log, transactional_id: str, *sends, positions=None, redo=None, 
     if redo is not None:
         producer.attach_redo(redo)
     return producer.commit()
+
+
+def reshape(log: Log, topic: str, partitions: int, offset: int, *, keeps: bool, records=None):
+    """Another number of partitions. records: by partition, of what comes with them."""
+    producer = log.producer("p")
+    producer.begin()
+    producer.repartition(topic, partitions, offset, keeps=keeps)
+    for p, some in (records or {}).items():
+        producer.send(TopicPartition(topic, p), batch(some))
+    return producer.commit()

@@ -3,7 +3,7 @@
 from runtime.errors import LogCorrupt
 from runtime.log.base import Position, TopicPartition
 from runtime.log.memory import MemoryLog
-from tests.runtime.log.records import produce, read_all
+from tests.runtime.log.records import produce, read_all, reshape
 
 A0, A1, B0 = TopicPartition("A", 0), TopicPartition("A", 1), TopicPartition("B", 0)
 
@@ -27,6 +27,9 @@ def steps():
     yield lambda log: log.drop_before(B0, 5)
     yield lambda log: produce(log, "p", (A0, [b"late"]), redo=b"r7")
     yield lambda log: produce(log, "p", (B0, [b"instead"]), drop={B0: log.end_offset(B0), A1: 1})
+    yield lambda log: reshape(log, "A", 3, 50, keeps=True)
+    yield lambda log: reshape(log, "B", 2, 40, keeps=False, records={1: [b"instead"]})
+    yield lambda log: reshape(log, "B", 1, 60, keeps=True)
     yield lambda log: log.delete_topic("A")
     yield lambda log: log.trim_redo("p", 6)
     yield lambda log: produce(log, "p", (B0, [b"last"]), positions={"g": {B0: Position(9)}}, redo=b"end")
