@@ -8,6 +8,7 @@
         InstanceRunning   another runtime holds the data directory
         Fenced            a newer producer with the same transactional id exists
         OffsetOutOfRange  a position below the log's start (names the gap)
+          PartitionGone   the topic has no such partition (any more)
         LogUnavailable    brokers do not answer
         LogDenied         brokers do not let us
         RecordRefused     a record that the log will never take; nothing of its transaction is visible
@@ -81,6 +82,12 @@ class OffsetOutOfRange(LogError):
     """A position below the start of the log; names the gap."""
 
     code = "FQ4007"
+
+
+class PartitionGone(OffsetOutOfRange):
+    """The topic has no partition of that number (any more)."""
+
+    code = "FQ4001"
 
 
 class LogUnavailable(LogError):

@@ -136,9 +136,12 @@ ENGINE_CODES: dict[str, CodePage] = {
     ),
     "FQ4050": CodePage(
         "Another number of partitions than the topic has",
-        "A source or result declares PARTITIONS, and its topic exists with another number. Which partition a record lies in follows from "
-        "its key and that number, so it cannot be changed under records that are there. Nothing was changed. Declare the number that "
-        "the topic has, or take another topic and import the records into that: queries that read it are rebuilt.",
+        "A source or result declares another number of PARTITIONS than before. Which partition a record lies in follows from its key "
+        "and that number. On the embedded log the change is carried out: results are rebuilt, and records from outside are moved. It is "
+        "refused where records do not lie where their keys belong, where a topic holds what queries have written once, on Spark, and on "
+        "Kafka: a broker only adds partitions (`kafka-topics --alter`), its records stay, and those of a key then lie in two partitions. "
+        "Nothing was changed. Declare the number that the topic has, or take another topic and import the records into that. A program "
+        "that has partitioned its records by the old number gets this error as well: it begins again with a new producer.",
         "CREATE STREAM orders (id INT KEY) WITH (KAFKA_TOPIC = 'orders', PARTITIONS = 6, VALUE_FORMAT = 'JSON');      -- it has 2",
         "CREATE STREAM orders (id INT KEY) WITH (KAFKA_TOPIC = 'orders-6', PARTITIONS = 6, VALUE_FORMAT = 'JSON');",
     ),

@@ -32,8 +32,8 @@ from compiler.catalog.names import did_you_mean, listing
 from compiler.optimize.rules import optimise
 from compiler.physical.definition import definition_of, is_same
 from compiler.physical.planner import Topology, plan_query
-from compiler.plan.logical import Node, SchemaRef
-from compiler.plan.topology import PRIORITY_WEIGHTS, InsertValues, Plan, QueryPlan
+from compiler.plan.logical import Node, Scan, SchemaRef, walk_nodes
+from compiler.plan.topology import PRIORITY_WEIGHTS, InsertValues, Plan, QueryPlan, SourceDef
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,9 @@ class World:
         self.trace: dict[str, RuleTrace] = {}
         self._overrides, self._previous, self._partitions = overrides, previous, topic_partitions
         self._queries: dict[str, QueryPlan] = {}
+        self._resized: dict[
+            str, int | None
+        ] = {}  # sources whose topics get another number of partitions; None: not known
         self._inserts: list[InsertValues] = []
         self._paused: dict[str, None] = {}
         self.assertions: list[Assertion] = []
@@ -157,12 +160,12 @@ class World:
         steps: list[tuple[str, Node]] = []
         logical = optimise(bound.node, observer=lambda rule, _, after: steps.append((rule, after)))
         kept = self._unchanged(query_id, bound.node, logical, catalog)
-        if kept is not None:
+        partitions = self._source_partitions(catalog)
+        if kept is not None and not any(name in self._resized for name in bound.reads):
             logical, topology = kept.logical, Topology(kept.subtopologies, kept.repartitions)
-            definition = kept.definition
         else:
-            topology = plan_query(logical, query_id, self._source_partitions(catalog))
-            definition = definition_of(bound.node, catalog.sources)
+            topology = plan_query(logical, query_id, partitions)
+        definition = kept.definition if kept is not None else definition_of(bound.node, catalog.sources)
         self.trace[query_id] = RuleTrace(bound.node, tuple(steps))
         priority = options.priority or "normal"
         return QueryPlan(
@@ -176,7 +179,7 @@ class World:
             weight=options.weight or PRIORITY_WEIGHTS[priority],
             latency_target_ms=options.latency_target_ms,
             repartitions=topology.repartitions,
-            generation=1 if kept is None or kept.definition != definition else kept.generation,
+            generation=1 if kept is None or topology.subtopologies != kept.subtopologies else kept.generation,
             on_change=options.on_change or "rebuild",
         )
 
@@ -188,8 +191,29 @@ class World:
         return kept if is_same(kept, self._previous, bound, optimised, catalog.sources) else None
 
     def _source_partitions(self, catalog: Catalog) -> dict[str, int]:
-        known = {n: self._partitions.get(s.topic, s.partitions) for n, s in catalog.sources.items()}
+        """As they will be: those of a declaration that has changed, and of what is made of such a source none that is known."""
+        known = {}
+        for name, source in catalog.sources.items():
+            there = self._partitions.get(source.topic)
+            if name in self._resized:
+                known[name] = self._resized[name]
+            elif there is not None and self._is_resized(source, catalog):
+                known[name] = self._resized[name] = source.partitions
+            else:
+                known[name] = there if there is not None else source.partitions
         return {n: p for n, p in known.items() if p is not None}
+
+    def _is_resized(self, source: SourceDef, catalog: Catalog) -> bool:
+        """Whether its topic, which exists, is to get another number of partitions, or may do so."""
+        before = self._previous.source(source.name) if self._previous is not None else None
+        if before is not None and before.partitions != source.partitions:
+            declared_first = source.query is None and before.partitions is None
+            return source.partitions != self._partitions[source.topic] and not declared_first
+        query = self._queries.get(source.query) if source.query is not None else None
+        if query is None or source.partitions is not None:
+            return False
+        read = {n.spec.source for n in walk_nodes(query.logical) if isinstance(n.spec, Scan)}
+        return not read.isdisjoint(self._resized)
 
     def _drop(self, bound: BoundDrop) -> StatementResult:
         if bound.kind == "type":

@@ -22,6 +22,7 @@ from compiler.plan.generations import (
     topics_read,
     writers_of,
 )
+from compiler.plan.partitions import NONE_KNOWN, Partitions, reads_any, redeclared, resized_sources
 from compiler.plan.topology import Plan, QueryPlan
 
 # change: rebuilt, for its own text or because of another. forward: a new text for what comes. priority: metadata alone.
@@ -65,21 +66,27 @@ def diff_plans(old: Plan, new: Plan) -> tuple[QueryChange, ...]:
 
 
 def decide_change(
-    before: Deployed, wanted: Plan, *, refresh: Collection[str] = (), forward: Collection[str] = ()
+    before: Deployed,
+    wanted: Plan,
+    *,
+    refresh: Collection[str] = (),
+    forward: Collection[str] = (),
+    partitions: Partitions = NONE_KNOWN,
 ) -> Change:
     """How to come from what is deployed to `wanted`, which holds all queries that are to run.
 
     refresh: ids of queries to rebuild although nothing changed. forward: ids of queries of which nothing is to be rebuilt: one
-    whose text has changed goes on with the new text (`compiler.plan.forward`), as those do that say so themselves. Generations that
-    are being built and still wanted go on; others are abandoned. Raises ForwardRefused.
+    whose text has changed goes on with the new text (`compiler.plan.forward`), as those do that say so themselves. partitions: of the
+    topics that exist. Generations that are being built and still wanted go on; others are abandoned. Raises ForwardRefused.
     """
-    wanted = _pinned(before, wanted)
+    resized = resized_sources(before, wanted, partitions)
     onward = _onward(before, wanted, refresh, forward)
-    wanted = replace(wanted, queries=tuple(_as_served(q, before) if q.id in onward else q for q in wanted.queries))
-    causes = _causes(before, wanted, refresh, onward)
-    _check_forward(before, wanted, causes, onward, refresh, forward)
+    causes = _causes(before, wanted, refresh, onward, resized)
     renewed = {topic_written(q) for q in wanted.queries if q.id in causes}
-    going_on = _going_on(before, wanted, causes, refresh)
+    going_on = _going_on(before, wanted, causes, refresh, resized)
+    wanted = _pinned(before, wanted, causes, going_on)
+    wanted = replace(wanted, queries=tuple(_as_served(q, before) if q.id in onward else q for q in wanted.queries))
+    _check_forward(before, wanted, causes, onward, refresh, forward)
     numbers = {t: _number(before, wanted, t, going_on) for t in renewed}
     queries = tuple(at_generation(q, numbers[topic_written(q)]) if q.id in causes else q for q in wanted.queries)
     wanted = replace(wanted, queries=queries)
@@ -93,10 +100,12 @@ def decide_change(
         wanted=wanted if causes else None,
         histories=_histories(before, wanted),
         last=_last(before, wanted),
-        refreshed=tuple(q for q in causes if q in refresh or q in before.refreshed),
+        refreshed=tuple(
+            q for q in causes if q in refresh or q in before.refreshed or q in _ids_of_readers(wanted, resized)
+        ),
         id=before.id + 1,
         begins=before.begins,
-        lost=tuple((n, why) for n, why in before.lost if n in {runtime_name(q) for q in serving.queries}),
+        lost=_lost(before, serving, resized),
         forwards=forwards_of((*before.forwards, *begun), serving),
     )
     return Change(deployed, _changes(before, wanted, causes, onward))
@@ -167,11 +176,28 @@ def _asked(query: str, causes: Mapping[str, str], refresh: Collection[str]) -> b
     return False
 
 
-def _pinned(before: Deployed, wanted: Plan) -> Plan:
-    """Queries whose definition is deployed keep the operators, names and generation they were given then."""
+def _ids_of_readers(plan: Plan, topics: Mapping[str, int]) -> set[str]:
+    return {q.id for q in plan.queries if reads_any(q, topics)}
+
+
+def _lost(before: Deployed, serving: Plan, resized: Mapping[str, int]) -> tuple[tuple[str, str], ...]:
+    """Serving queries that cannot go on: their state is gone, or the records they read lie in other partitions now."""
+    names = {runtime_name(q): q for q in serving.queries}
+    found = {name: why for name, why in before.lost if name in names}
+    found |= {name: "" for name, q in names.items() if name not in found and reads_any(q, resized)}
+    return tuple(found.items())
+
+
+def _pinned(before: Deployed, wanted: Plan, causes: Collection[str], going_on: Collection[str]) -> Plan:
+    """Queries whose definition is deployed keep the operators, names and generation they were given then.
+
+    One that is rebuilt is what is being built, if that goes on; else what it has been compiled to: how its operators are laid out may
+    depend on the partitions of what it reads.
+    """
 
     def pinned(query: QueryPlan) -> QueryPlan:
-        for plan in (before.serving, before.plan):
+        plans = (before.serving, before.plan) if query.id not in causes else ()
+        for plan in (before.plan,) if topic_written(query) in going_on else plans:
             known = plan.query(query.id)
             if known is not None and known.definition == query.definition:
                 return replace(
@@ -186,7 +212,13 @@ def _pinned(before: Deployed, wanted: Plan) -> Plan:
     return replace(wanted, queries=tuple(map(pinned, wanted.queries)))
 
 
-def _causes(before: Deployed, wanted: Plan, refresh: Collection[str], onward: Collection[str] = ()) -> dict[str, str]:
+def _causes(
+    before: Deployed,
+    wanted: Plan,
+    refresh: Collection[str],
+    onward: Collection[str],
+    resized: Mapping[str, int],
+) -> dict[str, str]:
     """Queries that must be built before they serve: id -> why; empty for their own text. onward: whose own text is no cause."""
     serving = before.serving
     causes: dict[str, str] = {}
@@ -196,6 +228,9 @@ def _causes(before: Deployed, wanted: Plan, refresh: Collection[str], onward: Co
             causes[query.id] = ""
         elif served is not None and (query.id in refresh or query.id in before.refreshed):
             causes[query.id] = "asked for"
+        why = next((f"{t} gets {n} partitions" for t, n in resized.items() if t in topics_read(query)), "")
+        if served is not None and why:
+            causes.setdefault(query.id, why)
     for topic, why in _renewed_themselves(before, wanted).items():
         for query in writers_of(wanted)[topic]:
             causes.setdefault(query.id, why)
@@ -207,6 +242,7 @@ def _causes(before: Deployed, wanted: Plan, refresh: Collection[str], onward: Co
 def _renewed_themselves(before: Deployed, wanted: Plan) -> dict[str, str]:
     """Topics whose records must be made anew although none of their writers' texts changed: topic -> why."""
     old, found = writers_of(before.serving), {}
+    declared = redeclared(before.serving, wanted)
     for topic, queries in writers_of(wanted).items():
         ids, were = {q.id for q in queries}, {q.id for q in old.get(topic, ())}
         if were and ids != were:
@@ -218,6 +254,8 @@ def _renewed_themselves(before: Deployed, wanted: Plan) -> dict[str, str]:
             found[topic] = f"{topic} holds records of an earlier generation"
         elif were and set(inserts_into(before.serving, topic)) - set(inserts_into(wanted, topic)):
             found[topic] = f"a row was taken out of {topic}"
+        elif were and topic in declared:
+            found[topic] = f"{topic} gets {declared[topic]} partitions"
     return found
 
 
@@ -239,19 +277,27 @@ def _spread(before: Deployed, wanted: Plan, causes: dict[str, str]) -> bool:
     return len(causes) > count
 
 
-def _going_on(before: Deployed, wanted: Plan, causes: Mapping[str, str], refresh: Collection[str]) -> frozenset[str]:
-    """Topics whose generation is being built already, by the same queries over the same input."""
+def _going_on(
+    before: Deployed,
+    wanted: Plan,
+    causes: Mapping[str, str],
+    refresh: Collection[str],
+    resized: Mapping[str, int],
+) -> frozenset[str]:
+    """Topics whose generation is being built already, by the same queries over the same input, in as many partitions."""
     if before.wanted is None:
         return frozenset()
     now, then = writers_of(wanted), writers_of(before.wanted)
     building = {topic_written(q) for q in before.building}
     topics = {topic_written(q) for q in wanted.queries if q.id in causes} & building
+    declared = redeclared(before.wanted, wanted)
 
     def same(topic: str) -> bool:
         definitions = [{(q.id, q.definition) for q in of.get(topic, ())} for of in (now, then)]
         rows = [set(inserts_into(plan, topic)) for plan in (wanted, before.wanted or Plan())]
         asked = any(q.id in refresh for q in now[topic])
-        return definitions[0] == definitions[1] and not asked and not rows[1] - rows[0]
+        moved = topic in declared or any(reads_any(q, resized) for q in now[topic])
+        return definitions[0] == definitions[1] and not asked and not moved and not rows[1] - rows[0]
 
     found = {t for t in topics if same(t)}
     renewed = {topic_written(q) for q in wanted.queries if q.id in causes}

@@ -104,7 +104,7 @@ def command(
         asked = replace(asked, refresh=refresh, about=replace(asked.about, how=_how(refresh, forward=forward)))
     asked = replace(asked, dry_run=dry_run, accept_history=accept_history, forward=forward)
     if client is None:
-        decision = decide(deployed, wanted, asked)
+        decision = decide(deployed, wanted, asked, partitions=topics)
         costs = costs_of(deployed, decision.plan, decision.begun, at_rest(settings))
         if dry_run:
             show_deployment(decision.to_data(costs, applied=False), as_json=as_json)

@@ -64,9 +64,8 @@ def command(
     settings = with_log_level(settings_of(found), log_level)
     deployed, topics = at_rest(settings).deployed()
     plan = wanted_plan(found, running=deployed.plan, topics=topics)
-    decide(
-        deployed, plan, asked_of(scope, found, plan, deployed.plan, rebuild=rebuild)
-    )  # what is refused starts nothing
+    asked = asked_of(scope, found, plan, deployed.plan, rebuild=rebuild)
+    decide(deployed, plan, asked, partitions=topics)  # what is refused starts nothing
     began = time.monotonic()
     mode: Mode = "bounded" if bounded else "caught up" if until_caught_up else "continuous"
     with hosting(settings, mode) as host:

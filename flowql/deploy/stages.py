@@ -8,6 +8,7 @@ from typing import Any
 
 from compiler.plan.deployed import Deployed
 from compiler.plan.diff import Change, ForwardRefused, QueryChange, decide_change
+from compiler.plan.partitions import NONE_KNOWN, Partitions
 from compiler.plan.topology import Plan
 from flowql.deploy.asked import NOTHING_ELSE, Asked
 from flowql.deploy.costs import Costs, Reads
@@ -75,10 +76,12 @@ class Deployment:
         }
 
 
-def decide(deployed: Deployed, wanted: Plan, asked: Asked = NOTHING_ELSE) -> Deployment:
+def decide(
+    deployed: Deployed, wanted: Plan, asked: Asked = NOTHING_ELSE, *, partitions: Partitions = NONE_KNOWN
+) -> Deployment:
     """How to come from what is deployed to what is wanted. Without `prune` nothing that runs is removed.
 
-    wanted: the whole project; queries that are not selected stay as they run. What is paused stays so, and of what is new begins so
+    wanted: the whole project; queries that are not selected stay as they run. partitions: of topics that exist. What is paused stays so, and of what is new begins so
     what the project pauses.
 
     Raises CommandError when a query that would go on running no longer fits the project, or cannot go on with its new text.
@@ -88,15 +91,17 @@ def decide(deployed: Deployed, wanted: Plan, asked: Asked = NOTHING_ELSE) -> Dep
     removed = [q.id for q in base.queries if wanted.query(q.id) is None and (selected is None or q.id in selected)]
     plan = merged(base, wanted, selected, removed if prune else ())
     forward = tuple(q.id for q in plan.queries if asked.forward and (selected is None or q.id in selected))
-    change = _decided(deployed, plan, asked, forward)
+    change = _decided(deployed, plan, asked, forward, partitions)
     withheld = () if prune else tuple(removed)
     fates = tuple(fate_of(c, deployed, plan, withheld) for c in _shown(change.changes, withheld))
     return Deployment(plan, change, fates, withheld, forward)
 
 
-def _decided(deployed: Deployed, plan: Plan, asked: Asked, forward: Sequence[str]) -> Change:
+def _decided(
+    deployed: Deployed, plan: Plan, asked: Asked, forward: Sequence[str], partitions: Partitions
+) -> Change:
     try:
-        return decide_change(deployed, plan, refresh=asked.refresh, forward=forward)
+        return decide_change(deployed, plan, refresh=asked.refresh, forward=forward, partitions=partitions)
     except ForwardRefused as error:
         title = "\n".join(f"{query} cannot go on with its new text: {why}" for query, why in error.reasons)
         names = " ".join(f"--full-refresh {query}" for query, _ in error.reasons)

@@ -67,6 +67,8 @@ class Subscription:
         self._seen_ends = {tp: end for tp, end in self._ends.items() if _is_stream(tp, query.reads)}
         self._admin = log.admin()
         self._begins = self._admin.begin_offsets(list(self._seen_ends))
+        self._topics = sorted({s.topic for s in query.reads})
+        self._counts = self._admin.partition_counts(self._topics)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -79,7 +81,9 @@ class Subscription:
 
     def poll(self) -> list[Change]:
         """Work a little; the changes that came of it. Raises RuntimeFailure when the query fails."""
+        self._check_partitions()
         self._driver.round()
+        self._check_partitions()  # before what it has read is told
         self._check()
         found = list(self._changes())
         if found:
@@ -101,6 +105,13 @@ class Subscription:
     def idle(self) -> bool:
         """Everything that is there now is processed."""
         return caught_up(self._instance, _ends(self.query.reads, self._log))
+
+    def _check_partitions(self) -> None:
+        """RuntimeFailure if a topic has another number of partitions now: its records lie elsewhere, and come once more."""
+        now = self._admin.partition_counts(self._topics)
+        for topic, count in self._counts.items():
+            if now.get(topic, count) != count:
+                raise RuntimeFailure(f"topic {topic} has {now[topic]} partitions now, not {count}: ask again")
 
     def _check_replaced(self) -> None:
         """RuntimeFailure if a stream was rebuilt: its new records would be added to what was computed of the old ones.

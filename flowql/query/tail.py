@@ -32,8 +32,12 @@ class Tail:
 
     def __init__(self, source: SourceDef, log: Log, start: int = EARLIEST) -> None:
         self.declare(source)
-        partitions = log.admin().topics()[source.topic].partitions
-        self._readers = [log.reader(TopicPartition(source.topic, p), start) for p in range(partitions)]
+        self._log = log
+        self._begin(start)
+
+    def _begin(self, start: int) -> None:
+        partitions = self._log.admin().topics()[self.source.topic].partitions
+        self._readers = [self._log.reader(TopicPartition(self.source.topic, p), start) for p in range(partitions)]
 
     def declare(self, source: SourceDef) -> None:
         """From here on its records are read as this says; same topic."""
@@ -46,7 +50,10 @@ class Tail:
         return tuple(f.name for f in self.schema if f.role in ("key", "window"))
 
     def poll(self) -> Iterator[tuple[Reader, list[Change]]]:
-        """What is there now, batch by batch, and which reader has gone over it."""
+        """What is there now, batch by batch, and which reader has gone over it. From the beginning, where the partitions are others."""
+        count = self._log.admin().partition_counts([self.source.topic]).get(self.source.topic, len(self._readers))
+        if count != len(self._readers):
+            self._begin(EARLIEST)
         for reader in self._readers:
             while (raw := _read(reader)) is not None:
                 yield reader, list(self._rows(self._decoder.decode(raw, RunContext(NO_STATE))))

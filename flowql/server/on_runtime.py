@@ -9,6 +9,7 @@ from typing import Any
 
 from compiler.plan.deployed import DEPLOY, About, Deployed, Entry
 from compiler.plan.diff import QueryChange
+from compiler.plan.partitions import as_wanted
 from compiler.plan.topology import Plan
 from flowql.config.storage import check_engine, log_at
 from flowql.deploy.engine import config_of, deployed_at_rest, open_on, process_id
@@ -105,7 +106,8 @@ class RuntimeEngine:
         return lambda: caught_up(self.instance, ends)
 
     def topics(self) -> Mapping[str, int]:
-        return {name: info.partitions for name, info in self.instance.admin.topics().items()}
+        known = {name: info.partitions for name, info in self.instance.admin.topics().items()}
+        return as_wanted(self.instance.deployed, known)
 
     def deployments(self) -> list[Entry]:
         return read_entries(self.instance.log, self.instance.config.application_id)
@@ -151,7 +153,8 @@ class RuntimeAtRest:
         self._settings = settings
 
     def deployed(self) -> tuple[Deployed, Mapping[str, int]]:
-        return deployed_at_rest(self._settings)
+        deployed, topics = deployed_at_rest(self._settings)
+        return deployed, as_wanted(deployed, topics)
 
     def extents(self, topics: Collection[str]) -> Mapping[str, Extent]:
         s = self._settings

@@ -50,7 +50,7 @@ class Service:
         with self._deploying:
             while True:
                 seen = self._engine.deployed
-                deployment = decide(seen, wanted, asked)
+                deployment = decide(seen, wanted, asked, partitions=self._engine.topics())
                 costs = costs_of(seen, deployment.plan, deployment.begun, self._engine)
                 if asked.dry_run:
                     break

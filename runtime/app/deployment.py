@@ -6,7 +6,7 @@ What has to be rebuilt starts beside what serves, on staging topics; `runtime.ap
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
@@ -25,6 +25,7 @@ from compiler.plan.generations import (
     under_own_name,
     writers_of,
 )
+from compiler.plan.partitions import resized_sources
 from compiler.plan.topology import Plan, QueryPlan
 from runtime.app import exchanging
 from runtime.app.exchanges import Exchanges
@@ -36,8 +37,9 @@ from runtime.app.reconciler import build
 from runtime.app.replacing import emptied
 from runtime.app.running import RunningQuery
 from runtime.app.threads import share_interpreter
+from runtime.build.partitions import first_offset, planned_partitions
 from runtime.build.query import BuiltQuery, build_inserts
-from runtime.commit.coordinator import CommitStep
+from runtime.commit.coordinator import CommitStep, Reshape
 from runtime.errors import OutsideRecords, RebuildUnsupported, StateLost
 from runtime.events import WARNING, say
 from runtime.log.base import Log, TopicPartition
@@ -49,6 +51,9 @@ from runtime.task.task import Task
 Records = list[tuple[TopicPartition, pa.RecordBatch]]
 # The whole history of a generation, as its readers begin with it; and by what such a topic is known.
 STAGING = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1", "flowql.staging": "true"}
+
+# Others may write to a topic until the commit that moves its records: its new partitions begin so far above where it ended before.
+MARGIN = 1 << 20
 
 
 class Host(ReconcilerHost, Protocol):
@@ -138,28 +143,38 @@ class Deployment:
     def _changed(self, after: Deployed, entry: Entry | None, exchanged: Sequence[str]) -> Procedure:
         """exchanged: queries that are held and go on with a new text."""
         host = self._host
+        known = {name: info.partitions for name, info in host.admin.topics().items()}
+        planned = planned_partitions(host.deployed, after, known)
+        if not host.log.drops_with_commits:  # there, topics that exist stay as they are
+            planned |= known
+        resized = resized_sources(host.deployed, after.plan, known)
         cleared: Records = []
         if after.wanted is not None and not host.log.drops_with_commits:
             after, cleared = self._in_place(after)
         was, now = host.running, running_plan(after)
         gone = [q.id for q in was.queries if now.query(q.id) is None]
         new = [q for q in now.queries if was.query(q.id) is None]
-        self._create_staging(after)
-        records = [*cleared, *self._inserted(after)]
+        self._create_staging(after, planned)
+        records = [*cleared, *self._inserted(after, planned)]
         leaving, going_on = exchanging.tasks_of(host, gone), exchanging.tasks_of(host, exchanged)
         host.query_states.end(gone)
         yield from stopped(host, [*leaving, *going_on])
         if leaving or going_on:  # what they published belongs to the commit before
             yield host.commit.request()
         after = exchanging.recorded(host, after)
-        # Also of queries that could not be built after a restart.
-        dropped = [t for t in host.state.committed_tasks() if t.rpartition("/")[0] in gone]
+        # Also of queries that could not be built after a restart. What serves and does not run goes on answering from its state.
+        kept = {name for name, _ in after.lost}
+        ended = {*gone, *(name for name, _ in host.deployed.lost)} - kept
+        dropped = [t for t in host.state.committed_tasks() if t.rpartition("/")[0] in ended]
+        begins = {t: first_offset(host.log, t, known[t]) + MARGIN for t in resized}
+        after = replace(after, begins=tuple({**dict(after.begins), **_at_once(begins, resized)}.items()))
         if entry is not None:
             entry = replace(entry, forwards=tuple(f for f in after.forwards if f.deployment == after.id))
         records.append(write_deployed(after, host.admin, host.config.application_id, host.clock.wall_ms(), entry))
 
         def at_the_cut() -> None:
-            self.close_tasks(leaving, dropped)
+            host.commit.reshapes += [Reshape(t, n, begins[t], keeps=True) for t, n in resized.items()]
+            self.close_tasks(leaving, dropped, standing=kept)
             self._close_for_others(going_on)
             for tp, batch in records:
                 host.collector.add(tp, batch)
@@ -223,13 +238,16 @@ class Deployment:
             self._host.query_states.forget(name)
             self._host.scans.release(name)
 
-    def close_tasks(self, tasks: Iterable[Task], dropped: Iterable[str]) -> None:
-        """At a cut: state of stopped tasks is closed, that of `dropped` goes with this commit. The epoch lock is held."""
+    def close_tasks(self, tasks: Iterable[Task], dropped: Iterable[str], standing: Collection[str] = ()) -> None:
+        """At a cut: state of stopped tasks is closed, that of `dropped` goes with this commit. The epoch lock is held.
+
+        standing: queries that will never go on, and whose state stays nevertheless.
+        """
         gone, still_open = set(dropped), set(self._host.state.open_tasks())
         for task in tasks:
             if str(task.id) in still_open:
                 self._host.state.close_task(str(task.id))
-            if str(task.id) in gone:
+            if str(task.id) in gone or task.id.query in standing:
                 for lane in task.exchanges.values():
                     self._host.exchanges.close(lane)
         for name in sorted(gone):
@@ -246,13 +264,13 @@ class Deployment:
 
     # -- parts of `changed`
 
-    def _create_staging(self, after: Deployed) -> None:
-        """Topics for generations that begin now, with as many partitions as those whose place they are to take."""
+    def _create_staging(self, after: Deployed, planned: Mapping[str, int]) -> None:
+        """Topics for generations that begin now, with as many partitions as those whose place they are to take will have."""
         known = self._host.admin.topics()
         for group in groups_of(after):
             for topic, number in group.topics.items():
                 if numbered(topic, number) not in known:
-                    self._host.admin.create_topic(numbered(topic, number), known[topic].partitions, STAGING)
+                    self._host.admin.create_topic(numbered(topic, number), planned[topic], STAGING)
             for query in group.queries:
                 letters = staging_topic(self._host.config.application_id, runtime_name(query))
                 self._host.admin.create_topic(letters, 1, STAGING)
@@ -282,7 +300,7 @@ class Deployment:
                 if host.admin.begin_offset(TopicPartition(topic, p)) < begin:
                     host.admin.drop_before(TopicPartition(topic, p), begin)
 
-    def _inserted(self, after: Deployed) -> Records:
+    def _inserted(self, after: Deployed, planned: Mapping[str, int]) -> Records:
         """Rows of INSERT VALUES that are new, and all of those whose topic begins a generation, in its staging topic.
 
         What is new in a topic that serves is what those who serve do not have: a generation that was to have more rows, or fewer, may
@@ -294,13 +312,19 @@ class Deployment:
         topics = {s.name: s.topic for s in plan.sources}
         now_ms = host.clock.wall_ms()
         served = [i for i in plan.inserts if topics[i.target] not in building]
-        found = build_inserts(plan, [i for i in served if i not in host.deployed.serving.inserts], host.admin, now_ms)
+        new = [i for i in served if i not in host.deployed.serving.inserts]
+        found = build_inserts(plan, new, host.admin, now_ms, planned)
         fresh = [i for i in plan.inserts if i not in host.deployed.plan.inserts]
         for topic, number in building.items():
             rows = [i for i in inserts_into(plan, topic) if begun.get(topic) != number or i in fresh]
-            staged = build_inserts(plan, rows, host.admin, now_ms)
+            staged = build_inserts(plan, rows, host.admin, now_ms, planned)
             found += [(TopicPartition(numbered(tp.topic, number), tp.partition), batch) for tp, batch in staged]
         return found
+
+
+def _at_once(begins: Mapping[str, int], partitions: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    """First offsets of topics all of whose partitions begin at the same one."""
+    return {topic: (begin,) * partitions[topic] for topic, begin in begins.items()}
 
 
 def refuse_rebuild(after: Deployed) -> None:

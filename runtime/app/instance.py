@@ -36,10 +36,10 @@ from runtime.app.restoration import RestorationStep
 from runtime.app.restore_process import restore_process
 from runtime.app.running import RunningQuery, positions_of
 from runtime.app.threads import NamedStep, ThreadGroup, named
+from runtime.build.partitions import check_partitions, planned_partitions
 from runtime.build.query import (
     BuiltQuery,
     build_inserts,
-    check_partitions,
     ensure_changelogs,
     ensure_repartitions,
     ensure_topics,
@@ -411,11 +411,11 @@ class Instance:
         rebuilt, ForwardRefused where that cannot be (`compiler.plan.diff`). seen: what was on record when this was decided;
         Superseded if that is not so any more. about: for the history.
         """
-        before = self._still(seen)
-        change = decide_change(before, plan, refresh=refresh, forward=forward)
+        before, known = self._still(seen), self._partitions()
+        change = decide_change(before, plan, refresh=refresh, forward=forward, partitions=known)
         if _is_same(change.deployed, before):
             return change.changes
-        check_partitions(before.plan, plan, self.admin)
+        check_partitions(before, plan, self.log)
         self.repaired.repairs.read_on()
         KNOWN.remember(plan.schemas)
         if self.group is not None:
@@ -425,14 +425,18 @@ class Instance:
             self._announce(change, about, self.group)
             return change.changes
         with self._turn(self.reconciler):
-            # A swap may have ended meanwhile.
-            change = decide_change(self._still(seen), plan, refresh=refresh, forward=forward)
-            ensure_topics(change.deployed.plan, self.admin)
+            before, known = self._still(seen), self._partitions()  # a swap may have ended meanwhile
+            change = decide_change(before, plan, refresh=refresh, forward=forward, partitions=known)
+            planned = planned_partitions(before, change.deployed, known)
+            ensure_topics(change.deployed.plan, self.admin, planned)
             self.carry_out(self.deployment.changed(change.deployed, self._entry(change, about)))
         for c in change.changes:
             if c.action != "none":
                 say(INFO, "query.deployed", query=c.query, action=c.action, state=c.state)
         return change.changes
+
+    def _partitions(self) -> dict[str, int]:
+        return {name: info.partitions for name, info in self.admin.topics().items()}
 
     def _still(self, seen: Deployed | None) -> Deployed:
         """What is on record now. Superseded if it is not `seen`."""

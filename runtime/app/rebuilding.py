@@ -26,8 +26,9 @@ from runtime.app.deployment import Deployment
 from runtime.app.deployment import Host as DeploymentHost
 from runtime.app.plan_topic import write_deployed
 from runtime.app.procedures import Procedure, stopped
-from runtime.app.replacing import records_of, replacement
-from runtime.commit.coordinator import Replacement
+from runtime.app.replacing import begun_anew, records_of, replacement
+from runtime.build.partitions import first_offset
+from runtime.commit.coordinator import Replacement, Reshape
 from runtime.errors import RuntimeFailure
 from runtime.events import INFO, say
 from runtime.log.base import TopicPartition
@@ -207,7 +208,7 @@ class Rebuilding:
     def _commit(self, group: Group, old_tasks: Sequence[Task], new_tasks: Sequence[Task]) -> Procedure:
         """The commit that makes the new generation serve."""
         host = self._host
-        replacements, mixed = self._replacements(group)
+        replacements, reshapes, mixed = self._replacements(group)
         after = swapped(host.deployed, group, mixed)
         app = host.config.application_id
         record = write_deployed(after, host.admin, app, host.clock.wall_ms())
@@ -222,6 +223,7 @@ class Rebuilding:
             for task in new_tasks:
                 task.state.publish(_moved(task, ends))
             self._deployment.close_tasks(old_tasks, dropped)
+            host.commit.reshapes += reshapes
             host.commit.replacements += replacements
             host.serve(after, host.commit.next_sequence)
             host.collector.add(*record)
@@ -232,12 +234,19 @@ class Rebuilding:
         with host.state.epoch_lock:
             self._deployment.close_tasks(new_tasks, ())
 
-    def _replacements(self, group: Group) -> tuple[list[Replacement], set[str]]:
-        """What is written, and the tables that get their difference."""
-        host, found, mixed = self._host, [], set()
+    def _replacements(self, group: Group) -> tuple[list[Replacement], list[Reshape], set[str]]:
+        """What is written, topics that get as many partitions as their staging topics have, and the tables that get their difference."""
+        host, found, reshapes, mixed = self._host, list[Replacement](), list[Reshape](), set[str]()
         topics = host.admin.topics()
         for topic, staging in _staging(group).items():
             tps = [TopicPartition(topic, p) for p in range(topics[topic].partitions)]
+            count = topics[staging].partitions
+            if count != len(tps):  # there is no difference between tables whose keys lie in other partitions
+                begin = first_offset(host.log, topic, len(tps))
+                reshapes.append(Reshape(topic, count, begin, ends=tuple((tp, host.admin.end_offset(tp)) for tp in tps)))
+                of_staging = [TopicPartition(staging, p) for p in range(count)]
+                found += [begun_anew(host.log, s, TopicPartition(topic, s.partition), begin) for s in of_staging]
+                continue
             holds = any(host.admin.end_offset(tp) > host.admin.begin_offset(tp) for tp in tps)
             difference = holds and takes_difference(host.deployed, group, topic)
             if difference:
@@ -245,7 +254,7 @@ class Rebuilding:
             found += [
                 replacement(host.log, TopicPartition(staging, tp.partition), tp, difference=difference) for tp in tps
             ]
-        return found, mixed
+        return found, reshapes, mixed
 
     def _tasks(self, queries: Iterable[str]) -> Iterator[Task]:
         for name in queries:

@@ -20,6 +20,13 @@ READ_ROWS, READ_BYTES = 50_000, 64 << 20
 _ROW = "row"
 
 
+def begun_anew(log: Log, staging: TopicPartition, tp: TopicPartition, begin: int) -> Replacement:
+    """What puts the records of `staging` into a partition that begins at an offset, in a topic that gets other partitions."""
+    return Replacement(
+        tp, begin, False, tuple(b.select(PRODUCE_SCHEMA.names) for b in _records(log, staging, None)), True
+    )
+
+
 def replacement(log: Log, staging: TopicPartition, tp: TopicPartition, *, difference: bool) -> Replacement:
     """What puts the records of `staging` into `tp`. Nobody writes to either meanwhile, else the commit finds that out."""
     end = log.admin().end_offset(tp)

@@ -9,8 +9,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from compiler.plan.generations import sink_of
 from compiler.plan.logical import Scan, Sink
+from compiler.plan.partitions import NONE_KNOWN
 from compiler.plan.schema import Schema
 from compiler.plan.topology import (
     ExchangeSink,
@@ -25,7 +25,7 @@ from runtime.build.program import TaskProgram
 from runtime.build.scans import Scans
 from runtime.clock import Clock
 from runtime.config import InstanceConfig
-from runtime.errors import LogError, PartitionsDiffer, TopicMissing
+from runtime.errors import LogError, TopicMissing
 from runtime.log.base import Admin, TopicPartition
 from runtime.output.partitioner import split
 from runtime.state.changelog import COMPACTED, changelog_topic
@@ -67,8 +67,11 @@ class BuiltQuery:
     tasks: list[Task] = field(default_factory=list)
 
 
-def ensure_topics(plan: Plan, admin: Admin) -> None:
-    """Create the topics that queries write and sources declare with PARTITIONS; TopicMissing names what else is missing."""
+def ensure_topics(plan: Plan, admin: Admin, planned: Mapping[str, int] = NONE_KNOWN) -> None:
+    """Create the topics that queries write and sources declare with PARTITIONS; TopicMissing names what else is missing.
+
+    planned: partitions of results, where a change decides them.
+    """
     known = admin.topics()
     missing = []
     written = {s.topic for s in plan.sources if s.query is not None}
@@ -88,29 +91,8 @@ def ensure_topics(plan: Plan, admin: Admin) -> None:
             for op in sub.operators:
                 if isinstance(op.spec, Sink) and op.spec.topic not in admin.topics():
                     config = {"cleanup.policy": "compact"} if op.spec.kind == "table" else {}
-                    admin.create_topic(op.spec.topic, op.spec.partitions or counts[sub.number], config)
-
-
-def check_partitions(before: Plan, plan: Plan, admin: Admin) -> None:
-    """PartitionsDiffer if a declared number of partitions is another than in `before`, and not that of the topic.
-
-    What a first declaration says of a topic that exists is not looked at: scripts for other systems say what held there.
-    """
-    known, was = admin.topics(), _declared_partitions(before)
-    for topic, (name, partitions) in _declared_partitions(plan).items():
-        changed = topic in was and was[topic][1] != partitions
-        if changed and topic in known and known[topic].partitions != partitions and partitions is not None:
-            raise PartitionsDiffer(
-                f"{name} declares {partitions} partitions and its topic {topic} has {known[topic].partitions}: the number of a topic "
-                "that exists cannot be changed, as its records would no longer lie where their keys belong. "
-                f"Declare {known[topic].partitions}, or another KAFKA_TOPIC and import the records into that"
-            )
-
-
-def _declared_partitions(plan: Plan) -> dict[str, tuple[str, int | None]]:
-    """Topic -> what declares its partitions, and how many; None: as many as what it is made of."""
-    found = {s.topic: (s.name, s.partitions) for s in plan.sources if s.partitions is not None}
-    return {**found, **{sink_of(q).topic: (q.sink, sink_of(q).partitions) for q in plan.queries}}
+                    n = planned.get(op.spec.topic) or op.spec.partitions or counts[sub.number]
+                    admin.create_topic(op.spec.topic, n, config)
 
 
 def check_outputs(query: QueryPlan, admin: Admin) -> None:
@@ -289,14 +271,14 @@ def upsert_topics(plan: Plan) -> set[str]:
 
 
 def build_inserts(
-    plan: Plan, inserts: Sequence[InsertValues], admin: Admin, now_ms: int
+    plan: Plan, inserts: Sequence[InsertValues], admin: Admin, now_ms: int, planned: Mapping[str, int] = NONE_KNOWN
 ) -> list[tuple[TopicPartition, pa.RecordBatch]]:
-    """INSERT INTO ... VALUES as records of their topics."""
+    """INSERT INTO ... VALUES as records of their topics. planned: partitions that topics are about to get."""
     out = []
     for insert in inserts:
         source = plan.source(insert.target)
         assert source is not None
         records = encode_insert(source, insert, now_ms)
-        n = admin.topics()[source.topic].partitions
+        n = planned.get(source.topic) or admin.topics()[source.topic].partitions
         out += [(TopicPartition(source.topic, p), part) for p, part in split(records, n, 0)]
     return out

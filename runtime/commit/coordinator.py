@@ -67,17 +67,32 @@ class Replacement:
     """Records that take the place of others in a partition, at the swap of a generation.
 
     end: where the partition ends before. drops: whether all records before it go; else these follow them. batches: of PRODUCE_SCHEMA,
-    written as they are: the record n of them all has the offset end + n.
+    written as they are: the record n of them all has the offset end + n. is_new: the partition is one of a `Reshape`.
     """
 
     tp: TopicPartition
     end: int
     drops: bool
     batches: tuple[pa.RecordBatch, ...]
+    is_new: bool = False
 
     @property
     def new_end(self) -> int:
         return self.end + sum(b.num_rows for b in self.batches)
+
+
+@dataclass(frozen=True, slots=True)
+class Reshape:
+    """Another number of partitions for a topic, which begin at `offset`. ends: where the old ones end, if that matters.
+
+    keeps: its records are moved by their keys; else `Replacement`s take their place.
+    """
+
+    topic: str
+    partitions: int
+    offset: int
+    keeps: bool = False
+    ends: tuple[tuple[TopicPartition, int], ...] = ()
 
 
 @dataclass(slots=True)
@@ -91,6 +106,7 @@ class Epoch:
     waiting: list[CommitRequest]
     settled: list[Settled]
     replacements: list[Replacement]
+    reshapes: list[Reshape]
     failed: dict[str, Exception]  # queries of which some of it could not even be cut
 
 
@@ -159,6 +175,8 @@ class CommitStep:
         self.on_fenced: Callable[[], None] = lambda: None  # a member has to start over
         self.dirty = False  # set by publish under the epoch lock, cleared by the cut
         self.replacements: list[Replacement] = []  # of this epoch; under the epoch lock
+        self.reshapes: list[Reshape] = []  # as well
+        self._sizes: dict[str, int] = {}  # partitions of topics that were reshaped
         self.settled: list[Settled] = []  # what this epoch will have answered; under the epoch lock
         self._applying: tuple[Epoch, int, int] | None = None  # committed, and not yet in the state: see `_apply`
         self.state_trouble = ""  # why the state cannot be made durable; the log keeps its redo meanwhile
@@ -252,7 +270,7 @@ class CommitStep:
         with self._state.epoch_lock:
             self._collector.discard()
             self._state.abandon()
-            self.dirty, self.settled, self.replacements = False, [], []
+            self.dirty, self.settled, self.replacements, self.reshapes = False, [], [], []
         restart, self._restart, self._lost, self._found_out = self._restart, None, None, False
         self._busy, self._stale = False, 0
         self._free()
@@ -282,8 +300,20 @@ class CommitStep:
             self.dirty = False
             settled, self.settled = self.settled, []
             replacements, self.replacements = self.replacements, []
+            reshapes, self.reshapes = self.reshapes, []
             records, state = self._collector.cut(), self._state.cut()
-            return Epoch(records, state, self._positions(), start, waiting, settled, replacements, dict(failed))
+            positions = self._valid(self._positions(), reshapes)
+            return Epoch(records, state, positions, start, waiting, settled, replacements, reshapes, dict(failed))
+
+    def _valid(self, positions: Mapping[TopicPartition, int], reshapes: Iterable[Reshape]) -> dict[TopicPartition, int]:
+        """Without those in partitions that are gone, or that begin with this commit: tasks that read them are still known."""
+        self._sizes |= {r.topic: r.partitions for r in reshapes}
+        fresh = {r.topic for r in reshapes}
+        return {
+            tp: o
+            for tp, o in positions.items()
+            if tp.topic not in fresh and tp.partition < self._sizes.get(tp.topic, tp.partition + 1)
+        }
 
     def _commit(self, epoch: Epoch) -> bool:
         """True when the epoch is committed and applied; False to try again later."""
@@ -430,6 +460,8 @@ class CommitStep:
         if self._member and epoch.positions and proof is None:
             raise StaleMember("this instance is no member of its group yet")
         producer.begin()
+        for reshape in epoch.reshapes:
+            _reshape(producer, reshape)
         for replacement in epoch.replacements:
             _replace(producer, replacement)
         for tp in sorted(epoch.records):
@@ -504,9 +536,17 @@ class CommitStep:
                 future.set_exception(reason)
 
 
+def _reshape(producer: Producer, r: Reshape) -> None:
+    with naming(TopicPartition(r.topic, 0)):
+        producer.repartition(r.topic, r.partitions, r.offset, keeps=r.keeps)
+        for tp, end in r.ends:
+            producer.expect_end(tp, end)
+
+
 def _replace(producer: Producer, r: Replacement) -> None:
     with naming(r.tp):
-        producer.expect_end(r.tp, r.end)
+        if not r.is_new:
+            producer.expect_end(r.tp, r.end)
         if r.drops:
             producer.drop_before(r.tp, r.end)
         for batch in r.batches:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from runtime.errors import Fenced, InstanceRunning, LogCorrupt, LogError, TopicMissing
+from runtime.errors import Fenced, InstanceRunning, LogCorrupt, LogError, PartitionGone, TopicMissing
 from runtime.log.base import (
     EARLIEST,
     RECORD_SCHEMA,
@@ -308,7 +308,7 @@ class MemoryLog:
         partition = self._partitions.get(tp)
         if partition is None:
             if tp.topic in self._topics:
-                raise LogError(
+                raise PartitionGone(
                     f"topic {tp.topic} has {self._topics[tp.topic].partitions} partitions, not {tp.partition + 1}"
                 )
             raise TopicMissing(f"there is no topic {tp.topic}")

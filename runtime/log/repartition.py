@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, TopicPartition
+from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Log, Reader, TopicPartition
 from runtime.log.clients import LogReader, Lookup
 from runtime.log.murmur2 import partitions as murmur2_partitions
 
@@ -26,7 +26,7 @@ def moved(lookup: Lookup, topic: str, before: int, after: int) -> Batches:
     batches, times, targets = list[pa.RecordBatch](), [], []
     for p in range(before):
         highest = np.iinfo(np.int64).min
-        for batch in _records(lookup, TopicPartition(topic, p)):
+        for batch in _records(LogReader(lookup, TopicPartition(topic, p), EARLIEST)):
             time = np.maximum(np.maximum.accumulate(batch.column("timestamp").to_numpy()), highest)
             highest = int(time[-1])
             batches.append(batch)
@@ -53,10 +53,10 @@ def followed_by(first: Batches, then: Batches) -> Batches:
     return list(found.items())
 
 
-def misplaced(lookup: Lookup, topic: str, partitions: int) -> TopicPartition | None:
+def misplaced(log: Log, topic: str, partitions: int) -> TopicPartition | None:
     """A partition that holds a record whose key belongs into another one; None if there is none."""
     for tp in (TopicPartition(topic, p) for p in range(partitions)):
-        for batch in _records(lookup, tp):
+        for batch in _records(log.reader(tp)):
             if (_targets(batch.column("key"), partitions, tp.partition) != tp.partition).any():
                 return tp
     return None
@@ -70,7 +70,6 @@ def _targets(keys: pa.BinaryArray, partitions: int, fallback: int) -> np.ndarray
     return out
 
 
-def _records(lookup: Lookup, tp: TopicPartition) -> Iterator[pa.RecordBatch]:
-    reader = LogReader(lookup, tp, EARLIEST)
+def _records(reader: Reader) -> Iterator[pa.RecordBatch]:
     while (batch := reader.read(READ_ROWS, READ_BYTES)) is not None:
         yield batch.records.select(PRODUCE_SCHEMA.names)

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 
 import pyarrow as pa
 
-from runtime.errors import Fenced, InstanceRunning, LogCorrupt, LogError, OffsetOutOfRange, TopicMissing
+from runtime.errors import Fenced, InstanceRunning, LogCorrupt, LogError, OffsetOutOfRange, PartitionGone, TopicMissing
 from runtime.log.base import (
     EARLIEST,
     Admin,
@@ -398,5 +398,5 @@ class EmbeddedLog:
     def _partition(self, tp: TopicPartition) -> Partition:
         partitions = self._topic(tp.topic).partitions
         if not 0 <= tp.partition < len(partitions):
-            raise LogError(f"topic {tp.topic} has {len(partitions)} partitions, none with number {tp.partition}")
+            raise PartitionGone(f"topic {tp.topic} has {len(partitions)} partitions, none with number {tp.partition}")
         return partitions[tp.partition]

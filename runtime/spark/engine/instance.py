@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from compiler.plan.diff import QueryChange, diff_plans
 from compiler.plan.topology import Plan
+from runtime.build.partitions import refuse_partitions
 from runtime.clock import Clock, SystemClock
 from runtime.errors import RuntimeFailure
 from runtime.log.base import Log
@@ -112,6 +113,7 @@ class SparkInstance:
         `rebuild` computed anew.
         """
         before = self._deployed
+        refuse_partitions(before.plan, plan, self.site.log)
         changes = diff_plans(before.plan, plan)
         how = self._how(plan)
         anew = decide_rebuild(self.site, before, plan, how, self.form, asked=rebuild)

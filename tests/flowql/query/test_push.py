@@ -13,7 +13,7 @@ import pytest
 
 from compiler.diagnostics.diagnostic import CompileError
 from flowql.query.push import Start, Subscription, compile_question
-from flowql.query.tail import Change
+from flowql.query.tail import Change, Tail
 from runtime.errors import RuntimeFailure
 from runtime.log.base import TopicPartition
 from tests.flowql.query.world import APPLICATION, World, plan_of
@@ -190,6 +190,22 @@ def test_a_source_that_goes_away_ends_it_with_the_reason(world: World) -> None:
         world.log.delete_topic("t")
         with pytest.raises(RuntimeFailure, match=r"\bt\b"):
             taken(subscription)
+
+
+@pytest.mark.parametrize("partitions", [6, 1])
+def test_other_partitions_end_it_with_the_reason(world: World, partitions: int) -> None:
+    """Their records come once more, in other partitions."""
+    world.feed("t", [(k, {"V": 7}, 0) for k in "abcdef"])
+    with listening(world, "SELECT K, V FROM T EMIT CHANGES") as push:
+        assert len(taken(push)) == 6
+        tail = Tail(world.instance.plan.source("T"), world.log)
+        assert sum(len(changes) for _, changes in tail.poll()) == 6
+        old = "(KAFKA_TOPIC = 't', PARTITIONS = 2"
+        world.instance.deploy(plan_of(SQL.replace(old, old.replace("2", str(partitions)))))
+        with pytest.raises(RuntimeFailure, match=f"topic t has {partitions} partitions now, not 2"):
+            taken(push)
+    again = [change.row["K"] for _, changes in tail.poll() for change in changes]
+    assert sorted(again) == list("abcdef"), "who follows the topic begins again"
 
 
 def test_a_stream_that_is_rebuilt_ends_it_with_the_reason() -> None:

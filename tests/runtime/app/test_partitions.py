@@ -1,0 +1,256 @@
+"""Another number of PARTITIONS: results are made anew in so many, records from outside are moved by their keys."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from compiler.diagnostics.source import SourceText
+from compiler.driver import compile_project
+from compiler.plan.partitions import as_wanted
+from compiler.plan.topology import Plan
+from runtime.app.driver import Driver
+from runtime.app.instance import Instance
+from runtime.clock import VirtualClock
+from runtime.config import InstanceConfig
+from runtime.errors import LogError, PartitionsDiffer
+from runtime.log.base import TopicPartition
+from runtime.log.memory import MemoryLog
+from tests.change.machine import Killed, Life, Memory
+from tests.runtime.app.test_rebuilding import folded, sent
+from tests.runtime.app.world import World
+
+SOURCE = (
+    "CREATE STREAM S (K BIGINT KEY, V INT) WITH (KAFKA_TOPIC='s', PARTITIONS={s}, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');\n"
+    "CREATE TABLE T (K BIGINT PRIMARY KEY, V INT) WITH (KAFKA_TOPIC='t', PARTITIONS={t}, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');\n"
+)
+COPY = "CREATE STREAM COPY WITH (PARTITIONS={copy}) AS SELECT K, V FROM S;\n"
+COUNTS = "CREATE TABLE COUNTS AS SELECT K, COUNT(*) AS N, SUM(V) AS V FROM COPY GROUP BY K;\n"
+SOME = "CREATE TABLE SOME WITH (PARTITIONS={some}) AS SELECT K, N FROM COUNTS WHERE N > 1;\n"
+BOTH = "CREATE TABLE BOTH AS SELECT C.K AS K, C.N AS N, T.V AS V FROM COUNTS C JOIN T ON C.K = T.K;\n"
+ALL = SOURCE + COPY + COUNTS + SOME + BOTH
+RESULTS = ("COPY", "COUNTS", "SOME", "BOTH")
+
+
+def project(s: int = 2, t: int | None = None, copy: int | None = None, some: int = 2) -> str:
+    copy = s if copy is None else copy
+    return ALL.format(s=s, t=copy if t is None else t, copy=copy, some=some)
+
+
+class Changing(World):
+    """Compiled with the topics that there are, as a project is."""
+
+    def plan(self, sql: str) -> Plan:
+        before = self.instance.deployed
+        known = as_wanted(before, {n: i.partitions for n, i in self.log.topics().items()})
+        plan = before.plan if before.plan.queries else None
+        found = compile_project([SourceText("test.sql", sql)], previous=plan, topic_partitions=known)
+        assert found.ok, found.diagnostics
+        return found.plan
+
+    def deploy(self, sql: str) -> Any:
+        done = self.instance.deploy(self.plan(sql))
+        self.producer = self.log.producer("feed")
+        return done
+
+    def feed(self, first: int, n: int) -> None:
+        self.send("s", sent(first, n))
+        self.send("t", [(i, {"V": first + i}, first) for i in range(4)])
+
+
+def fresh(sql: str, rows: int) -> Changing:
+    world = Changing(sql)
+    for first in range(0, rows, 20):
+        world.feed(first, 20)
+        world.settle()
+    return world
+
+
+def seen(world: World) -> dict[str, Any]:
+    """Every result, by the partitions in which its records lie; and what questions see of tables."""
+    found: dict[str, Any] = {}
+    for topic in RESULTS:
+        rows = [(p, key, value and str(value)) for p, _, key, value, _ in world.records(topic)]
+        if topic == "COPY":
+            found[topic] = sorted(rows)
+        else:
+            found[topic] = sorted((p, k, v) for (p, k), v in {(p, k): v for p, k, v in rows}.items() if v is not None)
+            found[f"question about {topic}"] = world.table(topic)
+    return found
+
+
+def counts(world: World) -> dict[str, int]:
+    return {t: world.partitions(t) for t in ("s", *RESULTS)}
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("before", "after"), [(2, 6), (6, 2), (1, 3)])
+def test_results_are_made_anew_in_as_many_partitions(before: int, after: int, seed: int) -> None:
+    """What is made of them follows: COUNTS and the join that has to lie as they do, but not SOME, which says how many it has."""
+    world = Changing(project(before, some=before), seed=seed, rows_per_run=7)
+    for first in (0, 20):
+        world.feed(first, 20)
+        world.settle()
+    world.deploy(project(before, t=after, copy=after, some=before))
+    world.feed(40, 20)
+    world.settle()
+    assert world.instance.rebuilt
+    assert counts(world) == {"s": before, "COPY": after, "COUNTS": after, "SOME": before, "BOTH": after}
+    assert seen(world) == seen(fresh(project(before, t=after, copy=after, some=before), 60))
+    world.feed(60, 20)
+    world.settle()
+    assert seen(world) == seen(fresh(project(before, t=after, copy=after, some=before), 80)), "and goes on"
+    assert not [t for t in world.log.topics() if "@" in t]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("before", "after"), [(2, 6), (6, 2), (1, 2), (3, 1)])
+def test_records_from_outside_are_moved_by_their_keys(before: int, after: int, seed: int) -> None:
+    world = Changing(project(before), seed=seed, rows_per_run=7)
+    for first in (0, 20):
+        world.feed(first, 20)
+        world.settle()
+    order = {
+        key: [v["V"] for _, _, k, v, _ in world.records("s") if k == key] for _, _, key, _, _ in world.records("s")
+    }
+    done = {c.query: (c.action, c.because) for c in world.deploy(project(after))}
+    assert done["CTAS_COUNTS"] == ("change", "CSAS_COPY")
+    assert {key: [v["V"] for _, _, k, v, _ in world.records("s") if k == key] for key in order} == order
+    world.feed(40, 20)
+    world.settle()
+    assert counts(world) == {"s": after, "COPY": after, "COUNTS": after, "SOME": 2, "BOTH": after}
+    assert seen(world) == seen(fresh(project(after), 60))
+    world.feed(60, 20)
+    world.settle()
+    assert seen(world) == seen(fresh(project(after), 80))
+
+
+def test_results_are_as_before_or_as_after_at_every_moment() -> None:
+    world = Changing(project(2), seed=5, rows_per_run=7)
+    world.feed(0, 20)
+    world.settle()
+    after = project(2, t=6, copy=6)
+    old, new = seen(world), seen(fresh(after, 20))
+    world.deploy(after)
+    for _ in range(400):
+        now = seen(world)
+        # T has other partitions at once, and what stands in the results does not move meanwhile
+        assert now in (old, new), "old or new, nothing between"
+        if world.instance.rebuilt:
+            break
+        world.driver.round()
+    assert seen(world) == new
+
+
+def test_there_and_back_before_it_is_done() -> None:
+    world = Changing(project(2))
+    world.feed(0, 20)
+    world.settle()
+    for s, copy in ((6, 6), (2, 6), (2, 2)):
+        world.deploy(project(s, t=copy, copy=copy))
+        world.driver.round()
+    world.settle()
+    assert counts(world) == dict.fromkeys(("s", *RESULTS), 2)
+    assert seen(world) == seen(fresh(project(2), 20))
+
+
+@pytest.mark.parametrize("after", [project(6), project(2, t=6, copy=6)], ids=["source", "result"])
+def test_a_death_at_any_moment_leaves_the_old_or_the_new(after: str) -> None:
+    """Steps of the change are commits and topics that are made or taken away: the engine dies before and after each of them."""
+    expected = seen(fresh(after, 60))
+    moments = _die_at(after, None, expected)
+    assert moments > 30
+    for n in range(1, moments + 1, 3):
+        _die_at(after, n, expected)
+
+
+def _die_at(after: str, at: int | None, expected: dict[str, Any]) -> int:
+    life = Life()
+    machine = Memory(life)
+    world = Changing(project(2), log=machine.log, physical=machine.physical, rows_per_run=7)
+    for first in (0, 20, 40):
+        world.feed(first, 20)
+        world.settle()
+    life.at = at
+    try:
+        with life.running():
+            world.instance.deploy(world.plan(after))
+            world.settle()
+    except Killed:
+        for topic in ("s", "COPY", "BOTH"):
+            assert world.partitions(topic) in (2, 6)
+        machine.die(random.Random(at))
+        world.instance = Instance(
+            machine.log, machine.physical, VirtualClock(2_000_000), InstanceConfig(rows_per_run=7)
+        )
+        world.driver = Driver(world.instance)
+        world.instance.resume()
+        world.instance.deploy(world.plan(after))
+        world.settle()
+    assert seen(world) == expected, f"died at moment {at}"
+    return life.moments
+
+
+def test_what_lies_where_its_key_does_not_belong_is_not_moved() -> None:
+    world = Changing(project(2))
+    world.feed(0, 20)
+    world.producer.begin()
+    wrong = 1 - world.partition("s", 3)
+    world.producer.send(TopicPartition("s", wrong), world.encode([(3, {"V": 1}, 30)]))
+    world.producer.commit()
+    world.settle()
+    before = world.instance.deployed
+    with pytest.raises(PartitionsDiffer, match=rf"s-{wrong} holds records whose keys belong into other partitions"):
+        world.deploy(project(6))
+    assert world.instance.deployed is before
+    assert world.partitions("s") == 2
+
+
+def test_joined_topics_of_different_numbers_are_refused_before_anything_is_done() -> None:
+    world = Changing(project(2))
+    world.feed(0, 20)
+    world.settle()
+    before = world.instance.deployed
+    plan = world.plan(project(2).replace("COPY WITH (PARTITIONS=2)", "COPY WITH (PARTITIONS=6)"))
+    with pytest.raises(LogError, match="joins topics with different partition counts: COUNTS has 6, t has 2"):
+        world.instance.deploy(plan)
+    assert world.instance.deployed is before
+
+
+def test_a_foreign_key_join_is_laid_out_anew() -> None:
+    """On one partition both tables lie in one task; on more they must be brought together."""
+    sql = (
+        "CREATE TABLE A (K BIGINT PRIMARY KEY, F BIGINT) WITH (KAFKA_TOPIC='s', PARTITIONS={n}, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');\n"
+        "CREATE TABLE B (K BIGINT PRIMARY KEY, V INT) WITH (KAFKA_TOPIC='t', PARTITIONS={n}, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');\n"
+        "CREATE TABLE AA AS SELECT K, F FROM A;\n"
+        "CREATE TABLE BOTH AS SELECT A.K AS K, B.V AS V FROM AA A JOIN B ON A.F = B.K;\n"
+    )
+    world = Changing(sql.format(n=1))
+    rows = [(i, {"F": (i * 7) % 11}, i) for i in range(20)]
+    world.send("s", rows)
+    world.send("t", [(i, {"V": i}, i) for i in range(11)])
+    world.settle()
+    world.deploy(sql.format(n=4))
+    world.settle()
+    assert world.partitions("BOTH") == 4
+    assert sorted(world.table("BOTH")) == sorted((i, (i * 7) % 11) for i in range(20))
+
+
+def test_a_broker_cannot_do_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Changing(project(2))
+    monkeypatch.setattr(MemoryLog, "drops_with_commits", False)
+    with pytest.raises(PartitionsDiffer, match="kafka-topics --alter --topic s --partitions 6"):
+        world.deploy(project(6))
+
+
+def test_folding_the_topic_by_key_alone_gives_the_table() -> None:
+    """A reader from the beginning meets no tombstone for a key that lies elsewhere now."""
+    world = Changing(project(2))
+    world.feed(0, 20)
+    world.settle()
+    world.deploy(project(2, t=6, copy=6))
+    world.settle()
+    assert folded(world, "COUNTS") == folded(fresh(project(2, t=6, copy=6), 20), "COUNTS")
+    assert all(value is not None for _, _, _, value, _ in world.records("COUNTS"))
