@@ -197,15 +197,17 @@ class World:
             there = self._partitions.get(source.topic)
             if name in self._resized:
                 known[name] = self._resized[name]
-            elif there is not None and self._is_resized(source, catalog):
+            elif self._is_resized(source):
                 known[name] = self._resized[name] = source.partitions
             else:
                 known[name] = there if there is not None else source.partitions
         return {n: p for n, p in known.items() if p is not None}
 
-    def _is_resized(self, source: SourceDef, catalog: Catalog) -> bool:
-        """Whether its topic, which exists, is to get another number of partitions, or may do so."""
+    def _is_resized(self, source: SourceDef) -> bool:
+        """Whether it may get another number of partitions than it has: its topic's, or by another topic."""
         before = self._previous.source(source.name) if self._previous is not None else None
+        if source.topic not in self._partitions:
+            return before is not None
         if before is not None and before.partitions != source.partitions:
             declared_first = source.query is None and before.partitions is None
             return source.partitions != self._partitions[source.topic] and not declared_first

@@ -182,9 +182,9 @@ def _ids_of_readers(plan: Plan, topics: Mapping[str, int]) -> set[str]:
 
 def _lost(before: Deployed, serving: Plan, resized: Mapping[str, int]) -> tuple[tuple[str, str], ...]:
     """Serving queries that cannot go on: their state is gone, or the records they read lie in other partitions now."""
-    names = {runtime_name(q): q for q in serving.queries}
+    names, were = {runtime_name(q): q for q in serving.queries}, {runtime_name(q) for q in before.serving.queries}
     found = {name: why for name, why in before.lost if name in names}
-    found |= {name: "" for name, q in names.items() if name not in found and reads_any(q, resized)}
+    found |= {n: "" for n, q in names.items() if n in were and n not in found and reads_any(q, resized)}
     return tuple(found.items())
 
 

@@ -40,6 +40,8 @@ def planned_partitions(before: Deployed, after: Deployed, known: Mapping[str, in
             counts[topic] = known[staging]
         elif _is_ours(before, plan, topic, was):
             counts[topic] = declared[topic][1] or own
+        else:
+            counts[topic] = was[topic]
     return counts
 
 

@@ -86,7 +86,7 @@ def ensure_topics(plan: Plan, admin: Admin, planned: Mapping[str, int] = NONE_KN
         msg = f"topics that do not exist: {', '.join(missing)}; import data into them, or declare PARTITIONS to create them"
         raise TopicMissing(msg)
     for query in plan.queries:
-        counts = partition_counts(query, admin)
+        counts = {} if planned else partition_counts(query, admin)
         for sub in query.subtopologies:
             for op in sub.operators:
                 if isinstance(op.spec, Sink) and op.spec.topic not in admin.topics():

@@ -261,6 +261,17 @@ def become(e: Editor) -> Project:
     return e.project.put(query.name, replace(new, name=query.name, topic=query.topic))
 
 
+def partitions(e: Editor) -> Project:
+    """Records from outside are moved."""
+    return replace(e.project, partitions=e.rng.choice([n for n in (1, 2, 3, 6) if n != e.project.partitions]))
+
+
+def shards(e: Editor) -> Project:
+    """A result in another number of partitions, or again in as many as what it is made of."""
+    query = e.query(Select, Aggregate, Join)
+    return e.replaced(query, shards=e.rng.choice([n for n in (0, 1, 2, 6) if n != query.shards]))
+
+
 def roll_back(e: Editor) -> Project:
     """To what was deployed before."""
     if not e.history:
@@ -280,6 +291,7 @@ SAFE: tuple[Edit, ...] = (nothing, add_query, add_query, priority)
 EDITS: tuple[Edit, ...] = (
     *SAFE, add_column, drop_column, swap_column, where, where, where, expression, expression, more_columns, fewer_columns, window,
     window, group, group, having, by, join, join, source, remove, remove, rename, insert_row, remove_row, move, become, become, roll_back, roll_back, order,
+    partitions, shards, shards,
 )  # fmt: skip
 
 

@@ -122,7 +122,8 @@ class Engine:
             if served:
                 self.service.deploy(wanted, asked)
             else:
-                self.instance.deploy(decide(self.record, wanted, asked).plan)
+                partitions = {name: info.partitions for name, info in self.log.topics().items()}
+                self.instance.deploy(decide(self.record, wanted, asked, partitions=partitions).plan)
 
     def set_priority(self, query: str, priority: Priority, *, served: bool) -> None:
         new = NewPriority(query, priority)

@@ -83,26 +83,37 @@ def _rows(table: Any) -> State:
 
 @dataclass(slots=True)
 class Follower:
-    """Reads a topic from the first moment on and never begins again. kinds: what it has been the topic of."""
+    """Reads a topic from the first moment on and never begins again, but where its partitions have changed. kinds: what it has been the
+    topic of. reshaped: whether they may have.
+    """
 
+    topic: str
     readers: list[Reader]
     kinds: set[str] = field(default_factory=set)
+    reshaped: bool = False
     rows: list[Row] = field(default_factory=list)
 
     @classmethod
     def of(cls, log: Log, topic: str) -> Follower:
-        return cls([log.reader(tp, EARLIEST) for tp in partitions_of(log, topic)])
+        return cls(topic, [log.reader(tp, EARLIEST) for tp in partitions_of(log, topic)])
 
     def read(self, log: Log) -> None:
         """Up to the end. Of a stream, what a new generation has replaced is forgotten; of a table nothing is, but that it was a stream."""
+        there = partitions_of(log, self.topic)
+        if self.reshaped and len(there) != len(self.readers):
+            self.readers, self.rows = [log.reader(tp, EARLIEST) for tp in there], []
         for reader in self.readers:
             self.rows += records(reader)
-        if self.kinds != {"table"}:
+        if self.kinds != {"table"} or self.reshaped:
             begin = {r.tp.partition: log.admin().begin_offset(r.tp) for r in self.readers}
             self.rows = [row for row in self.rows if row[1] >= begin[row[0]]]
 
     def moved(self, log: Log) -> None:
         """The same log, opened again."""
+        there = set(partitions_of(log, self.topic))
+        if self.reshaped and not all(r.tp in there for r in self.readers):
+            self.readers, self.rows = [log.reader(tp, EARLIEST) for tp in sorted(there)], []
+            return
         self.readers = [log.reader(r.tp, r.position) for r in self.readers]
 
     def state(self, source: SourceDef) -> State:

@@ -49,7 +49,7 @@ class Relation:
 
     exact: the records of each partition come in one order, that of their times. direct: it is a topic of the outside, so that all its
     records are known to who reads it. static: it is there before anything else, and stays as it is. spread: how many streams were joined
-    to make it, for the records of joins of joins grow without end. alias: its topic is that of another one.
+    to make it, for the records of joins of joins grow without end. alias: its topic is that of another one. partitions: of its topic.
     """
 
     name: str
@@ -63,6 +63,7 @@ class Relation:
     spread: int = 1
     alias: bool = False
     topic: str = ""
+    partitions: int = 1
 
     @property
     def types(self) -> dict[str, str]:
@@ -100,8 +101,8 @@ class Source:
         return Relation(self.name, self.kind, ("K",), self.columns, exact=True, direct=True, static=self.static)
 
     def sql(self, known: Mapping[str, Relation]) -> str:
-        del known
-        return _declared(self.name, self.kind, self.columns, self.topic, self.format)
+        own = known[self.name]
+        return _declared(self.name, self.kind, self.columns, self.topic, self.format, own.partitions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +139,7 @@ class Select:
     by: Item | None = None
     priority: Priority = ""
     topic: str = ""
+    shards: int = 0
     is_query = True
 
     @property
@@ -198,6 +200,7 @@ class Aggregate:
     final: bool = False
     priority: Priority = ""
     topic: str = ""
+    shards: int = 0
     is_query = True
 
     @property
@@ -256,6 +259,7 @@ class Join:
     where: Item | None = None
     priority: Priority = ""
     topic: str = ""
+    shards: int = 0
     is_query = True
 
     @property
@@ -265,6 +269,8 @@ class Join:
     def relation(self, known: Mapping[str, Relation], partitions: int) -> Relation:
         del partitions
         left, right = known[self.left], known[self.right]
+        if left.partitions != right.partitions:
+            raise Unfit("different numbers of partitions")
         if self.left == self.right or left.windowed or right.windowed or len(left.keys) + len(right.keys) > 2:
             raise Unfit("not to be joined")
         for side, prefix in ((left, "L"), (right, "R")):
@@ -385,7 +391,9 @@ Inserting = InsertInto | InsertRow
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """Definitions in an order in which each finds what it reads. partitions: of all topics."""
+    """Definitions in an order in which each finds what it reads. partitions: of the topics of sources; results have as many as what they
+    are made of, or their `shards`.
+    """
 
     definitions: tuple[Definition, ...]
     partitions: int = 1
@@ -397,10 +405,13 @@ class Project:
         for d in self.definitions:
             if any(name not in known for name in d.reads) or d.name in known:
                 raise Unfit(f"{d.name} does not find what it reads, or is there already")
-            made = d.relation(known, self.partitions)
+            below = known[d.reads[0]].partitions if d.reads else self.partitions
+            made = d.relation(known, below)
             if made is not None:
                 topic = getattr(d, "topic", "") or made.topic or d.name
-                known[d.name] = replace(made, topic=topic, exact=made.exact and d.name not in shared)
+                n = getattr(d, "shards", 0) or below
+                exact = made.exact and d.name not in shared and (n == below or below == 1)
+                known[d.name] = replace(made, topic=topic, exact=exact, partitions=n)
         own = [r.topic for r in known.values() if not r.alias]
         if len(set(own)) < len(own):
             raise Unfit("two write to one topic")
@@ -481,10 +492,14 @@ def _where(item: Item | None) -> str:
 def _head(query: Select | Aggregate | Join, kind: Kind, more: str = "") -> str:
     priority = f", PRIORITY='{query.priority}'" if query.priority else ""
     more += f", KAFKA_TOPIC='{query.topic}'" if query.topic else ""
+    more += f", PARTITIONS={query.shards}" if query.shards else ""
     return f"CREATE {kind.upper()} {query.name} WITH (VALUE_FORMAT='JSON'{more}{priority}) AS"
 
 
-def _declared(name: str, kind: Kind, columns: Sequence[Column], topic: str, value_format: str) -> str:
+def _declared(
+    name: str, kind: Kind, columns: Sequence[Column], topic: str, value_format: str, partitions: int = 0
+) -> str:
     key = "K STRING PRIMARY KEY" if kind == "table" else "K STRING KEY"
     listed = ", ".join([key, *(f"{n} {t}" for n, t in columns)])
-    return f"CREATE {kind.upper()} {name} ({listed}) WITH (KAFKA_TOPIC='{topic}', KEY_FORMAT='KAFKA', VALUE_FORMAT='{value_format}');"
+    more = f", PARTITIONS={partitions}" if partitions else ""
+    return f"CREATE {kind.upper()} {name} ({listed}) WITH (KAFKA_TOPIC='{topic}', KEY_FORMAT='KAFKA', VALUE_FORMAT='{value_format}'{more});"

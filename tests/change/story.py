@@ -7,13 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from compiler.plan.logical import Scan, walk_nodes
+from compiler.plan.partitions import as_wanted
 from compiler.plan.topology import Plan
 from flowql.deploy.asked import Asked
 from flowql.deploy.control import NewPriority, with_priority
 from flowql.deploy.selection import chosen as chosen_ids
 from flowql.deploy.stages import Deployment, decide
 from flowql.errors import CommandError
-from runtime.errors import TopicMissing
+from runtime.errors import LogError, TopicMissing
 from tests.change.edits import EDITS, SAFE, Edit, Editor, broken, edited
 from tests.change.engine import Engine, compiled, swaps
 from tests.change.feed import Feed
@@ -67,6 +68,7 @@ class Story:
         self.running = Plan()  # what was deployed last
         self.reference: Plan | str = Plan()  # what a fresh engine is given, or files to compile for it
         self.followers: dict[str, Follower] = {}
+        self._reshaped = False  # whether topics may have got other partitions
         self._watch: Watch | None = None
         self._last = Rest()
 
@@ -188,7 +190,7 @@ class Story:
         while True:  # until it is done, or given up after a death
             wanted, asked = self._wanted(project, chosen, again, prune=prune)
             try:
-                deployment = decide(self.engine.record, wanted, asked)
+                deployment = decide(self.engine.record, wanted, asked, partitions=self._partitions())
             except CommandError as error:
                 self.trace.append(f"{said}: refused, {error}")
                 return
@@ -203,12 +205,20 @@ class Story:
                 self._watch = Watch(self.engine, self.running, deployment.plan, self._last)
                 self.engine.look = self._watch.look
             self._follow(deployment.plan)
+            if {"partitions", "shards", "roll_back"} & set(names):
+                self._reshaped = True
+            for follower in self.followers.values():
+                follower.reshaped = self._reshaped
             try:
                 done = self._mortal(
                     lambda plan=wanted, asked=asked: self.engine.deploy(plan, asked, served=self.served)
                 )
-            except TopicMissing as error:  # of a stream over the topic of a result that is not selected
-                assert chosen, "all topics are made"
+            except (
+                TopicMissing,
+                LogError,
+            ) as error:  # of a stream over the topic of a result that is not selected, or of
+                # topics that are joined, one of which would have other partitions
+                assert chosen or not prune, f"all topics are made: {error}"
                 self.trace.append(f"refused, {error}")
                 return
             if done or _same(self.engine.deployed, deployment.plan):
@@ -259,7 +269,7 @@ class Story:
         return [self.rng.choice(self.running.queries).id]
 
     def _partitions(self) -> dict[str, int]:
-        return {name: info.partitions for name, info in self.engine.log.topics().items()}
+        return as_wanted(self.engine.record, {name: info.partitions for name, info in self.engine.log.topics().items()})
 
     def _follow(self, plan: Plan) -> None:
         known = self.engine.log.topics()
@@ -330,6 +340,7 @@ def _same(running: Plan, wanted: Plan) -> bool:
 
     def facts(plan: Plan) -> object:
         queries = sorted((q.id, q.definition, q.priority, q.weight) for q in plan.queries)
-        return queries, sorted(map(repr, plan.inserts)), sorted(plan.paused)
+        sources = sorted((s.name, s.partitions or 0) for s in plan.sources)
+        return queries, sources, sorted(map(repr, plan.inserts)), sorted(plan.paused)
 
     return facts(running) == facts(wanted)

@@ -254,3 +254,43 @@ def test_folding_the_topic_by_key_alone_gives_the_table() -> None:
     world.settle()
     assert folded(world, "COUNTS") == folded(fresh(project(2, t=6, copy=6), 20), "COUNTS")
     assert all(value is not None for _, _, _, value, _ in world.records("COUNTS"))
+
+
+def test_a_query_that_comes_with_the_change_begins_at_once() -> None:
+    """It used to count as one of those that cannot go on."""
+    world = Changing(project(2))
+    world.feed(0, 20)
+    world.settle()
+    world.deploy(project(6) + "CREATE STREAM NEW AS SELECT K, V FROM S WHERE V > 3;\n")
+    world.settle()
+    assert len(world.values("NEW")) == 16
+
+
+def test_a_change_back_of_one_that_is_under_way_makes_no_topics_by_old_numbers() -> None:
+    """A join was looked at with the number that a result has now, not with the one that it will have."""
+    sql = SOURCE + "CREATE STREAM COPY AS SELECT K, V FROM S;\n"
+    joined = "CREATE STREAM BOTH AS SELECT S.K AS K, COPY.V AS V FROM S JOIN COPY WITHIN 1 HOUR ON S.K = COPY.K;\n"
+    world = Changing((sql + joined).format(s=6, t=6))
+    world.feed(0, 20)
+    world.settle()
+    expected = len(world.values("BOTH"))
+    world.deploy(sql.format(s=2, t=2))
+    world.driver.round()
+    world.deploy((sql + joined).format(s=6, t=6))
+    world.settle()
+    assert len(world.values("BOTH")) == expected
+
+
+def test_what_follows_a_result_that_moves_to_another_topic_may_have_another_number() -> None:
+    """It was taken to keep the number of its topic, and a join that fits was refused."""
+    sql = SOURCE.format(s=1, t=1)
+    sql += "CREATE TABLE Q1{more} AS SELECT K, V FROM T;\nCREATE TABLE Q2 AS SELECT K, V FROM Q1 WHERE V > 4;\n"
+    sql += "CREATE TABLE BOTH AS SELECT L.K AS K, R.V AS V FROM Q1 L JOIN Q2 R ON L.K = R.K;\n"
+    world = Changing(sql.format(more=""))
+    world.feed(5, 20)
+    world.settle()
+    rows = world.table("BOTH")
+    world.deploy(sql.format(more=" WITH (PARTITIONS=2, KAFKA_TOPIC='other')"))
+    world.settle()
+    assert (world.partitions("BOTH"), world.table("BOTH")) == (2, rows)
+    assert rows
