@@ -233,6 +233,21 @@ PROJECT_CODES: dict[str, CodePage] = {
         "flowql deploy --rollback 99",
         "flowql deployments\nflowql deploy --rollback",
     ),
+    "FQ5215": CodePage(
+        "Nothing is built, or held back",
+        "`flowql diff`, `promote` and `abandon` are about generations that are built beside those that serve: by a deployment that rebuilds "
+        "them, until they swap in, or with `deploy --shadow` until they are promoted. There is none of what was named; or it was not "
+        "held back, so there is nothing to promote; or what serves cannot go on, so that what is built must not be abandoned.",
+        "flowql promote TOTALS",
+        "flowql deploy --shadow\nflowql diff TOTALS\nflowql promote TOTALS",
+    ),
+    "FQ5216": CodePage(
+        "What is built cannot be compared yet",
+        "`flowql diff` compares the two generations of a result at one place of their input. The new one has not come that far, or does not "
+        "get on, or the two did not come together within a few seconds. The message says which. `flowql status` shows how far it is.",
+        "flowql diff TOTALS",
+        "flowql status\nflowql diff TOTALS",
+    ),
     "FQ5220": CodePage(
         "A query cannot go on with its new text",
         "With --forward, or `ON_CHANGE = 'forward'` on a query, a new text is applied to what comes, and positions, state and results "

@@ -65,6 +65,7 @@ class Deployed:
     it ends. id: number of the deployment, rising. lost: serving queries, by the names under which they run, whose state is gone, and
     why they cannot be rebuilt (empty: they are): their results serve as they are, and they do not run. begins: first offsets, by partition, of topics whose older records a log could not
     take away in the commit that made a new generation serve. forwards: of serving queries, whose results are of several definitions.
+    held: ids of queries that are built and do not swap in until they are promoted, with the groups they belong to.
     """
 
     serving: Plan = NO_PLAN
@@ -76,6 +77,7 @@ class Deployed:
     begins: tuple[tuple[str, tuple[int, ...]], ...] = ()
     lost: tuple[tuple[str, str], ...] = ()
     forwards: tuple[Forward, ...] = ()
+    held: tuple[str, ...] = ()
 
     def begin(self, topic: str, partition: int) -> int:
         """Where the records of the serving generation of a topic begin at the earliest."""
@@ -107,6 +109,22 @@ class About:
 
 
 DEPLOY = About()
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """What a deployment says about the swap of what is built.
+
+    hold: whether all that is built from now on waits until it is promoted; None for what was held before. promoted: ids that wait no
+    longer. abandoned: ids whose rebuild was asked for, and is not any more.
+    """
+
+    hold: bool | None = None
+    promoted: tuple[str, ...] = ()
+    abandoned: tuple[str, ...] = ()
+
+
+AS_BEFORE = Swap()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +160,22 @@ class Group:
         """One of `queries` as it runs until the swap: on staging topics, at the least priority."""
         at_work = replace(query, priority="batch", weight=PRIORITY_WEIGHTS["batch"], latency_target_ms=None)
         return under_own_name(staged(at_work, self.topics.keys(), self.topics.__getitem__))
+
+
+def is_held(deployed: Deployed, group: Group) -> bool:
+    """Whether a group waits until it is promoted."""
+    return any(q.id in deployed.held for q in group.queries)
+
+
+def without(deployed: Deployed, groups: Collection[Group]) -> Plan:
+    """The wanted plan, but for these groups, whose queries are as they serve."""
+    assert deployed.wanted is not None, "nothing is being built"
+    built = {q.id for group in groups for q in group.queries}
+    queries = {q.id: q for q in deployed.wanted.queries if q.id not in built}
+    queries |= {q.id: q for group in groups for q in group.gone}
+    if len(queries) == len(deployed.serving.queries) and all(is_serving(deployed.serving, q) for q in queries.values()):
+        return deployed.serving
+    return serving_plan(deployed.serving, deployed.wanted, queries)
 
 
 def is_serving(serving: Plan, query: QueryPlan) -> bool:
@@ -218,7 +252,8 @@ def swapped(deployed: Deployed, group: Group, mixed: Collection[str]) -> Deploye
     serves = {runtime_name(q) for q in serving.queries}
     lost = tuple((name, why) for name, why in deployed.lost if name in serves)
     forwards = forwards_of(deployed.forwards, serving)
-    after = replace(deployed, serving=serving, histories=histories, lost=lost, forwards=forwards)
+    held = tuple(i for i in deployed.held if i not in new)
+    after = replace(deployed, serving=serving, histories=histories, lost=lost, forwards=forwards, held=held)
     if after.building or any(wanted.query(q.id) is None for q in serving.queries):
         return after
     return replace(after, serving=wanted, wanted=None, refreshed=())

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from compiler.plan.deployed import Deployed, Forward, TopicHistory, forwards_of, serving_plan
+from compiler.plan.deployed import AS_BEFORE, Deployed, Forward, Swap, TopicHistory, forwards_of, serving_plan
 from compiler.plan.forward import why_not
 from compiler.plan.generations import (
     at_generation,
@@ -72,13 +72,16 @@ def decide_change(
     refresh: Collection[str] = (),
     forward: Collection[str] = (),
     partitions: Partitions = NONE_KNOWN,
+    swap: Swap = AS_BEFORE,
 ) -> Change:
     """How to come from what is deployed to `wanted`, which holds all queries that are to run.
 
     refresh: ids of queries to rebuild although nothing changed. forward: ids of queries of which nothing is to be rebuilt: one
     whose text has changed goes on with the new text (`compiler.plan.forward`), as those do that say so themselves. partitions: of the
-    topics that exist. Generations that are being built and still wanted go on; others are abandoned. Raises ForwardRefused.
+    topics that exist. Generations that are being built and still wanted go on; others are abandoned. swap: what of it waits until it is
+    promoted. Raises ForwardRefused.
     """
+    before = replace(before, refreshed=tuple(q for q in before.refreshed if q not in swap.abandoned))
     resized = resized_sources(before, wanted, partitions)
     onward = _onward(before, wanted, refresh, forward)
     causes = _causes(before, wanted, refresh, onward, resized)
@@ -108,6 +111,7 @@ def decide_change(
         lost=_lost(before, serving, resized),
         forwards=forwards_of((*before.forwards, *begun), serving),
     )
+    deployed = replace(deployed, held=_held(before, deployed, swap))
     return Change(deployed, _changes(before, wanted, causes, onward))
 
 
@@ -174,6 +178,13 @@ def _asked(query: str, causes: Mapping[str, str], refresh: Collection[str]) -> b
         seen.add(query)
         query = causes[query]
     return False
+
+
+def _held(before: Deployed, after: Deployed, swap: Swap) -> tuple[str, ...]:
+    """Queries whose swap waits."""
+    built = [q.id for q in after.building]
+    held = built if swap.hold else () if swap.hold is False else [q for q in built if q in before.held]
+    return tuple(q for q in held if q not in swap.promoted)
 
 
 def _ids_of_readers(plan: Plan, topics: Mapping[str, int]) -> set[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from flowql.cli.progress import progress
 from flowql.cli.render import note
-from flowql.cli.status import described
+from flowql.cli.status import BUILT, described
 from flowql.server.client import Client
 
 _LOOK_S = 0.1
@@ -28,11 +28,20 @@ def _built(queries: Sequence[Query]) -> list[Query]:
     return [q for q in queries if q.get("building")]
 
 
-def await_built(client: Client) -> bool:
-    """A bar until all that is being rebuilt serves; why it does not get on is said meanwhile. False if interrupted."""
-    waiting = _built(client.status()["queries"])
-    if not waiting:
-        return True
+def await_built(client: Client, only: Sequence[str] | None = None) -> bool:
+    """A bar until all that is being rebuilt serves, or is built and held back; why it does not get on is said meanwhile. False if
+    interrupted. only: the ids of some of it.
+    """
+    waiting = _not_yet(client, only)
+    if waiting and not _await(client, waiting, only):
+        return False
+    held = [q["id"] for q in _built(client.status()["queries"])]
+    if held and only is None:
+        note(f"{', '.join(held)}: {BUILT}; to compare:  flowql diff NAME,  to let it serve:  flowql promote")
+    return True
+
+
+def _await(client: Client, waiting: list[Query], only: Sequence[str] | None) -> bool:
     done, left = _progress(waiting)
     said_s, last = time.monotonic(), (done, left)
     try:
@@ -40,7 +49,7 @@ def await_built(client: Client) -> bool:
             advance(done)
             while waiting:
                 time.sleep(_LOOK_S)
-                waiting = _built(client.status()["queries"])
+                waiting = _not_yet(client, only)
                 now = _progress(waiting)
                 advance(max(0, last[1] - now[1]))
                 if now != last:
@@ -53,6 +62,12 @@ def await_built(client: Client) -> bool:
         note(f"{', '.join(q['id'] for q in waiting)}: still being rebuilt in the background; see  flowql status")
         return False
     return True
+
+
+def _not_yet(client: Client, only: Sequence[str] | None) -> list[Query]:
+    """Generations that are not built yet, or are to serve."""
+    found = [q for q in _built(client.status()["queries"]) if only is None or q["id"] in only]
+    return [q for q in found if q["building"]["why"] != BUILT]
 
 
 def _progress(queries: Sequence[Query]) -> tuple[int, int]:

@@ -71,6 +71,12 @@ def command(
         bool,
         typer.Option("--forward", help="Apply changed texts to what comes, and rebuild nothing."),
     ] = False,
+    shadow: Annotated[
+        bool,
+        typer.Option(
+            "--shadow", help="Build what is rebuilt, and let it serve only when it is promoted (flowql promote)."
+        ),
+    ] = False,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait until what is rebuilt serves.")] = False,
     accept_history: Annotated[
         bool,
@@ -102,7 +108,7 @@ def command(
         asked = asked_of(scope, found, wanted, deployed.plan, prune=prune, rebuild=rebuild)
         refresh = tuple(find_query(wanted, name).id for name in full_refresh or ())
         asked = replace(asked, refresh=refresh, about=replace(asked.about, how=_how(refresh, forward=forward)))
-    asked = replace(asked, dry_run=dry_run, accept_history=accept_history, forward=forward)
+    asked = replace(asked, dry_run=dry_run, accept_history=accept_history, forward=forward, shadow=shadow)
     if client is None:
         decision = decide(deployed, wanted, asked, partitions=topics)
         costs = costs_of(deployed, decision.plan, decision.begun, at_rest(settings))

@@ -29,6 +29,9 @@ def show_deployment(done: Mapping[str, Any], *, as_json: bool = False) -> None:
         note(f"gone: {sentence}; a rebuild needs --accept-history")
     if withheld:
         note(f"{', '.join(withheld)}: not in the project; still running. To remove:  flowql deploy --prune")
+    if waiting := [q for q in done["waiting"] if not done["applied"]]:
+        let = "" if set(waiting) <= set(done["held"]) else "; without --shadow it serves"
+        note(f"{', '.join(waiting)}: built, waits for promote{let}")
     changed = sum(c["action"] != "none" and c["query"] not in withheld for c in changes)
     if not done["applied"]:
         if done["disk_bytes"]:

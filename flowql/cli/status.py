@@ -23,6 +23,7 @@ COLUMNS = {
     "dead_letters": "dead",
     "errors": "errors",
 }
+BUILT = "built, waits for promote"  # as the engine says it
 # The last batch in the log, and records a second.
 ON_SPARK = {"batch": "batch", "rate": "rate"}
 
@@ -87,6 +88,8 @@ def troubled(trouble: dict[str, Any]) -> str:
 def described(building: dict[str, Any]) -> str:
     """How far a generation is that is being built, and what it waits for."""
     done = building["records_in"]
+    if building["why"] == BUILT:
+        return f"generation {building['generation']} is {BUILT} ({done:,} records)"
     parts = [f"generation {building['generation']} is being built: {done:,} of {done + building['lag']:,} records"]
     if building["why"]:
         parts.append(building["why"])

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from compiler.plan.deployed import Deployed
+from compiler.plan.deployed import Deployed, Swap
 from compiler.plan.diff import Change, ForwardRefused, QueryChange, decide_change
 from compiler.plan.partitions import NONE_KNOWN, Partitions
 from compiler.plan.topology import Plan
@@ -27,6 +27,7 @@ class Deployment:
     plan: what will run. change: what the engine will do, and the record that makes it true. fates: of every
     query, as printed. withheld: removals that wait for `--prune`; these queries are in `plan` and go on running. forward: ids of
     queries of which nothing is to be rebuilt.
+    waiting: queries whose built generation is held back already.
     """
 
     plan: Plan
@@ -34,6 +35,7 @@ class Deployment:
     fates: tuple[Fate, ...]
     withheld: tuple[str, ...] = ()
     forward: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
 
     @property
     def changes(self) -> tuple[QueryChange, ...]:
@@ -60,6 +62,8 @@ class Deployment:
             "withheld": list(self.withheld),
             "lost_history": list(costs.lost),
             "disk_bytes": costs.disk_bytes,
+            "held": list(self.change.deployed.held),
+            "waiting": list(self.waiting),
         }
 
     def _change_data(self, fate: Fate, reads: Reads | None) -> dict[str, Any]:
@@ -94,14 +98,21 @@ def decide(
     change = _decided(deployed, plan, asked, forward, partitions)
     withheld = () if prune else tuple(removed)
     fates = tuple(fate_of(c, deployed, plan, withheld) for c in _shown(change.changes, withheld))
-    return Deployment(plan, change, fates, withheld, forward)
+    return Deployment(plan, change, fates, withheld, forward, deployed.held)
 
 
 def _decided(
     deployed: Deployed, plan: Plan, asked: Asked, forward: Sequence[str], partitions: Partitions
 ) -> Change:
     try:
-        return decide_change(deployed, plan, refresh=asked.refresh, forward=forward, partitions=partitions)
+        return decide_change(
+            deployed,
+            plan,
+            refresh=asked.refresh,
+            forward=forward,
+            partitions=partitions,
+            swap=Swap(hold=asked.shadow),
+        )
     except ForwardRefused as error:
         title = "\n".join(f"{query} cannot go on with its new text: {why}" for query, why in error.reasons)
         names = " ".join(f"--full-refresh {query}" for query, _ in error.reasons)

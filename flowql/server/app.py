@@ -91,6 +91,18 @@ def make_app(service: Service, token: str, request_stop: Callable[[], None]) -> 
         done = await run_in_threadpool(lambda: service.pause(names, paused=paused))
         return JSONResponse({"queries": done})
 
+    async def promote(request: Request) -> Response:
+        name = (await request.json())["query"]
+        return JSONResponse({"queries": await run_in_threadpool(lambda: service.promote(name))})
+
+    async def abandon(request: Request) -> Response:
+        name = (await request.json())["query"]
+        return JSONResponse({"queries": await run_in_threadpool(lambda: service.abandon(name))})
+
+    async def diff(request: Request) -> Response:
+        name = (await request.json())["result"]
+        return JSONResponse(await run_in_threadpool(lambda: service.diff(name)))
+
     async def pin(_: Request) -> Response:
         return JSONResponse({"state_commit": await run_in_threadpool(service.pin)})
 
@@ -127,6 +139,9 @@ def make_app(service: Service, token: str, request_stop: Callable[[], None]) -> 
             route("/deployments", deployments, "GET"),
             route("/priority", priority, "POST"),
             route("/pause", pause, "POST"),
+            route("/promote", promote, "POST"),
+            route("/abandon", abandon, "POST"),
+            route("/diff", diff, "POST"),
             route("/backup", pin, "POST"),
             route("/query", query, "POST"),
             route("/stop", stop, "POST"),

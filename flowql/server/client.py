@@ -74,6 +74,21 @@ class Client:
         found: list[str] = self._call("POST", "/pause", {"queries": list(names), "paused": paused})["queries"]
         return found
 
+    def promote(self, name: str | None) -> list[str]:
+        """Lets what is built serve: of one query, or all of it. The ids."""
+        found: list[str] = self._call("POST", "/promote", {"query": name})["queries"]
+        return found
+
+    def abandon(self, name: str | None) -> list[str]:
+        """Drops what is built. The ids."""
+        found: list[str] = self._call("POST", "/abandon", {"query": name})["queries"]
+        return found
+
+    def diff(self, name: str) -> dict[str, Any]:
+        """The two generations of a result, compared."""
+        found: dict[str, Any] = self._call("POST", "/diff", {"result": name})
+        return found
+
     def plan(self) -> tuple[Plan, Mapping[str, int]]:
         """What serves, and the partitions of the topics there are."""
         deployed, topics = self.deployed()

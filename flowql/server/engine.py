@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal, Protocol
 
-from compiler.plan.deployed import DEPLOY, About, Deployed, Entry
+from compiler.plan.deployed import AS_BEFORE, DEPLOY, About, Deployed, Entry, Swap
 from compiler.plan.diff import QueryChange
 from compiler.plan.topology import Plan
 from flowql.deploy.extents import Extent
@@ -62,16 +62,22 @@ class Engine(Protocol):
         forward: Collection[str] = (),
         seen: Deployed | None = None,
         about: About = DEPLOY,
+        swap: Swap = AS_BEFORE,
     ) -> Sequence[QueryChange]:
         """Make `plan` what runs. rebuild: throw away what queries have kept that no longer fits, and compute it anew.
 
-        refresh: ids of queries to rebuild although nothing changed. forward: of queries of which nothing is to be rebuilt. seen: the record that this was decided on; raises Superseded
-        if it is not the newest any more. about: for the history.
+        refresh: ids of queries to rebuild although nothing changed. forward: of queries of which nothing is to be rebuilt. seen: the
+        record that this was decided on; raises Superseded if it is not the newest any more. about: for the history. swap: what of it
+        waits until it is promoted.
         """
         ...
 
     def deployments(self) -> list[Entry]:
         """The last deployments, the newest last. CommandError where there is no history."""
+        ...
+
+    def diff(self, name: str) -> dict[str, Any]:
+        """The public JSON of what differs between the serving and the built generation of a result. CommandError."""
         ...
 
     def catch_up(self) -> Callable[[], bool]:

@@ -7,8 +7,9 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from compiler.plan.deployed import DEPLOY, About, Deployed, Entry
+from compiler.plan.deployed import AS_BEFORE, DEPLOY, About, Deployed, Entry, Swap
 from compiler.plan.diff import QueryChange
+from compiler.plan.generations import numbered
 from compiler.plan.partitions import as_wanted
 from compiler.plan.topology import Plan
 from flowql.config.storage import check_engine, log_at
@@ -16,8 +17,11 @@ from flowql.deploy.engine import config_of, deployed_at_rest, open_on, process_i
 from flowql.deploy.extents import Extent, extents_of, free_bytes
 from flowql.deploy.pins import pin, unpin_left
 from flowql.deploy.settings import UNSUPPORTED_TARGET, Settings
+from flowql.deploy.shadow import NOT_YET, NOTHING_BUILT, group_of
 from flowql.errors import CommandError
 from flowql.query.committed import Commit, Take, queries_behind, stopped_commits
+from flowql.query.difference import Spans, Version, difference
+from flowql.query.relations import spans_of
 from flowql.server.engine import Mode
 from flowql.server.members import Members
 from flowql.server.status import live_status, stopped_status
@@ -25,6 +29,7 @@ from runtime.app.instance import Instance
 from runtime.app.member_topic import Member
 from runtime.app.plan_topic import read_entries
 from runtime.app.progress import caught_up, source_ends
+from runtime.app.rebuilding import NotYet
 from runtime.app.without_pandas import leave_pandas_out
 from runtime.clock import SystemClock
 from runtime.spark.log_append import places_topic
@@ -96,10 +101,11 @@ class RuntimeEngine:
         forward: Collection[str] = (),
         seen: Deployed | None = None,
         about: About = DEPLOY,
+        swap: Swap = AS_BEFORE,
     ) -> Sequence[QueryChange]:
         """Changed queries are always built anew."""
         del rebuild
-        return self.instance.deploy(plan, refresh=refresh, forward=forward, seen=seen, about=about)
+        return self.instance.deploy(plan, refresh=refresh, forward=forward, seen=seen, about=about, swap=swap)
 
     def catch_up(self) -> Callable[[], bool]:
         ends = source_ends(self.instance)
@@ -111,6 +117,27 @@ class RuntimeEngine:
 
     def deployments(self) -> list[Entry]:
         return read_entries(self.instance.log, self.instance.config.application_id)
+
+    def diff(self, name: str) -> dict[str, Any]:
+        instance, deployed = self.instance, self.instance.deployed
+        group, query = group_of(deployed, name)
+        served, wanted = deployed.serving.source(query.sink), deployed.plan.source(query.sink)
+        if served is None or wanted is None:
+            title = f"{query.sink} is new: nothing serves that it could be compared with"
+            raise CommandError(title, code=NOTHING_BUILT, help="flowql promote")
+        built = replace(wanted, topic=numbered(wanted.topic, query.generation))
+        seen = dict[str, Spans]()
+
+        def look() -> None:
+            seen.update({s.topic: spans_of(instance.log, s.topic) for s in (served, built)})
+
+        try:
+            instance.side_by_side(group, look)
+        except NotYet as why:
+            title = f"generation {query.generation} of {query.id} cannot be compared yet: {why}"
+            raise CommandError(title, code=NOT_YET, help="flowql status") from why
+        found = difference(Version(served, seen[served.topic]), Version(built, seen[built.topic]), instance.log)
+        return {"result": query.sink, "query": query.id, "generation": query.generation, **found.to_data()}
 
     def extents(self, topics: Collection[str]) -> Mapping[str, Extent]:
         return extents_of(self.instance.log, topics)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
-from compiler.plan.deployed import DEPLOY, About, Entry
+from compiler.plan.deployed import AS_BEFORE, DEPLOY, About, Entry, Swap
 from compiler.plan.deployed import Deployed as Deployment
 from compiler.plan.diff import QueryChange, decide_change
 from compiler.plan.topology import Plan
@@ -82,7 +82,15 @@ class SparkEngine:
         forward: Collection[str] = (),
         seen: Deployment | None = None,
         about: About = DEPLOY,
+        swap: Swap = AS_BEFORE,
     ) -> Sequence[QueryChange]:
+        if swap.hold:
+            title = "--shadow is not supported for targets with `engine: spark`, which build no generation beside the one that serves"
+            raise CommandError(
+                title,
+                code=UNSUPPORTED_TARGET,
+                help="try the change on a target of its own, and compare:  flowql verify",
+            )
         if refresh:
             title = "--full-refresh is not supported for targets with `engine: spark`"
             raise CommandError(title, code=UNSUPPORTED_TARGET, help="flowql run --bounded computes everything anew")
@@ -108,6 +116,10 @@ class SparkEngine:
 
     def deployments(self) -> list[Entry]:
         raise _no_history()
+
+    def diff(self, name: str) -> dict[str, Any]:
+        title = f"{name}: a target with `engine: spark` builds no generation beside the one that serves"
+        raise CommandError(title, code=UNSUPPORTED_TARGET, help="flowql verify  compares targets")
 
     def free_bytes(self) -> int | None:
         return None

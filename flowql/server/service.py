@@ -6,12 +6,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from compiler.plan.deployed import About, Deployed, Entry
+from compiler.plan.deployed import About, Deployed, Entry, Swap
 from compiler.plan.topology import Plan
 from flowql.deploy.asked import NOTHING_ELSE, Asked
 from flowql.deploy.control import NewPriority, priority_of, with_paused, with_priority
 from flowql.deploy.costs import costs_of
 from flowql.deploy.selection import find_query
+from flowql.deploy.shadow import abandoned, promoted
 from flowql.deploy.stages import decide
 from flowql.query.answer import Answer
 from flowql.query.committed import Part, Wanted
@@ -63,6 +64,7 @@ class Service:
                         forward=deployment.forward,
                         seen=seen,
                         about=asked.about,
+                        swap=Swap(hold=asked.shadow),
                     )
                 except Superseded:  # a rebuild has ended meanwhile: there may be less to do
                     continue
@@ -97,6 +99,30 @@ class Service:
             except Superseded:
                 continue
             return plan
+
+    def promote(self, name: str | None) -> list[str]:
+        """What is built and held back serves, as soon as it has come up. name: of a query; None: all of it. The ids. CommandError."""
+        return self._settled("promote", lambda deployed: promoted(deployed, name))
+
+    def abandon(self, name: str | None) -> list[str]:
+        """What is built is dropped; what serves goes on. As `promote`."""
+        return self._settled("abandon", lambda deployed: abandoned(deployed, name))
+
+    def _settled(self, how: str, decide: Callable[[Deployed], tuple[Plan, Swap, list[str]]]) -> list[str]:
+        with self._deploying:
+            while True:
+                seen = self._engine.deployed
+                plan, swap, ids = decide(seen)
+                try:
+                    self._engine.deploy(plan, seen=seen, about=About(f"{how} {', '.join(ids)}"), swap=swap)
+                except Superseded:  # a swap has ended meanwhile
+                    continue
+                return ids
+
+    def diff(self, name: str) -> dict[str, Any]:
+        """The public JSON of what is different between the serving and the built generation of a result. CommandError."""
+        with self._deploying:
+            return self._engine.diff(name)
 
     def pin(self) -> int:
         """For a backup: see `flowql.deploy.pins`. The commit of the state."""

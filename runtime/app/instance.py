@@ -11,7 +11,7 @@ from functools import partial
 from traceback import format_exception
 from typing import Any
 
-from compiler.plan.deployed import DEPLOY, About, Deployed, Entry, running_plan
+from compiler.plan.deployed import AS_BEFORE, DEPLOY, About, Deployed, Entry, Group, Swap, running_plan
 from compiler.plan.diff import Change, QueryChange, decide_change
 from compiler.plan.generations import runtime_name, topic_written, user_id
 from compiler.plan.topology import Plan, QueryPlan
@@ -51,7 +51,7 @@ from runtime.client.consumer import ConsumerFacade
 from runtime.clock import Clock
 from runtime.commit.coordinator import CommitStep
 from runtime.config import SLICE_NS_DEFAULT, InstanceConfig, commit_interval_ms
-from runtime.errors import RuntimeFailure, StaleMember, StateError, StateLost, Superseded
+from runtime.errors import RebuildUnsupported, RuntimeFailure, StaleMember, StateError, StateLost, Superseded
 from runtime.events import ERROR, INFO, WARNING, is_a_step, say
 from runtime.log.base import Clients, Log, TopicPartition
 from runtime.log.repairs import RepairedLog
@@ -403,19 +403,24 @@ class Instance:
         forward: Collection[str] = (),
         seen: Deployed | None = None,
         about: About = DEPLOY,
+        swap: Swap = AS_BEFORE,
     ) -> tuple[QueryChange, ...]:
         """Begin to make `plan` what runs. Queries that did not change go on untouched.
 
         What must be computed anew is, beside what serves, and serves when it has come up with that (`Rebuilding`); see
         `rebuilt`. refresh: ids of queries to rebuild although nothing changed. forward: ids of queries of which nothing is to be
         rebuilt, ForwardRefused where that cannot be (`compiler.plan.diff`). seen: what was on record when this was decided;
-        Superseded if that is not so any more. about: for the history.
+        Superseded if that is not so any more. about: for the history. swap: what of it waits until it is promoted.
         """
         before, known = self._still(seen), self._partitions()
-        change = decide_change(before, plan, refresh=refresh, forward=forward, partitions=known)
+        change = decide_change(before, plan, refresh=refresh, forward=forward, partitions=known, swap=swap)
         if _is_same(change.deployed, before):
             return change.changes
         check_partitions(before, plan, self.log)
+        if change.deployed.held and not self.log.drops_with_commits:
+            raise RebuildUnsupported(
+                "on Kafka a rebuild takes the place of the results as it goes: no swap can be held back (--shadow)"
+            )
         self.repaired.repairs.read_on()
         KNOWN.remember(plan.schemas)
         if self.group is not None:
@@ -426,7 +431,7 @@ class Instance:
             return change.changes
         with self._turn(self.reconciler):
             before, known = self._still(seen), self._partitions()  # a swap may have ended meanwhile
-            change = decide_change(before, plan, refresh=refresh, forward=forward, partitions=known)
+            change = decide_change(before, plan, refresh=refresh, forward=forward, partitions=known, swap=swap)
             planned = planned_partitions(before, change.deployed, known)
             ensure_topics(change.deployed.plan, self.admin, planned)
             self.carry_out(self.deployment.changed(change.deployed, self._entry(change, about)))
@@ -434,6 +439,11 @@ class Instance:
             if c.action != "none":
                 say(INFO, "query.deployed", query=c.query, action=c.action, state=c.state)
         return change.changes
+
+    def side_by_side(self, group: Group, look: Callable[[], None]) -> None:
+        """Calls `look` while the generations of a group are at one place; see `Rebuilding.side_by_side`."""
+        with self._turn(self.reconciler):
+            self.carry_out(self.rebuilding.side_by_side(group, look))
 
     def _partitions(self) -> dict[str, int]:
         return {name: info.partitions for name, info in self.admin.topics().items()}
@@ -449,6 +459,12 @@ class Instance:
     def rebuilt(self) -> bool:
         """Whether nothing is being rebuilt (any more), and no query is being made or taken away."""
         return self.deployed.wanted is None and not (self.reconciler is not None and self.reconciler.turn.locked())
+
+    @property
+    def at_rest(self) -> bool:
+        """As `rebuilt`, or what is being rebuilt waits until it is promoted."""
+        turning = self.reconciler is not None and self.reconciler.turn.locked()
+        return not turning and (self.deployed.wanted is None or self.rebuilding.all_wait)
 
     def serve(self, deployed: Deployed, sequence: int) -> None:
         """From the commit of this sequence on `deployed` is what is on record. At a cut, or before anything runs."""

@@ -43,7 +43,7 @@ def caught_up(instance: Instance, ends: Mapping[TopicPartition, int]) -> bool:
     Ends of inside topics are read before the epoch lock is taken (the log may be waiting for a disk); if a commit moved them
     meanwhile the answer is "not yet".
     """
-    if not instance.rebuilt:
+    if not instance.at_rest:
         return False
     if instance.group is not None:
         return _group_caught_up(instance, ends, sorted(instance.group.partitions))

@@ -15,10 +15,10 @@ Whatever fails before step 3 lets everything go on as it was, to be tried again 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
-from compiler.plan.deployed import Group, groups_of, swapped, takes_difference
+from compiler.plan.deployed import Group, groups_of, is_held, swapped, takes_difference
 from compiler.plan.generations import numbered, runtime_name, topic_written, topics_read, under_own_name
 from compiler.plan.topology import QueryPlan
 from runtime.app.alignment import Barrier, TaskSet
@@ -39,6 +39,7 @@ from runtime.task.task import Task
 NEAR_RECORDS = 50_000  # a generation that is behind by no more comes up with the serving one in about a second
 TOGETHER_MS = 5_000  # for so long the serving generation stands still at most while the new one comes up with it
 AGAIN_MS, AGAIN_MS_MAX = 1_000, 30_000  # between two attempts
+BUILT = "built, waits for promote"
 
 
 class Host(DeploymentHost, Protocol):
@@ -68,12 +69,19 @@ class Rebuilding:
             at_ms, _ = self._next_try.get(group.name, (0, 0))
             if now_ms < at_ms:
                 continue
-            self.why[group.name] = self._far(group)
+            far = self.far(group)
+            self.why[group.name] = far or (BUILT if is_held(self._host.deployed, group) else "")
             if not self.why[group.name]:
                 return self._swap(group)
         return None
 
-    def _far(self, group: Group) -> str:
+    @property
+    def all_wait(self) -> bool:
+        """Whether all that is left to be done is to promote what is built. Any thread."""
+        groups = groups_of(self._host.deployed)
+        return bool(groups) and all(is_held(self._host.deployed, g) and self.why.get(g.name) == BUILT for g in groups)
+
+    def far(self, group: Group) -> str:
         """Why a group is not to be swapped yet, or nothing."""
         for query in map(runtime_name, group.queries):
             trouble = self._host.trouble(query) if query in self._host.queries else "not started"
@@ -101,6 +109,22 @@ class Rebuilding:
         inside = [i for i in inputs if i.tp.topic in staging]
         ends = self._host.admin.end_offsets(sorted({i.tp for i in inside}))
         return sum(max(0, ends.get(i.tp, 0) - i.position) for i in inside)
+
+    def side_by_side(self, group: Group, look: Callable[[], None]) -> Procedure:
+        """Both generations at one place, everything committed that follows from what they have read; `look` is called there.
+
+        Then both go on. NotYet if they do not come together.
+        """
+        if far := self.far(group):
+            raise NotYet(far)
+        host = self._host
+        both = [*map(runtime_name, group.gone), *map(runtime_name, group.queries)]
+        try:
+            host.query_states.hold_for_swap([runtime_name(q) for q in group.gone])
+            yield from self._together(group, host.clock.timer_ms() + TOGETHER_MS)
+            look()
+        finally:
+            host.query_states.release_after_swap(both)
 
     # -- the swap
 

@@ -1,0 +1,37 @@
+"""`flowql abandon`: what is built beside what serves is dropped."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from flowql.cli.live import live_client
+from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.render import note, print_json
+
+
+def command(
+    ctx: typer.Context,
+    query: Annotated[
+        str | None, typer.Argument(help="Its id, or its result; without it, all.", metavar="[NAME]", show_default=False)
+    ] = None,
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    output: OutputOption = None,
+    var: VarOption = None,
+) -> None:
+    """Drop what is being built, with all that would swap in with it; what serves goes on.
+
+    The files of the project stay as they are: the next `flowql deploy` begins the same again.
+
+    Example:  flowql abandon
+    """
+    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
+    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
+    with live_client(scope) as client:
+        done = client.abandon(query)
+    if as_json:
+        print_json({"abandoned": done})
+    else:
+        note(f"abandoned what was built of {', '.join(done)}; what serves goes on")

@@ -1,0 +1,64 @@
+"""`flowql diff`: the serving generation of a result and the one that is built, compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from flowql.cli.live import live_client
+from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.render import note, print_json, print_rows
+
+Row = Mapping[str, Any]
+
+
+def command(
+    ctx: typer.Context,
+    result: Annotated[
+        str, typer.Argument(help="A stream or table, or the id of its query.", metavar="NAME", show_default=False)
+    ],
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    output: OutputOption = None,
+    var: VarOption = None,
+) -> None:
+    """Compare the serving generation of a result with the one that is built (`deploy --shadow`), and change nothing.
+
+    Both are brought to one place of the input first, for which what serves stands still for a moment. Rows of a table are told apart by
+    their key; of a stream, rows count that are in one generation more often than in the other.
+
+    Example:  flowql diff LARGE_ORDERS
+    """
+    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
+    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
+    with live_client(scope) as client:
+        found = client.diff(result)
+    if as_json:
+        print_json(found)
+        return
+    note(
+        f"{found['result']}: {found['serving']:,} rows serve, {found['built']:,} are built (generation {found['generation']})"
+    )
+    print_rows(("rows", "count"), [(what, found[what]) for what in ("missing", "extra", "different")])
+    rows = list(_examples(found["examples"]))
+    names = found["compared"]
+    if rows:
+        print_rows(("", *names), [(sign, *(_shown(row.get(n)) for n in names)) for sign, row in rows])
+    for names, where in ((found["only_serving"], "serves"), (found["only_built"], "is built")):
+        if names := [n for n in names if n != "ROWTIME"]:
+            note(f"not compared: {', '.join(names)}, which only what {where} has")
+
+
+def _examples(found: Mapping[str, Sequence[Any]]) -> Iterator[tuple[str, Row]]:
+    """A few rows of each kind: - serves, + is built."""
+    yield from (("-", row) for row in found["missing"])
+    yield from (("+", row) for row in found["extra"])
+    for pair in found["different"]:
+        yield "-", pair["serving"]
+        yield "+", pair["built"]
+
+
+def _shown(value: Any) -> Any:
+    return "NULL" if value is None else value

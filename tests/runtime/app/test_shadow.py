@@ -1,0 +1,210 @@
+"""Generations that are built and held back: until they are promoted nothing of them is to be seen, and they may be abandoned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from compiler.plan import codec
+from compiler.plan.deployed import Deployed
+from flowql.deploy.asked import Asked
+from flowql.errors import CommandError
+from flowql.server.on_runtime import RuntimeEngine
+from flowql.server.service import Service
+from runtime.app.driver import Driver
+from runtime.app.instance import Instance
+from runtime.app.plan_topic import read_deployed
+from runtime.clock import VirtualClock
+from runtime.config import InstanceConfig
+from runtime.errors import RebuildUnsupported
+from runtime.log.memory import MemoryLog
+from tests.runtime.app.test_rebuilding import CHAIN, SOURCE, as_from_the_beginning, same, sent
+from tests.runtime.app.world import World, plan_of
+
+TWO = SOURCE + "".join(
+    f"CREATE TABLE {name} AS SELECT K, COUNT(*) AS N FROM S WHERE V > {{{name.lower()}}} GROUP BY K;\n"
+    for name in ("A", "B")
+)
+
+
+class Shadow(World):
+    def __init__(self, sql: str, **options: Any) -> None:
+        super().__init__(sql, **options)
+        self.instance.await_step = self.driver.round
+
+    @property
+    def service(self) -> Service:
+        engine = RuntimeEngine(self.instance)
+        engine.extents = lambda _topics: {}  # type: ignore[method-assign]
+        engine.free_bytes = lambda: None  # type: ignore[method-assign]
+        return Service(engine)
+
+    def shadow(self, sql: str, **asked: Any) -> dict[str, Any]:
+        return self.service.deploy(plan_of(sql, self.instance.deployed.plan), Asked(**{"shadow": True, **asked}))
+
+    def building(self, query: str) -> dict[str, Any] | None:
+        found = self.service.status()["queries"]
+        return next(q["building"] for q in found if q["id"] == query)
+
+
+def started(over: int, **options: Any) -> Shadow:
+    world = Shadow(CHAIN.format(over=over), **options)
+    world.send("s", sent(0, 40))
+    world.settle()
+    return world
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nothing_of_it_is_to_be_seen_until_it_is_promoted(seed: int) -> None:
+    world = started(0, seed=seed, rows_per_run=7)
+    world.shadow(CHAIN.format(over=10))
+    world.send("s", sent(40, 20))
+    world.settle()
+    assert world.building("CSAS_BIG")["why"] == "built, waits for promote"
+    assert same(world, as_from_the_beginning(CHAIN.format(over=0), 60)), "what serves goes on"
+    assert world.service.promote(None) == ["CSAS_BIG", "CTAS_COUNTS", "CTAS_SOME"]
+    world.send("s", sent(60, 20))
+    world.settle()
+    assert world.instance.rebuilt
+    assert world.instance.deployed.held == ()
+    assert same(world, as_from_the_beginning(CHAIN.format(over=10), 80))
+
+
+def test_what_is_abandoned_leaves_nothing() -> None:
+    world = started(0)
+    world.shadow(CHAIN.format(over=10), refresh=("CTAS_OTHER",))
+    world.settle()
+    assert world.service.abandon(None) == ["CSAS_BIG", "CTAS_COUNTS", "CTAS_SOME", "CTAS_OTHER"]
+    world.settle()
+    assert world.instance.rebuilt
+    assert not [t for t in world.log.topics() if "@" in t]
+    assert not [t for t in world.instance.state.committed_tasks() if "@" in t]
+    world.send("s", sent(40, 20))
+    world.settle()
+    assert same(world, as_from_the_beginning(CHAIN.format(over=0), 60))
+    assert {q.generation for q in world.instance.plan.queries} == {1}
+
+
+def test_groups_are_promoted_and_abandoned_one_by_one() -> None:
+    world = Shadow(TWO.format(a=0, b=0))
+    world.send("s", sent(0, 40))
+    world.settle()
+    world.shadow(TWO.format(a=10, b=20))
+    world.settle()
+    assert world.service.promote("a") == ["CTAS_A"]
+    world.settle()
+    assert (world.building("CTAS_A"), world.building("CTAS_B")["generation"]) == (None, 2)
+    assert world.service.abandon("B") == ["CTAS_B"]
+    world.settle()
+    assert world.instance.rebuilt
+    assert [q.generation for q in world.instance.plan.queries] == [2, 1]
+    fresh = as_two(10, 0)
+    assert [world.table(t) for t in "AB"] == [fresh.table(t) for t in "AB"]
+
+
+def as_two(a: int, b: int) -> World:
+    world = World(TWO.format(a=a, b=b))
+    world.send("s", sent(0, 40))
+    world.settle()
+    return world
+
+
+def test_it_waits_through_pauses_and_restarts_and_another_deployment_ends_the_waiting() -> None:
+    world = started(0)
+    world.shadow(CHAIN.format(over=10))
+    world.service.pause(["OTHER"], paused=True)
+    world.settle()
+    assert world.instance.deployed.held == ("CSAS_BIG", "CTAS_COUNTS", "CTAS_SOME")
+    world.instance.close()
+    world.instance = Instance(world.log, world.instance.state._physical, VirtualClock(2_000_000), InstanceConfig())
+    world.driver = Driver(world.instance)
+    world.instance.await_step = world.driver.round
+    world.instance.resume()
+    world.settle()
+    assert world.building("CSAS_BIG")["why"] == "built, waits for promote"
+    world.service.pause(["OTHER"], paused=False)
+    done = world.shadow(CHAIN.format(over=10), dry_run=True, shadow=False)
+    assert (done["waiting"], done["held"]) == (["CSAS_BIG", "CTAS_COUNTS", "CTAS_SOME"], [])
+    world.shadow(CHAIN.format(over=10), shadow=False)
+    world.settle()
+    assert world.instance.rebuilt
+    assert same(world, as_from_the_beginning(CHAIN.format(over=10), 40))
+
+
+def test_a_rollback_drops_it_and_a_removal_goes_on() -> None:
+    world = started(0)
+    world.shadow(CHAIN.format(over=10))
+    world.driver.round()
+    world.shadow(CHAIN.format(over=0), prune=True, shadow=False)
+    world.settle()
+    assert world.instance.deployed.held == ()
+    assert same(world, as_from_the_beginning(CHAIN.format(over=0), 40))
+
+
+def test_what_is_asked_of_nothing_has_a_code() -> None:
+    world = started(0)
+    for ask in (world.service.promote, world.service.abandon):
+        with pytest.raises(CommandError, match="no generation is being built") as found:
+            ask(None)
+        assert found.value.code == "FQ5215"
+    with pytest.raises(CommandError, match="no generation of BIG is being built") as found:
+        world.service.diff("BIG")
+    assert found.value.code == "FQ5215"
+    world.instance.deploy(plan_of(CHAIN.format(over=10), world.instance.plan))
+    with pytest.raises(CommandError, match="not held back"):
+        world.service.promote("BIG")
+
+
+def test_rows_are_compared_at_one_place_of_the_input() -> None:
+    world = started(0)
+    more = CHAIN.format(over=10).replace("COUNT(*) AS N FROM BIG", "COUNT(*) AS N, MAX(V) AS M FROM BIG")
+    world.shadow(more)
+    world.settle()
+    world.send("s", sent(40, 20))
+    for _ in range(2):  # the two are in the middle of it
+        world.driver.round()
+    found = world.service.diff("big")
+    assert (found["missing"], found["extra"], found["different"]) == (10, 0, 0)
+    assert found["serving"] - found["built"] == 10
+    world.settle()
+    assert found["examples"]["missing"][0]["V"] in range(1, 11)
+    found = world.service.diff("CTAS_COUNTS")
+    assert (found["serving"], found["built"], found["different"], found["missing"]) == (5, 5, 5, 0)
+    assert found["examples"]["different"][0] == {"serving": {"K": 0, "N": 11}, "built": {"K": 0, "N": 9}}
+    assert (found["keys"], found["only_built"]) == (["K"], ["M"])
+    world.settle()
+    assert world.building("CSAS_BIG")["why"] == "built, waits for promote", "and goes on waiting"
+    world.send("s", sent(60, 20))
+    world.settle()
+    world.service.promote("SOME")
+    world.settle()
+    fresh = as_from_the_beginning(more, 80)
+    assert world.table("COUNTS") == fresh.table("COUNTS")
+
+
+def test_what_is_not_built_yet_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runtime.app.rebuilding.NEAR_RECORDS", 0)
+    world = started(0)
+    world.shadow(CHAIN.format(over=10))
+    world.service.pause(["BIG"], paused=True)
+    with pytest.raises(CommandError, match="cannot be compared yet") as found:
+        world.service.diff("BIG")
+    assert found.value.code == "FQ5216"
+
+
+def test_kafka_says_that_it_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = started(0)
+    monkeypatch.setattr(MemoryLog, "drops_with_commits", False)
+    with pytest.raises(RebuildUnsupported, match="no swap can be held back"):
+        world.shadow(CHAIN.format(over=10))
+
+
+def test_older_records_say_nothing_of_it() -> None:
+    world = started(0)
+    world.shadow(CHAIN.format(over=10))
+    record = read_deployed(world.log, "flowql")
+    assert record is not None
+    assert record.held == ("CSAS_BIG", "CTAS_COUNTS", "CTAS_SOME")
+    line = codec.deployed_line(Deployed(record.serving)).replace('"held"', '"unknown"')
+    assert codec.loads_deployed(line).held == ()
