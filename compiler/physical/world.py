@@ -205,9 +205,13 @@ class World:
 
     def _is_resized(self, source: SourceDef) -> bool:
         """Whether it may get another number of partitions than it has: its topic's, or by another topic."""
-        before = self._previous.source(source.name) if self._previous is not None else None
+        if self._previous is None:
+            return False
+        before = self._previous.source(source.name)
         if source.topic not in self._partitions:
             return before is not None
+        if source.query is not None and not any(s.query and s.topic == source.topic for s in self._previous.sources):
+            return True  # what it holds was made by a query that is gone
         if before is not None and before.partitions != source.partitions:
             declared_first = source.query is None and before.partitions is None
             return source.partitions != self._partitions[source.topic] and not declared_first

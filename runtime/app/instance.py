@@ -42,6 +42,7 @@ from runtime.build.query import (
     build_inserts,
     ensure_changelogs,
     ensure_repartitions,
+    ensure_sources,
     ensure_topics,
     readers,
     upsert_topics,
@@ -432,6 +433,7 @@ class Instance:
         with self._turn(self.reconciler):
             before, known = self._still(seen), self._partitions()  # a swap may have ended meanwhile
             change = decide_change(before, plan, refresh=refresh, forward=forward, partitions=known, swap=swap)
+            ensure_sources(change.deployed.plan, self.admin)
             planned = planned_partitions(before, change.deployed, known)
             ensure_topics(change.deployed.plan, self.admin, planned)
             self.carry_out(self.deployment.changed(change.deployed, self._entry(change, about)))

@@ -67,11 +67,8 @@ class BuiltQuery:
     tasks: list[Task] = field(default_factory=list)
 
 
-def ensure_topics(plan: Plan, admin: Admin, planned: Mapping[str, int] = NONE_KNOWN) -> None:
-    """Create the topics that queries write and sources declare with PARTITIONS; TopicMissing names what else is missing.
-
-    planned: partitions of results, where a change decides them.
-    """
+def ensure_sources(plan: Plan, admin: Admin) -> None:
+    """Create the topics that sources declare with PARTITIONS; TopicMissing names what else is missing."""
     known = admin.topics()
     missing = []
     written = {s.topic for s in plan.sources if s.query is not None}
@@ -85,6 +82,11 @@ def ensure_topics(plan: Plan, admin: Admin, planned: Mapping[str, int] = NONE_KN
     if missing:
         msg = f"topics that do not exist: {', '.join(missing)}; import data into them, or declare PARTITIONS to create them"
         raise TopicMissing(msg)
+
+
+def ensure_topics(plan: Plan, admin: Admin, planned: Mapping[str, int] = NONE_KNOWN) -> None:
+    """As `ensure_sources`, and the topics that queries write. planned: partitions of results, where a change decides them."""
+    ensure_sources(plan, admin)
     for query in plan.queries:
         counts = {} if planned else partition_counts(query, admin)
         for sub in query.subtopologies:

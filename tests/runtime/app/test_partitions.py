@@ -294,3 +294,18 @@ def test_what_follows_a_result_that_moves_to_another_topic_may_have_another_numb
     world.settle()
     assert (world.partitions("BOTH"), world.table("BOTH")) == (2, rows)
     assert rows
+
+
+def test_a_result_that_was_gone_has_the_number_that_it_says_now() -> None:
+    """Its topic was still there with another one, and a join that fits was refused."""
+    sql = SOURCE.format(s=1, t=1)
+    q1, q2 = "CREATE TABLE Q1{more} AS SELECT K, V FROM T;\n", "CREATE TABLE Q2 AS SELECT K, V FROM T;\n"
+    both = "CREATE TABLE BOTH AS SELECT L.K AS K, R.V AS V FROM Q1 L JOIN Q2 R ON L.K = R.K;\n"
+    world = Changing(sql + q1.format(more=" WITH (PARTITIONS=6)") + q2)
+    world.feed(0, 20)
+    world.settle()
+    world.deploy(sql + q2)
+    world.settle()
+    world.deploy(sql + q1.format(more="") + q2 + both)
+    world.settle()
+    assert (world.partitions("Q1"), len(world.table("BOTH"))) == (1, 4)
