@@ -209,7 +209,7 @@ class World:
             return False
         before = self._previous.source(source.name)
         if source.topic not in self._partitions:
-            return before is not None
+            return before is not None and (before.topic, before.partitions) != (source.topic, source.partitions)
         if source.query is not None and not any(s.query and s.topic == source.topic for s in self._previous.sources):
             return True  # what it holds was made by a query that is gone
         if before is not None and before.partitions != source.partitions:

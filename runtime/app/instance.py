@@ -417,12 +417,12 @@ class Instance:
         change = decide_change(before, plan, refresh=refresh, forward=forward, partitions=known, swap=swap)
         if _is_same(change.deployed, before):
             return change.changes
-        check_partitions(before, plan, self.log)
+        self.repaired.repairs.read_on()
+        check_partitions(before, plan, self.log, self.repaired.repairs.topics())
         if change.deployed.held and not self.log.drops_with_commits:
             raise RebuildUnsupported(
                 "on Kafka a rebuild takes the place of the results as it goes: no swap can be held back (--shadow)"
             )
-        self.repaired.repairs.read_on()
         KNOWN.remember(plan.schemas)
         if self.group is not None:
             refuse_rebuild(change.deployed)

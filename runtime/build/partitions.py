@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from compiler.plan.deployed import Deployed, is_serving
 from compiler.plan.generations import numbered, topic_written, writers_of
@@ -64,8 +64,11 @@ def _of_sink(query: QueryPlan, counts: Mapping[str, int]) -> int:
     return next(own[sub.number] for sub in query.subtopologies for op in sub.operators if isinstance(op.spec, Sink))
 
 
-def check_partitions(before: Deployed, plan: Plan, log: Log) -> None:
-    """PartitionsDiffer if a declared number of partitions is another than before, and the topic's cannot be made so."""
+def check_partitions(before: Deployed, plan: Plan, log: Log, repaired: Collection[str] = ()) -> None:
+    """PartitionsDiffer if a declared number of partitions is another than before, and the topic's cannot be made so.
+
+    repaired: topics with records that are read as repairs say, which know them by their partition and offset.
+    """
     known = {name: info.partitions for name, info in log.admin().topics().items()}
     changed = {t: n for t, n in redeclared(before.plan, plan).items() if t in known and known[t] != n}
     names, resized = declared_partitions(plan), resized_sources(before, plan, known)
@@ -77,6 +80,11 @@ def check_partitions(before: Deployed, plan: Plan, log: Log) -> None:
                 f"{said}, which a broker cannot change with its records: it can only add partitions (kafka-topics --alter --topic "
                 f"{topic} --partitions {n}). Records stay where they are, so that those of a key lie in two partitions from then on, and "
                 f"neither their order nor their joins hold; {elsewhere}"
+            )
+        if topic in resized and topic in repaired:
+            raise PartitionsDiffer(
+                f"{said}; records of it were repaired (flowql dlq), and a repair knows its record by its partition and offset, which would "
+                f"change: {elsewhere}"
             )
         if topic in resized:
             wrong = misplaced(log, topic, known[topic])

@@ -128,6 +128,10 @@ class Repairs:
     def __len__(self) -> int:
         return sum(len(known) for known in self._known.values())
 
+    def topics(self) -> frozenset[str]:
+        """Those in which a record is repaired."""
+        return frozenset(tp.topic for tp, known in list(self._known.items()) if known)
+
     def lay_over(self, batch: RawBatch) -> RawBatch:
         """The batch with repaired records in place of theirs; itself if it has none."""
         known = self._sorted.get(batch.tp)

@@ -16,6 +16,7 @@ from runtime.app.instance import Instance
 from runtime.clock import VirtualClock
 from runtime.config import InstanceConfig
 from runtime.errors import LogError, PartitionsDiffer
+from runtime.log import repairs
 from runtime.log.base import TopicPartition
 from runtime.log.memory import MemoryLog
 from tests.change.machine import Killed, Life, Memory
@@ -309,3 +310,22 @@ def test_a_result_that_was_gone_has_the_number_that_it_says_now() -> None:
     world.deploy(sql + q1.format(more="") + q2 + both)
     world.settle()
     assert (world.partitions("Q1"), len(world.table("BOTH"))) == (1, 4)
+
+
+def test_repaired_records_are_not_moved() -> None:
+    """A repair knows its record by the offset, and would be forgotten."""
+    world = Changing(project(2))
+    world.feed(0, 20)
+    world.settle()
+    world.log.create_topic(repairs.topic_name("flowql"), 1, repairs.CONFIG)
+    tp = TopicPartition("s", 0)
+    record = world.log.reader(tp).read(1, 1 << 20).records
+    repair = {(tp, 0): repairs.Repair(record.column("key")[0].as_py(), b'{"V": 7}', 2)}
+    world.producer.begin()
+    world.producer.send(TopicPartition(repairs.topic_name("flowql"), 0), repairs.encode(repair, 1))
+    world.producer.commit()
+    with pytest.raises(PartitionsDiffer, match="records of it were repaired"):
+        world.deploy(project(6))
+    world.deploy(project(2, t=6, copy=6))
+    world.settle()
+    assert world.partitions("COPY") == 6
