@@ -101,9 +101,7 @@ def decide(
     return Deployment(plan, change, fates, withheld, forward, deployed.held)
 
 
-def _decided(
-    deployed: Deployed, plan: Plan, asked: Asked, forward: Sequence[str], partitions: Partitions
-) -> Change:
+def _decided(deployed: Deployed, plan: Plan, asked: Asked, forward: Sequence[str], partitions: Partitions) -> Change:
     try:
         return decide_change(
             deployed,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from compiler.plan.deployed import Deployed, is_serving
-from compiler.plan.generations import numbered, topic_written, writers_of
+from compiler.plan.generations import numbered, topic_written, topics_read, writers_of
 from compiler.plan.logical import Sink
 from compiler.plan.partitions import as_wanted, declared_partitions, redeclared, resized_sources
 from compiler.plan.topology import Plan, QueryPlan
@@ -30,7 +30,7 @@ def planned_partitions(before: Deployed, after: Deployed, known: Mapping[str, in
         if source.query is None and source.partitions is not None:
             counts.setdefault(source.topic, source.partitions)
     done = set[str]()
-    for query in plan.queries:
+    for query in _readers_last(plan):
         topic, own = topic_written(query), _of_sink(query, counts)
         if topic in done or (is_serving(after.serving, query) and topic in known):
             continue
@@ -43,6 +43,18 @@ def planned_partitions(before: Deployed, after: Deployed, known: Mapping[str, in
         else:
             counts[topic] = was[topic]
     return counts
+
+
+def _readers_last(plan: Plan) -> list[QueryPlan]:
+    """The queries in the order of the plan, but each behind the first writer of what it reads: one that leaves with a swap stands last."""
+    left, found = list(plan.queries), list[QueryPlan]()
+    made = set(writers_of(plan))
+    while left:
+        query = next((q for q in left if not made.intersection(topics_read(q))), left[0])
+        left.remove(query)
+        found.append(query)
+        made.discard(topic_written(query))
+    return found
 
 
 def _is_ours(before: Deployed, plan: Plan, topic: str, was: Mapping[str, int]) -> bool:

@@ -125,6 +125,12 @@ class Engine:
                 partitions = {name: info.partitions for name, info in self.log.topics().items()}
                 self.instance.deploy(decide(self.record, wanted, asked, partitions=partitions).plan)
 
+    def settle(self, *, promote: bool) -> None:
+        """What is built and held back serves, or is dropped; nothing if there is none (any more)."""
+        with self.life.running():
+            if self.record.held:
+                (self.service.promote if promote else self.service.abandon)(None)
+
     def set_priority(self, query: str, priority: Priority, *, served: bool) -> None:
         new = NewPriority(query, priority)
         with self.life.running():

@@ -69,7 +69,8 @@ def _two_commits(original: Any) -> Callable[..., Any]:
 
     def commit(rebuilding: Any, group: Any, old_tasks: Any, new_tasks: Any) -> Generator[Any, Any, None]:
         host = rebuilding._host
-        replacements, _ = rebuilding._replacements(group)
+        replacements, reshapes, _ = rebuilding._replacements(group)
+        replacements = [] if reshapes else replacements
         first = [r for r in replacements if r.tp.topic == replacements[0].tp.topic]
 
         def at_the_cut() -> None:
@@ -90,8 +91,8 @@ def _both_generations(original: Any) -> Callable[..., Any]:
 def _rows_left_out(original: Any) -> Callable[..., Any]:
     """Rows of INSERT VALUES are not in a generation that is built later."""
 
-    def inserted(deployment: Any, after: Any) -> list[Any]:
-        return [(tp, batch) for tp, batch in original(deployment, after) if "@" not in tp.topic]
+    def inserted(deployment: Any, after: Any, planned: Any) -> list[Any]:
+        return [(tp, batch) for tp, batch in original(deployment, after, planned) if "@" not in tp.topic]
 
     return inserted
 
@@ -109,7 +110,7 @@ def _stale_generation(original: Any) -> Callable[..., Any]:
     """What is being built goes on being built, whatever has changed since."""
     from compiler.plan.generations import topic_written
 
-    def going_on(before: Any, wanted: Any, causes: Any, refresh: Any) -> frozenset[str]:
+    def going_on(before: Any, wanted: Any, causes: Any, refresh: Any, resized: Any) -> frozenset[str]:
         return frozenset(
             {topic_written(q) for q in before.building} & {topic_written(q) for q in wanted.queries if q.id in causes}
         )
@@ -147,6 +148,16 @@ def _channels_kept(original: Any) -> Callable[..., Any]:
     return close
 
 
+def _never_held(original: Any) -> Callable[..., Any]:
+    """What is held back swaps in as soon as it has come up."""
+    return lambda deployed, group: False
+
+
+def _old_number(original: Any) -> Callable[..., Any]:
+    """Results keep the partitions that they have."""
+    return lambda before, after, known: {**original(before, after, known), **known}
+
+
 PLANTS: dict[str, tuple[str, Broken]] = {
     "readers-kept": ("compiler.plan.diff:_spread", _readers_kept),
     "other-writers-kept": ("compiler.plan.diff:_spread", _other_writers_kept),
@@ -159,6 +170,8 @@ PLANTS: dict[str, tuple[str, Broken]] = {
     "stale-generation": ("compiler.plan.diff:_going_on", _stale_generation),
     "forward-too-low": ("runtime.app.exchanging:recorded", _recorded_too_low),
     "forward-channels-kept": ("runtime.app.deployment:Deployment._close_for_others", _channels_kept),
+    "never-held": ("runtime.app.rebuilding:is_held", _never_held),
+    "old-number": ("runtime.app.deployment:planned_partitions", _old_number),
     "removed-come-back": ("compiler.plan.diff:_renewed_themselves", _removed_come_back),
 }
 

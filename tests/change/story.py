@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from compiler.plan.deployed import groups_of, without
 from compiler.plan.logical import Scan, walk_nodes
 from compiler.plan.partitions import as_wanted
 from compiler.plan.topology import Plan
@@ -58,6 +59,7 @@ class Story:
         self.options = options
         self.rng = random.Random(f"story {seed}")
         self._chance = random.Random(f"deaths {seed}")  # apart, so that a story with deaths is else the same
+        self._whim = random.Random(f"whims {seed}")  # apart as well: what is held back
         self.served = self._chance.random() < 0.5  # deployments and commands go through the service, as people's do
         self.make = Generator(self.rng)
         self.trace: list[str] = []
@@ -183,12 +185,14 @@ class Story:
     # -- deployment
 
     def _deploy(self, project: Project, names: list[str], *, watch: bool = False) -> None:
-        """Compile and deploy, as `flowql deploy` does it."""
+        """Compile and deploy, as `flowql deploy` does it; sometimes what is rebuilt is held back."""
+        shadow = self.options.edits != "safe" and not watch and names != BEGIN and self._whim.random() < 0.3
         prune, chosen, again = self.rng.random() < 0.6, self._chosen(project, names), self._again_whole(project, names)
         said = " ".join(["deploy", *(["--prune"] if prune else []), *(f"--select {c}" for c in chosen)])
-        said += "".join(f" --refresh {q}" for q in again) + f": {', '.join(names)}"
+        said += "".join(f" --refresh {q}" for q in again) + " --shadow" * shadow + f": {', '.join(names)}"
         while True:  # until it is done, or given up after a death
             wanted, asked = self._wanted(project, chosen, again, prune=prune)
+            asked = replace(asked, shadow=shadow)
             try:
                 deployment = decide(self.engine.record, wanted, asked, partitions=self._partitions())
             except CommandError as error:
@@ -211,7 +215,7 @@ class Story:
                 follower.reshaped = self._reshaped
             try:
                 done = self._mortal(
-                    lambda plan=wanted, asked=asked: self.engine.deploy(plan, asked, served=self.served)
+                    lambda plan=wanted, asked=asked: self.engine.deploy(plan, asked, served=self.served or asked.shadow)
                 )
             except (TopicMissing, LogError) as error:
                 # Of a stream over the topic of a result that is not selected, or of topics that are joined and would differ in partitions.
@@ -280,6 +284,31 @@ class Story:
     # -- rest and death
 
     def _rest(self) -> list[str]:
+        return self._held() or self._compared()
+
+    def _held(self) -> list[str]:
+        """What is held back changes nothing of what serves, until it is promoted or abandoned."""
+        if not self.engine.record.held:
+            return []
+        if self._whim.random() < 0.5:
+            self._again(self.engine.rest)
+            self.trace.append(f"rest after {self.engine.rounds} rounds, {', '.join(self.engine.record.held)} held back")
+            topics = [s.topic for s in self.project.sources]
+            plan, lost = self.engine.plan, self.engine.record.lost
+            if not lost:  # else what serves stands still
+                _, wrong = compare(self.engine, plan, topics, self.followers, self._whim, built=True)
+                if wrong:
+                    return wrong
+        record = self.engine.record
+        promote = bool(record.lost) or self._whim.random() < 0.5
+        kept = without(record, groups_of(record)) if record.held else record.plan
+        self.trace.append("promote" if promote else "abandon")
+        self._again(lambda: self.engine.settle(promote=promote))
+        if not promote and record.held:
+            self.running = self.reference = kept
+        return []
+
+    def _compared(self) -> list[str]:
         self._again(self.engine.rest)
         self.trace.append(f"rest after {self.engine.rounds} rounds")
         self.engine.look = lambda: None
