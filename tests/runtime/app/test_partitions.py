@@ -9,6 +9,7 @@ import pytest
 
 from compiler.diagnostics.source import SourceText
 from compiler.driver import compile_project
+from compiler.plan.diff import ForwardRefused
 from compiler.plan.partitions import as_wanted
 from compiler.plan.topology import Plan
 from runtime.app.driver import Driver
@@ -329,3 +330,12 @@ def test_repaired_records_are_not_moved() -> None:
     world.deploy(project(2, t=6, copy=6))
     world.settle()
     assert world.partitions("COPY") == 6
+
+
+def test_partitions_do_not_go_forward() -> None:
+    world = Changing(project(2))
+    world.feed(0, 20)
+    world.settle()
+    with pytest.raises(ForwardRefused) as found:
+        world.instance.deploy(world.plan(project(2, some=6)), forward=[q.id for q in world.instance.plan.queries])
+    assert "another number of partitions" in str(found.value.reasons)
