@@ -355,3 +355,16 @@ def refuse_outside_records(host: Host, after: Deployed) -> None:
                         "flowql deploy --forward  applies the change to what comes and keeps them, or give the result another topic "
                         "(KAFKA_TOPIC)"
                     )
+
+
+def is_same(a: Deployed, b: Deployed) -> bool:
+    """Whether two records differ in nothing but their numbers."""
+    return replace(a, id=0, histories=(), last=()) == replace(b, id=0, histories=(), last=())
+
+
+def refuse_hold(after: Deployed, log: Log) -> None:
+    """RebuildUnsupported if a swap would be held back where results are replaced as they are rebuilt."""
+    if after.held and not log.drops_with_commits:
+        raise RebuildUnsupported(
+            "on Kafka a rebuild takes the place of the results as it goes: no swap can be held back (--shadow)"
+        )

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent import futures
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from traceback import format_exception
 from typing import Any
@@ -18,7 +17,7 @@ from compiler.plan.topology import Plan, QueryPlan
 from runtime.app import plan_topic
 from runtime.app.alignment import REFUSED, TIMEOUT_S, AlignedSnapshot, Alignment
 from runtime.app.careful import CarefulQueries
-from runtime.app.deployment import Deployment, refuse_rebuild
+from runtime.app.deployment import Deployment, is_same, refuse_hold, refuse_rebuild
 from runtime.app.exchanges import STORE as EXCHANGE_STORE
 from runtime.app.exchanges import Exchanges
 from runtime.app.exchanging import refuse_forward
@@ -52,7 +51,7 @@ from runtime.client.consumer import ConsumerFacade
 from runtime.clock import Clock
 from runtime.commit.coordinator import CommitStep
 from runtime.config import SLICE_NS_DEFAULT, InstanceConfig, commit_interval_ms
-from runtime.errors import RebuildUnsupported, RuntimeFailure, StaleMember, StateError, StateLost, Superseded
+from runtime.errors import RuntimeFailure, StaleMember, StateError, StateLost, Superseded
 from runtime.events import ERROR, INFO, WARNING, is_a_step, say
 from runtime.log.base import Clients, Log, TopicPartition
 from runtime.log.repairs import RepairedLog
@@ -415,14 +414,11 @@ class Instance:
         """
         before, known = self._still(seen), self._partitions()
         change = decide_change(before, plan, refresh=refresh, forward=forward, partitions=known, swap=swap)
-        if _is_same(change.deployed, before):
+        if is_same(change.deployed, before):
             return change.changes
         self.repaired.repairs.read_on()
         check_partitions(before, plan, self.log, self.repaired.repairs.topics())
-        if change.deployed.held and not self.log.drops_with_commits:
-            raise RebuildUnsupported(
-                "on Kafka a rebuild takes the place of the results as it goes: no swap can be held back (--shadow)"
-            )
+        refuse_hold(change.deployed, self.log)
         KNOWN.remember(plan.schemas)
         if self.group is not None:
             refuse_rebuild(change.deployed)
@@ -601,8 +597,3 @@ class Instance:
             self.await_step()
         else:
             futures.wait([Future()], wait_s)
-
-
-def _is_same(a: Deployed, b: Deployed) -> bool:
-    """Whether two records differ in nothing but their numbers."""
-    return replace(a, id=0, histories=(), last=()) == replace(b, id=0, histories=(), last=())
