@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -361,7 +362,7 @@ def test_with_threads_under_continuous_input() -> None:
         world.settle()
         tests = [lambda v, o=o: v > o for o in (10, 500, 1500, 2500)]
         values = by_definitions(world, tests)
-        assert world.table("BY_REST") == [(r, sum(v % 3 == r for v in values)) for r in range(3)]
+        assert world.table("BY_REST") == sorted(Counter(v % 3 for v in values).items())
 
 
 def test_a_log_that_cannot_replace_records_in_a_commit_goes_forward_as_well() -> None:
