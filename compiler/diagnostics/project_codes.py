@@ -102,11 +102,13 @@ PROJECT_CODES: dict[str, CodePage] = {
     ),
     "FQ5010": CodePage(
         "A file cannot be imported",
-        "JSON lines are one object per line; CSV has a header; Parquet has columns. The columns named by --key and --timestamp must be there, a "
-        "time is milliseconds since 1970 or ISO-8601, and a key must fit the type its source declares. Nothing of the "
-        "transaction in which this happened was written; a file below 256 MB is one transaction.",
-        "flowql topic import orders orders.jsonl --key CUSTOMR",
-        "flowql topic import orders orders.jsonl --key CUSTOMER --timestamp AT",
+        "JSON lines are one object per line; CSV has a header; Parquet has columns. The columns named by --key and --timestamp must be there, and "
+        "every record must be readable by the types its source declares: texts such as ISO dates, yes and no, or NULL are read as the "
+        "declared type. The message names the line. Records of transactions before it are in the topic, and the next try goes on behind "
+        "them once the line is mended; a file below 256 MB is one transaction. `--dry-run` shows all such records and writes nothing; "
+        "`--on-error skip` leaves them out, `--on-error dead-letter` puts them into DEAD_LETTERS.",
+        "flowql topic import orders orders.csv",
+        "flowql topic import orders orders.csv --on-error dead-letter",
     ),
     "FQ5011": CodePage(
         "This is not a record",
@@ -128,6 +130,23 @@ PROJECT_CODES: dict[str, CodePage] = {
         "size (KB, MB, GB) or `unlimited`.",
         "flowql topic retention orders soon",
         "flowql topic retention orders '7 days'",
+    ),
+    "FQ5014": CodePage(
+        "The file is not what was imported before",
+        "How far a file was imported into a topic is kept with the records, so that another try neither loses nor doubles any. This file was "
+        "imported, in whole or in part, and what was imported of it has changed since, or other options would make other records of "
+        "it. Nothing was written. `--again` imports the whole file, beside the records that are in the topic; to replace those, delete the "
+        "topic first. Lines that are added at the end of a file need nothing: only they are imported.",
+        "flowql topic import orders orders.csv --key CUSTOMER\nflowql topic import orders orders.csv --key ITEM",
+        "flowql topic import orders orders.csv --key CUSTOMER\nflowql topic import orders orders.csv --key ITEM --again",
+    ),
+    "FQ5015": CodePage(
+        "Records from the beginning of time in a topic that drops old records",
+        "Records of a table that are imported without a time count from the beginning (1970), so that events of all times find them. The "
+        "topic keeps records for a limited time only and would drop them at once. Nothing was written. Name the column that is their time, "
+        "or have the topic keep the last record of each key instead.",
+        "flowql topic retention users '7 days'\nflowql topic import users users.csv",
+        "flowql topic retention users forever --compact\nflowql topic import users users.csv",
     ),
     "FQ5020": CodePage(
         "A script cannot be imported",

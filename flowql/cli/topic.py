@@ -14,8 +14,8 @@ import typer
 
 from compiler.diagnostics.suggest import did_you_mean
 from compiler.plan.topology import Plan
+from flowql.cli.import_output import import_and_tell, show_preview
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
-from flowql.cli.progress import progress
 from flowql.cli.query import ResultOption
 from flowql.cli.render import note, print_json, print_rows, print_text
 from flowql.cli.results import destination, write_answer
@@ -28,12 +28,15 @@ from flowql.query.answer import Answer
 from flowql.topics.codecs import KeyWriter, RecordReader, ValueWriter, source_over
 from flowql.topics.describing import PARTITION_COLUMNS, describe, refuse_if_used
 from flowql.topics.exporting import SCHEMA, exported
-from flowql.topics.importing import FileFormat, Job, file_format, import_file
+from flowql.topics.import_files import file_format
+from flowql.topics.import_job import FileFormat, Job, OnError
+from flowql.topics.import_times import BEGINNING_MS, from_the_beginning
 from flowql.topics.keeping import retention_changes, retention_text
 from flowql.topics.records import json_lines, parse_record, read_records, write_records
 from runtime.app.plan_topic import read_plan
 from runtime.errors import TopicMissing
 from runtime.log.base import Log, TopicInfo, TopicPartition
+from runtime.task.dead_letters import topic_name as dead_letter_topic
 
 app = typer.Typer(help="Topics and their records.", no_args_is_help=True, rich_markup_mode=None)
 Topic = Annotated[str, typer.Argument(help="A topic, or the stream or table over it.", metavar="TOPIC")]
@@ -228,41 +231,64 @@ def import_topic(
         str | None, typer.Option("--format", help="csv, jsonl or parquet; else by the file's name.")
     ] = None,
     key_format: Annotated[str | None, typer.Option("--key-format", help="kafka or json; else as declared.")] = None,
+    null: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--null", help="A text that is NULL in STRING columns of CSV, besides the empty one.", metavar="TEXT"
+        ),
+    ] = None,
+    on_error: Annotated[
+        str,
+        typer.Option("--on-error", help="What becomes of records that the declared columns cannot be read from."),
+    ] = "fail",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Read the whole file, show ten rows as they are decoded, write nothing.")
+    ] = False,
+    again: Annotated[bool, typer.Option("--again", help="Import anew what was imported before.")] = False,
     project: ProjectOption = None,
     target: TargetOption = None,
     var: VarOption = None,
 ) -> None:
-    """Write the records of a file to a topic, which is made if missing.
+    """Write the records of a file to a topic, which is made if missing: each once, however often it is tried.
 
-    Times and dates of Parquet become what the declared column is read from; a column without a declaration is JSON.
+    Texts are read as the declared types: ISO dates and times, yes and no, spellings of NULL. A column without a declaration is JSON.
+    How far a file was imported is kept with its records, so a second try goes on where the first one ended.
 
     flowql topic import orders orders.parquet --key CUSTOMER --timestamp AT
+    flowql topic import orders orders.csv --dry-run
+    flowql topic import orders orders.csv --on-error dead-letter
     """
-    formats = get_args(FileFormat)
-    for given, words, option in ((form, formats, "--format"), (key_format, ("kafka", "json"), "--key-format")):
+    for given, words, option in (
+        (form, get_args(FileFormat), "--format"),
+        (key_format, ("kafka", "json"), "--key-format"),
+        (on_error, get_args(OnError), "--on-error"),
+    ):
         if given is not None and given not in words:
             raise typer.BadParameter(f"{option} is {' or '.join(words)}, not {given}")
     found, plan, log = _open(Scope.of(ctx, project=project, target=target, var=var))
-    name = _topic_name(topic, plan, log)
-    job = Job(
-        topic=name,
-        partitions=partitions or _partitions(name, found, plan, log),
-        file=file,
-        format=cast("FileFormat", form) if form is not None else file_format(file),
-        source=source_over(plan, name),
-        now_ms=_now_ms(),
-        keys=tuple(key or ()),
-        timestamp=timestamp,
-        key_format=key_format,
-    )
-    began = time.monotonic()
-    size = file.stat().st_size if job.format == "jsonl" else None
-    with progress(f"import {file.name}", size) as advance:
-        count = import_file(log, job, _transactional_id(), advance)
-    log.close()
-    note(
-        f"{count:,} records of {file.name} in topic {name} ({job.partitions} partitions), {time.monotonic() - began:.1f} s"
-    )
+    with closing(log):
+        name = _topic_name(topic, plan, log)
+        source = source_over(plan, name)
+        job = Job(
+            topic=name,
+            partitions=partitions or _partitions(name, found, plan, log),
+            file=file,
+            format=cast("FileFormat", form) if form is not None else file_format(file),
+            source=source,
+            now_ms=_now_ms(),
+            keys=tuple(key or ()),
+            timestamp=timestamp,
+            key_format=key_format,
+            on_error=cast("OnError", on_error),
+            nulls=tuple(null or ()),
+            again=again,
+            dead_letters=dead_letter_topic(settings_of(found).application_id),
+            time_ms=BEGINNING_MS if from_the_beginning(source, timestamp) else None,
+        )
+        if dry_run:
+            show_preview(job)
+        else:
+            import_and_tell(log, job)
 
 
 @app.command("produce")

@@ -14,6 +14,8 @@ from runtime.errors import LogError
 
 # Where `segment.bytes` is not given. Retention drops whole segments, compaction leaves the one written to alone.
 SEGMENT_BYTES = 64 << 20
+# Groups whose names begin so read nothing: their positions say how far something was written (`topic import`).
+WRITERS_PREFIX = "flowql-import-"
 _DAY_MS = 86_400_000
 
 

@@ -88,9 +88,22 @@ class JsonScan:
         unread: STRING columns that are proven but not read (they come as nulls).
         """
         scan = QuotedBytes(values)
+        parts = self._parts(scan, views=views, unread=unread)
         ok = np.zeros(scan.rows, bool)
-        parts: list[tuple[Ints, list[pa.Array]]] = []
-        located: list[Located] = []
+        for rows, _, _ in parts:
+            ok[rows] = True
+        columns = self._assemble([(rows, found) for rows, found, _ in parts], scan.rows, views=views)
+        return columns, ok, parts[0][2] if len(parts) == 1 else None
+
+    def by_shape(self, values: pa.Array) -> list[tuple[Ints, list[pa.Array], Located]]:
+        """For each shape that is found: which rows have it, their columns, and where their values lie."""
+        return self._parts(QuotedBytes(values), views=False, unread=frozenset())
+
+    def _parts(
+        self, scan: QuotedBytes, *, views: bool, unread: frozenset[str]
+    ) -> list[tuple[Ints, list[pa.Array], Located]]:
+        ok = np.zeros(scan.rows, bool)
+        parts: list[tuple[Ints, list[pa.Array], Located]] = []
         left = np.flatnonzero(~scan.excluded) if scan.excluded is not None else np.arange(scan.rows)
         for _ in range(SHAPES_MAX):
             if len(left) < (1 if not parts else ROWS_PER_SHAPE_MIN):
@@ -102,11 +115,10 @@ class JsonScan:
             rows, columns, where = self._match(scan, shape, left, views=views, unread=unread)
             if len(rows):
                 ok[rows] = True
-                parts.append((rows, columns))
-                located.append(where)
+                parts.append((rows, columns, where))
                 left = left[~ok[left]]
             left = left[1:] if len(left) and (not len(rows) or rows[0] > left[0]) else left
-        return self._assemble(parts, scan.rows, views=views), ok, located[0] if len(located) == 1 else None
+        return parts
 
     def _match(
         self, scan: QuotedBytes, shape: Shape, candidates: Ints, *, views: bool, unread: frozenset[str]

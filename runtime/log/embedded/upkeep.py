@@ -12,7 +12,7 @@ from runtime.log.embedded.ledger import Ledger
 from runtime.log.embedded.records import AdvanceStart, Replace
 from runtime.log.embedded.state import Partition, Topic
 from runtime.log.files import Files
-from runtime.log.policy import TopicPolicy
+from runtime.log.policy import WRITERS_PREFIX, TopicPolicy
 
 # A group that has not yet read a tombstone keeps it, but not for longer than this: it may be long gone.
 READERS_MS = 30 * 86_400_000
@@ -110,7 +110,8 @@ class Upkeep:
     def _floor(self, topic: Topic, partition: Partition, now_ms: int) -> int:
         """Tombstones from here on a group has still to read."""
         key = (topic.id, partition.number)
-        waiting = [entries[key].offset for entries in self._ledger.state.groups.values() if key in entries]
+        readers = {g: e for g, e in self._ledger.state.groups.items() if not g.startswith(WRITERS_PREFIX)}
+        waiting = [entries[key].offset for entries in readers.values() if key in entries]
         floor = min([partition.end_offset, *waiting])
         old = [s.end_offset for s in partition.segments if s.cleaned_ms and s.cleaned_ms + READERS_MS <= now_ms]
         return max([floor, *old])

@@ -95,3 +95,52 @@ def test_how_long_records_are_kept(topic: Topic) -> None:
     wrong = topic("retention", "notes", "soon")
     assert (wrong.code, "FQ5013" in wrong.err, "'7 days'" in wrong.err) == (1, True, True)
     assert "FQ" in topic("retention", "nowhere", "1 hour").err
+
+
+CSV = "ID,CUSTOMER,AMOUNT,DAY\n" + "".join(f"{i},c{i % 3},{i}.50,2024-01-{i % 28 + 1:02}\n" for i in range(12))
+
+
+def declaring(flowql: Program, folder: Path, statement: str) -> Topic:
+    """`flowql topic` in a new project with one source in JSON."""
+    (folder / "flowql.yaml").write_text("name: files\nsql: [sources.sql]\n")
+    topic = statement.split()[2]
+    (folder / "sources.sql").write_text(f"{statement} WITH (KAFKA_TOPIC = '{topic}', VALUE_FORMAT = 'JSON');\n")
+    return Topic(flowql, folder)
+
+
+def test_a_dry_run_shows_decoded_rows_and_makes_nothing(flowql: Program, tmp_path: Path) -> None:
+    file = tmp_path / "bills.csv"
+    file.write_text(CSV + "13,c1,much,2024-02-30\n")
+    topic = declaring(
+        flowql, tmp_path, "CREATE STREAM bills (id INT, customer STRING KEY, amount DECIMAL(9, 2), day DATE)"
+    )
+    shown = topic("import", "bills", str(file), "--dry-run")
+    assert shown.out.splitlines()[1].split() == ["c0", "0", "0.50", "2024-01-01", shown.out.splitlines()[1].split()[-1]]
+    assert len(shown.out.splitlines()) == 11
+    assert "12 records of bills.csv can be imported into topic bills; nothing was written" in shown.err
+    assert "bills.csv:14: AMOUNT: " in shown.err
+    assert "bills" not in topic("ls").out
+
+
+def test_an_import_says_what_it_left_out(flowql: Program, tmp_path: Path) -> None:
+    file = tmp_path / "bills.csv"
+    file.write_text(CSV + "13,c1,much,2024-02-30\n")
+    topic = declaring(
+        flowql, tmp_path, "CREATE STREAM bills (id INT, customer STRING KEY, amount DECIMAL(9, 2), day DATE)"
+    )
+    failed = topic("import", "bills", str(file))
+    assert "bills.csv:14: AMOUNT" in failed.err
+    assert "--on-error dead-letter" in failed.err
+    done = topic("import", "bills", str(file), "--on-error", "dead-letter")
+    assert "12 records of bills.csv in topic bills" in done.err
+    assert "1 record that could not be read: in the table DEAD_LETTERS" in done.err
+    assert "nothing new: all 12 records" in topic("import", "bills", str(file)).err
+
+
+def test_a_table_without_times_is_said_to_count_from_the_beginning(flowql: Program, tmp_path: Path) -> None:
+    file = tmp_path / "users.csv"
+    file.write_text("NAME,CITY\nada,London\n")
+    topic = declaring(flowql, tmp_path, "CREATE TABLE users (name STRING PRIMARY KEY, city STRING)")
+    done = topic("import", "users", str(file))
+    assert "USERS is a table, and no column is its time: these rows count from the beginning" in done.err
+    assert json.loads(topic("consume", "users").out)["timestamp"] == 0

@@ -18,9 +18,13 @@ from compiler.diagnostics.source import SourceText
 from compiler.driver import compile_project
 from compiler.plan.topology import SourceDef, scan_of
 from flowql.errors import CommandError
-from flowql.topics import importing
-from flowql.topics.importing import Job, file_format, import_file
-from runtime.log.base import TopicPartition
+from flowql.topics import import_files, importing
+from flowql.topics.import_files import file_format
+from flowql.topics.import_job import Job
+from flowql.topics.import_places import group_of
+from flowql.topics.import_times import make_topic
+from flowql.topics.importing import Outcome, import_file
+from runtime.log.base import Log, TopicPartition
 from runtime.log.memory import MemoryLog
 from runtime.log.murmur2 import partition_for
 from runtime.operators.base import NO_STATE, RunContext
@@ -29,10 +33,10 @@ from runtime.operators.decode import Decoder
 NOW = 1_000
 
 
-def source(columns: str, **properties: str) -> SourceDef:
+def source(columns: str, *, kind: str = "STREAM", **properties: str) -> SourceDef:
     given = {"KAFKA_TOPIC": "t", "VALUE_FORMAT": "JSON", **properties}
     options = ", ".join(f"{k}='{v}'" for k, v in given.items())
-    compiled = compile_project([SourceText("s", f"CREATE STREAM S ({columns}) WITH ({options});")])
+    compiled = compile_project([SourceText("s", f"CREATE {kind} S ({columns}) WITH ({options});")])
     assert compiled.ok, compiled.diagnostics
     return compiled.plan.sources[0]
 
@@ -42,7 +46,7 @@ def imported(file: Path, text: str, *, partitions: int = 1, **options: Any) -> l
     file.write_text(text)
     log = MemoryLog()
     job = Job("t", partitions, file, file_format(file), options.pop("source", None), NOW, **options)
-    count = import_file(log, job, "import", lambda n: None)
+    count = run(log, job).records
     found: list[dict[str, Any]] = []
     for p in range(partitions):
         reader = log.reader(TopicPartition("t", p))
@@ -50,6 +54,11 @@ def imported(file: Path, text: str, *, partitions: int = 1, **options: Any) -> l
             found += [{**r, "partition": p} for r in batch.records.to_pylist()]
     assert count == len(found)
     return found
+
+
+def run(log: Log, job: Job) -> Outcome:
+    make_topic(log, job)
+    return import_file(log, job, lambda n: None)
 
 
 def lines(rows: list[Mapping[str, Any]]) -> str:
@@ -83,7 +92,7 @@ def test_pieces_of_a_file_make_no_difference(tmp_path: Path, monkeypatch: pytest
     text = lines([{"K": f"k{n % 7}", "N": n, "T": n} for n in range(300)]).rstrip("\n")
     whole = imported(tmp_path / "a.jsonl", text, partitions=2, keys=("K",), timestamp="T")
     for size in (40, 1000):
-        monkeypatch.setattr(importing, "CHUNK_BYTES", size)
+        monkeypatch.setattr(import_files, "CHUNK_BYTES", size)
         assert imported(tmp_path / "a.jsonl", text, partitions=2, keys=("K",), timestamp="T") == whole
 
 
@@ -107,13 +116,13 @@ def test_keys_are_encoded_as_declared(tmp_path: Path) -> None:
 
 def test_csv_is_typed_as_declared(tmp_path: Path) -> None:
     declared = source('ZIP STRING KEY, N INT, D DECIMAL(30, 2), B BOOLEAN, "low" STRING')
-    text = 'zip,n,d,b,low,extra\n01234,7,12345678901234567890.10,TRUE,"a ""q"", b",1.5\n99,x,,,,\n'
+    text = 'zip,n,d,b,low,extra\n01234,7,12345678901234567890.10,TRUE,"a ""q"", b",1.5\n99,,,,,\n'
     found = imported(tmp_path / "a.csv", text, source=declared, keys=("zip",))
     assert [r["key"] for r in found] == [b"01234", b"99"]
     assert found[0]["value"] == (
         b'{"ZIP":"01234","N":7,"D":12345678901234567890.10,"B":true,"low":"a \\"q\\", b","extra":1.5}'
     )
-    assert found[1]["value"] == b'{"ZIP":"99","N":"x","D":null,"B":null,"low":null,"extra":null}'
+    assert found[1]["value"] == b'{"ZIP":"99","N":null,"D":null,"B":null,"low":null,"extra":null}'
 
 
 def test_csv_without_a_declaration_is_typed_by_its_columns(tmp_path: Path) -> None:
@@ -169,7 +178,7 @@ def test_what_cannot_be_imported_is_named_and_nothing_is_written(
     log = MemoryLog()
     options = {"source": None, **options}
     with pytest.raises(CommandError) as caught:
-        import_file(log, Job("t", 1, file, file_format(file), now_ms=NOW, **options), "import", lambda n: None)
+        run(log, Job("t", 1, file, file_format(file), now_ms=NOW, **options))
     assert says in caught.value.title
     assert log.end_offset(TopicPartition("t", 0)) == 0
 
@@ -178,19 +187,21 @@ def test_text_that_is_not_utf8_is_named(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
     file.write_bytes(b'{"A":1}\n{"A":"\xff"}\n')
     with pytest.raises(CommandError) as caught:
-        import_file(MemoryLog(), Job("t", 1, file, "jsonl", None, NOW), "import", lambda n: None)
+        run(MemoryLog(), Job("t", 1, file, "jsonl", None, NOW))
     assert "a.jsonl:2" in caught.value.title
 
 
 def test_a_large_file_is_several_transactions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importing, "CHUNK_BYTES", 200)
+    monkeypatch.setattr(import_files, "CHUNK_BYTES", 200)
     monkeypatch.setattr(importing, "TRANSACTION_BYTES", 1000)
     log = MemoryLog()
     file = tmp_path / "a.jsonl"
     file.write_text(lines([{"N": n} for n in range(200)]))
     seen: list[int] = []
-    import_file(log, Job("t", 1, file, "jsonl", None, NOW), "import", lambda n: seen.append(n))
-    assert log.last_sequence("import") > 1
+    job = Job("t", 1, file, "jsonl", None, NOW)
+    make_topic(log, job)
+    import_file(log, job, lambda n: seen.append(n))
+    assert log.last_sequence(group_of(job)) > 1
     assert sum(seen) == file.stat().st_size
     assert log.end_offset(TopicPartition("t", 0)) == 200
 
@@ -214,7 +225,7 @@ def test_parquet_is_read_back_as_it_was(tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_pylist(rows), file)
     log, declared = MemoryLog(), source(columns)
     job = Job("t", 1, file, file_format(file), declared, NOW)
-    assert import_file(log, job, "import", lambda n: None) == 2
+    assert run(log, job).records == 2
     raw = log.reader(TopicPartition("t", 0)).read(10, 1 << 20)
     assert raw is not None
     found = Decoder(scan_of(declared), declared.schema).decode(raw, RunContext(NO_STATE)).arrow().to_pylist()
@@ -231,7 +242,7 @@ def test_parquet_without_a_declaration_is_json(tmp_path: Path) -> None:
     file = tmp_path / "a.parquet"
     pq.write_table(pa.table({"ID": [1, 2], "AT": [datetime(2026, 1, 2), datetime(2026, 1, 3)]}), file)
     log = MemoryLog()
-    import_file(log, Job("t", 1, file, "parquet", None, NOW, ("ID",), "AT"), "import", lambda n: None)
+    run(log, Job("t", 1, file, "parquet", None, NOW, ("ID",), "AT"))
     raw = log.reader(TopicPartition("t", 0)).read(10, 1 << 20)
     assert raw is not None
     records = raw.records.to_pylist()
@@ -246,4 +257,4 @@ def test_what_is_no_parquet_is_said(tmp_path: Path) -> None:
     file = tmp_path / "a.parquet"
     file.write_text("ID\n1\n")
     with pytest.raises(CommandError, match=r"a\.parquet"):
-        import_file(MemoryLog(), Job("t", 1, file, "parquet", None, NOW), "import", lambda n: None)
+        run(MemoryLog(), Job("t", 1, file, "parquet", None, NOW))

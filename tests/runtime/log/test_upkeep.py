@@ -11,6 +11,7 @@ from runtime.log.base import EARLIEST, Position, TopicPartition
 from runtime.log.embedded import ledger, upkeep
 from runtime.log.embedded.log import EmbeddedLog
 from runtime.log.faults import PowerLoss, SimulatedDisk, SimulatedFile
+from runtime.log.policy import WRITERS_PREFIX
 from tests.runtime.log.records import produce, read_all
 
 T0 = TopicPartition("T", 0)
@@ -135,6 +136,18 @@ def test_tombstones_wait_for_their_time_and_for_groups_behind_them():
     assert (b"b", None) in keys()
     log.maintain(5 * DAY + upkeep.READERS_MS)
     assert (b"b", None) not in keys(), "a group that has not moved for so long waits for nothing"
+
+
+def test_how_far_a_file_was_imported_keeps_no_tombstone():
+    """Such a position counts records of the file: no reader stands there."""
+    log = EmbeddedLog("/log", SimulatedDisk())
+    log.create_topic("T", 1, {**COMPACT, "segment.bytes": "1", "min.cleanable.dirty.ratio": "0"})
+    produce(log, "p", (T0, [(0, b"a", b"1")]), positions={f"{WRITERS_PREFIX}T": {T0: Position(0)}})
+    produce(log, "p", (T0, [(1, b"a", None)]))
+    produce(log, "p", (T0, [(2, b"c", b"1")]))
+    log.maintain(10)
+    log.maintain(10 + DAY)
+    assert [r[2] for r in read_all(log, T0)] == [b"c"]
 
 
 def test_a_week_of_traffic_in_bounded_disk():

@@ -1,0 +1,110 @@
+"""How far a file was imported into a topic: kept as a position of a group of its own, moved by the commits that carry the records.
+
+So a retry goes on exactly where the last commit ended, however the import ended. The bytes before that place are recognised by a
+hash: a line after it may be mended meanwhile. When the topic is deleted its positions go with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import orjson
+
+from flowql.errors import CommandError
+from flowql.topics.import_job import Job, Place
+from runtime.log.base import Log, Position, Producer, TopicPartition
+from runtime.log.policy import WRITERS_PREFIX
+
+CHANGED = "FQ5014"
+_PIECE = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What was committed of a file. digest: of its bytes up to `at`. records, skipped, dead: what became of them.
+
+    options: with which it was begun. done: the end of the file was reached.
+    """
+
+    at: int
+    line: int
+    digest: str
+    records: int
+    skipped: int
+    dead: int
+    options: str
+    done: bool
+
+    @property
+    def place(self) -> Place:
+        return Place(self.at, self.line)
+
+
+def group_of(job: Job) -> str:
+    """Also the transactional id, so that of two imports of a file at once the older one is fenced."""
+    identity = f"{job.topic}\0{job.file.resolve()}".encode()
+    return f"{WRITERS_PREFIX}{job.topic}-{hashlib.blake2b(identity, digest_size=8).hexdigest()}"
+
+
+def options_of(job: Job) -> str:
+    """Those that decide what a record becomes."""
+    return " ".join([job.format, ",".join(job.keys), job.timestamp or "", job.key_format or "", ",".join(job.nulls)])
+
+
+def read_progress(log: Log, job: Job) -> Progress | None:
+    tp = TopicPartition(job.topic, 0)
+    position = log.admin().stable_positions(group_of(job), [tp]).get(tp)
+    return Progress(**orjson.loads(position.metadata)) if position is not None and position.metadata else None
+
+
+def send_progress(producer: Producer, job: Job, progress: Progress) -> None:
+    position = Position(progress.records, orjson.dumps(asdict(progress)).decode())
+    producer.send_positions(group_of(job), {TopicPartition(job.topic, 0): position})
+
+
+class Digest:
+    """Of the bytes of a file that were read; of a Parquet file, of the whole file whatever was read."""
+
+    def __init__(self, job: Job) -> None:
+        self._hash = hashlib.blake2b(digest_size=16)
+        self._whole = job.format == "parquet"
+        if self._whole:
+            self._read(job.file, None)
+
+    def _read(self, file: Path, size: int | None) -> None:
+        with file.open("rb") as stream:
+            left = size
+            while data := stream.read(_PIECE if left is None else min(_PIECE, left)):
+                self._hash.update(data)
+                left = None if left is None else left - len(data)
+                if left == 0:
+                    break
+
+    def skip(self, file: Path, size: int) -> None:
+        """The first `size` bytes are not read again."""
+        if not self._whole and size:
+            self._read(file, size)
+
+    def add(self, data: bytes) -> None:
+        self._hash.update(data)
+
+    def text(self) -> str:
+        return self._hash.hexdigest()
+
+
+def resume(job: Job, before: Progress | None) -> tuple[Progress | None, Digest]:
+    """Where to go on: None for the beginning of the file. Raises CommandError if the file is another one by now."""
+    digest = Digest(job)
+    if before is None or (before.done and job.again):
+        return None, digest
+    digest.skip(job.file, before.at)
+    same = digest.text() == before.digest
+    if same and before.options == options_of(job):
+        return before, digest
+    if job.again:
+        return None, Digest(job)
+    what = "with other options" if same else f"and has changed since, before its line {before.line:,}"
+    title = f"{job.file.name} was imported into topic {job.topic} before {what}: {before.records:,} records"
+    raise CommandError(title, code=CHANGED, help="--again  imports all of it anew, beside the records that are there")
