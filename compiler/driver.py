@@ -8,6 +8,7 @@ from typing import Literal
 
 from compiler.analyze.assertions import Assertion
 from compiler.analyze.dependencies import Pending, in_order
+from compiler.analyze.hints import hints_about
 from compiler.analyze.properties import NO_OPTIONS, QueryOptions
 from compiler.analyze.push import HIDDEN, INCOMPLETE, PUSH, complete
 from compiler.analyze.statements import analyze
@@ -92,7 +93,9 @@ def compile_project(
             continue
         try:
             statement = _with_kind(p.statement, world.catalog) if p.infer_kind else p.statement
-            world.apply(analyze(statement, world.catalog, p.properties), p.options)
+            made = world.apply(analyze(statement, world.catalog, p.properties), p.options)
+            if made.query is not None:
+                diagnostics += hints_about(made.query, world.catalog.sources, p.span)
         except CompileError as error:
             diagnostics += error.diagnostics
             failed |= p.defines

@@ -254,6 +254,24 @@ CODES: dict[str, CodePage] = {
         "Understood, and not built yet",
         "The construct is part of the language and FlowQL does not build it yet. This is not a mistake of yours.",
     ),
+    "FQ2120": CodePage(
+        "A query loses windows where its input pauses",
+        "EMIT FINAL gives a window with the record whose time closes it: stream time, the largest time seen in the partition, has reached its "
+        "end and the grace period. Nothing closes a window but a later record, and a window is kept for its size and grace, unless "
+        "RETENTION says longer. So when stream time jumps further than that at once - TUMBLING (SIZE 1 MINUTE, GRACE PERIOD 0 SECONDS) and a "
+        "record every three minutes - the record that closes a window finds it forgotten, and no row is given. ksqlDB has the same rule. "
+        "Such windows are counted with the late rows in `flowql status`.",
+        "WINDOW TUMBLING (SIZE 1 MINUTE, GRACE PERIOD 0 SECONDS) GROUP BY k EMIT FINAL",
+        "WINDOW TUMBLING (SIZE 1 MINUTE, RETENTION 7 DAYS, GRACE PERIOD 0 SECONDS) GROUP BY k EMIT FINAL",
+    ),
+    "FQ2121": CodePage(
+        "A join looks rows of a table up as of the time of the event",
+        "An event meets the rows of the table that were there before it, by the times of records. Reference data whose records have the time "
+        "at which they were written is not found by any event that happened before. `flowql topic import` gives rows of a table without a time "
+        "column the time 0, so that all events find them; or a column of the table is its time.",
+        "CREATE TABLE users (id INT PRIMARY KEY, city STRING) WITH (KAFKA_TOPIC = 'users', VALUE_FORMAT = 'JSON');",
+        "CREATE TABLE users (id INT PRIMARY KEY, city STRING, since BIGINT)\n  WITH (KAFKA_TOPIC = 'users', VALUE_FORMAT = 'JSON', TIMESTAMP = 'since');",
+    ),
     "FQ2103": CodePage(
         "A join of two streams has no time bound",
         "Both sides are unbounded, so every row would have to be kept forever.",

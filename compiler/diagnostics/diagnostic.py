@@ -7,12 +7,12 @@ from typing import Literal
 
 from compiler.diagnostics.source import NOWHERE, Span
 
-Severity = Literal["error", "warning"]
+Severity = Literal["error", "warning", "hint"]
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One error or warning.
+    """One error, warning (it loses something) or hint (it may not be what was meant).
 
     code:  stable, `FQ` and four digits (see `compiler.diagnostics.codes`).
     title: what is wrong, in one sentence, naming the things involved.

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from compiler.diagnostics.diagnostic import Diagnostic
 
 _RESET = "\x1b[0m"
-_STYLES = {"error": "\x1b[1;31m", "warning": "\x1b[1;33m", "frame": "\x1b[34m", "key": "\x1b[1m"}
+_STYLES = {"error": "\x1b[1;31m", "warning": "\x1b[1;33m", "hint": "\x1b[1;36m", "frame": "\x1b[34m", "key": "\x1b[1m"}
 
 
 def render(diagnostics: Iterable[Diagnostic], *, color: bool = False) -> str:

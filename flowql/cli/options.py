@@ -111,7 +111,7 @@ class Scope:
         compiled = compile_sources(project, previous=previous)
         if not compiled.ok:
             raise CompileError(*compiled.diagnostics)
-        show_diagnostics(compiled.diagnostics)
+        show_diagnostics([d for d in compiled.diagnostics if d.severity == "warning"])
         return project, compiled
 
     def only(self, *allowed: Output) -> Output:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
-from flowql.cli.render import print_json, print_text
+from flowql.cli.render import print_json, print_text, show_diagnostics
 from flowql.config.compile import compile_sources
 from flowql.config.load import read_project
 from flowql.errors import CompileError
@@ -47,6 +47,7 @@ def command(
         )
     if not compiled.ok:
         raise CompileError(*compiled.diagnostics)
+    show_diagnostics(compiled.diagnostics)
     if not as_json:
         plan = compiled.plan
         sources = sum(s.query is None for s in plan.sources)

@@ -34,7 +34,7 @@ def wanted_plan(project: Project, *, running: Plan, topics: Mapping[str, int], w
     if not compiled.ok:
         raise CompileError(*compiled.diagnostics)
     if warn:
-        show_diagnostics(compiled.diagnostics)
+        show_diagnostics([d for d in compiled.diagnostics if d.severity == "warning"])
         check_assertions(compiled.assertions, project, compiled.plan)
     return compiled.plan
 
