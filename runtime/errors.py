@@ -4,6 +4,7 @@
       LogError            the log cannot do what was asked
         TopicMissing
         LogCorrupt        recovery found what a crash cannot explain
+          BatchDamaged    bytes of records are not what was written
         LogFull           no space left; nothing of the transaction is visible
         InstanceRunning   another runtime holds the data directory
         Fenced            a newer producer with the same transactional id exists
@@ -57,6 +58,23 @@ class LogCorrupt(LogError):
     """Recovery found what no crash explains."""
 
     code = "FQ4003"
+
+
+class BatchDamaged(LogCorrupt):
+    """Bytes of stored records are not what was written. path, start: where they lie."""
+
+    code = "FQ4051"
+
+    def __init__(self, path: str, start: int, problem: str, whose: str = "") -> None:
+        self.path, self.start, self.problem = path, start, problem
+        self.whose = whose  # topic, partition and offsets, where they are known
+        super().__init__(
+            f"{path}: the batch at byte {start}{f' ({whose})' if whose else ''} is damaged: {problem}; restore a backup "
+            "(flowql restore), or leave these records out:  flowql log verify --skip-damaged"
+        )
+
+    def __reduce__(self) -> tuple[type[BatchDamaged], tuple[str, int, str, str]]:
+        return type(self), (self.path, self.start, self.problem, self.whose)
 
 
 class LogFull(LogError):

@@ -134,6 +134,16 @@ ENGINE_CODES: dict[str, CodePage] = {
         "A transaction was aborted",
         "Brokers could not finish it, and nothing of it is visible. The same is tried again.",
     ),
+    "FQ4051": CodePage(
+        "Stored records are damaged",
+        "Every batch of the embedded log carries a checksum, and this one does not match: bytes of the file are not what was written. The disk, or "
+        "somebody who wrote to the file, has changed them. Who reads these records stops; nothing else does. The message names the file, the "
+        "byte and the offsets. `flowql log verify` looks at the whole log. Restore a backup; or, if the records may be missing, "
+        "`flowql log verify --skip-damaged` notes the range in the log: readers and later rebuilds leave it out, and `flowql status` counts "
+        "the records.",
+        "flowql run",
+        "flowql log verify --skip-damaged\nflowql run",
+    ),
     "FQ4050": CodePage(
         "Another number of partitions than the topic has",
         "A source or result declares another number of PARTITIONS than before. Which partition a record lies in follows from its key "

@@ -148,6 +148,12 @@ PROJECT_CODES: dict[str, CodePage] = {
         "flowql topic retention users '7 days'\nflowql topic import users users.csv",
         "flowql topic retention users forever --compact\nflowql topic import users users.csv",
     ),
+    "FQ5016": CodePage(
+        "This log has no files of its own",
+        "`flowql log verify` looks at the files of an embedded log. The log of this target is on Kafka, whose brokers verify what they store.",
+        "flowql log verify -t kafka",
+        "flowql log verify",
+    ),
     "FQ5020": CodePage(
         "A script cannot be imported",
         "`flowql import ksql` reads scripts (.sql), folders of them, folders of migrations (V000001__name.sql, each version once) and "

@@ -53,6 +53,7 @@ VERBS = {
     "import": "Projects of other systems.",
     "topic": "Topics and their records.",
     "dlq": "Dead letters: records that queries could not read, shown, repaired and replayed.",
+    "log": "The embedded log and its files.",
     "priority": "Show and change how queries share the processor.",
     "metrics": "Figures of a running instance for Prometheus, and a Grafana dashboard over them.",
     "state": "What queries have remembered.",

@@ -8,6 +8,7 @@ from flowql.config.project import Project
 from flowql.errors import CommandError
 from runtime.log.base import Log
 from runtime.log.embedded.log import EmbeddedLog
+from runtime.log.files import DiskFiles
 from runtime.log.kafka.settings import KafkaSettings
 
 NOWHERE, OTHER_ENGINE = "FQ5505", "FQ5508"
@@ -17,7 +18,7 @@ def open_log(project: Project) -> Log:
     """The log of the project's target; the embedded one is made if missing."""
     target = project.target
     if target.kafka is None:
-        target.log_dir.mkdir(parents=True, exist_ok=True)
+        DiskFiles().makedirs(str(target.log_dir.absolute()))
     return log_at(target.log_dir, target.kafka, target.app_id or project.name)
 
 

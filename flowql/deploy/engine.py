@@ -43,7 +43,7 @@ def process_id(data_dir: Path) -> str:
     """Which member of its group the instance of a data directory is: made once, and beside the state, which may be deleted."""
     path = data_dir / PROCESS_ID
     if not path.exists():
-        data_dir.mkdir(parents=True, exist_ok=True)
+        data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         new = path.with_suffix(".new")
         new.write_text(uuid.uuid4().hex[:12])
         new.replace(path)

@@ -25,7 +25,7 @@ NOT_STARTED = "FQ5305"
 
 def spawn(settings: Settings) -> Client:
     """Start an instance that outlives this process. Raises CommandError with the reason if it does not come up."""
-    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     read_fd, write_fd = os.pipe()
     try:
         with (settings.data_dir / ERRORS_FILE).open("ab") as log:

@@ -42,7 +42,7 @@ class Host:
     def start(self) -> None:
         """Recover, resume what ran, listen. When it returns the instance can be found by its directory."""
         settings = self._settings
-        settings.data_dir.mkdir(parents=True, exist_ok=True)
+        settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.engine = open_engine(settings, self._mode)
         self._log.enter_context(writing(settings.data_dir, settings.log_level))
         say(INFO, "instance.started", pid=os.getpid(), engine=settings.engine, version=metadata.version("flowql"))

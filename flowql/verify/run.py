@@ -95,7 +95,7 @@ def _same_topics(one: Side, other: Side) -> bool:
 @contextmanager
 def at_hand(side: Side) -> Iterator[Side]:
     """A side in a fresh directory; one on Kafka with a broker there, running until the end of the block."""
-    side.settings.data_dir.mkdir(parents=True, exist_ok=True)
+    side.settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     if side.settings.kafka is None:
         yield side
         return

@@ -23,6 +23,7 @@ from runtime.log.base import (
     TopicInfo,
     TopicPartition,
     even_share,
+    no_records,
 )
 from runtime.log.transaction import Shape, Transaction
 
@@ -117,6 +118,8 @@ class LogReader:
         position = self._position
         while position < end and rows < max_records and (not pieces or size < max_bytes):
             stored = self._lookup.stored(self.tp, position)
+            if stored is None and not pieces:  # what is left is damaged and left out
+                self._position = end
             if stored is None or (pieces and (rows >= _JOIN_ROWS or stored.num_rows >= _JOIN_ROWS)):
                 break
             row = _row_of(stored, position)
@@ -290,8 +293,11 @@ class LogConsumer:
                 self._turn = (self._turn + i) % len(readers)
                 break
             try:
+                before = reader.position
                 with naming(reader.tp):
                     batch = reader.read(max_records, max_bytes)
+                if batch is None and reader.position > before:
+                    batch = RawBatch(reader.tp, no_records(), reader.position, 0)
             except LogError:
                 if batches:  # what was read must not get lost: the next poll starts, and fails, with this partition
                     self._turn = (self._turn + i) % len(readers)

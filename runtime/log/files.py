@@ -6,6 +6,7 @@ Paths are absolute strings. Errors are OSErrors of the operating system.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import mmap
@@ -76,7 +77,9 @@ class Files(Protocol):
         """Lock a file, made if missing; None when it is taken and `wait` is false."""
         ...
 
-    def makedirs(self, path: str) -> None: ...
+    def makedirs(self, path: str) -> None:
+        """Make a folder and those it lies in, for their owner alone."""
+        ...
 
     def listdir(self, path: str) -> list[str]:
         """Names in a directory, sorted; [] if it does not exist."""
@@ -138,7 +141,7 @@ class DiskFile:
 
     def __init__(self, path: str, flags: int) -> None:
         self.path = path
-        self._fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
 
     def pwrite(self, offset: int, parts: Sequence[Any]) -> None:
         views = [memoryview(p).cast("B") for p in parts if len(memoryview(p))]
@@ -222,7 +225,7 @@ class DiskFiles:
                 done.result()
 
     def lock(self, path: str, *, wait: bool) -> DiskLock | None:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
@@ -234,7 +237,18 @@ class DiskFiles:
         return DiskLock(fd)
 
     def makedirs(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+        if os.path.isdir(path):
+            about = os.stat(path)
+            if about.st_mode & 0o077 and about.st_uid == os.getuid():  # made by an older version
+                os.chmod(path, 0o700)
+            return
+        missing = []
+        while not os.path.isdir(path):
+            missing.append(path)
+            path = os.path.dirname(path)
+        for folder in reversed(missing):
+            with contextlib.suppress(FileExistsError):  # somebody else made it
+                os.mkdir(folder, 0o700)
 
     def listdir(self, path: str) -> list[str]:
         try:

@@ -31,7 +31,8 @@ BATCH_BYTES = 1 << 20  # kept records are stored again in batches of about this 
 class Compactable:
     """What is compacted. segments: from the partition's first one on, without the one that is written to.
 
-    start: the partition's start offset. floor: tombstones from this offset on are still to be seen by somebody.
+    start: the partition's start offset. floor: tombstones from this offset on are still to be seen by somebody. skipped: ranges of
+    damaged records, which are dropped.
     """
 
     directory: str
@@ -39,6 +40,7 @@ class Compactable:
     segments: Sequence[Segment]
     start: int
     floor: int
+    skipped: Sequence[tuple[int, int]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ def compact(
 ) -> Compacted | None:
     """None if nothing changes. FileNotFoundError if another process was quicker. What was written is removed on an error."""
     segments = _bounded(what.segments)
-    latest = _Latest.of(reading, [s for s in segments if not s.cleaned_ms])
+    latest = _Latest.of(reading, [s for s in segments if not s.cleaned_ms], what.skipped)
     out = _Output(files, what, policy, 1 + max((s.life for s in segments), default=0))
     try:
         for segment in segments:
@@ -103,11 +105,11 @@ class _Latest:
         self._keys, self._offsets = keys, offsets
 
     @classmethod
-    def of(cls, reading: SegmentFiles, segments: Sequence[Segment]) -> _Latest:
+    def of(cls, reading: SegmentFiles, segments: Sequence[Segment], skipped: Sequence[tuple[int, int]] = ()) -> _Latest:
         parts = [
             pa.table({"key": batch.column("key"), "offset": batch.column("offset")}).drop_null()
             for segment in segments
-            for batch in reading.batches(segment)
+            for batch in reading.batches(segment, skipped)
         ]
         if not parts:
             return cls(pa.array([], pa.binary()), pa.array([], pa.int64()))
@@ -140,7 +142,8 @@ def _kept(
     reading: SegmentFiles, segment: Segment, latest: _Latest, what: Compactable, *, drop_tombstones: bool
 ) -> _Kept:
     kept = _Kept(segment)
-    for batch in reading.batches(segment):
+    kept.is_whole = not any(first < segment.end_offset and segment.base < end for first, end in what.skipped)
+    for batch in reading.batches(segment, what.skipped):
         gone = latest.superseded(batch)
         deletes = pc.and_(pc.is_null(batch.column("value")), pc.is_valid(batch.column("key")))
         if drop_tombstones:

@@ -18,7 +18,8 @@ from runtime.log.embedded.records import Record, Snapshot, decode, encode
 from runtime.log.files import File, Files
 
 MAGIC = b"FLOWQLOG"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # 1 had no checksums of batches and no `skip`; it is read, and its next generation is written as 2
+_READ = (1, FORMAT_VERSION)
 _HEADER = struct.Struct("<8sIIQ")  # magic, format version, zero, generation
 _FRAME = struct.Struct("<II")  # payload length, crc32
 _NAME = re.compile(r"commits-(\d{12})\.log")
@@ -79,14 +80,30 @@ class Journal:
             if len(header) < _HEADER.size or header[:8] != MAGIC:
                 raise LogCorrupt(f"{path} does not begin as a commit log does")
             _, version, _, generation = _HEADER.unpack(header)
-            if version != FORMAT_VERSION or generation != journal.generation:
+            if version not in _READ or generation != journal.generation:
                 raise LogCorrupt(
                     f"{path} has format version {version} and generation {generation}; "
-                    f"this program reads version {FORMAT_VERSION} and expected generation {journal.generation}"
+                    f"this program reads versions up to {FORMAT_VERSION} and expected generation {journal.generation}"
                 )
             journal._crc = zlib.crc32(header)
             return journal
         return None
+
+    @property
+    def mark(self) -> str:
+        """How far this generation is durable, for `check_mark`."""
+        text = f"{self.generation} {self.end} {self._crc}"
+        return f"{text} {zlib.crc32(text.encode())}"
+
+    def check_mark(self, mark: bytes) -> None:
+        """LogCorrupt if a frame that was durable once is not whole any more: it is the last one, or a crash would explain it."""
+        words = mark.decode(errors="replace").split()
+        if len(words) != 4 or str(zlib.crc32(" ".join(words[:3]).encode())) != words[3]:
+            return
+        if int(words[0]) == self.generation and int(words[1]) > self.end:
+            raise LogCorrupt(
+                f"{self._file.path}: the frame at byte {self.end} is damaged: it was committed, up to byte {words[1]}"
+            )
 
     def is_current(self) -> bool:
         return self._file.is_linked() and not self._files.exists(journal_path(self._directory, self.generation + 1))

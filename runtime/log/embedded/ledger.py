@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 
 from runtime.errors import LogCorrupt, LogError, LogFull
-from runtime.log.embedded.journal import Journal
+from runtime.log.embedded.journal import Journal, journal_path
 from runtime.log.embedded.records import Record
 from runtime.log.embedded.segment import SegmentFiles, is_full
 from runtime.log.embedded.state import LogState, Partition, Topic
@@ -92,7 +92,10 @@ class Ledger:
             assert lock is not None
             try:
                 self._catch_up()
+                before = self._journal.end
                 yield
+                if self._journal.end != before:
+                    lock.write(self._journal.mark)
                 self._roll_if_long()
             finally:
                 lock.release()
@@ -142,6 +145,7 @@ class Ledger:
 
     def _open_or_create(self) -> None:
         with self.errors():
+            self._files.makedirs(self.directory)
             self._files.makedirs(self.topics_directory)
             self._files.makedirs(f"{self.directory}/{OWNERS}")
             journal = Journal.open(self._files, self.directory)
@@ -154,6 +158,7 @@ class Ledger:
                     lock.release()
             self._journal = journal
             self._read_journal(locked=False)
+            self._check_mark()
             if self._journal.has_new():  # the remainder of a crash, or a writer at work
                 with self.appending():
                     pass
@@ -162,6 +167,22 @@ class Ledger:
             except LogCorrupt:
                 with self.appending():  # a topic may have been deleted meanwhile: look again while nobody writes
                     self._check_lengths()
+
+    def _check_mark(self) -> None:
+        """LogCorrupt if the commit log ends before what was committed, or lacks its snapshot."""
+        path = f"{self.directory}/append.lock"
+        if self._journal.snapshot_end and not self._files.exists(path):
+            return
+        if not self._journal.snapshot_end:
+            raise LogCorrupt(f"{journal_path(self.directory, self._journal.generation)}: the first record is damaged")
+        file = self._files.open(path)
+        try:
+            mark = file.pread(0, 200)
+        finally:
+            file.close()
+        with self.lock:  # others may have written since it was read here
+            self._read_journal(locked=False)
+        self._journal.check_mark(mark)
 
     def _check_lengths(self) -> None:
         for topic in self.state.topics.values():

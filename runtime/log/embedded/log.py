@@ -15,7 +15,16 @@ from concurrent.futures import Future
 
 import pyarrow as pa
 
-from runtime.errors import Fenced, InstanceRunning, LogCorrupt, LogError, OffsetOutOfRange, PartitionGone, TopicMissing
+from runtime.errors import (
+    BatchDamaged,
+    Fenced,
+    InstanceRunning,
+    LogCorrupt,
+    LogError,
+    OffsetOutOfRange,
+    PartitionGone,
+    TopicMissing,
+)
 from runtime.log.base import (
     EARLIEST,
     Admin,
@@ -38,10 +47,12 @@ from runtime.log.embedded.records import (
     DeleteTopic,
     InitProducer,
     SetConfig,
+    Skip,
     TrimRedo,
 )
 from runtime.log.embedded.state import Partition, Stored, Topic, topic_directory
 from runtime.log.embedded.upkeep import Upkeep
+from runtime.log.embedded.verify import Damage, Verified, verify
 from runtime.log.embedded.writer import Writer, read_redo, redo_path
 from runtime.log.files import DiskFiles, Files, Lock
 from runtime.log.open_clients import OpenClients
@@ -270,8 +281,14 @@ class EmbeddedLog:
     def stored(self, tp: TopicPartition, offset: int) -> pa.RecordBatch | None:
         missing = ""
         while (stored := self._locate(tp, offset)) is not None:
+            offset = max(offset, self._after_skipped(tp, offset))
+            if offset >= stored.end_offset:
+                continue
             try:
                 batch = self._segments.read(stored)
+            except BatchDamaged as e:
+                whose = f"offsets {stored.base} to {stored.end_offset - 1} of {tp}"
+                raise BatchDamaged(e.path, e.start, e.problem, whose) from e
             except FileNotFoundError as e:
                 if stored.path == missing:
                     raise LogCorrupt(f"{stored.path} is missing") from e
@@ -285,6 +302,28 @@ class EmbeddedLog:
                 return batch
             offset = stored.end_offset  # compaction left a gap there
         return None
+
+    def _after_skipped(self, tp: TopicPartition, offset: int) -> int:
+        with self._lock:
+            return self._partition(tp).after_skipped(offset)
+
+    def skipped(self, tp: TopicPartition) -> list[tuple[int, int]]:
+        """Ranges of damaged records that readers leave out: first offset and end."""
+        self.refresh()
+        with self._lock:
+            return list(self._partition(tp).skipped)
+
+    def verify(self) -> Verified:
+        """Read all there is and compare it with its checksums."""
+        self.refresh()
+        return verify(self._files, self._ledger)
+
+    def skip_damaged(self, damages: Sequence[Damage]) -> None:
+        """From now on readers leave these records out, and so do rebuilds."""
+        with self._ledger.appending():
+            for d in damages:
+                topic = self._topic(d.tp.topic)
+                self._ledger.write(Skip(topic.id, d.tp.partition, d.first, d.end))
 
     def _locate(self, tp: TopicPartition, offset: int) -> Stored | None:
         """Where the batch lies that holds an offset unless there is a gap; None at the end."""

@@ -113,6 +113,15 @@ class Replace(msgspec.Struct, frozen=True, array_like=True, tag="replace"):
     segments: list[SegmentImage]
 
 
+class Skip(msgspec.Struct, frozen=True, array_like=True, tag="skip"):
+    """Records of a partition from `first` to below `end` are damaged and left out by all readers."""
+
+    topic_id: int
+    partition: int
+    first: int
+    end: int
+
+
 class InitProducer(msgspec.Struct, frozen=True, array_like=True, tag="init_producer"):
     """A new producer of that id; producers of an older epoch are fenced."""
 
@@ -149,12 +158,16 @@ class SegmentImage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PartitionImage(msgspec.Struct, frozen=True, array_like=True):
-    """A partition in a snapshot. writers: transactional ids that have written its records, the first WRITERS_MAX of them."""
+    """A partition in a snapshot. writers: transactional ids that have written its records, the first WRITERS_MAX of them.
+
+    skipped: ranges of damaged records, first and end.
+    """
 
     start_offset: int
     end_offset: int
     segments: list[SegmentImage]
     writers: list[str] = []
+    skipped: list[tuple[int, int]] = []
 
 
 class TopicImage(msgspec.Struct, frozen=True, array_like=True):
@@ -187,7 +200,9 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag="snapshot"):
     redo_end: int
 
 
-Record = Commit | CreateTopic | DeleteTopic | AdvanceStart | SetConfig | Replace | InitProducer | TrimRedo | Snapshot
+Record = (
+    Commit | CreateTopic | DeleteTopic | AdvanceStart | SetConfig | Replace | InitProducer | TrimRedo | Snapshot | Skip
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Record)

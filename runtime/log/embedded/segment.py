@@ -1,7 +1,8 @@
 """Segment files: Arrow IPC streams. How batches become bytes, and how bytes become batches without a copy.
 
 A segment is the schema message and then record-batch messages, each aligned to eight bytes: pyarrow reads it as a
-stream. Bodies are not compressed (figures in FORMAT.md), so a batch read is a view of the mapped file.
+stream. Bodies are not compressed (figures in FORMAT.md), so a batch read is a view of the mapped file. Each message carries a
+checksum (`checksum`), which is verified before the first batch made of its bytes is handed out.
 """
 
 from __future__ import annotations
@@ -14,22 +15,23 @@ import zlib
 from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from runtime.errors import LogCorrupt
+from runtime.errors import BatchDamaged, LogCorrupt
 from runtime.log.base import RECORD_SCHEMA
+from runtime.log.embedded.checksum import Piece, damage, sealed
 from runtime.log.embedded.state import Segment, Stored
 from runtime.log.files import PAGE, File, Files
 
-HEADER: pa.Buffer = RECORD_SCHEMA.serialize()
-Piece: TypeAlias = "pa.Buffer | bytes"
+OLD_HEADER: pa.Buffer = RECORD_SCHEMA.serialize()  # segments from before there were checksums
+HEADER: pa.Buffer = RECORD_SCHEMA.with_metadata({"flowql.checksum": "crc32"}).serialize()
 # Batches are mapped through windows of this size: large enough that many small batches share one, small enough that
 # windows nobody uses any more give their pages back soon. Kept open beyond their use: at most this many.
 WINDOW_BYTES = 8 << 20
 WINDOWS_KEPT = 16
+VERIFIED_KEPT = 65_536
 # Segments kept open for writing: a share of what the system lets a process open.
 _APPENDERS_KEPT = max(16, min(1024, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
 _BLOCK = struct.Struct("<II")  # entries, crc32 of them
@@ -49,7 +51,7 @@ class _Pieces:
 
     def __init__(self) -> None:
         self.taken: list[Piece] = []
-        self._schema_bytes = HEADER.size
+        self._schema_bytes = OLD_HEADER.size
 
     def write(self, piece: Piece) -> None:
         if self._schema_bytes:
@@ -66,7 +68,7 @@ def encode(batches: Iterable[pa.RecordBatch]) -> Iterator[list[Piece]]:
     for batch in batches:
         writer.write_batch(pa.RecordBatch.from_arrays([_tight(c) for c in batch.columns], schema=RECORD_SCHEMA))
         message, pieces.taken = pieces.taken, []
-        yield message
+        yield sealed(message)
 
 
 def _tight(column: pa.Array) -> pa.Array:
@@ -91,6 +93,9 @@ class SegmentFiles:
         self._files = files
         self._lock = threading.Lock()  # guards _windows
         self._windows: OrderedDict[tuple[str, int], pa.Buffer] = OrderedDict()
+        self._headers: dict[str, int] = {}  # path -> size of the header of a segment that has been looked at
+        # Batches whose bytes have been verified, the newest last: one is read in pieces, and by many.
+        self._verified: OrderedDict[tuple[str, int], None] = OrderedDict()
         self._handles = threading.Lock()  # guards the two fields below
         self._appenders: OrderedDict[str, File] = OrderedDict()
         self._in_use: set[str] = set()  # written or synced at this moment: not to be closed
@@ -98,27 +103,85 @@ class SegmentFiles:
     def read(self, stored: Stored) -> pa.RecordBatch:
         """A stored batch as a view of the mapped file. FileNotFoundError if the segment is gone."""
         window, at = self._window(stored.path, stored.start, stored.stop)
+        message = window.slice(at, stored.stop - stored.start)
+        self._verify(stored.path, stored.start, message)
         try:
-            batch = pa.ipc.read_record_batch(window.slice(at, stored.stop - stored.start), RECORD_SCHEMA)
+            batch = pa.ipc.read_record_batch(message, RECORD_SCHEMA)
         except (pa.ArrowInvalid, OSError) as e:
-            raise LogCorrupt(f"{stored.path}: no Arrow batch at byte {stored.start}: {e}") from e
+            raise BatchDamaged(stored.path, stored.start, f"no Arrow batch: {e}") from e
         if batch.num_rows == 0 or batch.column(0)[0].as_py() != stored.base:
-            raise LogCorrupt(
-                f"{stored.path}: the batch at byte {stored.start} does not begin with offset {stored.base}"
-            )
+            raise BatchDamaged(stored.path, stored.start, f"it does not begin with offset {stored.base}")
         return batch
 
-    def batches(self, segment: Segment) -> Iterator[pa.RecordBatch]:
-        """All of a segment, in order, as views of the mapped file. FileNotFoundError if it is gone."""
+    def batches(self, segment: Segment, skipped: Sequence[tuple[int, int]] = ()) -> Iterator[pa.RecordBatch]:
+        """All of a segment, in order, as views of the mapped file. FileNotFoundError if it is gone, BatchDamaged.
+
+        skipped: ranges of offsets that are left out, each of whole batches.
+        """
+        header = self.header_size(segment.path)
         file = self._files.open(segment.path)
         try:
             mapped = file.map(0, segment.length)
         finally:
             file.close()
-        try:
-            yield from pa.ipc.open_stream(pa.BufferReader(mapped.slice(0, segment.length)))
-        except (pa.ArrowInvalid, OSError) as e:
-            raise LogCorrupt(f"{segment.path} cannot be read: {e}") from e
+        bases, starts = self._places(segment)
+        for i, start in enumerate(starts):
+            if any(first <= bases[i] < end for first, end in skipped):
+                continue
+            stop = starts[i + 1] if i + 1 < len(starts) else segment.length
+            assert start >= header, "a batch begins behind the header"
+            message = mapped.slice(start, stop - start)
+            self._verify(segment.path, start, message)
+            try:
+                yield pa.ipc.read_record_batch(message, RECORD_SCHEMA)
+            except (pa.ArrowInvalid, OSError) as e:
+                raise BatchDamaged(segment.path, start, f"no Arrow batch: {e}") from e
+
+    def _places(self, segment: Segment) -> tuple[array[int], array[int]]:
+        """Bases and starts of all batches, without a change to what the segment knows."""
+        if segment.is_loaded:
+            return segment.bases, segment.starts
+        later, places = segment.starts, segment.bases
+        limit = later[0] if later else segment.length
+        bases, starts = self._read_index(segment, limit)
+        self._scan(segment, bases, starts, limit)
+        return bases + places, starts + later
+
+    def _verify(self, path: str, start: int, message: pa.Buffer) -> None:
+        key = (path, start)
+        with self._lock:
+            if key in self._verified:
+                return
+        must = self.header_size(path) != OLD_HEADER.size
+        if (problem := damage(message, must_be_sealed=must)) is not None:
+            raise BatchDamaged(path, start, problem)
+        with self._lock:
+            self._verified[key] = None
+            while len(self._verified) > VERIFIED_KEPT:
+                self._verified.popitem(last=False)
+
+    def forget_verified(self) -> None:
+        """What is read from now on is verified again."""
+        with self._lock:
+            self._verified.clear()
+            self._headers.clear()
+
+    def header_size(self, path: str) -> int:
+        """Where the first batch of a segment begins; of an old segment it says that its first batches have no checksums."""
+        known = self._headers.get(path)
+        if known is None:
+            file = self._files.open(path)
+            try:
+                data = file.pread(0, max(HEADER.size, OLD_HEADER.size))
+            finally:
+                file.close()
+            for header in (HEADER, OLD_HEADER):
+                if data[: header.size] == header.to_pybytes():
+                    known = self._headers[path] = header.size
+                    break
+            else:
+                raise BatchDamaged(path, 0, "the file does not begin as a segment does")
+        return known
 
     def load_index(self, segment: Segment) -> None:
         """Bring the places of all batches of a segment into memory: from its index file, where that is not whole (it
@@ -126,8 +189,7 @@ class SegmentFiles:
         """
         limit = segment.starts[0] if segment.starts else segment.length
         bases, starts = self._read_index(segment, limit)
-        if segment.starts or segment.length > HEADER.size:
-            self._scan(segment, bases, starts, limit)
+        self._scan(segment, bases, starts, limit)
         segment.bases, segment.starts = bases + segment.bases, starts + segment.starts
         segment.is_loaded = True
 
@@ -207,6 +269,7 @@ class SegmentFiles:
         with self._lock:
             for key in [k for k in self._windows if k[0] == path]:
                 del self._windows[key]
+            self._headers.pop(path, None)
         self._files.unlink(path)
         self._files.unlink(index_path(path))
 
@@ -271,7 +334,8 @@ class SegmentFiles:
     def _scan(self, segment: Segment, bases: array[int], starts: array[int], limit: int) -> None:
         """Append the batches of bytes [end of the last one in `starts`, limit), read from the segment."""
         # The last known batch is read again, because its end is not known.
-        at = starts.pop() if starts else HEADER.size
+        header = self.header_size(segment.path)
+        at = starts.pop() if starts else header
         if bases:
             bases.pop()
         window, shift = self._window(segment.path, at, limit) if limit > at else (pa.py_buffer(b""), 0)
@@ -281,9 +345,11 @@ class SegmentFiles:
             start = at + source.tell()
             try:
                 message = reader.read_next_message()
+                whole = window.slice(shift + start - at, at + source.tell() - start)
+                self._verify(segment.path, start, whole)
                 first = pa.ipc.read_record_batch(message, RECORD_SCHEMA).column(0)[0].as_py()
             except (StopIteration, pa.ArrowInvalid, OSError, IndexError) as e:
-                raise LogCorrupt(f"{segment.path}: no Arrow batch at byte {start}: {e}") from e
+                raise BatchDamaged(segment.path, start, f"no Arrow batch: {e}") from e
             bases.append(first)
             starts.append(start)
 

@@ -27,6 +27,7 @@ from runtime.log.embedded.records import (
     Replace,
     SegmentImage,
     SetConfig,
+    Skip,
     Snapshot,
     TopicImage,
     TrimRedo,
@@ -112,15 +113,26 @@ class Stored:
 
 
 class Partition:
-    """Segments in offset order; the last one is written to."""
+    """Segments in offset order; the last one is written to. skipped: ranges of damaged records that readers leave out."""
 
-    __slots__ = ("directory", "end_offset", "number", "segments", "start_offset", "writers")
+    __slots__ = ("directory", "end_offset", "number", "segments", "skipped", "start_offset", "writers")
 
     def __init__(self, directory: str, number: int) -> None:
         self.directory, self.number = directory, number
         self.start_offset = self.end_offset = 0
         self.segments: list[Segment] = []
         self.writers: set[str] = set()
+        self.skipped: list[tuple[int, int]] = []
+
+    def skip(self, first: int, end: int) -> None:
+        self.skipped = sorted({*self.skipped, (first, end)})
+
+    def after_skipped(self, offset: int) -> int:
+        """The offset itself, or the first one behind the skipped range that it lies in."""
+        for first, end in self.skipped:
+            if first <= offset < end:
+                offset = end
+        return offset
 
     def segment_path(self, base: int, life: int = 0) -> str:
         return segment_path(self.directory, self.number, base, life)
@@ -133,10 +145,11 @@ class Partition:
         self.start_offset, self.end_offset = image.start_offset, image.end_offset
         self.segments = [self._segment(s) for s in image.segments]
         self.writers = set(image.writers)
+        self.skipped = sorted(image.skipped)
 
     def image(self) -> PartitionImage:
         return PartitionImage(
-            self.start_offset, self.end_offset, [s.image() for s in self.segments], sorted(self.writers)
+            self.start_offset, self.end_offset, [s.image() for s in self.segments], sorted(self.writers), self.skipped
         )
 
     def append(self, a: Append) -> None:
@@ -237,6 +250,8 @@ class LogState:
                 topic.info = replace(topic.info, config=record.config)
             case Replace():
                 self.by_id[record.topic_id].partitions[record.partition].replace(record.count, record.segments)
+            case Skip():
+                self.by_id[record.topic_id].partitions[record.partition].skip(record.first, record.end)
             case InitProducer():
                 self._producer(record.transactional_id).epoch = record.epoch
             case TrimRedo():

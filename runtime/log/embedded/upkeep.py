@@ -6,7 +6,7 @@ takes the place of what; if something else did so meanwhile, the work is thrown 
 
 from __future__ import annotations
 
-from runtime.errors import LogFull
+from runtime.errors import BatchDamaged, LogFull
 from runtime.log.embedded.compaction import Compactable, Compacted, compact, worthwhile
 from runtime.log.embedded.ledger import Ledger
 from runtime.log.embedded.records import AdvanceStart, Replace
@@ -37,10 +37,14 @@ class Upkeep:
             if lock is None:  # another process is at it
                 return
             try:
-                for topic in self._topics():
-                    if topic.policy.compacts:
-                        for partition in topic.partitions:
-                            self._compact(topic, partition, now_ms)
+                damaged: BatchDamaged | None = None
+                for topic, partition in [(t, p) for t in self._topics() if t.policy.compacts for p in t.partitions]:
+                    try:
+                        self._compact(topic, partition, now_ms)
+                    except BatchDamaged as e:  # it stays as it is; others go on
+                        damaged = e
+                if damaged is not None:
+                    raise damaged
             finally:
                 lock.release()
 
@@ -79,7 +83,9 @@ class Upkeep:
                 return
             floor = self._floor(topic, partition, now_ms)
             closed = list(partition.segments[:-1])
-            what = Compactable(partition.directory, partition.number, closed, partition.start_offset, floor)
+            what = Compactable(
+                partition.directory, partition.number, closed, partition.start_offset, floor, list(partition.skipped)
+            )
         if not closed or not worthwhile(what, policy, now_ms):
             return
         try:

@@ -15,8 +15,9 @@ import pyarrow as pa
 
 from runtime.errors import LogCorrupt
 from runtime.log.base import TopicPartition
+from runtime.log.embedded.checksum import Piece
 from runtime.log.embedded.records import Append, Commit, GroupPosition, NewShape, NewStart, Redo
-from runtime.log.embedded.segment import HEADER, Piece, SegmentFiles, encode, numbered
+from runtime.log.embedded.segment import HEADER, SegmentFiles, encode, numbered
 from runtime.log.embedded.state import LogState, Partition, Topic
 from runtime.log.files import File, Files
 from runtime.log.transaction import Shape, Transaction, max_timestamp

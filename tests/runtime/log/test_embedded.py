@@ -69,10 +69,20 @@ def contents(disk):
     return values(log, A0), values(log, A1), log.committed("g"), list(log.redo_after("p", 0))
 
 
+def crashed(disk, before):
+    """The disk with the mark that a crash within the last commit leaves: that of the commit before."""
+    mark = before.open("/log/append.lock").pread(0, 200)
+    disk.lock("/log/append.lock", wait=False).write(mark.decode())
+    disk._locks.clear()
+    return disk
+
+
 def test_commit_log_cut_at_every_byte_of_the_last_transaction(before_and_after):
     before, after = before_and_after
     for length in range(sizes(before)[commit_log(before)], sizes(after)[commit_log(after)]):
-        disk = changed(after, commit_log(after), length=length)
+        with pytest.raises(LogCorrupt, match="it was committed"):
+            EmbeddedLog("/log", changed(after, commit_log(after), length=length))
+        disk = crashed(changed(after, commit_log(after), length=length), before)
         assert contents(disk) == contents(before), length
         produce(EmbeddedLog("/log", disk), "p", (A0, [b"7"]))
         assert contents(disk)[0] == [b"1", b"7"], length
@@ -81,7 +91,7 @@ def test_commit_log_cut_at_every_byte_of_the_last_transaction(before_and_after):
 def test_segment_cut_at_every_byte_of_the_last_transaction(before_and_after):
     """Without the commit record the rest is no matter; with it, a missing byte is never passed over."""
     before, after = before_and_after
-    record_gone = changed(after, commit_log(after), length=sizes(before)[commit_log(before)])
+    record_gone = crashed(changed(after, commit_log(after), length=sizes(before)[commit_log(before)]), before)
     for path in segments(after):
         for length in range(sizes(before)[path], sizes(after)[path]):
             assert contents(changed(record_gone, path, length=length)) == contents(before)
@@ -94,7 +104,9 @@ def test_damage_of_the_commit_log_is_told_from_a_crash(before_and_after):
     path = commit_log(after)
     start, stop = sizes(before)[path], sizes(after)[path]
     for at in range(start, stop):  # the last frame: as if torn
-        assert contents(changed(after, path, flip=at)) == contents(before), at
+        assert contents(crashed(changed(after, path, flip=at), before)) == contents(before), at
+        with pytest.raises(LogCorrupt, match="it was committed"):
+            EmbeddedLog("/log", changed(after, path, flip=at))
     with pytest.raises(LogCorrupt):  # an earlier one, that later ones build on
         EmbeddedLog("/log", changed(after, path, flip=start - 1))
     with pytest.raises(LogCorrupt):
@@ -357,5 +369,8 @@ def test_messages_in_pieces_are_what_arrow_serializes():
         read = pa.ipc.read_record_batch(pa.py_buffer(message), RECORD_SCHEMA)
         assert read == stored
         assert len(message) % 8 == 0
-    assert messages[0] == first.serialize().to_pybytes()
+    plain = first.serialize().to_pybytes()
+    metadata = 8 + int.from_bytes(plain[4:8], "little")
+    assert messages[0][8:metadata] == plain[8:metadata]
+    assert messages[0][metadata + 8 :] == plain[metadata:], "the checksum stands at the end of the metadata"
     assert len(messages[3]) < 2_000, "a slice is stored without what is around it"

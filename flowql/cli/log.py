@@ -1,0 +1,103 @@
+"""`flowql log`: the embedded log of a target, its files and their checksums."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Annotated
+
+import typer
+
+from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.render import note, print_json, print_rows
+from flowql.config.storage import open_log
+from flowql.errors import CommandError
+from runtime.log.embedded.log import EmbeddedLog
+from runtime.log.embedded.verify import Damage, Verified
+
+app = typer.Typer(help="The embedded log and its files.", no_args_is_help=True, rich_markup_mode=None)
+NO_FILES, DAMAGED = "FQ5016", "FQ4051"
+_COLUMNS = ("partition", "first", "last", "records", "file", "byte", "what")
+
+
+@app.callback()
+def _group() -> None:
+    """A single command would otherwise stand for the whole group."""
+
+
+@app.command("verify")
+def verify_log(
+    ctx: typer.Context,
+    skip_damaged: Annotated[
+        bool,
+        typer.Option("--skip-damaged", help="Note what is damaged: readers and rebuilds leave it out from now on."),
+    ] = False,
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    output: OutputOption = None,
+    var: VarOption = None,
+) -> None:
+    """Compare all records with their checksums, while the instance runs or not.
+
+    flowql log verify
+    flowql log verify --skip-damaged      # records that cannot be had back are left out, and counted
+    """
+    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
+    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
+    log = open_log(scope.load())
+    with closing(log):
+        if not isinstance(log, EmbeddedLog):
+            raise CommandError("the target's log is on Kafka, whose brokers verify it", code=NO_FILES)
+        found = log.verify()
+        new = [d for d in found.damages if not d.skipped]
+        if skip_damaged and new:
+            log.skip_damaged(new)
+    if as_json:
+        print_json(_as_data(found, left_out=skip_damaged))
+    else:
+        _tell(found, new, left_out=skip_damaged)
+    if (new and not skip_damaged) or found.other:
+        raise typer.Exit(1)
+
+
+def _tell(found: Verified, new: list[Damage], *, left_out: bool) -> None:
+    if found.damages:
+        print_rows(_COLUMNS, [_row(d) for d in found.damages])
+    for sentence in found.other:
+        note(sentence)
+    note(f"{found.segments:,} segments, {found.batches:,} batches, {found.bytes:,} bytes: {_verdict(found)}")
+    records = sum(d.end - d.first for d in new)
+    if records and left_out:
+        note(f"{records:,} records are left out from now on, by readers and by rebuilds")
+    elif records:
+        note("restore a backup (flowql restore), or leave these records out:  flowql log verify --skip-damaged")
+
+
+def _verdict(found: Verified) -> str:
+    return f"{len(found.damages)} damaged" if found.damages else "all as they were written"
+
+
+def _row(d: Damage) -> tuple[object, ...]:
+    what = f"{d.problem}; left out" if d.skipped else d.problem
+    return (str(d.tp), d.first, d.end - 1, d.end - d.first, d.path.rpartition("/")[2], d.start, what)
+
+
+def _as_data(found: Verified, *, left_out: bool) -> dict[str, object]:
+    return {
+        "segments": found.segments,
+        "batches": found.batches,
+        "bytes": found.bytes,
+        "damages": [
+            {
+                "topic": d.tp.topic,
+                "partition": d.tp.partition,
+                "first": d.first,
+                "last": d.end - 1,
+                "file": d.path,
+                "byte": d.start,
+                "problem": d.problem,
+                "skipped": d.skipped or left_out,
+            }
+            for d in found.damages
+        ],
+        "other": found.other,
+    }

@@ -1,0 +1,88 @@
+"""Everything in the files of a log against its checksums. Reads only; readers and writers go on meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from runtime.errors import BatchDamaged, LogCorrupt
+from runtime.log.base import TopicPartition
+from runtime.log.embedded.ledger import Ledger
+from runtime.log.embedded.state import Partition, Segment, Stored
+from runtime.log.embedded.writer import read_redo
+from runtime.log.files import Files
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Records that cannot be read: offsets first to below end of a partition. skipped: readers leave them out already."""
+
+    tp: TopicPartition
+    path: str
+    start: int
+    first: int
+    end: int
+    problem: str
+    skipped: bool = False
+
+
+@dataclass(slots=True)
+class Verified:
+    """What was looked at, and what is wrong."""
+
+    segments: int = 0
+    batches: int = 0
+    bytes: int = 0
+    damages: list[Damage] = field(default_factory=list)
+    other: list[str] = field(default_factory=list)  # of redo files, a sentence each
+
+
+def verify(files: Files, ledger: Ledger) -> Verified:
+    """The commit log was verified when it was read."""
+    found = Verified()
+    with ledger.lock:
+        topics = [(t.info.name, list(t.partitions)) for t in ledger.state.topics.values()]
+        redo = [r for p in ledger.state.producers.values() for r in p.redo]
+    ledger.segments.forget_verified()
+    for name, partitions in topics:
+        for partition in partitions:
+            for segment in list(partition.segments):
+                with contextlib.suppress(FileNotFoundError):  # compacted or dropped meanwhile
+                    found.damages += _of_segment(
+                        ledger, TopicPartition(name, partition.number), partition, segment, found
+                    )
+    for each in redo:
+        try:
+            read_redo(files, ledger.directory, each)
+        except LogCorrupt as e:
+            found.other.append(str(e))
+    return found
+
+
+def _of_segment(
+    ledger: Ledger, tp: TopicPartition, partition: Partition, segment: Segment, found: Verified
+) -> Iterator[Damage]:
+    found.segments += 1
+    try:
+        with ledger.lock:
+            if not segment.is_loaded:
+                ledger.segments.load_index(segment)
+            places = list(segment.bases)
+            stored = [segment.locate(base) for base in places]
+    except BatchDamaged as e:  # what is behind it cannot be found
+        known = segment.bases[0] if segment.bases else segment.end_offset
+        yield _damage(tp, partition, Stored(e.path, e.start, segment.length, segment.base, known), e.problem)
+        return
+    for each in stored:
+        found.batches += 1
+        found.bytes += each.stop - each.start
+        try:
+            ledger.segments.read(each)
+        except BatchDamaged as e:
+            yield _damage(tp, partition, each, e.problem)
+
+
+def _damage(tp: TopicPartition, partition: Partition, stored: Stored, problem: str) -> Damage:
+    skipped = partition.after_skipped(stored.base) >= stored.end_offset
+    return Damage(tp, stored.path, stored.start, stored.base, stored.end_offset, problem, skipped)

@@ -1,0 +1,209 @@
+"""Bytes that the disk has changed: named, never believed."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from runtime.errors import BatchDamaged, LogCorrupt, LogError
+from runtime.log.base import RECORD_SCHEMA, Position
+from runtime.log.embedded import journal, segment, writer
+from runtime.log.embedded.log import EmbeddedLog
+from runtime.log.embedded.verify import Damage
+from runtime.log.faults import SimulatedDisk
+from tests.runtime.log.records import produce, read_all, values
+from tests.runtime.log.workload import A0, A1
+
+
+def small_log() -> SimulatedDisk:
+    """Two topics, a few commits, positions, redo, and a commit log that has been rolled, so that there are index files."""
+    disk = SimulatedDisk()
+    log = EmbeddedLog("/log", disk)
+    log.create_topic("A", 2)
+    produce(log, "p", (A0, [b"1", b"2"]), (A1, [b"3"]), redo=b"first")
+    with log._ledger.appending():
+        for topic in log._ledger.state.topics.values():
+            for partition in topic.partitions:
+                for each in partition.segments:
+                    log._ledger.segments.write_index(each)
+        newer = journal.Journal.create(disk, "/log", 1, log._ledger.state.snapshot())
+        log._ledger._journal = newer
+    produce(log, "p", (A0, [b"4"]), (A1, [b"5", b"6"]), positions={"g": {A0: Position(3, "x")}}, redo=b"second")
+    log.close()
+    return disk
+
+
+def contents(disk: SimulatedDisk) -> object:
+    log = EmbeddedLog("/log", disk)
+    topics = {n: (i.partitions, dict(i.config)) for n, i in log.topics().items()}
+    return topics, read_all(log, A0), read_all(log, A1), log.committed("g"), list(log.redo_after("p", 0))
+
+
+def contents_or_error(disk: SimulatedDisk) -> object:
+    try:
+        return contents(disk)
+    except LogError as error:
+        return str(error)
+
+
+def files_of(disk: SimulatedDisk) -> list[str]:
+    return sorted(p for p in disk._nodes if disk.open(p).size())
+
+
+def test_every_byte_flipped_is_an_error_that_names_the_place_or_the_exact_records() -> None:
+    disk = small_log()
+    expected = contents(disk)
+    paths = files_of(disk)
+    kinds = {os.path.splitext(p)[1] for p in paths}
+    assert {".log", ".arrows", ".bin", ".index", ".lock"} <= kinds
+    named = 0
+    for path in paths:
+        for at in range(disk.open(path).size()):
+            copy = disk.after_power_loss("all")
+            file = copy.open(path)
+            for flip in (0xFF, 0x01):
+                file.pwrite(at, [bytes([disk.open(path).pread(at, 1)[0] ^ flip])])
+                found = contents_or_error(copy)
+                named += isinstance(found, str)
+                assert path in found if isinstance(found, str) else found == expected, (path, at, found)
+                file.pwrite(at, [disk.open(path).pread(at, 1)])
+    assert named > 1000, "most bytes carry something"
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> tuple[EmbeddedLog, str, int]:
+    """A log with ten batches in a partition, of which the fifth is damaged: its file, and where."""
+    log = EmbeddedLog(tmp_path / "log")
+    log.create_topic("A", 1)
+    for i in range(10):
+        produce(log, "p", (A0, [b"%d-%d" % (i, j) for j in range(3)]))
+    (path,) = [s.path for s in log._state.topics["A"].partitions[0].segments]
+    start = log._state.topics["A"].partitions[0].segments[0].starts[4]
+    log.close()
+    with open(path, "r+b") as file:
+        file.seek(start + 600)
+        byte = file.read(1)
+        file.seek(start + 600)
+        file.write(bytes([byte[0] ^ 4]))
+    return EmbeddedLog(tmp_path / "log"), path, start
+
+
+def test_a_damaged_batch_stops_its_readers_with_its_place(damaged: tuple[EmbeddedLog, str, int]) -> None:
+    log, path, start = damaged
+    with pytest.raises(BatchDamaged) as caught:
+        read_all(log, A0)
+    text = str(caught.value)
+    assert path in text
+    assert f"byte {start} (offsets 12 to 14 of A-0)" in text
+    assert "flowql log verify --skip-damaged" in text
+    reader = log.reader(A0, 15)
+    assert reader.read(100, 1 << 20).first_offset == 15, "others are read"
+
+
+def test_verify_names_damage_and_what_is_skipped_stays_so(
+    damaged: tuple[EmbeddedLog, str, int], tmp_path: Path
+) -> None:
+    log, path, start = damaged
+    found = log.verify()
+    assert [(d.tp, d.path, d.start, d.first, d.end, d.skipped) for d in found.damages] == [
+        (A0, path, start, 12, 15, False)
+    ]
+    assert (found.segments, found.batches, found.other) == (1, 10, [])
+    log.skip_damaged(found.damages)
+    expected = [b"%d-%d" % (i, j) for i in range(10) for j in range(3) if i != 4]
+    assert values(log, A0) == expected
+    log.close()
+    again = EmbeddedLog(tmp_path / "log")
+    assert values(again, A0) == expected
+    assert again.skipped(A0) == [(12, 15)]
+    assert [d.skipped for d in again.verify().damages] == [True]
+    consumer = again.consumer("c")
+    consumer.assign({A0: 12})
+    assert consumer.poll(100, 1 << 20)[0].first_offset == 15
+
+
+def test_a_reader_passes_a_skipped_end(tmp_path: Path) -> None:
+    log = EmbeddedLog(tmp_path / "log")
+    log.create_topic("A", 1)
+    produce(log, "p", (A0, [b"1"]))
+    produce(log, "p", (A0, [b"2"]))
+    assert log.verify().damages == []
+    log.skip_damaged([Damage(A0, "", 0, 1, 2, "")])
+    consumer = log.consumer("c")
+    consumer.assign({A0: 0})
+    assert [(b.rows, b.next_offset) for _ in range(3) for b in consumer.poll(100, 1 << 20)] == [(1, 1), (0, 2)]
+
+
+def test_compaction_stops_at_damage_and_drops_what_is_skipped(tmp_path: Path) -> None:
+    log = EmbeddedLog(tmp_path / "log")
+    config = {"cleanup.policy": "compact", "segment.bytes": "1", "min.cleanable.dirty.ratio": "0"}
+    log.create_topic("A", 1, config)
+    for i in range(4):
+        produce(log, "p", (A0, [(i, b"k%d" % (i % 2), b"%d" % i)]))
+    path = log._state.topics["A"].partitions[0].segments[1].path
+    data = bytearray(Path(path).read_bytes())
+    data[-3] ^= 1
+    log.close()
+    Path(path).write_bytes(data)
+    log = EmbeddedLog(tmp_path / "log")
+    with pytest.raises(BatchDamaged, match=r"restore a backup"):
+        log.maintain(10)
+    assert Path(path).exists()
+    log.skip_damaged(log.verify().damages)
+    log.maintain(10)
+    assert not Path(path).exists()
+    assert values(log, A0) == [b"2", b"3"]
+
+
+def test_a_log_from_before_there_were_checksums_is_read_and_written_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as before:
+        before.setattr(segment, "HEADER", segment.OLD_HEADER)
+        before.setattr(writer, "HEADER", segment.OLD_HEADER)
+        before.setattr(segment, "sealed", lambda pieces: pieces)
+        before.setattr(journal, "FORMAT_VERSION", 1)
+        old = EmbeddedLog(tmp_path / "log")
+        old.create_topic("A", 1)
+        produce(old, "p", (A0, [b"1", b"2"]))
+        old.close()
+    log = EmbeddedLog(tmp_path / "log")
+    assert values(log, A0) == [b"1", b"2"]
+    produce(log, "p", (A0, [b"3"]))
+    log.close()
+    log = EmbeddedLog(tmp_path / "log")
+    assert values(log, A0) == [b"1", b"2", b"3"]
+    assert log.verify().damages == []
+    (found,) = log._state.topics["A"].partitions[0].segments
+    data = bytearray(Path(found.path).read_bytes())
+    data[-3] ^= 1  # a new batch in an old file has its checksum
+    Path(found.path).write_bytes(data)
+    with pytest.raises(LogCorrupt):
+        values(EmbeddedLog(tmp_path / "log"), A0)
+
+
+def test_a_segment_is_an_arrow_stream_for_others(tmp_path: Path) -> None:
+    log = EmbeddedLog(tmp_path / "log")
+    log.create_topic("A", 1)
+    produce(log, "p", (A0, [b"1", b"2"]))
+    (found,) = log._state.topics["A"].partitions[0].segments
+    table = pa.ipc.open_stream(found.path).read_all()
+    assert table.schema == RECORD_SCHEMA
+    assert table.column("value").to_pylist() == [b"1", b"2"]
+
+
+def test_files_are_for_their_owner_alone(tmp_path: Path) -> None:
+    (tmp_path / "deep" / "log").mkdir(parents=True)
+    (tmp_path / "deep").chmod(0o700)
+    (tmp_path / "deep" / "log").chmod(0o755)  # as older versions made it
+    log = EmbeddedLog(tmp_path / "deep" / "log")
+    log.create_topic("A", 1)
+    produce(log, "p", (A0, [b"1"]), redo=b"r")
+    for folder, _, files in os.walk(tmp_path / "deep"):
+        assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700, folder
+        for name in files:
+            assert stat.S_IMODE(os.stat(f"{folder}/{name}").st_mode) == 0o600, name
