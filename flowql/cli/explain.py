@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from difflib import unified_diff
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,9 +17,12 @@ from compiler.plan import codec
 from compiler.plan.explain import query_text, schema_text, spec_text, tree_text
 from compiler.plan.logical import Node
 from compiler.plan.topology import Plan, QueryPlan, SourceDef
+from flowql.cli.lost import LATE_COLUMNS, late_rows
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, SelectOption, TargetOption, VarOption
-from flowql.cli.render import print_json, print_text
+from flowql.cli.render import note, print_json, print_rows, print_text
+from flowql.deploy.settings import settings_of
 from flowql.errors import CommandError
+from flowql.server.client import connect
 from runtime.spark.settings import SparkSettings
 
 _CODE = re.compile(r"FQ\d{4}", re.IGNORECASE)
@@ -35,17 +38,26 @@ def command(
     project: ProjectOption = None,
     target: TargetOption = None,
     select: SelectOption = None,
+    late: Annotated[
+        bool, typer.Option("--late", help="Show which rows of a query came too late, and where stream time stood.")
+    ] = False,
     output: OutputOption = None,
     var: VarOption = None,
 ) -> None:
     """Show the plan of queries, or an error's page.
 
-    Sources, the tree of each query, what each optimiser rule did, operators, stores and topics.
+    Sources, the tree of each query, what each optimiser rule did, operators, stores and topics. With --late what was too late for
+    its windows instead, of the instance that runs or of the last commit.
+
+    flowql explain SPENT_PER_HOUR --late
     """
     scope = Scope.of(ctx, project=project, target=target, select=select, output=output, var=var)
     as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
     if subject is not None and _CODE.fullmatch(subject):
         _explain_code(subject.upper(), as_json=as_json)
+        return
+    if late:
+        _explain_late(scope, subject, as_json=as_json)
         return
     found, compiled = scope.compile()
     chosen = chosen_queries(compiled.plan, [*scope.select, *([subject] if subject else [])])
@@ -54,6 +66,35 @@ def command(
     else:
         on_spark = found.target.spark if found.target.engine == "spark" else None
         print_text(explain_text(compiled, chosen, on_spark))
+
+
+def _explain_late(scope: Scope, subject: str | None, *, as_json: bool) -> None:
+    """How late rows were, and the partitions whose stream time they came behind."""
+    if subject is None:
+        raise typer.BadParameter("--late takes a query:  flowql explain QUERY --late")
+    project, compiled = scope.compile()
+    (query,) = chosen_queries(compiled.plan, [subject])
+    settings = settings_of(project)
+    client = connect(settings.data_dir)
+    if client is not None:
+        status = client.status()
+    else:
+        from flowql.server.choice import at_rest  # loads the engine's reading side
+
+        status = at_rest(settings).status()
+    entry: dict[str, Any] = next((q for q in status["queries"] if q["id"] == query.id), {"id": query.id})
+    if as_json:
+        print_json({"id": query.id, "late": entry.get("late") or []})
+        return
+    rows = list(late_rows(entry))
+    if not rows:
+        note(f"{query.id} has dropped no late rows")
+        return
+    print_rows(LATE_COLUMNS, rows)
+    note(
+        f"{entry['late_records']:,} rows of {query.id} came after the end of their window and its grace: stream time is the largest time seen in "
+        "a partition, one record far ahead holds it there; give a longer GRACE PERIOD, or rows in order of time"
+    )
 
 
 def chosen_queries(plan: Plan, names: list[str]) -> tuple[QueryPlan, ...]:

@@ -9,6 +9,7 @@ import typer
 
 from flowql.cli.building import with_building
 from flowql.cli.foreground import hosting
+from flowql.cli.lost import lost_text
 from flowql.cli.options import (
     DeployedOption,
     LogLevelOption,
@@ -153,4 +154,5 @@ def _check_failing(engine: Engine) -> None:
 def _summary(engine: Engine, seconds: float) -> str:
     states = _queries(engine)
     read_, written = (sum(s[k] for s in states) for k in ("records_in", "records_out"))
-    return f"{read_:,} records in, {written:,} out, {engine.commits} commits in {seconds:.1f} s"
+    done = f"{read_:,} records in, {written:,} out, {engine.commits} commits in {seconds:.1f} s"
+    return "; ".join([done, *(f"{s['id']}: {lost}" for s in states if (lost := lost_text(s)))])

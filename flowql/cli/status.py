@@ -20,10 +20,12 @@ COLUMNS = {
     "lag": "lag",
     "records_in": "in",
     "records_out": "out",
+    "late_records": "late",
     "dead_letters": "dead",
     "errors": "errors",
 }
 BUILT = "built, waits for promote"  # as the engine says it
+SKIPPED = {"skipped_records": "skipped"}  # shown where there are any
 # The last batch in the log, and records a second.
 ON_SPARK = {"batch": "batch", "rate": "rate"}
 
@@ -59,13 +61,16 @@ def command(
         note("nothing is deployed")
         return
     rows = [{**q, "priority": _priority(q)} for q in found["queries"]]
-    columns = COLUMNS | (ON_SPARK if found["instance"]["engine"] == "spark" else {})
-    print_rows(list(columns.values()), [[row[c] if row[c] is not None else "" for c in columns] for row in rows])
+    columns = COLUMNS | (SKIPPED if any(q.get("skipped_records") for q in found["queries"]) else {})
+    columns |= ON_SPARK if found["instance"]["engine"] == "spark" else {}
+    print_rows(list(columns.values()), [["" if row.get(c) is None else row[c] for c in columns] for row in rows])
     for q in found["queries"]:
         if q["last_error"]:
             note(f"{q['id']}: {q['last_error']}")
         for ahead in q.get("ahead") or ():
             note(f"{q['id']}: {far_ahead(ahead)}")
+        for each in q.get("notes") or ():
+            note(f"{q['id']}: {each}")
         if q.get("building"):
             note(f"{q['id']}: {described(q['building'])}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from compiler.plan.topology import Plan
+from flowql.cli.lost import lost_text
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, SelectOption, VarOption
 from flowql.cli.progress import progress
 from flowql.cli.render import json_value, note, print_json, print_rows, print_text
@@ -127,6 +128,11 @@ class Bar:
 
     def advance(self, n: int) -> None:
         self._advance(n)
+
+    def ran(self, target: str, query: Mapping[str, Any]) -> None:
+        """What a side did not use is on stderr, beside its bar."""
+        if lost := lost_text(query):
+            note(f"{target}: {query['id']}: {lost}")
 
 
 # The report as text.

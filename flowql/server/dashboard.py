@@ -77,6 +77,7 @@ PANELS = (
             f"increase(flowql_query_errors_total{{{_ONLY}}}[$__rate_interval])": "{{query}} failures",
             f"increase(flowql_query_dead_letters_total{{{_ONLY}}}[$__rate_interval])": "{{query}} dead letters",
             f"increase(flowql_query_late_records_total{{{_ONLY}}}[$__rate_interval])": "{{query}} late",
+            f"increase(flowql_query_skipped_records_total{{{_ONLY}}}[$__rate_interval])": "{{query}} skipped",
         },
         "short",
         "Should stay at 0.",

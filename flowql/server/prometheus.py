@@ -125,6 +125,7 @@ METRICS = (
     _query("buffered_bytes", "gauge", "buffered_bytes", "Records fetched and not processed."),
     _query("dead_letters_total", "counter", "dead_letters", "Records that went to DEAD_LETTERS."),
     _query("late_records_total", "counter", "late_records", "Records after the end of their window's grace."),
+    _query("skipped_records_total", "counter", "skipped_records", "Damaged records of the log that it left out."),
     _query("errors_total", "counter", "errors", "Failures that held the query up."),
     _partition("position", "position", "Offset of the next record it processes."),
     _partition("lag_records", "lag", "Records of the partition that it has not processed."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -14,9 +15,11 @@ from flowql.query.errors import QueryError
 from flowql.server.process import process_figures
 from runtime.app.instance import Instance
 from runtime.app.plan_topic import read_deployed
+from runtime.app.progress import skipped_records
 from runtime.app.status import instance_figures, statuses
 from runtime.log.base import Clients, Log, TopicPartition
 from runtime.task.input_buffer import topic_named
+from runtime.task.lost import LOST, losses_of
 
 PHYSICAL_STORES = 1  # one RocksDB, whatever the number of queries
 COUNTED_MAX = (
@@ -69,17 +72,18 @@ def _instance(pid: int | None, threads: int, clients: Clients, *, kafka: bool) -
 
 def _stopped_query(query: QueryPlan, commit: Commit, building: int | None) -> dict[str, Any]:
     """building: the generation that goes on being built when the instance runs again."""
+    tasks = {t: m for t, m in commit.snapshot.tasks().items() if t.rpartition("/")[0] == runtime_name(query)}
     return {
         "id": query.id,
         "state": "stopped",
         "priority": query.priority,
         "weight": query.weight,
         "engine": "runtime",
-        "lag": _lag(query, commit),
+        "lag": _lag(tasks, commit),
         "records_in": 0,
         "records_out": 0,
-        "dead_letters": 0,
-        "late_records": 0,
+        **losses_of((int(t.rpartition("_")[2]), m.get(LOST, {})) for t, m in tasks.items()).to_data(),
+        "skipped_records": skipped_records(commit.log, _positions(tasks)),
         "errors": 0,
         "last_error": None,
         "latency_target_ms": query.latency_target_ms,
@@ -93,18 +97,22 @@ def _paused_building(generation: int) -> dict[str, Any]:
     return {"generation": generation, "state": "stopped", **counted, "last_error": None, "why": "no instance runs"}
 
 
-def _lag(query: QueryPlan, commit: Commit) -> int:
-    """Records behind the positions its tasks have committed."""
+Tasks = Mapping[str, Mapping[str, Any]]  # by name: what they committed
+
+
+def _positions(tasks: Tasks) -> dict[TopicPartition, int]:
+    """Of the partitions that tasks read, the lowest of each."""
     positions: dict[TopicPartition, int] = {}
-    for task, metadata in commit.snapshot.tasks().items():
-        name, _, place = task.rpartition("/")
-        if name != runtime_name(query):
-            continue
-        partition = int(place.rpartition("_")[2])
-        for position_name, position in metadata.get("positions", {}).items():
-            tp = TopicPartition(topic_named(position_name), partition)
+    for task, metadata in tasks.items():
+        for name, position in metadata.get("positions", {}).items():
+            tp = TopicPartition(topic_named(name), int(task.rpartition("_")[2]))
             positions[tp] = min(position, positions.get(tp, position))
-    return sum(_records_after(commit.log, tp, position) for tp, position in positions.items())
+    return positions
+
+
+def _lag(tasks: Tasks, commit: Commit) -> int:
+    """Records behind the positions its tasks have committed."""
+    return sum(_records_after(commit.log, tp, position) for tp, position in _positions(tasks).items())
 
 
 def _records_after(log: Log, tp: TopicPartition, position: int) -> int:

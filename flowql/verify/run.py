@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from compiler.plan.topology import Plan, SourceDef
 from flowql.config.storage import log_at
@@ -34,6 +34,10 @@ class Watch(Protocol):
     def begin(self, title: str, total: int) -> None: ...
 
     def advance(self, n: int) -> None: ...
+
+    def ran(self, target: str, query: Mapping[str, Any]) -> None:
+        """A query has read all its input: its entry of `status`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +150,8 @@ def _follow(engine: Engine, side: Side, done: Callable[[], bool], watch: Watch) 
         watch.advance(left - now)
         left = now
     _check(engine, side, stuck=None)
+    for query in engine.status()["queries"]:
+        watch.ran(side.name, query)
 
 
 def _lag(engine: Engine) -> int:

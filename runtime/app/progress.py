@@ -13,8 +13,10 @@ from runtime.app.polling import END_UNKNOWN
 from runtime.app.query_state import FAILED, STOPPED, SUSPENDED
 from runtime.app.running import RunningQuery
 from runtime.errors import LogDenied, LogUnavailable, TopicMissing
-from runtime.log.base import TopicPartition
+from runtime.log.base import Log, TopicPartition
+from runtime.log.embedded.log import EmbeddedLog
 from runtime.task.input_buffer import LogInput
+from runtime.task.lost import losses_of
 from runtime.task.status import TaskStatus
 
 
@@ -152,9 +154,9 @@ def query_status(instance: Instance, query_id: str, ends: Mapping[TopicPartition
         "lag": lag(instance, q, ends),
         "records_in": m.records_in,
         "records_out": m.records_out,
-        "dead_letters": m.dead_letters,
-        "late_records": m.late_records,
         "ahead": ahead_of_clock(q.built.tasks, instance.clock.wall_ms()),
+        **losses_of((t.id.partition, t.losses) for t in q.built.tasks).to_data(),
+        "skipped_records": skipped_records(instance.log, _positions(q)),
         "errors": m.errors,
         "last_error": _last_error(instance, m.last_error),
     }
@@ -162,6 +164,21 @@ def query_status(instance: Instance, query_id: str, ends: Mapping[TopicPartition
     if restoring is not None:
         status["restored"] = {"records": restoring.done, "total": restoring.total}
     return status
+
+
+def _positions(q: RunningQuery) -> dict[TopicPartition, int]:
+    positions: dict[TopicPartition, int] = {}
+    for i in (i for t in q.built.tasks for i in t.logs.values()):
+        positions[i.tp] = min(i.position, positions.get(i.tp, i.position))
+    return positions
+
+
+def skipped_records(log: Log, positions: Mapping[TopicPartition, int]) -> int:
+    """Damaged records of an embedded log that were left out on the way to these positions."""
+    admin = log.admin()
+    if not isinstance(admin, EmbeddedLog):
+        return 0
+    return sum(min(end, at) - first for tp, at in positions.items() for first, end in admin.skipped(tp) if first < at)
 
 
 def _last_error(instance: Instance, of_query: str) -> str | None:

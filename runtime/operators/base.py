@@ -35,11 +35,22 @@ class DeadLetter:
 
 
 @dataclass(slots=True)
+class Looks:
+    """What a join of a stream with a table found in a run: stream rows, how many of them met a row, and the latest times of both."""
+
+    rows: int = 0
+    found: int = 0
+    stream_ms: int = NO_TIME
+    table_ms: int = NO_TIME
+
+
+@dataclass(slots=True)
 class RunContext:
     """What an operator may touch during one run.
 
     stream_times: operator id -> stream time (ms) before the run; operators update it through `advance`.
-    late: operator id -> number of late rows dropped (a metric, and named in messages).
+    late: operator id -> number of late rows dropped (a metric, and named in messages). behind: how far the furthest of them was
+    behind stream time, in ms. looks: operator id -> what a join found in its table.
     vector: None = choose by batch size and cost; True/False = forced (differential tests).
     """
 
@@ -49,6 +60,8 @@ class RunContext:
     late: dict[str, int] = field(default_factory=dict)
     coalesce: bool = True
     vector: bool | None = None
+    behind: dict[str, int] = field(default_factory=dict)
+    looks: dict[str, Looks] = field(default_factory=dict)
 
     def advance(self, operator: str, rowtime: Ints) -> Ints:
         """Stream time as of each row (running maximum, the row included); remembers the last."""
@@ -59,9 +72,23 @@ class RunContext:
         self.stream_times[operator] = int(times[-1])
         return times
 
-    def drop_late(self, operator: str, count: int) -> None:
+    def drop_late(self, operator: str, count: int, behind_ms: int = 0) -> None:
         if count:
             self.late[operator] = self.late.get(operator, 0) + count
+            self.behind[operator] = max(self.behind.get(operator, 0), behind_ms)
+
+    def looked_up(self, operator: str, rows: int, found: int, stream_ms: int) -> None:
+        """A join looked for these rows in its table. stream_ms: the largest of their times."""
+        looks = self.looks.setdefault(operator, Looks())
+        looks.rows, looks.found, looks.stream_ms = (
+            looks.rows + rows,
+            looks.found + found,
+            max(looks.stream_ms, stream_ms),
+        )
+
+    def took_table_rows(self, operator: str, latest_ms: int) -> None:
+        looks = self.looks.setdefault(operator, Looks())
+        looks.table_ms = max(looks.table_ms, latest_ms)
 
     def fail_row(self, seq: int, code: str, message: str) -> None:
         self.dead_letters.append(DeadLetter(seq, code, message))

@@ -134,7 +134,9 @@ def _splice(decoder: Decoder, plan: VectorPlan, schema: Schema, names: Sequence[
 
 def _rows_only(run: RunContext) -> RunContext:
     """The same run with row kernels: what a vector kernel declined need not be tried again. Dead letters are shared."""
-    return RunContext(run.state, run.stream_times, run.dead_letters, run.late, run.coalesce, vector=False)
+    return RunContext(
+        run.state, run.stream_times, run.dead_letters, run.late, run.coalesce, vector=False, behind=run.behind
+    )
 
 
 def _merged(a: pa.RecordBatch, a_at: Ints, b: pa.RecordBatch, b_at: Ints) -> tuple[pa.RecordBatch, Ints]:

@@ -45,6 +45,8 @@ class StreamTableJoinOperator:
     def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
         stream, table = (None if b is None or not len(b) else b for b in inputs)
         store = run.state.store(self._store)
+        if table is not None:
+            run.took_table_rows(self.plan.id, int(table.rowtime.max()))
         if table is not None and (stream is None or table.seq[-1] <= stream.seq[0]):
             self._update(store, table)
             table = None
@@ -52,10 +54,10 @@ class StreamTableJoinOperator:
             return None
         if self._columns is not None and self._vector(stream, run):
             changes = _Changes(self._right, table)
-            out = self._columns.join(stream, changes, store)
+            out = self._columns.join(stream, changes, store, run)
             changes.write(store)
             return out
-        return self._rows(stream, table, store)
+        return self._rows(stream, table, store, run)
 
     def _vector(self, stream: Batch, run: RunContext) -> bool:
         if run.vector is not None:
@@ -72,7 +74,7 @@ class StreamTableJoinOperator:
                 latest[key] = None if op == DELETE else (*split.value(row), rowtime)
         store.put_many(list(latest), list(latest.values()))
 
-    def _rows(self, stream: Batch, table: Batch | None, store: Store) -> Batch | None:
+    def _rows(self, stream: Batch, table: Batch | None, store: Store, run: RunContext) -> Batch | None:
         rows, ops = stream.rows(), stream.op.tolist()
         keys = [self._left.of(r) for r in rows]
         distinct = list(dict.fromkeys(keys))
@@ -81,6 +83,7 @@ class StreamTableJoinOperator:
             known[key] = None if value is None else self._right.row(key, value[:-1])
         changed: dict[Key, Value | None] = {}
         out = Emitter(self.plan.schema)
+        looked = found = 0
         for side, i in interleave([stream, table], first=1):
             if side == 1:
                 assert table is not None
@@ -90,12 +93,14 @@ class StreamTableJoinOperator:
             if ops[i] == DELETE or self._left.missing(key):
                 continue
             right = known[key]
+            looked, found = looked + 1, found + (right is not None)
             if right is not None or not self._inner:
                 head = stream.headers[i] if stream.headers is not None else None
                 row = self._joined(key, rows[i], right)
                 out.add(row, int(stream.rowtime[i]), INSERT, int(stream.seq[i]), head)
         if changed:
             store.put_many(list(changed), list(changed.values()))
+        run.looked_up(self.plan.id, looked, found, int(stream.rowtime.max()))
         return out.batch()
 
     def _table_row(self, table: Batch, i: int, known: dict[Key, Row | None], changed: dict[Key, Value | None]) -> None:
@@ -153,7 +158,7 @@ class _ColumnJoin:
     """The join in columns: one look-up per distinct key, the version of its value that each row meets, then `take`."""
 
     def __init__(self, plan: Operator, left: Schema, right: Schema, *, inner: bool) -> None:
-        self._schema, self._inner = plan.schema, inner
+        self._schema, self._inner, self._id = plan.schema, inner, plan.id
         self._key = left.names.index(left.key[0].name)
         self._right_key = right.key[0].name
         self._types = [f.type for f in value_fields(right)]
@@ -178,7 +183,7 @@ class _ColumnJoin:
             return None
         return _ColumnJoin(plan, left, right, inner=inner)
 
-    def join(self, stream: Batch, changes: _Changes, store: Store) -> Batch | None:
+    def join(self, stream: Batch, changes: _Changes, store: Store, run: RunContext) -> Batch | None:
         source = stream.arrow()
         keep = stream.op != DELETE
         encoded = source.column(self._key).dictionary_encode()
@@ -191,6 +196,8 @@ class _ColumnJoin:
             found = [*found, *changes.values]
         have = np.fromiter((v is not None for v in found), bool, len(found))
         hit = have[slots] if len(found) else np.zeros(len(stream), bool)
+        times = stream.rowtime
+        run.looked_up(self._id, int(np.count_nonzero(keep)), int(np.count_nonzero(keep & hit)), int(times.max()))
         if self._inner:
             keep &= hit
         rows = np.flatnonzero(keep)

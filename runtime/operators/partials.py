@@ -144,16 +144,19 @@ class Partials:
         copies = -(-window.size // window.advance)
         newest = rowtime - rowtime % window.advance
         rows, starts, order = [], [], []
-        late = 0
+        late = behind = 0
         for back in range(copies):
             start = newest - back * window.advance
             falls = (start > rowtime - window.size) & ((start >= 0) | (rowtime < 0))
             open_ = falls & (start + window.size + window.grace > times)
-            late += int(falls.sum() - open_.sum())
+            dropped = int(falls.sum() - open_.sum())
+            if dropped:
+                late += dropped
+                behind = max(behind, int((times - rowtime)[falls & ~open_].max()))
             rows.append(taken[open_])
             starts.append(start[open_])
             order.append(taken[open_] * copies + (copies - 1 - back))  # rows in order, windows rising within
-        run.drop_late(window.plan.id, late)
+        run.drop_late(window.plan.id, late, behind)
         at = np.concatenate(rows)
         if not len(at):
             return times, seqs, None

@@ -82,7 +82,7 @@ class SessionAggregateOperator:
         met = [s for s in sessions if s[1] >= first and s[0] <= last and s[1] >= closed]  # neighbours, as none overlap
         start, end = (min(t, met[0][0]), max(t, met[-1][1])) if met else (t, t)
         if end < closed:
-            run.drop_late(self.plan.id, 1)
+            run.drop_late(self.plan.id, 1, closed + self._life - t)
             return
         assert fold.merge is not None
         accs = met[0][2] if met else fold.initial

@@ -101,15 +101,16 @@ class WindowedAggregateOperator:
         index = np.asarray(taken, np.int64)
         times = run.advance(self.plan.id, batch.rowtime[index])
         work: list[tuple[int, Key, int]] = []
-        late = 0
+        late = behind = 0
         rowtimes = batch.rowtime.tolist()
         for i, now in zip(taken, times.tolist(), strict=True):
             for start in self.starts(rowtimes[i]):
                 if start + self.size + self.grace <= now:
                     late += 1
+                    behind = max(behind, now - rowtimes[i])
                 else:
                     work.append((i, (*keys[i], start), start))
-        run.drop_late(self.plan.id, late)
+        run.drop_late(self.plan.id, late, behind)
         changes = self._fold_rows(batch, work, run, store)
         return times, batch.seq[index], changes.batch()
 

@@ -25,6 +25,7 @@ from runtime.task.front import EMPTY, NOTHING, Front
 from runtime.task.id import TaskId
 from runtime.task.input_buffer import ExchangeInput, LogInput, Staged
 from runtime.task.isolate import VALUE_ERRORS, RowLimit, failing, letter_of, withdrawals
+from runtime.task.lost import LOST, with_run
 from runtime.task.merge import MergeInput, merge_order
 from runtime.task.program import Output, Program
 from runtime.task.sizing import RunSizer
@@ -214,7 +215,7 @@ class Task:
         dead = [LocatedDeadLetter(d, part, d.seq) for d in run.dead_letters]
         with self._publication():
             source.consume_raw(rows)
-            self.state.publish({**self.marks, "positions": {source.tp.topic: source.position}})
+            self.state.publish({**self.marks, "positions": {source.tp.topic: source.position}, **self._lost(run, dead)})
             self._publisher.publish(self, RunResult(outputs, dead, rows, run.late))
         return rows
 
@@ -234,7 +235,8 @@ class Task:
         with self._publication():
             for name, end in cursors.items():
                 dead += self._consume(name, end)
-            self.state.publish({**metadata, **self.progress, "stream_times": run.stream_times})
+            lost = self._lost(run, dead)
+            self.state.publish({**metadata, **self.progress, "stream_times": run.stream_times, **lost})
             source_rows = sum(len(t.seq) for t in taken if t.input in self.logs and self.logs[t.input].lane is None)
             self._publisher.publish(self, RunResult(outputs, dead, source_rows, run.late))
         return max(1, self._tried)
@@ -260,6 +262,11 @@ class Task:
             run.fail_row(seq, *letter_of(bad))
         return outputs, run
 
+    def _lost(self, run: RunContext, dead: Sequence[LocatedDeadLetter]) -> dict[str, Any]:
+        """For its metadata: what is lost with this run and before. The epoch lock is held."""
+        lost = with_run(self.losses, run.late, run.behind, run.stream_times, len(dead), run.looks)
+        return {LOST: lost} if lost else {}
+
     @contextmanager
     def _publication(self) -> Iterator[None]:
         """The epoch lock, while input is consumed and output published."""
@@ -275,6 +282,12 @@ class Task:
     def take_settled(self) -> list[tuple[int, int]]:
         """(ms since when it was known, how many) of what runs have used up since the last call. The epoch lock is held."""
         return [known for i in self.inputs.values() for known in i.take_settled()]
+
+    @property
+    def losses(self) -> Mapping[str, Any]:
+        """What it did not use, since its generation began: see `runtime.task.lost`. Any thread may ask."""
+        found: Mapping[str, Any] = self.state.metadata.get(LOST, {})
+        return found
 
     @property
     def positions(self) -> dict[str, int]:

@@ -68,6 +68,7 @@ COLUMNS: Sequence[Column] = (
     Column("p99", "P99", 3, 6, lambda q: duration(_p99(q)), _p99),
     Column("state", "STATE", 6, 6, lambda q: size(q.get("state_bytes")), _number("state_bytes")),
     Column("total", "IN", 13, 6, lambda q: count(q["records_in"]), _number("records_in")),
+    Column("late", "LATE", 8, 4, lambda q: count(q.get("late_records")), _number("late_records")),
     Column("dead", "DEAD", 8, 4, lambda q: count(q["dead_letters"]), _number("dead_letters")),
     Column("errors", "ERR", 7, 3, lambda q: count(q["errors"]), _number("errors")),
     Column("doing", "DOING", 4, 16, _doing, lambda q: -WORST_FIRST.get(q["state"], 9), left=True),

@@ -1,0 +1,42 @@
+"""What a query did not use, in words: late rows, dead letters, skipped records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from flowql.cli.watching.amounts import duration
+
+_KINDS = (
+    ("late_records", "late row", "late rows"),
+    ("dead_letters", "dead letter", "dead letters"),
+    ("skipped_records", "skipped record", "skipped records"),
+)
+
+
+def lost_text(query: Mapping[str, Any]) -> str:
+    """Of an entry of `status`; empty if nothing is lost.
+
+    >>> lost_text({"late_records": 1200, "dead_letters": 1, "skipped_records": 0})
+    '1,200 late rows, 1 dead letter'
+    """
+    counts = ((query.get(key) or 0, one, many) for key, one, many in _KINDS)
+    return ", ".join(f"{n:,} {one if n == 1 else many}" for n, one, many in counts if n)
+
+
+LATE_COLUMNS = ("operator", "partition", "late rows", "furthest behind", "stream time")
+
+
+def late_rows(query: Mapping[str, Any]) -> Iterator[tuple[object, ...]]:
+    """A row for each operator and partition of an entry of `status` that dropped late rows."""
+    for each in query.get("late") or ():
+        behind = duration(each["behind_ms"]) if each["behind_ms"] else ""
+        yield each["operator"], each["partition"], each["rows"], behind, _time(each["stream_time"])
+
+
+def _time(ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except (ValueError, OverflowError, OSError):
+        return str(ms)
