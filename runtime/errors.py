@@ -16,7 +16,7 @@
         TransactionAborted  nothing of the transaction is visible; a new producer may try the same again
         OtherMode         the application was run by one instance and is to be shared by many, or the other way round
         EndMoved          somebody else writes to a topic whose records are being replaced
-        RebuildUnsupported  results cannot be replaced where the application is shared by many instances
+        RebuildUnsupported  old records cannot be deleted from a topic that is only compacted
         ForwardUnsupported  a query cannot go on with a new text where, or as, it runs
         PartitionsDiffer  a project declares another number of partitions than a topic has
         OutsideRecords    a rebuild would lose records that others have written
@@ -158,7 +158,7 @@ class OutsideRecords(LogError):
 
 
 class RebuildUnsupported(LogError):
-    """A deployment would rebuild results where that cannot be done (yet); not supported."""
+    """A deployment would replace records that brokers do not delete."""
 
     code = "FQ4049"
 

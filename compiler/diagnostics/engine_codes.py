@@ -166,11 +166,11 @@ ENGINE_CODES: dict[str, CodePage] = {
     ),
     "FQ4049": CodePage(
         "A rebuild that is not supported",
-        "The deployment changes a query whose results must be made anew, with those of all that read them. An application that many "
-        "instances share (`instances: many`) cannot replace results yet, as all its instances would have to stop writing at one "
-        "moment. Nothing was changed. Give the changed result another name, which leaves the old one as it is, or run one instance.",
-        "CREATE TABLE totals AS SELECT k, SUM(v) AS s FROM orders GROUP BY k;     -- was COUNT(*)",
-        "CREATE TABLE totals_2 AS SELECT k, SUM(v) AS s FROM orders GROUP BY k;",
+        "The swap of a stream begins by deleting the old records of its topic, and brokers refuse that for a topic that is only compacted, "
+        "as somebody has made this one. Nothing was changed. Give the result another topic, or alter the topic's cleanup.policy to "
+        "`compact,delete`.",
+        "CREATE STREAM big WITH (KAFKA_TOPIC = 'compacted') AS SELECT k, v FROM orders WHERE v > 200;   -- was v > 100",
+        "CREATE STREAM big WITH (KAFKA_TOPIC = 'big') AS SELECT k, v FROM orders WHERE v > 200;",
     ),
     "FQ4048": CodePage(
         "A rebuild would lose records that others have written",

@@ -15,6 +15,7 @@ from compiler.plan.generations import (
     runtime_name,
     sink_of,
     staged,
+    staging_name,
     topic_of,
     topic_written,
     topics_read,
@@ -41,6 +42,49 @@ class TopicHistory:
     mixed: bool = False
 
 
+# replace: the old records are deleted first. difference: between two tables. append: behind what is there.
+How = Literal["replace", "difference", "append"]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A partition of a staging topic whose records a swap brings into `topic`, where a log cannot replace records in a commit.
+
+    end: of the old records in the topic. staged_end: of the staging partition. readers: where tasks stand in it that will read the
+    topic, ascending, each once.
+    """
+
+    staging: str
+    topic: str
+    partition: int
+    how: How
+    end: int
+    staged_end: int
+    readers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What positions in a partition of a staging topic are since its swap: (there, in the topic), for all that tasks stood at."""
+
+    staging: str
+    topic: str
+    partition: int
+    places: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """A group that takes the place of what serves, where that needs more than one commit (`runtime.app.swapping`).
+
+    id: rising, never used again. group: its name. moves: what is to be done; None while tasks are still being parked.
+    """
+
+    id: int
+    group: str
+    moves: tuple[Move, ...] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Forward:
     """From where on a definition holds that took the place of another without a rebuild.
@@ -63,9 +107,13 @@ class Deployed:
     serving: answers questions. wanted: None when it is what serves. histories: of topics that queries write or wrote. last: of
     each query id the number of its last generation. refreshed: ids whose rebuild was asked for although nothing changed, until
     it ends. id: number of the deployment, rising. lost: serving queries, by the names under which they run, whose state is gone, and
-    why they cannot be rebuilt (empty: they are): their results serve as they are, and they do not run. begins: first offsets, by partition, of topics whose older records a log could not
-    take away in the commit that made a new generation serve. forwards: of serving queries, whose results are of several definitions.
-    held: ids of queries that are built and do not swap in until they are promoted, with the groups they belong to.
+    why they cannot be rebuilt (empty: they are): their results serve as they are, and they do not run. begins: first offsets, by
+    partition, of streams whose older records were deleted for a new generation. forwards: of serving queries, whose results are of
+    several definitions. held: ids of queries that are built and do not swap in until they are promoted, with the groups they
+    belong to.
+
+    Where a log cannot replace records in a commit: prefix: of the names of staging topics, which are among those of other
+    applications there. swap: one that is under way; swaps: how many have begun. moved: since the last swap of each topic.
     """
 
     serving: Plan = NO_PLAN
@@ -78,6 +126,19 @@ class Deployed:
     lost: tuple[tuple[str, str], ...] = ()
     forwards: tuple[Forward, ...] = ()
     held: tuple[str, ...] = ()
+    prefix: str = ""
+    swap: Swap | None = None
+    swaps: int = 0
+    moved: tuple[Moved, ...] = ()
+
+    def position(self, topic: str, partition: int, positions: Mapping[str, int]) -> int | None:
+        """Where a task with these positions, by topic, is in a partition: also if it was last in the staging topic."""
+        if topic in positions:
+            return positions[topic]
+        for m in self.moved:
+            if (m.topic, m.partition) == (topic, partition) and m.staging in positions:
+                return dict(m.places)[positions[m.staging]]
+        return None
 
     def begin(self, topic: str, partition: int) -> int:
         """Where the records of the serving generation of a topic begin at the earliest."""
@@ -112,7 +173,7 @@ DEPLOY = About()
 
 
 @dataclass(frozen=True, slots=True)
-class Swap:
+class Hold:
     """What a deployment says about the swap of what is built.
 
     hold: whether all that is built from now on waits until it is promoted; None for what was held before. promoted: ids that wait no
@@ -124,7 +185,7 @@ class Swap:
     abandoned: tuple[str, ...] = ()
 
 
-AS_BEFORE = Swap()
+AS_BEFORE = Hold()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,20 +207,22 @@ class Entry:
 class Group:
     """Queries that swap in together, as they write or read each other's topics.
 
-    queries: of the wanted plan. topics: what they write, with the number of the generation. gone: serving queries whose time ends
+    queries: of the wanted plan. topics: what they write, with the number of the generation. staging: where they write it until then.
+    gone: serving queries whose time ends
     with the swap: those that are replaced, and those that the wanted plan no longer has. name: of its first query, so it stays
     while the group is built.
     """
 
     queries: tuple[QueryPlan, ...]
     topics: Mapping[str, int]
+    staging: Mapping[str, str]
     gone: tuple[QueryPlan, ...]
     name: str
 
     def as_staged(self, query: QueryPlan) -> QueryPlan:
         """One of `queries` as it runs until the swap: on staging topics, at the least priority."""
         at_work = replace(query, priority="batch", weight=PRIORITY_WEIGHTS["batch"], latency_target_ms=None)
-        return under_own_name(staged(at_work, self.topics.keys(), self.topics.__getitem__))
+        return under_own_name(staged(at_work, self.staging))
 
 
 def is_held(deployed: Deployed, group: Group) -> bool:
@@ -202,6 +265,7 @@ def groups_of(deployed: Deployed) -> tuple[Group, ...]:
         Group(
             tuple(queries),
             {topic_written(q): q.generation for q in queries},
+            {topic_written(q): staging_name(topic_written(q), q.generation, deployed.prefix) for q in queries},
             tuple(q for q in (*replaced, *leaving) if members.root(f"query {q.id}") == root),
             runtime_name(queries[0]),
         )
@@ -266,19 +330,18 @@ def takes_difference(deployed: Deployed, group: Group, topic: str) -> bool:
     return history is not None and history.kind == "table" and all(kind == "table" for kind in new)
 
 
-def in_place(deployed: Deployed, ends: Mapping[str, tuple[int, ...]]) -> Deployed:
-    """The record of a rebuild without staging, where a log cannot replace records in a commit: the wanted plan serves at once.
-
-    ends: of the topics that are rebuilt, where their old records end.
-    """
-    assert deployed.wanted is not None, "nothing is to be rebuilt"
-    histories = tuple(
-        replace(h, mixed=True) if h.topic in ends and h.kind == "table" else h for h in deployed.histories
-    )
-    begins = tuple({**dict(deployed.begins), **ends}.items())
-    forwards = forwards_of(deployed.forwards, deployed.wanted)
-    after = replace(deployed, serving=deployed.wanted, wanted=None, histories=histories, refreshed=(), begins=begins)
-    return replace(after, forwards=forwards)
+def moved_in(deployed: Deployed, group: Group, places: Collection[Moved]) -> Deployed:
+    """The record after the swap that is under way. places: what became of positions in its staging topics."""
+    swap = deployed.swap
+    assert swap is not None, "nothing swaps in"
+    assert swap.moves is not None, "no swap is being carried out"
+    mixed = {m.topic for m in swap.moves if m.how == "difference"}
+    begins = dict(deployed.begins)
+    for topic in sorted({m.topic for m in swap.moves if m.how == "replace"}):
+        begins[topic] = tuple(m.end for m in sorted(swap.moves, key=lambda m: m.partition) if m.topic == topic)
+    known = tuple(m for m in deployed.moved if m.topic not in group.topics)
+    after = swapped(replace(deployed, swap=None), group, mixed)
+    return replace(after, begins=tuple(begins.items()), moved=(*known, *places))
 
 
 def forwards_of(known: Iterable[Forward], serving: Plan) -> tuple[Forward, ...]:

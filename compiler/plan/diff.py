@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from compiler.plan.deployed import AS_BEFORE, Deployed, Forward, Swap, TopicHistory, forwards_of, serving_plan
+from compiler.plan.deployed import AS_BEFORE, Deployed, Forward, Hold, TopicHistory, forwards_of, serving_plan
 from compiler.plan.forward import why_not
 from compiler.plan.generations import (
     at_generation,
@@ -72,7 +72,7 @@ def decide_change(
     refresh: Collection[str] = (),
     forward: Collection[str] = (),
     partitions: Partitions = NONE_KNOWN,
-    swap: Swap = AS_BEFORE,
+    swap: Hold = AS_BEFORE,
 ) -> Change:
     """How to come from what is deployed to `wanted`, which holds all queries that are to run.
 
@@ -109,6 +109,9 @@ def decide_change(
         id=before.id + 1,
         begins=before.begins,
         lost=_lost(before, serving, resized),
+        prefix=before.prefix,
+        swaps=before.swaps,
+        moved=before.moved,
         forwards=forwards_of((*before.forwards, *begun), serving),
     )
     deployed = replace(deployed, held=_held(before, deployed, swap))
@@ -180,7 +183,7 @@ def _asked(query: str, causes: Mapping[str, str], refresh: Collection[str]) -> b
     return False
 
 
-def _held(before: Deployed, after: Deployed, swap: Swap) -> tuple[str, ...]:
+def _held(before: Deployed, after: Deployed, swap: Hold) -> tuple[str, ...]:
     """Queries whose swap waits."""
     built = [q.id for q in after.building]
     held = built if swap.hold else () if swap.hold is False else [q for q in built if q in before.held]

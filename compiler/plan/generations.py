@@ -7,7 +7,7 @@ topics themselves. Tasks, stores and internal topics of generation n > 1 carry `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Mapping
 from dataclasses import replace
 
 from compiler.plan.logical import Node, Scan, Sink, Spec
@@ -43,6 +43,15 @@ def plain(name: str, generation: int) -> str:
     return name if generation == 1 else name.removesuffix(f"{MARK}{generation}")
 
 
+def staging_name(topic: str, generation: int, prefix: str = "") -> str:
+    """Where a generation waits for its swap. prefix: of a log that many applications share, and that takes no `@` in names.
+
+    >>> staging_name("ORDERS", 2), staging_name("ORDERS", 2, "shop-")
+    ('ORDERS@2', 'shop-ORDERS.g2-staging')
+    """
+    return f"{prefix}{topic}.g{generation}-staging" if prefix else numbered(topic, generation)
+
+
 def at_generation(query: QueryPlan, generation: int) -> QueryPlan:
     """A query whose stores and repartitions are those of a generation."""
     before = query.generation
@@ -70,14 +79,11 @@ def at_generation(query: QueryPlan, generation: int) -> QueryPlan:
     )
 
 
-def staged(query: QueryPlan, topics: Collection[str], numbers: Callable[[str], int]) -> QueryPlan:
-    """A query that reads and writes staging topics in place of `topics`. numbers: the generation of each of them."""
-
-    def topic(name: str) -> str:
-        return numbered(name, numbers(name)) if name in topics else name
+def staged(query: QueryPlan, staging: Mapping[str, str]) -> QueryPlan:
+    """A query that reads and writes staging topics in place of topics. staging: topic -> its staging topic."""
 
     def spec(found: Spec) -> Spec:
-        return replace(found, topic=topic(found.topic)) if isinstance(found, Scan | Sink) else found
+        return replace(found, topic=staging.get(found.topic, found.topic)) if isinstance(found, Scan | Sink) else found
 
     def node(found: Node) -> Node:
         changed = spec(found.spec)
@@ -89,7 +95,7 @@ def staged(query: QueryPlan, topics: Collection[str], numbers: Callable[[str], i
             operators=tuple(
                 replace(op, spec=spec(op.spec)) if isinstance(op.spec, Scan | Sink) else op for op in s.operators
             ),
-            topics=tuple(map(topic, s.topics)),
+            topics=tuple(staging.get(t, t) for t in s.topics),
         )
         for s in query.subtopologies
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.plan.deployed import Deployed, Group, Swap, groups_of, is_held, without
+from compiler.plan.deployed import Deployed, Group, Hold, groups_of, is_held, without
 from compiler.plan.generations import runtime_name
 from compiler.plan.topology import Plan, QueryPlan
 from flowql.errors import CommandError
@@ -37,23 +37,23 @@ def groups_meant(deployed: Deployed, name: str | None) -> Sequence[Group]:
     return found
 
 
-def promoted(deployed: Deployed, name: str | None) -> tuple[Plan, Swap, list[str]]:
+def promoted(deployed: Deployed, name: str | None) -> tuple[Plan, Hold, list[str]]:
     """The plan to deploy, what it says about the swap, and the ids that it is about. CommandError."""
     groups = groups_meant(deployed, name)
     if not any(is_held(deployed, g) for g in groups):
         title = f"{', '.join(_ids(groups))}: not held back; it serves as soon as it has come up"
         raise CommandError(title, code=NOTHING_BUILT, help="flowql status")
-    return deployed.plan, Swap(promoted=tuple(_ids(groups))), _ids(groups)
+    return deployed.plan, Hold(promoted=tuple(_ids(groups))), _ids(groups)
 
 
-def abandoned(deployed: Deployed, name: str | None) -> tuple[Plan, Swap, list[str]]:
+def abandoned(deployed: Deployed, name: str | None) -> tuple[Plan, Hold, list[str]]:
     """As `promoted`. What must be rebuilt because the serving generation cannot go on is not to be abandoned."""
     groups, lost = groups_meant(deployed, name), dict(deployed.lost)
     stuck = [q.id for g in groups for q in g.gone if runtime_name(q) in lost]
     if stuck:
         title = f"{', '.join(stuck)} cannot go on as it serves: its state is gone, or its input lies in other partitions now"
         raise CommandError(title, code=NOTHING_BUILT, help="flowql promote")
-    return without(deployed, groups), Swap(abandoned=tuple(_ids(groups))), _ids(groups)
+    return without(deployed, groups), Hold(abandoned=tuple(_ids(groups))), _ids(groups)
 
 
 def _ids(groups: Sequence[Group]) -> list[str]:

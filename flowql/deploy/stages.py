@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from compiler.plan.deployed import Deployed, Swap
+from compiler.plan.deployed import Deployed, Hold
 from compiler.plan.diff import Change, ForwardRefused, QueryChange, decide_change
 from compiler.plan.partitions import NONE_KNOWN, Partitions
 from compiler.plan.topology import Plan
@@ -109,7 +109,7 @@ def _decided(deployed: Deployed, plan: Plan, asked: Asked, forward: Sequence[str
             refresh=asked.refresh,
             forward=forward,
             partitions=partitions,
-            swap=Swap(hold=asked.shadow),
+            swap=Hold(hold=asked.shadow),
         )
     except ForwardRefused as error:
         title = "\n".join(f"{query} cannot go on with its new text: {why}" for query, why in error.reasons)

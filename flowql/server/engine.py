@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal, Protocol
 
-from compiler.plan.deployed import AS_BEFORE, DEPLOY, About, Deployed, Entry, Swap
+from compiler.plan.deployed import AS_BEFORE, DEPLOY, About, Deployed, Entry, Hold
 from compiler.plan.diff import QueryChange
 from compiler.plan.topology import Plan
 from flowql.deploy.extents import Extent
@@ -62,7 +62,7 @@ class Engine(Protocol):
         forward: Collection[str] = (),
         seen: Deployed | None = None,
         about: About = DEPLOY,
-        swap: Swap = AS_BEFORE,
+        swap: Hold = AS_BEFORE,
     ) -> Sequence[QueryChange]:
         """Make `plan` what runs. rebuild: throw away what queries have kept that no longer fits, and compute it anew.
 

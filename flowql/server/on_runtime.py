@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from compiler.plan.deployed import AS_BEFORE, DEPLOY, About, Deployed, Entry, Swap
+from compiler.plan.deployed import AS_BEFORE, DEPLOY, About, Deployed, Entry, Hold
 from compiler.plan.diff import QueryChange
 from compiler.plan.generations import numbered
 from compiler.plan.partitions import as_wanted
@@ -101,7 +101,7 @@ class RuntimeEngine:
         forward: Collection[str] = (),
         seen: Deployed | None = None,
         about: About = DEPLOY,
-        swap: Swap = AS_BEFORE,
+        swap: Hold = AS_BEFORE,
     ) -> Sequence[QueryChange]:
         """Changed queries are always built anew."""
         del rebuild

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
-from compiler.plan.deployed import AS_BEFORE, DEPLOY, About, Entry, Swap
+from compiler.plan.deployed import AS_BEFORE, DEPLOY, About, Entry, Hold
 from compiler.plan.deployed import Deployed as Deployment
 from compiler.plan.diff import QueryChange, decide_change
 from compiler.plan.topology import Plan
@@ -82,7 +82,7 @@ class SparkEngine:
         forward: Collection[str] = (),
         seen: Deployment | None = None,
         about: About = DEPLOY,
-        swap: Swap = AS_BEFORE,
+        swap: Hold = AS_BEFORE,
     ) -> Sequence[QueryChange]:
         if swap.hold:
             title = "--shadow is not supported for targets with `engine: spark`, which build no generation beside the one that serves"

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from compiler.plan.deployed import About, Deployed, Entry, Swap
+from compiler.plan.deployed import About, Deployed, Entry, Hold
 from compiler.plan.topology import Plan
 from flowql.deploy.asked import NOTHING_ELSE, Asked
 from flowql.deploy.control import NewPriority, priority_of, with_paused, with_priority
@@ -64,7 +64,7 @@ class Service:
                         forward=deployment.forward,
                         seen=seen,
                         about=asked.about,
-                        swap=Swap(hold=asked.shadow),
+                        swap=Hold(hold=asked.shadow),
                     )
                 except Superseded:  # a rebuild has ended meanwhile: there may be less to do
                     continue
@@ -108,7 +108,7 @@ class Service:
         """What is built is dropped; what serves goes on. As `promote`."""
         return self._settled("abandon", lambda deployed: abandoned(deployed, name))
 
-    def _settled(self, how: str, decide: Callable[[Deployed], tuple[Plan, Swap, list[str]]]) -> list[str]:
+    def _settled(self, how: str, decide: Callable[[Deployed], tuple[Plan, Hold, list[str]]]) -> list[str]:
         with self._deploying:
             while True:
                 seen = self._engine.deployed

@@ -6,51 +6,55 @@ What has to be rebuilt starts beside what serves, on staging topics; `runtime.ap
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
 import pyarrow as pa
 
-from compiler.plan.deployed import Deployed, Entry, groups_of, in_place, running_plan, takes_difference
+from compiler.plan.deployed import Deployed, Entry, groups_of, running_plan
 from compiler.plan.diff import decide_change
 from compiler.plan.generations import (
     inserts_into,
-    numbered,
     runtime_name,
-    sink_of,
+    staging_name,
     topic_written,
     topics_read,
     under_own_name,
     writers_of,
 )
-from compiler.plan.partitions import resized_sources
+from compiler.plan.partitions import NONE_KNOWN, resized_sources
 from compiler.plan.topology import Plan, QueryPlan
 from runtime.app import exchanging
 from runtime.app.exchanges import Exchanges
 from runtime.app.plan_topic import write_deployed
+from runtime.app.plan_writer import writer_id
 from runtime.app.procedures import Procedure, handed_over, in_polling, stopped
 from runtime.app.query_state import SUSPENDED
 from runtime.app.reconciler import Host as ReconcilerHost
 from runtime.app.reconciler import build
-from runtime.app.replacing import emptied
 from runtime.app.running import RunningQuery
 from runtime.app.threads import share_interpreter
 from runtime.build.partitions import first_offset, planned_partitions
 from runtime.build.query import BuiltQuery, build_inserts
+from runtime.clock import Clock
 from runtime.commit.coordinator import CommitStep, Reshape
-from runtime.errors import OutsideRecords, RebuildUnsupported, StateLost
+from runtime.config import InstanceConfig
+from runtime.errors import OutsideRecords, RebuildUnsupported, StateLost, TopicMissing
 from runtime.events import WARNING, say
-from runtime.log.base import Log, TopicPartition
+from runtime.log.base import Admin, Log, TopicPartition
 from runtime.output.collector import RecordCollector
 from runtime.task.dead_letters import staging_topic
 from runtime.task.status import TaskStatus
 from runtime.task.task import Task
 
 Records = list[tuple[TopicPartition, pa.RecordBatch]]
-# The whole history of a generation, as its readers begin with it; and by what such a topic is known.
-STAGING = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1", "flowql.staging": "true"}
+# The whole history of a generation, as its readers begin with it; and by what such a topic is known, where that can be said.
+WHOLE = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+STAGING = {**WHOLE, "flowql.staging": "true"}
 
 # Others may write to a topic until the commit that moves its records: its new partitions begin so far above where it ended before.
 MARGIN = 1 << 20
@@ -83,12 +87,27 @@ class Deployment:
         self._host = host
 
     def resumed(self, stored: Deployed) -> Procedure:
-        """Everything that was deployed when the instance last ran, from its committed positions."""
-        self._host.serve(stored, self._host.commit.next_sequence - 1)
-        self._take_away_old_records()
-        yield from self.started(self._host.running.queries)
+        """Everything that was deployed when the instance last ran, from its committed positions.
+
+        Queries of a swap that is on record begin when it is done.
+        """
+        host = self._host
+        host.serve(stored, host.commit.next_sequence - 1)
+        swapping = [g for g in groups_of(stored) if stored.swap is not None and g.name == stored.swap.group]
+        later = {runtime_name(q) for g in swapping for q in (*g.queries, *g.gone)}
+        yield from self.dropped_of(
+            {q.id for q in host.running.queries} | {runtime_name(q) for q in stored.serving.queries}
+        )
+        yield from self.started([q for q in host.running.queries if q.id not in later])
         self._stop_lost()
         self.delete_leftovers()
+
+    def dropped_of(self, known: Collection[str]) -> Procedure:
+        """State of queries that were swapped out just before the instance died goes."""
+        host = self._host
+        tasks = [t for t in host.state.committed_tasks() if "/" in t and t.rpartition("/")[0] not in known]
+        if tasks and not host.log.drops_with_commits:
+            yield host.commit.request(lambda: self.close_tasks((), tasks))
 
     def remade(self, stored: Deployed) -> Procedure:
         """What was deployed, without its state: all queries are rebuilt from their inputs, as far as those are whole.
@@ -144,18 +163,17 @@ class Deployment:
         """exchanged: queries that are held and go on with a new text."""
         host = self._host
         known = {name: info.partitions for name, info in host.admin.topics().items()}
+        after = with_names_for(host.log, after, host.config.application_id)
         planned = planned_partitions(host.deployed, after, known)
         if not host.log.drops_with_commits:  # there, topics that exist stay as they are
             planned |= known
         resized = resized_sources(host.deployed, after.plan, known)
-        cleared: Records = []
-        if after.wanted is not None and not host.log.drops_with_commits:
-            after, cleared = self._in_place(after)
+        refuse_rebuild(host, after)
         was, now = host.running, running_plan(after)
         gone = [q.id for q in was.queries if now.query(q.id) is None]
         new = [q for q in now.queries if was.query(q.id) is None]
-        self._create_staging(after, planned)
-        records = [*cleared, *self._inserted(after, planned)]
+        create_staging(host, after, planned)
+        records = inserted(host, after, planned)
         leaving, going_on = exchanging.tasks_of(host, gone), exchanging.tasks_of(host, exchanged)
         host.query_states.end(gone)
         yield from stopped(host, [*leaving, *going_on])
@@ -182,7 +200,6 @@ class Deployment:
 
         yield host.commit.request(at_the_cut)
         yield from self.forgotten([*gone, *exchanged])
-        self._take_away_old_records()
         for query in now.queries:
             if query.id in host.queries:
                 host.queries[query.id].plan = query
@@ -254,72 +271,7 @@ class Deployment:
             self._host.state.drop_task(name)
 
     def delete_leftovers(self) -> None:
-        """Staging topics of what is not built (any more): abandoned, swapped in before a crash, or never begun because of one."""
-        deployed, app = self._host.deployed, self._host.config.application_id
-        wanted = {numbered(t, n) for g in groups_of(deployed) for t, n in g.topics.items()}
-        wanted |= {staging_topic(app, runtime_name(q)) for q in deployed.building}
-        for name, info in self._host.admin.topics().items():
-            if STAGING.items() <= info.config.items() and name not in wanted:
-                self._host.admin.delete_topic(name)
-
-    # -- parts of `changed`
-
-    def _create_staging(self, after: Deployed, planned: Mapping[str, int]) -> None:
-        """Topics for generations that begin now, with as many partitions as those whose place they are to take will have."""
-        known = self._host.admin.topics()
-        for group in groups_of(after):
-            for topic, number in group.topics.items():
-                if numbered(topic, number) not in known:
-                    self._host.admin.create_topic(numbered(topic, number), planned[topic], STAGING)
-            for query in group.queries:
-                letters = staging_topic(self._host.config.application_id, runtime_name(query))
-                self._host.admin.create_topic(letters, 1, STAGING)
-
-    def _in_place(self, after: Deployed) -> tuple[Deployed, Records]:
-        """A rebuild on a log that cannot replace records in a commit: tables get tombstones for all their keys with the commit
-        that stops the old generation, streams lose their records after it; then the new generation writes from the beginning.
-        """
-        admin, ends, cleared = self._host.admin, dict[str, tuple[int, ...]](), Records()
-        known = admin.topics()
-        for group in groups_of(after):
-            for topic in group.topics.keys() & known.keys():
-                tps = [TopicPartition(topic, p) for p in range(known[topic].partitions)]
-                ends[topic] = tuple(admin.end_offset(tp) for tp in tps)
-                if takes_difference(after, group, topic):
-                    cleared += [(tp, b) for tp in tps for b in emptied(self._host.log, tp)]
-                rows = [i for i in inserts_into(after.plan, topic) if i in self._host.deployed.plan.inserts]
-                cleared += build_inserts(after.plan, rows, admin, self._host.clock.wall_ms())
-        return in_place(after, ends), cleared
-
-    def _take_away_old_records(self) -> None:
-        """Of streams that were rebuilt in place; again after a crash."""
-        host = self._host
-        kinds = {topic_written(q): sink_of(q).kind for q in host.deployed.serving.queries}
-        for topic, begins in host.deployed.begins:
-            for p, begin in enumerate(begins if kinds.get(topic) == "stream" else ()):
-                if host.admin.begin_offset(TopicPartition(topic, p)) < begin:
-                    host.admin.drop_before(TopicPartition(topic, p), begin)
-
-    def _inserted(self, after: Deployed, planned: Mapping[str, int]) -> Records:
-        """Rows of INSERT VALUES that are new, and all of those whose topic begins a generation, in its staging topic.
-
-        What is new in a topic that serves is what those who serve do not have: a generation that was to have more rows, or fewer, may
-        be abandoned.
-        """
-        host, plan = self._host, after.plan
-        building = {t: n for g in groups_of(after) for t, n in g.topics.items()}
-        begun = {t: n for g in groups_of(host.deployed) for t, n in g.topics.items()}
-        topics = {s.name: s.topic for s in plan.sources}
-        now_ms = host.clock.wall_ms()
-        served = [i for i in plan.inserts if topics[i.target] not in building]
-        new = [i for i in served if i not in host.deployed.serving.inserts]
-        found = build_inserts(plan, new, host.admin, now_ms, planned)
-        fresh = [i for i in plan.inserts if i not in host.deployed.plan.inserts]
-        for topic, number in building.items():
-            rows = [i for i in inserts_into(plan, topic) if begun.get(topic) != number or i in fresh]
-            staged = build_inserts(plan, rows, host.admin, now_ms, planned)
-            found += [(TopicPartition(numbered(tp.topic, number), tp.partition), batch) for tp, batch in staged]
-        return found
+        delete_leftovers(self._host)
 
 
 def _at_once(begins: Mapping[str, int], partitions: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
@@ -327,19 +279,108 @@ def _at_once(begins: Mapping[str, int], partitions: Mapping[str, int]) -> dict[s
     return {topic: (begin,) * partitions[topic] for topic, begin in begins.items()}
 
 
-def refuse_rebuild(after: Deployed) -> None:
-    """RebuildUnsupported if something would have to be rebuilt by many instances."""
-    names = [q.id for q in after.building]
-    if names:
-        raise RebuildUnsupported(
-            f"{', '.join(names)} would have to be rebuilt, and of an application that many instances share (instances: many) "
-            "results cannot be replaced yet: give the changed result another name, or run one instance for the change"
-        )
+class StagingHost(Protocol):
+    """Who has to do with staging topics."""
+
+    admin: Admin
+    clock: Clock
+    config: InstanceConfig
+    deployed: Deployed
 
 
-def refuse_outside_records(host: Host, after: Deployed) -> None:
+def with_names_for(log: Log, after: Deployed, application_id: str) -> Deployed:
+    """A decided record, with names of staging topics that a log takes."""
+    return after if log.drops_with_commits else replace(after, prefix=f"{application_id}-")
+
+
+def create_staging(host: StagingHost, after: Deployed, planned: Mapping[str, int] = NONE_KNOWN) -> None:
+    """Topics for generations that begin now, with as many partitions as those whose place they are to take will have.
+
+    planned: where that is not as many as they have.
+    """
+    known, config = host.admin.topics(), WHOLE if after.prefix else STAGING
+    for group in groups_of(after):
+        for topic, staging in group.staging.items():
+            if staging not in known:
+                host.admin.create_topic(staging, planned.get(topic) or known[topic].partitions, config)
+        for query in group.queries:
+            host.admin.create_topic(staging_topic(host.config.application_id, runtime_name(query)), 1, config)
+
+
+def delete_leftovers(host: StagingHost) -> None:
+    """Staging topics of what is not built (any more): abandoned, swapped in before a crash, or never begun because of one.
+
+    Of names that others may use as well: those of generations that are known to have begun.
+    """
+    deployed, app = host.deployed, host.config.application_id
+    wanted = {t for g in groups_of(deployed) for t in g.staging.values()}
+    wanted |= {staging_topic(app, runtime_name(q)) for q in deployed.building}
+    for name, info in host.admin.topics().items():
+        if name in wanted:
+            continue
+        if STAGING.items() <= info.config.items() or (deployed.prefix and _has_begun(deployed, app, name)):
+            with suppress(TopicMissing):  # another member was quicker
+                host.admin.delete_topic(name)
+
+
+def _has_begun(deployed: Deployed, application_id: str, name: str) -> bool:
+    """Whether this is the staging topic of a generation that is on record."""
+    number = re.search(r"\.g(\d+)(-staging)?$", name)
+    if number is None:
+        return False
+    generation = int(number[1])
+    topics = {staging_name(h.topic, generation, deployed.prefix) for h in deployed.histories if generation <= h.last}
+    letters = {staging_topic(application_id, f"{q}@{generation}") for q, last in deployed.last if generation <= last}
+    return name in topics | letters
+
+
+def inserted(host: StagingHost, after: Deployed, planned: Mapping[str, int] = NONE_KNOWN) -> Records:
+    """Rows of INSERT VALUES that are new, and all of those whose topic begins a generation, in its staging topic.
+
+    What is new in a topic that serves is what those who serve do not have: a generation that was to have more rows, or fewer, may
+    be abandoned.
+    """
+    plan = after.plan
+    building = {t: (n, g.staging[t]) for g in groups_of(after) for t, n in g.topics.items()}
+    begun = {t: n for g in groups_of(host.deployed) for t, n in g.topics.items()}
+    topics = {s.name: s.topic for s in plan.sources}
+    now_ms = host.clock.wall_ms()
+    served = [i for i in plan.inserts if topics[i.target] not in building]
+    new = [i for i in served if i not in host.deployed.serving.inserts]
+    found = build_inserts(plan, new, host.admin, now_ms, planned)
+    fresh = [i for i in plan.inserts if i not in host.deployed.plan.inserts]
+    for topic, (number, staging) in building.items():
+        rows = [i for i in inserts_into(plan, topic) if begun.get(topic) != number or i in fresh]
+        staged = build_inserts(plan, rows, host.admin, now_ms, planned)
+        found += [(TopicPartition(staging, tp.partition), batch) for tp, batch in staged]
+    return found
+
+
+def refuse_rebuild(host: OutsideHost, after: Deployed) -> None:
+    """RebuildUnsupported where old records cannot be deleted: of a stream in a topic that somebody has made to be compacted."""
+    known = host.admin.topics()
+    for group in groups_of(after) if not host.log.drops_with_commits else ():
+        for topic in group.topics:
+            policy = known[topic].config.get("cleanup.policy", "delete") if topic in known else "delete"
+            history = after.history(topic)
+            streams = history is not None and history.kind == "stream"
+            if "delete" not in policy and streams:
+                names = ", ".join(q.id for q in group.queries if topic_written(q) == topic)
+                raise RebuildUnsupported(
+                    f"{names} would have to be rebuilt, and brokers do not delete records of {topic}, which is only compacted: alter "
+                    "its cleanup.policy to compact,delete or give the result another topic (KAFKA_TOPIC)"
+                )
+
+
+class OutsideHost(StagingHost, Protocol):
+    """Who knows what may be replaced."""
+
+    log: Log
+
+
+def refuse_outside_records(host: OutsideHost, after: Deployed) -> None:
     """OutsideRecords if a topic that is to be replaced holds records that others than its queries have written."""
-    known, own = host.admin.topics(), {host.config.application_id}
+    known, own = host.admin.topics(), {host.config.application_id, writer_id(host.config.application_id)}
     begun = {t: n for g in groups_of(host.deployed) for t, n in g.topics.items()}
     for group in groups_of(after):
         for topic, number in group.topics.items():
@@ -358,13 +399,14 @@ def refuse_outside_records(host: Host, after: Deployed) -> None:
 
 
 def is_same(a: Deployed, b: Deployed) -> bool:
-    """Whether two records differ in nothing but their numbers."""
-    return replace(a, id=0, histories=(), last=()) == replace(b, id=0, histories=(), last=())
+    """Whether two records differ in nothing but their numbers, and in how far a swap is."""
+    plain = [replace(d, id=0, histories=(), last=(), swap=None, swaps=0, prefix="") for d in (a, b)]
+    return plain[0] == plain[1]
 
 
 def refuse_hold(after: Deployed, log: Log) -> None:
-    """RebuildUnsupported if a swap would be held back where results are replaced as they are rebuilt."""
+    """RebuildUnsupported if a swap would be held back where it takes more than one commit."""
     if after.held and not log.drops_with_commits:
         raise RebuildUnsupported(
-            "on Kafka a rebuild takes the place of the results as it goes: no swap can be held back (--shadow)"
+            "on Kafka no swap can be held back yet (--shadow): deploy without it, and go back with --rollback"
         )

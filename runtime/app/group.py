@@ -16,8 +16,10 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Protocol
 
-from compiler.plan.deployed import Deployed
+from compiler.plan.deployed import Deployed, running_plan
 from compiler.plan.topology import ExchangeSink, Plan
+from runtime.app.deployment import delete_leftovers
+from runtime.app.group_swap import PARKED, GroupSwap
 from runtime.app.member_tasks import MemberTasks
 from runtime.app.plan_topic import PlanReader
 from runtime.app.procedures import Keepers, Procedure, Running, handed_over, stopped
@@ -41,6 +43,7 @@ RETRY_MS = 200
 PLAN_MS = 300  # between two looks for a newer plan
 LOOK_MS = 30  # between two looks at what is upstream of lanes that are waited for
 STALE_MS = 100  # positions that moved without a record (over markers of transactions) are committed after so long
+TIDY_MS = 5_000  # after a plan, until staging topics that nobody needs any more are deleted
 PURGE_MS = 30_000  # between two times that what is processed of repartitions is deleted
 WAITERS_MAX = 1_000
 
@@ -48,6 +51,7 @@ WAITERS_MAX = 1_000
 class Host(Keepers, Builder, Protocol):
     """The instance, as this step sees it."""
 
+    deployed: Deployed
     log: Log
     main: ConsumerFacade
     commit: CommitStep
@@ -79,6 +83,8 @@ class GroupStep:
         self._purge_at_ms = 0
         self._purged: dict[TopicPartition, int] = {}
         self._retry_at_ms = 0
+        self._tidy_at_ms: int | None = None
+        self.swap = GroupSwap(host)
         self._running = Running()
         self._waiters: deque[tuple[int, Future[None]]] = deque()
         self.trouble = ""  # why the last attempt failed, for status
@@ -180,11 +186,30 @@ class GroupStep:
             return self._give_up(surplus)
         if self._next_plan is not None:
             return self._apply_plan(self._next_plan)
+        if parking := self.swap.to_park(self._tasks):
+            return self._park(parking)
         for query in self._host.query_states.due(SUSPENDED):
             if all(t.query != query for t in self._tasks):
                 return self._try_again(query)
         missing = sorted(wanted - self._tasks.keys())
-        return self._begin(missing) if missing else None
+        if missing:
+            return self._begin(missing)
+        return self._lead()
+
+    def _lead(self) -> Procedure | None:
+        """One member has to do something for all."""
+        if min(self.partitions, default=None) not in self._owned - self._leaving:
+            self.swap.release()
+            return None
+        if self._tidy_at_ms is not None and self._host.clock.timer_ms() >= self._tidy_at_ms:
+            return self._tidy()
+        return self.swap.lead()
+
+    def _tidy(self) -> Procedure:
+        yield from ()
+        self._tidy_at_ms = self._host.clock.timer_ms() + TIDY_MS  # should it fail
+        delete_leftovers(self._host)
+        self._tidy_at_ms = None
 
     def _try_again(self, query: str) -> Procedure:
         """A query that the log refused. A procedure, as brokers are asked, who may be away."""
@@ -203,6 +228,11 @@ class GroupStep:
             self._plan_at_ms = now_ms + PLAN_MS
             try:
                 self._next_plan = self._plans.newer() or self._next_plan
+            except LogError as error:
+                self.trouble = str(error)
+        if self._host.deployed.wanted is not None and not self._lost:
+            try:
+                self.swap.look(self._read_written().tasks, self._tasks, now_ms)
             except LogError as error:
                 self.trouble = str(error)
         if now_ms >= self._stale_at_ms:
@@ -249,7 +279,11 @@ class GroupStep:
     def _wanted(self) -> set[TaskId]:
         """Tasks all of whose partitions are owned and stay (rule R9)."""
         mine, of = self._owned - self._leaving, self._host.query_states.of
-        return {t for t, reads in self._all.items() if reads <= mine and of(t.query).keeps_tasks}
+        return {
+            t
+            for t, reads in self._all.items()
+            if reads <= mine and of(t.query).keeps_tasks and (t in self._tasks or not self.swap.forbids(t))
+        }
 
     def _learn_plan(self, plan: Plan) -> None:
         app = self._group
@@ -323,6 +357,19 @@ class GroupStep:
             self._leaving, self._revoking = set(), False
             self._host.main.acknowledge_revoke()
 
+    def _park(self, tasks: Sequence[Task]) -> Procedure:
+        """They stop for a swap, which their last commit says."""
+        swap = self.swap.id
+        yield from self._stop(tasks)
+
+        def at_the_cut() -> None:
+            for task in tasks:
+                task.state.publish({**task.state.metadata, PARKED: swap})
+            self._mine.leave(tasks, committed=True)
+
+        yield self._host.commit.request(at_the_cut)
+        self._close(tasks)
+
     def _apply_plan(self, plan: Deployed) -> Procedure:
         """At a cut: tasks of queries that change are closed, and their state goes."""
         host = self._host
@@ -334,7 +381,12 @@ class GroupStep:
             yield from self._stop(tasks)
             yield host.commit.request(lambda: self._mine.leave(tasks, committed=True))
             self._close(tasks)
-        others = [t for t in host.state.committed_tasks() if t.rpartition("/")[0] in gone and t not in mine]
+        known = {q.id for q in running_plan(plan).queries}  # some may have gone while this member was away
+        here = [t for t in host.state.committed_tasks() if "/" in t and t.rpartition("/")[0] not in known]
+        others = [t for t in here if t not in mine]
+        parked = [str(t) for t, reads in self._all.items() if reads <= self._owned - self._leaving]
+        mine += [t for t in others if t in parked]
+        others = [t for t in others if t not in mine]
         host.state.rebuild(dict.fromkeys(others))  # here alone: whoever owns them drops them for all
         if mine:
             yield host.commit.request(lambda: self._drop(mine))
@@ -342,12 +394,18 @@ class GroupStep:
             self._mine.forget_query(query)
         self._mine.take_over(plan)
         self._learn_plan(host.running)
-        self._next_plan = None
+        self.swap.learn()
+        self._next_plan, self._tidy_at_ms = None, host.clock.timer_ms() + TIDY_MS
 
     def _begin(self, wanted: Sequence[TaskId]) -> Procedure:
         """New tasks, where their last owner stopped."""
         host = self._host
         written = self._last_written(sorted({tp for t in wanted for tp in self._all[t]}))
+        # Who had a task before may have parked it for a swap that is not known here yet.
+        self._next_plan = self._plans.newer() or self._next_plan
+        self.swap.read(written)
+        if self._next_plan is not None or any(self.swap.forbids(t) for t in wanted):
+            return
         rebuild, drop = self._compare(wanted, written)
         host.state.rebuild(rebuild)
         if drop:
@@ -368,14 +426,18 @@ class GroupStep:
     def _last_written(self, tps: Sequence[TopicPartition]) -> dict[str, WrittenTask]:
         """Records of tasks as of the last commits of these partitions. LogUnavailable until those are all to be seen (rule R3)."""
         positions = self._host.admin.stable_positions(self._group, tps)
+        written = self._read_written()
+        for position in positions.values():
+            stamp = read_stamp(position.metadata)
+            if stamp is not None and written.sequences.get(stamp[0], 0) < stamp[1]:
+                raise LogUnavailable(f"commit {stamp[1]} of {stamp[0]} is not to be seen yet")
+        return written.tasks
+
+    def _read_written(self) -> WrittenTasks:
         if self._written is None:
             self._written = WrittenTasks(self._host.log, self._group)
         self._written.read_on()
-        for position in positions.values():
-            stamp = read_stamp(position.metadata)
-            if stamp is not None and self._written.sequences.get(stamp[0], 0) < stamp[1]:
-                raise LogUnavailable(f"commit {stamp[1]} of {stamp[0]} is not to be seen yet")
-        return self._written.tasks
+        return self._written
 
     def _held_with(self, wanted: Sequence[TaskId]) -> dict[TaskId, frozenset[TopicPartition]]:
         """Tasks of refused queries, of which nobody has any, that read what the wanted ones read."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
@@ -10,21 +10,22 @@ from functools import partial
 from traceback import format_exception
 from typing import Any
 
-from compiler.plan.deployed import AS_BEFORE, DEPLOY, About, Deployed, Entry, Group, Swap, running_plan
+from compiler.plan.deployed import AS_BEFORE, DEPLOY, About, Deployed, Entry, Group, Hold, running_plan
 from compiler.plan.diff import Change, QueryChange, decide_change
 from compiler.plan.generations import runtime_name, topic_written, user_id
 from compiler.plan.topology import Plan, QueryPlan
 from runtime.app import plan_topic
 from runtime.app.alignment import REFUSED, TIMEOUT_S, AlignedSnapshot, Alignment
+from runtime.app.announcing import announced
 from runtime.app.careful import CarefulQueries
-from runtime.app.deployment import Deployment, is_same, refuse_hold, refuse_rebuild
+from runtime.app.deployment import Deployment, is_same, refuse_hold
 from runtime.app.exchanges import STORE as EXCHANGE_STORE
 from runtime.app.exchanges import Exchanges
-from runtime.app.exchanging import refuse_forward
 from runtime.app.figures import Figures
 from runtime.app.group import GroupStep
 from runtime.app.member_tasks import MemberTasks
-from runtime.app.plan_topic import read_deployed, write_deployed
+from runtime.app.plan_topic import read_deployed
+from runtime.app.plan_writer import PlanWriter
 from runtime.app.polling import PollingStep
 from runtime.app.procedures import Procedure
 from runtime.app.query_state import FAILED, STOPPED, SUSPENDED, QueryStates
@@ -38,9 +39,6 @@ from runtime.app.threads import NamedStep, ThreadGroup, named
 from runtime.build.partitions import check_partitions, planned_partitions
 from runtime.build.query import (
     BuiltQuery,
-    build_inserts,
-    ensure_changelogs,
-    ensure_repartitions,
     ensure_sources,
     ensure_topics,
     readers,
@@ -74,7 +72,7 @@ from runtime.task.task import RunResult, Task
 FATAL_CHECK_S = 0.05
 CHANGING_S = 0.01  # between two looks whether a query is just being restarted
 STOP_S = 60.0  # for the last commit
-ANNOUNCE_TRIES = 30  # a second apart
+ANNOUNCE_TRIES, ANNOUNCE_S = 60, 0.5
 SERVING_KEPT = 8  # plans that a snapshot taken just now may still belong to
 
 
@@ -386,6 +384,7 @@ class Instance:
             return self.plan
         stored = read_deployed(self.log, self.config.application_id)
         if stored is not None:
+            stored = self._after_others(stored)
             with self._turn(self.reconciler):
                 if self.state_lost:
                     say(WARNING, "state.lost", self.state_lost)
@@ -395,6 +394,14 @@ class Instance:
             say(INFO, "instance.resumed", f"{len(stored.serving.queries)} queries")
         return self.plan
 
+    def _after_others(self, stored: Deployed) -> Deployed:
+        """What is on record when a process that had this one's place can write no more of its swap."""
+        if stored.wanted is None or self.log.drops_with_commits:
+            return stored
+        writer = PlanWriter(self.log, self.config.application_id)
+        writer.close()
+        return writer.deployed
+
     def deploy(
         self,
         plan: Plan,
@@ -403,7 +410,7 @@ class Instance:
         forward: Collection[str] = (),
         seen: Deployed | None = None,
         about: About = DEPLOY,
-        swap: Swap = AS_BEFORE,
+        swap: Hold = AS_BEFORE,
     ) -> tuple[QueryChange, ...]:
         """Begin to make `plan` what runs. Queries that did not change go on untouched.
 
@@ -412,27 +419,20 @@ class Instance:
         rebuilt, ForwardRefused where that cannot be (`compiler.plan.diff`). seen: what was on record when this was decided;
         Superseded if that is not so any more. about: for the history. swap: what of it waits until it is promoted.
         """
-        before, known = self._still(seen), self._partitions()
-        change = decide_change(before, plan, refresh=refresh, forward=forward, partitions=known, swap=swap)
+
+        def decide() -> Change:
+            known = self._partitions()
+            now = self._still(seen)
+            return decide_change(now, plan, refresh=refresh, forward=forward, partitions=known, swap=swap)
+
+        before, change = self.deployed, decide()
         if is_same(change.deployed, before):
             return change.changes
         self.repaired.repairs.read_on()
         check_partitions(before, plan, self.log, self.repaired.repairs.topics())
         refuse_hold(change.deployed, self.log)
         KNOWN.remember(plan.schemas)
-        if self.group is not None:
-            refuse_rebuild(change.deployed)
-            refuse_forward(change.deployed)
-            ensure_topics(plan, self.admin)
-            self._announce(change, about, self.group)
-            return change.changes
-        with self._turn(self.reconciler):
-            before, known = self._still(seen), self._partitions()  # a swap may have ended meanwhile
-            change = decide_change(before, plan, refresh=refresh, forward=forward, partitions=known, swap=swap)
-            ensure_sources(change.deployed.plan, self.admin)
-            planned = planned_partitions(before, change.deployed, known)
-            ensure_topics(change.deployed.plan, self.admin, planned)
-            self.carry_out(self.deployment.changed(change.deployed, self._entry(change, about)))
+        change = self._change(decide, about) if self.group is None else self._announce(decide, about, self.group)
         for c in change.changes:
             if c.action != "none":
                 say(INFO, "query.deployed", query=c.query, action=c.action, state=c.state)
@@ -446,10 +446,23 @@ class Instance:
     def _partitions(self) -> dict[str, int]:
         return {name: info.partitions for name, info in self.admin.topics().items()}
 
+    def _change(self, decide: Callable[[], Change], about: About) -> Change:
+        """Deploy to an instance that is alone."""
+        while True:
+            with self._turn(self.reconciler):
+                if self.deployed.swap is None:
+                    before, known = self.deployed, self._partitions()
+                    change = decide()  # a swap may have ended meanwhile
+                    ensure_sources(change.deployed.plan, self.admin)
+                    ensure_topics(change.deployed.plan, self.admin, planned_partitions(before, change.deployed, known))
+                    self.carry_out(self.deployment.changed(change.deployed, self._entry(change, about)))
+                    return change
+            self._look(CHANGING_S)  # a swap goes on when brokers are back
+
     def _still(self, seen: Deployed | None) -> Deployed:
-        """What is on record now. Superseded if it is not `seen`."""
+        """What is on record now. Superseded if it is not `seen`, but for a swap that is under way."""
         now = self.deployed
-        if seen is not None and now is not seen:
+        if seen is not None and now is not seen and not is_same(now, seen):
             raise Superseded("another deployment or the end of a rebuild came first")
         return now
 
@@ -468,12 +481,12 @@ class Instance:
         """From the commit of this sequence on `deployed` is what is on record. At a cut, or before anything runs."""
         self._serving = [*self._serving[-SERVING_KEPT:], (sequence, deployed.serving)]
         self.deployed, self.running = deployed, running_plan(deployed)
-        on_staging = not self.config.shared and self.log.drops_with_commits
-        self._staged = frozenset(runtime_name(q) for q in deployed.building) if on_staging else frozenset()
+        self._staged = frozenset(runtime_name(q) for q in deployed.building)
 
-    def begin_offset(self, tp: TopicPartition) -> int:
-        """Where who has read nothing of a partition begins: with the generation that serves."""
-        return max(self.admin.begin_offset(tp), self.deployed.begin(*tp))
+    def position(self, tp: TopicPartition, positions: Mapping[str, int]) -> int:
+        """Where a task goes on; who has read nothing of a partition begins with the generation that serves."""
+        known = self.deployed.position(*tp, positions)
+        return max(self.admin.begin_offset(tp), self.deployed.begin(*tp)) if known is None else known
 
     def plan_at(self, sequence: int) -> Plan:
         """The plan that serves as of a commit: a snapshot of that commit goes with it."""
@@ -512,29 +525,23 @@ class Instance:
         changes = tuple((c.query, c.action, c.because) for c in change.changes if c.action != "none")
         return Entry(change.deployed.id, self.clock.wall_ms(), about, changes, change.deployed.plan)
 
-    def _announce(self, change: Change, about: About, group: GroupStep) -> None:
+    def _announce(self, decide: Callable[[], Change], about: About, group: GroupStep) -> Change:
         """Deploy for all members: the record goes to its topic, from where each of them takes it (rule R11)."""
-        deployed, plan, entry = change.deployed, change.deployed.plan, self._entry(change, about)
-        for q in plan.queries:
-            ensure_changelogs(q, self)
-            ensure_repartitions(q, self)
-        inserts = [i for i in plan.inserts if i not in self.plan.inserts]
-        records = build_inserts(plan, inserts, self.admin, self.clock.wall_ms())
-        records.append(write_deployed(deployed, self.admin, self.config.application_id, self.clock.wall_ms(), entry))
-
-        def at_the_cut() -> None:
-            for tp, batch in records:
-                self.collector.add(tp, batch)
-
         for left in reversed(range(ANNOUNCE_TRIES)):
+            self._await_plan(group)
             try:
-                self.wait(self.commit.request(at_the_cut))
-                break
-            except StaleMember:  # the instance just starts over; nothing of this commit is visible
+                if self.deployed.swap is None or self.deployed.swap.moves is None:
+                    decided = decide()
+                    if (change := announced(self, decided, self._entry(decided, about))) is not None:
+                        break
+            except StaleMember:  # another member writes just now
                 if not left:
                     raise
-                self._look(1.0)
+            self._look(ANNOUNCE_S)
+        else:
+            raise Superseded("a swap goes on, or other members deploy")
         self._await_plan(group)
+        return change
 
     def _await_plan(self, group: GroupStep) -> None:
         """Until what is in the plan topic now runs here."""

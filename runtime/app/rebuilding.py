@@ -1,4 +1,4 @@
-"""Brings generations that are being built to their swap, on a log whose commits can replace records (the embedded log).
+"""Brings generations that are being built to their swap, in an instance that is alone.
 
 A group of queries is computed beside the serving generation, on staging topics, as any queries are. When it stands close to the
 serving one, this happens, as one coroutine of the reconciler:
@@ -11,22 +11,28 @@ serving one, this happens, as one coroutine of the reconciler:
 4. The new queries go on, on the topics themselves; staging topics are deleted.
 
 Whatever fails before step 3 lets everything go on as it was, to be tried again later.
+
+On a log whose commits cannot replace records (Kafka) step 3 is a procedure that is recorded, so that it can be gone on with
+(`runtime.app.swapping`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from compiler.plan.deployed import Group, groups_of, is_held, swapped, takes_difference
-from compiler.plan.generations import numbered, runtime_name, topic_written, topics_read, under_own_name
+from compiler.plan.generations import runtime_name, topic_written, topics_read, under_own_name
 from compiler.plan.topology import QueryPlan
 from runtime.app.alignment import Barrier, TaskSet
 from runtime.app.deployment import Deployment
 from runtime.app.deployment import Host as DeploymentHost
 from runtime.app.plan_topic import write_deployed
+from runtime.app.plan_writer import PlanWriter
 from runtime.app.procedures import Procedure, stopped
 from runtime.app.replacing import begun_anew, records_of, replacement
+from runtime.app.swapping import Carrier, begun, group_of_swap, let_delete, moves_of
 from runtime.build.partitions import first_offset
 from runtime.commit.coordinator import Replacement, Reshape
 from runtime.errors import RuntimeFailure
@@ -65,6 +71,8 @@ class Rebuilding:
 
     def next(self, now_ms: int) -> Procedure | None:
         """The swap of a group that is near enough, if there is one."""
+        if self._host.deployed.swap is not None:
+            return self._carry_out()
         for group in groups_of(self._host.deployed):
             at_ms, _ = self._next_try.get(group.name, (0, 0))
             if now_ms < at_ms:
@@ -104,7 +112,7 @@ class Rebuilding:
 
     def _staged(self, group: Group) -> int:
         """Records of staging topics that their readers have not processed."""
-        staging = set(_staging(group).values())
+        staging = set(group.staging.values())
         inputs = [i for t in self._tasks(map(runtime_name, group.queries)) for i in t.logs.values()]
         inside = [i for i in inputs if i.tp.topic in staging]
         ends = self._host.admin.end_offsets(sorted({i.tp for i in inside}))
@@ -131,10 +139,15 @@ class Rebuilding:
     def _swap(self, group: Group) -> Procedure:
         host = self._host
         old, new = [runtime_name(q) for q in group.gone], [runtime_name(q) for q in group.queries]
+        writer: PlanWriter | None = None
         try:
+            if not host.log.drops_with_commits:  # first: whoever may not have it holds nothing up
+                writer = PlanWriter(host.log, host.config.application_id)
             host.query_states.hold_for_swap(old)
             yield from self._together(group, host.clock.timer_ms() + TOGETHER_MS)
         except Exception as error:
+            if writer is not None:
+                writer.close()
             self._postpone(group, str(error))
             host.query_states.release_after_swap([*old, *new])
             if isinstance(error, NotYet):
@@ -143,13 +156,29 @@ class Rebuilding:
         old_tasks, new_tasks = list(self._tasks(old)), list(self._tasks(new))
         try:
             yield from stopped(host, [*old_tasks, *new_tasks])
-            yield from self._commit(group, old_tasks, new_tasks)
+            if writer is not None:
+                yield from self._record(writer, group, new_tasks)
+            else:
+                yield from self._commit(group, old_tasks, new_tasks)
         except Exception as error:  # as it was: tasks as of the last commit
+            if writer is not None:
+                writer.close()
             self._postpone(group, str(error))
             with host.state.epoch_lock:
                 self._deployment.close_tasks([*old_tasks, *new_tasks], ())
-            yield from self._begin_again([*old, *new])
+            if host.deployed.swap is None:
+                yield from self._begin_again([*old, *new])
             raise
+        if writer is not None:
+            with host.state.epoch_lock:
+                self._deployment.close_tasks([*old_tasks, *new_tasks], ())
+            yield from self._carry_out(writer)
+            return
+        yield from self._begin_new(group)
+
+    def _begin_new(self, group: Group) -> Procedure:
+        """It serves on record, and its tasks are not running."""
+        old, new = [runtime_name(q) for q in group.gone], [runtime_name(q) for q in group.queries]
         self._next_try.pop(group.name, None)
         self._goals.pop(group.name, None)
         self.why.pop(group.name, None)
@@ -258,11 +287,60 @@ class Rebuilding:
         with host.state.epoch_lock:
             self._deployment.close_tasks(new_tasks, ())
 
+    # -- where a commit cannot replace records
+
+    def _record(self, writer: PlanWriter, group: Group, new_tasks: Sequence[Task]) -> Procedure:
+        """From here on there is no way back. What it raises with a swap in `deployed` leaves open whether that is on record."""
+        host, app = self._host, self._host.config.application_id
+        yield host.commit.request()
+        places = [(t.id.query, t.id.partition, t.state.metadata["positions"]) for t in new_tasks]
+        let_delete(host.deployed, group, host.admin)
+        after = begun(host.deployed, group)
+        assert after.swap is not None
+        after = replace(after, swap=replace(after.swap, moves=moves_of(after, group, host.admin, app, places)))
+        host.deployed = after
+        writer.write(after, host.clock.wall_ms())
+
+    def _carry_out(self, writer: PlanWriter | None = None) -> Procedure:
+        """A swap that may be on record, to its end. No task of its group runs."""
+        host = self._host
+        group = group_of_swap(host.deployed)
+        assert group is not None
+        assert host.deployed.swap is not None
+        names = [runtime_name(q) for q in (*group.gone, *group.queries)]
+        writer = writer or PlanWriter(host.log, host.config.application_id)
+        try:
+            after = writer.deployed
+            if after.swaps < host.deployed.swap.id:  # it is not: as it was
+                host.deployed = after
+                yield from self._begin_again(names)
+                return
+            if after.swap is not None:
+                carrier = Carrier(host.log, host.config.application_id, writer)
+                while not carrier.step(host.clock.wall_ms()):
+                    yield None
+                after = carrier.finish(host.clock.wall_ms())
+        except RuntimeFailure as error:
+            self.why[group.name] = str(error)
+            raise
+        finally:
+            writer.close()
+        old = {runtime_name(q) for q in group.gone}
+        dropped = [t for t in host.state.committed_tasks() if t.rpartition("/")[0] in old]
+        old_tasks = list(self._tasks(old))
+
+        def at_the_cut() -> None:
+            self._deployment.close_tasks(old_tasks, dropped)
+            host.serve(after, host.commit.next_sequence)
+
+        yield host.commit.request(at_the_cut)
+        yield from self._begin_new(group)
+
     def _replacements(self, group: Group) -> tuple[list[Replacement], list[Reshape], set[str]]:
         """What is written, topics that get as many partitions as their staging topics have, and the tables that get their difference."""
         host, found, reshapes, mixed = self._host, list[Replacement](), list[Reshape](), set[str]()
         topics = host.admin.topics()
-        for topic, staging in _staging(group).items():
+        for topic, staging in group.staging.items():
             tps = [TopicPartition(topic, p) for p in range(topics[topic].partitions)]
             count = topics[staging].partitions
             if count != len(tps):  # there is no difference between tables whose keys lie in other partitions
@@ -286,18 +364,13 @@ class Rebuilding:
                 yield from self._host.queries[name].built.tasks
 
 
-def _staging(group: Group) -> dict[str, str]:
-    """Topic -> its staging topic."""
-    return {topic: numbered(topic, generation) for topic, generation in group.topics.items()}
-
-
 def _staging_tp(group: Group, tp: TopicPartition) -> TopicPartition:
-    return TopicPartition(numbered(tp.topic, group.topics[tp.topic]), tp.partition)
+    return TopicPartition(group.staging[tp.topic], tp.partition)
 
 
 def _positions(tasks: Iterable[Task], group: Group) -> dict[TopicPartition, int]:
     """The lowest position in each partition of topics outside the group."""
-    inside = {*group.topics, *_staging(group).values()}
+    inside = {*group.topics, *group.staging.values()}
     found: dict[TopicPartition, int] = {}
     for task in tasks:
         for i in task.logs.values():
@@ -333,4 +406,4 @@ def _levels(group: Group) -> list[list[QueryPlan]]:
 def group_of(queries: Sequence[QueryPlan], group: Group) -> Group:
     """A part of a group, against the serving queries of the same ids."""
     ids = {q.id for q in queries}
-    return Group(tuple(queries), group.topics, tuple(q for q in group.gone if q.id in ids), group.name)
+    return replace(group, queries=tuple(queries), gone=tuple(q for q in group.gone if q.id in ids))

@@ -41,9 +41,12 @@ def records_of(log: Log, topic: str) -> list[pa.RecordBatch]:
     return [b.select(PRODUCE_SCHEMA.names) for b in _records(log, TopicPartition(topic, 0), None)]
 
 
-def emptied(log: Log, tp: TopicPartition) -> list[pa.RecordBatch]:
-    """Tombstones for all keys of a table's partition."""
-    return [b for b in _tombstones(fold(log, tp, None)).combine_chunks().to_batches() if b.num_rows]
+def difference(
+    log: Log, staging: TopicPartition, staged_end: int, tp: TopicPartition, end: int
+) -> list[pa.RecordBatch]:
+    """What makes of a table, read up to `end`, the one in `staging`, read up to `staged_end`."""
+    changed = _difference(fold(log, tp, end), fold(log, staging, staged_end))
+    return [b for b in changed.to_batches() if b.num_rows]
 
 
 def fold(log: Log, tp: TopicPartition, end: int | None) -> pa.Table:

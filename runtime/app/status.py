@@ -25,12 +25,13 @@ def statuses(instance: Instance, *, detail: bool = False) -> list[dict[str, Any]
 
     A generation that is being built stands in the entry of the one that serves.
     """
+    swaps = instance.rebuilding if instance.group is None else instance.group.swap
     building = {runtime_name(q): group for group in groups_of(instance.deployed) for q in group.queries}
     found: dict[str, dict[str, Any]] = {}
     for name, entry in _by_name(instance, detail=detail).items():
         known = found.setdefault(entry["id"], {**entry, "building": None})
         if name in building:
-            known["building"] = _building(entry, instance.rebuilding.why.get(building[name].name, ""))
+            known["building"] = _building(entry, swaps.why.get(building[name].name, ""))
     return list(found.values())
 
 

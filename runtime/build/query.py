@@ -52,8 +52,8 @@ class Environment(Publisher, Protocol):
     state: StateManager
     scans: Scans
 
-    def begin_offset(self, tp: TopicPartition) -> int:
-        """Where who has read nothing of a partition begins."""
+    def position(self, tp: TopicPartition, positions: Mapping[str, int]) -> int:
+        """Where a task with these positions, by topic, goes on; who has read nothing of a partition, at its beginning."""
         ...
 
     @property
@@ -233,7 +233,7 @@ def _task(
     for op in sub.operators:
         if isinstance(op.spec, Scan):
             tp = TopicPartition(op.spec.topic, partition)
-            task.logs[op.id] = LogInput(op.id, tp, positions.get(tp.topic, env.begin_offset(tp)))
+            task.logs[op.id] = LogInput(op.id, tp, env.position(tp, positions))
         elif isinstance(op.spec, ExchangeSource) and env.config.shared:
             tp = TopicPartition(topic_of(env.config.application_id, op.spec.topic), partition)
             for source in sources[op.spec.topic]:

@@ -14,6 +14,7 @@ from compiler.plan.event_times import USUAL_TIMES
 from compiler.plan.schema import Field, Schema
 from runtime.log.base import PRODUCE_SCHEMA, RawBatch
 from runtime.operators.base import DeadLetter
+from runtime.state.changelog import in_topic_name
 
 TABLE = "DEAD_LETTERS"
 MESSAGE_MAX = 200  # of a letter that is too large otherwise
@@ -42,7 +43,7 @@ def topic_name(application_id: str) -> str:
 
 def staging_topic(application_id: str, query: str) -> str:
     """Where those of a generation that is being built wait for its swap. query: its name as it runs."""
-    return f"{topic_name(application_id)}-of-{query}"
+    return f"{topic_name(application_id)}-of-{in_topic_name(query)}"
 
 
 @dataclass(frozen=True, slots=True)

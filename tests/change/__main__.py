@@ -112,6 +112,9 @@ def main() -> int:
         "--each-moment", action="store_true", help="the story of --seed with a death at each of its moments"
     )
     parser.add_argument("--disk", action="store_true", help="with the embedded log, on a disk that loses power")
+    parser.add_argument(
+        "--kafka", choices=("alone", "member"), default="", help="with a log that can do what brokers can"
+    )
     parser.add_argument("--turns", type=int, default=4)
     parser.add_argument("--queries", type=int, help="of the first project")
     parser.add_argument("--records", type=int, default=60, help="of a round, at most")
@@ -122,7 +125,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     given = parser.parse_args()
     options: Options | ForwardOptions = Options(
-        given.edits, given.kills, given.turns, given.records, given.queries, disk=given.disk
+        given.edits, given.kills, given.turns, given.records, given.queries, disk=given.disk, kafka=given.kafka
     )
     if given.forward:
         options = ForwardOptions(kills=given.kills, disk=given.disk)

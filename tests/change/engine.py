@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import gettempdir
 from unittest.mock import patch
@@ -18,7 +19,7 @@ from flowql.deploy.control import NewPriority, with_paused, with_priority
 from flowql.deploy.stages import decide
 from flowql.server.on_runtime import RuntimeEngine
 from flowql.server.service import Service
-from runtime.app import rebuilding
+from runtime.app import group, group_swap, rebuilding
 from runtime.app.driver import Driver
 from runtime.app.instance import Instance
 from runtime.clock import VirtualClock
@@ -38,10 +39,12 @@ WALL_MS = 1_800_000_000_000  # what the clock says; no result depends on it
 @contextmanager
 def swaps(*, near_records: int, together_ms: int) -> Iterator[None]:
     """What is built anew swaps in when it is so many records behind, if it comes together with what serves in that time."""
-    near, together = (
-        patch.object(rebuilding, name, n) for name, n in (("NEAR_RECORDS", near_records), ("TOGETHER_MS", together_ms))
-    )
-    with near, together:
+    members_ms = max(together_ms, 2_000)  # they look at the plan every 300 ms
+    with ExitStack() as patched:
+        for module, ms in ((rebuilding, together_ms), (group_swap, members_ms)):
+            patched.enter_context(patch.object(module, "NEAR_RECORDS", near_records))
+            patched.enter_context(patch.object(module, "TOGETHER_MS", ms))
+        patched.enter_context(patch.object(group, "TIDY_MS", 0))
         yield
 
 
@@ -58,12 +61,12 @@ class MeteredClock(VirtualClock):
 
 
 class Engine:
-    """One life after the other. rounds: how many driver rounds there were in all; look: called after each of them."""
+    """One life after the other. kafka: the log can do what brokers can; `member`: of a group, else alone. rounds: how many driver rounds there were in all; look: called after each of them."""
 
-    def __init__(self, rng: random.Random, *, on_disk: bool) -> None:
-        self.rng = rng
+    def __init__(self, rng: random.Random, *, on_disk: bool, kafka: str = "") -> None:
+        self.rng, self.kafka = rng, kafka
         self.life = Life()
-        self.machine: Machine = Disk(self.life) if on_disk else Memory(self.life)
+        self.machine: Machine = Disk(self.life) if on_disk else Memory(self.life, kafka=bool(kafka))
         self.clock = MeteredClock(WALL_MS, rng.choice((0, 0, 1_500_000)))
         self.look: Callable[[], None] = lambda: None
         self.rounds = 0
@@ -77,6 +80,9 @@ class Engine:
 
     def _open(self) -> None:
         config = InstanceConfig(threads=2, rows_per_run=self.rng.choice((3, 20, None)), data_dir=Path(gettempdir()))
+        if self.kafka:
+            member = self.kafka == "member"
+            config = replace(config, changelogs=True, shared=member, process_id="one" if member else "")
         self.instance = Instance(self.log, self.machine.physical, self.clock, config)
         seed = self.rng.choice((None, self.rng.randrange(1 << 30)))
         self.driver = Driver(self.instance, seed=seed, tick=self._tick)
@@ -161,7 +167,7 @@ class Engine:
         """What a change should have taken away with it, soon after."""
         for _ in range(LEFTOVER_ROUNDS):
             self.driver.round()
-        topics = sorted(t for t in self.log.topics() if "@" in t)
+        topics = sorted(t for t in self.log.topics() if "@" in t or "-staging" in t or "-letters-of-" in t)
         known = set(self.instance.queries)
         tasks = sorted(
             t

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from runtime.errors import LogFull
-from runtime.log.base import TopicInfo
+from runtime.log.base import TopicInfo, TopicPartition
 from runtime.log.embedded.log import EmbeddedLog
 from runtime.log.faults import SimulatedDisk
 from runtime.log.memory import MemoryLog
@@ -80,6 +80,22 @@ class MortalLog(MemoryLog):
         self._life.moment()
 
 
+class LikeKafka(MortalLog):
+    """No redo, and no commit takes records away: that is a request of its own. Its names are those that brokers take."""
+
+    supports_redo = False
+    drops_with_commits = False
+
+    def create_topic(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> TopicInfo:
+        assert "@" not in name, f"no name for brokers: {name}"
+        return super().create_topic(name, partitions, config)
+
+    def drop_before(self, tp: TopicPartition, offset: int) -> None:
+        self._life.moment()
+        super().drop_before(tp, offset)
+        self._life.moment()
+
+
 class MortalPhysical(LossyPhysical):
     """The engine may die before each write."""
 
@@ -110,11 +126,11 @@ class Machine(Protocol):
 
 
 class Memory:
-    """The log in memory: of a commit everything is there or nothing."""
+    """The log in memory: of a commit everything is there or nothing. kafka: it can do what brokers can."""
 
-    def __init__(self, life: Life) -> None:
+    def __init__(self, life: Life, *, kafka: bool = False) -> None:
         self._life = life
-        self.log = MortalLog(life)
+        self.log = LikeKafka(life) if kafka else MortalLog(life)
         self.physical: LossyPhysical = MortalPhysical(life)
 
     def die(self, rng: random.Random) -> None:

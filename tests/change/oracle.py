@@ -10,7 +10,7 @@ from typing import Any
 from compiler.plan.logical import Scan, walk_nodes
 from compiler.plan.topology import Plan, QueryPlan, SourceDef
 from runtime.log.memory import MemoryLog
-from tests.change.engine import APP, Engine, Fresh
+from tests.change.engine import Engine, Fresh
 from tests.change.feed import copy_topics
 from tests.change.places import Follower, State, of_question, of_relation, of_relations, of_topic
 
@@ -98,11 +98,13 @@ class Watch:
         self._names = {n for n in was.keys() & will.keys() - growing if was[n].kind == will[n].kind}
         self._pairs = [(r, q.sink) for q in new.queries for r in _names_read(q, new)]
         self._seen: list[dict[str, dict[str, State]]] = []
+        self._parts: list[tuple[str, State]] = []  # of streams on Kafka: what is there of a generation
         self._at: tuple[int, int] = (-1, -1)
 
     def look(self) -> None:
         """At one moment; only after a commit or with another plan there is anything new."""
-        at = (self._engine.log.last_sequence(APP), id(self._engine.plan))
+        writer = self._engine.instance.config.transactional_id
+        at = (self._engine.log.last_sequence(writer), id(self._engine.plan))
         if at == self._at:
             return
         self._at = at
@@ -111,7 +113,18 @@ class Watch:
         for name in self._names & here.keys():
             moment["topic"][name] = of_topic(self._engine.log, here[name])
             moment["rows"][name] = of_relation(self._engine.front, name)
+            if self._engine.kafka:
+                self._in_parts(here[name], moment)
         self._seen.append(moment)
+
+    def _in_parts(self, source: SourceDef, moment: dict[str, dict[str, State]]) -> None:
+        """A stream's new records are appended in several transactions, and questions read them as they come, with the columns that
+        serve; a table's difference is one transaction for each partition, and questions are answered from the state.
+        """
+        state = moment["topic"].pop(source.name)
+        if source.kind == "stream":
+            self._parts.append((source.name, state))
+            del moment["rows"][source.name]
 
     def ask(self, rng: random.Random) -> None:
         """One question about a result and what it reads; the engine goes on meanwhile."""
@@ -119,10 +132,15 @@ class Watch:
         pairs = [p for p in self._pairs if set(p) <= self._names & here.keys()]
         if pairs:
             states = of_relations(self._engine.front, rng.choice(pairs))
-            self._seen.append({"topic": {}, "rows": states})
+            kept = {n: s for n, s in states.items() if not self._engine.kafka or here[n].kind == "table"}
+            self._seen.append({"topic": {}, "rows": kept})
 
     def wrong(self, after: Rest) -> list[str]:
         """What was never to be seen."""
+        for name, state in self._parts:
+            before, then = (rest.states["topic"][name] for rest in (self._before, after))
+            if not (state <= before or state <= then):
+                return [f"topic of {name}: of two generations", *difference("  before", before, state)]
         for n, moment in enumerate(self._seen):
             for place, states in moment.items():
                 before, then = self._before.states[place], after.states[place]

@@ -36,7 +36,7 @@ class Options:
 
     edits: `all` or `safe`. kills: the engine dies at random moments. kill_at: it dies at this moment, counted from the first rest on.
     queries: of the first project; None for a random number. records: of a round, at most. disk: the log is the embedded one, on a disk
-    that loses power; else one in memory.
+    that loses power; else one in memory. kafka: `alone` or `member`: the log can do what brokers can.
     """
 
     edits: str = "all"
@@ -46,6 +46,7 @@ class Options:
     queries: int | None = None
     kill_at: int | None = None
     disk: bool = False
+    kafka: str = ""
 
     @property
     def choices(self) -> tuple[Edit, ...]:
@@ -63,7 +64,7 @@ class Story:
         self.served = self._chance.random() < 0.5  # deployments and commands go through the service, as people's do
         self.make = Generator(self.rng)
         self.trace: list[str] = []
-        self.engine = Engine(random.Random(f"engine {seed}"), on_disk=options.disk)
+        self.engine = Engine(random.Random(f"engine {seed}"), on_disk=options.disk, kafka=options.kafka)
         self.feed = Feed(self.rng, self.engine.log, records=options.records)
         self.project: Project = self.make.project(options.queries)
         self.history: list[Project] = []

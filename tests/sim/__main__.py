@@ -8,41 +8,43 @@ import sys
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from tests.sim import project
+from tests.sim.faults import REBUILDS
 from tests.sim.groups import Violation
 from tests.sim.plants import PLANTS, planted
 from tests.sim.world import World
 
 
-def live(seed: int) -> tuple[World, list[str]]:
-    """A world's life, and what is wrong with it."""
-    world = World(seed)
+def live(seed: int, *, rebuilds: bool = False) -> tuple[World, list[str]]:
+    """A world's life, and what is wrong with it. rebuilds: queries are changed, again and again."""
+    world = World(seed, REBUILDS, change=project.CHANGES[0]) if rebuilds else World(seed)
     try:
         return world, world.run()
     except Violation as violation:
         return world, [str(violation)]
 
 
-def show(seed: int, plant: str | None) -> int:
-    world, wrong = live(seed)
+def show(seed: int, plant: str | None, *, rebuilds: bool = False) -> int:
+    world, wrong = live(seed, rebuilds=rebuilds)
     print("\n".join(world.trace))
     print("\n".join(wrong) or f"seed {seed}: as DuckDB says, after {world.turns} steps")
     return int(bool(wrong) != bool(plant))
 
 
-def search(first: int, count: int, plant: str | None) -> int:
+def search(first: int, count: int, plant: str | None, *, rebuilds: bool = False) -> int:
     """0 when no seed finds anything, or with a planted bug when one does."""
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns) as progress:
         bar = progress.add_task(plant or "seeds", total=count)
         for seed in range(first, first + count):
-            world, wrong = live(seed)
+            world, wrong = live(seed, rebuilds=rebuilds)
             if wrong:
                 break
             progress.advance(bar)
     if not wrong:
         print(f"{count} seeds from {first} on: {'the bug is NOT found' if plant else 'all as DuckDB says'}")
         return int(plant is not None)
-    planting = f" --plant {plant}" if plant else ""
+    planting = (" --rebuilds" if rebuilds else "") + (f" --plant {plant}" if plant else "")
     print("\n".join(world.trace))
     print("\n".join(wrong))
     print(f"seed {seed}, the {seed - first + 1}. of {count}; again with: python -m tests.sim --seed {seed}{planting}")
@@ -54,12 +56,13 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, metavar="N", help="so many seeds, one after the other")
     parser.add_argument("--seed", type=int, help="the first one; without --seeds this one alone, with its story")
     parser.add_argument("--plant", choices=sorted(PLANTS), help="break this; somebody has to notice")
+    parser.add_argument("--rebuilds", action="store_true", help="queries are changed, again and again")
     given = parser.parse_args()
     with planted(given.plant):
         if given.seeds is None and given.seed is not None:
-            return show(given.seed, given.plant)
+            return show(given.seed, given.plant, rebuilds=given.rebuilds)
         first = random.randrange(1 << 20) if given.seed is None else given.seed
-        return search(first, given.seeds or 200, given.plant)
+        return search(first, given.seeds or 200, given.plant, rebuilds=given.rebuilds)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from compiler.plan.topology import Plan
 from runtime.app.progress import caught_up, source_ends
 from runtime.log.base import Position, TopicPartition
 from runtime.state.changelog import changelog_topic
@@ -73,6 +74,8 @@ def is_done(world: World) -> bool:
     alive = world.processes
     if world.later and any(p.instance.plan.query("CTAS_CITIES") is None for p in alive):
         return False
+    if world.change is not None and any(not _has_changed(p, project.changed_plan(world.change)) for p in alive):
+        return False
     if not alive or any(p.busy or p.last_commit is not None or p.frozen_ms > world.now for p in alive):
         return False
     if any(p.group._next_plan is not None for p in alive):  # half known: its tasks are not counted yet
@@ -87,10 +90,16 @@ def is_done(world: World) -> bool:
     return all(caught_up(p.instance, source_ends(p.instance)) for p in alive)
 
 
+def _has_changed(process: Process, wanted: Plan) -> bool:
+    deployed = process.instance.deployed
+    serving = {q.id: q.definition for q in deployed.serving.queries}
+    return deployed.wanted is None and serving == {q.id: q.definition for q in wanted.queries}
+
+
 def judge(world: World) -> list[str]:
     """Sentences about what is wrong at the end: topics against DuckDB, every owner's state against its changelogs."""
     return [
-        *project.differences(world.outside, later=world.later),
+        *project.differences(world.outside, later=world.later, change=world.change or project.CHANGES[0]),
         *(w for p in world.processes for w in _state_of(world, p)),
     ]
 

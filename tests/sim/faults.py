@@ -59,6 +59,7 @@ class Faults:
     )
 
 
+REBUILDS = Faults(count=12, kinds=(*Faults().kinds, *["rebuild"] * 6))
 CALM = Faults(paces=(1,), slow=0, fails=0, unknown=0, late_markers=0, slow_runs=0, failing_runs=0, stalls=0, count=0)
 
 
@@ -132,10 +133,10 @@ class Link:
             raise LogUnavailable(f"the coordinator is moving: {what}")
 
     def _right_thread(self, process: Process, what: str) -> None:
-        """Clients belong to threads: tasks call none of them, and the producer is the commit step's."""
+        """Clients belong to threads: tasks call none of them, and producers are the commit step's, and that of the plan the group step's."""
         if self.world.stack and self.world.stack[-1][0] is process:
             step = self.world.stack[-1][1]
-            if step.startswith("processing") or (what in PRODUCING and step != "commit"):
+            if step.startswith("processing") or (what in PRODUCING and step not in ("commit", "group")):
                 raise Violation(f"{process.name} {step} calls the log: {what}")
 
 
@@ -217,9 +218,17 @@ def _stall(world: World, process: Process) -> None:
 
 
 def _deploy(world: World, process: Process) -> None:
-    if not world.later:
+    if not world.later and world.change is None:
         world.later = world.watch.rereads = True
         world.deploy(process, project.later_plan())
 
 
+def _rebuild(world: World, process: Process) -> None:
+    """To something else than what was wanted last; that may be what serves."""
+    others = [c for c in project.CHANGES if c != world.change]
+    world.change, world.watch.rereads = world.rng.choice(others), True
+    world.deploy(process, project.changed_plan(world.change))
+
+
 _HAPPEN = {"kill": _kill, "leave": _leave, "freeze": _freeze, "outage": _outage, "stall": _stall, "deploy": _deploy}
+_HAPPEN |= {"rebuild": _rebuild}

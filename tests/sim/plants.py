@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from unittest.mock import patch
 
+from compiler.plan.deployed import Deployed
+from runtime.app import plan_writer
 from runtime.app.group import GroupStep
+from runtime.app.group_swap import GroupSwap
+from runtime.app.plan_writer import PlanWriter
 from runtime.commit.coordinator import CommitStep
 from runtime.log.base import GroupChange
 from tests.sim.broker import Broker
@@ -100,7 +105,30 @@ def _commit_by_the_wall_clock(step, _now_ms):
     return _run_once(step, step.highest_ms)
 
 
-PLANTS: dict[str, tuple[type, str, Callable[..., object]]] = {
+def _apart(writer, records):
+    """What is appended, and how far that is, are transactions of their own."""
+    for record in records:
+        _transact(writer, [record])
+
+
+def _anybody(application_id):
+    """Who writes the plan shuts out nobody."""
+    return f"{application_id}-plan-{next(_NUMBERS)}"
+
+
+_transact, _NUMBERS = PlanWriter.transact, count()
+# Found where queries are changed (`--rebuilds`).
+REBUILD_PLANTS: dict[str, tuple[object, str, Callable[..., object]]] = {
+    "moves-apart": (PlanWriter, "transact", _apart),
+    "many-writers": (plan_writer, "writer_id", _anybody),
+    "begin-parked": (GroupSwap, "forbids", lambda swap, task: False),
+    "positions-as-they-were": (
+        Deployed,
+        "position",
+        lambda deployed, topic, partition, positions: positions.get(topic),
+    ),
+}
+PLANTS: dict[str, tuple[object, str, Callable[..., object]]] = {
     "commit-by-wall-clock": (CommitStep, "run_once", _commit_by_the_wall_clock),
     "outputs-apart": (CommitStep, "_transaction", _outputs_apart),
     "revoke-without-commit": (GroupStep, "_give_up", _give_up_without_commit),
@@ -111,6 +139,7 @@ PLANTS: dict[str, tuple[type, str, Callable[..., object]]] = {
     "unknown-is-done": (CommitStep, "_resolve", _take_for_done),
     "keep-what-is-lost": (GroupStep, "_take", _keep_what_was_lost),
     "unstable-positions": (Broker, "stable_positions", _unstable),
+    **REBUILD_PLANTS,
 }
 
 

@@ -48,6 +48,7 @@ CREATE TABLE CITIES WITH (KAFKA_TOPIC='cities') AS
   SELECT CITY, COUNT(*) AS N, MAX(ID) AS TOP FROM NAMED GROUP BY CITY EMIT CHANGES;
 """
 )
+CHANGES = [(over, times) for over in (3, 5, 1) for times in (1, 10)]  # the first is SQL itself
 ORACLE = {
     "big": "SELECT customer, id, qty FROM orders WHERE qty > 3",
     "named": "SELECT customer, id, city FROM orders LEFT JOIN customers USING (customer) WHERE qty > 3",
@@ -78,6 +79,26 @@ def plan() -> Plan:
 @cache
 def later_plan() -> Plan:
     result = compile_project([SourceText("sim.sql", LATER)], previous=plan())
+    assert result.ok, result.diagnostics
+    return result.plan
+
+
+def changed_sql(sql: str, change: tuple[int, int]) -> str:
+    """Other orders count as big, and totals are multiplied; what is made of big orders follows."""
+    over, times = change
+    for what, after in (("QTY > 3", f"QTY > {over}"), ("qty > 3", f"qty > {over}")):
+        sql = sql.replace(what, after)
+    if times != 1:
+        sql = sql.replace(
+            "CUSTOMER, COUNT(*) AS N, SUM(QTY) AS QTY", f"CUSTOMER, COUNT(*) AS N, SUM(QTY * {times}) AS QTY"
+        )
+        sql = sql.replace("SELECT customer, count(*), sum(qty)", f"SELECT customer, count(*), {times} * sum(qty)")
+    return sql
+
+
+@cache
+def changed_plan(change: tuple[int, int]) -> Plan:
+    result = compile_project([SourceText("sim.sql", changed_sql(SQL, change))], previous=plan())
     assert result.ok, result.diagnostics
     return result.plan
 
@@ -118,7 +139,7 @@ def records_of(log: Log, topic: str) -> list[tuple[int, bytes | None, bytes | No
     return out
 
 
-def expected(log: Log, *, later: bool = False) -> dict[str, Rows]:
+def expected(log: Log, *, later: bool = False, change: tuple[int, int] = CHANGES[0]) -> dict[str, Rows]:
     """What topics must hold, by one query each over all that was put in. later: of the plan that is deployed later."""
     found = {t: [(k.decode(), json.loads(v)) for _, k, v in records_of(log, t)] for t in ("orders", "customers")}
     orders = [(k, v["ID"], v["ITEM"], v["QTY"]) for k, v in found["orders"]]
@@ -127,7 +148,8 @@ def expected(log: Log, *, later: bool = False) -> dict[str, Rows]:
     db.register("orders", pa.table(dict(zip(("customer", "id", "item", "qty"), map(list, columns), strict=True))))
     keys, cities = [k for k, _ in found["customers"]], [v["CITY"] for _, v in found["customers"]]
     db.register("customers", pa.table({"customer": keys, "city": cities}))
-    return {topic: Counter(db.execute(sql).fetchall()) for topic, sql in (LATER_ORACLE if later else ORACLE).items()}
+    asked = {topic: changed_sql(sql, change) for topic, sql in (LATER_ORACLE if later else ORACLE).items()}
+    return {topic: Counter(db.execute(sql).fetchall()) for topic, sql in asked.items()}
 
 
 def seen(log: Log) -> dict[str, Rows]:
@@ -142,10 +164,22 @@ def seen(log: Log) -> dict[str, Rows]:
     return out
 
 
-def differences(log: Log, *, later: bool = False) -> list[str]:
+def twice(log: Log) -> list[str]:
+    """Orders that a stream has more than once, at any moment: of two generations, or appended again."""
+    found = []
+    for topic in ("big", "named"):
+        if topic in log.admin().topics():
+            ids = Counter(json.loads(v)["ID"] for _, _, v in records_of(log, topic) if v is not None)
+            found += [f"{topic} has {sorted(i for i, n in ids.items() if n > 1)[:5]} twice"] * (
+                max(ids.values(), default=0) > 1
+            )
+    return found
+
+
+def differences(log: Log, *, later: bool = False, change: tuple[int, int] = CHANGES[0]) -> list[str]:
     """Sentences, none when all is as DuckDB says."""
     out, found = [], seen(log)
-    for topic, rows in expected(log, later=later).items():
+    for topic, rows in expected(log, later=later, change=change).items():
         lost, more = rows - found[topic], found[topic] - rows
         if lost or more:
             few = f"{sorted(lost, key=str)[:3]} {sorted(more, key=str)[:3]}"

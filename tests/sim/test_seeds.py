@@ -10,7 +10,7 @@ import pytest
 from tests.sim.__main__ import live
 from tests.sim.plants import planted
 
-SEEDS = 200
+SEEDS, REBUILD_SEEDS = 200, 9
 happened: Counter[str] = Counter()
 
 
@@ -20,6 +20,13 @@ def test_whatever_happens_it_ends_as_duckdb_says(start):
         world, wrong = live(seed)
         assert not wrong, f"python -m tests.sim --seed {seed}\n" + "\n".join([*world.trace, *wrong])
         happened.update(world.happened)
+
+
+@pytest.mark.parametrize("start", range(0, REBUILD_SEEDS, 3))
+def test_queries_that_are_changed_again_and_again_end_as_duckdb_says(start):
+    for seed in range(start, start + 3):
+        world, wrong = live(seed, rebuilds=True)
+        assert not wrong, f"python -m tests.sim --rebuilds --seed {seed}\n" + "\n".join([*world.trace, *wrong])
 
 
 def test_all_of_it_happens():

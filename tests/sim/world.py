@@ -19,11 +19,12 @@ from functools import partial
 
 from compiler.plan.topology import Plan
 from runtime.app import group as group_step
+from runtime.app import group_swap, swapping
 from runtime.app.group import GroupStep
 from runtime.app.instance import Instance
 from runtime.commit import coordinator
 from runtime.config import InstanceConfig
-from runtime.errors import LogDenied, LogUnavailable, StaleMember
+from runtime.errors import LogDenied, LogUnavailable, StaleMember, Superseded
 from runtime.log.base import TopicPartition
 from runtime.scheduler.executor import IDLE_MS, ProcessingStep
 from tests.crash.simulated import LossyPhysical, MeteredClock
@@ -40,6 +41,7 @@ TICK_MS, HEARTBEAT_MS, LOOK_MS = 20, 90, 30
 CHAOS_MS = 2_000
 QUIET_MS = 60_000  # everything is done within so long after the last fault
 PURGE_MS = 400  # of repartitions, every 30 s in earnest
+TIDY_MS = 300  # of staging topics, 5 s in earnest
 STALE_MAX = 5  # refusals of a proof, 25 in earnest: they take their time, and nothing happens meanwhile
 SLOW_MS = 30  # so long wait threads of a slow machine at most, unless they want to wait longer
 DEPTH_MAX = 2  # interludes within interludes
@@ -80,7 +82,10 @@ class World:
     []
     """
 
-    def __init__(self, seed: int, faults: Faults | None = None, *, orders: int = 36) -> None:
+    def __init__(
+        self, seed: int, faults: Faults | None = None, *, orders: int = 36, change: tuple[int, int] | None = None
+    ) -> None:
+        """change: of `project.CHANGES`, if queries are changed: what is wanted now."""
         self.rng = random.Random(f"world {seed}")
         self.faults = faults or Faults()
         self.clock = MeteredClock()
@@ -97,6 +102,7 @@ class World:
         self.turns = self.digest = 0
         self.trace: deque[str] = deque(maxlen=TRACE)
         self.happened: dict[str, int] = {}
+        self.change = change
         self.later = False  # the later plan is, or will be, deployed
         self.input = project.orders(orders, self.rng, self.rng.choice((4, 6, 10)))
         self._heap: list[tuple[int, float, Callable[[], object]]] = []
@@ -125,7 +131,7 @@ class World:
         """From the first process to the end of all input; sentences about what is wrong then. Violation as soon as something is."""
         self.begin()
         self.calm = False
-        begin, until = self.now, self.now + CHAOS_MS
+        begin, until = self.now, self.now + CHAOS_MS * (1 if self.change is None else 3)
         for n in range(len(self.input)):
             self.at(self.rng.randrange(begin, until), partial(self.feed, n))
         for _ in range(self.faults.count):
@@ -137,6 +143,13 @@ class World:
     def begin(self) -> Process:
         """One process, and the plan."""
         group_step.PURGE_MS, coordinator.STALE_MAX = PURGE_MS, STALE_MAX
+        group_step.TIDY_MS, group_swap.TOGETHER_MS, group_swap.DRAIN_MS, group_swap.AGAIN_MS_MAX = (
+            TIDY_MS,
+            1_500,
+            150,
+            1_000,
+        )
+        swapping.CHUNK_ROWS = 4
         first = self.start()
         assert first is not None
         self.deploy(first, project.plan())
@@ -249,6 +262,8 @@ class World:
         self.at(self.now + HEARTBEAT_MS, partial(self._heartbeat, process))
 
     def _tick(self) -> None:
+        if self.change is not None and (doubled := project.twice(self.outside)):
+            raise Violation("; ".join(doubled))
         if self.moving_ms <= self.now:
             self.broker.tick()
         self.at(self.now + TICK_MS, self._tick)
@@ -318,7 +333,7 @@ class World:
 
     def deploy(self, process: Process, plan: Plan) -> None:
         """As a user does it, who tries again elsewhere if it fails. Not within a call: its own step may be what is waited for."""
-        if self._depth:
+        if self._depth or process.instance.await_step is not None:
             self.at(self.now + 100, partial(self._deploy_again, plan))
             return
         self.note(f"{process.name} deploys")
@@ -335,13 +350,17 @@ class World:
         try:
             process.instance.deploy(plan)
             self.note(f"{process.name} has deployed")
-        except (LogUnavailable, LogDenied, StaleMember, Killed) as error:
+            if self.change is not None and plan is not project.changed_plan(self.change):
+                self._deploy_again(plan)  # it was overtaken by a newer wish
+        except (LogUnavailable, LogDenied, StaleMember, Superseded, Killed) as error:
             self.note(f"{process.name} has not deployed: {error}")
             self.at(self.now + 200, partial(self._deploy_again, plan))
         finally:
             process.instance.await_step = None
 
     def _deploy_again(self, plan: Plan) -> None:
+        if self.change is not None:
+            plan = project.changed_plan(self.change)
         awake = [p for p in self.processes if p.last_commit is None and p.instance.await_step is None]
         if awake:
             self.deploy(awake[0], plan)
@@ -433,7 +452,7 @@ def _state(process: Process) -> str:
     errors = {q: m.last_error for q, m in instance.metrics.queries.items() if m.last_error}
     return (
         f"{process.name}: {group.trouble or 'no trouble'}, {instance.commit.blocked or 'not blocked'}, "
-        f"idle={instance.commit.idle} owned={group.owned} tasks={tasks} errors={errors} busy={sorted(process.busy)}"
+        f"{group.swap.why} idle={instance.commit.idle} owned={group.owned} tasks={tasks} errors={errors} busy={sorted(process.busy)}"
     )
 
 

@@ -53,12 +53,15 @@ class World:
         physical: Physical | None = None,
         log: MemoryLog | None = None,
         clock: Clock | None = None,
+        tick_ms: int = 0,
         **config: Any,
     ) -> None:
+        """tick_ms: by how much a round takes the clock on."""
         self.log = log or MemoryLog()
         self.clock: Clock = clock or (SystemClock() if live else VirtualClock(1_000_000))
         self.instance = Instance(self.log, physical or MemoryPhysical(), self.clock, InstanceConfig(**config))
-        self.driver = None if live else Driver(self.instance, seed=seed)
+        self.tick_ms = tick_ms
+        self.driver = None if live else Driver(self.instance, seed=seed, tick=self.tick)
         self.producer = self.log.producer("feed")
         if live:
             self.instance.start()
@@ -71,6 +74,10 @@ class World:
         if self.driver is None:
             stuck = self.instance.stop()
             assert kind is not None or not stuck, "threads that do not end"
+
+    def tick(self) -> None:
+        if isinstance(self.clock, VirtualClock):
+            self.clock.advance(self.tick_ms)
 
     def deploy(self, sql: str) -> tuple[QueryChange, ...]:
         return self.instance.deploy(plan_of(sql, self.instance.plan if self.instance.plan.queries else None))

@@ -1,0 +1,44 @@
+"""A deployment for all members of a group: its record goes to the plan topic, from where each of them takes it (rule R11)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Protocol
+
+from compiler.plan.deployed import Deployed, Entry, running_plan
+from compiler.plan.diff import Change
+from runtime.app.deployment import create_staging, inserted, refuse_rebuild, with_names_for
+from runtime.app.exchanging import refuse_forward
+from runtime.app.plan_writer import PlanWriter
+from runtime.build.query import Environment, ensure_changelogs, ensure_repartitions, ensure_topics
+from runtime.log.base import Log
+
+
+class Host(Environment, Protocol):
+    """The instance that is asked to deploy."""
+
+    deployed: Deployed
+    log: Log
+
+
+def announced(host: Host, change: Change, entry: Entry) -> Change | None:
+    """The change as it is on record now; None if what it was decided on is not the newest record any more."""
+    before, app = host.deployed, host.config.application_id
+    change = replace(change, deployed=with_names_for(host.log, change.deployed, app))
+    after = change.deployed
+    refuse_rebuild(host, after)
+    refuse_forward(after)
+    ensure_topics(after.plan, host.admin)
+    create_staging(host, after)
+    for query in running_plan(after).queries:
+        ensure_changelogs(query, host)
+        ensure_repartitions(query, host)
+    records = inserted(host, after)
+    writer = PlanWriter(host.log, app)
+    try:
+        if writer.deployed != before:
+            return None
+        writer.write(after, host.clock.wall_ms(), entry, records)
+    finally:
+        writer.close()
+    return change

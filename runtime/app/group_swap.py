@@ -1,0 +1,351 @@
+"""A swap as the members of a group carry it out together; what is recorded, and why that is safe: `runtime.app.swapping`.
+
+Every member: which tasks are not to be begun, and which are to be parked now. One of them, the *leader*, begins the swap when the new
+generation is near enough, records its moves when all tasks are parked, or takes it back when that takes too long, and makes the
+moves. The leader is who owns the first of all partitions that tasks read; should two take themselves for it, one shuts the other
+out, and nothing is done twice.
+
+New tasks are parked in the order in which they read each other, each when it has read what those before it have made: so
+that what serves next is not behind what served. That may take no longer than DRAIN_MS: what is not read by then is read from the
+topic itself, as positions are translated exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+from compiler.plan.deployed import Deployed, Group, groups_of
+from compiler.plan.generations import runtime_name
+from compiler.plan.logical import Sink
+from compiler.plan.topology import ExchangeSink, Plan, SubTopology
+from runtime.app.plan_writer import PlanWriter
+from runtime.app.procedures import Procedure
+from runtime.app.query_state import QueryStates
+from runtime.app.swapping import Carrier, begun, group_of_swap, let_delete, moves_of, taken_back
+from runtime.build.query import all_tasks, input_topics
+from runtime.clock import Clock
+from runtime.config import InstanceConfig
+from runtime.errors import RuntimeFailure
+from runtime.events import INFO, say
+from runtime.log.base import Admin, Log, TopicPartition
+from runtime.state.changelog import WrittenTask
+from runtime.task.id import TaskId
+from runtime.task.input_buffer import topic_named
+from runtime.task.repartition import topic_of
+from runtime.task.task import Task
+
+PARKED = "parked"  # in a task's metadata: the id of the swap for which it has stopped
+NEAR_RECORDS = 50_000  # a generation that is behind by no more comes up with the serving one in about a second
+TOGETHER_MS = 15_000  # for so long what serves stands still at most, before a swap is taken back
+DRAIN_MS = 2_000  # for so long a task is to read what those before it have made
+AGAIN_MS, AGAIN_MS_MAX = 1_000, 30_000  # between two attempts
+FAR_MS = 200  # between two looks how far the new generation is
+
+
+class Host(Protocol):
+    """The instance, as seen from here."""
+
+    admin: Admin
+    clock: Clock
+    config: InstanceConfig
+    deployed: Deployed
+    log: Log
+    query_states: QueryStates
+    running: Plan
+
+
+class GroupSwap:
+    """Owned by the group step's thread, but for `why`."""
+
+    def __init__(self, host: Host) -> None:
+        self._host, self._app = host, host.config.application_id
+        self._group: Group | None = None  # that swaps in
+        self._old: frozenset[str] = frozenset()  # names of its queries as they run
+        self._new: frozenset[str] = frozenset()
+        self._tasks: dict[str, list[TaskId]] = {}  # of those, wherever they are
+        self._before: dict[tuple[str, int], frozenset[tuple[str, int]]] = {}  # whose results a sub-topology reads
+        self._parked: Mapping[str, WrittenTask] = {}
+        self._goals: dict[TopicPartition, int] | None = (
+            None  # where the old generation stands, when all of it is parked
+        )
+        self._ready: list[TaskId] = []
+        self._all_parked = False
+        self._since_ms = 0  # of the swap
+        self._goals_ms = 0
+        self._far_at_ms = 0
+        self._marks: dict[str, dict[TopicPartition, int]] = {}  # group -> where the serving generation was at a look
+        self._near: Group | None = None
+        self._next_try: dict[str, tuple[int, int]] = {}  # group -> when (ms), failures in a row
+        self._writer: PlanWriter | None = None
+        self._carrier: Carrier | None = None
+        self.why: dict[str, str] = {}  # group -> what its swap waits for, for status
+
+    # -- every member
+
+    def learn(self) -> None:
+        """Another record is in force."""
+        host, swap = self._host, self._host.deployed.swap
+        before, self._old = self._old, frozenset()
+        self._group = group_of_swap(host.deployed)
+        self._new, self._tasks, self._parked, self._ready, self._near = frozenset(), {}, {}, [], None
+        self._goals, self._all_parked, self._since_ms = None, False, host.clock.timer_ms()
+        if self._group is not None:
+            self._old = frozenset(map(runtime_name, self._group.gone))
+            self._new = frozenset(map(runtime_name, self._group.queries))
+            self._before = _before(host.running, self._new, self._app)
+        host.query_states.hold_for_swap(sorted(self._old))
+        host.query_states.release_after_swap(sorted(before - self._old))
+        if swap is None or swap.moves is None:
+            self.release()
+
+    def forbids(self, task: TaskId) -> bool:
+        """Whether it is not to be begun: it is parked, as far as is known."""
+        swap = self._host.deployed.swap
+        if swap is None or task.query not in self._old | self._new:
+            return False
+        return swap.moves is not None or str(task) in self._parked
+
+    @property
+    def id(self) -> int:
+        """Of the swap that tasks are parked for."""
+        swap = self._host.deployed.swap
+        assert swap is not None, "nothing swaps in"
+        return swap.id
+
+    def to_park(self, tasks: Mapping[TaskId, Task]) -> list[Task]:
+        """Tasks of this member that have to stop now."""
+        swap = self._host.deployed.swap
+        if swap is None or swap.moves is not None:
+            return []
+        return [task for t, task in sorted(tasks.items()) if t.query in self._old or t in self._ready]
+
+    def read(self, written: Mapping[str, WrittenTask]) -> None:
+        """Which tasks are parked on record."""
+        swap, names = self._host.deployed.swap, self._old | self._new
+        if swap is not None:
+            of = ((n, w) for n, w in written.items() if n.rpartition("/")[0] in names)
+            self._parked = {n: w for n, w in of if w.record.read().get(PARKED) == swap.id}
+
+    def look(self, written: Mapping[str, WrittenTask], tasks: Mapping[TaskId, Task], now_ms: int) -> None:
+        """What can be done next. LogError: look again."""
+        self.read(written)
+        swap = self._host.deployed.swap
+        if swap is None:
+            self._look_how_far(written, now_ms)
+        elif swap.moves is None:
+            self._look_who_is_ready(tasks, now_ms)
+
+    def _look_who_is_ready(self, tasks: Mapping[TaskId, Task], now_ms: int) -> None:
+        if self._goals is None:
+            if not all(self._is_parked(t) for t in self._tasks_of(self._old)):
+                return
+            self._goals, self._goals_ms = self._highest(self._parked, self._old), now_ms
+        self._ready = [t for t, task in sorted(tasks.items()) if t.query in self._new and self._is_ready(task, now_ms)]
+        self._all_parked = all(self._is_parked(t) for t in self._tasks_of(self._new))
+
+    def _is_ready(self, task: Task, now_ms: int) -> bool:
+        """It stands where the old generation does or beyond, and has read what comes from those before it, if that does not take long."""
+        assert self._group is not None
+        assert self._goals is not None
+        inside = {*self._group.staging.values()}
+        inputs = list(task.logs.values())
+        outside = [i for i in inputs if i.lane is None and i.tp.topic not in inside]
+        if any(i.position < self._goals.get(i.tp, 0) for i in outside):
+            return False
+        if now_ms > self._goals_ms + DRAIN_MS:
+            return True
+        before = self._before[task.id.query, task.id.subtopology]
+        if not all(
+            self._is_parked(t) for t in self._tasks_of(q for q, _ in before) if (t.query, t.subtopology) in before
+        ):
+            return False
+        return all(i.position >= self._host.admin.written_offset(i.tp) for i in inputs if i not in outside)
+
+    def _is_parked(self, task: TaskId) -> bool:
+        return str(task) in self._parked
+
+    def _tasks_of(self, names: Iterable[str]) -> list[TaskId]:
+        """Wherever they run. TopicMissing: one reads what is gone."""
+        found: list[TaskId] = []
+        for name in sorted(set(names)):
+            if name not in self._tasks:
+                query = self._host.running.query(name)
+                assert query is not None, f"{name} is to swap and does not run"
+                self._tasks[name] = all_tasks(query, self._host.admin)
+            found += self._tasks[name]
+        return found
+
+    def _highest(self, written: Mapping[str, WrittenTask], names: Iterable[str]) -> dict[TopicPartition, int]:
+        return {tp: max(at) for tp, at in _positions(written, names, self._host.deployed).items()}
+
+    def _lowest(self, written: Mapping[str, WrittenTask], names: Iterable[str]) -> dict[TopicPartition, int]:
+        return {tp: min(at) for tp, at in _positions(written, names, self._host.deployed).items()}
+
+    # -- the leader
+
+    def _look_how_far(self, written: Mapping[str, WrittenTask], now_ms: int) -> None:
+        if now_ms < self._far_at_ms:
+            return
+        self._far_at_ms = now_ms + FAR_MS
+        self._near = None
+        for group in groups_of(self._host.deployed):
+            at_ms, _ = self._next_try.get(group.name, (0, 0))
+            if now_ms < at_ms:
+                continue
+            self.why[group.name] = self._far(group, written)
+            if not self.why[group.name] and self._near is None:
+                self._near = group
+
+    def _far(self, group: Group, written: Mapping[str, WrittenTask]) -> str:
+        """Why a group is not to be swapped yet, or nothing: by what is committed, wherever that was done."""
+        host = self._host
+        old, new = [{runtime_name(q) for q in queries} for queries in (group.gone, group.queries)]
+        if paused := sorted(new & set(host.running.paused)):
+            return f"{paused[0]}: paused"
+        queries = [q for q in host.running.queries if q.id in new]
+        tasks = {str(t) for q in queries for t in all_tasks(q, host.admin)}
+        if missing := sorted(tasks - written.keys()):
+            return f"{missing[0]}: not started"
+        inside = {*group.topics, *group.staging.values()} | {
+            topic_of(self._app, r) for q in host.running.queries for r in q.repartitions
+        }
+        serving = {tp: at for tp, at in self._highest(written, old).items() if tp.topic not in inside}
+        built = self._lowest(written, new)
+        outside = {tp: at for tp, at in built.items() if tp.topic not in inside}
+        missing_ends = host.admin.end_offsets(sorted(outside.keys() - serving.keys()))
+        marks = self._marks.setdefault(group.name, {})
+        marks |= {tp: at for tp, at in {**missing_ends, **serving}.items() if tp not in marks}
+        short = {tp: marks[tp] - at for tp, at in outside.items() if at < marks.get(tp, 0)}
+        # Records of tasks do not move over markers of transactions, positions of the group do.
+        all_at = host.admin.stable_positions(self._app, sorted(short)) if short else {}
+        short = {tp: n for tp, n in short.items() if tp not in all_at or all_at[tp].offset < marks[tp]}
+        if short:
+            return f"{sum(short.values()):,} records behind"
+        staged = {tp: at for tp, at in built.items() if tp.topic in group.staging.values()}
+        ends = host.admin.end_offsets(sorted(staged))
+        behind = sum(max(0, at - outside.get(tp, 0)) for tp, at in serving.items() if tp in outside)
+        behind += sum(max(0, ends.get(tp, 0) - at) for tp, at in staged.items())
+        if behind > NEAR_RECORDS:
+            del self._marks[group.name]
+            return f"{behind:,} records behind"
+        return ""
+
+    def lead(self) -> Procedure | None:
+        """What the leader has to do."""
+        swap = self._host.deployed.swap
+        if swap is None:
+            return None if self._near is None else self._begin(self._near)
+        if swap.moves is not None:
+            return self._carry_out()
+        assert self._group is not None
+        if self._all_parked:
+            return self._record(self._group)
+        late = self._host.clock.timer_ms() > self._since_ms + TOGETHER_MS
+        return self._take_back(self._group) if late else None
+
+    def release(self) -> None:
+        """Somebody else leads, or nothing is to be carried out."""
+        if self._writer is not None:
+            self._writer.close()
+        self._writer = self._carrier = None
+
+    def _begin(self, group: Group) -> Procedure:
+        yield from ()
+        self._near = None
+        self._write(begun(self._host.deployed, group))
+
+    def _take_back(self, group: Group) -> Procedure:
+        yield from ()
+        self._since_ms = self._host.clock.timer_ms()  # should it not come through
+        self._postpone(group)
+        waiting = sorted(str(t) for t in self._tasks_of(self._old | self._new) if not self._is_parked(t))
+        self.why[group.name] = f"{', '.join(waiting[:3])} did not stop within {TOGETHER_MS // 1000} s"
+        self._write(taken_back(self._host.deployed))
+
+    def _record(self, group: Group) -> Procedure:
+        yield from ()
+        before = self._host.deployed
+        tasks = [
+            (t.query, t.partition, self._parked[str(t)].record.read()["positions"]) for t in self._tasks_of(self._new)
+        ]
+        let_delete(before, group, self._host.admin)
+        moves = moves_of(before, group, self._host.admin, self._app, tasks)
+        assert before.swap is not None
+        self._all_parked = False  # until it is looked at again
+        self._write(replace(before, swap=replace(before.swap, moves=moves)))
+
+    def _write(self, after: Deployed) -> None:
+        """Only if nothing else has been written in between; this member learns of it as all others."""
+        writer = PlanWriter(self._host.log, self._app)
+        try:
+            if writer.deployed == self._host.deployed:
+                writer.write(after, self._host.clock.wall_ms())
+        finally:
+            writer.close()
+
+    def _carry_out(self) -> Procedure:
+        """A transaction of it, so that partitions can be given up in between."""
+        yield from ()
+        host, now_ms = self._host, self._host.clock.wall_ms()
+        assert self._group is not None
+        try:
+            if self._carrier is None:
+                self._writer = PlanWriter(host.log, self._app)
+                if self._writer.deployed != host.deployed:  # it is done already
+                    self.release()
+                    return
+                self._carrier = Carrier(host.log, self._app, self._writer)
+            if not self._carrier.step(now_ms):
+                return
+            self._carrier.finish(now_ms)
+        except RuntimeFailure as error:
+            self.why[self._group.name] = str(error)
+            self.release()
+            raise
+        self.release()
+        self._next_try.pop(self._group.name, None)
+        self.why.pop(self._group.name, None)
+        self._marks.pop(self._group.name, None)
+        for query in self._group.queries:
+            say(INFO, "query.swapped", query=query.id, generation=query.generation)
+
+    def _postpone(self, group: Group) -> None:
+        _, failures = self._next_try.get(group.name, (0, 0))
+        wait = min(AGAIN_MS_MAX, AGAIN_MS << min(failures, 10))
+        self._next_try[group.name] = self._host.clock.timer_ms() + wait, failures + 1
+
+
+def _before(plan: Plan, names: Iterable[str], app: str) -> dict[tuple[str, int], frozenset[tuple[str, int]]]:
+    """Of each sub-topology of these queries those of them whose results it reads, through staging topics or repartitions."""
+    subs = {(q.id, s.number): s for q in plan.queries if q.id in set(names) for s in q.subtopologies}
+    writes = {key: _written_by(sub, app) for key, sub in subs.items()}
+    return {
+        key: frozenset(other for other, topics in writes.items() if topics & set(input_topics(sub, app)))
+        for key, sub in subs.items()
+    }
+
+
+def _written_by(sub: SubTopology, app: str) -> set[str]:
+    sinks = {op.spec.topic for op in sub.operators if isinstance(op.spec, Sink)}
+    return sinks | {topic_of(app, op.spec.topic) for op in sub.operators if isinstance(op.spec, ExchangeSink)}
+
+
+def _positions(
+    written: Mapping[str, WrittenTask], names: Iterable[str], deployed: Deployed
+) -> dict[TopicPartition, list[int]]:
+    """Of all tasks of these queries, by what they read. Who has read nothing since a swap still stands in its staging topic."""
+    wanted, found = set(names), dict[TopicPartition, list[int]]()
+    moved = {TopicPartition(m.staging, m.partition): m for m in deployed.moved}
+    for task, w in written.items():
+        query, _, place = task.rpartition("/")
+        if query not in wanted:
+            continue
+        partition = int(place.partition("_")[2])
+        for name, position in w.record.read().get("positions", {}).items():
+            tp = TopicPartition(topic_named(name), partition)
+            if tp in moved:
+                tp, position = TopicPartition(moved[tp].topic, partition), dict(moved[tp].places)[position]
+            found.setdefault(tp, []).append(position)
+    return found

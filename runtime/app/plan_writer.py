@@ -1,0 +1,52 @@
+"""The right to change what the plan topic says, where many may want to: whoever has the producer of this name.
+
+To make it shuts out whoever had it before, with what they had not committed. Only then is the newest record read, and what is
+written rests on that record and on no older one. So the records of the topic are one history, although any member of a group may
+write the next one. A single instance takes part in this for the transactions of a swap; its deployments are commits of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from compiler.plan.deployed import Deployed, Entry
+from runtime.app.plan_topic import read_deployed, write_deployed
+from runtime.errors import Fenced, StaleMember
+from runtime.log.base import Log, TopicPartition
+
+Records = Iterable[tuple[TopicPartition, pa.RecordBatch]]
+
+
+def writer_id(application_id: str) -> str:
+    """The transactional id."""
+    return f"{application_id}-plan"
+
+
+class PlanWriter:
+    """Owned by one thread. After an error of any call it is of no more use, and what was written last is to be found out."""
+
+    def __init__(self, log: Log, application_id: str) -> None:
+        self._log, self._id = log, application_id
+        self._producer = log.producer(writer_id(application_id))
+        self.deployed = read_deployed(log, application_id) or Deployed()
+
+    def write(self, deployed: Deployed, now_ms: int, entry: Entry | None = None, records: Records = ()) -> None:
+        """The next record, in one transaction with other records."""
+        plan = write_deployed(deployed, self._log.admin(), self._id, now_ms, entry)
+        self.transact([*records, plan])
+        self.deployed = deployed
+
+    def transact(self, records: Records) -> None:
+        """Records that are only right as long as nobody else has become the writer."""
+        try:
+            self._producer.begin()
+            for tp, batch in records:
+                self._producer.send(tp, batch)
+            self._producer.commit()
+        except Fenced as error:
+            raise StaleMember("another member has come to write the plan") from error
+
+    def close(self) -> None:
+        self._producer.close()

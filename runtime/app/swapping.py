@@ -1,0 +1,238 @@
+"""The swap of a generation where a log cannot replace records in a commit (Kafka): a recorded procedure that anybody can go on with.
+
+What is on record, and who writes it:
+
+- the plan topic, key `plan`: `Deployed`, with `swap` from the beginning of a swap to its end. Only `PlanWriter` writes it, so each
+  record rests on the one before, and who was shut out can write nothing more.
+- the metadata topic, key = task: `parked` in a task's metadata is the id of the swap for which it has stopped. It is written by
+  the commit that ends the task's work, with the proof of membership: so by its owner, with all it has made. (A single instance
+  needs no such mark: nobody else runs its tasks.)
+- the plan topic, key `swap-STAGING-PARTITION`: how far a `Move` is. It is written by `Carrier`, in the transaction that writes
+  the records themselves.
+
+The steps, what holds after each, and what a restart does there:
+
+1. `swap` without moves. The tasks of the old generation are parked; those of the new one when they stand where the old ones do or
+   beyond. *A parked task is begun by nobody while the swap is on record*: who gets a task reads both topics to their ends before it
+   begins it, and whoever had it before was parked, or is shut out by the group. A restart goes on waiting for the tasks. A deployment,
+   or the leader after some time, writes a record without `swap`: all goes on as it was; nothing has been touched.
+2. `swap` with moves, when every task of both generations is parked on record. From here on there is no way back, and nobody writes to
+   the topics but who carries out the swap. The moves say where old records end and where tasks stand in the staging topics.
+3. For each move: old records of a stream are deleted, which may be done twice; then transactions append the new ones, or the
+   difference between two tables, and say how far they are. Who takes over first shuts out who had it (`PlanWriter`), then
+   goes on from what is recorded. So a record is appended once. `places` says what offset in the topic a reader's position in the staging
+   topic has become: all records before it lie before that offset, and none behind it.
+4. The record of the plan that now serves, without `swap`. Tasks begin anew, with their positions translated by `Deployed.moved`, which
+   stays on record: a task may be without owner for a long time. Staging topics are deleted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from compiler.plan.deployed import Deployed, Group, How, Move, Moved, Swap, groups_of, moved_in, takes_difference
+from compiler.plan.generations import runtime_name
+from runtime.app.plan_topic import topic_name
+from runtime.app.plan_writer import PlanWriter
+from runtime.app.replacing import difference
+from runtime.errors import LogUnavailable
+from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Admin, Log, TopicPartition
+from runtime.task import dead_letters
+
+CHUNK_ROWS, CHUNK_BYTES = 20_000, 8 << 20  # of one transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a move is. at: everything in the staging partition before it is in the topic. places: as of `Moved`."""
+
+    swap: int
+    at: int
+    places: tuple[tuple[int, int], ...] = ()
+    done: bool = False
+
+
+# Of each task: (name of its query, partition, positions by name).
+Places = Collection[tuple[str, int, Mapping[str, int]]]
+
+
+def moves_of(deployed: Deployed, group: Group, admin: Admin, application_id: str, tasks: Places) -> tuple[Move, ...]:
+    """What a swap has to do. Nobody writes to the topics of the group any more. tasks: of the new generation."""
+    topics, found = admin.topics(), list[Move]()
+    for topic, staging in group.staging.items():
+        how: How = "difference" if takes_difference(deployed, group, topic) else "replace"
+        tps = [TopicPartition(topic, p) for p in range(topics[topic].partitions)]
+        ends = {tp: admin.written_offset(tp) for tp in tps}
+        if not any(ends[tp] > admin.begin_offset(tp) for tp in tps):
+            how = "append"
+        for tp in tps:
+            readers = {at[staging] for _, partition, at in tasks if partition == tp.partition and staging in at}
+            end = admin.written_offset(TopicPartition(staging, tp.partition))
+            found.append(Move(staging, topic, tp.partition, how, ends[tp], end, tuple(sorted(readers))))
+    letters = dead_letters.topic_name(application_id)
+    for query in group.queries:
+        staging = dead_letters.staging_topic(application_id, runtime_name(query))
+        if staging in topics:
+            end = admin.written_offset(TopicPartition(staging, 0))
+            found.append(Move(staging, letters, 0, "append", 0, end))
+    return tuple(found)
+
+
+def let_delete(deployed: Deployed, group: Group, admin: Admin) -> None:
+    """Before there is no way back: brokers delete nothing from a topic that is only compacted, as that of a table that becomes a stream."""
+    known = admin.topics()
+    for topic in group.topics:
+        policy = known[topic].config.get("cleanup.policy", "delete") if deployed.prefix else "delete"
+        if "delete" not in policy and not takes_difference(deployed, group, topic):
+            admin.alter_topic(topic, {"cleanup.policy": None})
+
+
+def begun(deployed: Deployed, group: Group) -> Deployed:
+    """Step 1."""
+    swap = Swap(deployed.swaps + 1, group.name)
+    return replace(deployed, swap=swap, swaps=swap.id)
+
+
+def taken_back(deployed: Deployed) -> Deployed:
+    """As before step 1."""
+    assert deployed.swap is not None, "nothing swaps in"
+    assert deployed.swap.moves is None, "there is no way back any more"
+    return replace(deployed, swap=None)
+
+
+def group_of_swap(deployed: Deployed) -> Group | None:
+    """The group that swaps in, if one does."""
+    swap = deployed.swap
+    return None if swap is None else next(g for g in groups_of(deployed) if g.name == swap.group)
+
+
+class Carrier:
+    """Carries out the moves of a swap, a transaction at a time. After an error of `step` it is of no more use."""
+
+    def __init__(self, log: Log, application_id: str, writer: PlanWriter) -> None:
+        swap = writer.deployed.swap
+        assert swap is not None, "nothing swaps in"
+        assert swap.moves is not None, "tasks are still being parked"
+        self._log, self._app, self._writer, self._swap, self._moves = log, application_id, writer, swap, swap.moves
+        self._progress = {k: p for k, p in read_progress(log, application_id).items() if p.swap == swap.id}
+
+    def step(self, now_ms: int) -> bool:
+        """The next transaction; True when there is nothing left but `finish`. LogUnavailable: not everything is to be seen yet."""
+        for move in self._moves:
+            known = self._progress.get(_key(move))
+            if known is None or not known.done:
+                self._go_on(move, known, now_ms)
+                return False
+        return True
+
+    def finish(self, now_ms: int) -> Deployed:
+        """Step 4: what serves from now on."""
+        deployed = self._writer.deployed
+        group = group_of_swap(deployed)
+        assert group is not None
+        places = [
+            Moved(m.staging, m.topic, m.partition, self._progress[_key(m)].places) for m in self._moves if m.readers
+        ]
+        after = moved_in(deployed, group, places)
+        gone = [(self._plan_topic, _records([(_key(m), None) for m in self._moves], now_ms))]
+        self._writer.write(after, now_ms, records=gone)
+        return after
+
+    @property
+    def _plan_topic(self) -> TopicPartition:
+        return TopicPartition(topic_name(self._app), 0)
+
+    def _go_on(self, move: Move, known: Progress | None, now_ms: int) -> None:
+        records: Sequence[pa.RecordBatch]
+        if known is None:
+            records, after = self._first(move)
+        else:
+            known = self._placed(move, known)
+            records, at = self._next(move, known.at)
+            after = replace(known, at=at, done=known.at >= move.staged_end)
+        topic = TopicPartition(move.topic, move.partition)
+        said = _records([(_key(move), _written(after))], now_ms)
+        self._writer.transact([*((topic, batch) for batch in records), (self._plan_topic, said)])
+        self._progress[_key(move)] = after
+
+    def _first(self, move: Move) -> tuple[Sequence[pa.RecordBatch], Progress]:
+        """Deletes what is replaced. Of a table all that its readers have read is one difference; what follows is history again."""
+        topic, staging = TopicPartition(move.topic, move.partition), TopicPartition(move.staging, move.partition)
+        if move.how == "replace" and self._log.admin().begin_offset(topic) < move.end:
+            self._log.admin().drop_before(topic, move.end)
+        if move.how != "difference":
+            return (), Progress(self._swap.id, 0)
+        for tp, end in ((topic, move.end), (staging, move.staged_end)):
+            if self._log.admin().end_offset(tp) < end:
+                raise LogUnavailable(f"not all of {tp} is to be seen yet")
+        at = min(move.readers, default=move.staged_end)
+        return difference(self._log, staging, at, topic, move.end), Progress(self._swap.id, at)
+
+    def _placed(self, move: Move, known: Progress) -> Progress:
+        """What a reader's position has become that is here: all before it is committed, nothing behind it is written."""
+        if known.at not in move.readers or known.at in dict(known.places):
+            return known
+        offset = self._log.admin().written_offset(TopicPartition(move.topic, move.partition))
+        return replace(known, places=(*known.places, (known.at, offset)))
+
+    def _next(self, move: Move, at: int) -> tuple[Sequence[pa.RecordBatch], int]:
+        """Records from a position in the staging topic on, at most to the next one that a reader has; and where they end."""
+        limit = min((r for r in move.readers if r > at), default=move.staged_end)
+        if at >= limit:
+            return (), at
+        reader = self._log.reader(TopicPartition(move.staging, move.partition), at)
+        batch = reader.read(CHUNK_ROWS, CHUNK_BYTES)
+        position = reader.position
+        reader.close()
+        if batch is None:
+            if position < limit:
+                raise LogUnavailable(f"not all of {move.staging} is to be seen yet")
+            return (), limit
+        rows = int(np.searchsorted(batch.records.column(0).to_numpy(), limit))
+        return [batch.records.slice(0, rows).select(PRODUCE_SCHEMA.names)], min(batch.next_offset, limit)
+
+
+def read_progress(log: Log, application_id: str) -> dict[bytes, Progress]:
+    """Of all moves, by key."""
+    found: dict[bytes, Progress] = {}
+    for key, value in _pairs(log, TopicPartition(topic_name(application_id), 0)):
+        if key is not None and key.startswith(_PREFIX):
+            found.pop(key, None)
+            if value is not None:
+                found[key] = _read(value)
+    return found
+
+
+_PREFIX = b"swap-"
+
+
+def _key(move: Move) -> bytes:
+    return _PREFIX + f"{move.staging}-{move.partition}".encode()
+
+
+def _written(p: Progress) -> bytes:
+    return json.dumps({"swap": p.swap, "at": p.at, "places": p.places, "done": p.done}).encode()
+
+
+def _read(value: bytes) -> Progress:
+    data = json.loads(value)
+    places = tuple((int(there), int(here)) for there, here in data["places"])
+    return Progress(data["swap"], data["at"], places, data["done"])
+
+
+def _records(found: Sequence[tuple[bytes, bytes | None]], now_ms: int) -> pa.RecordBatch:
+    columns = [[now_ms] * len(found), [k for k, _ in found], [v for _, v in found], [None] * len(found)]
+    arrays = [pa.array(c, f.type) for c, f in zip(columns, PRODUCE_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=PRODUCE_SCHEMA)
+
+
+def _pairs(log: Log, tp: TopicPartition) -> Iterator[tuple[bytes | None, bytes | None]]:
+    reader = log.reader(tp, EARLIEST)
+    while (batch := reader.read(10_000, 1 << 26)) is not None:
+        columns = (batch.records.column(name).to_pylist() for name in ("key", "value"))
+        yield from zip(*columns, strict=True)
