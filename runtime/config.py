@@ -68,3 +68,9 @@ def commit_interval_ms(latency_targets_ms: list[int]) -> int:
     if not latency_targets_ms:
         return COMMIT_INTERVAL_MS_DEFAULT
     return max(COMMIT_INTERVAL_MS_MIN, min(COMMIT_INTERVAL_MS_MAX, min(latency_targets_ms) // 2))
+
+
+def slice_ns(latency_target_ms: int | None) -> int:
+    """How long a query may work at a time: a twentieth of its latency target, within 1-5 ms."""
+    wanted = SLICE_NS_DEFAULT if not latency_target_ms else latency_target_ms * 1_000_000 // 20
+    return max(1_000_000, min(SLICE_NS_DEFAULT, wanted))

@@ -92,15 +92,15 @@ def make_app(service: Service, token: str, request_stop: Callable[[], None]) -> 
         return JSONResponse({"queries": done})
 
     async def promote(request: Request) -> Response:
-        name = (await request.json())["query"]
+        name = await _read(request, lambda body: _name(body["query"]))
         return JSONResponse({"queries": await run_in_threadpool(lambda: service.promote(name))})
 
     async def abandon(request: Request) -> Response:
-        name = (await request.json())["query"]
+        name = await _read(request, lambda body: _name(body["query"]))
         return JSONResponse({"queries": await run_in_threadpool(lambda: service.abandon(name))})
 
     async def diff(request: Request) -> Response:
-        name = (await request.json())["result"]
+        name = await _read(request, lambda body: _text(body["result"]))
         return JSONResponse(await run_in_threadpool(lambda: service.diff(name)))
 
     async def pin(_: Request) -> Response:
@@ -251,6 +251,16 @@ def _pause(body: dict[str, Any]) -> tuple[list[str], bool]:
     if not isinstance(names, list) or not all(isinstance(n, str) for n in names) or not isinstance(paused, bool):
         raise TypeError("`queries` is a list of names, and `paused` true or false")
     return names, paused
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("a name is a text")
+    return value
+
+
+def _name(value: Any) -> str | None:
+    return None if value is None else _text(value)
 
 
 def _failure(code: str, title: str, help_: str, status: int) -> Response:

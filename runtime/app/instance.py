@@ -48,7 +48,7 @@ from runtime.build.scans import Scans
 from runtime.client.consumer import ConsumerFacade
 from runtime.clock import Clock
 from runtime.commit.coordinator import CommitStep
-from runtime.config import SLICE_NS_DEFAULT, InstanceConfig, commit_interval_ms
+from runtime.config import InstanceConfig, commit_interval_ms, slice_ns
 from runtime.errors import RuntimeFailure, StaleMember, StateError, StateLost, Superseded
 from runtime.events import ERROR, INFO, WARNING, is_a_step, say
 from runtime.log.base import Clients, Log, TopicPartition
@@ -421,8 +421,7 @@ class Instance:
         """
 
         def decide() -> Change:
-            known = self._partitions()
-            now = self._still(seen)
+            now, known = self._still(seen), self._partitions()
             return decide_change(now, plan, refresh=refresh, forward=forward, partitions=known, swap=swap)
 
         before, change = self.deployed, decide()
@@ -451,10 +450,10 @@ class Instance:
         while True:
             with self._turn(self.reconciler):
                 if self.deployed.swap is None:
-                    before, known = self.deployed, self._partitions()
-                    change = decide()  # a swap may have ended meanwhile
+                    before, change = self.deployed, decide()  # a swap may have ended meanwhile
                     ensure_sources(change.deployed.plan, self.admin)
-                    ensure_topics(change.deployed.plan, self.admin, planned_partitions(before, change.deployed, known))
+                    planned = planned_partitions(before, change.deployed, self._partitions())
+                    ensure_topics(change.deployed.plan, self.admin, planned)
                     self.carry_out(self.deployment.changed(change.deployed, self._entry(change, about)))
                     return change
             self._look(CHANGING_S)  # a swap goes on when brokers are back
@@ -558,17 +557,13 @@ class Instance:
 
     def allow_coalescing(self) -> None:
         """Merge updates of a key where all readers of the topic see a table; a new reader may have changed that."""
-        topics = upsert_topics(self.running) if self.config.coalesce else set()
-        self.collector.upsert_topics = topics
+        self.collector.upsert_topics = topics = upsert_topics(self.running) if self.config.coalesce else set()
         for running in list(self.queries.values()):
             for task in running.built.tasks:
                 task.program.coalesce = topic_written(running.plan) in topics
 
     def set_account(self, q: QueryPlan) -> None:
-        slice_ns = SLICE_NS_DEFAULT
-        if q.latency_target_ms:
-            slice_ns = max(1_000_000, min(SLICE_NS_DEFAULT, q.latency_target_ms * 1_000_000 // 20))
-        self.manager.set_query(q.id, q.weight, slice_ns)
+        self.manager.set_query(q.id, q.weight, slice_ns(q.latency_target_ms))
 
     # -- reading
 
@@ -584,8 +579,7 @@ class Instance:
         return self._alignment.snapshot(queries, timeout_s)
 
     def _tasks_of(self, query: str) -> Sequence[Task]:
-        running = self.queries.get(query)
-        return () if running is None else running.built.tasks
+        return running.built.tasks if (running := self.queries.get(query)) is not None else ()
 
     def trouble(self, query: str) -> str:
         """Why a query does not get on, or nothing."""

@@ -342,15 +342,17 @@ class LogProducer:
         shape = transaction.shapes.get(tp.topic)
         if shape is None:
             self._committer.check_partition(tp)
-            transaction.counts[tp.topic] = self._count(tp.topic)
+            if (count := self._count(tp.topic)) is not None:
+                transaction.counts[tp.topic] = count
         elif not 0 <= tp.partition < shape.partitions:
             raise LogError(f"topic {tp.topic} gets {shape.partitions} partitions, none with number {tp.partition}")
         transaction.add(tp, records)
 
-    def _count(self, topic: str) -> int:
-        if topic not in self._counts:
-            self._counts[topic] = self._committer.topics()[topic].partitions
-        return self._counts[topic]
+    def _count(self, topic: str) -> int | None:
+        """By how many partitions it partitions; None of a topic that it may not know of."""
+        if topic not in self._counts and (info := self._committer.topics().get(topic)) is not None:
+            self._counts[topic] = info.partitions
+        return self._counts.get(topic)
 
     def send_positions(
         self, group: str, positions: Mapping[TopicPartition, Position], metadata: GroupMetadata | None = None

@@ -279,12 +279,16 @@ def test_a_revoke_before_there_are_tasks_is_acknowledged(world):
     ends_well(world)
 
 
+def fails(*_):
+    raise RuntimeError("a bug")
+
+
 def test_a_task_that_fails_is_revoked_and_fails_nobody_else(world):
     """PR 14281's theme: a task with an exception is not given out again before somebody has looked at it."""
     first = running(world)
     for task in first.group._tasks.values():
         if task.id.query == "CTAS_TOTALS":
-            task.program.program.execute = None  # not to be called
+            task.program.program.execute = fails
     feed(world)
     totals = {t for t in tasks(first) if t.startswith("CTAS_TOTALS")}
     assert first.instance.metrics.query("CTAS_TOTALS").errors == 1  # held at once

@@ -39,7 +39,8 @@ def test_every_command_shows_what_to_type(name, flowql):
 @pytest.mark.parametrize(("name", "line"), [e for e in examples() if e[0] not in IN_TEXT])
 def test_an_example_can_be_typed(name, line, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "orders.parquet").touch()
+    for file in ("orders.parquet", "orders.csv"):
+        (tmp_path / file).touch()
     words = shlex.split(line)[1 + len(name.split()) :]
     if "--help" not in words:
         COMMANDS[name].make_context(name, words)

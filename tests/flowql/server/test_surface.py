@@ -24,8 +24,8 @@ CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC = 's', PARTITIONS = 1, K
 CREATE TABLE A AS SELECT K, COUNT(*) AS N FROM S GROUP BY K;
 """
 GETS = ("/health", "/status", "/metrics", "/plan", "/deployments")
-POSTS = ("/plan", "/priority", "/pause", "/query", "/backup", "/stop")
-OF_JSON = ("/plan", "/priority", "/pause")
+POSTS = ("/plan", "/priority", "/pause", "/diff", "/promote", "/abandon", "/query", "/backup", "/stop")
+OF_JSON = ("/plan", "/priority", "/pause", "/diff", "/promote", "/abandon")
 
 
 def free_port():
