@@ -203,7 +203,7 @@ class ForwardStory:
     # -- what happens
 
     def _sql(self, texts: Mapping[str, Text]) -> str:
-        declared = "\n".join(s.sql({}) for s in SOURCES)
+        declared = "\n".join(s.declared() for s in SOURCES)
         queries = "\n".join(q.sql(texts[q.name], says_so=self.says_so) for q in self.queries)
         return f"{declared}\n{queries}\n{self._reader()}"
 
@@ -315,7 +315,7 @@ class ForwardStory:
         wrong, made = list[str](), list[Any]()
         for n, text in enumerate(texts):
             log = _cut(self.engine.log, query.shape.reads, edges[n], edges[n + 1])
-            fresh = _ran(log, "\n".join([*(s.sql({}) for s in SOURCES), query.sql(text)]))
+            fresh = _ran(log, "\n".join([*(s.declared() for s in SOURCES), query.sql(text)]))
             rows = [row for tp in _partitions(log, source.topic) for row in records(log.reader(tp, EARLIEST))]
             fresh.close()
             made += rows
@@ -333,7 +333,7 @@ class ForwardStory:
         below = [_below(edge, query.shape) for edge in edges]
         x, y = (_by_place([getattr(t, part) for t in texts], below) for part in ("x", "y"))
         merged = Text(_chosen([t.where for t in texts], below), x, y)
-        fresh = _ran(log, "\n".join([*(s.sql({}) for s in SOURCES), query.sql(merged)]))
+        fresh = _ran(log, "\n".join([*(s.declared() for s in SOURCES), query.sql(merged)]))
         source, engine = results_of(self.engine.plan)[query.name], self.engine
         wrong = difference(
             f"topic of {query.name}",

@@ -101,8 +101,11 @@ class Source:
         return Relation(self.name, self.kind, ("K",), self.columns, exact=True, direct=True, static=self.static)
 
     def sql(self, known: Mapping[str, Relation]) -> str:
-        own = known[self.name]
-        return _declared(self.name, self.kind, self.columns, self.topic, self.format, own.partitions)
+        return self.declared(known[self.name].partitions)
+
+    def declared(self, partitions: int = 0) -> str:
+        """0: over a topic that is there."""
+        return _declared(self.name, self.kind, self.columns, self.topic, self.format, partitions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,6 +150,8 @@ class Story:
     def _command(self) -> None:
         """What no file says: another priority, or a query stands still for a while."""
         rng, served = self.rng, self.served
+        if not self.running.queries:
+            return
         query = rng.choice(self.running.queries).id
         if rng.random() < 0.5:
             priority = rng.choice(("critical", "high", "normal", "batch"))
@@ -269,7 +271,7 @@ class Story:
         """The id of a query that is to be computed from the beginning although nothing changed."""
         if self.options.edits == "safe" or names == BEGIN or self.rng.random() < 0.85:
             return []
-        return [self.rng.choice(self.running.queries).id]
+        return [self.rng.choice(self.running.queries).id] if self.running.queries else []
 
     def _partitions(self) -> dict[str, int]:
         return as_wanted(self.engine.record, {name: info.partitions for name, info in self.engine.log.topics().items()})
