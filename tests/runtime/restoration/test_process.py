@@ -108,7 +108,8 @@ def test_without_the_other_process_it_goes_on_in_this_one(
     life.settle()
     with life:
         assert process.lost
-        assert "reads changelogs is gone" in str(life.instance.metrics.query("CTAS_C").last_error)
+        # Of the process that is gone, or of a file that it had made and that went with it.
+        assert str(life.instance.metrics.query("CTAS_C").last_error).endswith("(restoration)")
         assert life.table("C") == built
 
 
