@@ -136,8 +136,8 @@ ENGINE_CODES: dict[str, CodePage] = {
     ),
     "FQ4051": CodePage(
         "Stored records are damaged",
-        "Every batch of the embedded log carries a checksum, and this one does not match: bytes of the file are not what was written. The disk, or "
-        "somebody who wrote to the file, has changed them. Who reads these records stops; nothing else does. The message names the file, the "
+        "Every batch of the embedded log carries a checksum, and this one does not match: bytes of the file are not what was written. The disk or another "
+        "program has changed them. Queries that read these records stop, and others go on. The message names the file, the "
         "byte and the offsets. `flowql log verify` looks at the whole log. Restore a backup; or, if the records may be missing, "
         "`flowql log verify --skip-damaged` notes the range in the log: readers and later rebuilds leave it out, and `flowql status` counts "
         "the records.",
@@ -166,8 +166,8 @@ ENGINE_CODES: dict[str, CodePage] = {
     ),
     "FQ4049": CodePage(
         "A rebuild that is not supported",
-        "The swap of a stream begins by deleting the old records of its topic, and brokers refuse that for a topic that is only compacted, "
-        "as somebody has made this one. Nothing was changed. Give the result another topic, or alter the topic's cleanup.policy to "
+        "The swap of a stream begins by deleting the old records of its topic, and brokers refuse that for a topic whose cleanup.policy is "
+        "`compact` alone. Nothing was changed. Give the result another topic, or alter the topic's cleanup.policy to "
         "`compact,delete`.",
         "CREATE STREAM big WITH (KAFKA_TOPIC = 'compacted') AS SELECT k, v FROM orders WHERE v > 200;   -- was v > 100",
         "CREATE STREAM big WITH (KAFKA_TOPIC = 'big') AS SELECT k, v FROM orders WHERE v > 200;",

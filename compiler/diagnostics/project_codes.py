@@ -268,8 +268,8 @@ PROJECT_CODES: dict[str, CodePage] = {
     ),
     "FQ5216": CodePage(
         "What is built cannot be compared yet",
-        "`flowql diff` compares the two generations of a result at one place of their input. The new one has not come that far, or does not "
-        "get on, or the two did not come together within a few seconds. The message says which. `flowql status` shows how far it is.",
+        "`flowql diff` compares the two generations of a result at one place of their input. The new one has not reached it yet, is "
+        "stalled, or did not reach the position of the other within a few seconds. The message says which. `flowql status` shows its lag.",
         "flowql diff TOTALS",
         "flowql status\nflowql diff TOTALS",
     ),

@@ -42,7 +42,7 @@ class TopicHistory:
     mixed: bool = False
 
 
-# replace: the old records are deleted first. difference: between two tables. append: behind what is there.
+# replace: the old records are deleted first. difference: between two tables. append: behind the records of the topic.
 How = Literal["replace", "difference", "append"]
 
 

@@ -2,7 +2,7 @@
 
 A query is compared by what it reads. One whose own text changed is rebuilt, with all that reads its result, however far, and with
 the other writers of its topic: a topic belongs to one generation at a time. Unless it is to go *forward*: then the new text takes
-over tasks, state and results of the old one, where these permit it, and nobody is rebuilt because of it.
+over tasks, state and results of the old one, where these permit it, and no other query is rebuilt because of it.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ def _scans(query: QueryPlan) -> Iterator[Scan]:
     return (n.spec for n in walk_nodes(query.logical) if isinstance(n.spec, Scan))
 
 
-# -- stores: those that are there are those that are needed
+# -- stores: the new text needs exactly those that the old text has
 
 
 def _stores(old: QueryPlan, new: QueryPlan) -> str:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
-
-from tests.docs.tour import PROGRAM, ROOT, SETTLE_AFTER, Shell, blocks, commands, equalised
+from tests.docs.tour import ROOT, Shell, blocks, commands, equalised
 
 PAGE = (ROOT / "docs" / "guide" / "backup.md").read_text(encoding="utf-8")
 FIGURES = re.compile(r"(?<=\bcommit )\d+|\d+(?= files)|[\d.]+(?= [KM]B)|\d{4}-\d\d-\d\dT[\d:.]+Z|(?<=replaced-)\w+")
@@ -19,14 +15,6 @@ def without_figures(output: str) -> str:
     return FIGURES.sub("#", equalised(output))
 
 
-@pytest.fixture
-def shell(tmp_path: Path) -> Iterator[Shell]:
-    made = Shell(tmp_path, SETTLE_AFTER)
-    yield made
-    made.close()
-
-
-@pytest.mark.skipif(not PROGRAM.exists(), reason="needs .venv, which `make setup` makes")
 def test_what_the_guide_shows_is_what_comes_out(shell: Shell) -> None:
     for block in blocks(PAGE, "console"):
         for command, shown in commands(block):

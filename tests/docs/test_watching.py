@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from flowql.cli.watching.columns import COLUMNS
-from tests.docs.tour import PROGRAM, ROOT, SETTLE_AFTER, Shell, blocks, commands, equalised, without_figures
+from tests.docs.tour import ROOT, Shell, blocks, commands, equalised, without_figures
 
 PAGE = (ROOT / "docs" / "guide" / "watching.md").read_text(encoding="utf-8")
 FIGURES = ("flowql top", "flowql logs", "flowql priority")
 SAY = re.compile(r'say\(\s*\w+,\s*("[a-z_.]+"(?: if .*? else "[a-z_.]+")?)')
 
 
-@pytest.fixture
-def shell(tmp_path: Path) -> Iterator[Shell]:
-    made = Shell(tmp_path, SETTLE_AFTER)
-    yield made
-    made.close()
-
-
-@pytest.mark.skipif(not PROGRAM.exists(), reason="needs .venv, which `make setup` makes")
 def test_what_the_guide_shows_is_what_comes_out(shell: Shell) -> None:
     for block in blocks(PAGE, "console"):
         for command, shown in commands(block):
