@@ -13,7 +13,8 @@ from typing import Protocol
 
 from compiler.plan.deployed import Deployed, Forward
 from compiler.plan.generations import topic_written
-from runtime.app.alignment import Barrier, TaskSet
+from runtime.app.alignment import TaskSet
+from runtime.app.draining import drained, task_set
 from runtime.app.procedures import Procedure
 from runtime.app.query_state import STOPPED, SUSPENDED
 from runtime.app.reconciler import Host as ReconcilerHost
@@ -21,7 +22,7 @@ from runtime.commit.coordinator import CommitStep
 from runtime.errors import ForwardUnsupported
 from runtime.log.base import TopicPartition
 from runtime.state.layout import TaskRecord
-from runtime.task.input_buffer import LogInput, topic_named
+from runtime.task.input_buffer import topic_named
 from runtime.task.status import TaskStatus
 from runtime.task.task import Task
 
@@ -70,35 +71,17 @@ def at_rest(host: Host, names: Sequence[str]) -> Procedure:
 
 
 def _drained(host: Host, name: str, limit_ms: int) -> Procedure:
-    """As `Rebuilding._drained`, for a query that serves: its own readers of a partition come to one position, then it is held."""
-    barrier, tasks = Barrier(), _task_set(host, name)
-    try:
-        while True:
-            with host.state.epoch_lock:
-                moved, together = barrier.move(tasks), tasks.together
-            if together:
-                host.query_states.hold_for_swap([name])
-                while name in host.manager.at_work():
-                    _check_time(host, name, limit_ms)
-                    yield None
-                with host.state.epoch_lock:
-                    if tasks.together:
-                        return
-                host.query_states.release_after_swap([name])  # a run that was under way has ended beyond
-            elif moved:
-                host.manager.signal()
-            _check_time(host, name, limit_ms)
-            yield None
-    finally:
-        barrier.lift()
-        host.manager.signal()
+    """Of a query that serves, whose tasks stay the same meanwhile."""
+    tasks = _task_set(host, name)
+
+    def check() -> None:
+        _check_time(host, name, limit_ms)
+
+    return drained(host, [name], lambda: tasks, running=check, held=check)
 
 
 def _task_set(host: Host, name: str) -> TaskSet:
-    tasks, readers = tasks_of(host, [name]), dict[TopicPartition, list[tuple[str, LogInput]]]()
-    for i in (i for task in tasks for i in task.logs.values()):
-        readers.setdefault(i.tp, []).append((name, i))
-    return TaskSet({name: tasks}, readers)
+    return task_set({name: tasks_of(host, [name])})
 
 
 def _check_time(host: Host, name: str, limit_ms: int) -> None:

@@ -25,9 +25,9 @@ from typing import Protocol
 from compiler.plan.deployed import Group, groups_of, is_held, swapped, takes_difference
 from compiler.plan.generations import runtime_name, topic_written, topics_read, under_own_name
 from compiler.plan.topology import QueryPlan
-from runtime.app.alignment import Barrier, TaskSet
 from runtime.app.deployment import Deployment
 from runtime.app.deployment import Host as DeploymentHost
+from runtime.app.draining import at_rest, drained, task_set
 from runtime.app.plan_topic import write_deployed
 from runtime.app.plan_writer import PlanWriter
 from runtime.app.procedures import Procedure, stopped
@@ -39,7 +39,6 @@ from runtime.errors import RuntimeFailure
 from runtime.events import INFO, say
 from runtime.log.base import TopicPartition
 from runtime.task import dead_letters
-from runtime.task.input_buffer import LogInput
 from runtime.task.task import Task
 
 NEAR_RECORDS = 50_000  # a generation that is behind by no more comes up with the serving one in about a second
@@ -202,7 +201,8 @@ class Rebuilding:
     def _together(self, group: Group, limit_ms: int) -> Procedure:
         """The new generation at the positions of the old or beyond, everything of it read and committed, and held."""
         host = self._host
-        yield from self._at_rest([runtime_name(q) for q in group.gone], limit_ms)
+        gone = [runtime_name(q) for q in group.gone]
+        yield from at_rest(host, gone, lambda: self._check_time(limit_ms, "a slice takes too long"))
         yield host.commit.request()
         for level in _levels(group):
             part, names = group_of(level, group), [runtime_name(q) for q in level]
@@ -215,48 +215,23 @@ class Rebuilding:
             raise NotYet("a staging topic has got more records")
 
     def _drained(self, names: Sequence[str], limit_ms: int) -> Procedure:
-        """Queries held with nothing between their tasks: all that follows from what they have read is published."""
-        host, barrier = self._host, Barrier()
-        try:
-            while True:
-                with host.state.epoch_lock:
-                    moved, together = barrier.move(self._task_set(names)), self._task_set(names).together
-                if together:
-                    host.query_states.hold_for_swap(names)
-                    yield from self._at_rest(names, limit_ms)
-                    with host.state.epoch_lock:
-                        if self._task_set(names).together:
-                            return
-                    host.query_states.release_after_swap(names)  # a run that was under way has ended beyond
-                elif moved:
-                    host.manager.signal()
-                self._check(names, limit_ms)
-                yield None
-        finally:
-            barrier.lift()
-            host.manager.signal()
-
-    def _task_set(self, names: Iterable[str]) -> TaskSet:
-        tasks = {name: list(self._tasks([name])) for name in names}
-        readers: dict[TopicPartition, list[tuple[str, LogInput]]] = {}
-        for name, its in tasks.items():
-            for i in (i for task in its for i in task.logs.values()):
-                readers.setdefault(i.tp, []).append((name, i))
-        return TaskSet(tasks, readers)
+        return drained(
+            self._host,
+            names,
+            lambda: task_set({name: list(self._tasks([name])) for name in names}),
+            running=lambda: self._check(names, limit_ms),
+            held=lambda: self._check_time(limit_ms, "a slice takes too long"),
+        )
 
     def _check(self, names: Iterable[str], limit_ms: int) -> None:
         for name in names:
             if trouble := self._host.trouble(name):
                 raise NotYet(f"{name}: {trouble}")
-        if self._host.clock.timer_ms() > limit_ms:
-            raise NotYet(f"not at the positions of the serving generation within {TOGETHER_MS // 1000} s")
+        self._check_time(limit_ms, f"not at the positions of the serving generation within {TOGETHER_MS // 1000} s")
 
-    def _at_rest(self, queries: Sequence[str], limit_ms: int) -> Procedure:
-        """No thread works on these queries, which are held."""
-        while set(queries) & set(self._host.manager.at_work()):
-            if self._host.clock.timer_ms() > limit_ms:
-                raise NotYet("a slice takes too long")
-            yield None
+    def _check_time(self, limit_ms: int, why: str) -> None:
+        if self._host.clock.timer_ms() > limit_ms:
+            raise NotYet(why)
 
     def _commit(self, group: Group, old_tasks: Sequence[Task], new_tasks: Sequence[Task]) -> Procedure:
         """The commit that makes the new generation serve."""

@@ -1,0 +1,73 @@
+"""Queries brought to rest with nothing between their tasks: all that follows from what they have read is published."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from runtime.app.alignment import Barrier, TaskSet
+from runtime.app.procedures import Procedure
+from runtime.app.query_state import QueryStates
+from runtime.log.base import TopicPartition
+from runtime.scheduler.manager import TaskManager
+from runtime.state.manager import StateManager
+from runtime.task.input_buffer import LogInput
+from runtime.task.task import Task
+
+
+class Host(Protocol):
+    """What is needed of the instance."""
+
+    state: StateManager
+    manager: TaskManager
+    query_states: QueryStates
+
+
+def task_set(tasks: dict[str, list[Task]]) -> TaskSet:
+    """tasks: by query."""
+    readers: dict[TopicPartition, list[tuple[str, LogInput]]] = {}
+    for name, its in tasks.items():
+        for i in (i for task in its for i in task.logs.values()):
+            readers.setdefault(i.tp, []).append((name, i))
+    return TaskSet(tasks, readers)
+
+
+def at_rest(host: Host, names: Iterable[str], check: Callable[[], None]) -> Procedure:
+    """No thread works on these queries, which are held. check: raises when that takes too long."""
+    while set(names) & set(host.manager.at_work()):
+        check()
+        yield None
+
+
+def drained(
+    host: Host,
+    names: Sequence[str],
+    tasks: Callable[[], TaskSet],
+    *,
+    running: Callable[[], None],
+    held: Callable[[], None],
+) -> Procedure:
+    """Readers of a partition come to one position, then the queries are held, with empty exchanges between their tasks.
+
+    running, held: raise when it is not to go on, while queries run and while they are held.
+    """
+    barrier = Barrier()
+    try:
+        while True:
+            with host.state.epoch_lock:
+                found = tasks()
+                moved, together = barrier.move(found), found.together
+            if together:
+                host.query_states.hold_for_swap(names)
+                yield from at_rest(host, names, held)
+                with host.state.epoch_lock:
+                    if tasks().together:
+                        return
+                host.query_states.release_after_swap(names)  # a run that was under way has ended beyond
+            elif moved:
+                host.manager.signal()
+            running()
+            yield None
+    finally:
+        barrier.lift()
+        host.manager.signal()
