@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from compiler.plan.deployed import Deployed, groups_of
-from compiler.plan.generations import numbered, sink_of, topics_read, writers_of
+from compiler.plan.generations import sink_of, topics_read, writers_of
 from compiler.plan.topology import Plan, QueryPlan
 
 Partitions = Mapping[str, int]
@@ -47,5 +47,5 @@ def reads_any(query: QueryPlan, topics: Mapping[str, object]) -> bool:
 
 def as_wanted(deployed: Deployed, known: Partitions) -> dict[str, int]:
     """How many partitions topics will have once what is being built serves: as many as their staging topics have now."""
-    building = {t: numbered(t, n) for group in groups_of(deployed) for t, n in group.topics.items()}
+    building = {t: staging for group in groups_of(deployed) for t, staging in group.staging.items()}
     return {**known, **{t: known[staging] for t, staging in building.items() if staging in known}}

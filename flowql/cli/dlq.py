@@ -19,7 +19,7 @@ from flowql.cli.render import note, print_json, print_rows, print_text
 from flowql.cli.results import destination, write_answer
 from flowql.config.storage import open_log
 from flowql.deploy.settings import UNSUPPORTED_TARGET, Settings, settings_of
-from flowql.dlq.letters import QUESTION, Letter, at_place, matching, open_letters, shown_time, table_of, text_of
+from flowql.dlq.letters import QUESTION, Letter, at_place, matching, open_letters, shown_bytes, shown_time, table_of
 from flowql.dlq.repair import Repaired, assignment_of, repaired
 from flowql.dlq.replay import queries_of, replay
 from flowql.errors import CommandError
@@ -100,8 +100,8 @@ def show_letter(
     lines = [
         f"record  {letter.name}",
         f"time    {shown_time(letter.timestamp_ms)}",
-        f"key     {_text(letter.key)}",
-        f"value   {_text(letter.value)}",
+        f"key     {shown_bytes(letter.key)}",
+        f"value   {shown_bytes(letter.value)}",
         *(f"{f.query}: {f.code}: {f.message}" for f in letter.failures),
     ]
     print_text("\n".join(lines))
@@ -204,12 +204,6 @@ def _counted(letters: Sequence[Letter], shown: int) -> str:
     return text if shown == n else f"{text}, the last {shown:,} are shown"
 
 
-def _text(data: bytes | None) -> str:
-    if data is None:
-        return "null"
-    return text_of(data) or f"{data.hex(' ')} (no text)"
-
-
 def _shown(repairs: Sequence[Repaired]) -> Iterator[tuple[str, ...]]:
     """A row for each thing that is set."""
     for r in repairs:
@@ -222,7 +216,11 @@ def _short(text: str) -> str:
 
 
 def _change(r: Repaired) -> dict[str, Any]:
-    new = {"time": shown_time(r.repair.timestamp_ms), "key": _text(r.repair.key), "value": _text(r.repair.value)}
+    new = {
+        "time": shown_time(r.repair.timestamp_ms),
+        "key": shown_bytes(r.repair.key),
+        "value": shown_bytes(r.repair.value),
+    }
     return r.letter.to_data() | {"repaired": new}
 
 

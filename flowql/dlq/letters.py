@@ -14,6 +14,7 @@ import pyarrow as pa
 from compiler.plan.topology import Plan
 from flowql.errors import CommandError
 from runtime.log.base import TopicPartition
+from runtime.task.dead_letters import IMPORT
 
 BAD_CONDITION, BAD_NAME = "FQ5801", "FQ5804"
 QUESTION = 'SELECT "QUERY", "TOPIC", "PARTITION", "OFFSET", "ROWTIME", "CODE", "MESSAGE", "KEY", "VALUE", "GENERATION" FROM DEAD_LETTERS'
@@ -46,7 +47,7 @@ class Letter:
     @property
     def name(self) -> str:
         """TOPIC/PARTITION@OFFSET, as `flowql dlq show` takes it."""
-        return "(a row of a repartition)" if self.tp is None else f"{self.tp.topic}/{self.tp.partition}@{self.offset}"
+        return "(no record of a topic)" if self.tp is None else f"{self.tp.topic}/{self.tp.partition}@{self.offset}"
 
     @property
     def queries(self) -> tuple[str, ...]:
@@ -60,21 +61,27 @@ class Letter:
             "partition": None if tp is None else tp.partition,
             "offset": self.offset,
             "time": shown_time(self.timestamp_ms),
-            "key": self.key if self.key is None else text_of(self.key) or self.key,
-            "value": self.value if self.value is None else text_of(self.value) or self.value,
+            "key": _json(self.key),
+            "value": _json(self.value),
             "failures": [{"query": f.query, "code": f.code, "message": f.message} for f in self.failures],
         }
+
+
+def _json(data: bytes | None) -> str | bytes | None:
+    text = None if data is None else text_of(data)
+    return data if text is None else text
 
 
 def open_letters(rows: Iterable[Mapping[str, Any]], serving: Plan) -> list[Letter]:
     """Letters of the generations that serve, by topic, partition and offset. rows: the answer to QUESTION, times in ms.
 
-    A rebuilt query has letters of its own: those of the generation before are done with.
+    A rebuilt query has letters of its own: those of the generation before are done with. Lines that an import could not read belong to
+    no query.
     """
     generations = {q.id: q.generation for q in serving.queries}
     found: dict[object, Letter] = {}
     for n, row in enumerate(rows):
-        if generations.get(row["QUERY"]) != (row["GENERATION"] or 1):
+        if row["QUERY"] != IMPORT and generations.get(row["QUERY"]) != (row["GENERATION"] or 1):
             continue
         failure = Failure(row["QUERY"], row["CODE"], row["MESSAGE"])
         known = row["OFFSET"] is not None
@@ -114,6 +121,14 @@ def text_of(data: bytes) -> str | None:
     except UnicodeDecodeError:
         return None
     return text if text.isprintable() or all(c.isprintable() or c in "\t\r\n" for c in text) else None
+
+
+def shown_bytes(data: bytes | None) -> str | None:
+    """For people: the text, or what the bytes are."""
+    if data is None:
+        return None
+    text = text_of(data)
+    return f"{data.hex(' ')} (no text)" if text is None else text
 
 
 def at_place(letters: Sequence[Letter], name: str) -> Letter:

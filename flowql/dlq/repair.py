@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from compiler.plan.logical import Scan
 from compiler.plan.topology import Plan, QueryPlan, SourceDef
-from flowql.dlq.letters import BAD_CONDITION, Letter, evaluate, shown_time, table_of, text_of
+from flowql.dlq.letters import BAD_CONDITION, Letter, evaluate, shown_bytes, shown_time, table_of, text_of
 from flowql.errors import CommandError
 from runtime.log.base import RECORD_SCHEMA, RawBatch
 from runtime.log.repairs import Repair
@@ -69,7 +69,7 @@ def repaired(letters: Sequence[Letter], assignments: Sequence[Assignment], plan:
 
 def _check_repairable(letter: Letter, plan: Plan) -> None:
     if letter.tp is None:
-        title = f"{letter.queries[0]}: {letter.failures[0].message}: the record that this row was made of is not known"
+        title = f"{letter.queries[0]}: {letter.failures[0].message}: this letter names no record of a topic"
         raise CommandError(title, code=NOT_HERE, help='leave it out:  --where "topic IS NOT NULL"')
     writers = [q.id for q in plan.queries if any(s.topic == letter.tp.topic and s.query == q.id for s in plan.sources)]
     if writers:
@@ -137,14 +137,10 @@ def _put(letter: Letter, before: Mapping[str, Any], new: _New, source: SourceDef
     if not isinstance(time, int):
         raise CommandError(f"--set ROWTIME: {time!r} is not a number of milliseconds", code=BAD_CONDITION)
     key = _bytes(new.raw[_KEY]) if _KEY in new.raw else letter.key
-    whole = {_KEY: _shown(letter.key), _VALUE: _shown(letter.value), _TIME: shown_time(letter.timestamp_ms)}
+    whole = {_KEY: shown_bytes(letter.key), _VALUE: shown_bytes(letter.value), _TIME: shown_time(letter.timestamp_ms)}
     columns = tuple((c, _as_text(before.get(c)), _as_text(v)) for c, v in new.columns.items())
     raw = tuple((c, whole[c], shown_time(time) if c == _TIME else _as_text(v)) for c, v in new.raw.items())
     return Repaired(letter, Repair(key, value, time), (*columns, *raw))
-
-
-def _shown(data: bytes | None) -> str | None:
-    return None if data is None else text_of(data) or f"{data.hex(' ')} (no text)"
 
 
 def _bytes(value: Any) -> bytes | None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from compiler.plan.deployed import About
 from flowql.deploy.asked import Asked
 from flowql.dlq.letters import Letter
-from flowql.dlq.repair import Repaired
+from flowql.dlq.repair import NOT_HERE, Repaired
 from flowql.errors import CommandError
-from flowql.server.client import Client
+from flowql.server.client import LOST, Client
 from runtime.log.base import Log, TopicPartition
-from runtime.log.repairs import CONFIG, Repair, encode, topic_name
+from runtime.log.repairs import CONFIG, Repair, Repairs, encode, topic_name
 
 _WRITER = "flowql-dlq"
 
@@ -34,21 +34,26 @@ def replay(
         for r in repaired
         if r.letter.tp is not None and r.letter.offset is not None
     }
-    plan = client.deployed()[0].plan
+    deployed = client.deployed()[0]
+    if deployed.held:
+        title = f"{', '.join(deployed.held)}: built and held back (--shadow); a replay would let it serve"
+        raise CommandError(title, code=NOT_HERE, help="flowql promote  or  flowql abandon  first")
     asked = Asked(refresh=tuple(queries), about=About(f"replay of {len(repaired):,} dead letters"))
+    known = Repairs(log, application_id)
+    before = {place: known.get(*place) for place in repairs}
     write(log, application_id, repairs, now_ms)
     try:
-        client.deploy(plan, asked)
-    except CommandError:
-        write(log, application_id, dict.fromkeys(repairs), now_ms)
+        client.deploy(deployed.plan, asked)
+    except CommandError as error:
+        if (
+            error.code != LOST
+        ):  # without an answer it may have been done: the repairs stay, and the same call does the rest
+            write(log, application_id, before, now_ms)
         raise
 
 
 def write(
-    log: Log,
-    application_id: str,
-    repairs: dict[tuple[TopicPartition, int], Repair] | dict[tuple[TopicPartition, int], None],
-    now_ms: int,
+    log: Log, application_id: str, repairs: Mapping[tuple[TopicPartition, int], Repair | None], now_ms: int
 ) -> None:
     """In one transaction. None takes a repair back."""
     if not repairs:
@@ -58,7 +63,7 @@ def write(
     producer = log.producer(f"{_WRITER}-{application_id}")
     try:
         producer.begin()
-        producer.send(TopicPartition(topic, 0), encode(dict(repairs), now_ms))
+        producer.send(TopicPartition(topic, 0), encode(repairs, now_ms))
         producer.commit()
     finally:
         producer.close()

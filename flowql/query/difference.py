@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -140,6 +141,8 @@ def _shown(relation: duckdb.DuckDBPyRelation) -> list[Row]:
 
 def _plain(value: Any) -> Any:
     """What JSON can hold."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
     return value if isinstance(value, bool | int | float | str | None) else str(value)
 
 

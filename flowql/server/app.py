@@ -38,9 +38,10 @@ LOOK_S = 0.5  # how often to look whether somebody still waits for what is compu
 INTERNAL = "FQ5000"
 MALFORMED = "FQ5307"
 QUERY_S = 600.0  # of a question until its first rows; a client waits no longer
-# Of the 40 threads that answer requests, questions and deployments leave some for those who only look.
+# Of the 40 threads that answer requests, queries and what waits for a deployment take 36 at most: status and metrics always answer.
 LIMITS = {
-    "/query": Limit(body_bytes=1 << 20, at_once=24),
+    "/query": Limit(body_bytes=1 << 20, at_once=16),
+    **dict.fromkeys(("/diff", "/pause", "/promote", "/abandon", "/priority", "/backup"), Limit(at_once=2)),
     "/plan": Limit(body_bytes=64 << 20, at_once=8),
     "/rows": Limit(body_bytes=1 << 20, at_once=16),
     "/status": Limit(at_once=32),

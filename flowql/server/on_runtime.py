@@ -154,11 +154,11 @@ class RuntimeEngine:
         instance = self.instance
         queries = queries_behind(instance.plan, relations)
         app, writer = instance.config.application_id, instance.config.transactional_id
-        snapshot, apart = instance.snapshot(), ""
         if len(queries) > 1:
-            snapshot.close()
             taken = instance.aligned_snapshot(queries)
             snapshot, apart = taken.snapshot, taken.reason
+        else:
+            snapshot, apart = instance.snapshot(), ""
         others = self._members.rows if self._members is not None else None
         return Commit(instance.plan_at(snapshot.sequence), snapshot, instance.repaired, app, apart, writer, others)
 
@@ -215,10 +215,13 @@ def _stopped(settings: Settings) -> Iterator[Take]:
             yield take
             return
         own = process_id(settings.data_dir)
+        members: Members | None = None
 
         def with_others(relations: Sequence[str]) -> Commit:
+            nonlocal members
             commit = take(relations)
-            members = Members(commit.log, settings.application_id, own, SystemClock())
+            if members is None:  # once: it remembers who did not answer
+                members = Members(commit.log, settings.application_id, own, SystemClock())
             return replace(commit, others=members.rows, writer=f"{settings.application_id}-{own}")
 
         yield with_others

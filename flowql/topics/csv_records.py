@@ -23,6 +23,7 @@ from runtime.batch import Ints
 RECORD_BYTES = 16 << 20
 DELIMITERS = b",;\t|"
 _QUOTE, _NEWLINE, _RETURN = 34, 10, 13
+_LONE_RETURN, _QUOTED = re.compile(rb"\r(?!\n)"), re.compile(rb'"[^"]*"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +151,9 @@ def parse(found: Cut, delimiter: bytes, width: int, nulls: Sequence[str]) -> Par
         found.data[: found.consumed].decode()
     except UnicodeDecodeError:
         bad |= {i: "this is not UTF-8 text" for i in range(len(found.ends)) if not _is_utf8(found.record(i))}
+    if _LONE_RETURN.search(found.data[: found.consumed]):  # the reader of columns would end a row there
+        bare = (i for i in range(len(found.ends)) if b"\r" in _QUOTED.sub(b"", found.record(i)))
+        bad |= {i: "a carriage return stands outside of quotes" for i in bare if i not in bad}
     rows = np.flatnonzero(~blank)
     data = found.data[: found.consumed]
     if bad:

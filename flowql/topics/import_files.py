@@ -110,7 +110,7 @@ def _lines(data: bytes, first: int) -> tuple[pa.Table, list[Bad]]:
         texts: list[str] = []
         for i, line in enumerate(data.split(b"\n")):
             try:
-                texts.append(line.decode())
+                texts.append(line.decode("utf-8-sig" if first + i == 1 else "utf-8"))
             except UnicodeDecodeError:
                 texts.append("")
                 bad.append(Bad(first + i, "this is not UTF-8 text", line))

@@ -33,14 +33,17 @@ def encoded_keys(documents: pa.Array, keys: KeyWriter) -> tuple[pa.Array, Reason
     """Each distinct key is encoded once. A bad one is null, with the reason."""
     column = documents.dictionary_encode()
     encoded: list[bytes | None] = []
-    bad: Reasons = {}
+    why: dict[int, str] = {}  # by number of the distinct key
     for i, document in enumerate(column.dictionary.to_pylist()):
         try:
             encoded.append(keys.encode(retyped_document(document.encode(), keys.fields)))
         except BadRecord as e:
             encoded.append(None)
-            rows = np.flatnonzero(column.indices.to_numpy(zero_copy_only=False) == i)
-            bad |= dict.fromkeys(rows.tolist(), f"the key {document}: {e}")
+            why[i] = f"the key {document}: {e}"
+    bad: Reasons = {}
+    if why:
+        numbers = column.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        bad = {int(row): why[int(numbers[row])] for row in np.flatnonzero(np.isin(numbers, list(why)))}
     return pa.array(encoded, pa.binary()).take(column.indices), bad
 
 

@@ -24,6 +24,7 @@ from flowql.topics.import_values import Reasons, Values, encoded_keys
 from runtime.batch import Batch, Ints
 from runtime.log.base import HEADERS_TYPE, PRODUCE_SCHEMA, Log, Producer, TopicPartition
 from runtime.log.murmur2 import partitions as partitions_of
+from runtime.task.dead_letters import IMPORT, short
 from runtime.task.dead_letters import SCHEMA as LETTER_SCHEMA
 
 TRANSACTION_BYTES = 256 << 20
@@ -64,7 +65,7 @@ def import_file(log: Log, job: Job, advance: Callable[[int], None]) -> Outcome:
     producer.expect_partitions(job.topic, job.partitions)
     try:
         before, digest = resume(job, read_progress(log, job))
-        return _Import(job, producer, before, digest).run(advance)
+        return _Import(job, producer, before, digest, log.record_bytes_max(job.dead_letters)).run(advance)
     finally:
         producer.close()
 
@@ -143,7 +144,10 @@ def _others(n: int, of: Mapping[int, object]) -> Ints:
 class _Import:
     """One run of an import, from a place of the file to its end."""
 
-    def __init__(self, job: Job, producer: Producer, before: Progress | None, digest: Digest) -> None:
+    def __init__(
+        self, job: Job, producer: Producer, before: Progress | None, digest: Digest, letter_bytes: int | None
+    ) -> None:
+        self._letter_bytes = letter_bytes
         self._job, self._producer, self._digest = job, producer, digest
         self._reader = _Records(job)
         empty = Progress(0, 1, digest.text(), 0, 0, 0, options_of(job), done=False)
@@ -180,7 +184,7 @@ class _Import:
         rows, bad = piece.records.num_rows, len(piece.bad)
         dead = bad if job.on_error == "dead-letter" else 0
         if dead:
-            self._producer.send(TopicPartition(job.dead_letters, 0), _letters(piece.bad, job))
+            self._producer.send(TopicPartition(job.dead_letters, 0), _letters(piece.bad, job, self._letter_bytes))
         self._now = Progress(
             chunk.end.at,
             chunk.end.line,
@@ -218,13 +222,13 @@ def _by_partition(records: pa.RecordBatch, job: Job, before: int) -> Iterator[tu
             yield p, records if len(chosen) == rows else records.take(pa.array(chosen))
 
 
-def _letters(bad: Sequence[Bad], job: Job) -> pa.RecordBatch:
-    """Dead letters of lines: they have no place in the topic, so the message names that in the file."""
+def _letters(bad: Sequence[Bad], job: Job, bytes_max: int | None) -> pa.RecordBatch:
+    """Dead letters of lines: they have no place in the topic, so the message names that in the file. bytes_max: as of `encode`."""
     n = len(bad)
-    values = [
+    values: list[dict[str, object]] = [
         dict.fromkeys(f.name for f in LETTER_SCHEMA)
         | {
-            "QUERY": "topic import",
+            "QUERY": IMPORT,
             "TOPIC": job.topic,
             "ROWTIME": job.now_ms,
             "CODE": BAD_RECORD,
@@ -234,6 +238,8 @@ def _letters(bad: Sequence[Bad], job: Job) -> pa.RecordBatch:
         }
         for b in bad
     ]
+    if bytes_max is not None:
+        values = [v if len(orjson.dumps(v)) <= bytes_max else short(v) for v in values]
     columns = [
         pa.array(np.full(n, job.now_ms, np.int64)),
         pa.nulls(n, pa.binary()),

@@ -43,7 +43,7 @@ from runtime.build.query import BuiltQuery, build_inserts
 from runtime.clock import Clock
 from runtime.commit.coordinator import CommitStep, Reshape
 from runtime.config import InstanceConfig
-from runtime.errors import OutsideRecords, RebuildUnsupported, StateLost, TopicMissing
+from runtime.errors import LogUnavailable, OutsideRecords, RebuildUnsupported, StateLost, TopicMissing
 from runtime.events import WARNING, say
 from runtime.log.base import Admin, Log, TopicPartition
 from runtime.output.collector import RecordCollector
@@ -228,14 +228,22 @@ class Deployment:
 
     # -- parts that a swap uses as well
 
-    def started(self, queries: Sequence[QueryPlan]) -> Procedure:
-        """Queries get tasks as of the last commit, and run."""
+    def started(self, queries: Sequence[QueryPlan], *, retried: bool = False) -> Procedure:
+        """Queries get tasks as of the last commit, and run. retried: where brokers are away, later (`ReconcilerStep`): nobody would
+        repeat this.
+        """
         host, tasks = self._host, list[Task]()
         for q in queries:
             host.set_account(q)
             host.query_states.add(q.id, paused=q.id in host.running.paused)  # before it gets its first slice
             running = host.queries[q.id] = RunningQuery(q, BuiltQuery())
-            built = build(host, q, host.running)
+            try:
+                built = build(host, q, host.running)
+            except LogUnavailable as error:
+                if not retried:
+                    raise
+                host.query_states.suspend(q.id, error)
+                continue
             if built is not None:
                 running.built = built
                 host.begin(built)

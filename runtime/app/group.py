@@ -192,9 +192,10 @@ class GroupStep:
             if all(t.query != query for t in self._tasks):
                 return self._try_again(query)
         missing = sorted(wanted - self._tasks.keys())
-        if missing:
-            return self._begin(missing)
-        return self._lead()
+        if not missing:
+            return self._lead()
+        # Tasks that cannot begin now do not keep a swap from going on, nor from being taken back.
+        return (self._lead() if self.trouble else None) or self._begin(missing)
 
     def _lead(self) -> Procedure | None:
         """One member has to do something for all."""

@@ -270,17 +270,18 @@ class GroupSwap:
         tasks = [
             (t.query, t.partition, self._parked[str(t)].record.read()["positions"]) for t in self._tasks_of(self._new)
         ]
-        let_delete(before, group, self._host.admin)
         moves = moves_of(before, group, self._host.admin, self._app, tasks)
         assert before.swap is not None
         self._all_parked = False  # until it is looked at again
-        self._write(replace(before, swap=replace(before.swap, moves=moves)))
+        self._write(replace(before, swap=replace(before.swap, moves=moves)), group)
 
-    def _write(self, after: Deployed) -> None:
-        """Only if nothing else has been written in between; this member learns of it as all others."""
+    def _write(self, after: Deployed, to_move: Group | None = None) -> None:
+        """Only if nothing else has been written in between; this member learns of it as all others. to_move: its topics are prepared."""
         writer = PlanWriter(self._host.log, self._app)
         try:
             if writer.deployed == self._host.deployed:
+                if to_move is not None:
+                    let_delete(self._host.deployed, to_move, self._host.admin)
                 writer.write(after, self._host.clock.wall_ms())
         finally:
             writer.close()

@@ -70,8 +70,9 @@ class Rebuilding:
 
     def next(self, now_ms: int) -> Procedure | None:
         """The swap of a group that is near enough, if there is one."""
-        if self._host.deployed.swap is not None:
-            return self._carry_out()
+        if (swap := self._host.deployed.swap) is not None:
+            at_ms, _ = self._next_try.get(swap.group, (0, 0))
+            return self._carry_out() if now_ms >= at_ms else None
         for group in groups_of(self._host.deployed):
             at_ms, _ = self._next_try.get(group.name, (0, 0))
             if now_ms < at_ms:
@@ -182,7 +183,7 @@ class Rebuilding:
         self._goals.pop(group.name, None)
         self.why.pop(group.name, None)
         yield from self._deployment.forgotten([*old, *new])
-        yield from self._deployment.started([under_own_name(q) for q in group.queries])
+        yield from self._deployment.started([under_own_name(q) for q in group.queries], retried=True)
         self._deployment.delete_leftovers()
         for query in group.queries:
             say(INFO, "query.swapped", query=query.id, generation=query.generation)
@@ -190,7 +191,7 @@ class Rebuilding:
     def _begin_again(self, queries: Sequence[str]) -> Procedure:
         plans = [self._host.queries[q].plan for q in queries]
         yield from self._deployment.forgotten(queries)
-        yield from self._deployment.started(plans)
+        yield from self._deployment.started(plans, retried=True)
 
     def _postpone(self, group: Group, why: str) -> None:
         _, failures = self._next_try.get(group.name, (0, 0))
@@ -283,8 +284,8 @@ class Rebuilding:
         assert group is not None
         assert host.deployed.swap is not None
         names = [runtime_name(q) for q in (*group.gone, *group.queries)]
-        writer = writer or PlanWriter(host.log, host.config.application_id)
         try:
+            writer = writer or PlanWriter(host.log, host.config.application_id)
             after = writer.deployed
             if after.swaps < host.deployed.swap.id:  # it is not: as it was
                 host.deployed = after
@@ -296,10 +297,11 @@ class Rebuilding:
                     yield None
                 after = carrier.finish(host.clock.wall_ms())
         except RuntimeFailure as error:
-            self.why[group.name] = str(error)
+            self._postpone(group, str(error))
             raise
         finally:
-            writer.close()
+            if writer is not None:
+                writer.close()
         old = {runtime_name(q) for q in group.gone}
         dropped = [t for t in host.state.committed_tasks() if t.rpartition("/")[0] in old]
         old_tasks = list(self._tasks(old))

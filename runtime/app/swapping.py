@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -232,7 +233,7 @@ def _records(found: Sequence[tuple[bytes, bytes | None]], now_ms: int) -> pa.Rec
 
 
 def _pairs(log: Log, tp: TopicPartition) -> Iterator[tuple[bytes | None, bytes | None]]:
-    reader = log.reader(tp, EARLIEST)
-    while (batch := reader.read(10_000, 1 << 26)) is not None:
-        columns = (batch.records.column(name).to_pylist() for name in ("key", "value"))
-        yield from zip(*columns, strict=True)
+    with closing(log.reader(tp, EARLIEST)) as reader:
+        while (batch := reader.read(10_000, 1 << 26)) is not None:
+            columns = (batch.records.column(name).to_pylist() for name in ("key", "value"))
+            yield from zip(*columns, strict=True)

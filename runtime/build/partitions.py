@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from compiler.plan.deployed import Deployed, is_serving
-from compiler.plan.generations import numbered, topic_written, topics_read, writers_of
+from compiler.plan.generations import staging_name, topic_written, topics_read, writers_of
 from compiler.plan.logical import Sink
 from compiler.plan.partitions import as_wanted, declared_partitions, redeclared, resized_sources
 from compiler.plan.topology import Plan, QueryPlan
@@ -35,7 +35,7 @@ def planned_partitions(before: Deployed, after: Deployed, known: Mapping[str, in
         if topic in done or (is_serving(after.serving, query) and topic in known):
             continue
         done.add(topic)
-        staging = numbered(topic, query.generation)
+        staging = staging_name(topic, query.generation, after.prefix)
         if staging != topic and staging in known:
             counts[topic] = known[staging]
         elif _is_ours(before, plan, topic, was):

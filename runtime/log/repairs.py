@@ -2,7 +2,7 @@
 
 A repair is a record of `<app>-repairs`, whose key names a record of another topic (topic, partition, offset). Wherever that record is
 read it is read as the repair says, by a rebuild that begins at the first record too; the log itself keeps what was written.
-A repair without a value takes back the one before it.
+A repair without a value takes back all before it: the record is read as it was written.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,8 +85,8 @@ class _OfPartition:
 
 
 class Repairs:
-    """All repairs of an application, as of the last `read_on`. Any thread reads, without a lock: what is known of a partition is
-    replaced, never changed.
+    """All repairs of an application, as of the last `read_on`. `lay_over` takes no lock and may run in any thread: the sorted repairs
+    of a partition are replaced, never changed.
     """
 
     def __init__(self, log: Log, application_id: str) -> None:
@@ -101,10 +102,10 @@ class Repairs:
         with self._lock:
             if self._tp.topic not in self._log.admin().partition_counts([self._tp.topic]):
                 return
-            reader = self._log.reader(self._tp, self._position or EARLIEST)
-            while (batch := reader.read(_POLL_RECORDS, _POLL_BYTES)) is not None:
-                self._take(batch)
-                self._position = reader.position
+            with closing(self._log.reader(self._tp, self._position or EARLIEST)) as reader:
+                while (batch := reader.read(_POLL_RECORDS, _POLL_BYTES)) is not None:
+                    self._take(batch)
+                    self._position = reader.position
 
     def _take(self, batch: RawBatch) -> None:
         changed = set()
@@ -126,7 +127,7 @@ class Repairs:
         return self._known.get(tp, {}).get(offset)
 
     def __len__(self) -> int:
-        return sum(len(known) for known in self._known.values())
+        return sum(len(known) for known in list(self._known.values()))
 
     def topics(self) -> frozenset[str]:
         """Those in which a record is repaired."""

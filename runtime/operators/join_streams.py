@@ -200,7 +200,7 @@ class _Run:
             bound, before = (
                 (t - join._retention) // join.bucket * join.bucket for t in (self.clocks[side], self.began[side])
             )
-            if bound > max(0, before):
+            if bound > before:
                 store.expire(bound)
         if join._deferred:
             run.stream_times[join._due] = self.due

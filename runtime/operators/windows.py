@@ -78,7 +78,9 @@ class WindowedAggregateOperator:
         return out
 
     def starts(self, rowtime: int) -> range:
-        """What the windows a row falls in are kept under, rising: their starts. None starts before the epoch and reaches over it."""
+        """What the windows a row falls in are kept under, rising: their starts. Rows from 1970 on are in none that starts before it, as in
+        ksqlDB; a window that reaches over 1970 holds only its rows before that.
+        """
         if self._cumulates:
             shortest = rowtime - rowtime % self.advance + self.advance - self.size
             return range(shortest, rowtime - rowtime % self.size + 1, self.advance)

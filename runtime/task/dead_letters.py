@@ -17,6 +17,7 @@ from runtime.operators.base import DeadLetter
 from runtime.state.changelog import in_topic_name
 
 TABLE = "DEAD_LETTERS"
+IMPORT = "topic import"  # in place of a query: of lines that an import could not read
 MESSAGE_MAX = 200  # of a letter that is too large otherwise
 NOT_REPLAYABLE = (
     " (the row came through a repartition: which record it was made from is not known, and it cannot be replayed)"
@@ -64,7 +65,7 @@ def encode(
     """
     values = [_value(query, located) | {"GENERATION": generation} for located in letters]
     if bytes_max is not None:
-        values = [v if len(orjson.dumps(v)) <= bytes_max else _short(v) for v in values]
+        values = [v if len(orjson.dumps(v)) <= bytes_max else short(v) for v in values]
     stamps = [v["ROWTIME"] or 0 for v in values]  # one that was not used stands in the message
     n = len(values)
     return pa.RecordBatch.from_arrays(
@@ -94,7 +95,8 @@ def _value(query: str, located: LocatedDeadLetter) -> dict[str, object]:
     }
 
 
-def _short(value: dict[str, object]) -> dict[str, object]:
+def short(value: dict[str, object]) -> dict[str, object]:
+    """A letter without the bytes of its record."""
     return {**value, "KEY": None, "VALUE": None, "MESSAGE": str(value["MESSAGE"])[:MESSAGE_MAX]}
 
 

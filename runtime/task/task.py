@@ -94,6 +94,7 @@ class Task:
         self._sizer = RunSizer()
         self.check: Check | None = None  # of results that commits have refused: before they are published
         self._limit, self._tried = RowLimit(), 0  # rows of the last attempt
+        self._tried_ends: dict[str, int] = {}  # where they end in each input
         self._publishing = False  # its input is consumed, its output is not in the exchange yet
         self.processed_through_ms = 0
         self._is_table = {i.operator: i.is_table for i in program.inputs}
@@ -225,8 +226,9 @@ class Task:
         metadata = self.state.metadata
         cursors = {t.input: t.end for t in taken}
         batches = _by_operator(taken)
-        if not cursors:
-            return None
+        if not cursors or (bad is not None and cursors != self._tried_ends):
+            return None  # of an input that was empty a row has come that is first: it has not failed
+        self._tried_ends = cursors
         if bad is None:
             outputs, run = self._execute(batches, metadata)
         else:

@@ -95,7 +95,10 @@ class Ledger:
                 before = self._journal.end
                 yield
                 if self._journal.end != before:
-                    lock.write(self._journal.mark)
+                    with contextlib.suppress(
+                        OSError
+                    ):  # it is committed; without a mark damage at the end counts as a crash
+                        lock.write(self._journal.mark)
                 self._roll_if_long()
             finally:
                 lock.release()

@@ -8,9 +8,13 @@ from typing import Any
 
 import pytest
 
+from flowql.dlq.letters import Letter
+from flowql.dlq.repair import Repaired
+from flowql.dlq.replay import replay
+from flowql.server.client import connect
 from flowql.server.host import Host
 from runtime.log.base import PRODUCE_SCHEMA, TopicPartition
-from runtime.log.repairs import topic_name
+from runtime.log.repairs import Repair, topic_name
 from tests.flowql.cli.program import Program
 from tests.flowql.cli.test_deploy import Site
 
@@ -186,3 +190,43 @@ def test_letters_are_exported(site: LetterSite, tmp_path: Path) -> None:
     lines = file.read_text().splitlines()
     assert len(lines) == 5
     assert "not json" in file.read_text()
+
+
+def test_a_replay_does_not_let_serve_what_is_held_back(site: LetterSite) -> None:
+    site.sql(over=-1)
+    site.deploy("--shadow")
+    before = site.results()
+    done = site("dlq", "replay", *REPAIRS[0])
+    assert (done.code, "held back" in done.err) == (1, True), done
+    assert site.instance.deployed.held
+    assert site.results() == before
+
+
+def test_a_second_repair_that_is_refused_leaves_the_first(site: LetterSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    from flowql.errors import CommandError
+    from flowql.server.client import LOST, Client
+
+    assert site("dlq", "replay", *REPAIRS[0]).code == 0
+    site.settle()
+    repairs = site.instance.repaired.repairs
+    first = repairs.get(TopicPartition("in", 0), 1)
+    assert first is not None
+
+    def answers(code: str) -> None:
+        def deploy(*_: Any, **__: Any) -> None:
+            raise CommandError("no", code=code)
+
+        monkeypatch.setattr(Client, "deploy", deploy)
+        log = site.instance.log
+        client = connect(site.folder / ".flowql" / "default")
+        assert client is not None
+        letter = Letter(TopicPartition("in", 0), 1, 1, b"b", b"{}", ())
+        with pytest.raises(CommandError):
+            replay(client, log, "demo", [Repaired(letter, Repair(b"b", b'{"V": 99}', 1))], ["CTAS_TOTALS"], 1)
+        client.close()
+        repairs.read_on()
+
+    answers("FQ5208")
+    assert repairs.get(TopicPartition("in", 0), 1) == first
+    answers(LOST)  # it may have been carried out
+    assert repairs.get(TopicPartition("in", 0), 1) == Repair(b"b", b'{"V": 99}', 1)

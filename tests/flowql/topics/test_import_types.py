@@ -179,3 +179,35 @@ def test_what_is_no_value_of_its_type_is_named(tmp_path: Path, line: str, says: 
     with pytest.raises(CommandError) as caught:
         imported(tmp_path, "a.csv", f"K,D,TS,N,C\nb,,,1,\n{line}\nc,,,,\n", declared)
     assert says in caught.value.title
+
+
+def test_a_carriage_return_outside_of_quotes_is_a_bad_record(tmp_path: Path) -> None:
+    """The reader of columns ends a row there: columns had another length than records, an internal error."""
+    (tmp_path / "a.csv").write_bytes(b'A,B\n1,x\n2,y\r3,z\n4,"in\rquotes"\n')
+    log = MemoryLog()
+    job = Job("t", 1, tmp_path / "a.csv", "csv", source("A INT, B VARCHAR"), 0, on_error="skip")
+    outcome = run(log, job)
+    assert (outcome.records, outcome.skipped) == (2, 1)
+
+
+def test_a_mark_of_the_encoding_is_no_part_of_the_first_line_where_another_is_bad(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b'\xef\xbb\xbf{"A": 1}\n{"A": "\xff"}\n{"A": 3}\n')
+    log = MemoryLog()
+    outcome = run(log, Job("t", 1, tmp_path / "a.jsonl", "jsonl", source("A INT"), 0, on_error="skip"))
+    assert (outcome.records, outcome.skipped) == (2, 1)
+
+
+def test_a_bad_line_that_is_too_large_for_a_letter_goes_without_its_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MemoryLog, "record_bytes_max", lambda *_: 1_000)
+    (tmp_path / "a.jsonl").write_text('{"A": 1}\n' + "x" * 5_000 + "\n")
+    log = MemoryLog()
+    job = Job("t", 1, tmp_path / "a.jsonl", "jsonl", source("A INT"), 0, on_error="dead-letter", dead_letters="letters")
+    log.create_topic(job.dead_letters, 1)
+    assert run(log, job).dead == 1
+    batch = log.reader(TopicPartition(job.dead_letters, 0)).read(10, 1 << 20)
+    assert batch is not None
+    letter = json.loads(batch.records.column("value")[0].as_py())
+    assert letter["VALUE"] is None
+    assert "a.jsonl:2" in letter["MESSAGE"]

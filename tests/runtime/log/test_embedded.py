@@ -374,3 +374,21 @@ def test_messages_in_pieces_are_what_arrow_serializes():
     assert messages[0][8:metadata] == plain[8:metadata]
     assert messages[0][metadata + 8 :] == plain[metadata:], "the checksum stands at the end of the metadata"
     assert len(messages[3]) < 2_000, "a slice is stored without what is around it"
+
+
+def test_a_disk_that_is_full_behind_the_commit_point_takes_nothing_back(monkeypatch):
+    """The mark beside the log is written after the commit: an error there was taken for one of the commit, which was made twice."""
+    from runtime.log.faults import SimulatedLock
+
+    log = EmbeddedLog("/log", SimulatedDisk())
+    log.create_topic("A", 1)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SimulatedLock, "write", full)
+        produce(log, "p", (A0, [b"1"]))
+    produce(log, "p", (A0, [b"2"]))
+    assert values(log, A0) == [b"1", b"2"]
+    assert log.last_sequence("p") == 2
