@@ -32,11 +32,6 @@ OTHERWISE = {
     "test_a_transaction_may_depend_on_where_a_partition_ends": "offsets of a transaction are not known before it",
     "test_the_log_says_who_has_written_the_records_that_are_there": "brokers do not say",
     "test_who_has_written_is_known_after_the_log_was_opened_again": "of the embedded log",
-    "test_new_partitions_begin_above_the_old_ones": "the number of partitions is changed by a command of its own",
-    "test_records_are_moved_to_the_partitions_of_their_keys": "the number of partitions is changed by a command of its own",
-    "test_records_without_a_key_stay_together": "the number of partitions is changed by a command of its own",
-    "test_what_takes_the_place_of_the_records_comes_with_the_new_partitions": "the number of partitions is changed by a command of its own",
-    "test_who_partitions_by_the_old_number_is_refused": "the number of partitions is changed by a command of its own",
     "test_any_transactions_any_reads": "makes its own logs: many",
     "test_memory_crash_forgets_open_transactions": "of the memory log",
 }
