@@ -95,9 +95,8 @@ class Ledger:
                 before = self._journal.end
                 yield
                 if self._journal.end != before:
-                    with contextlib.suppress(
-                        OSError
-                    ):  # it is committed; without a mark damage at the end counts as a crash
+                    # It is committed, whatever becomes of the mark: without one, damage at the end counts as a crash.
+                    with contextlib.suppress(OSError):
                         lock.write(self._journal.mark)
                 self._roll_if_long()
             finally:
