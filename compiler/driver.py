@@ -16,6 +16,7 @@ from compiler.catalog.catalog import EMPTY, Catalog
 from compiler.diagnostics.diagnostic import CompileError, Diagnostic, ParseError, UnsupportedError
 from compiler.diagnostics.source import NOWHERE, SourceText, Span
 from compiler.dialect.ast import CreateAs, Property, Query, SetProperty, Statement
+from compiler.dialect.parser import DialectName as DialectName  # re-exported
 from compiler.dialect.parser import parse_query, parse_statements
 from compiler.functions import builtin as _builtin  # noqa: F401 - fills the function catalogue
 from compiler.physical.world import RuleTrace, StatementResult, World
@@ -24,7 +25,6 @@ from compiler.plan.topology import Plan, SourceDef
 from compiler.plan.verify import verify_plan
 from compiler.schemas.lookup import NO_SCHEMAS, SchemaLookup
 
-DialectName = Literal["ksql", "standard"]
 _NO_PROPERTIES: Mapping[str, str] = {}
 _NO_OVERRIDES: Mapping[str, QueryOptions] = {}
 _NO_PARTITIONS: Mapping[str, int] = {}
@@ -210,7 +210,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class PushQuery:
-    """A query that nobody keeps: its rows go to who asks, for as long as they listen.
+    """A push query: it is not deployed, and its rows go to one client until that disconnects.
 
     plan: the query, what it reads, and its result. result: the stream or table of rows; hidden columns of it begin with
     HIDDEN. reads: the sources it names. limit: rows after which it ends.
@@ -259,7 +259,7 @@ def compile_push(
 
 
 def _pushed(query: Query, catalog: Catalog, topic_partitions: Mapping[str, int]) -> Plan:
-    """The plan of a query whose result is read by nobody but us: in a format for any key."""
+    """The plan of a query whose result only the caller reads: in a format for any key."""
     world = World(catalog, overrides=_NO_OVERRIDES, previous=None, topic_partitions=topic_partitions)
     statement = _with_kind(CreateAs("", query.span, name=PUSH, query=query, name_span=query.span), catalog)
     formats = tuple(Property(f"{part}_FORMAT", "JSON") for part in ("KEY", "VALUE"))

@@ -11,7 +11,16 @@ from dataclasses import dataclass, replace
 from compiler.analyze.bind import AGGREGATE_PREFIX, Binder, Collected
 from compiler.analyze.mistakes import mistake
 from compiler.analyze.projection import choose_keys, final_projection
-from compiler.analyze.relation import KeyColumn, Relation, filtered, project, rekey, retracting
+from compiler.analyze.relation import (
+    KeyColumn,
+    Relation,
+    filtered,
+    may_have_null_group,
+    project,
+    rekey,
+    retracting,
+    times_of,
+)
 from compiler.analyze.scope import Scope, ScopeColumn
 from compiler.analyze.select import Item, bind_items
 from compiler.analyze.texts import text_of
@@ -20,7 +29,8 @@ from compiler.catalog.names import listing
 from compiler.diagnostics.source import NOWHERE
 from compiler.dialect.ast import Ast, CastTo, Func, Name, Query, WindowClause
 from compiler.functions.registry import lookup_aggregate
-from compiler.plan.expr import Call, Column, Expr, Lambda
+from compiler.plan.event_times import EventTimes
+from compiler.plan.expr import Call, Column, Expr, Lambda, Literal
 from compiler.plan.logical import Aggregate, AggregateCall, NamedExpr, Node, Window
 from compiler.plan.schema import WINDOW_END, WINDOW_FIELDS, WINDOW_START, Field, KeyWindow, Schema
 from compiler.plan.types import BIGINT
@@ -74,7 +84,7 @@ def aggregate_query(query: Query, relation: Relation, catalog: Catalog, session:
     keyed = {f"{_KEY}{i}": item.name for i, (item, _) in enumerate(chosen)}
     names = {**_own_names(items), **keyed}
     collected.aggregates = [replace(a, name=names.get(a.name, a.name)) for a in collected.aggregates]
-    node = _aggregate_node(query, relation, groups, list(keyed.values()), collected)
+    node = _aggregate_node(query, relation, groups, list(keyed.values()), collected, standard=catalog.standard)
     if having is not None:
         predicate = _rewrite(having, groups)
         _check_grouped([predicate], query.having, "HAVING", groups)
@@ -272,21 +282,45 @@ def _can_undo(call: AggregateCall) -> bool:
 
 
 def _aggregate_node(
-    query: Query, relation: Relation, groups: Sequence[_Group], names: list[str], collected: Collected
+    query: Query,
+    relation: Relation,
+    groups: Sequence[_Group],
+    names: list[str],
+    collected: Collected,
+    *,
+    standard: bool,
 ) -> Node:
+    """standard: groups are those of SQL: NULL is one, and one whose last row has gone is none."""
     below = retracting(relation.node)
     columns = [NamedExpr(n, g.expr) for n, g in zip(names, groups, strict=True)]
     calls = [_with_columns(a, columns) for a in collected.aggregates]
     keyed = rekey(
         project(below, columns),
         [NamedExpr(n, Column(g.expr.type, n)) for n, g in zip(names, groups, strict=True)],
-        drop_null=True,
+        drop_null=not standard,
     )
     keys = [Field(n, g.expr.type, "key") for n, g in zip(names, groups, strict=True)]
-    window = _window(query.window) if query.window is not None else None
+    window = _window(query.window, times_of(relation.node)) if query.window is not None else None
     bounds = WINDOW_FIELDS if window is not None else ()
     schema = Schema((*keys, *bounds, *(Field(c.name, c.type) for c in calls)), _key_window(window))
-    return Node(Aggregate(tuple(calls), window, query.emit == "final"), (keyed,), schema, "upsert")
+    spec = Aggregate(
+        tuple(calls),
+        window,
+        query.emit == "final",
+        null_groups=standard and any(_may_be_null(g.expr, relation.node) for g in groups),
+        counted=standard and keyed.change != "append",
+    )
+    return Node(spec, (keyed,), schema, "upsert")
+
+
+def _may_be_null(e: Expr, source: Node) -> bool:
+    """Whether a group could be NULL: not a constant, nor the primary key of a table, nor the bounds of its windows."""
+    if isinstance(e, Literal):
+        return e.value is None
+    field = source.schema.get(e.name) if isinstance(e, Column) else None
+    if field is None or field.role == "value":
+        return True
+    return field.role == "key" and (source.change == "append" or may_have_null_group(source))
 
 
 def _with_columns(call: AggregateCall, columns: list[NamedExpr]) -> AggregateCall:
@@ -303,7 +337,7 @@ def _with_columns(call: AggregateCall, columns: list[NamedExpr]) -> AggregateCal
     return replace(call, args=tuple(args))
 
 
-def _window(clause: WindowClause) -> Window:
+def _window(clause: WindowClause, times: EventTimes) -> Window:
     if clause.size_ms <= 0:
         raise mistake("FQ2011", "the window size must be greater than zero", clause.span, "of no length")
     advance = clause.advance_ms if clause.advance_ms is not None else clause.size_ms
@@ -321,7 +355,8 @@ def _window(clause: WindowClause) -> Window:
             clause.span,
             "the last step would be cut short",
         )
-    return Window(clause.kind, clause.size_ms, advance, clause.grace_ms, clause.retention_ms)
+    over_1970 = clause.kind == "hopping" and times.earliest_ms is not None and times.earliest_ms < 0
+    return Window(clause.kind, clause.size_ms, advance, clause.grace_ms, clause.retention_ms, over_1970)
 
 
 def _key_window(window: Window | None) -> KeyWindow | None:

@@ -9,7 +9,7 @@ from decimal import Decimal
 from compiler.analyze.literals import bind_literal, time_literal
 from compiler.analyze.mistakes import mistake
 from compiler.analyze.modifiers import plain_aggregate
-from compiler.analyze.operators import OPERATORS
+from compiler.analyze.operators import OPERATORS, STANDARD_OPERATORS, sql_text_of_time
 from compiler.analyze.scope import Scope, resolve
 from compiler.analyze.sources import resolve_type
 from compiler.analyze.texts import text_of
@@ -18,8 +18,9 @@ from compiler.catalog.names import did_you_mean
 from compiler.diagnostics.source import Span
 from compiler.dialect.ast import Ast, CastTo, Func, LambdaFn, Lit, Name, Star
 from compiler.functions.casts import can_cast
-from compiler.functions.coercion import convert
+from compiler.functions.coercion import convert, unify
 from compiler.functions.collecting_aggregates import LIMIT_PROPERTIES
+from compiler.functions.dialects import aggregate_name, function_name
 from compiler.functions.registry import (
     AggregateFunction,
     Function,
@@ -30,6 +31,7 @@ from compiler.functions.registry import (
     lookup,
     lookup_aggregate,
 )
+from compiler.functions.sql_casts import sql_cast
 from compiler.plan.expr import Call, Column, Expr, Lambda, LambdaVar, Literal
 from compiler.plan.logical import AggregateCall, NamedExpr
 from compiler.plan.schema import WINDOW_END, WINDOW_START
@@ -71,8 +73,14 @@ class Binder:
     ) -> None:
         self._scope, self._catalog, self._clause = scope, catalog, clause
         self._collected, self._bounds, self._session = collected, bounds, session
+        self._operators = STANDARD_OPERATORS if catalog.standard else OPERATORS
         self._lambda: list[dict[str, SqlType]] = []
         self._inside: str = ""  # the aggregate whose arguments are being bound
+
+    @property
+    def standard(self) -> bool:
+        """Whether expressions mean what they mean in SQL."""
+        return self._catalog.standard
 
     def bind(self, node: Ast) -> Expr:
         """The typed expression of `node`. Raises CompileError."""
@@ -93,6 +101,8 @@ class Binder:
     def condition(self, node: Ast) -> Expr:
         """`node` as the condition of the clause; it must be BOOLEAN."""
         e = self.bind(node)
+        if self._catalog.standard and isinstance(e, Literal) and e.type.kind is Kind.NULL:
+            return Literal(BOOLEAN, None, e.span)
         if e.type.kind is not Kind.BOOLEAN:
             title = f"type error in {self._clause} expression: should evaluate to boolean but is {text_of(node)} ({e.type}) instead"
             raise mistake("FQ2007", title, node.span, f"this is {e.type}", help="compare it with something")
@@ -122,21 +132,25 @@ class Binder:
     def _function(self, node: Func) -> Expr:
         if node.distinct or node.filter is not None:
             return self.bind(plain_aggregate(node))
-        operator = OPERATORS.get(node.name)
+        operator = self._operators.get(node.name)
         if operator is not None:
             return operator(self.bind, node)
         if node.name == "neg":
             return self._negation(node)
         if node.name in _COMPARISONS:
             return self._comparison(node)
-        aggregate = lookup_aggregate(node.name.upper())
+        aggregate = lookup_aggregate(aggregate_name(node.name, standard=self._catalog.standard))
         if aggregate is not None:
             return self._aggregate(node, aggregate)
-        function = lookup(node.name)
+        function = self._function_of(node)
         if function is None:
             hint = did_you_mean(node.name, [*(n for n in all_functions() if n.isupper()), *all_aggregates()])
             raise mistake("FQ2006", f"unknown function {node.name}", node.span, "not a function", help=hint)
         return self._table_call(node, function) if function.table else self._call(node, function)
+
+    def _function_of(self, node: Func) -> Function | None:
+        """The function with the dialect's meaning of a name or operator."""
+        return lookup(function_name(node.name, standard=self._catalog.standard))
 
     def _call(self, node: Func, function: Function) -> Expr:
         args, types = self._arguments(node, function)
@@ -211,12 +225,12 @@ class Binder:
         if self._inside:
             raise mistake(
                 "FQ2020",
-                f"aggregate functions can not be nested: {function.name} inside {self._inside}, {text_of(node)}",
+                f"aggregate functions can not be nested: {node.name.upper()} inside {self._inside}, {text_of(node)}",
                 node.span,
                 "nested",
             )
         if self._collected is None:
-            title = f"{self._clause} does not support aggregate functions: {function.name} is an aggregate function"
+            title = f"{self._clause} does not support aggregate functions: {node.name.upper()} is an aggregate function"
             raise mistake(
                 "FQ2020",
                 title,
@@ -225,7 +239,7 @@ class Binder:
                 help="use HAVING for conditions on aggregates" if self._clause == "WHERE" else "",
             )
         plain = [] if len(node.args) == 1 and isinstance(node.args[0], Star) else list(node.args)
-        self._inside = function.name
+        self._inside = node.name.upper()
         bound = [self.bind(a) for a in plain]
         self._inside = ""
         call = self._aggregate_call(node, function, bound)
@@ -251,7 +265,7 @@ class Binder:
         if not isinstance(e, Literal) or isinstance(e.value, (bytes, Decimal)):
             raise mistake(
                 "FQ2005",
-                f"parameters that configure {function.name} must be constants in {text_of(node)}",
+                f"parameters that configure {node.name.upper()} must be constants in {text_of(node)}",
                 node.span,
                 "not a constant",
             )
@@ -274,11 +288,12 @@ class Binder:
     def _comparison(self, node: Func) -> Expr:
         left, right = (self.bind(a) for a in node.args)
         sign = _COMPARISONS[node.name]
-        if Kind.NULL in (left.type.kind, right.type.kind) and not node.name.startswith("is_"):
+        with_null = Kind.NULL in (left.type.kind, right.type.kind) and not node.name.startswith("is_")
+        if with_null and not self._catalog.standard:
             title = f"comparison with NULL not supported: {text_of(node.args[0])} {sign} {text_of(node.args[1])}"
             raise mistake("FQ2005", title, node.span, "is never true", help="write IS NULL or IS NOT NULL")
         left, right = self._comparable(node, left, right)
-        function = lookup(node.name)
+        function = self._function_of(node)
         if function is None:
             return Call(BOOLEAN, node.name, (left, right), node.span)
         types = (left.type, right.type)
@@ -292,19 +307,39 @@ class Binder:
         if self._is_time(right) and _is_text(left):
             return time_literal(left), right
         if a.kind in _TEMPORAL and b.kind is Kind.STRING:
-            return left, convert(right, a)
+            return left, convert(self._standard_time(right, a), a)
         if b.kind in _TEMPORAL and a.kind is Kind.STRING:
-            return convert(left, b), right
+            return convert(self._standard_time(left, b), b), right
         if {a.kind, b.kind} == {Kind.DATE, Kind.TIMESTAMP}:
             to = a if a.kind is Kind.TIMESTAMP else b
             return convert(left, to), convert(right, to)
+        if self._catalog.standard and _is_text(left) != _is_text(right):
+            left, right = self._text_adapts(node, left, right)
+            a, b = left.type, right.type
         ordered = node.name in ("lt", "le", "gt", "ge")
-        simple = (a.is_numeric and b.is_numeric) or (a == b and not (ordered and _unordered(a)))
+        orders = a.kind is Kind.BOOLEAN and self._catalog.standard
+        simple = (a.is_numeric and b.is_numeric) or (a == b and not (ordered and _unordered(a) and not orders))
         nested = not ordered and a.kind is b.kind and a.kind in (Kind.ARRAY, Kind.MAP, Kind.STRUCT)
         if not simple and not nested and Kind.NULL not in (a.kind, b.kind):
             title = f"error in {self._clause} expression: cannot compare {text_of(node.args[0])} ({a}) to {text_of(node.args[1])} ({b}) with {_COMPARISONS[node.name]}"
             raise mistake("FQ2005", title, node.span, f"{a} and {b}", help="you might need an explicit CAST")
         return left, right
+
+    def _text_adapts(self, node: Func, left: Expr, right: Expr) -> tuple[Expr, Expr]:
+        """A text literal has no type of its own in SQL: beside a number or truth value it is read as one."""
+        text, other = (left, right) if _is_text(left) else (right, left)
+        if not other.type.is_numeric and other.type.kind is not Kind.BOOLEAN:
+            return left, right
+        try:
+            _, (read, _) = unify((text, other))
+        except FunctionTypeError as problem:
+            title = f"{text_of(node)}: {problem}"
+            raise mistake("FQ2005", title, node.span, f"beside {other.type}", help=problem.hint) from None
+        return (read, right) if text is left else (left, read)
+
+    def _standard_time(self, e: Expr, to: SqlType) -> Expr:
+        """A text that becomes a timestamp: standard SQL separates date and time by a blank, ksqlDB by a T."""
+        return sql_text_of_time(e) if self._catalog.standard and to.kind is Kind.TIMESTAMP else e
 
     def _is_time(self, e: Expr) -> bool:
         """A row time or window bound: a BIGINT that texts may be compared with."""
@@ -322,22 +357,26 @@ class Binder:
             and not isinstance(operand.value, bool)
         ):
             return Literal(operand.type, -operand.value, node.span)
-        function = lookup("neg")
+        function = self._function_of(node)
         if function is None or not operand.type.is_numeric:
             raise mistake(
                 "FQ2005", f"cannot negate {text_of(node.args[0])}, which is {operand.type}", node.span, "not a number"
             )
-        return self._call(node, function)
+        found = self._resolve(node, lambda: function.resolve((operand.type,)), (operand.type,))
+        return Call(found.result, function.name, self._coerced([operand], found), node.span)
 
     def _cast(self, node: CastTo) -> Expr:
         to = resolve_type(node.type, self._catalog, node.span)
         operand = self.bind(node.operand)
+        of_standard = sql_cast(operand.type, to) if self._catalog.standard else ""
+        if of_standard and not (to.kind is Kind.TIMESTAMP and _is_text(operand)):
+            return Call(to, of_standard, (operand,), node.span)
         if not can_cast(operand.type, to):
             title = f"CAST of {operand.type} to {to} is not supported: {text_of(node.operand)}"
             raise mistake("FQ2005", title, node.span, f"this is {operand.type}")
         if isinstance(operand, Literal) and operand.value is None:
             return Literal(to, None, node.span)
-        return Call(to, "cast", (operand,), node.span)
+        return Call(to, "cast", (self._standard_time(operand, to),), node.span)
 
 
 def _column(t: SqlType, name: str, span: Span) -> Expr:

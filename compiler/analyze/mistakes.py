@@ -5,7 +5,7 @@ FQ2001 unknown source, 2002 unknown column, 2003 ambiguous column, 2004 name tak
 2012 unknown format, 2013 format cannot hold the schema, 2014 missing property. FQ2020 aggregate in the wrong place,
 2021 column outside GROUP BY, 2022 key missing in projection, 2023 key repeated, 2024 no value columns, 2025 stream or
 table confused. FQ2030 join condition, 2031 join order or kind, 2103 join without time bound. FQ2040 INSERT.
-FQ2050-2053 catalogue. FQ2090 not built yet.
+FQ2026 a constant that fails. FQ2050-2053 catalogue. FQ2090 not built yet.
 """
 
 from __future__ import annotations

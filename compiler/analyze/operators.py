@@ -8,7 +8,9 @@ from compiler.analyze.mistakes import mistake
 from compiler.analyze.texts import text_of
 from compiler.catalog.names import did_you_mean, listing
 from compiler.dialect.ast import Ast, Func, Lit
+from compiler.dialect.forms import with_t
 from compiler.functions.coercion import convert, unify
+from compiler.functions.dialects import function_name
 from compiler.functions.registry import FunctionTypeError
 from compiler.plan.expr import Call, Expr, Literal
 from compiler.plan.types import BOOLEAN, STRING, Kind, SqlType, array, map_of, struct
@@ -34,7 +36,18 @@ def _unified(bind: Bind, node: Func, nodes: Sequence[Ast]) -> tuple[SqlType, tup
 
 def _case(bind: Bind, node: Func) -> Expr:
     pairs = len(node.args) // 2
+    return _case_of(bind, node, [bind(a) for a in node.args[0 : pairs * 2 : 2]])
+
+
+def _standard_case(bind: Bind, node: Func) -> Expr:
+    """WHEN may be unknown from the start: `WHEN NULL`, `CASE x WHEN NULL`."""
+    pairs = len(node.args) // 2
     whens = [bind(a) for a in node.args[0 : pairs * 2 : 2]]
+    return _case_of(bind, node, [convert(e, BOOLEAN) if e.type.kind is Kind.NULL else e for e in whens])
+
+
+def _case_of(bind: Bind, node: Func, whens: Sequence[Expr]) -> Expr:
+    pairs = len(whens)
     for a, e in zip(node.args[0 : pairs * 2 : 2], whens, strict=True):
         if e.type.kind is not Kind.BOOLEAN:
             raise mistake("FQ2007", f"WHEN operand {text_of(a)} is {e.type}, not boolean", a.span, f"this is {e.type}")
@@ -60,6 +73,24 @@ def _in(bind: Bind, node: Func) -> Expr:
     _, args = _unified(bind, node, node.args)
     call = Call(BOOLEAN, "in", args, node.span)
     return Call(BOOLEAN, "not", (call,), node.span) if node.name == "not_in" else call
+
+
+def _standard_in(bind: Bind, node: Func) -> Expr:
+    """In three-valued logic; a text beside a timestamp separates date and time by a blank."""
+    found = [bind(a) for a in node.args]
+    if any(e.type.kind is Kind.TIMESTAMP for e in found):
+        found = [sql_text_of_time(e) for e in found]
+    known = dict(zip(map(id, node.args), found, strict=True))
+    common, args = _unified(lambda a: known[id(a)], node, node.args)
+    if common.kind is Kind.NULL:
+        return Literal(BOOLEAN, None, node.span)
+    call = Call(BOOLEAN, function_name("in", standard=True), args, node.span)
+    return Call(BOOLEAN, "not", (call,), node.span) if node.name == "not_in" else call
+
+
+def sql_text_of_time(e: Expr) -> Expr:
+    """A text literal that is to become a timestamp, as casts read it: ksqlDB separates date and time by a T."""
+    return Literal(e.type, with_t(e.value), e.span) if isinstance(e, Literal) and isinstance(e.value, str) else e
 
 
 def _between(bind: Bind, node: Func) -> Expr:
@@ -166,3 +197,4 @@ OPERATORS: dict[str, Callable[[Bind, Func], Expr]] = {
     "struct": _struct,
     "AS_VALUE": _as_value,
 }
+STANDARD_OPERATORS = {**OPERATORS, "case": _standard_case, "in": _standard_in, "not_in": _standard_in}

@@ -1,4 +1,4 @@
-"""Queries that nobody keeps: what a persistent query must select, and one that is only looked at need not."""
+"""Push queries: unlike persistent queries they need not select their key."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import replace
 from compiler.catalog.catalog import Catalog
 from compiler.dialect.ast import Ast, Func, Lit, Name, Query, SelectItem
 
-PUSH = "this query"  # the name of its result, for messages; no identifier, so nobody has it
+PUSH = "this query"  # the name of its result, for messages; not an identifier, so no relation has this name
 HIDDEN = "__PUSH_"
 INCOMPLETE = {"FQ2022", "FQ2024"}  # the key is not selected; nothing but the key is
 
 
 def complete(query: Query, catalog: Catalog) -> Query | None:
-    """The query with its key among the columns, hidden, and one column beside it; None where nobody can say what the key is."""
+    """The query with its key as a hidden column, and at least one other column; None where the key cannot be determined."""
     keys = _keys(query, catalog)
     if keys is None:
         return None

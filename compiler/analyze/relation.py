@@ -4,10 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from compiler.analyze.scope import Scope
+from compiler.plan.event_times import USUAL_TIMES, EventTimes
 from compiler.plan.expr import Column, Expr
-from compiler.plan.logical import Aggregate, Filter, Join, Materialise, NamedExpr, Node, Project, Rekey, Scan
+from compiler.plan.logical import (
+    Aggregate,
+    Filter,
+    Join,
+    Materialise,
+    NamedExpr,
+    Node,
+    Project,
+    Rekey,
+    Scan,
+    walk_nodes,
+)
 from compiler.plan.schema import WINDOW_FIELDS, Field, Role, Schema
 from compiler.plan.topology import SourceDef
 from compiler.plan.types import BIGINT, INT
@@ -45,8 +58,13 @@ class Relation:
         return self.node.change != "append"
 
 
+def times_of(node: Node) -> EventTimes:
+    """Also those of all sources: what their scans let through, those of the result do too."""
+    return reduce(EventTimes.hull, (n.spec.times for n in walk_nodes(node) if isinstance(n.spec, Scan)), USUAL_TIMES)
+
+
 def scan(source: SourceDef, session: Mapping[str, str]) -> Node:
-    """A scan of everything a source offers; the optimiser prunes what nobody reads."""
+    """A scan of all columns of a source; the optimiser prunes those that are not read."""
     window = WINDOW_FIELDS if source.schema.window is not None else ()
     rest = tuple(f for f in source.schema if f.role != "key")
     schema = Schema((*source.schema.key, *window, *rest, *_POSITION), source.schema.window)
@@ -60,6 +78,8 @@ def scan(source: SourceDef, session: Mapping[str, str]) -> Node:
         session.get("ksql.timestamp.throw.on.invalid", "false").lower() == "true",
         Schema(source.schema.value),
         source.times,
+        source.on_error,
+        source.null_group,
     )
     return Node(spec, (), schema, "append" if source.kind == "stream" else "upsert")
 
@@ -112,7 +132,15 @@ def retracting(node: Node) -> Node:
         return replace(node, inputs=tuple(retracting(i) for i in node.inputs), change="retract")
     if isinstance(node.spec, (Aggregate, Join)):
         return replace(node, change="retract")
-    return Node(Materialise(), (node,), node.schema, "retract")
+    return Node(Materialise(may_have_null_group(node)), (node,), node.schema, "retract")
+
+
+def may_have_null_group(node: Node) -> bool:
+    """Whether a row of a table may have NULL as its key: a group of standard SQL."""
+    if node.change == "append":
+        return False
+    specs = [n.spec for n in walk_nodes(node)]
+    return any(s.null_groups if isinstance(s, Aggregate) else isinstance(s, Scan) and s.null_group for s in specs)
 
 
 def filtered(node: Node, predicate: Expr) -> Node:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compiler.analyze.bind import Binder
 from compiler.analyze.mistakes import mistake
+from compiler.analyze.output_names import output_name
 from compiler.analyze.scope import Scope, ScopeColumn
 from compiler.analyze.sources import RESERVED
 from compiler.analyze.texts import text_of
@@ -52,7 +53,8 @@ def bind_items(
         if isinstance(s.expr, Star) and s.expr.struct_of is not None:
             items += _struct_fields(s.expr, s.expr.struct_of, binder, names)
         elif isinstance(s.expr, Star):
-            items += list(star) if star is not None and s.expr.source is None else _star(s.expr, scope)
+            whole = list(star) if star is not None and s.expr.source is None else _star(s.expr, scope)
+            items += [_with_own_name(i) for i in whole] if binder.standard else whole
         else:
             items.append(_item(s, scope, binder, names))
     _check_names(items)
@@ -89,7 +91,9 @@ def _item(s: SelectItem, scope: Scope, binder: Binder, names: _Names) -> Item:
         title = f"`{s.alias}` is a reserved column name and cannot be the alias of a column"
         raise mistake("FQ2008", title, s.span, "reserved", help="choose another alias")
     expr = binder.bind(node)
-    name = s.alias if s.alias is not None else _default_name(node, scope, names)
+    name = s.alias
+    if name is None:
+        name = output_name(node) if binder.standard else _default_name(node, scope, names)
     if name in RESERVED:
         title = f"reserved column name in select: `{name}`"
         raise mistake(
@@ -138,6 +142,11 @@ def item_of(c: ScopeColumn, scope: Scope, span: Span) -> Item:
     name = f"{c.source}_{c.name}" if scope.joined and c.source else c.name
     parts = (c.source, c.name) if c.source else (c.name,)
     return Item(name, c.expr(), Name(parts, span))
+
+
+def _with_own_name(item: Item) -> Item:
+    """Standard SQL puts no alias in front of the columns of a join."""
+    return replace(item, name=item.node.parts[-1]) if isinstance(item.node, Name) else item
 
 
 def _struct_fields(star: Star, base: Ast, binder: Binder, names: _Names) -> Iterable[Item]:

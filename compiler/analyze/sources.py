@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from compiler.analyze.formats import DEFAULT_KEY, DEFAULT_VALUE, check_columns, key_format, value_format
 from compiler.analyze.mistakes import mistake
+from compiler.analyze.on_error import on_errors
 from compiler.analyze.properties import FOR_SOURCE, Properties, read_properties
 from compiler.analyze.registered import Side, check_schema_id, inferred_fields, key_side, value_side, with_schema
 from compiler.catalog.catalog import Catalog, find_source
@@ -77,6 +78,7 @@ def bind_source(statement: CreateSource, catalog: Catalog, session: Mapping[str,
         timestamp=timestamp_of(properties, schema, at),
         partitions=properties.partitions,
         times=properties.times,
+        on_error=on_errors(statement.columns, schema, values),
         read_only=statement.read_only,
         statement=statement.text,
     )

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import Literal as OneOf
 
 from compiler.analyze.assertions import Assertion, bind_assertion
 from compiler.analyze.bind import Binder
+from compiler.analyze.certain_failures import refuse_failing, refuse_failing_plan
 from compiler.analyze.formats import describe, key_format, value_format
 from compiler.analyze.mistakes import mistake, unsupported
 from compiler.analyze.properties import FOR_INSERT, FOR_SINK, Properties, QueryOptions, read_properties
 from compiler.analyze.query import BoundSelect, bind_query
 from compiler.analyze.registered import key_side, value_side, with_schema
-from compiler.analyze.relation import project, with_key_roles
+from compiler.analyze.relation import may_have_null_group, project, times_of, with_key_roles
 from compiler.analyze.scope import Scope
 from compiler.analyze.sources import altered_source, bind_source, resolve_type, timestamp_of
 from compiler.analyze.texts import statement_text
@@ -41,9 +41,8 @@ from compiler.dialect.ast import (
 from compiler.functions.casts import can_cast
 from compiler.functions.coercion import convert
 from compiler.functions.registry import FunctionTypeError
-from compiler.plan.event_times import USUAL_TIMES, EventTimes
 from compiler.plan.expr import Call, Column, Expr, Literal
-from compiler.plan.logical import ChangeKind, NamedExpr, Node, Rekey, Scan, Sink, walk_nodes
+from compiler.plan.logical import ChangeKind, NamedExpr, Node, Rekey, Sink, walk_nodes
 from compiler.plan.schema import Field, Schema
 from compiler.plan.topology import InsertValues, SourceDef
 from compiler.plan.types import Kind, SqlType
@@ -128,6 +127,15 @@ _EMPTY: dict[str, str] = {}
 
 def analyze(statement: Statement, catalog: Catalog, session: Mapping[str, str] = _EMPTY) -> Bound:
     """Bind one statement. Raises CompileError (UnsupportedError for what is not built yet)."""
+    bound = _bound(statement, catalog, session)
+    if isinstance(bound, BoundQuery):
+        refuse_failing_plan(bound.node)
+    elif isinstance(bound, BoundRow):
+        refuse_failing(bound.insert.values)
+    return bound
+
+
+def _bound(statement: Statement, catalog: Catalog, session: Mapping[str, str]) -> Bound:
     at = getattr(statement, "name_span", NOWHERE)
     at = at if at != NOWHERE else statement.span
     match statement:
@@ -142,7 +150,7 @@ def analyze(statement: Statement, catalog: Catalog, session: Mapping[str, str] =
         case InsertRow():
             return BoundRow(_insert_row(statement, catalog, at), at)
         case Drop():
-            return BoundDrop(statement.name, statement.kind, statement.if_exists, at)
+            return BoundDrop(statement.name, _kind_to_drop(statement, catalog, at), statement.if_exists, at)
         case CreateType() if statement.type is not None:
             return BoundType(statement.name, resolve_type(statement.type, catalog, at), statement.if_not_exists, at)
         case SetProperty():
@@ -168,6 +176,17 @@ def analyze(statement: Statement, catalog: Catalog, session: Mapping[str, str] =
     raise unsupported(f"{type(statement).__name__} is not built yet", at, "not built yet")
 
 
+def _kind_to_drop(statement: Drop, catalog: Catalog, at: Span) -> str:
+    """A view is the stream or the table that its query gives."""
+    found = catalog.sources.get(statement.name)
+    if statement.kind != "view" or found is None:
+        return "table" if statement.kind == "view" else statement.kind
+    if found.query is None:
+        title = f"{found.name} is no view, but a {found.kind} over a topic"
+        raise mistake("FQ2053", title, at, f"a {found.kind}", help=f"write DROP {found.kind.upper()} {found.name}")
+    return found.kind
+
+
 # --- CREATE ... AS SELECT ---
 
 
@@ -183,7 +202,10 @@ def _create_as(statement: CreateAs, catalog: Catalog, session: Mapping[str, str]
     source = bound.inherited
     text = statement_text(statement.name, statement.kind, query)
     topic = properties.topic or session.get(PREFIX, "") + statement.name
+    null_group = may_have_null_group(bound.node)
     keys = key_format(properties, session, schema.key, source.key_format, at)
+    if null_group and keys.name == "KAFKA" and properties.key_format is None:
+        keys = replace(keys, name="JSON")  # the KAFKA format cannot write NULL
     values = value_format(properties, session, schema.value, source.value_format, at)
     sides = key_side(topic, properties, at), value_side(topic, properties, at)
     sink = SourceDef(
@@ -195,8 +217,9 @@ def _create_as(statement: CreateAs, catalog: Catalog, session: Mapping[str, str]
         value_format=with_schema(values, sides[1], schema.value, catalog, session, writes=True),
         timestamp=timestamp_of(properties, schema, at),
         partitions=properties.partitions,
-        times=_times_of(bound.node),
+        times=times_of(bound.node),
         statement=text,
+        null_group=null_group,
     )
     node = _with_sink(bound.node, sink, properties)
     # The sink keeps its TIMESTAMP column for what it writes; readers take the record's own time.
@@ -248,14 +271,10 @@ def _with_sink(node: Node, sink: SourceDef, properties: Properties) -> Node:
         properties.partitions,
         null_key_parts=parts,
         times=replace(sink.times, ahead_ms=None),  # readers look at the clock
+        null_group=sink.null_group,
     )
     change: ChangeKind = "append" if node.change == "append" else "upsert"
     return Node(spec, (node,), node.schema, change)
-
-
-def _times_of(node: Node) -> EventTimes:
-    """Also those of all sources: what their scans let through, those of the result do too."""
-    return reduce(EventTimes.hull, (n.spec.times for n in walk_nodes(node) if isinstance(n.spec, Scan)), USUAL_TIMES)
 
 
 def _keeps_null(node: Node) -> bool:

@@ -15,11 +15,11 @@ from compiler.dialect.ast import (
     Star,
     TableRef,
     TypeRef,
-    WindowClause,
 )
+from compiler.dialect.time_windows import window_text, within_text
 
 _BINARY = {
-    "add": "+", "sub": "-", "mul": "*", "div": "/", "mod": "%", "and": "AND", "or": "OR",
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "mod": "%", "concat": "||", "and": "AND", "or": "OR",
     "eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
     "is_distinct": "IS DISTINCT FROM", "is_not_distinct": "IS NOT DISTINCT FROM", "like": "LIKE", "not_like": "NOT LIKE",
 }  # fmt: skip
@@ -111,7 +111,7 @@ def query_text(query: Query) -> str:
     parts = ["SELECT " + ", ".join(_item(s) for s in query.select), "FROM " + _source(query.source)]
     parts += [_join(j) for j in query.joins]
     if query.window is not None:
-        parts.append(_window(query.window))
+        parts.append(window_text(query.window))
     if query.where is not None:
         parts.append(f"WHERE {text_of(query.where)}")
     if query.group_by:
@@ -135,21 +135,5 @@ def _source(ref: TableRef) -> str:
 
 def _join(join: JoinClause) -> str:
     kind = {"inner": "JOIN", "left": "LEFT JOIN", "right": "RIGHT JOIN", "full": "FULL JOIN"}[join.kind]
-    within = ""
-    if join.within is not None:
-        w = join.within
-        grace = f" GRACE PERIOD {w.grace_ms} MILLISECONDS" if w.grace_ms is not None else ""
-        within = f" WITHIN ({w.before_ms} MILLISECONDS, {w.after_ms} MILLISECONDS){grace}"
+    within = f" {within_text(join.within)}" if join.within is not None else ""
     return f"{kind} {_source(join.right)}{within} ON {text_of(join.on)}"
-
-
-def _window(window: WindowClause) -> str:
-    size = f"{window.size_ms} MILLISECONDS"
-    parts = [size if window.kind == "session" else f"SIZE {size}"]
-    if window.kind in ("hopping", "cumulating") and window.advance_ms is not None:
-        parts.append(f"ADVANCE BY {window.advance_ms} MILLISECONDS")
-    if window.retention_ms is not None:
-        parts.append(f"RETENTION {window.retention_ms} MILLISECONDS")
-    if window.grace_ms is not None:
-        parts.append(f"GRACE PERIOD {window.grace_ms} MILLISECONDS")
-    return f"WINDOW {window.kind.upper()} ({', '.join(parts)})"

@@ -32,6 +32,11 @@ class Catalog:
     registry: SchemaLookup = NO_SCHEMAS
     fold: Literal["upper", "lower"] = "upper"
 
+    @property
+    def standard(self) -> bool:
+        """Whether statements mean what SQL means (`dialect: standard`) rather than what ksqlDB means."""
+        return self.fold == "lower"
+
     def topics(self) -> tuple[str, ...]:
         """Topics that sources name, each once, in order of creation."""
         return tuple(dict.fromkeys(s.topic for s in self.sources.values()))

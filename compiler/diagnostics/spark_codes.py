@@ -22,7 +22,7 @@ SPARK_CODES: dict[str, CodePage] = {
     ),
     "FQ4103": CodePage(
         "A package is of a version that FlowQL was not made for",
-        "The interfaces of Spark that FlowQL builds on move from version to version, so they are pinned. The message names the "
+        "The interfaces of Spark that FlowQL uses change between versions, so their versions are pinned. The message names the "
         "package, what is installed and what is needed.",
         "pip install 'pyspark==3.5.0'",
         "pip install 'flowql[spark]'",
@@ -39,35 +39,35 @@ SPARK_CODES: dict[str, CodePage] = {
         "A process has one Spark with one master. Two targets with different masters are run one after the other.",
     ),
     "FQ4106": CodePage(
-        "This Spark property is not yours to set",
-        "It decides what results mean, such as the time zone or what an overflow does, and results are the same on every engine.",
+        "This Spark property must not be set",
+        "Results depend on it, such as the time zone or the handling of overflows, and results must be the same on every engine.",
         "spark: {conf: {spark.sql.session.timeZone: PST}}",
         "spark: {conf: {spark.executor.memory: 4g}}",
     ),
     "FQ4110": CodePage(
         "Part of a query does not run on Spark",
-        "The message names the node of the plan, the reason, and a way round. `flowql explain -t spark` shows for every node how "
+        "The message names the node of the plan, the reason, and a workaround. `flowql explain -t spark` shows for every node how "
         "it would run. The same project runs on the runtime.",
     ),
     "FQ4111": CodePage(
         "The checkpoint of a query is lost",
-        "The query has run on this target, and the folder where Spark kept its state and positions is gone or cannot be read. "
-        "Going on without it would count again what was counted.",
+        "The query has run on this target, and the folder where Spark kept its state and positions is missing or unreadable. "
+        "Continuing without it would count records again.",
     ),
     "FQ4112": CodePage(
-        "The checkpoint belongs to an older form of the query",
-        "The query was changed after it ran on this target, or another one whose results it reads or with which it shares a topic, and "
-        "what Spark kept for it does not fit any more. The message names all queries concerned, says why, and has the command that "
-        "starts them anew.",
+        "The checkpoint belongs to an older version of the query",
+        "The query was changed after it ran on this target, or another one whose results it reads or with which it shares a topic, and"
+        " its checkpoint no longer fits. The message names all affected queries with the reason, and contains the command that "
+        "rebuilds them.",
     ),
     "FQ4113": CodePage(
         "A connector of Spark is missing",
         "Sources and sinks outside Spark itself come as jars. The message names them and how they are fetched.",
     ),
     "FQ4115": CodePage(
-        "Streams and batches do not go on from each other",
-        "A target's results were made with `--bounded`, from the log's start to its end, and a stream has no checkpoint to go on "
-        "from; or they are a stream's, and a batch would throw its checkpoint away.",
+        "Streams cannot continue from batches, or batches from streams",
+        "A target's results were made with `--bounded`, from the log's start to its end, and a stream has no checkpoint to continue "
+        "from; or they are a stream's, and a batch would discard its checkpoint.",
         "flowql run -t spark --bounded   # while streams of the same target have results",
         "flowql run -t spark --bounded --rebuild",
     ),
@@ -76,8 +76,13 @@ SPARK_CODES: dict[str, CodePage] = {
         "`files` of the target names a folder that is to be read or written in the place of a topic, and its format or columns do "
         "not fit what the topic's source declares. The message names the column and what is there.",
     ),
+    "FQ4117": CodePage(
+        "A DataFrame does not fit its source",
+        "A DataFrame given for a stream or table must have the columns that the source declares, with types that hold the declared "
+        "ones, and an event time. The message names the column that is missing or has another type.",
+    ),
     "FQ4114": CodePage(
         "A query failed on Spark",
-        "It is started again from its last checkpoint, later each time; other queries go on. The message has the last error.",
+        "It is restarted from its last checkpoint at growing intervals; other queries continue. The message has the last error.",
     ),
 }

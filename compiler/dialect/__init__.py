@@ -1,4 +1,4 @@
-"""Text to syntax trees: a sqlglot dialect for ksqlDB's and standard streaming SQL, and our own small AST.
+"""Text to syntax trees of two dialects: ksqlDB's here, with sqlglot's tokens, standard SQL in `standard`; both give the AST of `ast`.
 
 Entry point: `compiler.dialect.parser.parse_statements`. sqlglot stays inside this package. Knows no catalog and no types
 of columns.

@@ -8,7 +8,7 @@ lower-case names, ordinary functions have upper-case names:
     is_distinct is_not_distinct  subscript (base, index)  field (base, Lit name)  case (when, then, ..., else)
     array (elements)  map (k1, v1, k2, v2, ...)  struct (Lit name, value, ...)
 
-`COUNT(*)` is COUNT without arguments; `a || b` is CONCAT; `CASE x WHEN v` is a case of `x = v`; `DATE '...'` is a
+`COUNT(*)` is COUNT without arguments; `a || b` is CONCAT (in the standard dialect concat); `CASE x WHEN v` is a case of `x = v`; `DATE '...'` is a
 CastTo; the bare unit of `TIMESTAMPADD(DAYS, 3, t)` is a string Lit, upper case as written.
 """
 
@@ -180,13 +180,14 @@ class Property:
 
 @dataclass(frozen=True, slots=True)
 class ColumnDef:
-    """A column of CREATE STREAM/TABLE. role: value, key, primary_key, header (header_key: `HEADER('x')`)."""
+    """A column of CREATE STREAM/TABLE. role: value, key, primary_key, header (header_key: `HEADER('x')`). properties: of its WITH."""
 
     name: str
     type: TypeRef
     role: Literal["value", "key", "primary_key", "header"] = "value"
     header_key: str = ""
     span: Span = field(default=NOWHERE, compare=False)
+    properties: tuple[Property, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,10 +281,10 @@ class AssertSchema(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Drop(Statement):
-    """DROP STREAM|TABLE|TYPE [IF EXISTS] name [DELETE TOPIC]."""
+    """DROP STREAM|TABLE|TYPE [IF EXISTS] name [DELETE TOPIC]. view: of standard SQL, a stream or a table that a query makes."""
 
     name: str = ""
-    kind: Literal["stream", "table", "type"] = "stream"
+    kind: Literal["stream", "table", "type", "view"] = "stream"
     if_exists: bool = False
     delete_topic: bool = False
     name_span: Span = field(default=NOWHERE, compare=False)

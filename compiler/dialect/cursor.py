@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
-from typing import Literal, NoReturn
+from typing import NoReturn
 
 from compiler.diagnostics.diagnostic import Diagnostic, ParseError, UnsupportedError
 from compiler.diagnostics.source import SourceText, Span
 from compiler.diagnostics.suggest import closest
 from compiler.dialect.tokens import Positions, Tok
-from compiler.dialect.words import RESERVED, SYSTEM_COLUMNS, VERBS
-
-DialectName = Literal["ksql", "standard"]
-
+from compiler.dialect.words import RESERVED, VERBS
 
 CHAIN_MAX = 200  # operators in a row that each nest the tree one deeper: a + b + c ...
 _DEPTH_MAX = 50  # a level of parentheses takes about 14 Python frames of the 1,000 there are
@@ -21,9 +19,11 @@ _DEPTH_MAX = 50  # a level of parentheses takes about 14 Python frames of the 1,
 class Cursor:
     """Reads tokens from left to right; `pos` may be set back to try another reading."""
 
-    def __init__(self, source: SourceText, tokens: Sequence[Tok], positions: Positions, dialect: DialectName) -> None:
+    depth_max = _DEPTH_MAX
+    verbs: tuple[str, ...] = VERBS  # words that begin a statement
+
+    def __init__(self, source: SourceText, tokens: Sequence[Tok], positions: Positions) -> None:
         self.source = source
-        self.dialect = dialect
         self.pos = 0
         self._tokens = tokens
         self._positions = positions
@@ -55,6 +55,14 @@ class Cursor:
         """Whether the token can be a name here: quoted, or a word that is not reserved."""
         tok = self.peek(ahead)
         return tok.kind == "quoted" or (tok.kind == "word" and tok.upper not in RESERVED)
+
+    def is_qualifier(self, tok: Tok) -> bool:
+        """Whether a name qualifies another one anywhere in the statement, as `a` does in `a.id`."""
+        name = self.fold(tok)
+        for word, dot in itertools.pairwise(self._tokens):
+            if dot.kind == "op" and dot.text == "." and word.kind in ("word", "quoted") and self.fold(word) == name:
+                return True
+        return False
 
     # Moving.
 
@@ -102,7 +110,7 @@ class Cursor:
         if self.at_end():
             return
         tok = self.peek()
-        if tok.kind == "word" and tok.upper in VERBS:
+        if tok.kind == "word" and tok.upper in self.verbs:
             self.fail(
                 "FQ1008",
                 f"a new statement begins at `{tok.text}` before the last one was closed",
@@ -113,8 +121,8 @@ class Cursor:
     def enter(self) -> None:
         """Called where a rule may contain itself, with `leave` after it, so that no text exhausts the stack."""
         self._depth += 1
-        if self._depth > _DEPTH_MAX:
-            self.fail("FQ1013", "this is nested too deeply", label=f"more than {_DEPTH_MAX} levels")
+        if self._depth > self.depth_max:
+            self.fail("FQ1013", "this is nested too deeply", label=f"more than {self.depth_max} levels")
 
     def check_chain(self, length: int) -> None:
         """Called per operator of a row of them."""
@@ -125,13 +133,8 @@ class Cursor:
         self._depth -= 1
 
     def fold(self, tok: Tok) -> str:
-        """The name a token stands for: quoted as written, else upper case (ksql) or lower case (standard).
-
-        System columns have one name in both.
-        """
-        if tok.kind == "quoted":
-            return tok.text
-        return tok.upper if self.dialect == "ksql" or tok.upper in SYSTEM_COLUMNS else tok.text.lower()
+        """The name a token stands for: quoted as written, else upper case."""
+        return tok.text if tok.kind == "quoted" else tok.upper
 
     # Spans.
 

@@ -50,7 +50,8 @@ def parse_column(cur: Cursor, kind: Literal["stream", "table"]) -> ColumnDef:
         header_key = cur.expect_string("the name of a header in quotes")
         cur.expect_op(")")
     _check_role(cur, kind, name, role, at)
-    return ColumnDef(name, ref, role, header_key, cur.span_since(start))
+    properties = parse_properties(cur) if cur.at_word("WITH") else ()
+    return ColumnDef(name, ref, role, header_key, cur.span_since(start), properties)
 
 
 def _check_role(cur: Cursor, kind: str, name: str, role: Role, at: Tok) -> None:

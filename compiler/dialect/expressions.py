@@ -129,7 +129,8 @@ def parse_value(cur: Cursor) -> Ast:
     while cur.at_op("+", "-", "||"):
         count += 1
         cur.check_chain(count)
-        name = _ADDITIVE[cur.next().text]
+        sign = cur.next().text
+        name = _ADDITIVE[sign]
         right = _product(cur)
         left = Func(name, (left, right), cur.span_since(start))
     return left
@@ -244,7 +245,6 @@ def _call(cur: Cursor, start: Tok) -> Ast:
     tok = cur.next()
     name = tok.text if tok.kind == "quoted" else tok.upper
     cur.expect_op("(")
-    distinct = cur.dialect == "standard" and cur.accept_words("DISTINCT")
     args: list[Ast] = []
     if cur.at_op("*") and cur.at_op(")", ahead=1):
         cur.next()
@@ -255,25 +255,13 @@ def _call(cur: Cursor, start: Tok) -> Ast:
             cur.expect_op(",")
         args.extend(_list(cur, ")"))
     cur.expect_op(")", label="a comma or `)` goes here")
-    condition = _filter(cur)
     if cur.at_word("OVER") and cur.at_op("(", ahead=1):
         cur.unsupported("a window function (OVER)")
-    return Func(name, tuple(args), cur.span_since(start), distinct, condition)
+    return Func(name, tuple(args), cur.span_since(start))
 
 
 def _at_unit(cur: Cursor) -> bool:
     return cur.peek().kind == "word" and singular(cur.peek().text) in CALENDAR_UNITS and cur.at_op(",", ahead=1)
-
-
-def _filter(cur: Cursor) -> Ast | None:
-    if not (cur.dialect == "standard" and cur.at_word("FILTER") and cur.at_op("(", ahead=1)):
-        return None
-    cur.next()
-    cur.next()
-    cur.expect_word("WHERE")
-    condition = parse_expr(cur)
-    cur.expect_op(")")
-    return condition
 
 
 def _list(cur: Cursor, closer: str) -> list[Ast]:

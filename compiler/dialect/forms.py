@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 
@@ -12,6 +13,7 @@ from compiler.dialect.tokens import Tok
 from compiler.dialect.type_refs import parse_type_ref
 from compiler.plan import types as t
 
+_BLANK = re.compile(r"^(\s*\d{4}-\d{1,2}-\d{1,2})\s+(\d.*)$", re.DOTALL)
 Rule = Callable[[Cursor], Ast]
 _TYPED_LITERALS = {"DATE": t.DATE, "TIME": t.TIME, "TIMESTAMP": t.TIMESTAMP}
 
@@ -122,6 +124,11 @@ def _elements(cur: Cursor, expr: Rule) -> list[Ast]:
     return items
 
 
+def with_t(text: str) -> str:
+    """A timestamp as standard SQL writes it, with a blank between date and time, in the form with a T."""
+    return _BLANK.sub(r"\1T\2", text)
+
+
 def _typed_literal(cur: Cursor, start: Tok) -> Ast | None:
     """`DATE '2024-05-01'`: a text cast to the type in front of it; `DECIMAL '1.50'` is a decimal literal."""
     if start.upper in ("DECIMAL", "DEC"):
@@ -135,7 +142,8 @@ def _typed_literal(cur: Cursor, start: Tok) -> Ast | None:
         return None
     cur.next()
     at = cur.next()
-    literal = Lit("string", at.text, cur.span_of(at))
+    text = with_t(at.text) if start.upper == "TIMESTAMP" else at.text
+    literal = Lit("string", text, cur.span_of(at))
     target = TypeRef(known=_TYPED_LITERALS[start.upper], span=cur.span_of(start))
     return CastTo(literal, target, cur.span_since(start))
 

@@ -1,4 +1,4 @@
-"""Expressions and types back to SQL: `parse_expression(to_sql(ast)) == ast`."""
+"""Expressions and types back to SQL of ksqlDB's dialect: `parse_expression(to_sql(ast)) == ast`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import re
 from decimal import Decimal
 
 from compiler.dialect.ast import Ast, CastTo, Func, LambdaFn, Lit, Name, Star, TypeRef
-from compiler.dialect.cursor import DialectName
-from compiler.dialect.words import RESERVED, SYSTEM_COLUMNS
+from compiler.dialect.words import RESERVED
 from compiler.plan.types import Kind, SqlType
 
 # How tightly each form binds; an operand that binds less gets parentheses.
@@ -17,6 +16,7 @@ _INFIX = {
     "and": ("AND", _AND),
     "add": ("+", _SUM),
     "sub": ("-", _SUM),
+    "concat": ("||", _SUM),
     "mul": ("*", _PRODUCT),
     "div": ("/", _PRODUCT),
     "mod": ("%", _PRODUCT),
@@ -38,39 +38,35 @@ _POSTFIX = {"is_null": "IS NULL", "is_not_null": "IS NOT NULL"}
 _SPECIAL = {"ARRAY", "MAP", "STRUCT", "INTERVAL", "DATE", "TIME", "TIMESTAMP", "DECIMAL", "DEC"}
 
 
-def to_sql(ast: Ast, dialect: DialectName = "ksql") -> str:
+def to_sql(ast: Ast) -> str:
     """The expression as SQL, with the parentheses it needs.
 
     >>> to_sql(Func("mul", (Func("add", (Name(("A",)), Lit("int", 1))), Name(("b",)))))
     '(A + 1) * `b`'
     """
-    return _Printer(dialect).expr(ast)
+    return _Printer().expr(ast)
 
 
-def type_sql(ref: TypeRef | SqlType, dialect: DialectName = "ksql") -> str:
+def type_sql(ref: TypeRef | SqlType) -> str:
     """The type as SQL."""
-    printer = _Printer(dialect)
+    printer = _Printer()
     return printer.type_ref(ref) if isinstance(ref, TypeRef) else printer.sql_type(ref)
 
 
-def quote_name(name: str, dialect: DialectName = "ksql") -> str:
+def quote_name(name: str) -> str:
     """The name as it must be written: in back-ticks unless it is read back as it is.
 
     >>> quote_name("AMOUNT"), quote_name("amount"), quote_name("SELECT")
     ('AMOUNT', '`amount`', '`SELECT`')
     """
-    folded = name.upper() if dialect == "ksql" or name.upper() in SYSTEM_COLUMNS else name.lower()
-    plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_@]*", name) and folded == name
+    plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_@]*", name) and name.upper() == name
     if plain and name.upper() not in RESERVED and name.upper() not in _SPECIAL:
         return name
     return "`" + name.replace("`", "``") + "`"
 
 
 class _Printer:
-    """Knows only the dialect; one method per family of nodes."""
-
-    def __init__(self, dialect: DialectName) -> None:
-        self._dialect = dialect
+    """One method per family of nodes."""
 
     def expr(self, ast: Ast, least: int = _OR) -> str:
         text, binding = self._any(ast)
@@ -155,7 +151,7 @@ class _Printer:
         return ", ".join(self.expr(item) for item in items)
 
     def _name(self, name: str) -> str:
-        return quote_name(name, self._dialect)
+        return quote_name(name)
 
     def _field_name(self, ast: Ast) -> str:
         assert isinstance(ast, Lit), "a field is named by a literal"

@@ -7,19 +7,22 @@ the structured YAML form are, and raise `ParseError` or `UnsupportedError`.
 from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
-from typing import TypeVar
+from typing import Literal, TypeVar
 
-from compiler.diagnostics.diagnostic import CompileError, Diagnostic, ParseError
+from compiler.diagnostics.diagnostic import Diagnostic, ParseError
 from compiler.diagnostics.source import SourceText
 from compiler.dialect.ast import Ast, JoinClause, Query, SelectItem, Statement, TableRef, TypeRef, WindowClause
-from compiler.dialect.cursor import Cursor, DialectName
+from compiler.dialect.cursor import Cursor
 from compiler.dialect.expressions import parse_expr
-from compiler.dialect.queries import parse_items, parse_join_clause, parse_select, parse_source, parse_window_clause
+from compiler.dialect.queries import parse_items, parse_join_clause, parse_select, parse_source
+from compiler.dialect.standard import parser as standard
 from compiler.dialect.statements import parse_statement
-from compiler.dialect.tokens import Positions, Tok, split_statements, substitute, tokenize
+from compiler.dialect.time_windows import parse_window_clause
+from compiler.dialect.tokens import Positions, Tok, read_statements, tokenize
 from compiler.dialect.type_refs import parse_type_ref
 
 T = TypeVar("T")
+DialectName = Literal["ksql", "standard"]
 
 
 def parse_statements(
@@ -36,25 +39,10 @@ def parse_statements(
     >>> statements[0].name, mistakes[0].title
     ('S', 'expected STREAM, TABLE or TYPE after DROP, found `STREM`')
     """
+    if dialect == "standard":
+        return standard.parse_lowered(source, variables)
     known = {} if variables is None else variables
-    positions = Positions(source)
-    tokens, unclosed = tokenize(source, positions)
-    groups = split_statements(tokens)
-    if unclosed is not None and tokens and tokens[-1].text != ";":
-        groups.pop()  # it goes on behind the unclosed quote, so anything said about its first part would be noise
-    statements: list[Statement] = []
-    mistakes: list[Diagnostic] = []
-    for group in groups:
-        try:
-            # DEFINE and UNDEFINE take names and values as they stand.
-            keep = group[0].upper in ("DEFINE", "UNDEFINE")
-            body = group if keep else substitute(group, known, positions)
-            statements.extend(parse_statement(Cursor(source, body, positions, dialect), known))
-        except CompileError as e:
-            mistakes.extend(e.diagnostics)
-    if unclosed is not None:
-        mistakes.append(unclosed)
-    return statements, mistakes
+    return read_statements(source, known, lambda body, at: parse_statement(Cursor(source, body, at), known))
 
 
 def parse_expression(source: SourceText, dialect: DialectName = "ksql") -> Ast:
@@ -63,40 +51,40 @@ def parse_expression(source: SourceText, dialect: DialectName = "ksql") -> Ast:
     >>> parse_expression(SourceText("", "a + 1")).name
     'add'
     """
-    return _fragment(source, dialect, parse_expr)
+    return standard.expression(source) if dialect == "standard" else _fragment(source, parse_expr)
 
 
 def parse_query(source: SourceText, dialect: DialectName = "ksql") -> Query:
     """One SELECT, with or without a semicolon."""
-    return _fragment(source, dialect, parse_select)
+    return standard.query(source) if dialect == "standard" else _fragment(source, parse_select)
 
 
 def parse_window(source: SourceText, dialect: DialectName = "ksql") -> WindowClause:
-    """`TUMBLING (SIZE 1 HOUR)`, with or without the word WINDOW before it."""
-    return _fragment(source, dialect, parse_window_clause)
+    """`TUMBLING (SIZE 1 HOUR)`, with or without the word WINDOW before it; the same in both dialects."""
+    return _fragment(source, parse_window_clause)
 
 
 def parse_type(source: SourceText, dialect: DialectName = "ksql") -> TypeRef:
     """A type such as `MAP<STRING, INT>`."""
-    return _fragment(source, dialect, parse_type_ref)
+    return standard.type_ref(source) if dialect == "standard" else _fragment(source, parse_type_ref)
 
 
 def parse_table_ref(source: SourceText, dialect: DialectName = "ksql") -> TableRef:
     """`orders`, `orders o` or `orders AS o`."""
-    return _fragment(source, dialect, parse_source)
+    return standard.table_ref(source) if dialect == "standard" else _fragment(source, parse_source)
 
 
 def parse_select_items(source: SourceText, dialect: DialectName = "ksql") -> tuple[SelectItem, ...]:
     """A select list: `id, amount * 2 AS twice`."""
-    return _fragment(source, dialect, parse_items)
+    return standard.select_items(source) if dialect == "standard" else _fragment(source, parse_items)
 
 
 def parse_join(source: SourceText, dialect: DialectName = "ksql") -> JoinClause:
     """`LEFT JOIN s WITHIN 1 HOUR ON s.id = o.id`."""
-    return _fragment(source, dialect, parse_join_clause)
+    return standard.join(source) if dialect == "standard" else _fragment(source, parse_join_clause)
 
 
-def _fragment(source: SourceText, dialect: DialectName, rule: Callable[[Cursor], T]) -> T:
+def _fragment(source: SourceText, rule: Callable[[Cursor], T]) -> T:
     positions = Positions(source)
     tokens, unclosed = tokenize(source, positions)
     if unclosed is not None:
@@ -104,7 +92,7 @@ def _fragment(source: SourceText, dialect: DialectName, rule: Callable[[Cursor],
     if tokens and tokens[-1].text == ";" and tokens[-1].kind == "op":
         tokens.pop()
     end = tokens[-1].end if tokens else len(source.text)
-    cur = Cursor(source, [*tokens, Tok("end", "", end, end)], positions, dialect)
+    cur = Cursor(source, [*tokens, Tok("end", "", end, end)], positions)
     result = rule(cur)
     cur.expect_end()
     return result

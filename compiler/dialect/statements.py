@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
-from typing import Literal
+from typing import Literal, NoReturn
 
 from compiler.dialect.ast import (
     AlterSource,
     AssertRow,
-    AssertSchema,
-    AssertTopic,
     Ast,
     ColumnDef,
     CreateAs,
     CreateSource,
     CreateType,
-    Drop,
     InsertInto,
     InsertRow,
     OtherStatement,
     Query,
-    QueryControl,
-    SetProperty,
     Statement,
+)
+from compiler.dialect.controls import (
+    apply_variable,
+    parse_assertion,
+    parse_control,
+    parse_drop,
+    parse_other,
+    parse_set,
 )
 from compiler.dialect.cursor import Cursor
 from compiler.dialect.elements import check_window_properties, parse_column, parse_columns, parse_properties
 from compiler.dialect.expressions import parse_expr
-from compiler.dialect.numbers import parse_duration
 from compiler.dialect.queries import parse_select
 from compiler.dialect.tokens import Tok
 from compiler.dialect.type_refs import parse_type_ref
@@ -45,11 +47,11 @@ def parse_statement(cur: Cursor, variables: MutableMapping[str, str]) -> list[St
     if cur.at_words("ALTER", "STREAM") or cur.at_words("ALTER", "TABLE"):
         return [_alter(cur, tok)]
     if tok.upper in OTHER_VERBS:
-        return [_other(cur, tok)]
+        return [parse_other(cur, tok)]
     rule = _RULES.get(tok.upper)
     if rule is None:
         cur.expected("a statement", help=_VERB_HELP, words=VERBS)
-    statements = rule(cur, tok) if tok.upper not in ("DEFINE", "UNDEFINE") else _variable(cur, variables)
+    statements = rule(cur, tok) if tok.upper not in ("DEFINE", "UNDEFINE") else apply_variable(cur, variables)
     cur.expect_end()
     return statements
 
@@ -63,9 +65,9 @@ def _create(cur: Cursor, start: Tok) -> list[Statement]:
     if cur.at_word("TYPE"):
         return [_create_type(cur, start)]
     if cur.at_word("SINK", "SOURCE") and cur.at_word("CONNECTOR", ahead=1):
-        return [_other(cur, start)]
+        return [parse_other(cur, start)]
     if cur.at_word("MATERIALIZED", "VIEW"):
-        return [_create_view(cur, start, or_replace=or_replace)]
+        _refuse_view(cur)
     read_only = cur.accept_words("SOURCE")
     if not cur.at_word("STREAM", "TABLE"):
         cur.expected("STREAM, TABLE or TYPE after CREATE", help=_KIND_HELP, words=["STREAM", "TABLE", "TYPE"])
@@ -131,34 +133,11 @@ def _as_query(cur: Cursor) -> Query:
     return parse_select(cur)
 
 
-def _create_view(cur: Cursor, start: Tok, *, or_replace: bool) -> Statement:
-    """A view of standard SQL: a stream or a table, as the query gives. What reads tables is known to the analyzer only."""
-    at = cur.peek()
-    if cur.dialect == "ksql":
-        cur.fail(
-            "FQ1001",
-            f"{at.upper} is not of this dialect",
-            help="write CREATE STREAM or CREATE TABLE, or set  dialect: standard",
-        )
-    cur.accept_words("MATERIALIZED")
-    cur.expect_word("VIEW")
-    if_not_exists = cur.accept_words("IF", "NOT", "EXISTS")
-    name_tok = cur.peek()
-    name = cur.expect_name("the name of the view")
-    name_span = cur.span_of(name_tok)
-    properties = parse_properties(cur) if cur.at_word("WITH") else ()
-    query = _as_query(cur)
-    return CreateAs(
-        cur.text_since(start),
-        cur.span_since(start),
-        name=name,
-        kind="table" if query.group_by else "stream",
-        query=query,
-        properties=properties,
-        or_replace=or_replace,
-        if_not_exists=if_not_exists,
-        name_span=name_span,
-        is_view=True,
+def _refuse_view(cur: Cursor) -> NoReturn:
+    cur.fail(
+        "FQ1001",
+        f"{cur.peek().upper} is not of this dialect",
+        help="write CREATE STREAM or CREATE TABLE, or set  dialect: standard",
     )
 
 
@@ -220,31 +199,6 @@ def _rows(cur: Cursor, start: Tok, name_tok: Tok, target: str, columns: tuple[st
     return [InsertRow(text, span, target=target, columns=columns, values=row, name_span=name_span) for row in rows]
 
 
-def _drop(cur: Cursor, start: Tok) -> list[Statement]:
-    cur.next()
-    if cur.at_word("CONNECTOR"):
-        return [_other(cur, start)]
-    kinds: dict[str, Literal["stream", "table", "type"]] = {"STREAM": "stream", "TABLE": "table", "TYPE": "type"}
-    if not cur.at_word(*kinds):
-        cur.expected("STREAM, TABLE or TYPE after DROP", words=kinds)
-    kind = kinds[cur.next().upper]
-    if_exists = cur.accept_words("IF", "EXISTS")
-    name_tok = cur.peek()
-    name = cur.expect_name(f"the name of the {kind}")
-    delete_topic = kind != "type" and cur.accept_words("DELETE", "TOPIC")
-    return [
-        Drop(
-            cur.text_since(start),
-            cur.span_since(start),
-            name=name,
-            kind=kind,
-            if_exists=if_exists,
-            delete_topic=delete_topic,
-            name_span=cur.span_of(name_tok),
-        )
-    ]
-
-
 def _alter(cur: Cursor, start: Tok) -> Statement:
     cur.next()
     kind: Kind = "stream" if cur.next().upper == "STREAM" else "table"
@@ -258,28 +212,6 @@ def _alter(cur: Cursor, start: Tok) -> Statement:
     return AlterSource(cur.text_since(start), cur.span_since(start), name, kind, tuple(columns), cur.span_of(name_tok))
 
 
-def _set(cur: Cursor, start: Tok) -> list[Statement]:
-    cur.next()
-    name = cur.expect_string("the name of a property in quotes")
-    value = None
-    if start.upper == "SET":
-        cur.expect_op("=", help="write  SET 'name' = 'value'")
-        value = cur.expect_string("the value in quotes")
-    return [SetProperty(cur.text_since(start), cur.span_since(start), name=name, value=value)]
-
-
-def _variable(cur: Cursor, variables: MutableMapping[str, str]) -> list[Statement]:
-    verb = cur.next().upper
-    name_tok = cur.peek()
-    name = cur.expect_name("the name of a variable")
-    for known in [v for v in variables if v.upper() == name.upper()]:
-        del variables[known]
-    if verb == "DEFINE":
-        cur.expect_op("=", help="write  DEFINE name = 'value'")
-        variables[name_tok.text] = cur.expect_string("the value in quotes")
-    return []
-
-
 def _select(cur: Cursor, start: Tok) -> list[Statement]:
     parse_select(cur)  # checked here; running it is for `flowql query`
     return [OtherStatement(cur.text_since(start), cur.span_since(start), verb="SELECT")]
@@ -289,58 +221,7 @@ def _assert(cur: Cursor, start: Tok) -> list[Statement]:
     cur.next()
     if cur.at_word("VALUES", "NULL"):
         return _assert_rows(cur, start)
-    exists = not cur.accept_words("NOT", "EXISTS")
-    if cur.at_word("TOPIC"):
-        return [_assert_topic(cur, start, exists=exists)]
-    if not cur.at_word("SCHEMA"):
-        cur.expected("VALUES, TOPIC or SCHEMA after ASSERT", words=["VALUES", "TOPIC", "SCHEMA"])
-    return [_assert_schema(cur, start, exists=exists)]
-
-
-def _assert_topic(cur: Cursor, start: Tok, *, exists: bool) -> Statement:
-    cur.next()
-    name_tok = cur.peek()
-    topic = _as_written(cur, "the name of a topic")
-    properties = parse_properties(cur) if cur.at_word("WITH") else ()
-    timeout = _timeout(cur)
-    text, span = cur.text_since(start), cur.span_since(start)
-    return AssertTopic(text, span, topic, exists, properties, timeout, cur.span_of(name_tok))
-
-
-def _assert_schema(cur: Cursor, start: Tok, *, exists: bool) -> Statement:
-    cur.next()
-    name_tok = cur.peek()
-    subject = _as_written(cur, "the name of a subject") if cur.accept_words("SUBJECT") else ""
-    number: int | None = None
-    if cur.accept_words("ID"):
-        if cur.peek().kind != "number" or not cur.peek().text.isdigit():
-            cur.expected("the id of a schema, a whole number")
-        number = int(cur.next().text)
-    if not subject and number is None:
-        cur.expected("SUBJECT or ID", help="write  ASSERT SCHEMA SUBJECT 'orders-value'", words=["SUBJECT", "ID"])
-    timeout = _timeout(cur)
-    text, span = cur.text_since(start), cur.span_since(start)
-    return AssertSchema(text, span, subject, number, exists, timeout, cur.span_of(name_tok))
-
-
-def _as_written(cur: Cursor, what: str) -> str:
-    """A name that is none of SQL's: it does not fold, and may stand in any quotes, or with dots and dashes in none."""
-    start = cur.peek()
-    if start.kind not in ("word", "quoted", "string"):
-        cur.expected(what, help="write it in single quotes")
-    cur.next()
-    if start.kind != "word":
-        return start.text
-    while cur.at_op(".", "-") and cur.peek().start == cur.peek(-1).end:
-        cur.next()
-        if cur.peek().kind not in ("word", "number"):
-            cur.expected(f"the rest of {what}", help="write it in single quotes")
-        cur.next()
-    return cur.text_since(start)
-
-
-def _timeout(cur: Cursor) -> int | None:
-    return parse_duration(cur, "TIMEOUT") if cur.accept_words("TIMEOUT") else None
+    return [parse_assertion(cur, start)]
 
 
 def _assert_rows(cur: Cursor, start: Tok) -> list[Statement]:
@@ -362,36 +243,17 @@ def _assert_rows(cur: Cursor, start: Tok) -> list[Statement]:
     ]
 
 
-def _control(cur: Cursor, start: Tok) -> list[Statement]:
-    verbs: dict[str, Literal["terminate", "pause", "resume"]] = {
-        "TERMINATE": "terminate",
-        "PAUSE": "pause",
-        "RESUME": "resume",
-    }
-    verb = verbs[cur.next().upper]
-    cur.accept_words("QUERY")
-    name_tok = cur.peek()
-    query = "" if cur.accept_words("ALL") else cur.expect_name("the id of a query, or ALL")
-    return [QueryControl(cur.text_since(start), cur.span_since(start), verb, query, cur.span_of(name_tok))]
-
-
-def _other(cur: Cursor, start: Tok) -> Statement:
-    while not cur.at_end():
-        cur.next()
-    return OtherStatement(cur.text_since(start), cur.span_since(start), verb=start.upper)
-
-
 _RULES: dict[str, Callable[[Cursor, Tok], list[Statement]]] = {
     "CREATE": _create,
     "INSERT": _insert,
-    "DROP": _drop,
-    "SET": _set,
-    "UNSET": _set,
+    "DROP": parse_drop,
+    "SET": parse_set,
+    "UNSET": parse_set,
     "SELECT": _select,
     "ASSERT": _assert,
-    "TERMINATE": _control,
-    "PAUSE": _control,
-    "RESUME": _control,
-    "DEFINE": _set,
-    "UNDEFINE": _set,
+    "TERMINATE": parse_control,
+    "PAUSE": parse_control,
+    "RESUME": parse_control,
+    "DEFINE": parse_set,
+    "UNDEFINE": parse_set,
 }

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 from sqlglot.errors import TokenError
 from sqlglot.tokens import TokenType
 
-from compiler.diagnostics.diagnostic import Diagnostic, ParseError
+from compiler.diagnostics.diagnostic import CompileError, Diagnostic, ParseError
 from compiler.diagnostics.source import SourceText, Span
 from compiler.diagnostics.suggest import did_you_mean
 from compiler.dialect.dialect import FlowQL
@@ -90,6 +90,10 @@ def tokenize(source: SourceText, positions: Positions) -> tuple[list[Tok], Diagn
     return _tokens(tokenizer.tokenize(source.text[:start]), source.text), finding
 
 
+T = TypeVar("T")
+Tokenize = Callable[[SourceText, Positions], tuple[list[Tok], Diagnostic | None]]
+
+
 def split_statements(tokens: Sequence[Tok]) -> list[list[Tok]]:
     """The tokens of each statement, without its semicolon, closed by an `end` token; empty statements are left out."""
     statements: list[list[Tok]] = []
@@ -106,10 +110,12 @@ def split_statements(tokens: Sequence[Tok]) -> list[list[Tok]]:
     return statements
 
 
-def substitute(tokens: Sequence[Tok], variables: Mapping[str, str], positions: Positions) -> list[Tok]:
+def substitute(
+    tokens: Sequence[Tok], variables: Mapping[str, str], positions: Positions, tokenize: Tokenize = tokenize
+) -> list[Tok]:
     """Tokens with `${name}` replaced: a bare one by the tokens of its value, one in a string by its text.
 
-    Names are matched ignoring case. An unknown name in a string stays as written; a bare one is an error.
+    Names are matched ignoring case. An unknown name in a string stays as written; a bare one is an error. tokenize: of the dialect.
     """
     if not any(t.text == "$" or (t.kind == "string" and "${" in t.text) for t in tokens):
         return list(tokens)
@@ -134,6 +140,35 @@ def substitute(tokens: Sequence[Tok], variables: Mapping[str, str], positions: P
             out.append(tok)
         i += 1
     return out
+
+
+def read_statements(
+    source: SourceText,
+    variables: MutableMapping[str, str],
+    read: Callable[[list[Tok], Positions], list[T]],
+    tokenize: Tokenize = tokenize,
+) -> tuple[list[T], list[Diagnostic]]:
+    """What `read` makes of the tokens of each statement, and every mistake; after one, reading goes on behind the next semicolon.
+
+    tokenize: of the dialect.
+    """
+    positions = Positions(source)
+    tokens, unclosed = tokenize(source, positions)
+    groups = split_statements(tokens)
+    if unclosed is not None and tokens and tokens[-1].text != ";":
+        groups.pop()  # it goes on behind the unclosed quote, so anything said about its first part would be noise
+    found: list[T] = []
+    mistakes: list[Diagnostic] = []
+    for group in groups:
+        try:
+            # DEFINE and UNDEFINE take names and values as they stand.
+            keep = group[0].upper in ("DEFINE", "UNDEFINE")
+            found.extend(read(group if keep else substitute(group, variables, positions, tokenize), positions))
+        except CompileError as e:
+            mistakes.extend(e.diagnostics)
+    if unclosed is not None:
+        mistakes.append(unclosed)
+    return found, mistakes
 
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")

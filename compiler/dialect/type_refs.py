@@ -8,7 +8,7 @@ from compiler.dialect.tokens import Tok
 from compiler.plan import types as t
 from compiler.plan.types import SqlType
 
-_KSQL: dict[str, SqlType] = {
+_KNOWN: dict[str, SqlType] = {
     "BOOLEAN": t.BOOLEAN,
     "BOOL": t.BOOLEAN,
     "INT": t.INT,
@@ -21,17 +21,6 @@ _KSQL: dict[str, SqlType] = {
     "DATE": t.DATE,
     "TIME": t.TIME,
     "TIMESTAMP": t.TIMESTAMP,
-}
-_STANDARD: dict[str, SqlType] = {
-    **_KSQL,
-    "TINYINT": t.INT,
-    "SMALLINT": t.INT,
-    "FLOAT": t.DOUBLE,
-    "REAL": t.DOUBLE,
-    "TEXT": t.STRING,
-    "CHAR": t.STRING,
-    "BLOB": t.BYTES,
-    "VARBINARY": t.BYTES,
 }
 _DECIMALS = ("DECIMAL", "DEC", "NUMERIC")
 
@@ -68,9 +57,7 @@ def _base(cur: Cursor, start: Tok) -> TypeRef:
     if not cur.at_name():
         cur.fail("FQ1007", f"expected a type, found {start.shown()}", label="not a type", help=_TYPE_HELP)
     cur.next()
-    known = (_KSQL if cur.dialect == "ksql" else _STANDARD).get(start.upper) if start.kind == "word" else None
-    if known is t.DOUBLE and cur.dialect == "standard":
-        cur.accept_words("PRECISION")
+    known = _KNOWN.get(start.upper) if start.kind == "word" else None
     if known is not None:
         if cur.at_op("("):
             _length(cur, start)
@@ -110,10 +97,8 @@ def _decimal(cur: Cursor, start: Tok) -> TypeRef:
         )
     cur.expect_op("(")
     precision = _digits(cur, "the precision")
-    scale = 0
-    if cur.dialect == "ksql" or cur.at_op(","):
-        cur.expect_op(",", help="write precision and scale: DECIMAL(10, 2)")
-        scale = _digits(cur, "the scale")
+    cur.expect_op(",", help="write precision and scale: DECIMAL(10, 2)")
+    scale = _digits(cur, "the scale")
     cur.expect_op(")")
     span = cur.span_since(start)
     if precision < 1 or scale > precision:

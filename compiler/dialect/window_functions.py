@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from compiler.diagnostics.diagnostic import Diagnostic, ParseError
+from compiler.diagnostics.source import Span
 from compiler.dialect.ast import Ast, CastTo, Func, Lit, Name, SelectItem, WindowClause
 from compiler.dialect.cursor import Cursor
 from compiler.dialect.numbers import parse_interval
@@ -19,7 +21,7 @@ from compiler.dialect.tokens import Tok
 
 START, END, TIME = "window_start", "window_end", "window_time"
 _BOUNDS = {START: "WINDOWSTART", END: "WINDOWEND", TIME: "WINDOWEND"}
-_KEY = "window_key"
+WINDOW_KEY = "window_key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,25 +142,27 @@ def _clause(cur: Cursor, function: _Function, time: Name, durations: dict[str, i
 
 
 def grouped(
-    cur: Cursor, window: WindowClause, items: Sequence[SelectItem], group_by: Sequence[Ast], start: Tok
+    window: WindowClause, items: Sequence[SelectItem], group_by: Sequence[Ast], span: Span, *, key: str
 ) -> tuple[tuple[SelectItem, ...], tuple[Ast, ...]]:
-    """The select list and GROUP BY of the same query with a WINDOW clause."""
+    """The select list and GROUP BY of the same query with a WINDOW clause. key: what the key of a group of the window alone is called."""
     bounds = {b for g in group_by if (b := _bound(g))}
     needed = {START, END} if window.kind != "session" else {START}
     if not bounds or (window.kind == "cumulating" and not needed <= bounds):
-        cur.fail(
-            "FQ1014",
-            "rows of a window function are to be grouped by their window",
-            at=window.span,
-            label="not grouped by window",
-            why="a row without its group belongs to a window that is still growing",
-            help=f"add GROUP BY {START}, {END}",
+        raise ParseError(
+            Diagnostic(
+                "FQ1014",
+                "rows of a window function are to be grouped by their window",
+                window.span,
+                label="not grouped by window",
+                why="a row without its group belongs to a window that is still growing",
+                help=f"add GROUP BY {START}, {END}",
+            )
         )
     keys = tuple(g for g in group_by if not _bound(g))
     selected = [_item(s, window) for s in items]
     if not keys:  # a group needs a key beside its window: the same one for all
         keys = (Lit("int", 0, window.span),)
-        selected.append(SelectItem(keys[0], _KEY if cur.dialect == "standard" else _KEY.upper(), cur.span_since(start)))
+        selected.append(SelectItem(keys[0], key, span))
     return tuple(selected), keys
 
 

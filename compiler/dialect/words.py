@@ -38,6 +38,9 @@ RESERVED = frozenset(
     (*_CLAUSE_WORDS, *_JOIN_WORDS, *_OPERATOR_WORDS, *_STATEMENT_WORDS, "NULL", "TRUE", "FALSE"),
 )
 
+# Words that make a JOIN another kind of join than INNER, LEFT, RIGHT and FULL.
+JOIN_KINDS = ("ANTI", "ANY", "ARRAY", "ASOF", "CROSS", "GLOBAL", "INTERVAL", "LATERAL", "LOOKUP", "NATURAL", "PASTE", "POSITIONAL", "SEMI", "TEMPORAL")  # fmt: skip
+
 # Columns that the system gives: in every dialect they have these names, however an unquoted one is written.
 SYSTEM_COLUMNS = ("ROWTIME", "ROWPARTITION", "ROWOFFSET", "WINDOWSTART", "WINDOWEND")
 

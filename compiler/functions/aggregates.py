@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
-from compiler.functions.numeric import WIDE, NumericOverflow, fit_decimal, wrap32, wrap64
-from compiler.functions.registry import AggregateFunction, QueryFailure, Resolution, register_aggregate
+from compiler.functions.numeric import WIDE, fit_decimal, wrap32, wrap64
+from compiler.functions.registry import AggregateFunction, Resolution, register_aggregate
 from compiler.functions.signatures import not_accepted
 from compiler.functions.values import has_order, is_ordered, less_of
 from compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, Kind, SqlType
@@ -67,21 +67,14 @@ def zero_of(t: SqlType) -> Any:
 
 
 def summing(t: SqlType, sign: int = 1) -> Callable[[Any, Any], Any]:
-    """Accumulator ± value in the type: integers wrap, a DECIMAL that overflows fails the query as in ksqlDB."""
+    """Accumulator ± value in the type: integers wrap, a DECIMAL that overflows is an error of this value."""
     if t.kind is Kind.DOUBLE:
         return (lambda acc, v: acc + v) if sign > 0 else (lambda acc, v: acc - v)
     if t.kind is Kind.DECIMAL:
         step = WIDE.add if sign > 0 else WIDE.subtract  # the operators would round to 28 digits
-        return lambda acc, v: _sum_decimal(step(acc, v), t)
+        return lambda acc, v: fit_decimal(step(acc, v), t.precision, t.scale)
     wrap = wrap32 if t.kind is Kind.INT else wrap64
     return lambda acc, v: wrap(acc + sign * v)
-
-
-def _sum_decimal(total: Decimal, t: SqlType) -> Decimal:
-    try:
-        return fit_decimal(total, t.precision, t.scale)
-    except NumericOverflow as e:
-        raise QueryFailure(f"SUM overflows: {e}") from e
 
 
 def _skip_null(step: Callable[[Any, Any], Any]) -> Add:
@@ -96,7 +89,7 @@ def _sum_from_partial(r: Resolution, _init: Init) -> Add:
             return zero_of(t)
         if t.kind is Kind.DOUBLE:
             return float(total)
-        return _sum_decimal(total, t) if t.kind is Kind.DECIMAL else summing(t)(0, int(total))
+        return fit_decimal(total, t.precision, t.scale) if t.kind is Kind.DECIMAL else summing(t)(0, int(total))
 
     return run
 

@@ -29,7 +29,7 @@ from compiler.functions.signatures import DEC, as_decimal, common_numeric
 from compiler.plan.types import BIGINT, DOUBLE, INT, STRING, Kind, SqlType, duckdb_type
 
 SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "mod": "%"}
-_INTEGER: dict[str, Callable[[int, int], int]] = {
+INTEGER: dict[str, Callable[[int, int], int]] = {
     "add": operator.add,
     "sub": operator.sub,
     "mul": operator.mul,
@@ -94,7 +94,7 @@ def _reference(op: str) -> Callable[[Resolution], Reference]:
         if kind is Kind.DECIMAL:
             exact, p, s = _DECIMAL[op], r.result.precision, r.result.scale
             return lambda a, b: fit_decimal(exact(a, b), p, s)
-        integer, wrap = _INTEGER[op], wrap32 if kind is Kind.INT else wrap64
+        integer, wrap = INTEGER[op], wrap32 if kind is Kind.INT else wrap64
         return lambda a, b: wrap(integer(a, b))
 
     return reference

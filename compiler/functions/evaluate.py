@@ -2,7 +2,7 @@
 
 `compile_row` and `compile_predicate` are the entry points. Common operators become plain Python in the generated
 source (`compiler.functions.inline`), all others a call of their reference. A failing expression gives NULL and is
-reported; the other expressions of the row are computed all the same. A `QueryFailure` passes through.
+reported; the other expressions of the row are computed all the same. What is no matter of values passes through (`registry.FAILURES`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from compiler.functions import builtin
 from compiler.functions.generated import compiled
 from compiler.functions.inline import Emitter
-from compiler.functions.registry import QueryFailure
+from compiler.functions.registry import FAILURES
 from compiler.plan.expr import Column, Expr, Literal
 
 OnError = Callable[[int, Exception], None]
@@ -67,7 +67,7 @@ def _guarded(statement: str, otherwise: str, index: int) -> list[str]:
     return [
         "try:",
         f" {statement}",
-        "except QueryFailure: raise",
+        "except FAILURES: raise",
         "except Exception as e:",
         f" {otherwise}" if not otherwise.startswith("return") else f" report({index}, e)",
         f" report({index}, e)" if not otherwise.startswith("return") else f" {otherwise}",
@@ -80,6 +80,6 @@ def _ignore(_index: int, _error: Exception) -> None:
 
 def _build(body: Sequence[str], names: dict[str, Any], on_error: OnError | None) -> Any:
     source = "def kernel(row):\n" + "\n".join(f" {line}" for line in body)
-    scope = {**names, "QueryFailure": QueryFailure, "report": on_error or _ignore}
+    scope = {**names, "FAILURES": FAILURES, "report": on_error or _ignore}
     exec(compiled(source), scope)
     return scope["kernel"]

@@ -15,6 +15,8 @@ from compiler.functions import arithmetic
 from compiler.functions.comparison import SYMBOLS as COMPARISONS
 from compiler.functions.numeric import BIGINT_MAX, BIGINT_MIN, INT_MAX, INT_MIN, wrap32, wrap64
 from compiler.functions.registry import Function, Resolution, lookup
+from compiler.functions.sql_arithmetic import RANGES, SQL_ARITHMETIC, out_of_range
+from compiler.functions.sql_comparison import PREFIX, SQL_SYMBOLS
 from compiler.plan.expr import Call, Column, Expr, Lambda, LambdaVar, Literal
 from compiler.plan.types import Kind
 
@@ -33,6 +35,8 @@ _DOUBLES = {
     "ge": "not ({a} < {b} or ({b} != {b} and {a} == {a}))",
 }
 _ARITHMETIC = frozenset(arithmetic.SYMBOLS) | {"neg"}
+# ksqlDB's tests, FALSE or TRUE also for NULL.
+_NEVER_NULL = frozenset(COMPARISONS) | {"is_distinct", "is_not_distinct", "between", "not_between", "in", "not_in"}
 _DEPTH_MAX = 16  # Python's parser refuses about 200 nested brackets; deeper expressions become local functions
 
 
@@ -64,7 +68,12 @@ class Emitter:
         self._nested = 0  # depth of lambdas and thunks, whose names a hoisted function could not see
         self._count = 0
         self._depth = 0
-        self.names: dict[str, Any] = {"wrap32": wrap32, "wrap64": wrap64, "null_in_lambda": _null_in_lambda}
+        self.names: dict[str, Any] = {
+            "wrap32": wrap32,
+            "wrap64": wrap64,
+            "null_in_lambda": _null_in_lambda,
+            "out_of_range": out_of_range,
+        }
 
     def prologue(self) -> list[str]:
         """Statements that load the columns and define hoisted parts."""
@@ -157,9 +166,7 @@ class Emitter:
             thunks = (f"(lambda: {self._inside(a).src})" for a in e.args)
             return Piece(f"{f}({', '.join(thunks)})")
         if not function.null_propagating:
-            return Piece(
-                f"{f}({', '.join(self.emit(a).src for a in e.args)})", nullable=e.type.kind is not Kind.BOOLEAN
-            )
+            return Piece(f"{f}({', '.join(self.emit(a).src for a in e.args)})", nullable=e.name not in _NEVER_NULL)
         return self._propagating(e, f, function)
 
     def _propagating(self, e: Call, f: str, _function: Function) -> Piece:
@@ -183,6 +190,16 @@ def _arithmetic(g: Emitter, e: Call) -> Piece | None:
     )
 
 
+def _sql_arithmetic(g: Emitter, e: Call) -> Piece | None:
+    kind = e.type.kind
+    if kind not in RANGES or e.name in ("sql_div", "sql_mod"):
+        return None
+    symbol, (low, high), t = SQL_ARITHMETIC[e.name], RANGES[kind], g.fresh("t")
+    return g.guard(
+        e.args, lambda a, b: f"({t} if {low} <= ({t} := {a} {symbol} {b}) <= {high} else out_of_range({kind.value!r}))"
+    )
+
+
 def _comparison(g: Emitter, e: Call) -> Piece | None:
     left, right = (a.type.kind for a in e.args)
     if left is Kind.DOUBLE and right is Kind.DOUBLE:
@@ -192,6 +209,16 @@ def _comparison(g: Emitter, e: Call) -> Piece | None:
     else:
         return None
     return Piece(f"({piece.src})", nullable=False)
+
+
+def _sql_comparison(g: Emitter, e: Call) -> Piece | None:
+    left, right = (a.type.kind for a in e.args)
+    op = e.name.removeprefix(PREFIX)
+    if left is Kind.DOUBLE and right is Kind.DOUBLE:
+        return g.guard(e.args, lambda a, b: f"({_DOUBLES[op].format(a=a, b=b)})")
+    if left in _PLAIN and right in _PLAIN:
+        return g.guard(e.args, lambda a, b: f"({a} {_PYTHON[op]} {b})")
+    return None
 
 
 def _logical(g: Emitter, e: Call) -> Piece | None:
@@ -284,9 +311,24 @@ def _in(g: Emitter, e: Call) -> Piece | None:
     return Piece(f"({value.src} {word} {values})", nullable=False)
 
 
+def _sql_in(g: Emitter, e: Call) -> Piece | None:
+    items = e.args[1:]
+    if e.args[0].type.kind not in _PLAIN or not all(isinstance(i, Literal) and i.type == e.args[0].type for i in items):
+        return None
+    listed = {i.value for i in items if isinstance(i, Literal)}
+    values = g.constant(frozenset(listed) - {None})
+    if None not in listed:
+        return g.guard(e.args[:1], lambda v: f"({v} in {values})")
+    piece = g.guard(e.args[:1], lambda v: f"(True if {v} in {values} else None)")
+    return Piece(piece.src)
+
+
 _SPECIAL: dict[str, Callable[[Emitter, Call], Piece | None]] = {
     **dict.fromkeys(("add", "sub", "mul"), _arithmetic),
+    **dict.fromkeys(SQL_ARITHMETIC, _sql_arithmetic),
     **dict.fromkeys(COMPARISONS, _comparison),
+    **dict.fromkeys(SQL_SYMBOLS, _sql_comparison),
+    "sql_in": _sql_in,
     **dict.fromkeys(("and", "or"), _logical),
     **dict.fromkeys(("COALESCE", "IFNULL"), _coalesce),
     **dict.fromkeys(("is_null", "is_not_null"), _null_test),

@@ -25,6 +25,10 @@ class QueryFailure(Exception):
     """Raised by a user function to fail the whole query (restart with backoff), not just the value."""
 
 
+# What no value causes, but code that is broken for all of them: it fails the query as well.
+FAILURES = (QueryFailure, AssertionError, NameError, ImportError, NotImplementedError)
+
+
 @dataclass(frozen=True, slots=True)
 class Resolution:
     """How a call binds: the types its arguments are coerced to, and the type of its result."""
@@ -44,12 +48,12 @@ class Function:
     resolve:   argument types -> Resolution; raises FunctionTypeError. A lambda argument is given as the LAMBDA type
                with the type of its body as `args[0]` (`signatures.lambda_type`); see `lambda_params` for how its parameters are typed.
     reference: Resolution -> Python callable over reference values (see `compiler.plan.types`). An exception it raises
-               makes the value NULL and is recorded as a dead letter, except QueryFailure.
+               makes the value NULL and is recorded as a dead letter, except FAILURES.
     null_propagating: any NULL argument gives NULL without a call of the reference.
     lazy:      arguments are passed as zero-argument callables (CASE, COALESCE, AND, OR).
     duckdb / spark: SQL text of the arguments -> SQL text; None when there is no lowering, "" when there is none for
                these types. Text that gives NULL or nonsense for declined rows is fine, text that fails is not.
-               Spark's are given in `spark_*.py`, for Spark without ANSI mode and in UTC; they decline no rows.
+               Spark's are given in `spark_*.py`, for every session of Spark; they decline no rows.
     spark_fails: Spark SQL predicate that is TRUE for rows where the reference raises (the lowering gives NULL there).
     declines:  DuckDB SQL predicate that is true for rows the DuckDB lowering must not compute; None or "" if never.
     lambda_params: (types of the arguments before the lambda, index of lambda) -> types of the lambda's parameters.

@@ -6,15 +6,16 @@ decimals (forms that Java's parsers refuse), containers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from compiler.functions.registry import Resolution
-from compiler.functions.spark_text import SPACE, millis, null_where, trimmed
+from compiler.functions.spark_text import SPACE, millis, null_where, trimmed, wrapped_bigint, wrapped_int
 from compiler.functions.spark_text import text as constant_text
 from compiler.plan.types import Kind, SqlType, spark_type
 
 _DAYS_MAX = 100_000_000  # within Spark's microsecond timestamps
 _DAY_MS = 86_400_000
+_WHOLE_DIGITS, _BIGINT_DIGITS = 36, 19  # that `wrapped_bigint` takes; from which on a BIGINT may be too small
 _PLAIN_SCALE = 6  # BigDecimal writes smaller digits with an exponent
 _DIGITS = rf"^{SPACE}*[+-]?[0-9]+{SPACE}*\z"
 _NUMBER = rf"^{SPACE}*[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?[fFdD]?{SPACE}*\z"
@@ -47,17 +48,49 @@ def _plain(sql: str, _source: SqlType, target: SqlType) -> str:
     return f"CAST({sql} AS {spark_type(target)})"
 
 
+def _tried(sql: str, _source: SqlType, target: SqlType) -> str:
+    """NULL where the value does not fit, in ANSI mode as well."""
+    return f"TRY_CAST({sql} AS {spark_type(target)})"
+
+
+def _cut_int(sql: str, _source: SqlType, _target: SqlType) -> str:
+    return wrapped_int(sql)
+
+
+def clamped(sql: str, target: SqlType) -> str:
+    """The whole part of a DOUBLE, or the nearest number of the type; 0 for NaN."""
+    bits = 31 if target.kind is Kind.INT else 63
+    mark = "" if target.kind is Kind.INT else "L"
+    high = f"WHEN {sql} >= CAST('{2**bits}' AS DOUBLE) THEN {2**bits - 1}{mark}"
+    low = f"WHEN {sql} <= CAST('-{2**bits}' AS DOUBLE) THEN -{2**bits}{mark}"
+    return f"(CASE WHEN isnan({sql}) THEN 0{mark} {high} {low} ELSE CAST({sql} AS {spark_type(target)}) END)"
+
+
+def _clamped(sql: str, _source: SqlType, target: SqlType) -> str:
+    return clamped(sql, target)
+
+
+def _decimal_cut(sql: str, source: SqlType, target: SqlType) -> str:
+    """The low bits of the whole part."""
+    if source.precision - source.scale > _WHOLE_DIGITS:
+        return ""
+    part = f"(CASE WHEN {sql} < 0 THEN ceil({sql}) ELSE floor({sql}) END)" if source.scale else sql
+    fits = source.precision - source.scale < _BIGINT_DIGITS
+    low = f"CAST({part} AS BIGINT)" if fits else wrapped_bigint(part)
+    return wrapped_int(low) if target.kind is Kind.INT else low
+
+
 def _decimal_text(sql: str, source: SqlType, _target: SqlType) -> str:
     return f"CAST({sql} AS STRING)" if source.scale <= _PLAIN_SCALE else ""
 
 
 def _integer(sql: str, _source: SqlType, target: SqlType) -> str:
-    return f"(CASE WHEN {_matches(sql, _DIGITS)} THEN CAST({trimmed(sql)} AS {spark_type(target)}) END)"
+    return f"(CASE WHEN {_matches(sql, _DIGITS)} THEN TRY_CAST({trimmed(sql)} AS {spark_type(target)}) END)"
 
 
 def _double(sql: str, _source: SqlType, _target: SqlType) -> str:
-    digits = f"CAST(rtrim('fFdD', {trimmed(sql)}) AS DOUBLE)"
-    named = f"CAST(ltrim('+', {trimmed(sql)}) AS DOUBLE)"
+    digits = f"TRY_CAST(rtrim('fFdD', {trimmed(sql)}) AS DOUBLE)"
+    named = f"TRY_CAST(ltrim('+', {trimmed(sql)}) AS DOUBLE)"
     return f"(CASE WHEN {_matches(sql, _NUMBER)} THEN {digits} WHEN {_matches(sql, _NAMED)} THEN {named} END)"
 
 
@@ -82,8 +115,33 @@ def _date_text(sql: str, _source: SqlType, _target: SqlType) -> str:
 
 
 def _instant_text(sql: str, _source: SqlType, _target: SqlType) -> str:
-    written = f"date_format({sql}, 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSS')"
+    written = written_time(sql, ("yyyy", "-", "MM", "-", "dd", "T", "HH", ":", "mm", ":", "ss", ".", "SSS"))
     return f"(CASE WHEN {instant_has_text(millis(sql))} THEN {written} END)"
+
+
+def written_time(sql: str, pieces: Iterable[str]) -> str:
+    """The text of a TIMESTAMP (or DATE, whose time is zero) of years with four digits: letters of java.time, or plain text.
+
+    Spark's `date_format` reads a time without a zone as one of the session's, where some hours do not exist.
+    """
+    parts = [
+        f"lpad(CAST({_FIELDS[p].format(sql, millis(sql))} AS STRING), {len(p)}, '0')"
+        if p in _FIELDS
+        else constant_text(p)
+        for p in pieces
+    ]
+    return f"concat({', '.join(parts)})"
+
+
+_FIELDS = {
+    "yyyy": "year({0})",
+    "MM": "month({0})",
+    "dd": "day({0})",
+    "HH": "hour({0})",
+    "mm": "minute({0})",
+    "ss": "second({0})",
+    "SSS": "pmod({1}, 1000L)",
+}
 
 
 def _midnight(sql: str, _source: SqlType, _target: SqlType) -> str:
@@ -103,24 +161,20 @@ _CASTS: dict[tuple[Kind, Kind], Cast] = {
     **dict.fromkeys(
         [
             (Kind.INT, Kind.BIGINT),
-            (Kind.BIGINT, Kind.INT),
             (Kind.INT, Kind.DOUBLE),
             (Kind.BIGINT, Kind.DOUBLE),
             (Kind.DECIMAL, Kind.DOUBLE),
-            (Kind.DOUBLE, Kind.INT),
-            (Kind.DOUBLE, Kind.BIGINT),
-            (Kind.DECIMAL, Kind.INT),
-            (Kind.DECIMAL, Kind.BIGINT),
             (Kind.INT, Kind.STRING),
             (Kind.BIGINT, Kind.STRING),
             (Kind.BOOLEAN, Kind.STRING),
-            (Kind.INT, Kind.DECIMAL),
-            (Kind.BIGINT, Kind.DECIMAL),
-            (Kind.DECIMAL, Kind.DECIMAL),
             (Kind.TIMESTAMP, Kind.DATE),
         ],
         _plain,
     ),
+    **dict.fromkeys([(k, Kind.DECIMAL) for k in (Kind.INT, Kind.BIGINT, Kind.DECIMAL)], _tried),
+    **dict.fromkeys([(Kind.DOUBLE, k) for k in (Kind.INT, Kind.BIGINT)], _clamped),
+    **dict.fromkeys([(Kind.DECIMAL, k) for k in (Kind.INT, Kind.BIGINT)], _decimal_cut),
+    (Kind.BIGINT, Kind.INT): _cut_int,
     (Kind.DECIMAL, Kind.STRING): _decimal_text,
     (Kind.STRING, Kind.INT): _integer,
     (Kind.STRING, Kind.BIGINT): _integer,

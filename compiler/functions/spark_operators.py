@@ -1,7 +1,7 @@
 """Spark lowerings of operators, logic and comparisons.
 
-Texts are for Spark without ANSI mode: its integers wrap as Java's and FlowQL's, a zero divisor gives NULL. Where the
-reference raises, the text gives NULL and `fails` is TRUE.
+Integers wrap as Java's and FlowQL's, and where the reference raises, as at a zero divisor, the text gives NULL and `fails` is
+TRUE. The texts say so themselves, as Spark decides both by a setting (ANSI mode).
 """
 
 from __future__ import annotations
@@ -13,10 +13,21 @@ from compiler.functions.comparison import SYMBOLS as COMPARISONS
 from compiler.functions.comparison import exact
 from compiler.functions.numeric import MAX_PRECISION
 from compiler.functions.registry import Lowering, Resolution, lower_on_spark
-from compiler.functions.spark_text import is_plain_text, null_where
-from compiler.plan.types import Kind, spark_type
+from compiler.functions.spark_text import (
+    constant,
+    is_plain_text,
+    null_where,
+    whole,
+    wrapped_bigint,
+    wrapped_int,
+)
+from compiler.functions.sql_comparison import SQL_SYMBOLS, list_sql, sign_between
+from compiler.plan.expr import Literal
+from compiler.plan.types import BIGINT, INT, Kind, spark_type
 
 _NAN = "CAST('NaN' AS DOUBLE)"
+TRIED = {"add": "try_add", "sub": "try_subtract", "mul": "try_multiply", "div": "try_divide", "mod": "try_mod"}
+_LONG = 400  # characters of operands that are not written twice: a chain of n operators would double n times
 _DIVISOR_DIGITS = 18  # a quotient then has too short a period for two roundings to differ from one
 
 
@@ -29,14 +40,53 @@ def _arithmetic(op: str) -> Lowering:
         if kind is Kind.STRING:
             return f"concat({a}, {b})"
         if kind is Kind.DECIMAL:
-            return _decimal(op, a, b, r)
-        if kind is Kind.DOUBLE and op in ("div", "mod"):
-            return _double_quotient(op, a, b)
+            return exact_decimal(op, a, b, r)
+        if kind is Kind.DOUBLE:
+            return _double_quotient(op, a, b) if op in ("div", "mod") else f"({a} {symbol} {b})"
+        if op == "mod":
+            return f"({a} % {b})" if whole(b) else f"try_mod({a}, {b})"
         if op == "div":
-            return f"CAST({a} DIV {b} AS {spark_type(r.result)})"
-        return f"({a} {symbol} {b})"
+            return _integer_quotient(a, b, kind)
+        return _integer(op, a, b, kind)
 
     return lowering
+
+
+def _integer(op: str, a: str, b: str, kind: Kind) -> str:
+    """add, sub, mul. The sum of two INTs is a BIGINT; that of two BIGINTs is tried, and only where there is none exact and cut."""
+    if kind is Kind.INT:
+        return wrapped_int(f"CAST({a} AS BIGINT) {SYMBOLS[op]} CAST({b} AS BIGINT)")
+    exact_one = wrapped_bigint(f"(CAST({a} AS DECIMAL(19, 0)) {SYMBOLS[op]} CAST({b} AS DECIMAL(19, 0)))")
+    if len(a) + len(b) > _LONG:
+        return exact_one
+    return f"coalesce({TRIED[op]}({a}, {b}), {exact_one})"
+
+
+def _integer_quotient(a: str, b: str, kind: Kind) -> str:
+    """The least number has no positive counterpart: divided by -1 it stays."""
+    known = whole(b)
+    quotient = f"CAST({a} AS BIGINT) DIV {b}"
+    if known is None or known == -1:
+        lowest = f"{a} = {constant(Literal(BIGINT, -(2**63)))} AND {b} = -1" if kind is Kind.BIGINT else "FALSE"
+        quotient = f"CASE WHEN {b} = 0 THEN NULL WHEN {lowest} THEN {a} ELSE {quotient} END"
+    elif known == 0:
+        quotient = "CAST(NULL AS BIGINT)"
+    return wrapped_int(quotient) if kind is Kind.INT else f"({quotient})"
+
+
+def _negated_number(args: Sequence[str], r: Resolution) -> str:
+    v, kind = args[0], r.result.kind
+    return kept_least(v, f"-{v}", kind) if kind in (Kind.INT, Kind.BIGINT) else f"(-{v})"
+
+
+def kept_least(v: str, sql: str, kind: Kind) -> str:
+    """`sql`, but for the least integer of the type itself: its positive counterpart wraps to it."""
+    return f"(CASE WHEN {v} = {least(kind)} THEN {v} ELSE {sql} END)"
+
+
+def least(kind: Kind) -> str:
+    """The least INT or BIGINT."""
+    return constant(Literal(BIGINT, -(2**63)) if kind is Kind.BIGINT else Literal(INT, -(2**31)))
 
 
 def _double_quotient(op: str, a: str, b: str) -> str:
@@ -49,7 +99,7 @@ def _double_quotient(op: str, a: str, b: str) -> str:
     return f"(CASE WHEN {b} = 0D AND {a} IS NOT NULL THEN {nothing} ELSE {a} / {b} END)"
 
 
-def _decimal(op: str, a: str, b: str, r: Resolution) -> str:
+def exact_decimal(op: str, a: str, b: str, r: Resolution) -> str:
     """Exact where Spark cuts no intermediate type to 38 digits: its rules are the same (both come from Hive)."""
     (p1, s1), (p2, s2) = ((t.precision, t.scale) for t in r.args)
     if op == "div":
@@ -63,7 +113,8 @@ def _decimal(op: str, a: str, b: str, r: Resolution) -> str:
         digits = p1 + p2 + 1 if op == "mul" else max(p1 - s1, p2 - s2) + max(s1, s2) + 1
     if digits > MAX_PRECISION:
         return ""
-    return f"CAST({a} {SYMBOLS[op]} {b} AS {spark_type(r.result)})"
+    made = f"{TRIED[op]}({a}, {b})" if op in ("div", "mod") else f"{a} {SYMBOLS[op]} {b}"
+    return f"TRY_CAST({made} AS {spark_type(r.result)})"
 
 
 def _zero_divisor(args: Sequence[str], r: Resolution) -> str:
@@ -74,7 +125,7 @@ def _zero_divisor(args: Sequence[str], r: Resolution) -> str:
 
 for _op in SYMBOLS:
     lower_on_spark(_op, _arithmetic(_op), _zero_divisor if _op in ("div", "mod") else None)
-lower_on_spark("neg", lambda a, _r: f"(-{a[0]})")
+lower_on_spark("neg", _negated_number)
 
 
 def _compare(op: str) -> Lowering:
@@ -85,6 +136,12 @@ for _op in COMPARISONS:
     lower_on_spark(_op, _compare(_op))
 lower_on_spark("is_distinct", exact(lambda a: f"(NOT ({a[0]} <=> {a[1]}))"))
 lower_on_spark("is_not_distinct", exact(lambda a: f"({a[0]} <=> {a[1]})"))
+
+
+for _op, _sign in SQL_SYMBOLS.items():
+    lower_on_spark(_op, exact(sign_between(_sign)))
+lower_on_spark("sql_in", exact(lambda a: list_sql(a) if len(a) > 1 else ""))
+lower_on_spark("sql_concat", lambda a, r: f"concat({a[0]}, {a[1]})" if r.result.kind is Kind.STRING else "")
 
 
 def _range(a: Sequence[str]) -> str:
@@ -137,7 +194,7 @@ def _coalesce(args: Sequence[str], _r: Resolution) -> str:
 
 lower_on_spark("case", _case)
 lower_on_spark("COALESCE IFNULL", _coalesce)
-lower_on_spark("NULLIF", exact(lambda a: f"nullif({a[0]}, {a[1]})"))
+lower_on_spark("NULLIF", exact(lambda a: f"(CASE WHEN {a[0]} = {a[1]} THEN NULL ELSE {a[0]} END)"))
 lower_on_spark("AS_VALUE", lambda a, _r: a[0])
 lower_on_spark("GREATEST", exact(lambda a: f"greatest({', '.join(a)})" if len(a) > 1 else a[0]))
 lower_on_spark("LEAST", exact(lambda a: f"least({', '.join(a)})" if len(a) > 1 else a[0]))
@@ -148,5 +205,5 @@ def _field(args: Sequence[str], _r: Resolution) -> str:
     return f"(CASE {whens} ELSE 0 END)"
 
 
-lower_on_spark("ELT", lambda a, _r: null_where(f"{a[0]} < 1", f"elt({', '.join(a)})"))
+lower_on_spark("ELT", lambda a, _r: null_where(f"{a[0]} < 1 OR {a[0]} >= {len(a)}", f"elt({', '.join(a)})"))
 lower_on_spark("FIELD", _field)

@@ -11,11 +11,21 @@ from collections.abc import Callable, Sequence
 
 from compiler.functions.dates import unit_ms
 from compiler.functions.registry import Lowering, Resolution, lower_on_spark
-from compiler.functions.spark_casts import date_has_text, instant_has_text
-from compiler.functions.spark_text import INSTANT_MAX, from_millis, is_plain_text, millis, null_where, text, whole
+from compiler.functions.spark_casts import clamped, date_has_text, instant_has_text, written_time
+from compiler.functions.spark_operators import kept_least
+from compiler.functions.spark_text import (
+    INSTANT_MAX,
+    from_millis,
+    is_plain_text,
+    millis,
+    null_where,
+    text,
+    whole,
+    wrapped_int,
+)
 from compiler.functions.strings import PAD_MAX
 from compiler.functions.temporal import DAY_MS
-from compiler.plan.types import Kind
+from compiler.plan.types import BIGINT, Kind
 
 _CONTROLS = "".join(map(chr, range(33)))
 
@@ -76,7 +86,14 @@ lower_on_spark("INSTR", lambda a, _r: f"instr({a[0]}, {a[1]})" if len(a) == 2 el
 lower_on_spark("SPLIT", _texts(_split))
 lower_on_spark("STARTS_WITH", _same("startswith({0}, {1})"))
 lower_on_spark("ENDS_WITH", _same("endswith({0}, {1})"))
-lower_on_spark("ABS", _same("abs({0})"))
+
+
+def _absolute(args: Sequence[str], r: Resolution) -> str:
+    v, kind = args[0], r.result.kind
+    return kept_least(v, f"abs({v})", kind) if kind in (Kind.INT, Kind.BIGINT) else f"abs({v})"
+
+
+lower_on_spark("ABS", _absolute)
 
 
 def _round(args: Sequence[str], r: Resolution) -> str:
@@ -86,7 +103,7 @@ def _round(args: Sequence[str], r: Resolution) -> str:
         return ""
     if kind is Kind.DOUBLE:
         up = f"CASE WHEN {v} - CAST(floor({v}) AS DOUBLE) >= 0.5D THEN 1L ELSE 0L END"
-        return f"(CASE WHEN abs({v}) < 4503599627370496D THEN floor({v}) + {up} ELSE CAST({v} AS BIGINT) END)"
+        return f"(CASE WHEN abs({v}) < 4503599627370496D THEN floor({v}) + {up} ELSE {clamped(v, BIGINT)} END)"
     if kind is Kind.DECIMAL:
         return f"floor({v} + 0.5)" if r.args[0].precision < 38 and r.args[0].scale > 0 else ""
     return v
@@ -110,14 +127,14 @@ def _truncated(args: Sequence[str], r: Resolution) -> str:
     kind = r.args[0].kind
     if len(args) > 1 or kind is Kind.DECIMAL:
         return ""
-    return f"CAST({args[0]} AS BIGINT)" if kind is Kind.DOUBLE else args[0]
+    return clamped(args[0], BIGINT) if kind is Kind.DOUBLE else args[0]
 
 
 lower_on_spark("ROUND", _round)
 lower_on_spark("TRUNC", _truncated)
 lower_on_spark("FLOOR", _step(_floor))
 lower_on_spark("CEIL CEILING", _step(lambda v: f"(-{_floor(f'(-{v})')})"))
-lower_on_spark("SIGN", _same("CAST(signum({0}) AS INT)"))
+lower_on_spark("SIGN", _same("(CASE WHEN isnan(CAST({0} AS DOUBLE)) THEN 0 ELSE CAST(signum({0}) AS INT) END)"))
 lower_on_spark("SQRT", _same("sqrt({0})"))
 lower_on_spark("PI", _same(f"CAST('{math.pi!r}' AS DOUBLE)"))
 # Java multiplies by a rounded quotient: the last digit would differ from the reference.
@@ -164,7 +181,7 @@ def _moved(sign: int) -> Lowering:
         if r.result.kind is Kind.TIME:
             return f"CAST(pmod({args[2]} + {by}, {DAY_MS}L) AS INT)"
         days = f"(({by} - pmod({by}, {DAY_MS}L)) DIV {DAY_MS}L)"
-        return f"date_from_unix_date(CAST(unix_date({args[2]}) + {days} AS INT))"
+        return f"date_from_unix_date({wrapped_int(f'(unix_date({args[2]}) + {days})')})"
 
     return lowering
 
@@ -173,18 +190,24 @@ lower_on_spark("DATEADD TIMEADD TIMESTAMPADD", _moved(1))
 lower_on_spark("DATESUB TIMESUB TIMESTAMPSUB", _moved(-1))
 
 # Letters that java.time and Spark write alike, each at its usual length.
-_PATTERN = re.compile(r"(?:yyyy|MM|dd|HH|mm|ss|SSS|[ \-/:.,_]|\\'[A-Za-z ]+\\')+")
+_PIECE = re.compile(r"yyyy|MM|dd|HH|mm|ss|SSS|[ \-/:.,_]|\\'[A-Za-z ]+\\'")
 
 
-def _pattern(args: Sequence[str]) -> bool:
-    return len(args) == 2 and args[1].startswith("'") and _PATTERN.fullmatch(args[1][1:-1]) is not None
+def _pattern(args: Sequence[str]) -> list[str]:
+    """The pieces of a pattern, as `written_time` takes them; none where Spark cannot write it."""
+    if len(args) != 2 or not args[1].startswith("'"):
+        return []
+    pattern = args[1][1:-1]
+    found = _PIECE.findall(pattern)
+    return [p.replace("\\'", "") for p in found] if "".join(found) == pattern else []
 
 
 def _format_timestamp(args: Sequence[str], r: Resolution) -> str:
-    if not _pattern(args):
+    pieces = _pattern(args)
+    if not pieces:
         return ""
     ms, value = _instant_of(args, r)
-    return f"(CASE WHEN {instant_has_text(ms)} THEN date_format({value}, {args[1]}) END)"
+    return f"(CASE WHEN {instant_has_text(ms)} THEN {written_time(value, pieces)} END)"
 
 
 def _instant_of(args: Sequence[str], r: Resolution) -> tuple[str, str]:
@@ -194,10 +217,12 @@ def _instant_of(args: Sequence[str], r: Resolution) -> tuple[str, str]:
 
 
 def _format_date(args: Sequence[str], r: Resolution) -> str:
-    if not _pattern(args):
+    pieces = _pattern(args)
+    if not pieces:
         return ""
     value = _date_of(args, r)
-    return f"(CASE WHEN {date_has_text(value)} THEN date_format({value}, {args[1]}) END)"
+    midnight = f"CAST({value} AS TIMESTAMP_NTZ)"
+    return f"(CASE WHEN {date_has_text(value)} THEN {written_time(midnight, pieces)} END)"
 
 
 def _date_of(args: Sequence[str], r: Resolution) -> str:

@@ -2,7 +2,8 @@
 
 `lower` gives the text, and where the reference would raise a predicate that is TRUE for such rows: the value is NULL there,
 as everywhere in FlowQL, and the row is also a dead letter. What has no text runs as the reference itself, in an Arrow UDF
-(`runtime.spark.native`). Needs `spark.sql.ansi.enabled=false`, time zone UTC and case-sensitive names.
+(`runtime.spark.native`). The text means the same with and without ANSI mode and in every time zone of a session; names that differ
+by case alone need `spark.sql.caseSensitive`.
 """
 
 from __future__ import annotations
@@ -16,14 +17,26 @@ from compiler.functions import (
     spark_collections,
     spark_operators,
     spark_scalars,
+    spark_sql_arithmetic,
+    spark_sql_casts,
 )
 from compiler.functions.comparison import SYMBOLS
 from compiler.functions.registry import Resolution, lookup
 from compiler.functions.spark_text import constant, quoted
+from compiler.functions.sql_comparison import SQL_SYMBOLS
 from compiler.plan.expr import Call, Column, Expr, Literal, walk
 from compiler.plan.types import spark_type
 
-LOWERINGS = (builtin, spark_operators, spark_casts, spark_scalars, spark_collections)
+LOWERINGS = (
+    builtin,
+    spark_operators,
+    spark_casts,
+    spark_scalars,
+    spark_collections,
+    spark_sql_arithmetic,
+    spark_sql_casts,
+)
+_SIGNS = SYMBOLS | SQL_SYMBOLS
 NODES_MAX = 1_000  # of one expression: Spark compiles it to one method
 
 
@@ -76,10 +89,11 @@ def lower_predicate(expr: Expr) -> SparkSql | None:
         if len(known) == len(parts) and all(p.fails is None for p in known):
             return SparkSql("(" + " AND ".join(p.sql for p in known) + ")")
     lowered = lower(expr)
-    if lowered is None or not isinstance(expr, Call) or expr.name not in SYMBOLS or lowered.fails is not None:
+    sign = _SIGNS.get(expr.name) if isinstance(expr, Call) else None
+    if lowered is None or not isinstance(expr, Call) or sign is None or lowered.fails is not None:
         return lowered
     args = [_bounded(a).sql for a in expr.args]
-    return SparkSql(f"({args[0]} {SYMBOLS[expr.name]} {args[1]})")
+    return SparkSql(f"({args[0]} {sign} {args[1]})")
 
 
 def _bounded(expr: Expr) -> _Text:
@@ -109,7 +123,7 @@ def _lower(e: Expr) -> _Text:
     resolution = Resolution(tuple(a.type for a in e.args), e.type)
     sql = _known(function.spark(texts, resolution))
     fails = function.spark_fails(texts, resolution) if function.spark_fails else ""
-    if fails and e.name in ("div", "mod") and isinstance(e.args[1], Literal) and e.args[1].value:
+    if fails and e.name in ("div", "mod", "sql_mod") and isinstance(e.args[1], Literal) and e.args[1].value:
         fails = ""  # a constant divisor other than zero
     return _joined(e, args, sql, fails)
 

@@ -13,6 +13,7 @@ _ESCAPED = {"\\": "\\\\", "'": "\\'", "$": "\\u0024", "\0": "\\u0000", "\n": "\\
 # What `str.strip` takes away, as a class of java.util.regex.
 SPACE = r"[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
 _SPACES = "".join(chr(c) for c in range(0x3001) if chr(c).isspace())
+_EPOCH = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"
 INSTANT_MAX = 9_000_000_000_000_000  # ms within Spark's microsecond timestamps
 
 
@@ -85,9 +86,23 @@ def trimmed(sql: str) -> str:
 
 def from_millis(sql: str) -> str:
     """The TIMESTAMP of a BIGINT within INSTANT_MAX; beyond it Spark fails."""
-    return f"CAST(timestamp_millis({sql}) AS TIMESTAMP_NTZ)"
+    return f"timestampadd(MILLISECOND, {sql}, {_EPOCH})"
 
 
 def millis(sql: str) -> str:
-    """The BIGINT of a TIMESTAMP."""
-    return f"unix_millis(CAST({sql} AS TIMESTAMP))"
+    """The BIGINT of a TIMESTAMP; microseconds are cut downwards.
+
+    As the exact difference of two times without zones: a cast to Spark's TIMESTAMP, as `timestampdiff` and `unix_millis` make it,
+    goes through the zone of the session, where some hours do not exist.
+    """
+    return f"CAST(floor(CAST(CAST(({sql} - {_EPOCH}) AS INTERVAL SECOND) AS DECIMAL(20, 6)) * 1000) AS BIGINT)"
+
+
+def wrapped_int(sql: str) -> str:
+    """The INT with the low 32 bits of a BIGINT."""
+    return f"CAST(shiftright(shiftleft({sql}, 32), 32) AS INT)"
+
+
+def wrapped_bigint(sql: str) -> str:
+    """The BIGINT with the low 64 bits of a whole DECIMAL of at most 36 digits."""
+    return f"CAST(pmod({sql} + 9223372036854775808BD, 18446744073709551616BD) - 9223372036854775808BD AS BIGINT)"

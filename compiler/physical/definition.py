@@ -23,7 +23,7 @@ from compiler.plan.logical import Node, Project, Scan
 from compiler.plan.schema import Schema
 from compiler.plan.topology import Plan, QueryPlan, SourceDef
 from compiler.plan.visit import map_nodes
-from compiler.schemas.reading import read_alike
+from compiler.schemas.reading import read_alike, reads_by_name
 
 MARK = "read:"  # in front of hashes of the normal form; one that counts other things needs another
 
@@ -70,6 +70,10 @@ def _sorted(node: Node) -> Node:
     spec = node.spec
     if isinstance(spec, Project):
         spec = Project(tuple(sorted(spec.columns, key=lambda c: c.name)))
+    if isinstance(spec, Scan) and reads_by_name(spec.value_format, spec.declared.value):
+        time = spec.timestamp.column if spec.timestamp is not None else ""
+        read = sorted((o for o in spec.on_error if o.column in (*node.schema.names, time)), key=lambda o: o.column)
+        spec = replace(spec, on_error=tuple(read))
     return replace(node, spec=spec, schema=Schema((*node.schema.key, *rest), node.schema.window))
 
 

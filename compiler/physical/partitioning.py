@@ -6,11 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compiler.diagnostics.diagnostic import CompileError, Diagnostic
+from compiler.plan.changes import EquiJoin
 from compiler.plan.expr import Column
 from compiler.plan.logical import Format, Node, Project, Rekey, Scan
-from compiler.plan.schema import Field
+from compiler.plan.schema import Field, Schema
 from compiler.plan.types import Kind
 
+# How operators over changes place rows: NULLs and zeros of either sign included, every value has its bytes (`runtime.state.keys`).
+MEMCOMPARABLE = Format("MEMCOMPARABLE", wrap=False)
 _KAFKA = (Kind.INT, Kind.BIGINT, Kind.DOUBLE, Kind.STRING, Kind.BYTES)
 
 
@@ -43,21 +46,42 @@ def spread_through(node: Node, below: Spread) -> Spread:
     """The spread after an operator with one input that moves no rows."""
     if isinstance(node.spec, Project):
         names = {c.expr.name: c.name for c in reversed(node.spec.columns) if isinstance(c.expr, Column)}
-        return replace(below, columns=_renamed(below.columns, names))
+        return replace(below, columns=renamed(below.columns, names))
     if isinstance(node.spec, Rekey):
         names = {k.expr.name: k.name for k in node.spec.keys if isinstance(k.expr, Column)}
-        kept = _renamed(below.columns, names)
+        kept = renamed(below.columns, names)
         same = kept is not None and kept == tuple(k.name for k in node.spec.keys)
-        # Whoever wrote a windowed key may have placed it by key and window together.
+        # The writer of a windowed key may have partitioned it by key and window together.
         windowed = node.inputs[0].schema.window is not None
         return replace(below, columns=kept, moved=below.moved or not same or windowed)
     return below
 
 
-def _renamed(columns: tuple[str, ...] | None, names: Mapping[str, str]) -> tuple[str, ...] | None:
+def renamed(columns: tuple[str, ...] | None, names: Mapping[str, str]) -> tuple[str, ...] | None:
+    """The columns under their new names; None if one of them is gone."""
     if columns is None or not all(c in names for c in columns):
         return None
     return tuple(names[c] for c in columns)
+
+
+def together(spread: Spread, columns: tuple[str, ...], schema: Schema) -> bool:
+    """Whether rows that are equal in these columns are on one partition already.
+
+    Formats of users do not say so of doubles, whose zeros have two signs.
+    """
+    if spread.moved or spread.columns is None or (columns and not spread.columns):
+        return False
+    types = {f.name: f.type.kind for f in schema}
+    exact = spread.format == MEMCOMPARABLE or all(types[c] is not Kind.DOUBLE for c in spread.columns)
+    return exact and set(spread.columns) <= set(columns)
+
+
+def spread_of_join(node: Node, spec: EquiJoin) -> Spread:
+    """By the keys of a side all of whose rows are in the result."""
+    keys = {"right": spec.right_keys, "full": None}.get(spec.kind, spec.left_keys)
+    if keys is not None and not set(keys) <= set(node.schema.names):
+        keys = None
+    return Spread(keys, MEMCOMPARABLE)
 
 
 def check_copartitioned(left: Spread, right: Spread, partitions: Mapping[str, int]) -> None:

@@ -7,17 +7,22 @@ keeps state by key (aggregation, join, materialisation) needs its input on the r
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from compiler.physical.naming import OperatorNames
 from compiler.physical.partitioning import (
+    MEMCOMPARABLE,
     Spread,
     check_copartitioned,
     exchange_format,
+    renamed,
+    spread_of_join,
     spread_of_scan,
     spread_through,
+    together,
 )
 from compiler.physical.stores import stores_of
+from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, SetOperation, TopN
 from compiler.plan.expr import Column, Literal
 from compiler.plan.logical import (
     Aggregate,
@@ -31,6 +36,7 @@ from compiler.plan.logical import (
     Scan,
     SchemaRef,
     Sink,
+    Union,
 )
 from compiler.plan.schema import Field, Schema
 from compiler.plan.topology import ExchangeSink, ExchangeSource, Operator, SubTopology
@@ -94,14 +100,22 @@ class _Planner:
             case Aggregate() | Materialise():
                 (below,) = inputs
                 if below.spread.moved or (below.spread.columns is None and isinstance(node.spec, Aggregate)):
-                    below = self._exchange(
-                        below, exchange_format(below.last.schema.key), self._names.upcoming(_role(node))
-                    )
+                    format_ = exchange_format(below.last.schema.key)
+                    null_group = node.spec.null_groups if isinstance(node.spec, Aggregate) else node.spec.null_group
+                    below = self._exchange(below, format_, self._names.upcoming(_role(node)), null_group=null_group)
                 keys = tuple(f.name for f in node.schema.key)
                 spread = Spread(keys, below.spread.format, origin=below.spread.origin)
                 return self._add(below.fragment, node, (below,), spread)
             case Sink():
                 return self._add(inputs[0].fragment, node, inputs, inputs[0].spread)
+            case GroupAggregate() | TopN() | Consolidate():
+                return self._over_changes(node, inputs[0])
+            case EquiJoin():
+                return self._equi_join(node, node.spec, inputs[0], inputs[1])
+            case SetOperation():
+                return self._set_operation(node, inputs)
+            case Union() if len(inputs) > 1:
+                return self._union(node, inputs)
         return self._add(inputs[0].fragment, node, inputs, spread_through(node, inputs[0].spread))
 
     def _add(self, fragment: _Fragment, node: Node, inputs: Sequence[_Lowered], spread: Spread) -> _Lowered:
@@ -123,6 +137,60 @@ class _Planner:
         merged = self._together(left, right)
         keys = tuple(f.name for f in node.schema.key)
         return self._add(left.fragment, node, merged, Spread(keys, format_, origin=left.spread.origin))
+
+    def _over_changes(self, node: Node, below: _Lowered) -> _Lowered:
+        """Rows that are equal in the columns that the operator keeps its state by come to one task."""
+        match node.spec:
+            case GroupAggregate(keys):
+                names = dict(zip(keys, (f.name for f in node.schema.key), strict=True))
+            case TopN(keys):
+                names = {k: k for k in keys}
+            case _:
+                names = {f.name: f.name for f in node.schema.key}
+        if not together(below.spread, tuple(names), below.last.schema):
+            below = self._exchange(below, MEMCOMPARABLE, self._names.upcoming(_role(node)), by=tuple(names))
+        spread = replace(below.spread, columns=renamed(below.spread.columns, names))
+        return self._add(below.fragment, node, (below,), spread)
+
+    def _equi_join(self, node: Node, spec: EquiJoin, left: _Lowered, right: _Lowered) -> _Lowered:
+        name = self._names.upcoming(_role(node))
+        left = self._placed(left, spec.left_keys, f"{name}-left")
+        right = self._placed(right, spec.right_keys, f"{name}-right")
+        merged = self._together(left, right)
+        return self._add(left.fragment, node, merged, spread_of_join(node, spec))
+
+    def _set_operation(self, node: Node, inputs: Sequence[_Lowered]) -> _Lowered:
+        """By all columns; those of two inputs are in pairs."""
+        name = self._names.upcoming(_role(node))
+        columns = [tuple(f.name for f in i.last.schema if f.role != "key") for i in inputs]
+        names = dict(zip(columns[0], (f.name for f in node.schema.key), strict=False))
+        if len(inputs) == 1:
+            (below,) = inputs
+            if not together(below.spread, columns[0], below.last.schema):
+                below = self._exchange(below, MEMCOMPARABLE, name, by=columns[0])
+            spread = replace(below.spread, columns=renamed(below.spread.columns, names))
+            return self._add(below.fragment, node, (below,), spread)
+        left, right = (
+            self._placed(i, c, f"{name}-{side}") for i, c, side in zip(inputs, columns, ("left", "right"), strict=True)
+        )
+        merged = self._together(left, right)
+        return self._add(left.fragment, node, merged, Spread(renamed(columns[0], names), MEMCOMPARABLE))
+
+    def _union(self, node: Node, inputs: Sequence[_Lowered]) -> _Lowered:
+        """Sources may have different numbers of partitions: all rows go to those of their identities."""
+        name = self._names.upcoming(_role(node))
+        keys = tuple(f.name for f in node.schema.key)
+        first, *others = (self._placed(i, keys, f"{name}-{n}") for n, i in enumerate(inputs, 1))
+        merged = [first]
+        for other in others:
+            merged.append(self._together(first, other)[1])
+        return self._add(first.fragment, node, merged, Spread(keys, MEMCOMPARABLE))
+
+    def _placed(self, below: _Lowered, columns: tuple[str, ...], reader: str) -> _Lowered:
+        """Rows on the partition of these columns, as our own topics place them."""
+        if below.spread.columns == columns and below.spread.format == MEMCOMPARABLE and not below.spread.moved:
+            return below
+        return self._exchange(below, MEMCOMPARABLE, reader, by=columns)
 
     def _foreign_join(self, node: Node, left: _Lowered, right: _Lowered) -> _Lowered:
         """Both tables in one task: as they lie when each has one partition, else gathered on one.
@@ -172,17 +240,26 @@ class _Planner:
     def _must_move(self, side: _Lowered, format_: Format) -> bool:
         return side.spread.moved or side.spread.columns is None or not _same_bytes(side, format_)
 
-    def _exchange(self, below: _Lowered, format_: Format, reader: str) -> _Lowered:
-        """Write the rows to a repartition topic by their key; a new sub-topology reads them."""
+    def _exchange(
+        self,
+        below: _Lowered,
+        format_: Format,
+        reader: str,
+        *,
+        by: tuple[str, ...] | None = None,
+        null_group: bool = False,
+    ) -> _Lowered:
+        """Write the rows to a repartition topic by their key, or by these columns; a new sub-topology reads them."""
         schema, change = below.last.schema, below.last.change
         sink = self._names.operator("repartition-sink")
         topic = self._names.repartition(reader)
-        below.fragment.operators.append(Operator(sink, ExchangeSink(topic, format_), (below.last.id,), schema, change))
+        spec = ExchangeSink(topic, format_, by, null_group)
+        below.fragment.operators.append(Operator(sink, spec, (below.last.id,), schema, change))
         self._done.append(below.fragment)
         self._repartitions.append(topic)
         source = Operator(self._names.operator("repartition-source"), ExchangeSource(topic), (), schema, change)
         fragment = _Fragment([source], [topic])
-        return _Lowered(fragment, source, Spread(tuple(f.name for f in schema.key), format_))
+        return _Lowered(fragment, source, Spread(tuple(f.name for f in schema.key) if by is None else by, format_))
 
 
 def _role(node: Node) -> str:

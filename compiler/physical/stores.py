@@ -5,6 +5,9 @@
 - Join stream-table: the right rows. Join table-table: the rows of both sides.
 - Join foreign-key: the left rows by foreign key and own key, the right rows by theirs.
 - Join stream-stream: the rows of both sides, by key and time; outer with a grace period also those nothing matched yet.
+- GroupAggregate: one row of accumulators per group; where values are needed, buckets of them per group and call.
+- EquiJoin: per side buckets of rows by join key. TopN: buckets of rows by partition, in their order.
+- SetOperation: how often each row is on each side. Consolidate: the rows of each identity.
 - Sink of a table: its rows under the table's own name, for people to ask; a windowed table keeps all its windows.
 """
 
@@ -14,10 +17,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
+from compiler.functions.change_aggregates import names_of_ordered
+from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, SetOperation, TopN
 from compiler.plan.logical import Aggregate, Join, Materialise, Sink, Spec, Window
 from compiler.plan.schema import Field, Schema
 from compiler.plan.topology import StoreSpec
-from compiler.plan.types import BIGINT, INT
+from compiler.plan.types import BIGINT, INT, STRING
 
 DAY_MS = 86_400_000
 
@@ -35,7 +40,45 @@ def stores_of(spec: Spec, name: str, inputs: Sequence[Schema], schema: Schema) -
         return _join_stores(spec, name, inputs)
     if isinstance(spec, Sink) and spec.kind == "table":
         return (_store(spec.name, "table", schema),)
+    return _stores_of_changes(spec, name, inputs, schema)
+
+
+def _stores_of_changes(spec: Spec, name: str, inputs: Sequence[Schema], schema: Schema) -> tuple[StoreSpec, ...]:
+    if isinstance(spec, GroupAggregate):
+        groups = _table(name, schema.key, schema.value)
+        call = Field("__call", INT, "key")
+        return (groups, *_buckets(f"{name}-values", (*schema.key, call), ())) if keeps_values(spec) else (groups,)
+    if isinstance(spec, EquiJoin):
+        sides = zip(("left", "right"), (spec.left_keys, spec.right_keys), inputs, strict=True)
+        return tuple(s for side, keys, i in sides for s in _buckets(f"{name}-{side}", _columns(i, keys), i.fields))
+    if isinstance(spec, TopN):
+        return _buckets(name, _columns(inputs[0], spec.keys), inputs[0].fields)
+    if isinstance(spec, SetOperation):
+        counts = (Field("__left", BIGINT), Field("__right", BIGINT))
+        return (_table(name, tuple(replace(f, role="key") for f in inputs[0] if f.role != "key"), counts),)
+    if isinstance(spec, Consolidate):
+        return (_table(name, schema.key, schema.value),)
     return ()
+
+
+def keeps_values(spec: GroupAggregate) -> bool:
+    """Whether an aggregation keeps the values of its groups, and not numbers alone."""
+    return any(c.distinct or c.function in names_of_ordered() for c in spec.calls)
+
+
+def _buckets(name: str, key: Sequence[Field], value: Sequence[Field]) -> tuple[StoreSpec, StoreSpec]:
+    """Heads by key, and entries of large buckets by key and entry (`runtime.operators.changes.buckets`)."""
+    entry = Field("__entry", STRING, "key")
+    return _table(name, key, value), _table(f"{name}-entries", (*key, entry), value)
+
+
+def _table(name: str, key: Sequence[Field], value: Sequence[Field]) -> StoreSpec:
+    return StoreSpec(name, "table", Schema(tuple(key)), Schema(tuple(replace(f, role="value") for f in value)))
+
+
+def _columns(schema: Schema, names: Sequence[str]) -> tuple[Field, ...]:
+    by_name = {f.name: f for f in schema}
+    return tuple(replace(by_name[n], role="key") for n in names)
 
 
 def _join_stores(spec: Join, name: str, inputs: Sequence[Schema]) -> tuple[StoreSpec, ...]:

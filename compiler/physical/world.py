@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from compiler.analyze.assertions import Assertion, SchemaAssertion, TopicAssertion
@@ -193,15 +193,24 @@ class World:
     def _source_partitions(self, catalog: Catalog) -> dict[str, int]:
         """As they will be: those of a declaration that has changed, and of what is made of such a source none that is known."""
         known = {}
-        for name, source in catalog.sources.items():
+        for name, source in sorted(catalog.sources.items(), key=lambda item: item[1].query is None):  # see `_follow`
             there = self._partitions.get(source.topic)
-            if name in self._resized:
-                known[name] = self._resized[name]
-            elif self._is_resized(source):
-                known[name] = self._resized[name] = source.partitions
-            else:
-                known[name] = there if there is not None else source.partitions
+            if name not in self._resized and self._is_resized(source):
+                self._resized[name] = source.partitions
+            self._follow(source, catalog)
+            known[name] = self._resized.get(name, source.partitions if there is None else there)
         return {n: p for n, p in known.items() if p is not None}
+
+    def _follow(self, source: SourceDef, catalog: Catalog) -> None:
+        """A stream or table over the topic of a result has the number that the result gets, whatever its topic has now."""
+        if source.query is not None or source.partitions is not None:
+            return
+        made = [s for s in catalog.sources.values() if s.query is not None and s.topic == source.topic]
+        before = self._previous.sources if self._previous is not None else ()
+        if made and made[0].name in self._resized:
+            self._resized[source.name] = self._resized[made[0].name]
+        elif not made and any(s.query is not None and s.topic == source.topic for s in before):
+            self._resized[source.name] = None  # the statement of its query comes later, or is gone
 
     def _is_resized(self, source: SourceDef) -> bool:
         """Whether it may get another number of partitions than it has: its topic's, or by another topic."""
@@ -219,7 +228,17 @@ class World:
         if query is None or source.partitions is not None:
             return False
         read = {n.spec.source for n in walk_nodes(query.logical) if isinstance(n.spec, Scan)}
-        return not read.isdisjoint(self._resized)
+        return not read.isdisjoint(self._resized) or self._reads_another_number(query, read, source.topic)
+
+    def _reads_another_number(self, query: QueryPlan, read: Collection[str], topic: str) -> bool:
+        """Whether a query whose text has changed reads sources with another number than its topic has. One that has not changed may
+        write to a topic that was created with another number of partitions.
+        """
+        before = self._previous.query(query.id) if self._previous is not None else None
+        if before is not None and before.definition == query.definition:
+            return False
+        topics = [s.topic for name in read if (s := self.catalog.sources.get(name)) is not None]
+        return any(self._partitions.get(t, self._partitions[topic]) != self._partitions[topic] for t in topics)
 
     def _drop(self, bound: BoundDrop) -> StatementResult:
         if bound.kind == "type":

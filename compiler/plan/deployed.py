@@ -316,8 +316,16 @@ def swapped(deployed: Deployed, group: Group, mixed: Collection[str]) -> Deploye
     serves = {runtime_name(q) for q in serving.queries}
     lost = tuple((name, why) for name, why in deployed.lost if name in serves)
     forwards = forwards_of(deployed.forwards, serving)
-    held = tuple(i for i in deployed.held if i not in new)
-    after = replace(deployed, serving=serving, histories=histories, lost=lost, forwards=forwards, held=held)
+    held, refreshed = (tuple(i for i in ids if i not in new) for ids in (deployed.held, deployed.refreshed))
+    after = replace(
+        deployed,
+        serving=serving,
+        histories=histories,
+        lost=lost,
+        forwards=forwards,
+        held=held,
+        refreshed=refreshed,
+    )
     if after.building or any(wanted.query(q.id) is None for q in serving.queries):
         return after
     return replace(after, serving=wanted, wanted=None, refreshed=())

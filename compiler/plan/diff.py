@@ -1,4 +1,4 @@
-"""What changes between what is deployed and what is wanted, over the whole graph: what `deploy` prints is what the engine does.
+"""The difference between the deployed plan and the wanted one, over the whole query graph: what `deploy` prints is what the engine does.
 
 A query is compared by what it reads. One whose own text changed is rebuilt, with all that reads its result, however far, and with
 the other writers of its topic: a topic belongs to one generation at a time. Unless it is to go *forward*: then the new text takes
@@ -254,7 +254,7 @@ def _causes(
 
 
 def _renewed_themselves(before: Deployed, wanted: Plan) -> dict[str, str]:
-    """Topics whose records must be made anew although none of their writers' texts changed: topic -> why."""
+    """Topics whose records must be recomputed although none of their writers' texts changed: topic -> reason."""
     old, found = writers_of(before.serving), {}
     declared = redeclared(before.serving, wanted)
     for topic, queries in writers_of(wanted).items():

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, GroupCall, SetOperation, SortKey, TopN
 from compiler.plan.expr import Call, Column, Expr, Lambda, LambdaVar, Literal
 from compiler.plan.logical import (
     Aggregate,
+    ChangeSpec,
     Explode,
     Filter,
     Format,
@@ -25,7 +27,8 @@ from compiler.plan.logical import (
 from compiler.plan.schema import Schema
 from compiler.plan.topology import ExchangeSink, ExchangeSource, Operator, Plan, QueryPlan, StoreSpec
 
-_SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "mod": "%", "eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "and": "AND", "or": "OR", "like": "LIKE"}  # fmt: skip
+_SQL = "sql_"  # in front of the name of an operator: standard SQL's meaning of it
+_SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "mod": "%", "eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "and": "AND", "or": "OR", "like": "LIKE", "concat": "||"}  # fmt: skip
 
 
 def expr_text(e: Expr) -> str:
@@ -46,8 +49,9 @@ def expr_text(e: Expr) -> str:
 
 def _call_text(e: Call) -> str:
     args = [expr_text(a) for a in e.args]
-    if e.name in _SIGNS and len(args) == 2:
-        return f"({args[0]} {_SIGNS[e.name]} {args[1]})"
+    sign = _SIGNS.get(e.name.removeprefix(_SQL))
+    if sign is not None and len(args) == 2:
+        return f"({args[0]} {sign} {args[1]})"
     if e.name == "cast":
         return f"CAST({args[0]} AS {e.type})"
     if e.name == "field":
@@ -81,20 +85,60 @@ def spec_text(spec: Spec | ExchangeSink | ExchangeSource) -> str:
         case Aggregate():
             calls = ", ".join(f"{a.name} := {a.function}({', '.join(map(expr_text, a.args))})" for a in spec.aggregates)
             window = f" {_window(spec.window)}" if spec.window else ""
-            return f"Aggregate{window} {calls}{', emit final' if spec.emit_final else ''}"
+            groups = f"{', NULL is a group' if spec.null_groups else ''}{', empty groups go' if spec.counted else ''}"
+            return f"Aggregate{window} {calls}{', emit final' if spec.emit_final else ''}{groups}"
         case Join():
             return f"Join {spec.kind} {spec.shape} on key {spec.key_name}{_within(spec)}"
         case Materialise():
             return "Materialise"
         case Union():
             return "Union"
+        case GroupAggregate() | EquiJoin() | SetOperation() | TopN() | Consolidate():
+            return change_text(spec)
         case Sink():
             return f"Sink {spec.kind} {spec.name} (topic {spec.topic}, {_format(spec.key_format)}/{_format(spec.value_format)})"
         case ExchangeSink():
-            return f"Repartition to {spec.topic} ({_format(spec.key_format)})"
+            by = "" if spec.by is None else f" by ({', '.join(spec.by)})"
+            return f"Repartition to {spec.topic} ({_format(spec.key_format)}){by}"
         case ExchangeSource():
             return f"Repartition from {spec.topic}"
     raise AssertionError(f"unknown operator {spec!r}")
+
+
+def change_text(spec: ChangeSpec) -> str:
+    """An operator over changes in a line."""
+    match spec:
+        case GroupAggregate(keys, calls):
+            return f"GroupAggregate by ({', '.join(keys)}) {', '.join(map(_group_call, calls))}"
+        case EquiJoin():
+            sign = " IS NOT DISTINCT FROM " if spec.null_safe else " = "
+            pairs = " AND ".join(f"{a}{sign}{b}" for a, b in zip(spec.left_keys, spec.right_keys, strict=True))
+            residual = "" if spec.residual is None else f" if {expr_text(spec.residual)}"
+            return f"EquiJoin {spec.kind}{' on ' + pairs if pairs else ''}{residual}"
+        case SetOperation(kind, all_):
+            return f"SetOperation {kind}{' all' if all_ else ''}"
+        case TopN():
+            limit = "" if spec.limit is None else f" limit {spec.limit}"
+            offset = f" offset {spec.offset}" if spec.offset else ""
+            by = f" per ({', '.join(spec.keys)})" if spec.keys else ""
+            name = f" as {spec.rank}" if spec.rank else ""
+            return f"TopN {spec.function}{name}{by} order by {_order(spec.order)}{limit}{offset}"
+        case Consolidate():
+            return "Consolidate"
+    raise AssertionError(f"unknown operator {spec!r}")
+
+
+def _group_call(c: GroupCall) -> str:
+    order = f" order by {_order(c.order)}" if c.order else ""
+    init = "".join(f", {v!r}" for v in c.init)
+    where = f" filter {c.filter}" if c.filter else ""
+    return f"{c.name} := {c.function}({'distinct ' if c.distinct else ''}{', '.join(c.args)}{init}{order}){where}"
+
+
+def _order(keys: tuple[SortKey, ...]) -> str:
+    return ", ".join(
+        f"{k.column}{' desc' if k.descending else ''} nulls {'first' if k.nulls_first else 'last'}" for k in keys
+    )
 
 
 def _format(f: Format) -> str:

@@ -16,11 +16,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from compiler.plan.explain import expr_text
+from compiler.plan.explain import change_text, expr_text
 from compiler.plan.expr import Column, Expr, columns_of
 from compiler.plan.generations import plain, sink_of, topics_read
 from compiler.plan.logical import (
     Aggregate,
+    ChangeSpec,
     Explode,
     Filter,
     Format,
@@ -219,7 +220,8 @@ class _Trace:
                 return {**self.states(left), f"{name}-right": rows.then(_columns("its columns", right, rows))}
             case Join():
                 return {name: self.rows(node).steps}
-        return {n: steps for i in node.inputs for n, steps in self.states(i).items()}
+        below = {n: steps for i in node.inputs for n, steps in self.states(i).items()}
+        return {**below, name: self.rows(node).steps} if isinstance(node.spec, ChangeSpec) else below
 
     def shown(self, node: Node) -> tuple[_Step, ...]:
         rows = self.rows(node)
@@ -255,6 +257,8 @@ class _Trace:
                 return inputs[0]
         steps = [s for i in inputs for s in i.steps]
         steps += [_columns("its columns", i, rows) for i, rows in zip(node.inputs, inputs, strict=True)]
+        if isinstance(node.spec, ChangeSpec):
+            steps.append(_Step(f"the operator {name}", node.spec, change_text(node.spec)))
         return _Rows(tuple(steps), _own(node, name))
 
     def _aggregated(self, node: Node, spec: Aggregate, name: str, below: _Rows) -> _Rows:
@@ -264,6 +268,7 @@ class _Trace:
         steps = (
             _Step("what it groups by", tuple(keys), ", ".join(map(_text, keys))),
             _Step("its window", (spec.window, spec.emit_final)),
+            _Step("which groups there are", (spec.null_groups, spec.counted)),
             _Step("its aggregates", tuple(calls), text),
         )
         grouped = {f.name: k for f, k in zip(node.inputs[0].schema.key, keys, strict=True)}
@@ -296,7 +301,7 @@ def _each(functions: Sequence[NamedExpr], rows: _Rows) -> tuple[tuple[str, Expr]
 
 def _reading(scan: Scan) -> object:
     """What decides how a column is read; see `compiler.schemas.reading`, which says the same for definitions."""
-    alike = (scan.topic, scan.kind, scan.key_format, scan.timestamp, scan.throw_on_invalid_timestamp)
+    alike = (scan.topic, scan.kind, scan.key_format, scan.timestamp, scan.throw_on_invalid_timestamp, scan.on_error)
     keys = tuple(f for f in scan.declared if f.role == "key")
     if _by_name(scan.value_format, scan.declared.value):
         return (*alike, keys, _written(replace(scan.value_format, wrap=True)))

@@ -135,11 +135,12 @@ def sink_of(query: QueryPlan) -> Sink:
 
 
 def writers_of(plan: Plan) -> dict[str, tuple[QueryPlan, ...]]:
-    """Topic -> the queries that write it, in the order of the plan."""
-    found: dict[str, tuple[QueryPlan, ...]] = {}
+    """Topic -> the queries that write it: first the one that creates it, for its options hold, then INSERT INTO as in the plan."""
+    creators, found = {s.query for s in plan.sources}, dict[str, tuple[QueryPlan, ...]]()
     for query in plan.queries:
         topic = topic_written(query)
-        found[topic] = (*found.get(topic, ()), query)
+        others = found.get(topic, ())
+        found[topic] = (query, *others) if query.id in creators else (*others, query)
     return found
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, SetOperation, TopN
 from compiler.plan.event_times import USUAL_TIMES, EventTimes
 from compiler.plan.expr import Expr
 from compiler.plan.schema import NO_COLUMNS, Schema
@@ -77,11 +78,21 @@ class TimestampSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class OnError:
+    """What becomes of a record in which a column of the value cannot be read: NULL in its place, or `default`, or its query fails."""
+
+    column: str
+    action: Literal["null", "default", "fail"]
+    default: int | float | str | bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Scan:
     """Read a source: decode the records of one topic.
 
     schema of the node: the columns wanted (pruned), key columns first; roles tell where each is read from.
     kind: `stream` or `table`. A table source keeps its rows in a store when someone needs them or their old values.
+    null_group: see `Sink`.
     """
 
     source: str
@@ -94,6 +105,8 @@ class Scan:
     # All value columns the source declares, in order: DELIMITED and single-column formats are positional.
     declared: Schema = NO_COLUMNS
     times: EventTimes = USUAL_TIMES
+    on_error: tuple[OnError, ...] = ()  # of other columns: a dead letter
+    null_group: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +150,8 @@ class Window:
     """A window of a grouped aggregation. `grace_ms` None means the dialect's default (24 h minus size, at least 0).
 
     Cumulating windows start as tumbling ones and end at every multiple of the advance up to their size.
+
+    over_1970: no window reaches over 1970, as none starts before it in ksqlDB; unless a source says that its times begin before that.
     """
 
     kind: Literal["tumbling", "hopping", "cumulating", "session"]
@@ -144,6 +159,7 @@ class Window:
     advance_ms: int
     grace_ms: int | None = None
     retention_ms: int | None = None
+    over_1970: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +184,15 @@ class Aggregate:
     Output: key columns, WINDOWSTART and WINDOWEND when windowed, then one column per aggregate.
     carried: input columns that are part of the group key expression and stay visible (none usually).
     Input of change kind `retract` is folded with undo.
+    null_groups: rows whose key is NULL are a group as others are (standard SQL); without it they are left out.
+    counted: the state of a group has the number of its rows behind the accumulators, and a group without rows goes.
     """
 
     aggregates: tuple[AggregateCall, ...]
     window: Window | None = None
     emit_final: bool = False
+    null_groups: bool = False
+    counted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +217,12 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Materialise:
-    """Keep the latest row per key of a table, and turn `upsert` into `retract` (old values become known)."""
+    """Keep the latest row per key of a table, and turn `upsert` into `retract` (old values become known).
+
+    null_group: a row whose key is NULL is kept, too; otherwise it is dropped.
+    """
+
+    null_group: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +238,7 @@ class Sink:
     times: which ones that column may give.
     null_key_parts: a key of several columns that are all NULL is written with its NULLs (after PARTITION BY), not as a
     null key (a record that came without a key).
+    null_group: a row of the table may have NULL as its key (a group of standard SQL), which is written as a value of the key's format.
     """
 
     name: str
@@ -224,9 +250,11 @@ class Sink:
     partitions: int | None = None
     null_key_parts: bool = False
     times: EventTimes = USUAL_TIMES
+    null_group: bool = False
 
 
-Spec = Scan | Project | Filter | Explode | Rekey | Aggregate | Join | Materialise | Union | Sink
+ChangeSpec = GroupAggregate | EquiJoin | SetOperation | TopN | Consolidate
+Spec = Scan | Project | Filter | Explode | Rekey | Aggregate | Join | Materialise | Union | Sink | ChangeSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Literal
 
 from compiler.plan.event_times import USUAL_TIMES, EventTimes
 from compiler.plan.expr import Expr
-from compiler.plan.logical import ChangeKind, Format, Node, Scan, SchemaRef, Spec, TimestampSpec
+from compiler.plan.logical import ChangeKind, Format, Node, OnError, Scan, SchemaRef, Spec, TimestampSpec
 from compiler.plan.schema import Schema
 
 PLAN_FORMAT = 1
@@ -24,10 +24,16 @@ OnChange = Literal["rebuild", "forward"]
 
 @dataclass(frozen=True, slots=True)
 class ExchangeSink:
-    """The writing end of a repartition: rows go to partition murmur2(encoded key columns) of `topic`."""
+    """The writing end of a repartition: rows go to partition murmur2(encoded columns) of `topic`.
+
+    by: the columns that decide; None: the key columns.
+    null_group: rows whose key is NULL belong together, on partition 0; otherwise they stay on their own partition.
+    """
 
     topic: str
     key_format: Format
+    by: tuple[str, ...] | None = None
+    null_group: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +96,8 @@ class SourceDef:
     query: str | None = None  # id of the query that writes it, if one does
     statement: str = ""  # text of the statement that made it
     times: EventTimes = USUAL_TIMES
+    on_error: tuple[OnError, ...] = ()
+    null_group: bool = False  # see `Sink`
 
 
 def scan_of(source: SourceDef) -> Scan:
@@ -103,6 +111,8 @@ def scan_of(source: SourceDef) -> Scan:
         source.timestamp,
         declared=source.schema,
         times=source.times,
+        on_error=source.on_error,
+        null_group=source.null_group,
     )
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, SetOperation, TopN
 from compiler.plan.expr import ROWTIME, Lambda, LambdaVar, columns_of
-from compiler.plan.logical import Aggregate, Filter, Join, Project, Rekey, Scan, Sink, Spec, walk_nodes
+from compiler.plan.logical import Aggregate, Filter, Join, Project, Rekey, Scan, Sink, Spec, Union, walk_nodes
 from compiler.plan.schema import Schema
 from compiler.plan.topology import ExchangeSink, ExchangeSource, Operator, Plan, QueryPlan
-from compiler.plan.types import Kind
+from compiler.plan.types import BIGINT, INT, Kind, SqlType
 from compiler.plan.visit import exprs_of
+
+UNION_MAX = 1_000  # inputs of one operator
 
 
 class PlanInvariantError(AssertionError):
@@ -60,14 +63,83 @@ def verify_spec(spec: Spec, inputs: Sequence[Schema], schema: Schema, where: str
     _unique(list(schema.names), f"column of {where}")
     for f in schema:
         _holds(f.type.kind not in (Kind.NULL, Kind.LAMBDA), f"{where}: column {f.name} has type {f.type}")
-    expected = 0 if isinstance(spec, Scan) else 2 if isinstance(spec, Join) else 1
-    _holds(len(inputs) == expected, f"{where} has {len(inputs)} inputs, not {expected}")
+    least, most = _inputs(spec)
+    _holds(
+        least <= len(inputs) <= most, f"{where} has {len(inputs)} inputs, not {least if least == most else 'enough'}"
+    )
     known = {n for i in inputs for n in i.names} | {ROWTIME}
     for e in exprs_of(spec):
         missing = columns_of(e) - known
         _holds(not missing, f"{where} reads {sorted(missing)}, which its input does not have")
         _holds(_lambdas_closed(e), f"{where} uses a lambda parameter outside its lambda")
     _verify_output(spec, inputs, schema, where)
+
+
+def _inputs(spec: Spec) -> tuple[int, int]:
+    """The least and the highest number of inputs."""
+    match spec:
+        case Scan():
+            return 0, 0
+        case Join() | EquiJoin():
+            return 2, 2
+        case SetOperation():
+            return (1, 1) if spec.kind == "distinct" else (2, 2)
+        case Union():
+            return 1, UNION_MAX
+    return 1, 1
+
+
+def _verify_changes(spec: Spec, inputs: Sequence[Schema], schema: Schema, where: str) -> None:
+    """Operators over changes: columns they name are in their inputs, and the row identity of the output is what it should be."""
+    key = [f.type for f in schema.key]
+    match spec:
+        case GroupAggregate(keys, calls):
+            read = [
+                *keys,
+                *(a for c in calls for a in (*c.args, *(k.column for k in c.order), *filter(None, [c.filter]))),
+            ]
+            _known(read, inputs[0], where)
+            _holds(key == [_type(inputs[0], k) for k in keys], f"{where}: its key columns are not its groups")
+            same = [(c.name, c.type) for c in calls] == [(f.name, f.type) for f in schema if f.role != "key"]
+            _holds(same, f"{where}: schema and aggregates differ")
+        case EquiJoin(kind, left_keys, right_keys):
+            left, right = inputs
+            _holds(not set(left.names) & set(right.names), f"{where}: a column is in both inputs")
+            pairs = zip(left_keys, right_keys, strict=True)
+            _holds(all(_type(left, a) == _type(right, b) for a, b in pairs), f"{where}: keys have different types")
+            sides = [left] if kind in ("semi", "anti") else [left, right]
+            key_names, own = [f.name for f in schema.key], [f.name for i in sides for f in i.key]
+            _holds(key_names[: len(own)] == own, f"{where}: not its row identity")
+            _holds(
+                key[len(own) :] == [INT] * (kind == "full"), f"{where}: which side is missing is part of its identity"
+            )
+            _known(
+                [f.name for f in schema if f.name not in key_names], Schema(tuple(f for i in sides for f in i)), where
+            )
+        case SetOperation():
+            columns = [[f.type for f in i if f.role != "key"] for i in inputs]
+            _holds(all(c == columns[0] for c in columns), f"{where}: its inputs have different columns")
+            _holds(key == [*columns[0], *[INT] * spec.all], f"{where}: not its row identity")
+            _holds([f.type for f in schema if f.role != "key"] == columns[0], f"{where}: schema and columns differ")
+        case TopN(keys, order):
+            _known([*keys, *(k.column for k in order)], inputs[0], where)
+            ranked = [(spec.rank, BIGINT)] if spec.rank else []
+            _holds(
+                [(f.name, f.type) for f in schema] == [*((f.name, f.type) for f in inputs[0]), *ranked],
+                f"{where}: columns",
+            )
+        case Consolidate():
+            _holds(schema == inputs[0], f"{where}: schema and that of its input differ")
+
+
+def _known(columns: Sequence[str], schema: Schema, where: str) -> None:
+    missing = sorted(set(columns) - set(schema.names))
+    _holds(not missing, f"{where} reads {missing}, which its input does not have")
+
+
+def _type(schema: Schema, name: str) -> SqlType | None:
+    found = schema.get(name)
+    return None if found is None else found.type
 
 
 def _verify_output(spec: Spec, inputs: Sequence[Schema], schema: Schema, where: str) -> None:
@@ -87,6 +159,8 @@ def _verify_output(spec: Spec, inputs: Sequence[Schema], schema: Schema, where: 
             bounds = {f.name for f in schema if f.role == "window"}
             _holds(set(schema.names) <= found | bounds, f"{where}: columns come from no input")
             _holds([i.key != () for i in inputs] == [True, True], f"{where}: an input has no key")
+        case _:
+            _verify_changes(spec, inputs, schema, where)
 
 
 def _lambdas_closed(e: object, bound: frozenset[str] = frozenset()) -> bool:

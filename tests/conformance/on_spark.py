@@ -47,6 +47,9 @@ def session() -> Iterator[SparkSession]:
             close_session(spark)
 
 
+LETTERS = "letters"  # in a count of ways
+
+
 @dataclass(slots=True)
 class SparkWorld(World):
     """Runs queries on Spark, natively where the engine would. Only what a run ends in can be compared."""
@@ -68,6 +71,7 @@ class SparkWorld(World):
         for topic, records in run_query(self.spark, plan, query, topics, self.ways).items():
             if topic in sinks:
                 self.add(topic, records)
+        self.letters += self.ways.pop(LETTERS, 0)
 
 
 def run_query(
@@ -77,7 +81,7 @@ def run_query(
     from runtime.spark.choose import is_native
     from runtime.spark.errors import SparkUnsupported
     from runtime.spark.native.query import native_bounded
-    from runtime.spark.shapes import SINK, from_ipc
+    from runtime.spark.shapes import DEAD, SINK, from_ipc
     from runtime.spark.stage.exact import exact_bounded
 
     partitions = dict.fromkeys((s.topic for s in plan.sources), 1) | dict.fromkeys(topics, 1)
@@ -89,6 +93,7 @@ def run_query(
     except SparkUnsupported as error:
         raise NotSupported(f"{error.node}: {error.reason}") from error
     ways["native" if native else "exact"] += 1
+    ways[LETTERS] += sum(r.kind == DEAD for r in rows)
     found: dict[str, list[Record]] = {}
     for row in sorted((r for r in rows if r.kind == SINK), key=lambda r: (r.topic, r.source, r.seq)):
         found.setdefault(row.topic, []).extend(from_ipc(bytes(row.ipc)).to_pylist())

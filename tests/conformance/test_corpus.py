@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ PASSING = Path(__file__).with_name("passing.txt")
 BATCHES = Shape(rows=1000, vector=True, coalesce=True)
 PARTITIONS = Shape(rows=1000, vector=True, coalesce=True, partitions=4)
 THREADS = Shape(rows=1000, vector=True, coalesce=True, threads=2)
-SAMPLE, SAMPLE_THREADS, SAMPLE_KILLED, SEED = 300, 30, 15, 20130101
+SAMPLE, SAMPLE_THREADS, SAMPLE_KILLED, SEED = 150, 15, 8, 20130101
 # Stream time is that of a task, so over several partitions other rows are late, and other windows closed. And one case has a key
 # that FlowQL writes otherwise ("10" for 10), so that it does not meet its like.
 BY_STREAM_TIME = ("out of order", "suppress::", "protobuf on left key mismatch")
@@ -56,7 +57,9 @@ def test_what_passed_keeps_passing() -> None:
 
 @pytest.mark.slow
 def test_batches_and_vector_kernels_end_in_the_same_state() -> None:
-    assert _failed(_positive(), BATCHES) == {}
+    """Other quarters of the cases from run to run; all of them: `python -m tests.conformance DIR --rows 1000 --vector`."""
+    cases, seed = _positive(), random.randrange(1 << 20)
+    assert _failed(_drawn(cases, len(cases) // 4, seed), BATCHES) == {}
 
 
 @pytest.mark.slow
@@ -86,9 +89,9 @@ def _any_place(n: int) -> list[dict[str, Any]]:
     return _drawn([c for c in _positive() if not _by_place_or_time(c)], n)
 
 
-def _drawn(cases: list[dict[str, Any]], n: int) -> list[dict[str, Any]]:
-    print(f"{n} cases of {len(cases)}, seed {SEED}")
-    return sample(cases, n, SEED)
+def _drawn(cases: list[dict[str, Any]], n: int, seed: int = SEED) -> list[dict[str, Any]]:
+    print(f"{n} cases of {len(cases)}, seed {seed}")
+    return sample(cases, n, seed)
 
 
 def _failed(cases: list[dict[str, Any]], shape: Shape) -> dict[str, str]:

@@ -17,7 +17,7 @@ from tests.spark_here import skip_without_spark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CASES, SEED = 40, 20130101
+CASES, SEED = 20, 20130101
 # Their outcome depends on the order in which records of several topics arrive. A bounded run has all of them at once and merges
 # them by time, so it ends as the runtime does when it catches up, and not as one record after the other would.
 ORDER_OF_ARRIVAL = {

@@ -75,10 +75,11 @@ class Shape:
 
 @dataclass(slots=True)
 class World:
-    """Topics of a case. `named`: topics that the case's inputs name."""
+    """Topics of a case. `named`: topics that the case's inputs name. letters: how many dead letters there are."""
 
     shape: Shape = field(default_factory=Shape)
     topics: dict[str, list[Record]] = field(default_factory=dict)
+    letters: int = 0
 
     @property
     def final(self) -> bool:
@@ -126,6 +127,7 @@ class World:
             driver.run_until_idle()
             check(instance, query)
         driver.commit()
+        self.letters += instance.metrics.query(query.id).dead_letters
 
     def _with_threads(self, log: MemoryLog, query: QueryPlan, plan: Plan, steps: list[Step]) -> None:
         instance = Instance(log, MemoryPhysical(), SystemClock(), self.shape.config)

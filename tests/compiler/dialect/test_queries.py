@@ -122,7 +122,7 @@ def test_standard_subquery_and_ksql_without() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "WITH x AS (SELECT 1 FROM s) SELECT * FROM x",
+        "WITH RECURSIVE x AS (SELECT 1 FROM s) SELECT * FROM x",
         "SELECT DISTINCT a FROM s",
         "SELECT a FROM s UNION ALL SELECT a FROM r",
         "SELECT a FROM s ORDER BY a",

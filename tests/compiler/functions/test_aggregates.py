@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiler.functions import builtin
-from compiler.functions.registry import FunctionTypeError, QueryFailure, lookup, lookup_aggregate
+from compiler.functions.numeric import NumericOverflow
+from compiler.functions.registry import FunctionTypeError, lookup, lookup_aggregate
 from compiler.plan.types import (
     BIGINT,
     DATE,
@@ -103,8 +104,8 @@ def test_correlation() -> None:
     assert f.value((1, 8), (-3, -2), (None, 4)) == pytest.approx(1.0)
 
 
-def test_a_decimal_sum_that_overflows_stops_the_query() -> None:
-    with pytest.raises(QueryFailure):
+def test_a_decimal_sum_that_overflows_is_an_error_of_the_value() -> None:
+    with pytest.raises(NumericOverflow):
         Folded("SUM", (decimal(2, 1),)).value(Decimal("9.9"), Decimal("0.1"))
 
 

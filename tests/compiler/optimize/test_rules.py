@@ -27,12 +27,13 @@ def scans(node):
 
 def test_constants_are_folded_and_failures_left_to_the_row():
     node = unoptimised(
-        "CREATE STREAM o AS SELECT id, amount, 1 / 0 AS z FROM orders WHERE amount > 2 * 50 AND id < LEN('abc');"
+        "CREATE STREAM o AS SELECT id, amount, CASE WHEN id > 1 THEN 1 / 0 END AS z FROM orders"
+        " WHERE amount > 2 * 50 AND id < LEN('abc');"
     )
     folded = fold_constants(node)
     assert filters(folded) == ["((AMOUNT > 100.0) AND (ID < 3))"]
     (project,) = [n.spec for n in walk_nodes(folded) if isinstance(n.spec, Project)]
-    assert expr_text(project.columns[2].expr) == "(1 / 0)"
+    assert "(1 / 0)" in expr_text(project.columns[2].expr)
 
 
 def test_what_differs_each_time_is_not_folded():

@@ -133,6 +133,18 @@ def test_joined_sources_with_different_partitions_are_refused():
     assert compile_project([SourceText("a", text)], topic_partitions={"orders": 2}).ok, "else the runtime checks"
 
 
+def test_another_name_of_a_topic_gets_its_new_number_of_partitions():
+    def text(partitions: int) -> str:
+        made = f"CREATE STREAM a WITH (PARTITIONS={partitions}) AS SELECT id, amount FROM orders;"
+        named = "CREATE STREAM b (id INT KEY, amount DOUBLE) WITH (KAFKA_TOPIC='A', KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');"
+        joined = "CREATE STREAM c AS SELECT a.id, b.amount FROM a JOIN b WITHIN 1 HOUR ON a.id = b.id;"
+        return "\n".join([ALL, made, named, joined])
+
+    before = compile_project([SourceText("a", text(3))]).plan
+    after = compile_project([SourceText("a", text(2))], previous=before, topic_partitions={"A": 3})
+    assert after.ok, after.diagnostics
+
+
 GROUPED = "CREATE TABLE t AS SELECT customer, COUNT(*) AS n FROM orders GROUP BY customer;"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from compiler.plan import codec
 from compiler.plan.deployed import Deployed, groups_of, running_plan, swapped
 from compiler.plan.diff import decide_change
@@ -49,6 +51,16 @@ def test_every_transitive_reader_is_rebuilt_and_nothing_else() -> None:
     assert (topics_read(staged["CTAS_C@2"]), topic_written(staged["CTAS_C@2"])) == (("B@2",), "C@2")
     assert topics_read(staged["CSAS_B@2"]) == ("s",)
     assert staged["CSAS_B@2"].weight == 1, "beside what serves"
+
+
+def test_what_was_asked_for_and_has_swapped_in_is_not_built_once_more() -> None:
+    """While another group was being built each deployment began a further generation; a pause did so without its topics, for ever."""
+    plan = plan_of(ALL + E)
+    after = decide_change(serving(ALL + E), plan, refresh=["CSAS_B", "CSAS_E"]).deployed
+    half = swapped(after, groups_of(after)[0], {"C", "D"})
+    assert half.refreshed == ("CSAS_E",)
+    paused = decide_change(half, replace(plan, paused=("CTAS_A",))).deployed
+    assert generations(paused.plan) == generations(half.plan)
 
 
 def test_independent_changes_swap_apart() -> None:

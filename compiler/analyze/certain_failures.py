@@ -1,0 +1,120 @@
+"""Expressions that fail for every row: found when they are compiled, not by the dead letters of all rows.
+
+What is constant is evaluated once, by its reference: `1 / 0`, `DATE '2024-13-01'`, `CAST('x' AS INT)`. Constant arguments that no row can be
+computed with are checked beside columns: `REGEXP_LIKE(name, '(')`. Only what each row evaluates counts: not the branches of a CASE, nor the
+second operand of AND and OR, nor the body of a lambda, which an empty array never calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from compiler.diagnostics.diagnostic import CompileError, Diagnostic
+from compiler.diagnostics.source import NOWHERE, Span
+from compiler.functions.constant_arguments import checks_of
+from compiler.functions.evaluate import compile_row
+from compiler.functions.registry import FAILURES, all_functions, lookup
+from compiler.plan.expr import Call, Expr, Literal
+from compiler.plan.logical import Node, walk_nodes
+from compiler.plan.types import Kind
+from compiler.plan.visit import exprs_of
+
+_SHOWN_CHARS = 60
+_BUILT_IN = frozenset(all_functions())  # functions of users may fail now and not later: they run with the rows
+
+
+def refuse_failing_plan(node: Node) -> None:
+    """Raise CompileError with every expression of a plan that fails for every row."""
+    refuse_failing(e for n in walk_nodes(node) for e in exprs_of(n.spec))
+
+
+def refuse_failing(exprs: Iterable[Expr]) -> None:
+    """Raise CompileError with every one of these expressions that fails for every row."""
+    found = {(d.title, d.span): d for e in exprs for d in _failures(e)}  # one expression may stand in several nodes
+    if found:
+        raise CompileError(*found.values())
+
+
+def _failures(e: Expr) -> Iterator[Diagnostic]:
+    if not isinstance(e, Call):
+        return
+    if _is_constant(e):
+        problem = _failure(e)
+        if problem is not None:
+            yield _innermost(e, problem)
+        return
+    for arg in _evaluated(e):
+        yield from _failures(arg)
+    for index, check in checks_of(e.name, len(e.args)).items():
+        given = e.args[index] if index < len(e.args) else None
+        if isinstance(given, Literal) and given.value is not None:
+            try:
+                check(given.value)
+            except Exception as error:  # whatever the reference raises is the row's failure
+                yield _diagnostic(e, error)
+
+
+def _evaluated(e: Call) -> tuple[Expr, ...]:
+    """The arguments that are evaluated for every row."""
+    function = lookup(e.name)
+    lazy = e.name == "case" or (function is not None and function.lazy)
+    return e.args[:1] if lazy else e.args
+
+
+def _is_constant(e: Expr) -> bool:
+    if isinstance(e, Literal):
+        return True
+    if not isinstance(e, Call):
+        return False
+    function = lookup(e.name)
+    if function is not None and (e.name not in _BUILT_IN or not function.deterministic or function.table):
+        return False
+    return (function is not None or e.name in ("case", "field")) and all(_is_constant(a) for a in e.args)
+
+
+def _failure(e: Expr) -> Exception | None:
+    """What evaluating a constant raises; None where it has a value. A function that is broken fails the query when it runs."""
+    problems: list[Exception] = []
+    try:
+        compile_row([e], [], on_error=lambda _index, error: problems.append(error))(())
+    except FAILURES:
+        return None
+    return problems[0] if problems else None
+
+
+def _innermost(e: Call, problem: Exception) -> Diagnostic:
+    """Points at the smallest part of a failing constant that fails alone."""
+    for arg in _evaluated(e):
+        inner = _failure(arg) if isinstance(arg, Call) else None
+        if inner is not None and isinstance(arg, Call):
+            return _innermost(arg, inner)
+    return _diagnostic(e, problem)
+
+
+def _diagnostic(e: Call, problem: Exception) -> Diagnostic:
+    span = _span(e)
+    text = span.line_text[span.column - 1 :][: span.length].strip()
+    shown = text if 0 < len(text) <= _SHOWN_CHARS else f"a constant {e.type}"
+    return Diagnostic(
+        "FQ2026",
+        f"{shown} fails for every row: {problem}",
+        span,
+        "has no value",
+        "every row would be noted in the dead letters",
+        _help(e),
+    )
+
+
+def _span(e: Expr) -> Span:
+    own: Span = getattr(e, "span", NOWHERE)
+    if own != NOWHERE or not isinstance(e, Call):
+        return own
+    return next((s for a in e.args if (s := _span(a)) != NOWHERE), NOWHERE)
+
+
+def _help(e: Call) -> str:
+    if e.name == "cast" and e.type.kind is Kind.TIMESTAMP:
+        return "write  '2024-05-01T12:00:00'"
+    if e.name == "cast" and e.type.kind is Kind.DATE:
+        return "write  '2024-05-01'"
+    return ""

@@ -1,0 +1,139 @@
+"""Statements without a query, the same in every dialect: settings, variables, DROP, checks of topics and schemas, controls of queries."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Literal
+
+from compiler.dialect.ast import AssertSchema, AssertTopic, Drop, OtherStatement, QueryControl, SetProperty, Statement
+from compiler.dialect.cursor import Cursor
+from compiler.dialect.elements import parse_properties
+from compiler.dialect.numbers import parse_duration
+from compiler.dialect.tokens import Tok
+
+
+def parse_drop(cur: Cursor, start: Tok) -> list[Statement]:
+    """`DROP STREAM|TABLE|TYPE [IF EXISTS] name [DELETE TOPIC]`."""
+    cur.next()
+    if cur.at_word("CONNECTOR"):
+        return [parse_other(cur, start)]
+    kinds: dict[str, Literal["stream", "table", "type"]] = {"STREAM": "stream", "TABLE": "table", "TYPE": "type"}
+    if not cur.at_word(*kinds):
+        cur.expected("STREAM, TABLE or TYPE after DROP", words=kinds)
+    kind = kinds[cur.next().upper]
+    if_exists = cur.accept_words("IF", "EXISTS")
+    name_tok = cur.peek()
+    name = cur.expect_name(f"the name of the {kind}")
+    delete_topic = kind != "type" and cur.accept_words("DELETE", "TOPIC")
+    return [
+        Drop(
+            cur.text_since(start),
+            cur.span_since(start),
+            name=name,
+            kind=kind,
+            if_exists=if_exists,
+            delete_topic=delete_topic,
+            name_span=cur.span_of(name_tok),
+        )
+    ]
+
+
+def parse_set(cur: Cursor, start: Tok) -> list[Statement]:
+    """`SET 'name' = 'value'` and `UNSET 'name'`."""
+    cur.next()
+    name = cur.expect_string("the name of a property in quotes")
+    value = None
+    if start.upper == "SET":
+        cur.expect_op("=", help="write  SET 'name' = 'value'")
+        value = cur.expect_string("the value in quotes")
+    return [SetProperty(cur.text_since(start), cur.span_since(start), name=name, value=value)]
+
+
+def apply_variable(cur: Cursor, variables: MutableMapping[str, str]) -> list[Statement]:
+    """DEFINE and UNDEFINE, which act on `variables` and give no statement."""
+    verb = cur.next().upper
+    name_tok = cur.peek()
+    name = cur.expect_name("the name of a variable")
+    for known in [v for v in variables if v.upper() == name.upper()]:
+        del variables[known]
+    if verb == "DEFINE":
+        cur.expect_op("=", help="write  DEFINE name = 'value'")
+        variables[name_tok.text] = cur.expect_string("the value in quotes")
+    return []
+
+
+def parse_assertion(cur: Cursor, start: Tok) -> Statement:
+    """ASSERT of a topic or a schema, behind the word ASSERT."""
+    exists = not cur.accept_words("NOT", "EXISTS")
+    if cur.at_word("TOPIC"):
+        return _assert_topic(cur, start, exists=exists)
+    if not cur.at_word("SCHEMA"):
+        cur.expected("VALUES, TOPIC or SCHEMA after ASSERT", words=["VALUES", "TOPIC", "SCHEMA"])
+    return _assert_schema(cur, start, exists=exists)
+
+
+def _assert_topic(cur: Cursor, start: Tok, *, exists: bool) -> Statement:
+    cur.next()
+    name_tok = cur.peek()
+    topic = _as_written(cur, "the name of a topic")
+    properties = parse_properties(cur) if cur.at_word("WITH") else ()
+    timeout = _timeout(cur)
+    text, span = cur.text_since(start), cur.span_since(start)
+    return AssertTopic(text, span, topic, exists, properties, timeout, cur.span_of(name_tok))
+
+
+def _assert_schema(cur: Cursor, start: Tok, *, exists: bool) -> Statement:
+    cur.next()
+    name_tok = cur.peek()
+    subject = _as_written(cur, "the name of a subject") if cur.accept_words("SUBJECT") else ""
+    number: int | None = None
+    if cur.accept_words("ID"):
+        if cur.peek().kind != "number" or not cur.peek().text.isdigit():
+            cur.expected("the id of a schema, a whole number")
+        number = int(cur.next().text)
+    if not subject and number is None:
+        cur.expected("SUBJECT or ID", help="write  ASSERT SCHEMA SUBJECT 'orders-value'", words=["SUBJECT", "ID"])
+    timeout = _timeout(cur)
+    text, span = cur.text_since(start), cur.span_since(start)
+    return AssertSchema(text, span, subject, number, exists, timeout, cur.span_of(name_tok))
+
+
+def _as_written(cur: Cursor, what: str) -> str:
+    """A name that is none of SQL's: it does not fold, and may stand in any quotes, or with dots and dashes in none."""
+    start = cur.peek()
+    if start.kind not in ("word", "quoted", "string"):
+        cur.expected(what, help="write it in single quotes")
+    cur.next()
+    if start.kind != "word":
+        return start.text
+    while cur.at_op(".", "-") and cur.peek().start == cur.peek(-1).end:
+        cur.next()
+        if cur.peek().kind not in ("word", "number"):
+            cur.expected(f"the rest of {what}", help="write it in single quotes")
+        cur.next()
+    return cur.text_since(start)
+
+
+def _timeout(cur: Cursor) -> int | None:
+    return parse_duration(cur, "TIMEOUT") if cur.accept_words("TIMEOUT") else None
+
+
+def parse_control(cur: Cursor, start: Tok) -> list[Statement]:
+    """TERMINATE, PAUSE and RESUME."""
+    verbs: dict[str, Literal["terminate", "pause", "resume"]] = {
+        "TERMINATE": "terminate",
+        "PAUSE": "pause",
+        "RESUME": "resume",
+    }
+    verb = verbs[cur.next().upper]
+    cur.accept_words("QUERY")
+    name_tok = cur.peek()
+    query = "" if cur.accept_words("ALL") else cur.expect_name("the id of a query, or ALL")
+    return [QueryControl(cur.text_since(start), cur.span_since(start), verb, query, cur.span_of(name_tok))]
+
+
+def parse_other(cur: Cursor, start: Tok) -> Statement:
+    """A statement that is known by its verb only."""
+    while not cur.at_end():
+        cur.next()
+    return OtherStatement(cur.text_since(start), cur.span_since(start), verb=start.upper)

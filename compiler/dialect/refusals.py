@@ -1,0 +1,125 @@
+"""Joins and set operations of other SQL dialects that have no operator: they are refused by their name.
+
+`a ANTI JOIN b` must not be read as an inner join of `a`, called ANTI, with `b`. So words that begin such a construct are no
+aliases without AS. ksqlDB reserves few of these words, so a word in front of JOIN is an alias if the statement uses it as one (`anti.id`).
+"""
+
+from __future__ import annotations
+
+from compiler.dialect.cursor import Cursor
+from compiler.dialect.words import JOIN_KINDS, RESERVED
+
+_DIRECTIONS = ("INNER", "LEFT", "RIGHT", "FULL", "OUTER")
+_SET_OPERATIONS = ("UNION", "INTERSECT", "EXCEPT", "MINUS")
+_AS_JOINS = {
+    "ANTI": "write  LEFT JOIN ... ON ...  with  WHERE other.key IS NULL",
+    "CROSS": "join on a key",
+    "LATERAL": "call a table function in the select list, or join on a key",
+    "NATURAL": "write the equal columns:  JOIN other ON this.key = other.key",
+    "SEMI": "write  JOIN other ON this.key = other.key  where other is a table with that key",
+}
+# Words that follow a source and begin a clause: (first word, second word or operator, what it is, help).
+_CLAUSES = (
+    ("FOR", "SYSTEM_TIME", "FOR SYSTEM_TIME AS OF (a temporal join)", ""),
+    ("USING", "(", "JOIN ... USING", "write  ON this.key = other.key"),
+    ("CROSS", "APPLY", "CROSS APPLY", "call a table function in the select list"),
+    ("TABLESAMPLE", "", "TABLESAMPLE", ""),
+    ("MATCH_RECOGNIZE", "(", "MATCH_RECOGNIZE", ""),
+    ("PIVOT", "(", "PIVOT", ""),
+    ("UNPIVOT", "(", "UNPIVOT", ""),
+    ("QUALIFY", "", "QUALIFY", ""),
+)
+_QUERY_STARTS = ("SELECT", "ALL", "DISTINCT", "VALUES", "TABLE", "WITH")
+
+
+def at_no_alias(cur: Cursor) -> bool:
+    """Whether the word here begins a construct, so that it is not an alias of the source before it."""
+    return _join_words(cur) > 0 or _at_set_operation(cur) or _clause(cur) is not None
+
+
+def refuse_join(cur: Cursor) -> None:
+    """Refuse a kind of join that has no operator: where a join could begin, or behind LEFT, RIGHT or FULL."""
+    count = _join_words(cur)
+    if not count:
+        return
+    words = [cur.peek(i) for i in range(count)]
+    named = " ".join(w.upper for w in words)
+    if cur.at_word("JOIN", ahead=count):
+        named += " JOIN"
+    helps = [_AS_JOINS[w.upper] for w in words if w.upper in _AS_JOINS]
+    alias = f"; as the name of a source write  AS {words[0].text}" if words[0].upper not in _DIRECTIONS else ""
+    cur.unsupported(
+        named,
+        at=cur.span_between(cur.span_of(words[0]), cur.span_of(words[-1])),
+        help=f"{(helps or ['join on a key'])[0]}{alias}",
+    )
+
+
+def refuse_lateral(cur: Cursor) -> None:
+    """Refuse LATERAL where a source is expected."""
+    if cur.at_word("LATERAL") and cur.at_op("(", ahead=1):
+        cur.unsupported("LATERAL", help=_AS_JOINS["LATERAL"])
+
+
+def refuse_set_operation(cur: Cursor) -> None:
+    """Refuse UNION, INTERSECT, EXCEPT and MINUS behind a query."""
+    if not _at_set_operation(cur):
+        return
+    named = cur.peek().upper
+    if cur.at_word("ALL", "DISTINCT", ahead=1):
+        named += f" {cur.peek(1).upper}"
+    cur.unsupported(named, help="INSERT INTO a stream from each query" if named.startswith("UNION") else "")
+
+
+def refuse_clause(cur: Cursor) -> None:
+    """Refuse a clause of other dialects that follows a source."""
+    found = _clause(cur)
+    if found is not None:
+        cur.unsupported(found[0], help=found[1])
+
+
+def _join_words(cur: Cursor) -> int:
+    """How many words here name a kind of join that has no operator; 0 for none."""
+    count = 0
+    other = False
+    while cur.at_word(*JOIN_KINDS, *_DIRECTIONS, ahead=count):
+        other = other or cur.at_word(*JOIN_KINDS, ahead=count)
+        count += 1
+    if not other or not count:
+        return 0
+    if not cur.at_word("JOIN", ahead=count) or _is_named(cur):
+        return 0
+    return count
+
+
+def _is_named(cur: Cursor) -> bool:
+    """Whether the word here is an alias after all: ksqlDB takes it as one, and the statement says so."""
+    return cur.peek().upper != "CROSS" and cur.is_qualifier(cur.peek())
+
+
+def _at_set_operation(cur: Cursor) -> bool:
+    if cur.at_word("UNION"):
+        return True
+    return cur.at_word(*_SET_OPERATIONS) and (cur.at_word(*_QUERY_STARTS, ahead=1) or cur.at_op("(", ahead=1))
+
+
+def _clause(cur: Cursor) -> tuple[str, str] | None:
+    for first, second, named, help in _CLAUSES:
+        if not cur.at_word(first):
+            continue
+        follows = _at_either(cur, second) if second else not _ends_source(cur)
+        if follows:
+            return named, help
+    return None
+
+
+def _at_either(cur: Cursor, second: str) -> bool:
+    return cur.at_op(second, ahead=1) or cur.at_word(second, ahead=1)
+
+
+def _ends_source(cur: Cursor) -> bool:
+    """Whether what stands behind the word here can follow an alias, so that the word is one."""
+    after = cur.peek(1)
+    if after.kind == "word":
+        return after.upper in RESERVED or after.upper in ("PARTITION", "EMIT")
+    return after.kind == "end" or (after.kind == "op" and after.text in (";", ")", ","))

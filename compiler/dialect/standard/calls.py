@@ -1,0 +1,200 @@
+"""Calls of functions, with what may stand inside and behind their parentheses, and the windows of OVER."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from compiler.dialect.standard.reader import Reader
+from compiler.dialect.standard.tree import (
+    Bound,
+    Call,
+    Expr,
+    Frame,
+    LambdaExpr,
+    Named,
+    OrderItem,
+    TableArgument,
+    WindowSpec,
+)
+
+_FRAMES: dict[str, Literal["rows", "range", "groups"]] = {"ROWS": "rows", "RANGE": "range", "GROUPS": "groups"}
+_EXCLUSIONS: tuple[Literal["current row", "group", "ties", "no others"], ...] = (
+    "current row",
+    "group",
+    "ties",
+    "no others",
+)
+
+
+def parse_call(cur: Reader) -> Call:
+    """`name(arguments)` with WITHIN GROUP, FILTER, IGNORE NULLS and OVER."""
+    start = cur.peek()
+    name = cur.fold(cur.next())
+    cur.expect_op("(")
+    star = cur.at_op("*") and cur.at_op(")", ahead=1)
+    if star:
+        cur.next()
+    distinct = cur.accept_words("DISTINCT")
+    if not distinct:
+        cur.accept_words("ALL")
+    args = () if cur.at_op(")") else _arguments(cur)
+    order_by = _order_by(cur)
+    cur.expect_op(")", label="a comma or `)` goes here")
+    within_group: tuple[OrderItem, ...] = ()
+    if cur.accept_words("WITHIN", "GROUP"):
+        cur.expect_op("(")
+        within_group = _order_by(cur)
+        if not within_group:
+            cur.expected("ORDER BY", words=["ORDER"])
+        cur.expect_op(")")
+    condition = _filter(cur)
+    nulls = _nulls(cur)
+    over = _over(cur)
+    return Call(
+        (name,),
+        args,
+        star,
+        distinct,
+        order_by,
+        within_group,
+        condition,
+        nulls,
+        over,
+        span=cur.span_since(start),
+    )
+
+
+def _arguments(cur: Reader) -> tuple[Expr, ...]:
+    found = [_argument(cur)]
+    while cur.accept_op(","):
+        if cur.at_op(")"):
+            cur.expected("another value after the comma", help="remove the comma before it")
+        found.append(_argument(cur))
+    return tuple(found)
+
+
+def _argument(cur: Reader) -> Expr:
+    start = cur.peek()
+    if cur.at_word("TABLE") and not cur.at_op("(", ahead=1):
+        cur.next()
+        return TableArgument(cur.expect_dotted("the name of a relation"), _partition(cur), span=cur.span_since(start))
+    if cur.at_name() and cur.at_words_ahead(1, "PARTITION", "BY"):
+        return TableArgument((cur.fold(cur.next()),), _partition(cur), span=cur.span_since(start))
+    if start.kind in ("word", "quoted") and cur.at_op("=>", ahead=1):
+        name = cur.fold(cur.next())
+        cur.next()
+        return Named(name, _argument(cur), span=cur.span_since(start))
+    parameters = _lambda_parameters(cur)
+    if parameters is not None:
+        return LambdaExpr(parameters, cur.rules.expr(cur), span=cur.span_since(start))
+    return cur.rules.expr(cur)
+
+
+def _lambda_parameters(cur: Reader) -> tuple[str, ...] | None:
+    """The parameters of `(x, y) =>`, stepped over; None and unmoved when none stands here."""
+    if not cur.at_op("("):
+        return None
+    before, names = cur.pos, []
+    cur.next()
+    while cur.at_name():
+        names.append(cur.fold(cur.next()))
+        if not cur.accept_op(","):
+            break
+    if names and cur.accept_op(")") and cur.accept_op("=>"):
+        return tuple(names)
+    cur.pos = before
+    return None
+
+
+def _order_by(cur: Reader) -> tuple[OrderItem, ...]:
+    return cur.rules.order_items(cur) if cur.accept_words("ORDER", "BY") else ()
+
+
+def _partition(cur: Reader) -> tuple[Expr, ...]:
+    if not cur.accept_words("PARTITION", "BY"):
+        return ()
+    found = [cur.rules.expr(cur)]
+    while cur.at_op(",") and not (cur.peek(1).kind in ("word", "quoted") and cur.at_op("=>", "(", ahead=2)):
+        cur.next()
+        found.append(cur.rules.expr(cur))
+    return tuple(found)
+
+
+def _filter(cur: Reader) -> Expr | None:
+    if not (cur.at_word("FILTER") and cur.at_op("(", ahead=1)):
+        return None
+    cur.next()
+    cur.next()
+    cur.expect_word("WHERE", help="write  FILTER (WHERE condition)")
+    condition = cur.rules.expr(cur)
+    cur.expect_op(")")
+    return condition
+
+
+def _nulls(cur: Reader) -> Literal["", "ignore", "respect"]:
+    if cur.accept_words("IGNORE", "NULLS"):
+        return "ignore"
+    return "respect" if cur.accept_words("RESPECT", "NULLS") else ""
+
+
+def _over(cur: Reader) -> WindowSpec | None:
+    if not cur.accept_words("OVER"):
+        return None
+    start = cur.peek()
+    if cur.at_op("("):
+        return cur.rules.window(cur)
+    return WindowSpec(cur.expect_name("the name of a window"), bare=True, span=cur.span_since(start))
+
+
+def parse_window(cur: Reader) -> WindowSpec:
+    """`([base] [PARTITION BY ...] [ORDER BY ...] [frame])`."""
+    start = cur.peek()
+    cur.expect_op("(")
+    named = cur.at_name() and not cur.at_word(*_FRAMES) and not cur.at_words("PARTITION", "BY")
+    base = cur.fold(cur.next()) if named else ""
+    partition: list[Expr] = []
+    if cur.accept_words("PARTITION", "BY"):
+        partition.append(cur.rules.expr(cur))
+        while cur.accept_op(","):
+            partition.append(cur.rules.expr(cur))
+    order_by = _order_by(cur)
+    frame = _frame(cur) if cur.at_word(*_FRAMES) else None
+    cur.expect_op(")", label="not expected in a window")
+    return WindowSpec(base, tuple(partition), order_by, frame, span=cur.span_since(start))
+
+
+def _frame(cur: Reader) -> Frame:
+    start = cur.peek()
+    unit = _FRAMES[cur.next().upper]
+    between = cur.accept_words("BETWEEN")
+    first = _bound(cur)
+    last = None
+    if between:
+        cur.expect_word("AND", help=f"write  {unit.upper()} BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW")
+        last = _bound(cur)
+    exclude: Literal["", "current row", "group", "ties", "no others"] = ""
+    if cur.accept_words("EXCLUDE"):
+        found = next((e for e in _EXCLUSIONS if cur.accept_words(*e.upper().split())), None)
+        if found is None:
+            cur.expected("CURRENT ROW, GROUP, TIES or NO OTHERS after EXCLUDE")
+        exclude = found
+    made = Frame(unit, first, last, exclude, span=cur.span_since(start))
+    if first.kind == "unbounded following" or (last is not None and last.kind == "unbounded preceding"):
+        cur.fail("FQ1003", "the frame ends before it begins", at=made.span, help="write  BETWEEN start AND end")
+    return made
+
+
+def _bound(cur: Reader) -> Bound:
+    start = cur.peek()
+    if cur.accept_words("CURRENT", "ROW"):
+        return Bound("current row", span=cur.span_since(start))
+    if cur.accept_words("UNBOUNDED"):
+        if cur.accept_words("PRECEDING"):
+            return Bound("unbounded preceding", span=cur.span_since(start))
+        cur.expect_word("FOLLOWING")
+        return Bound("unbounded following", span=cur.span_since(start))
+    offset = cur.rules.expr(cur)
+    if cur.accept_words("PRECEDING"):
+        return Bound("preceding", offset, span=cur.span_since(start))
+    cur.expect_word("FOLLOWING", help="a bound ends in PRECEDING or FOLLOWING")
+    return Bound("following", offset, span=cur.span_since(start))

@@ -1,0 +1,110 @@
+"""INSERT, UPDATE and DELETE."""
+
+from __future__ import annotations
+
+from compiler.diagnostics.source import Span
+from compiler.dialect.elements import parse_properties
+from compiler.dialect.standard.expressions import parse_expr
+from compiler.dialect.standard.queries import parse_items, parse_query
+from compiler.dialect.standard.reader import Reader
+from compiler.dialect.standard.relations import parse_relations
+from compiler.dialect.standard.statement_tree import Assignment, Delete, Insert, Statement, Update
+from compiler.dialect.standard.tree import Item
+from compiler.dialect.tokens import Tok
+
+
+def parse_insert(cur: Reader, start: Tok) -> Statement:
+    """`INSERT INTO target [(columns)] [WITH (...)] query | DEFAULT VALUES [RETURNING ...]`."""
+    cur.next()
+    cur.expect_word("INTO")
+    target, name_span = _target(cur)
+    if cur.accept_words("AS"):
+        cur.expect_name("an alias")
+    columns = cur.expect_names("the name of a column") if cur.at_op("(") and not cur.at_query() else ()
+    properties = parse_properties(cur) if cur.at_word("WITH") and cur.at_op("(", ahead=1) else ()
+    query = None
+    if not cur.accept_words("DEFAULT", "VALUES"):
+        if not cur.at_query():
+            cur.expected("SELECT or VALUES", words=["SELECT", "VALUES"])
+        query = parse_query(cur)
+    if cur.at_words("ON", "CONFLICT"):
+        cur.unsupported("ON CONFLICT", help="a row with the key of another replaces it")
+    return Insert(
+        target,
+        columns,
+        query,
+        properties,
+        _returning(cur),
+        text=cur.text_since(start),
+        span=cur.span_since(start),
+        name_span=name_span,
+    )
+
+
+def parse_update(cur: Reader, start: Tok) -> Statement:
+    """`UPDATE target SET column = value, ... [FROM ...] [WHERE ...] [RETURNING ...]`."""
+    cur.next()
+    target, name_span = _target(cur)
+    alias = _alias(cur)
+    cur.expect_word("SET", help="write  UPDATE table SET column = value WHERE condition")
+    assignments = [_assignment(cur)]
+    while cur.accept_op(","):
+        assignments.append(_assignment(cur))
+    source = parse_relations(cur) if cur.accept_words("FROM") else None
+    where = parse_expr(cur) if cur.accept_words("WHERE") else None
+    return Update(
+        target,
+        tuple(assignments),
+        alias,
+        source,
+        where,
+        _returning(cur),
+        text=cur.text_since(start),
+        span=cur.span_since(start),
+        name_span=name_span,
+    )
+
+
+def _assignment(cur: Reader) -> Assignment:
+    start = cur.peek()
+    columns = cur.expect_names("the name of a column") if cur.at_op("(") else (cur.expect_name("the name of a column"),)
+    cur.expect_op("=", help=f"write  {columns[0]} = value")
+    return Assignment(columns, parse_expr(cur), span=cur.span_since(start))
+
+
+def parse_delete(cur: Reader, start: Tok) -> Statement:
+    """`DELETE FROM target [USING ...] [WHERE ...] [RETURNING ...]`."""
+    cur.next()
+    cur.expect_word("FROM", help="write  DELETE FROM table WHERE condition")
+    target, name_span = _target(cur)
+    alias = _alias(cur)
+    source = parse_relations(cur) if cur.accept_words("USING") else None
+    where = parse_expr(cur) if cur.accept_words("WHERE") else None
+    return Delete(
+        target,
+        alias,
+        source,
+        where,
+        _returning(cur),
+        text=cur.text_since(start),
+        span=cur.span_since(start),
+        name_span=name_span,
+    )
+
+
+def _target(cur: Reader) -> tuple[tuple[str, ...], Span]:
+    start = cur.peek()
+    target = cur.expect_dotted("the name of a stream or table")
+    return target, cur.span_since(start)
+
+
+def _alias(cur: Reader) -> str | None:
+    if cur.accept_words("AS"):
+        return cur.expect_name("an alias")
+    if cur.at_name() and not cur.at_word("SET"):
+        return cur.fold(cur.next())
+    return None
+
+
+def _returning(cur: Reader) -> tuple[Item, ...]:
+    return parse_items(cur) if cur.accept_words("RETURNING") else ()

@@ -1,0 +1,165 @@
+"""The list of CREATE TABLE: columns with their constraints, and constraints of the table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from compiler.diagnostics.source import Span
+from compiler.dialect.elements import parse_properties
+from compiler.dialect.standard.expressions import OTHER, parse_expr
+from compiler.dialect.standard.reader import Reader
+from compiler.dialect.standard.statement_tree import ColumnDefinition, Watermark
+from compiler.dialect.standard.tree import Expr
+from compiler.dialect.standard.types import parse_type
+from compiler.dialect.tokens import Tok
+
+Role = Literal["value", "key", "primary_key", "header"]
+_TABLE_CONSTRAINTS = ("UNIQUE", "CHECK", "FOREIGN", "EXCLUDE")
+
+
+@dataclass(slots=True)
+class ColumnList:
+    """What the list holds."""
+
+    columns: list[ColumnDefinition] = field(default_factory=list)
+    primary_key: tuple[str, ...] = ()
+    watermarks: list[Watermark] = field(default_factory=list)
+    constraints: list[tuple[str, Span]] = field(default_factory=list)
+
+
+def parse_column_list(cur: Reader) -> ColumnList:
+    """`(id INT PRIMARY KEY, name VARCHAR NOT NULL, WATERMARK FOR ts AS ts)`. A comma may stand behind the last entry."""
+    found = ColumnList()
+    cur.expect_op("(")
+    while not cur.at_op(")"):
+        _entry(cur, found)
+        if not cur.accept_op(","):
+            break
+    cur.expect_op(")", label="a comma or `)` goes here")
+    if not found.columns and not found.watermarks:
+        cur.expected("columns", help="write  (id INT PRIMARY KEY, name VARCHAR)")
+    return found
+
+
+def _entry(cur: Reader, found: ColumnList) -> None:
+    start = cur.peek()
+    if cur.accept_words("CONSTRAINT"):
+        cur.expect_name("the name of a constraint")
+    if cur.at_words("PRIMARY", "KEY"):
+        cur.pos += 2
+        if found.primary_key:
+            cur.fail("FQ1003", "a table has one PRIMARY KEY", at=cur.span_since(start), label="a second one")
+        found.primary_key = cur.expect_names("the name of a column")
+    elif cur.at_word(*_TABLE_CONSTRAINTS):
+        word = cur.next().upper
+        _skip_constraint(cur)
+        found.constraints.append(("FOREIGN KEY" if word == "FOREIGN" else word, cur.span_since(start)))
+    elif cur.at_words("WATERMARK", "FOR"):
+        found.watermarks.append(_watermark(cur))
+    else:
+        found.columns.append(parse_column(cur))
+
+
+def _watermark(cur: Reader) -> Watermark:
+    start = cur.next()
+    cur.next()
+    column = cur.expect_name("the name of the time column")
+    cur.expect_word("AS", help=f"write  WATERMARK FOR {column} AS {column} - INTERVAL '5' SECOND")
+    bound = parse_expr(cur)
+    cur.accept_words("WITH", "TTL")
+    return Watermark(column, bound, span=cur.span_since(start))
+
+
+def _skip_constraint(cur: Reader) -> None:
+    """Step to the comma or parenthesis that ends a constraint."""
+    depth = 0
+    while not cur.at_end() and not (depth == 0 and cur.at_op(",", ")")):
+        depth += cur.at_op("(") - cur.at_op(")")
+        cur.next()
+
+
+def parse_column(cur: Reader) -> ColumnDefinition:
+    """`id INT PRIMARY KEY`."""
+    start = cur.peek()
+    name = cur.expect_name("the name of a column")
+    if cur.at_op(",", ")"):
+        cur.fail("FQ1007", f"column `{name}` has no type", at=cur.span_of(start), help=f"write  {start.text} VARCHAR")
+    type_ = parse_type(cur)
+    made = _Constraints()
+    while not (cur.at_op(",", ")") or cur.at_end() or cur.at_word("WITH")):
+        _constraint(cur, made, cur.peek())
+    properties = parse_properties(cur) if cur.at_word("WITH") else ()
+    return ColumnDefinition(
+        name,
+        type_,
+        made.role,
+        made.header_key,
+        made.default,
+        made.generated,
+        tuple(made.others),
+        properties,
+        span=cur.span_since(start),
+    )
+
+
+@dataclass(slots=True)
+class _Constraints:
+    role: Role = "value"
+    header_key: str = ""
+    default: Expr | None = None
+    generated: Expr | None = None
+    others: list[str] = field(default_factory=list)
+
+
+def _constraint(cur: Reader, made: _Constraints, start: Tok) -> None:
+    if cur.accept_words("CONSTRAINT"):
+        cur.expect_name("the name of a constraint")
+    if cur.accept_words("PRIMARY", "KEY"):
+        made.role = "primary_key"
+    elif cur.accept_words("KEY"):
+        made.role = "key"
+    elif cur.accept_words("HEADERS"):
+        made.role = "header"
+    elif cur.at_word("HEADER") and cur.at_op("(", ahead=1):
+        cur.pos += 2
+        made.role, made.header_key = "header", cur.expect_string("the name of a header in quotes")
+        cur.expect_op(")")
+    elif cur.accept_words("NULL"):
+        return
+    elif cur.accept_words("NOT", "NULL"):
+        made.others.append("NOT NULL")
+    elif cur.accept_words("DEFAULT"):
+        made.default = parse_expr(cur, OTHER)
+    elif cur.accept_words("AS"):
+        made.generated = parse_expr(cur)
+    elif cur.at_word("GENERATED"):
+        _generated(cur, made)
+    elif cur.at_word("UNIQUE", "CHECK", "REFERENCES", "COLLATE"):
+        made.others.append(cur.next().upper)
+        while cur.at_name() and not cur.at_word("KEY", "HEADERS"):
+            cur.next()
+        if cur.at_op("("):
+            cur.next()
+            _skip_constraint(cur)
+            cur.expect_op(")")
+    else:
+        words = ("PRIMARY", "NOT", "DEFAULT", "KEY", "HEADERS")
+        cur.expected("a comma or `)` after the column", label="a comma or `)` goes here", words=words)
+
+
+def _generated(cur: Reader, made: _Constraints) -> None:
+    cur.next()
+    if cur.accept_words("BY"):
+        cur.expect_word("DEFAULT")
+    else:
+        cur.expect_word("ALWAYS")
+    cur.expect_word("AS")
+    if cur.accept_words("IDENTITY"):
+        made.others.append("GENERATED AS IDENTITY")
+        return
+    cur.expect_op("(")
+    made.generated = parse_expr(cur)
+    cur.expect_op(")")
+    if not cur.accept_words("STORED"):
+        cur.accept_words("VIRTUAL")

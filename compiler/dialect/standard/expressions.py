@@ -1,0 +1,260 @@
+"""Expressions by precedence climbing, with PostgreSQL's levels:
+
+OR   AND   NOT   IS   = <> < <= > >=   BETWEEN IN LIKE   || and other operators   + -   * / %   ^   AT TIME ZONE   COLLATE   sign   a[i] x::t
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from compiler.dialect.standard.primaries import parse_primary
+from compiler.dialect.standard.reader import Reader
+from compiler.dialect.standard.tree import (
+    AtTimeZone,
+    Between,
+    Binary,
+    Collate,
+    Distinct,
+    Expr,
+    Field,
+    InList,
+    InQuery,
+    IsTest,
+    Like,
+    Logical,
+    Not,
+    Quantified,
+    Query,
+    Slice,
+    Star,
+    Subscript,
+    Unary,
+)
+from compiler.dialect.standard.tree import Cast as CastNode
+from compiler.dialect.standard.types import parse_type
+from compiler.dialect.tokens import Tok
+
+OR, AND, NOT, IS, COMPARISON, RANGE, OTHER, SUM, PRODUCT, POWER, ZONE, COLLATION, SIGN, POSTFIX = range(1, 15)
+COMPARISONS = {"=": "=", "<>": "<>", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+LEVELS = {
+    **dict.fromkeys(COMPARISONS, COMPARISON),
+    **dict.fromkeys(("||", "->", "->>", "#>", "#>>", "@>", "<@", "?", "?|", "?&", "&", "|", "#", "<<", ">>"), OTHER),
+    **dict.fromkeys(("~", "~*", "!~", "!~*", "overlaps"), OTHER),
+    **dict.fromkeys(("+", "-"), SUM),
+    **dict.fromkeys(("*", "/", "%"), PRODUCT),
+    "^": POWER,
+}
+PREFIXES = ("~", "@", "|/", "||/")  # operators in front of a value, beside the signs
+_SINGLE = (IS, COMPARISON, RANGE)  # `a = b = c` is no expression
+_RANGES = ("BETWEEN", "IN", "LIKE", "ILIKE", "SIMILAR")
+_WORDS = {
+    "OR": OR,
+    "AND": AND,
+    "IS": IS,
+    "ISNULL": IS,
+    "NOTNULL": IS,
+    "AT": ZONE,
+    "COLLATE": COLLATION,
+    "OVERLAPS": OTHER,
+    **dict.fromkeys(_RANGES, RANGE),
+}
+
+
+def parse_expr(cur: Reader, least: int = OR) -> Expr:
+    """A whole expression; with `least` one whose operators bind at least so tightly."""
+    cur.enter()
+    start = cur.peek()
+    expr = _prefixed(cur)
+    most = POSTFIX
+    count = 0
+    while True:
+        op, level = _operator(cur)
+        if not least <= level <= most:
+            break
+        count += 1
+        cur.check_chain(count)
+        expr = _infix(cur, start, expr, op, level)
+        if level in _SINGLE:
+            most = level - 1
+    cur.leave()
+    return expr
+
+
+def _prefixed(cur: Reader) -> Expr:
+    """NOT, a sign, or a primary with what is behind it."""
+    start = cur.peek()
+    if cur.at_word("NOT"):
+        cur.next()
+        return Not(parse_expr(cur, NOT), span=cur.span_since(start))
+    if cur.at_op("+", "-"):
+        op = cur.next().text
+        cur.enter()
+        operand = _prefixed(cur)
+        cur.leave()
+        return Unary(op, operand, span=cur.span_since(start))
+    if cur.at_op(*PREFIXES):
+        op = cur.next().text
+        return Unary(op, parse_expr(cur, SUM), span=cur.span_since(start))
+    return _postfixed(cur, start, parse_primary(cur))
+
+
+def _operator(cur: Reader) -> tuple[str, int]:
+    """The operator here and its level; level 0 for none. Two signs without a blank are one operator: `>>`."""
+    tok = cur.peek()
+    if tok.kind == "op":
+        pair = tok.text in "<>" and cur.at_op(tok.text, ahead=1) and cur.peek(1).start == tok.end
+        op = tok.text * 2 if pair else tok.text
+        return op, LEVELS.get(op, 0)
+    if tok.kind != "word":
+        return "", 0
+    if tok.upper == "NOT":
+        return "NOT", RANGE if cur.at_word(*_RANGES, ahead=1) else 0
+    if tok.upper == "AT" and not (cur.at_word("TIME", ahead=1) and cur.at_word("ZONE", ahead=2)):
+        return "", 0
+    return tok.upper, _WORDS.get(tok.upper, 0)
+
+
+def _infix(cur: Reader, start: Tok, left: Expr, op: str, level: int) -> Expr:
+    if op in ("OR", "AND"):
+        return _logical(cur, start, left, op, level)
+    if level == RANGE:
+        return _ranged(cur, start, left)
+    if level == IS:
+        return _is(cur, start, left)
+    cur.next()
+    if op in ("<<", ">>"):
+        cur.next()
+    if op == "AT":
+        cur.next()
+        cur.next()
+        return AtTimeZone(left, parse_expr(cur, COLLATION), span=cur.span_since(start))
+    if op == "COLLATE":
+        return Collate(left, cur.expect_dotted("the name of a collation"), span=cur.span_since(start))
+    if level == COMPARISON:
+        op = COMPARISONS[op]
+        if cur.at_word("ANY", "SOME", "ALL") and cur.at_op("(", ahead=1):
+            return _quantified(cur, start, left, op)
+    right = parse_expr(cur, level + 1)
+    return Binary(op.lower(), left, right, span=cur.span_since(start))
+
+
+def _logical(cur: Reader, start: Tok, left: Expr, word: str, level: int) -> Expr:
+    operands = [left]
+    while cur.accept_words(word):
+        operands.append(parse_expr(cur, level + 1))
+    op: Literal["and", "or"] = "and" if word == "AND" else "or"
+    return Logical(op, tuple(operands), span=cur.span_since(start))
+
+
+def _is(cur: Reader, start: Tok, left: Expr) -> Expr:
+    word = cur.next().upper
+    if word != "IS":
+        return IsTest(left, "null", word == "NOTNULL", span=cur.span_since(start))
+    negated = cur.accept_words("NOT")
+    if cur.accept_words("DISTINCT", "FROM"):
+        return Distinct(left, parse_expr(cur, COMPARISON), negated, span=cur.span_since(start))
+    tests: tuple[Literal["null", "true", "false", "unknown"], ...] = ("null", "true", "false", "unknown")
+    for test in tests:
+        if cur.accept_words(test.upper()):
+            return IsTest(left, test, negated, span=cur.span_since(start))
+    if cur.at_word("JSON"):
+        cur.unsupported("IS JSON")
+    cur.expected("NULL, TRUE, FALSE, UNKNOWN or DISTINCT FROM after IS", help="compare with = for a value")
+
+
+def _ranged(cur: Reader, start: Tok, left: Expr) -> Expr:
+    negated = cur.accept_words("NOT")
+    word = cur.next().upper
+    if word == "BETWEEN":
+        symmetric = cur.accept_words("SYMMETRIC")
+        if not symmetric:
+            cur.accept_words("ASYMMETRIC")
+        low = parse_expr(cur, OTHER)
+        cur.expect_word("AND", help="write  x BETWEEN low AND high")
+        high = parse_expr(cur, OTHER)
+        return Between(left, low, high, negated, symmetric, span=cur.span_since(start))
+    if word == "IN":
+        return _in(cur, start, left, negated=negated)
+    kinds: dict[str, Literal["like", "ilike", "similar"]] = {"LIKE": "like", "ILIKE": "ilike", "SIMILAR": "similar"}
+    if word == "SIMILAR":
+        cur.expect_word("TO", help="write  x SIMILAR TO 'pattern'")
+    elif cur.at_word("ANY", "SOME", "ALL") and cur.at_op("(", ahead=1):
+        return _quantified(cur, start, left, f"not {word.lower()}" if negated else word.lower())
+    pattern = parse_expr(cur, OTHER)
+    escape = parse_expr(cur, OTHER) if cur.accept_words("ESCAPE") else None
+    return Like(kinds[word], left, pattern, escape, negated, span=cur.span_since(start))
+
+
+def _in(cur: Reader, start: Tok, left: Expr, *, negated: bool) -> Expr:
+    cur.expect_op("(", help="write  x IN (1, 2, 3)")
+    if cur.at_op(")"):
+        cur.expected("at least one value in the IN list", label="the list is empty")
+    if cur.at_query():
+        query = cur.rules.query(cur)
+        cur.expect_op(")", label="this `(` group is not closed here")
+        return InQuery(left, query, negated, span=cur.span_since(start))
+    items = _expressions(cur)
+    cur.expect_op(")", label="a comma or `)` goes here")
+    return InList(left, items, negated, span=cur.span_since(start))
+
+
+def _quantified(cur: Reader, start: Tok, left: Expr, op: str) -> Expr:
+    quantifier: Literal["any", "all"] = "all" if cur.next().upper == "ALL" else "any"
+    cur.expect_op("(")
+    of: Expr | Query = cur.rules.query(cur) if cur.at_query() else parse_expr(cur)
+    cur.expect_op(")", label="this `(` group is not closed here")
+    return Quantified(op, left, quantifier, of, span=cur.span_since(start))
+
+
+def _expressions(cur: Reader) -> tuple[Expr, ...]:
+    found = [parse_expr(cur)]
+    while cur.accept_op(","):
+        if cur.at_op(")"):
+            cur.expected("another value after the comma", help="remove the comma before it")
+        found.append(parse_expr(cur))
+    return tuple(found)
+
+
+# --- behind a primary ---
+
+
+def _postfixed(cur: Reader, start: Tok, base: Expr) -> Expr:
+    count = 0
+    while True:
+        count += 1
+        cur.check_chain(count)
+        if cur.accept_op("::"):
+            base = CastNode(base, parse_type(cur), span=cur.span_since(start))
+        elif cur.at_op("["):
+            base = _subscript(cur, start, base)
+        elif cur.at_op("."):
+            cur.next()
+            if cur.accept_op("*"):
+                return Star(of=base, span=cur.span_since(start))
+            base = Field(base, cur.expect_label("the name of a field"), span=cur.span_since(start))
+        elif cur.at_op("->") and cur.at_op("*", ahead=1):
+            cur.next()
+            cur.next()
+            return Star(of=base, span=cur.span_since(start))
+        elif cur.at_op("->") and _at_field(cur):
+            cur.next()
+            base = Field(base, cur.fold(cur.next()), span=cur.span_since(start))
+        else:
+            return base
+
+
+def _at_field(cur: Reader) -> bool:
+    """Whether `->name` is next: a field of a struct. With another value behind it the arrow is that of JSON."""
+    return cur.at_name(ahead=1) and not cur.at_op("(", ahead=2) and cur.peek(2).kind not in ("string", "number")
+
+
+def _subscript(cur: Reader, start: Tok, base: Expr) -> Expr:
+    cur.expect_op("[")
+    low = None if cur.at_op(":") else parse_expr(cur)
+    if low is not None and cur.accept_op("]"):
+        return Subscript(base, low, span=cur.span_since(start))
+    cur.expect_op(":", help="close the subscript: name[1]")
+    high = None if cur.at_op("]") else parse_expr(cur)
+    cur.expect_op("]", help="close the slice: name[1:2]")
+    return replace(Slice(base, low, high), span=cur.span_since(start))

@@ -1,0 +1,58 @@
+"""GROUP BY: expressions, positions, and GROUPING SETS, ROLLUP and CUBE inside one another."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from compiler.dialect.standard.expressions import parse_expr
+from compiler.dialect.standard.reader import Reader
+from compiler.dialect.standard.tree import GroupElement, Grouping, Row
+from compiler.dialect.tokens import Tok
+
+
+def parse_group_by(cur: Reader) -> tuple[GroupElement, ...]:
+    """What stands behind GROUP BY. `(a, b)` is a set of both."""
+    if cur.at_word("DISTINCT") or (cur.at_word("ALL") and not _ends(cur)):
+        if cur.at_word("DISTINCT"):
+            cur.unsupported("GROUP BY DISTINCT", help="leave out grouping sets that repeat others")
+        cur.next()
+    elif cur.at_word("ALL"):
+        cur.unsupported("GROUP BY ALL", help="name the columns to group by")
+    found = [_element(cur)]
+    while cur.accept_op(","):
+        found.append(_element(cur))
+    return tuple(found)
+
+
+def _ends(cur: Reader) -> bool:
+    after = cur.peek(1)
+    return after.kind == "end" or cur.at_op(")", ";", ahead=1)
+
+
+def _element(cur: Reader) -> GroupElement:
+    start = cur.peek()
+    if cur.at_words("GROUPING", "SETS"):
+        cur.next()
+        cur.next()
+        return _sets(cur, start, "sets")
+    if cur.at_word("ROLLUP", "CUBE") and cur.at_op("(", ahead=1):
+        return _sets(cur, start, "rollup" if cur.next().upper == "ROLLUP" else "cube")
+    if cur.at_op("(") and cur.at_op(")", ahead=1):
+        cur.next()
+        cur.next()
+        return Grouping("set", (), span=cur.span_since(start))
+    expr = parse_expr(cur)
+    if isinstance(expr, Row) and not expr.explicit:
+        return Grouping("set", expr.items, span=expr.span)
+    return expr
+
+
+def _sets(cur: Reader, start: Tok, kind: Literal["sets", "rollup", "cube"]) -> Grouping:
+    cur.enter()
+    cur.expect_op("(")
+    elements = [_element(cur)]
+    while cur.accept_op(","):
+        elements.append(_element(cur))
+    cur.expect_op(")", label="a comma or `)` goes here")
+    cur.leave()
+    return Grouping(kind, tuple(elements), span=cur.span_since(start))

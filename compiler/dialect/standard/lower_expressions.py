@@ -1,0 +1,358 @@
+"""Expressions of the tree as those the analyzer reads. What it does not know is refused by its name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from compiler.dialect.ast import Ast, CastTo, Func, LambdaFn, Lit, Name
+from compiler.dialect.ast import Star as PlainStar
+from compiler.dialect.forms import with_t
+from compiler.dialect.standard import tree as t
+from compiler.dialect.standard.intervals import read_interval
+from compiler.dialect.standard.lower_types import lower_type
+from compiler.dialect.standard.refuse import fail, unsupported
+from compiler.dialect.words import CALENDAR_UNITS, UNIT_FUNCTIONS, singular
+
+_BINARY = {
+    "+": "add",
+    "-": "sub",
+    "*": "mul",
+    "/": "div",
+    "%": "mod",
+    "||": "concat",
+    "=": "eq",
+    "<>": "ne",
+    "<": "lt",
+    "<=": "le",
+    ">": "gt",
+    ">=": "ge",
+}
+_IN_PLACE_OF = {
+    "^": "write  POWER(x, y)",
+    "~": "write  REGEXP_LIKE(text, pattern)",
+    "!~": "write  NOT REGEXP_LIKE(text, pattern)",
+    "->": "write  EXTRACTJSONFIELD(text, '$.field')",
+    "->>": "write  EXTRACTJSONFIELD(text, '$.field')",
+}
+_LEFT_DEEP_MAX = 16
+_INT_MAX, _BIGINT_MAX = 2**31 - 1, 2**63 - 1
+
+
+def lower_expr(node: t.Expr) -> Ast:
+    """One expression."""
+    return _RULES[type(node)](node)
+
+
+def lower_exprs(nodes: Sequence[t.Expr]) -> tuple[Ast, ...]:
+    """Several expressions, in order."""
+    return tuple(lower_expr(n) for n in nodes)
+
+
+# --- constants and names ---
+
+
+def _column(node: t.ColumnRef) -> Ast:
+    if len(node.parts) > 2:
+        unsupported(
+            "a column name of more than two parts", node.span, "write  alias.column; a field is  (column).field"
+        )
+    return Name(node.parts, node.span)
+
+
+def _constant(node: t.Constant) -> Ast:
+    if node.kind == "null":
+        return Lit("null", None, node.span)
+    if node.kind == "bool":
+        return Lit("bool", node.value == "true", node.span)
+    return Lit("string", node.value, node.span) if node.kind == "string" else _number(node, node.value)
+
+
+def _number(node: t.Expr, text: str) -> Lit:
+    """1 int (bigint beyond 32 bits), 1.5 decimal, 1e3 double."""
+    if "e" in text.lower():
+        double = float(text)
+        if math.isinf(double):
+            fail("FQ1004", f"{text} is out of the range of DOUBLE", node.span, label="larger than 1.797e308")
+        return Lit("double", double, node.span)
+    if "." in text:
+        return Lit("decimal", Decimal(text), node.span)
+    value = Decimal(text)
+    if not -_BIGINT_MAX - 1 <= value <= _BIGINT_MAX:
+        help = f"for an exact large number write a decimal: {text}.0"
+        fail("FQ1004", f"{text} is out of the range of BIGINT", node.span, label="needs more than 64 bits", help=help)
+    return Lit("int" if -_INT_MAX - 1 <= value <= _INT_MAX else "bigint", int(value), node.span)
+
+
+def _typed(node: t.TypedText) -> Ast:
+    if node.type.name in ("decimal", "dec", "numeric") and not node.type.parameters:
+        try:
+            return Lit("decimal", Decimal(node.text), node.span)
+        except InvalidOperation:
+            fail("FQ1004", f"'{node.text}' is not a decimal number", node.span)
+    text = with_t(node.text) if node.type.name == "timestamp" else node.text
+    return CastTo(Lit("string", text, node.span), lower_type(node.type), node.span)
+
+
+def _interval(node: t.Interval) -> Ast:
+    found = read_interval(node.text, node.units)
+    if found is None:
+        fail("FQ1009", f"'{node.text}' is not an interval", node.span, help="write  INTERVAL '5' MINUTE")
+    if found.months:
+        unsupported("an interval of months or years", node.span, "write it in days")
+    ms, rest = divmod(found.micros, 1000)
+    if rest:
+        unsupported("an interval with a part of a millisecond", node.span)
+    return Lit("interval", found.days * 86_400_000 + ms, node.span)
+
+
+def _special(node: t.SpecialValue) -> Ast:
+    unsupported(node.name, node.span, "the time of a row is  ROWTIME" if "TIME" in node.name else "")
+
+
+def _star(node: t.Star) -> Ast:
+    if node.excluded:
+        unsupported("* EXCEPT (...)", node.span, "name the columns")
+    if node.of is not None:
+        return PlainStar(struct_of=lower_expr(node.of), span=node.span)
+    if len(node.qualifier) > 1:
+        unsupported("a schema in front of a name", node.span, f"write  {node.qualifier[-1]}.*")
+    return PlainStar(source=node.qualifier[0] if node.qualifier else None, span=node.span)
+
+
+# --- operators ---
+
+
+def _unary(node: t.Unary) -> Ast:
+    if node.op == "+":
+        return lower_expr(node.operand)
+    if node.op != "-":
+        unsupported(f"the operator {node.op}", node.span)
+    if isinstance(node.operand, t.Constant) and node.operand.kind == "number":
+        return _number(node, f"-{node.operand.value}")  # so that the least BIGINT can be written
+    return Func("neg", (lower_expr(node.operand),), node.span)
+
+
+def _binary(node: t.Binary) -> Ast:
+    """Chains like a + b + c are as deep as they are long: they are lowered without recursion."""
+    chain = [node]
+    while isinstance(chain[-1].left, t.Binary):
+        chain.append(chain[-1].left)
+    made = lower_expr(chain[-1].left)
+    for n in reversed(chain):
+        name = _BINARY.get(n.op)
+        if name is None:
+            unsupported(f"the operator {n.op.upper()}", n.span, _IN_PLACE_OF.get(n.op, ""))
+        made = Func(name, (made, lower_expr(n.right)), n.span)
+    return made
+
+
+def _logical(node: t.Logical) -> Ast:
+    """To the left as written, or, when there are many, as a balanced and so shallow tree."""
+    return _joined(node, lower_exprs(node.operands))
+
+
+def _joined(node: t.Logical, operands: Sequence[Ast]) -> Ast:
+    if len(operands) == 1:
+        return operands[0]
+    half = len(operands) - 1 if len(operands) <= _LEFT_DEEP_MAX else len(operands) // 2
+    return Func(node.op, (_joined(node, operands[:half]), _joined(node, operands[half:])), node.span)
+
+
+def _not(node: t.Not) -> Ast:
+    return Func("not", (lower_expr(node.operand),), node.span)
+
+
+def _is_test(node: t.IsTest) -> Ast:
+    operand = lower_expr(node.operand)
+    if node.test in ("null", "unknown"):
+        return Func("is_not_null" if node.negated else "is_null", (operand,), node.span)
+    value = Lit("bool", node.test == "true", node.span)
+    return Func("is_distinct" if node.negated else "is_not_distinct", (operand, value), node.span)
+
+
+def _distinct(node: t.Distinct) -> Ast:
+    name = "is_not_distinct" if node.negated else "is_distinct"
+    return Func(name, (lower_expr(node.left), lower_expr(node.right)), node.span)
+
+
+def _between(node: t.Between) -> Ast:
+    if node.symmetric:
+        unsupported("BETWEEN SYMMETRIC", node.span, "write both orders with OR")
+    name = "not_between" if node.negated else "between"
+    return Func(name, lower_exprs((node.operand, node.low, node.high)), node.span)
+
+
+def _like(node: t.Like) -> Ast:
+    if node.kind != "like":
+        named = "ILIKE" if node.kind == "ilike" else "SIMILAR TO"
+        unsupported(named, node.span, "write  LCASE(x) LIKE ..." if node.kind == "ilike" else _IN_PLACE_OF["~"])
+    args = [lower_expr(node.operand), lower_expr(node.pattern)]
+    if node.escape is not None:
+        if not isinstance(node.escape, t.Constant) or node.escape.kind != "string":
+            fail("FQ1001", "ESCAPE takes a character in single quotes", node.escape.span, help="write  ESCAPE '!'")
+        args.append(lower_expr(node.escape))
+    return Func("not_like" if node.negated else "like", tuple(args), node.span)
+
+
+def _in_list(node: t.InList) -> Ast:
+    return Func("not_in" if node.negated else "in", lower_exprs((node.operand, *node.items)), node.span)
+
+
+def _in_query(node: t.InQuery) -> Ast:
+    named = "NOT IN (a sub-query)" if node.negated else "IN (a sub-query)"
+    unsupported(named, node.span, "join the other relation instead")
+
+
+def _quantified(node: t.Quantified) -> Ast:
+    unsupported(f"{node.op.upper()} {node.quantifier.upper()} (...)", node.span, "list the values:  x IN (1, 2)")
+
+
+def _exists(node: t.Exists) -> Ast:
+    unsupported("EXISTS", node.span, "join the other relation instead")
+
+
+def _scalar_query(node: t.ScalarQuery) -> Ast:
+    unsupported("a sub-query as a value", node.span, "join the other relation instead")
+
+
+def _cast(node: t.Cast) -> Ast:
+    if node.safe:
+        unsupported("TRY_CAST", node.span, "write  CAST(x AS type)")
+    return CastTo(lower_expr(node.operand), lower_type(node.type), node.span)
+
+
+def _case(node: t.Case) -> Ast:
+    """`CASE x WHEN v` becomes `CASE WHEN x = v`."""
+    subject = lower_expr(node.subject) if node.subject is not None else None
+    parts: list[Ast] = []
+    for when, then in node.whens:
+        condition = lower_expr(when)
+        parts.append(condition if subject is None else Func("eq", (subject, condition), when.span))
+        parts.append(lower_expr(then))
+    if node.otherwise is not None:
+        parts.append(lower_expr(node.otherwise))
+    return Func("case", tuple(parts), node.span)
+
+
+def _extract(node: t.Extract) -> Ast:
+    unsupported(f"EXTRACT({node.part} FROM ...)", node.span, "write  FORMAT_TIMESTAMP(ts, 'yyyy')  and cast it")
+
+
+# --- containers ---
+
+
+def _array(node: t.ArrayItems) -> Ast:
+    return Func("array", lower_exprs(node.items), node.span)
+
+
+def _row(node: t.Row) -> Ast:
+    unsupported("ROW(...)", node.span, "write  STRUCT(name := value)")
+
+
+def _map(node: t.MapItems) -> Ast:
+    return Func("map", tuple(lower_expr(part) for pair in node.items for part in pair), node.span)
+
+
+def _struct(node: t.StructItems) -> Ast:
+    parts = [p for name, value in node.items for p in (Lit("string", name, value.span), lower_expr(value))]
+    return Func("struct", tuple(parts), node.span)
+
+
+def _subscript(node: t.Subscript) -> Ast:
+    return Func("subscript", (lower_expr(node.base), lower_expr(node.index)), node.span)
+
+
+def _field(node: t.Field) -> Ast:
+    return Func("field", (lower_expr(node.base), Lit("string", node.name, node.span)), node.span)
+
+
+def _named(node: t.Named) -> Ast:
+    return LambdaFn((node.name,), lower_expr(node.value), node.span)
+
+
+def _lambda(node: t.LambdaExpr) -> Ast:
+    return LambdaFn(node.parameters, lower_expr(node.body), node.span)
+
+
+def _refused(named: str, help: str = "") -> Callable[[Any], Ast]:
+    def rule(node: t.Node) -> Ast:
+        unsupported(named, node.span, help)
+
+    return rule
+
+
+# --- calls ---
+
+
+def _call(node: t.Call) -> Ast:
+    if len(node.name) > 1:
+        unsupported("a schema in front of a function", node.span, f"write  {node.name[-1]}(...)")
+    if node.over is not None:
+        unsupported("a window function (OVER)", node.span, "group by the columns of PARTITION BY instead")
+    for written, named in (
+        (node.within_group, "WITHIN GROUP"),
+        (node.order_by, "ORDER BY inside an aggregate"),
+        (node.nulls, f"{node.nulls.upper()} NULLS"),
+    ):
+        if written:
+            unsupported(named, node.span)
+    (name,) = node.name
+    upper = name.upper() if name == name.lower() else name
+    args = [*node.args]
+    made: list[Ast] = []
+    if upper in UNIT_FUNCTIONS and args and (unit := _unit(args[0])) is not None:
+        made.append(unit)
+        del args[0]
+    condition = lower_expr(node.filter) if node.filter is not None else None
+    return Func(upper, (*made, *lower_exprs(args)), node.span, node.distinct, condition)
+
+
+def _unit(node: t.Expr) -> Lit | None:
+    """The bare unit of `TIMESTAMPADD(DAYS, 3, t)`."""
+    if not isinstance(node, t.ColumnRef) or len(node.parts) > 1 or singular(node.parts[0]) not in CALENDAR_UNITS:
+        return None
+    return Lit("string", node.parts[0].upper(), node.span)
+
+
+_RULES: dict[type, Callable[[Any], Ast]] = {
+    t.ColumnRef: _column,
+    t.Constant: _constant,
+    t.TypedText: _typed,
+    t.Interval: _interval,
+    t.SpecialValue: _special,
+    t.Default: _refused("DEFAULT", "leave the column out"),
+    t.Star: _star,
+    t.Unary: _unary,
+    t.Binary: _binary,
+    t.Logical: _logical,
+    t.Not: _not,
+    t.IsTest: _is_test,
+    t.Distinct: _distinct,
+    t.Between: _between,
+    t.Like: _like,
+    t.InList: _in_list,
+    t.InQuery: _in_query,
+    t.Quantified: _quantified,
+    t.Exists: _exists,
+    t.ScalarQuery: _scalar_query,
+    t.Cast: _cast,
+    t.Case: _case,
+    t.Extract: _extract,
+    t.AtTimeZone: _refused("AT TIME ZONE", "write  CONVERT_TZ(ts, from, to)"),
+    t.Collate: _refused("COLLATE"),
+    t.ArrayItems: _array,
+    t.ArrayQuery: _refused("ARRAY(a sub-query)", "write  COLLECT_LIST(x) in a query with GROUP BY"),
+    t.Row: _row,
+    t.MapItems: _map,
+    t.StructItems: _struct,
+    t.Subscript: _subscript,
+    t.Slice: _refused("a slice of an array", "write  SLICE(array, from, to)"),
+    t.Field: _field,
+    t.Named: _named,
+    t.LambdaExpr: _lambda,
+    t.TableArgument: _refused("a table as an argument"),
+    t.Call: _call,
+}

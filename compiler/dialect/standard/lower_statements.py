@@ -1,0 +1,265 @@
+"""Statements of the tree as those the analyzer reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from compiler.diagnostics.source import Span
+from compiler.dialect.ast import (
+    AlterSource,
+    AssertRow,
+    ColumnDef,
+    CreateAs,
+    CreateSource,
+    CreateType,
+    Drop,
+    InsertInto,
+    InsertRow,
+    OtherStatement,
+    Query,
+    Statement,
+)
+from compiler.dialect.standard import statement_tree as st
+from compiler.dialect.standard import tree as t
+from compiler.dialect.standard.lower_expressions import lower_expr, lower_exprs
+from compiler.dialect.standard.lower_queries import lower_query, renamed
+from compiler.dialect.standard.lower_types import lower_type
+from compiler.dialect.standard.names import plain_name
+from compiler.dialect.standard.refuse import fail, unsupported
+
+_TIMES = ("timestamp", "timestamptz", "date")
+_CONSTRAINTS = {
+    "NOT NULL": "leave it out; a column may be NULL unless it is of the key",
+    "UNIQUE": "a table has one key, its PRIMARY KEY",
+    "CHECK": "leave it out, and filter with WHERE",
+}
+
+
+def lower_statement(statement: st.Statement) -> list[Statement]:
+    """The statements that mean the same: one, or one per row of VALUES."""
+    return _RULES[type(statement)](statement)
+
+
+# --- CREATE ---
+
+
+def _create_table(s: st.CreateTable) -> list[Statement]:
+    name = plain_name(s.name, s)
+    if s.query is not None:
+        return [
+            CreateAs(
+                s.text,
+                s.span,
+                name=name,
+                kind=s.kind,
+                query=_persistent(s.query),
+                properties=s.properties,
+                or_replace=s.or_replace,
+                if_not_exists=s.if_not_exists,
+                name_span=s.name_span,
+            )
+        ]
+    if s.watermarks:
+        _check_watermark(s, s.watermarks[0])
+        unsupported("WATERMARK FOR", s.watermarks[0].span, "name the time column:  WITH (TIMESTAMP='column')")
+    if s.append_only:
+        unsupported("APPEND ONLY", s.name_span, "write  CREATE STREAM")
+    for constraint, span in s.constraints:
+        unsupported(constraint, span, _CONSTRAINTS.get(constraint, "leave it out"))
+    return [
+        CreateSource(
+            s.text,
+            s.span,
+            name=name,
+            kind=s.kind,
+            columns=_columns(s),
+            properties=s.properties,
+            or_replace=s.or_replace,
+            if_not_exists=s.if_not_exists,
+            read_only=s.read_only,
+            name_span=s.name_span,
+        )
+    ]
+
+
+def _check_watermark(s: st.CreateTable, watermark: st.Watermark) -> None:
+    types = {c.name: c.type.name for c in s.columns or ()}
+    found = types.get(watermark.column)
+    if found is None:
+        title = f"WATERMARK names {watermark.column}, which is no column of the table"
+        fail("FQ2002", title, watermark.span, label="unknown column", help=f"columns are {', '.join(types)}")
+    if found not in _TIMES:
+        title = f"WATERMARK is of a time; {watermark.column} is {found.upper()}"
+        fail("FQ2005", title, watermark.span, label="not a time", help=f"write  {watermark.column} TIMESTAMP")
+
+
+def _columns(s: st.CreateTable) -> tuple[ColumnDef, ...]:
+    """Those of a key in the order in which it names them, each where it stands."""
+    columns = s.columns or ()
+    names = {c.name for c in columns}
+    for key in s.primary_key:
+        if key not in names:
+            title = f"the PRIMARY KEY names {key}, which is no column of the table"
+            fail(
+                "FQ2002", title, s.name_span, label="unknown key column", help=f"columns are {', '.join(sorted(names))}"
+            )
+    return tuple(_column(c, "primary_key" if c.name in s.primary_key else c.role) for c in columns)
+
+
+def _column(c: st.ColumnDefinition, role: Literal["value", "key", "primary_key", "header"]) -> ColumnDef:
+    if c.default is not None:
+        unsupported("DEFAULT of a column", c.default.span, "give the value in INSERT")
+    if c.generated is not None:
+        unsupported("a generated column", c.generated.span, "compute it in a view")
+    others = [o for o in c.constraints if not (o == "NOT NULL" and role in ("key", "primary_key"))]
+    if others:
+        unsupported(f"{others[0]} of a column", c.span, _CONSTRAINTS.get(others[0], "leave it out"))
+    return ColumnDef(c.name, lower_type(c.type), role, c.header_key, c.span, c.properties)
+
+
+def _create_view(s: st.CreateView) -> list[Statement]:
+    query = _persistent(s.query)
+    if s.columns:
+        query = renamed(query, s.columns, s)
+    return [
+        CreateAs(
+            s.text,
+            s.span,
+            name=plain_name(s.name, s),
+            kind="table" if query.group_by else "stream",
+            query=query,
+            properties=s.properties,
+            or_replace=s.or_replace,
+            if_not_exists=s.if_not_exists,
+            name_span=s.name_span,
+            is_view=True,
+        )
+    ]
+
+
+def _persistent(query: t.Query) -> Query:
+    if query.limit is not None:
+        unsupported("LIMIT in a query that keeps running", query.limit.span, "limit the rows where they are read")
+    return lower_query(query)
+
+
+def _create_type(s: st.CreateType) -> list[Statement]:
+    made = lower_type(s.type)
+    return [CreateType(s.text, s.span, name=s.name, type=made, if_not_exists=s.if_not_exists, name_span=s.name_span)]
+
+
+def _add_columns(s: st.AddColumns) -> list[Statement]:
+    columns = tuple(_column(c, c.role) for c in s.columns)
+    return [AlterSource(s.text, s.span, s.name, s.kind, columns, s.name_span)]
+
+
+# --- rows ---
+
+
+def _insert(s: st.Insert) -> list[Statement]:
+    target = plain_name(s.target, s)
+    if s.returning:
+        unsupported("RETURNING", s.returning[0].span, "query the table afterwards")
+    if s.query is None:
+        unsupported("INSERT ... DEFAULT VALUES", s.name_span, "write the values")
+    body = s.query.body
+    if isinstance(body, t.Values):
+        _refuse_clauses_of_values(s.query)
+        return [
+            InsertRow(s.text, s.span, target=target, columns=s.columns, values=row, name_span=s.name_span)
+            for row in map(lower_exprs, body.rows)
+        ]
+    if s.columns:
+        unsupported("a list of columns before the query of an INSERT", s.name_span, "select all columns of the target")
+    query = _persistent(s.query)
+    return [InsertInto(s.text, s.span, target=target, query=query, properties=s.properties, name_span=s.name_span)]
+
+
+def _refuse_clauses_of_values(query: t.Query) -> None:
+    written: Sequence[tuple[object, str]] = (
+        (query.with_, "WITH before VALUES"),
+        (query.order_by, "ORDER BY of VALUES"),
+        (query.limit, "LIMIT of VALUES"),
+        (query.offset, "OFFSET of VALUES"),
+        (query.emit, "EMIT of VALUES"),
+    )
+    for clause, named in written:
+        if clause:
+            unsupported(named, query.span, "write the rows alone")
+
+
+def _assert_rows(s: st.AssertRows) -> list[Statement]:
+    return [
+        AssertRow(
+            s.text,
+            s.span,
+            target=s.target,
+            columns=s.columns,
+            values=tuple(map(lower_expr, row)),
+            deleted=s.deleted,
+            name_span=s.name_span,
+        )
+        for row in s.rows
+    ]
+
+
+# --- the others ---
+
+
+def _drop(s: st.DropObject) -> list[Statement]:
+    kinds: dict[str, Literal["stream", "table", "type", "view"]] = {
+        "table": "table",
+        "stream": "stream",
+        "type": "type",
+        "view": "view",
+        "materialized view": "view",
+    }
+    if s.kind == "index":
+        unsupported("DROP INDEX", s.name_span, "leave it out: there are no indexes")
+    if s.cascade:
+        unsupported("DROP ... CASCADE", s.span, "drop what reads it first")
+    return [
+        Drop(
+            s.text,
+            s.span,
+            name=plain_name(name, s),
+            kind=kinds[s.kind],
+            if_exists=s.if_exists,
+            delete_topic=s.delete_topic,
+            name_span=s.name_span,
+        )
+        for name in s.names
+    ]
+
+
+def _query(s: st.QueryStatement) -> list[Statement]:
+    return [OtherStatement(s.text, s.span, verb="SELECT")]  # running it is for `flowql query`
+
+
+def _control(s: st.Control) -> list[Statement]:
+    return [s.statement]
+
+
+def _refused(named: str, help: str = "") -> Callable[[Any], list[Statement]]:
+    def rule(s: st.Statement) -> list[Statement]:
+        at: Span = s.name_span
+        unsupported(named, at, help)
+
+    return rule
+
+
+_RULES: dict[type, Callable[[Any], list[Statement]]] = {
+    st.CreateTable: _create_table,
+    st.CreateView: _create_view,
+    st.CreateIndex: _refused("CREATE INDEX", "leave it out: views are kept by their key"),
+    st.CreateType: _create_type,
+    st.AddColumns: _add_columns,
+    st.Insert: _insert,
+    st.Update: _refused("UPDATE", "insert a row with the same key, which replaces the other"),
+    st.Delete: _refused("DELETE", "write NULL as the value of the key with another producer"),
+    st.DropObject: _drop,
+    st.QueryStatement: _query,
+    st.AssertRows: _assert_rows,
+    st.Control: _control,
+}

@@ -1,0 +1,94 @@
+"""Types of the tree as those of the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compiler.dialect.ast import TypeRef
+from compiler.dialect.standard.refuse import fail, unsupported
+from compiler.dialect.standard.tree import TypeName
+from compiler.plan import types as t
+from compiler.plan.types import SqlType
+
+_KNOWN: dict[str, SqlType] = {
+    "boolean": t.BOOLEAN,
+    "bool": t.BOOLEAN,
+    "tinyint": t.INT,
+    "smallint": t.INT,
+    "int2": t.INT,
+    "int": t.INT,
+    "integer": t.INT,
+    "int4": t.INT,
+    "bigint": t.BIGINT,
+    "int8": t.BIGINT,
+    "double": t.DOUBLE,
+    "float": t.DOUBLE,
+    "float8": t.DOUBLE,
+    "real": t.DOUBLE,
+    "float4": t.DOUBLE,
+    "string": t.STRING,
+    "varchar": t.STRING,
+    "text": t.STRING,
+    "char": t.STRING,
+    "bytes": t.BYTES,
+    "bytea": t.BYTES,
+    "blob": t.BYTES,
+    "varbinary": t.BYTES,
+    "date": t.DATE,
+    "time": t.TIME,
+    "timestamp": t.TIMESTAMP,
+}
+_NUMERIC = t.decimal(38, 18)  # given neither precision nor scale
+_DECIMALS = ("decimal", "dec", "numeric")
+_MISSING = {
+    "timestamptz": "write  TIMESTAMP, which is in UTC",
+    "timetz": "write  TIME",
+    "interval": "",
+    "json": "write  STRING or STRUCT<...>",
+    "jsonb": "write  STRING or STRUCT<...>",
+    "uuid": "write  STRING",
+}
+
+
+def lower_type(made: TypeName) -> TypeRef:
+    """A type. Unknown names become types of the user's own, which the analyzer looks up."""
+    if made.name in _DECIMALS:
+        return _decimal(made)
+    if made.name in ("array", "map"):
+        if not made.args:
+            shape = "ARRAY<INT>" if made.name == "array" else "MAP<STRING, INT>"
+            fail("FQ1007", f"{made.name} needs the types inside", made.span, help=f"write  {shape}")
+        return _container(made, made.name.upper(), [lower_type(a) for a in made.args])
+    if made.name == "struct":
+        return _struct(made)
+    if made.name in _MISSING:
+        unsupported(f"the type {made.name.upper()}", made.span, _MISSING[made.name])
+    known = _KNOWN.get(made.name)
+    if known is None and made.parameters:
+        unsupported(f"the type {made.name.upper()} with parameters", made.span)
+    return TypeRef(known=known, custom="" if known else made.name, span=made.span)
+
+
+def _decimal(made: TypeName) -> TypeRef:
+    if not made.parameters:
+        return TypeRef(known=_NUMERIC, span=made.span)
+    precision, scale = (*made.parameters, 0)[:2]
+    if precision < 1 or scale > precision or len(made.parameters) > 2:
+        title = f"DECIMAL({precision}, {scale}) is not a type: precision must be at least 1 and at least the scale"
+        fail("FQ1007", title, made.span, help="write  DECIMAL(10, 2)")
+    return TypeRef(known=t.decimal(precision, scale), span=made.span)
+
+
+def _container(made: TypeName, kind: str, args: Sequence[TypeRef]) -> TypeRef:
+    known = [a.known for a in args if a.known is not None]
+    if len(known) < len(args):
+        return TypeRef(kind=kind, args=tuple(args), span=made.span)
+    return TypeRef(known=t.array(*known) if kind == "ARRAY" else t.map_of(*known), span=made.span)
+
+
+def _struct(made: TypeName) -> TypeRef:
+    fields = [(name, lower_type(of)) for name, of in made.fields]
+    known = [(name, ref.known) for name, ref in fields if ref.known is not None]
+    if len(known) < len(fields):
+        return TypeRef(kind="STRUCT", fields=tuple(fields), span=made.span)
+    return TypeRef(known=t.struct(*known), span=made.span)

@@ -1,0 +1,133 @@
+"""From text to trees of standard SQL, and to the statements the analyzer reads: the entry points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping
+from typing import TypeVar
+
+from compiler.diagnostics.diagnostic import Diagnostic, ParseError
+from compiler.diagnostics.source import SourceText
+from compiler.dialect.ast import Ast, JoinClause, SelectItem, TableRef, TypeRef
+from compiler.dialect.ast import Query as PlainQuery
+from compiler.dialect.ast import Statement as Plain
+from compiler.dialect.standard.calls import parse_window
+from compiler.dialect.standard.expressions import OTHER, parse_expr
+from compiler.dialect.standard.lower_expressions import lower_expr
+from compiler.dialect.standard.lower_queries import lower_items, lower_join, lower_query, lower_relation
+from compiler.dialect.standard.lower_statements import lower_statement
+from compiler.dialect.standard.lower_types import lower_type
+from compiler.dialect.standard.queries import parse_items, parse_order_items, parse_query
+from compiler.dialect.standard.reader import Reader, Rules
+from compiler.dialect.standard.refuse import check_depth
+from compiler.dialect.standard.relations import parse_join_alone, parse_relation
+from compiler.dialect.standard.statement_tree import Statement
+from compiler.dialect.standard.statements import parse_statement
+from compiler.dialect.standard.tokens import tokenize
+from compiler.dialect.standard.tree import Node
+from compiler.dialect.standard.types import parse_type
+from compiler.dialect.tokens import Positions, Tok, read_statements
+
+T = TypeVar("T")
+STATEMENT_CHARS_MAX = 16 * 2**20  # a tree takes about a hundred times the memory of its text
+RULES = Rules(parse_expr, lambda cur: parse_expr(cur, OTHER), parse_query, parse_order_items, parse_window)
+
+
+def parse_trees(
+    source: SourceText, variables: MutableMapping[str, str] | None = None
+) -> tuple[list[Statement], list[Diagnostic]]:
+    """All statements that could be read, and every mistake; after one, reading goes on behind the next semicolon.
+
+    >>> statements, mistakes = parse_trees(SourceText("a.sql", "SELECT 1; SELECT FROM; SELECT a FROM b"))
+    >>> len(statements), mistakes[0].title
+    (2, 'expected an expression, found `FROM`')
+    """
+    return _parse(source, variables, lambda tree: [tree])
+
+
+def parse_lowered(
+    source: SourceText, variables: MutableMapping[str, str] | None = None
+) -> tuple[list[Plain], list[Diagnostic]]:
+    """As `parse_trees`, with the statements the analyzer reads; what it cannot do is refused by its name.
+
+    >>> statements, mistakes = parse_lowered(
+    ...     SourceText("a.sql", "CREATE VIEW v AS SELECT a FROM b UNION SELECT a FROM c")
+    ... )
+    >>> mistakes[0].title
+    'UNION is not supported yet'
+    """
+    return _parse(source, variables, lower_statement)
+
+
+def _parse(
+    source: SourceText, variables: MutableMapping[str, str] | None, made_of: Callable[[Statement], list[T]]
+) -> tuple[list[T], list[Diagnostic]]:
+    known = {} if variables is None else variables
+
+    def read(body: list[Tok], positions: Positions) -> list[T]:
+        reader = Reader(source, body, positions, RULES)
+        _check_length(reader, body)
+        tree = parse_statement(reader, known)
+        if tree is None:
+            return []
+        check_depth(tree)
+        return made_of(tree)
+
+    return read_statements(source, known, read, tokenize)
+
+
+def _check_length(cur: Reader, tokens: list[Tok]) -> None:
+    if tokens[-1].end - tokens[0].start > STATEMENT_CHARS_MAX:
+        mib = STATEMENT_CHARS_MAX // 2**20
+        cur.fail("FQ1015", f"the statement is longer than {mib} MiB", label="begins here", help="split it into several")
+
+
+def parse_fragment(source: SourceText, rule: Callable[[Reader], T]) -> T:
+    """One fragment of a statement, with or without a semicolon. Raises `ParseError` or `UnsupportedError`."""
+    positions = Positions(source)
+    tokens, unclosed = tokenize(source, positions)
+    if unclosed is not None:
+        raise ParseError(unclosed)
+    if tokens and tokens[-1].text == ";" and tokens[-1].kind == "op":
+        tokens.pop()
+    end = tokens[-1].end if tokens else len(source.text)
+    cur = Reader(source, [*tokens, Tok("end", "", end, end)], positions, RULES)
+    _check_length(cur, [*tokens, cur.peek()])
+    result = rule(cur)
+    cur.expect_end()
+    for node in result if isinstance(result, tuple) else (result,):
+        if isinstance(node, Node):
+            check_depth(node)
+    return result
+
+
+# --- fragments, lowered ---
+
+
+def expression(source: SourceText) -> Ast:
+    """One expression."""
+    return lower_expr(parse_fragment(source, parse_expr))
+
+
+def query(source: SourceText) -> PlainQuery:
+    """One query."""
+    return lower_query(parse_fragment(source, parse_query))
+
+
+def type_ref(source: SourceText) -> TypeRef:
+    """One type."""
+    return lower_type(parse_fragment(source, parse_type))
+
+
+def table_ref(source: SourceText) -> TableRef:
+    """A source with its alias."""
+    return lower_relation(parse_fragment(source, parse_relation))
+
+
+def select_items(source: SourceText) -> tuple[SelectItem, ...]:
+    """A select list."""
+    return lower_items(parse_fragment(source, parse_items))
+
+
+def join(source: SourceText) -> JoinClause:
+    """A join without its left side."""
+    return lower_join(parse_fragment(source, parse_join_alone))

@@ -1,0 +1,321 @@
+"""Primaries: constants, names, calls, parentheses, and the forms that begin with a word of their own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NoReturn
+
+from compiler.dialect.standard.calls import parse_call
+from compiler.dialect.standard.reader import Reader
+from compiler.dialect.standard.special_calls import SPECIAL_CALLS
+from compiler.dialect.standard.tree import (
+    ArrayItems,
+    ArrayQuery,
+    Case,
+    Cast,
+    ColumnRef,
+    Constant,
+    Default,
+    Exists,
+    Expr,
+    Interval,
+    MapItems,
+    Row,
+    ScalarQuery,
+    SpecialValue,
+    Star,
+    StructItems,
+    TypedText,
+)
+from compiler.dialect.standard.types import parse_type
+from compiler.dialect.standard.words import SPECIAL_VALUES, UNITS
+from compiler.dialect.tokens import Tok
+from compiler.dialect.words import singular
+
+_NUMBER = re.compile(r"(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
+_LONG_TYPES = ("TIMESTAMP", "TIME", "DOUBLE", "CHARACTER", "CHAR")
+
+
+def parse_primary(cur: Reader) -> Expr:
+    """A primary without what may stand behind it."""
+    start = cur.peek()
+    if start.kind == "string":
+        cur.next()
+        return Constant("string", start.text, span=cur.span_of(start))
+    if start.kind == "number":
+        return _number(cur, start)
+    if cur.at_op("("):
+        return _parenthesised(cur, start)
+    if start.kind == "word":
+        form = _form(cur, start)
+        if form is not None:
+            return form
+    if cur.at_function():
+        return parse_call(cur)
+    if not cur.at_name():
+        _no_expression(cur, start)
+    return _name(cur, start)
+
+
+def _number(cur: Reader, start: Tok) -> Expr:
+    if not _NUMBER.fullmatch(start.text):
+        help = "write  1, 1.5 or 1e3; quote a name like this one"
+        cur.fail("FQ1004", f"`{start.text}` is not a number", help=help)
+    cur.next()
+    return Constant("number", start.text, span=cur.span_of(start))
+
+
+def _form(cur: Reader, start: Tok) -> Expr | None:
+    """The form that the word `start` begins; None, unmoved, when it is a plain name here."""
+    form = _FORMS.get(start.upper)
+    if form is not None:
+        return form(cur, start)
+    called = cur.at_op("(", ahead=1)
+    if called and start.upper in _CALLED:
+        return _CALLED[start.upper](cur, start)
+    if start.upper == "MAP" and cur.at_op("{", ahead=1):
+        return _map(cur, start)
+    if called and start.upper in SPECIAL_CALLS:
+        return SPECIAL_CALLS[start.upper](cur, start)
+    if start.upper in SPECIAL_VALUES:
+        return _special_value(cur, start)
+    if start.upper == "INTERVAL" and (cur.peek(1).kind in ("string", "number") or called):
+        return _interval(cur, start)
+    return _typed_text(cur, start)
+
+
+def _constant(cur: Reader, start: Tok) -> Expr:
+    cur.next()
+    return Constant("null" if start.upper == "NULL" else "bool", start.upper.lower(), span=cur.span_of(start))
+
+
+def _default(cur: Reader, start: Tok) -> Expr:
+    cur.next()
+    return Default(span=cur.span_of(start))
+
+
+def _special_value(cur: Reader, start: Tok) -> Expr:
+    cur.next()
+    precision = None
+    if cur.at_op("(") and cur.peek(1).kind == "number" and cur.peek(1).text.isdigit() and len(cur.peek(1).text) < 3:
+        cur.next()
+        precision = int(cur.next().text)
+        cur.expect_op(")")
+    return SpecialValue(start.upper, precision, span=cur.span_since(start))
+
+
+def _typed_text(cur: Reader, start: Tok) -> Expr | None:
+    """`DATE '2024-05-01'`, `timestamp with time zone '...'`; None, unmoved, where none stands here."""
+    if not cur.at_name() or (cur.peek(1).kind != "string" and start.upper not in _LONG_TYPES):
+        return None
+    before = cur.pos
+    made = None
+    if cur.peek(1).kind == "string" or (cur.at_op("(", ahead=1) and cur.peek(2).kind == "number") or _at_type_word(cur):
+        made = parse_type(cur)
+    text = cur.peek()
+    if made is None or text.kind != "string":
+        cur.pos = before
+        return None
+    cur.next()
+    return TypedText(made, text.text, span=cur.span_since(start))
+
+
+def _at_type_word(cur: Reader) -> bool:
+    if cur.at_word("PRECISION", "VARYING", ahead=1):
+        return True
+    zoned = cur.at_word("WITH", "WITHOUT", ahead=1) and cur.at_word("TIME", ahead=2)
+    return zoned and cur.at_word("ZONE", ahead=3)
+
+
+def _interval(cur: Reader, start: Tok) -> Expr:
+    cur.next()
+    if cur.accept_op("("):  # the precision of its seconds
+        if cur.peek().kind != "number":
+            cur.expected("the precision of the seconds")
+        cur.next()
+        cur.expect_op(")")
+    amount = cur.peek()
+    if amount.kind not in ("string", "number"):
+        cur.expected("the text of an interval", help="write  INTERVAL '5' MINUTE")
+    cur.next()
+    plural = amount.kind == "number"
+    units = [_unit(cur)] if _at_unit(cur, plural=plural) else []
+    if units and cur.at_word("TO"):
+        cur.next()
+        if not _at_unit(cur, plural=False):
+            cur.expected("a unit of time", words=UNITS)
+        units.append(_unit(cur))
+    if plural and not units:
+        cur.expected("a unit of time", help="write  INTERVAL '5' MINUTE", words=UNITS)
+    return Interval(amount.text, tuple(units), span=cur.span_since(start))
+
+
+def _at_unit(cur: Reader, *, plural: bool) -> bool:
+    tok = cur.peek()
+    if tok.kind != "word":
+        return False
+    return tok.upper in UNITS or ((plural or tok.upper.endswith("S")) and singular(tok.text) in UNITS)
+
+
+def _unit(cur: Reader) -> str:
+    unit = singular(cur.next().text)
+    if cur.at_op("(") and cur.peek(1).kind == "number" and cur.at_op(")", ahead=2):
+        cur.pos += 3  # the precision of its seconds
+    return unit
+
+
+def _parenthesised(cur: Reader, start: Tok) -> Expr:
+    cur.next()
+    if cur.at_query():
+        query = cur.rules.query(cur)
+        cur.expect_op(")", label="this `(` group is not closed here")
+        return ScalarQuery(query, span=cur.span_since(start))
+    first = cur.rules.expr(cur)
+    if not cur.at_op(","):
+        cur.expect_op(")", label="this `(` group is not closed here")
+        return first
+    items = [first]
+    while cur.accept_op(","):
+        items.append(cur.rules.expr(cur))
+    cur.expect_op(")", label="a comma or `)` goes here")
+    return Row(tuple(items), span=cur.span_since(start))
+
+
+def _name(cur: Reader, start: Tok) -> Expr:
+    parts = [cur.fold(cur.next())]
+    while cur.at_op("."):
+        cur.next()
+        if cur.accept_op("*"):
+            return Star(tuple(parts), span=cur.span_since(start))
+        parts.append(cur.expect_label("a column name after the dot"))
+    return ColumnRef(tuple(parts), span=cur.span_since(start))
+
+
+def _no_expression(cur: Reader, start: Tok) -> NoReturn:
+    names_something = cur.at_op(",", ")", ".", "=", ahead=1) or cur.at_word("FROM", "AS", ahead=1)
+    if start.kind == "word" and names_something:
+        cur.expect_name("an expression")  # complains about the reserved word
+    help = ""
+    if cur.at_op("*"):
+        help = "`*` stands alone in a select list, or in COUNT(*)"
+    elif start.kind == "op" and start.text in (")", ","):
+        help = "is a comma too much, or a value missing?"
+    elif start.kind == "op" and start.text == "$":
+        help = "parameters like $1 have no value here; a variable is written ${name}"
+    cur.expected("an expression", help=help)
+
+
+# --- forms ---
+
+
+def _case(cur: Reader, start: Tok) -> Expr:
+    cur.next()
+    subject = None if cur.at_word("WHEN") else cur.rules.expr(cur)
+    whens: list[tuple[Expr, Expr]] = []
+    if not cur.at_word("WHEN"):
+        cur.expect_word("WHEN", help="write  CASE WHEN condition THEN value ELSE value END")
+    while cur.accept_words("WHEN"):
+        when = cur.rules.expr(cur)
+        cur.expect_word("THEN")
+        whens.append((when, cur.rules.expr(cur)))
+    otherwise = cur.rules.expr(cur) if cur.accept_words("ELSE") else None
+    cur.expect_word("END", help="a CASE is closed by END")
+    return Case(subject, tuple(whens), otherwise, span=cur.span_since(start))
+
+
+def _cast(cur: Reader, start: Tok) -> Expr:
+    cur.next()
+    cur.expect_op("(")
+    operand = cur.rules.expr(cur)
+    cur.expect_word("AS", help="write  CAST(value AS type)")
+    target = parse_type(cur)
+    cur.expect_op(")")
+    return Cast(operand, target, start.upper == "TRY_CAST", span=cur.span_since(start))
+
+
+def _exists(cur: Reader, start: Tok) -> Expr:
+    cur.next()
+    cur.expect_op("(")
+    query = cur.rules.query(cur)
+    cur.expect_op(")", label="this `(` group is not closed here")
+    return Exists(query, span=cur.span_since(start))
+
+
+def _array(cur: Reader, start: Tok) -> Expr:
+    """ARRAY[...], whose elements may be arrays without the word, or ARRAY(query)."""
+    cur.next()
+    if cur.accept_op("("):
+        query = cur.rules.query(cur)
+        cur.expect_op(")", label="this `(` group is not closed here")
+        return ArrayQuery(query, span=cur.span_since(start))
+    return _elements(cur, start)
+
+
+def _elements(cur: Reader, start: Tok) -> Expr:
+    cur.expect_op("[", help="write  ARRAY[1, 2]")
+    cur.enter()
+    items: list[Expr] = []
+    while not cur.at_op("]"):
+        if items:
+            cur.expect_op(",", label="a comma or `]` goes here")
+        items.append(_elements(cur, cur.peek()) if cur.at_op("[") else cur.rules.expr(cur))
+    cur.expect_op("]", label="a comma or `]` goes here")
+    cur.leave()
+    return ArrayItems(tuple(items), span=cur.span_since(start))
+
+
+def _row(cur: Reader, start: Tok) -> Expr:
+    cur.next()
+    cur.expect_op("(")
+    items: list[Expr] = []
+    while not cur.at_op(")"):
+        if items:
+            cur.expect_op(",", label="a comma or `)` goes here")
+        items.append(cur.rules.expr(cur))
+    cur.expect_op(")")
+    return Row(tuple(items), explicit=True, span=cur.span_since(start))
+
+
+def _map(cur: Reader, start: Tok) -> Expr:
+    """`MAP('key' := value)`, or `MAP {'key': value}`."""
+    cur.next()
+    closer, sign = ("}", ":") if cur.accept_op("{") else (")", ":=")
+    if closer == ")":
+        cur.expect_op("(")
+    items: list[tuple[Expr, Expr]] = []
+    while not cur.at_op(closer):
+        if items:
+            cur.expect_op(",", label=f"a comma or `{closer}` goes here")
+        key = cur.rules.expr(cur)
+        cur.expect_op(sign, help="write  MAP('key' := value)")
+        items.append((key, cur.rules.expr(cur)))
+    cur.expect_op(closer)
+    return MapItems(tuple(items), span=cur.span_since(start))
+
+
+def _struct(cur: Reader, start: Tok) -> Expr:
+    cur.next()
+    cur.expect_op("(")
+    items: list[tuple[str, Expr]] = []
+    while not cur.at_op(")"):
+        if items:
+            cur.expect_op(",", label="a comma or `)` goes here")
+        name = cur.expect_label("the name of a field")
+        cur.expect_op(":=", help="write  STRUCT(name := value)")
+        items.append((name, cur.rules.expr(cur)))
+    cur.expect_op(")")
+    return StructItems(tuple(items), span=cur.span_since(start))
+
+
+Form = Callable[[Reader, Tok], Expr]
+_FORMS: dict[str, Form] = {
+    "NULL": _constant,
+    "TRUE": _constant,
+    "FALSE": _constant,
+    "DEFAULT": _default,
+    "CASE": _case,
+    "CAST": _cast,
+    "ARRAY": _array,
+}
+_CALLED: dict[str, Form] = {"TRY_CAST": _cast, "EXISTS": _exists, "ROW": _row, "MAP": _map, "STRUCT": _struct}

@@ -1,0 +1,355 @@
+"""Queries: WITH, SELECT, VALUES, set operations by precedence, and the clauses that belong to a whole query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal
+
+from compiler.dialect.standard.expressions import OTHER, parse_expr
+from compiler.dialect.standard.grouping import parse_group_by
+from compiler.dialect.standard.reader import Reader
+from compiler.dialect.standard.relations import parse_relations
+from compiler.dialect.standard.tree import (
+    Body,
+    ColumnRef,
+    Constant,
+    Expr,
+    Item,
+    NamedWindow,
+    OrderItem,
+    Query,
+    Select,
+    SetOperation,
+    Star,
+    Table,
+    Values,
+    With,
+)
+from compiler.dialect.time_windows import KINDS, parse_window_clause
+from compiler.dialect.tokens import Tok
+
+_SET_OPERATIONS: dict[str, Literal["union", "intersect", "except"]] = {
+    "UNION": "union",
+    "INTERSECT": "intersect",
+    "EXCEPT": "except",
+}
+_CLAUSES = ("FROM", "WHERE", "GROUP", "HAVING", "WINDOW", "ORDER", "LIMIT", "OFFSET", "FETCH")
+_ORDER = "the order is FROM, WHERE, GROUP BY, HAVING, WINDOW, ORDER BY, LIMIT, OFFSET"
+
+
+def parse_query(cur: Reader) -> Query:
+    """A query with everything that belongs to it, up to what cannot."""
+    cur.enter()
+    cur.enter()
+    start = cur.peek()
+    recursive, tables = _with(cur)
+    body = _body(cur)
+    order_by = parse_order_items(cur) if cur.accept_words("ORDER", "BY") else ()
+    limit, offset, ties, emit = _tail(cur)
+    cur.leave()
+    cur.leave()
+    if isinstance(body, Query) and not (tables or order_by or limit or offset or emit):
+        return body  # parentheses around a query that needs none
+    return Query(body, tables, recursive, order_by, limit, offset, ties, emit, span=cur.span_since(start))
+
+
+def _with(cur: Reader) -> tuple[bool, tuple[With, ...]]:
+    if not cur.accept_words("WITH"):
+        return False, ()
+    recursive = cur.accept_words("RECURSIVE")
+    found = [_common_table(cur)]
+    while cur.accept_op(","):
+        found.append(_common_table(cur))
+    return recursive, tuple(found)
+
+
+def _common_table(cur: Reader) -> With:
+    start = cur.peek()
+    name = cur.expect_name("the name of a common table expression")
+    columns = cur.expect_names("the name of a column") if cur.at_op("(") else ()
+    cur.expect_word("AS", help=f"write  WITH {start.text} AS (SELECT ...)")
+    if cur.at_words("CHANGELOG", "FROM"):
+        cur.unsupported("AS CHANGELOG FROM")
+    materialized = None
+    if cur.accept_words("NOT", "MATERIALIZED"):
+        materialized = False
+    elif cur.accept_words("MATERIALIZED"):
+        materialized = True
+    cur.expect_op("(", help=f"write  WITH {start.text} AS (SELECT ...)")
+    if cur.at_word("INSERT", "UPDATE", "DELETE"):
+        cur.unsupported(f"{cur.peek().upper} inside WITH", help="make it a statement of its own")
+    query = parse_query(cur)
+    cur.expect_op(")", label="this `(` group is not closed here")
+    return With(name, query, columns, materialized, span=cur.span_since(start))
+
+
+# --- set operations ---
+
+
+def _body(cur: Reader) -> Body:
+    start = cur.peek()
+    left = _intersection(cur)
+    count = 0
+    while cur.at_word("UNION", "EXCEPT") or cur.at_minus():
+        count += 1
+        cur.check_chain(count)
+        left = _operation(cur, start, left, _intersection)
+    return left
+
+
+def _intersection(cur: Reader) -> Body:
+    start = cur.peek()
+    left = _operand(cur)
+    count = 0
+    while cur.at_word("INTERSECT"):
+        count += 1
+        cur.check_chain(count)
+        left = _operation(cur, start, left, _operand)
+    return left
+
+
+def _operation(cur: Reader, start: Tok, left: Body, operand: Callable[[Reader], Body]) -> SetOperation:
+    first = cur.peek()
+    if first.upper == "MINUS":
+        cur.unsupported("MINUS", help="write  EXCEPT")
+    op = _SET_OPERATIONS[cur.next().upper]
+    every = cur.accept_words("ALL")
+    if not every:
+        cur.accept_words("DISTINCT")
+    at = cur.span_since(first)
+    corresponding = cur.accept_words("CORRESPONDING")
+    by = cur.expect_names("the name of a column") if corresponding and cur.accept_words("BY") else ()
+    return SetOperation(op, left, operand(cur), every, corresponding, by, at, span=cur.span_since(start))
+
+
+def _operand(cur: Reader) -> Body:
+    start = cur.peek()
+    if cur.accept_op("("):
+        query = parse_query(cur)
+        cur.expect_op(")", label="this `(` group is not closed here")
+        bare = not (query.with_ or query.order_by or query.limit or query.offset or query.emit)
+        return query.body if bare else query
+    if cur.at_word("SELECT"):
+        return _select(cur)
+    if cur.accept_words("VALUES"):
+        return Values(parse_rows(cur), span=cur.span_since(start))
+    if cur.accept_words("TABLE"):
+        name = cur.expect_dotted("the name of a relation")
+        span = cur.span_since(start)
+        return Select((Item(Star(span=span), span=span),), Table(name, span=span), span=span)
+    cur.expected("SELECT, VALUES or WITH", words=("SELECT", "VALUES", "WITH"))
+
+
+def parse_rows(cur: Reader) -> tuple[tuple[Expr, ...], ...]:
+    """`(1, 'a'), (2, 'b')`, behind VALUES."""
+    rows: list[tuple[Expr, ...]] = []
+    while not rows or cur.accept_op(","):
+        at = cur.peek()
+        cur.expect_op("(", help="write  VALUES (1, 'a')")
+        row = [] if cur.at_op(")") else [parse_expr(cur)]
+        while cur.accept_op(","):
+            row.append(parse_expr(cur))
+        cur.expect_op(")", label="a comma or `)` goes here")
+        if rows and len(row) != len(rows[0]):
+            title = f"the rows of VALUES have different lengths: {len(rows[0])} and {len(row)} values"
+            cur.fail("FQ1001", title, at=cur.span_since(at), help=f"give this row {len(rows[0])} values")
+        rows.append(tuple(row))
+    return tuple(rows)
+
+
+# --- SELECT ---
+
+
+def _select(cur: Reader) -> Select:
+    start = cur.next()
+    distinct, on = _distinct(cur)
+    items = parse_items(cur)
+    source = parse_relations(cur) if cur.accept_words("FROM") else None
+    window = parse_window_clause(cur) if _at_time_window(cur) else None
+    where = parse_expr(cur) if cur.accept_words("WHERE") else None
+    group_by = parse_group_by(cur) if cur.accept_words("GROUP", "BY") else ()
+    partition_by = _expressions(cur) if cur.accept_words("PARTITION", "BY") else ()
+    having = parse_expr(cur) if cur.accept_words("HAVING") else None
+    windows = _named_windows(cur) if cur.at_word("WINDOW") else ()
+    qualify = _qualify(cur)
+    return Select(
+        items,
+        source,
+        distinct,
+        on,
+        window,
+        where,
+        group_by,
+        partition_by,
+        having,
+        windows,
+        qualify,
+        span=cur.span_since(start),
+    )
+
+
+def _qualify(cur: Reader) -> Expr | None:
+    if not cur.at_qualify():
+        return None
+    cur.next()
+    return parse_expr(cur)
+
+
+def _distinct(cur: Reader) -> tuple[bool, tuple[Expr, ...]]:
+    if not cur.accept_words("DISTINCT"):
+        cur.accept_words("ALL")
+        return False, ()
+    if not (cur.at_word("ON") and cur.at_op("(", ahead=1)):
+        return True, ()
+    cur.next()
+    cur.next()
+    on = _expressions(cur)
+    cur.expect_op(")", label="a comma or `)` goes here")
+    return True, on
+
+
+def parse_items(cur: Reader) -> tuple[Item, ...]:
+    """Comma-separated items of a select list."""
+    items = [_item(cur)]
+    while cur.accept_op(","):
+        if cur.at_word("FROM"):
+            cur.expected("another select item after the comma", help="remove the comma before FROM")
+        items.append(_item(cur))
+    return tuple(items)
+
+
+def _item(cur: Reader) -> Item:
+    start = cur.peek()
+    if cur.accept_op("*"):
+        return Item(_star(cur, Star(span=cur.span_of(start))), span=cur.span_since(start))
+    expr = parse_expr(cur)
+    if isinstance(expr, Star):
+        return Item(_star(cur, expr), span=cur.span_since(start))
+    alias = None
+    if cur.accept_words("AS"):
+        alias = cur.expect_label("an alias")
+    elif cur.at_bare_alias() and not cur.at_clause():
+        alias = cur.fold(cur.next())
+    return Item(expr, alias, span=cur.span_since(start))
+
+
+def _star(cur: Reader, star: Star) -> Star:
+    """`* EXCEPT (a, b)`."""
+    if not (cur.at_word("EXCEPT", "EXCLUDE") and cur.at_op("(", ahead=1)) or cur.at_query(1):
+        return star
+    cur.next()
+    start = cur.next()
+    excluded = _expressions(cur)
+    cur.expect_op(")", label="a comma or `)` goes here")
+    from_columns = tuple(e for e in excluded if isinstance(e, ColumnRef))
+    if len(from_columns) < len(excluded):
+        cur.fail("FQ1001", "EXCEPT behind `*` takes names of columns", at=cur.span_since(start), help="name columns")
+    return replace(star, excluded=from_columns)
+
+
+def _at_time_window(cur: Reader) -> bool:
+    return cur.at_word("WINDOW") and (cur.at_word(*KINDS, ahead=1) or cur.at_word(*KINDS, ahead=2))
+
+
+def _named_windows(cur: Reader) -> tuple[NamedWindow, ...]:
+    cur.next()
+    found: list[NamedWindow] = []
+    while not found or cur.accept_op(","):
+        start = cur.peek()
+        name = cur.expect_name("the name of a window")
+        cur.expect_word("AS", help=f"write  WINDOW {start.text} AS (PARTITION BY ...)")
+        found.append(NamedWindow(name, cur.rules.window(cur), span=cur.span_since(start)))
+    return tuple(found)
+
+
+def _expressions(cur: Reader) -> tuple[Expr, ...]:
+    found = [parse_expr(cur)]
+    while cur.accept_op(","):
+        found.append(parse_expr(cur))
+    return tuple(found)
+
+
+# --- behind the body ---
+
+
+def parse_order_items(cur: Reader) -> tuple[OrderItem, ...]:
+    """What stands behind ORDER BY."""
+    found = [_order_item(cur)]
+    while cur.accept_op(","):
+        found.append(_order_item(cur))
+    return tuple(found)
+
+
+def _order_item(cur: Reader) -> OrderItem:
+    start = cur.peek()
+    expr = parse_expr(cur)
+    direction: Literal["asc", "desc"] | None = None
+    if cur.accept_words("ASC"):
+        direction = "asc"
+    elif cur.accept_words("DESC"):
+        direction = "desc"
+    elif cur.at_word("USING"):
+        cur.unsupported("ORDER BY ... USING", help="write  ASC or DESC")
+    nulls: Literal["first", "last"] | None = None
+    if cur.accept_words("NULLS"):
+        if not cur.at_word("FIRST", "LAST"):
+            cur.expected("FIRST or LAST after NULLS", words=("FIRST", "LAST"))
+        nulls = "first" if cur.next().upper == "FIRST" else "last"
+    return OrderItem(expr, direction, nulls, span=cur.span_since(start))
+
+
+def _tail(
+    cur: Reader,
+) -> tuple[Expr | None, Expr | None, bool, Literal["changes", "final", "on window close"] | None]:
+    """LIMIT, OFFSET, FETCH and EMIT, each once and in any order."""
+    limit: Expr | None = None
+    offset: Expr | None = None
+    ties = False
+    emit: Literal["changes", "final", "on window close"] | None = None
+    seen: set[str] = set()
+    while cur.at_word("LIMIT", "OFFSET", "FETCH") or cur.at_emit():
+        start = cur.next()
+        clause = "LIMIT" if start.upper == "FETCH" else start.upper
+        if clause in seen:
+            cur.fail(
+                "FQ1003", f"{start.upper} cannot stand here", at=cur.span_of(start), label="given twice", help=_ORDER
+            )
+        seen.add(clause)
+        if start.upper == "LIMIT":
+            limit = None if cur.accept_words("ALL") else parse_expr(cur)
+        elif start.upper == "OFFSET":
+            offset = parse_expr(cur)
+            cur.accept_words("ROWS") or cur.accept_words("ROW")
+        elif start.upper == "FETCH":
+            limit, ties = _fetch(cur, start)
+        elif cur.accept_words("CHANGES"):
+            emit = "changes"
+        elif cur.accept_words("FINAL"):
+            emit = "final"
+        else:
+            cur.accept_words("ON", "WINDOW", "CLOSE")
+            emit = "on window close"
+    if cur.at_word(*_CLAUSES):
+        word = cur.peek().upper
+        cur.fail("FQ1003", f"{word} cannot stand here", label="out of order, or given twice", help=_ORDER)
+    if cur.at_words("FOR", "UPDATE") or cur.at_words("FOR", "SHARE"):
+        cur.unsupported(f"FOR {cur.peek(1).upper}", help="leave it out: no row is locked by reading")
+    return limit, offset, ties, emit
+
+
+def _fetch(cur: Reader, start: Tok) -> tuple[Expr, bool]:
+    if not cur.at_word("FIRST", "NEXT"):
+        cur.expected("FIRST or NEXT after FETCH", help="write  FETCH FIRST 3 ROWS ONLY", words=("FIRST", "NEXT"))
+    cur.next()
+    if cur.at_word("ROW", "ROWS"):
+        count: Expr = Constant("number", "1", span=cur.span_of(start))
+    else:
+        count = parse_expr(cur, OTHER)
+    if not cur.at_word("ROW", "ROWS"):
+        cur.expected("ROWS", help="write  FETCH FIRST 3 ROWS ONLY", words=("ROW", "ROWS"))
+    cur.next()
+    if cur.accept_words("WITH", "TIES"):
+        return count, True
+    cur.expect_word("ONLY", help="write  FETCH FIRST 3 ROWS ONLY, or WITH TIES")
+    return count, False

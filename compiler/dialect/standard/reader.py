@@ -1,0 +1,177 @@
+"""A position in the tokens of one statement of standard SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NoReturn
+
+from compiler.diagnostics.source import SourceText
+from compiler.dialect.cursor import Cursor
+from compiler.dialect.standard.tree import Expr, OrderItem, Query, WindowSpec
+from compiler.dialect.standard.words import NOT_BARE_ALIASES, NOT_NAMES, RESERVED, VERBS
+from compiler.dialect.tokens import Positions, Tok
+from compiler.dialect.words import SYSTEM_COLUMNS
+
+_BEHIND_QUERIES = ("UNION", "INTERSECT", "EXCEPT", "MINUS", "ORDER", "LIMIT", "OFFSET", "FETCH")
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The rules that need each other: expressions contain queries, and queries expressions."""
+
+    expr: Callable[[Reader], Expr]
+    value: Callable[[Reader], Expr]  # an expression without comparisons, IN and the like
+    query: Callable[[Reader], Query]
+    order_items: Callable[[Reader], tuple[OrderItem, ...]]
+    window: Callable[[Reader], WindowSpec]
+
+
+class Reader(Cursor):
+    """Names fold to lower case, and more words are reserved than in ksqlDB."""
+
+    depth_max = 75  # times `enter`, each for at most 8 Python frames of the 1,000 there are
+    verbs = VERBS
+
+    def __init__(self, source: SourceText, tokens: Sequence[Tok], positions: Positions, rules: Rules) -> None:
+        super().__init__(source, tokens, positions)
+        self.rules = rules
+
+    def at_name(self, ahead: int = 0) -> bool:
+        """Whether the token can name a column or a relation."""
+        tok = self.peek(ahead)
+        return tok.kind == "quoted" or (tok.kind == "word" and tok.upper not in NOT_NAMES)
+
+    def at_function(self) -> bool:
+        """Whether a call begins here: LEFT and RIGHT name functions, though not columns."""
+        tok = self.peek()
+        return (tok.kind == "quoted" or (tok.kind == "word" and tok.upper not in RESERVED)) and self.at_op("(", ahead=1)
+
+    def at_bare_alias(self) -> bool:
+        """Whether the token can name an item of a select list without AS."""
+        tok = self.peek()
+        return tok.kind == "quoted" or (tok.kind == "word" and tok.upper not in NOT_BARE_ALIASES)
+
+    def expect_label(self, what: str) -> str:
+        """A name behind AS or a dot, where every word may stand."""
+        if self.peek().kind not in ("word", "quoted"):
+            self.expected(what)
+        return self.fold(self.next())
+
+    def expect_names(self, what: str) -> tuple[str, ...]:
+        """`(a, b)`."""
+        self.expect_op("(")
+        names = [self.expect_name(what)]
+        while self.accept_op(","):
+            names.append(self.expect_name(what))
+        self.expect_op(")", label="a comma or `)` goes here")
+        return tuple(names)
+
+    def expect_dotted(self, what: str) -> tuple[str, ...]:
+        """`t` or `schema.t`."""
+        parts = [self.expect_name(what)]
+        while self.accept_op("."):
+            parts.append(self.expect_label(what))
+        return tuple(parts)
+
+    def at_query(self, ahead: int = 0) -> bool:
+        """Whether a query begins here. Behind parentheses it does if nothing but a query can follow what they close:
+        `((SELECT 1) UNION ...` is one, `((SELECT 1) + 1` is a value, and `((SELECT 1) x JOIN ...` a relation.
+        """
+        first = inner = self.pos + ahead
+        while self.at_op("(", ahead=inner - self.pos):
+            inner += 1
+        if not self._at_query_word(inner - self.pos):
+            return False
+        for opener in range(inner - 1, first - 1, -1):
+            closer = self._closers.get(opener)
+            if closer is None:
+                return True
+            after = self._tokens[min(closer + 1, self._last)]
+            if after.kind == "word" and after.upper in _BEHIND_QUERIES:
+                return True
+            if after.kind != "end" and after.text != ")":
+                return False
+        return True
+
+    def at_emit(self) -> bool:
+        """Whether EMIT CHANGES, EMIT FINAL or EMIT ON WINDOW CLOSE is next."""
+        return self.at_word("EMIT") and (
+            self.at_word("CHANGES", "FINAL", ahead=1) or self.at_words_ahead(1, "ON", "WINDOW", "CLOSE")
+        )
+
+    def at_clause(self) -> bool:
+        """Whether an unreserved word here begins a clause and is no alias."""
+        return (
+            self.at_words("PARTITION", "BY")
+            or self.at_emit()
+            or self.at_within()
+            or self.at_minus()
+            or self.at_qualify()
+        )
+
+    def at_within(self) -> bool:
+        """WITHIN of a join: a duration follows, or two in parentheses."""
+        return self.at_word("WITHIN") and (self.peek(1).kind == "number" or self.at_op("(", ahead=1))
+
+    def at_minus(self) -> bool:
+        """MINUS of other dialects in the place of EXCEPT."""
+        return self.at_word("MINUS") and (self.at_query(1) or self.at_word("ALL", "DISTINCT", ahead=1))
+
+    def at_qualify(self) -> bool:
+        """QUALIFY and a condition behind it."""
+        after = self.peek(1)
+        return self.at_word("QUALIFY") and after.kind != "end" and (after.kind != "op" or after.text == "(")
+
+    def at_words_ahead(self, ahead: int, *words: str) -> bool:
+        """As `at_words`, so many tokens ahead."""
+        return all(self.at_word(word, ahead=ahead + i) for i, word in enumerate(words))
+
+    def has_inside(self, *words: str) -> bool:
+        """Whether one of the words stands between the parenthesis behind the next token and the one that closes it, in no others."""
+        i = self.pos + 1
+        last = self._closers.get(i, self._last)
+        while (i := i + 1) < last:
+            tok = self._tokens[i]
+            if tok.kind == "word" and tok.upper in words:
+                return True
+            if tok.text == "(" and tok.kind == "op":
+                i = self._closers.get(i, last)
+        return False
+
+    def _at_query_word(self, ahead: int) -> bool:
+        if self.at_word("VALUES", ahead=ahead):
+            return self.at_op("(", ahead=ahead + 1)
+        if self.at_word("TABLE", ahead=ahead):
+            return not self.at_op("(", ahead=ahead + 1)
+        return self.at_word("SELECT", "WITH", ahead=ahead)
+
+    @cached_property
+    def _closers(self) -> dict[int, int]:
+        """Where each parenthesis is closed."""
+        opened: list[int] = []
+        found: dict[int, int] = {}
+        for i, tok in enumerate(self._tokens):
+            if tok.kind == "op" and tok.text == "(":
+                opened.append(i)
+            elif tok.kind == "op" and tok.text == ")" and opened:
+                found[opened.pop()] = i
+        return found
+
+    def fold(self, tok: Tok) -> str:
+        if tok.kind == "quoted":
+            return tok.text
+        return tok.upper if tok.upper in SYSTEM_COLUMNS else tok.text.lower()
+
+    def _not_a_name(self, what: str) -> NoReturn:
+        tok = self.peek()
+        if tok.kind == "word":
+            self.fail(
+                "FQ1005",
+                f"expected {what}, found the reserved word `{tok.text}`",
+                label="reserved",
+                help=f'quote it to use it as a name: "{tok.text.lower()}"',
+            )
+        hint = "a name is not written in single quotes; use double quotes or none" if tok.kind == "string" else ""
+        self.expected(what, help=hint)

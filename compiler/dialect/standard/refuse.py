@@ -1,0 +1,33 @@
+"""Errors about a tree: what has no operator yet, and what is wrong whatever it is lowered to."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from compiler.diagnostics.diagnostic import Diagnostic, ParseError, UnsupportedError
+from compiler.diagnostics.source import Span
+from compiler.dialect.standard.tree import Node, children
+
+DEPTH_MAX = 120  # nodes below one another; the analyzer takes up to 6 Python frames of the 1,000 there are for each
+
+
+def unsupported(named: str, span: Span, help: str = "") -> NoReturn:
+    """Refuse a construct by its name. help: what to write in its place."""
+    title = f"{named} is not supported yet"
+    raise UnsupportedError(Diagnostic("FQ1901", title, span, label="not built yet", help=help, unsupported=True))
+
+
+def fail(code: str, title: str, span: Span, *, label: str = "", help: str = "") -> NoReturn:
+    """Fail with a mistake of the user."""
+    raise ParseError(Diagnostic(code, title, span, label=label, help=help))
+
+
+def check_depth(tree: Node) -> None:
+    """Refuse a tree so deep that a recursive function over it could exhaust the stack."""
+    level: list[Node] = [tree]
+    depth = 0
+    while level:
+        if depth > DEPTH_MAX:
+            fail("FQ1013", "this is nested too deeply", level[0].span, label=f"more than {DEPTH_MAX} levels")
+        level = [c for node in level for c in children(node)]
+        depth += 1

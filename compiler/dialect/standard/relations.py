@@ -1,0 +1,213 @@
+"""FROM: relations, table functions and sub-queries with their aliases, and joins as trees."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from compiler.dialect.standard.calls import parse_call
+from compiler.dialect.standard.expressions import parse_expr
+from compiler.dialect.standard.reader import Reader
+from compiler.dialect.standard.tree import Alias, Call, Derived, Expr, Join, Relation, Table, TableFunction, TypeName
+from compiler.dialect.standard.types import parse_type
+from compiler.dialect.standard.words import JOIN_DIRECTIONS, JOIN_VARIANTS, RELATION_CLAUSES
+from compiler.dialect.time_windows import parse_within
+from compiler.dialect.tokens import Tok
+
+JoinKind = Literal["inner", "left", "right", "full", "cross", "comma"]
+_KINDS: dict[str, JoinKind] = {"LEFT": "left", "RIGHT": "right", "FULL": "full", "CROSS": "cross"}
+_CLAUSE_HELP = {
+    "CROSS APPLY": "write  CROSS JOIN LATERAL (...)",
+    "OUTER APPLY": "write  LEFT JOIN LATERAL (...) ON TRUE",
+    "LATERAL VIEW": "write  CROSS JOIN UNNEST(column)",
+}
+
+
+def parse_relations(cur: Reader) -> Relation:
+    """The list of FROM; commas join less tightly than JOIN."""
+    start = cur.peek()
+    left = parse_joined(cur)
+    count = 0
+    while cur.at_op(","):
+        count += 1
+        cur.check_chain(count)
+        at = cur.span_of(cur.next())
+        left = Join("comma", left, parse_joined(cur), at=at, span=cur.span_since(start))
+    return left
+
+
+def parse_joined(cur: Reader) -> Relation:
+    """A relation with the joins behind it."""
+    start = cur.peek()
+    left = parse_relation(cur)
+    count = 0
+    while words := _join_words(cur):
+        count += 1
+        cur.check_chain(count)
+        left = parse_join(cur, start, left, words)
+    if cur.at_name() and cur.at_word("JOIN", ahead=1):
+        cur.fail(
+            "FQ1001",
+            f"{cur.peek().shown()} is no kind of join",
+            label="before JOIN",
+            help="the kinds are INNER, LEFT, RIGHT, FULL and CROSS",
+        )
+    return left
+
+
+def _join_words(cur: Reader) -> int:
+    """How many words up to JOIN name a join here; 0 for none."""
+    count = 0
+    while cur.at_word(*JOIN_VARIANTS, *JOIN_DIRECTIONS, "LATERAL", ahead=count):
+        count += 1
+    if cur.at_word("JOIN", ahead=count):
+        return count + 1
+    if count and cur.at_word("LEFT", "RIGHT", "FULL", "INNER", "NATURAL") and not cur.at_word("JOIN", ahead=count):
+        cur.pos += count
+        cur.expected("JOIN", words=("JOIN",))
+    return 0
+
+
+def parse_join(cur: Reader, start: Tok, left: Relation, words: int) -> Join:
+    """The join of `left` whose words are next, with its right side and condition."""
+    at = cur.peek()
+    kind: JoinKind = "inner"
+    natural = False
+    variant: list[str] = []
+    for _ in range(words - 1):
+        word = cur.next().upper
+        kind = _KINDS.get(word, kind)
+        natural = natural or word == "NATURAL"
+        if word in JOIN_VARIANTS or word == "LATERAL":
+            variant.append(word)
+    cur.next()
+    named = cur.span_since(at)
+    cur.enter()
+    right_start = cur.peek()
+    right = parse_relation(cur)
+    conditional = kind != "cross" and not natural
+    while conditional and (more := _join_words(cur)):  # a JOIN b JOIN c ON ... ON ...
+        cur.enter()  # as deep as with the parentheses that may stand around it
+        right = parse_join(cur, right_start, right, more)
+        cur.leave()
+    cur.leave()
+    within = parse_within(cur) if cur.at_word("WITHIN") else None
+    on: Expr | None = None
+    using: tuple[str, ...] = ()
+    if cur.at_word("USING") and cur.at_op("(", ahead=1) and conditional:
+        cur.next()
+        using = cur.expect_names("the name of a column")
+    elif cur.at_word("ON") and conditional:
+        cur.next()
+        on = parse_expr(cur)
+    elif conditional and not variant:
+        cur.expected("`ON` with the condition of the join", help="write  JOIN other ON this.key = other.key")
+    elif cur.at_word("ON") or (cur.at_word("USING") and cur.at_op("(", ahead=1)):
+        kind_named = "NATURAL JOIN" if natural else "CROSS JOIN"
+        cur.fail("FQ1003", f"{kind_named} has no condition", label="not here", help="write  JOIN other ON ...")
+    if cur.at_word("WITHIN"):
+        cur.fail("FQ1003", "WITHIN stands before ON", help="write  JOIN other WITHIN 1 HOUR ON ...")
+    return Join(kind, left, right, on, using, natural, within, " ".join(variant), at=named, span=cur.span_since(start))
+
+
+def parse_join_alone(cur: Reader) -> Join:
+    """One join without its left side, which is a table without a name."""
+    start = cur.peek()
+    words = _join_words(cur)
+    if not words:
+        cur.expected("JOIN", words=("JOIN",))
+    return parse_join(cur, start, Table(("",), span=cur.span_of(start)), words)
+
+
+def parse_relation(cur: Reader) -> Relation:
+    """One relation, or a join in parentheses."""
+    start = cur.peek()
+    lateral = cur.accept_words("LATERAL")
+    if cur.accept_op("("):
+        return _parenthesised(cur, start, lateral=lateral)
+    if cur.at_word("TABLE") and cur.at_op("(", ahead=1):
+        cur.next()
+        cur.next()
+        call = parse_call(cur)
+        cur.expect_op(")")
+        return _function(cur, start, call, lateral=lateral, wrapped=True)
+    if cur.at_words("ROWS", "FROM") or cur.at_word("ONLY"):
+        named = "ROWS FROM" if cur.at_word("ROWS") else "ONLY"
+        cur.unsupported(named, help="leave it out")
+    if cur.at_function():
+        return _function(cur, start, parse_call(cur), lateral=lateral)
+    if lateral:
+        cur.expected("a query in parentheses or a table function after LATERAL")
+    name = cur.expect_dotted("the name of a stream or table")
+    as_of = None
+    if cur.accept_words("FOR", "SYSTEM_TIME"):
+        cur.expect_word("AS", help="write  FOR SYSTEM_TIME AS OF time")
+        cur.expect_word("OF", help="write  FOR SYSTEM_TIME AS OF time")
+        as_of = parse_expr(cur)
+    alias = _alias(cur)
+    _refuse_clause(cur)
+    return Table(name, alias, as_of, span=cur.span_since(start))
+
+
+def _parenthesised(cur: Reader, start: Tok, *, lateral: bool) -> Relation:
+    cur.enter()
+    if cur.at_query() or lateral:
+        query = cur.rules.query(cur)
+        cur.expect_op(")", label="this `(` group is not closed here")
+        cur.leave()
+        made = Derived(query, _alias(cur), lateral, span=cur.span_since(start))
+        _refuse_clause(cur)
+        return made
+    relation = parse_joined(cur)
+    cur.expect_op(")", label="this `(` group is not closed here")
+    cur.leave()
+    if _alias(cur) is not None:
+        cur.unsupported("an alias of a join", at=cur.span_since(start), help="give each of its relations an alias")
+    return relation
+
+
+def _function(cur: Reader, start: Tok, call: Call, *, lateral: bool, wrapped: bool = False) -> Relation:
+    ordinality = cur.accept_words("WITH", "ORDINALITY")
+    alias = _alias(cur, typed=True)
+    _refuse_clause(cur)
+    return TableFunction(call, alias, ordinality, lateral, wrapped, span=cur.span_since(start))
+
+
+def _alias(cur: Reader, *, typed: bool = False) -> Alias | None:
+    """`[AS] alias [(columns)]`. Without AS a word that begins a clause or names a kind of join is none."""
+    start = cur.peek()
+    if cur.accept_words("AS"):
+        name = cur.expect_name("an alias")
+    elif cur.at_name() and not cur.at_clause() and not _at_other(cur):
+        name = cur.fold(cur.next())
+    else:
+        return None
+    columns: list[str] = []
+    types: list[TypeName] = []
+    if cur.accept_op("("):
+        while not columns or cur.accept_op(","):
+            columns.append(cur.expect_name("the name of a column"))
+            if typed and not cur.at_op(",", ")"):
+                types.append(parse_type(cur))
+        cur.expect_op(")", label="a comma or `)` goes here")
+    return Alias(name, tuple(columns), tuple(types), span=cur.span_since(start))
+
+
+def _at_other(cur: Reader) -> bool:
+    """Whether the word here names a kind of join, or begins a clause of another dialect."""
+    count = 0
+    while cur.at_word(*JOIN_VARIANTS, *JOIN_DIRECTIONS, ahead=count):
+        count += 1
+    return (count > 0 and cur.at_word("JOIN", ahead=count)) or _clause(cur) != ""
+
+
+def _refuse_clause(cur: Reader) -> None:
+    named = _clause(cur)
+    if named:
+        cur.unsupported(named, help=_CLAUSE_HELP.get(named, ""))
+
+
+def _clause(cur: Reader) -> str:
+    for first, second in RELATION_CLAUSES:
+        if cur.at_word(first) and (not second or cur.at_word(second, ahead=1) or cur.at_op(second, ahead=1)):
+            return first if second in ("", "(") else f"{first} {second}"
+    return ""

@@ -1,0 +1,98 @@
+"""Calls whose arguments are separated by words: EXTRACT(part FROM x), SUBSTRING(x FROM a FOR b), POSITION(a IN b), TRIM, OVERLAY.
+
+All but EXTRACT become the ordinary call that means the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from compiler.dialect.standard.calls import parse_call
+from compiler.dialect.standard.reader import Reader
+from compiler.dialect.standard.tree import Call, Constant, Expr, Extract
+from compiler.dialect.tokens import Tok
+
+_SIDES = {"BOTH": "btrim", "LEADING": "ltrim", "TRAILING": "rtrim"}
+
+
+def _extract(cur: Reader, start: Tok) -> Expr:
+    cur.next()
+    cur.expect_op("(")
+    part = cur.peek()
+    if part.kind not in ("word", "string", "quoted"):
+        cur.expected("a part of a time", help="write  EXTRACT(YEAR FROM ts)")
+    cur.next()
+    cur.expect_word("FROM", help=f"write  EXTRACT({part.text.upper()} FROM ts)")
+    source = cur.rules.expr(cur)
+    cur.expect_op(")")
+    return Extract(part.text.upper(), source, span=cur.span_since(start))
+
+
+def _substring(cur: Reader, start: Tok) -> Expr:
+    if not cur.has_inside("FROM", "FOR", "SIMILAR"):
+        return parse_call(cur)
+    args = [_opened(cur)]
+    if cur.at_word("SIMILAR"):
+        cur.unsupported("SUBSTRING ... SIMILAR", help="write  REGEXP_EXTRACT(pattern, text)")
+    at = cur.peek()
+    args.append(cur.rules.expr(cur) if cur.accept_words("FROM") else Constant("number", "1", span=cur.span_of(at)))
+    if cur.accept_words("FOR"):
+        args.append(cur.rules.expr(cur))
+    return _closed(cur, start, "substring", args)
+
+
+def _position(cur: Reader, start: Tok) -> Expr:
+    if not cur.has_inside("IN"):
+        return parse_call(cur)
+    cur.next()
+    cur.expect_op("(")
+    part = cur.rules.value(cur)
+    cur.expect_word("IN", help="write  POSITION(part IN text)")
+    return _closed(cur, start, "strpos", [cur.rules.expr(cur), part])
+
+
+def _trim(cur: Reader, start: Tok) -> Expr:
+    if not cur.has_inside("FROM", *_SIDES):
+        return parse_call(cur)
+    cur.next()
+    cur.expect_op("(")
+    side = _SIDES[cur.next().upper] if cur.at_word(*_SIDES) else "btrim"
+    characters = None if cur.at_word("FROM") else cur.rules.expr(cur)
+    if characters is not None and cur.at_op(")"):  # TRIM(LEADING text)
+        return _closed(cur, start, side, [characters])
+    cur.expect_word("FROM", help="write  TRIM(LEADING '0' FROM text)")
+    text = cur.rules.expr(cur)
+    return _closed(cur, start, side, [text] if characters is None else [text, characters])
+
+
+def _overlay(cur: Reader, start: Tok) -> Expr:
+    if not cur.has_inside("PLACING"):
+        return parse_call(cur)
+    args = [_opened(cur)]
+    cur.expect_word("PLACING", help="write  OVERLAY(text PLACING part FROM 2)")
+    args.append(cur.rules.expr(cur))
+    cur.expect_word("FROM", help="write  OVERLAY(text PLACING part FROM 2)")
+    args.append(cur.rules.expr(cur))
+    if cur.accept_words("FOR"):
+        args.append(cur.rules.expr(cur))
+    return _closed(cur, start, "overlay", args)
+
+
+def _opened(cur: Reader) -> Expr:
+    cur.next()
+    cur.expect_op("(")
+    return cur.rules.expr(cur)
+
+
+def _closed(cur: Reader, start: Tok, name: str, args: list[Expr]) -> Expr:
+    cur.expect_op(")", label="a comma or `)` goes here")
+    return Call((name,), tuple(args), span=cur.span_since(start))
+
+
+SPECIAL_CALLS: dict[str, Callable[[Reader, Tok], Expr]] = {
+    "EXTRACT": _extract,
+    "SUBSTRING": _substring,
+    "POSITION": _position,
+    "TRIM": _trim,
+    "OVERLAY": _overlay,
+}

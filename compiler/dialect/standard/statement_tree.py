@@ -1,0 +1,185 @@
+"""Statements of standard SQL as trees; queries and expressions inside them are those of `tree`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from compiler.diagnostics.source import NOWHERE, Span
+from compiler.dialect.ast import Property
+from compiler.dialect.ast import Statement as Plain
+from compiler.dialect.standard.tree import Expr, Item, Node, Query, Relation, TypeName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement(Node):
+    """Base of all statements. text: as written, without the semicolon. name_span: of the name of what it is about."""
+
+    text: str = field(default="", compare=False, repr=False)
+    name_span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDefinition(Node):
+    """A column of CREATE TABLE or CREATE STREAM. constraints: other ones, by name, in upper case.
+
+    role, header_key: FlowQL's KEY, HEADERS and HEADER('x').
+    """
+
+    name: str
+    type: TypeName
+    role: Literal["value", "key", "primary_key", "header"] = "value"
+    header_key: str = ""
+    default: Expr | None = None
+    generated: Expr | None = None
+    constraints: tuple[str, ...] = ()
+    properties: tuple[Property, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark(Node):
+    """WATERMARK FOR column AS bound."""
+
+    column: str
+    bound: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable(Statement):
+    """CREATE [OR REPLACE] [SOURCE] TABLE|STREAM [IF NOT EXISTS] name (columns ...) [APPEND ONLY] [WITH (...)] [AS query].
+
+    columns: None without a list. primary_key: of the table as a whole. constraints: other ones of the table and clauses behind the
+    list, by name, with their spans.
+    """
+
+    name: tuple[str, ...]
+    kind: Literal["stream", "table"] = "table"
+    columns: tuple[ColumnDefinition, ...] | None = None
+    primary_key: tuple[str, ...] = ()
+    watermarks: tuple[Watermark, ...] = ()
+    append_only: bool = False
+    constraints: tuple[tuple[str, Span], ...] = field(default=(), compare=False)
+    properties: tuple[Property, ...] = ()
+    query: Query | None = None
+    or_replace: bool = False
+    if_not_exists: bool = False
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CreateView(Statement):
+    """CREATE [OR REPLACE] [MATERIALIZED] VIEW [IF NOT EXISTS] name [(columns)] [WITH (...)] AS query."""
+
+    name: tuple[str, ...]
+    query: Query
+    columns: tuple[str, ...] = ()
+    properties: tuple[Property, ...] = ()
+    materialized: bool = False
+    or_replace: bool = False
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CreateIndex(Statement):
+    """CREATE [UNIQUE] INDEX [IF NOT EXISTS] [name] ON table (expressions) [INCLUDE (...)]."""
+
+    name: str
+    table: tuple[str, ...]
+    items: tuple[Expr, ...]
+    unique: bool = False
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CreateType(Statement):
+    """CREATE TYPE [IF NOT EXISTS] name AS type."""
+
+    name: str
+    type: TypeName
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DropObject(Statement):
+    """DROP kind [IF EXISTS] name [, ...] [CASCADE | RESTRICT] [DELETE TOPIC]."""
+
+    kind: Literal["table", "stream", "view", "materialized view", "index", "type"]
+    names: tuple[tuple[str, ...], ...]
+    if_exists: bool = False
+    cascade: bool = False
+    delete_topic: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Insert(Statement):
+    """INSERT INTO target [(columns)] query [RETURNING ...]. query: VALUES is one; None for DEFAULT VALUES."""
+
+    target: tuple[str, ...]
+    columns: tuple[str, ...] = ()
+    query: Query | None = None
+    properties: tuple[Property, ...] = ()
+    returning: tuple[Item, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment(Node):
+    """`column = value`, or `(a, b) = value` of an UPDATE."""
+
+    columns: tuple[str, ...]
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Update(Statement):
+    """UPDATE target [AS alias] SET ... [FROM ...] [WHERE ...] [RETURNING ...]."""
+
+    target: tuple[str, ...]
+    assignments: tuple[Assignment, ...]
+    alias: str | None = None
+    source: Relation | None = None
+    where: Expr | None = None
+    returning: tuple[Item, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Delete(Statement):
+    """DELETE FROM target [AS alias] [USING ...] [WHERE ...] [RETURNING ...]."""
+
+    target: tuple[str, ...]
+    alias: str | None = None
+    source: Relation | None = None
+    where: Expr | None = None
+    returning: tuple[Item, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class QueryStatement(Statement):
+    """A query that stands alone."""
+
+    query: Query
+
+
+@dataclass(frozen=True, slots=True)
+class AssertRows(Statement):
+    """ASSERT [NULL] VALUES target [(columns)] VALUES (...): in a test, the next records of a result."""
+
+    target: str
+    rows: tuple[tuple[Expr, ...], ...]
+    columns: tuple[str, ...] = ()
+    deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AddColumns(Statement):
+    """ALTER STREAM|TABLE name ADD COLUMN ..."""
+
+    name: str
+    kind: Literal["stream", "table"]
+    columns: tuple[ColumnDefinition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Control(Statement):
+    """A statement that is the same in every dialect."""
+
+    statement: Plain

@@ -1,0 +1,350 @@
+"""Statements of standard SQL: one rule per verb, dispatched by `parse_statement`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping
+from typing import Literal
+
+from compiler.diagnostics.source import Span
+from compiler.dialect.controls import apply_variable, parse_assertion, parse_control, parse_other, parse_set
+from compiler.dialect.elements import check_window_properties, parse_properties
+from compiler.dialect.standard.changes import parse_delete, parse_insert, parse_update
+from compiler.dialect.standard.columns import ColumnList, parse_column, parse_column_list
+from compiler.dialect.standard.queries import parse_query, parse_rows
+from compiler.dialect.standard.reader import Reader
+from compiler.dialect.standard.statement_tree import (
+    AddColumns,
+    AssertRows,
+    ColumnDefinition,
+    Control,
+    CreateIndex,
+    CreateTable,
+    CreateType,
+    CreateView,
+    DropObject,
+    QueryStatement,
+    Statement,
+)
+from compiler.dialect.standard.tree import Expr
+from compiler.dialect.standard.types import parse_type
+from compiler.dialect.standard.words import VERBS
+from compiler.dialect.tokens import Tok
+from compiler.dialect.words import OTHER_VERBS
+
+DropKind = Literal["table", "stream", "view", "materialized view", "index", "type"]
+_VERB_HELP = "a statement begins with CREATE, INSERT INTO, UPDATE, DELETE FROM, DROP, SET, SELECT, WITH or VALUES"
+_OBJECTS = ("TABLE", "STREAM", "VIEW", "MATERIALIZED", "INDEX", "TYPE")
+_OTHER_OBJECTS = (
+    "SINK", "SOURCE", "FUNCTION", "AGGREGATE", "SCHEMA", "DATABASE", "SEQUENCE", "CONNECTION", "CONNECTOR", "SECRET", "SUBSCRIPTION",
+    "USER", "ROLE", "DOMAIN", "EXTENSION", "TRIGGER", "PROCEDURE", "TEMP", "TEMPORARY", "UNLOGGED", "RECURSIVE", "CLUSTER",
+)  # fmt: skip
+
+
+def parse_statement(cur: Reader, variables: MutableMapping[str, str]) -> Statement | None:
+    """One statement up to its end. DEFINE and UNDEFINE act on `variables` and give none."""
+    tok = cur.peek()
+    if cur.at_op("(") and cur.at_query():
+        return _finished(cur, _query(cur, tok))
+    if tok.kind != "word":
+        cur.expected("a statement", help=_VERB_HELP)
+    if tok.upper in ("DEFINE", "UNDEFINE"):
+        apply_variable(cur, variables)
+        cur.expect_end()
+        return None
+    if cur.at_words("ALTER", "STREAM") or cur.at_words("ALTER", "TABLE"):
+        return _finished(cur, _alter(cur, tok))
+    if tok.upper in OTHER_VERBS:
+        return Control(parse_other(cur, tok), span=cur.span_since(tok))
+    rule = _RULES.get(tok.upper)
+    if rule is None:
+        cur.expected("a statement", help=_VERB_HELP, words=VERBS)
+    return _finished(cur, rule(cur, tok))
+
+
+def _finished(cur: Reader, statement: Statement) -> Statement:
+    cur.expect_end()
+    return statement
+
+
+# --- CREATE ---
+
+
+def _create(cur: Reader, start: Tok) -> Statement:
+    cur.next()
+    or_replace = cur.accept_words("OR", "REPLACE")
+    if cur.at_word("TYPE"):
+        return _create_type(cur, start)
+    if cur.at_word("UNIQUE", "INDEX"):
+        return _create_index(cur, start)
+    if cur.at_word("VIEW") or cur.at_words("MATERIALIZED", "VIEW"):
+        return _create_view(cur, start, or_replace=or_replace)
+    read_only = cur.at_word("SOURCE") and cur.at_word("STREAM", "TABLE", ahead=1)
+    if read_only:
+        cur.next()
+    if not cur.at_word("STREAM", "TABLE"):
+        _refuse_object(cur, "CREATE")
+        cur.expected("TABLE, VIEW, MATERIALIZED VIEW, STREAM, INDEX or TYPE after CREATE", words=_OBJECTS)
+    return _create_table(cur, start, or_replace=or_replace, read_only=read_only)
+
+
+def _refuse_object(cur: Reader, verb: str) -> None:
+    if cur.at_word(*_OTHER_OBJECTS):
+        word = cur.peek().upper
+        help = (
+            "a topic of another system is read by CREATE TABLE ... WITH (KAFKA_TOPIC='...')" if word == "SOURCE" else ""
+        )
+        cur.unsupported(f"{verb} {word}", help=help)
+
+
+def _create_table(cur: Reader, start: Tok, *, or_replace: bool, read_only: bool) -> Statement:
+    kind: Literal["stream", "table"] = "stream" if cur.next().upper == "STREAM" else "table"
+    if_not_exists = cur.accept_words("IF", "NOT", "EXISTS")
+    name, name_span = _object_name(cur, f"the name of the {kind}")
+    listed = parse_column_list(cur) if cur.at_op("(") else None
+    constraints = list(listed.constraints) if listed else []
+    append_only = _behind_columns(cur, constraints)
+    with_start = cur.peek()
+    properties = parse_properties(cur) if cur.at_word("WITH") else ()
+    append_only = _behind_columns(cur, constraints) or append_only
+    query = None
+    if cur.accept_words("AS"):
+        _check_no_columns(cur, listed, read_only=read_only)
+        query = parse_query(cur)
+    elif listed is None and not properties:
+        cur.expected(f"columns, WITH or AS after the name of the {kind}", words=["WITH", "AS"])
+    else:
+        check_window_properties(cur, properties, with_start)
+    return CreateTable(
+        name,
+        kind,
+        tuple(listed.columns) if listed else None,
+        listed.primary_key if listed else (),
+        tuple(listed.watermarks) if listed else (),
+        append_only,
+        tuple(constraints),
+        properties,
+        query,
+        or_replace,
+        if_not_exists,
+        read_only,
+        text=cur.text_since(start),
+        span=cur.span_since(start),
+        name_span=name_span,
+    )
+
+
+def _behind_columns(cur: Reader, constraints: list[tuple[str, Span]]) -> bool:
+    """APPEND ONLY, and ON CONFLICT and WITH VERSION COLUMN of RisingWave. Whether it is append-only."""
+    append_only = False
+    while True:
+        start = cur.peek()
+        if cur.accept_words("APPEND", "ONLY"):
+            append_only = True
+        elif cur.accept_words("ON", "CONFLICT"):
+            while cur.at_word("DO", "NOTHING", "UPDATE", "FULL", "IF", "NOT", "NULL", "OVERWRITE", "IGNORE"):
+                cur.next()
+            constraints.append(("ON CONFLICT", cur.span_since(start)))
+        elif cur.accept_words("WITH", "VERSION", "COLUMN"):
+            cur.expect_names("the name of a column")
+            constraints.append(("WITH VERSION COLUMN", cur.span_since(start)))
+        else:
+            return append_only
+
+
+def _check_no_columns(cur: Reader, listed: ColumnList | None, *, read_only: bool) -> None:
+    if listed is not None:
+        cur.fail(
+            "FQ1003",
+            "columns are not listed where a query follows",
+            label="the query names its columns",
+            help="remove the list of columns, and name them in the query: SELECT x AS name",
+        )
+    if read_only:
+        cur.fail("FQ1003", "SOURCE is only for streams and tables over a topic", help="remove SOURCE")
+
+
+def _object_name(cur: Reader, what: str) -> tuple[tuple[str, ...], Span]:
+    start = cur.peek()
+    name = cur.expect_dotted(what)
+    return name, cur.span_since(start)
+
+
+def _create_view(cur: Reader, start: Tok, *, or_replace: bool) -> Statement:
+    materialized = cur.accept_words("MATERIALIZED")
+    cur.expect_word("VIEW")
+    if_not_exists = cur.accept_words("IF", "NOT", "EXISTS")
+    name, name_span = _object_name(cur, "the name of the view")
+    columns = cur.expect_names("the name of a column") if cur.at_op("(") else ()
+    properties = parse_properties(cur) if cur.at_word("WITH") else ()
+    cur.expect_word("AS", help="write  CREATE MATERIALIZED VIEW name AS SELECT ...")
+    query = parse_query(cur)
+    return CreateView(
+        name,
+        query,
+        columns,
+        properties,
+        materialized,
+        or_replace,
+        if_not_exists,
+        text=cur.text_since(start),
+        span=cur.span_since(start),
+        name_span=name_span,
+    )
+
+
+def _create_index(cur: Reader, start: Tok) -> Statement:
+    unique = cur.accept_words("UNIQUE")
+    cur.expect_word("INDEX")
+    if_not_exists = cur.accept_words("IF", "NOT", "EXISTS")
+    at = cur.peek()
+    name = "" if cur.at_word("ON") else cur.expect_name("the name of the index")
+    name_span = cur.span_of(at)
+    cur.expect_word("ON", help="write  CREATE INDEX name ON table (column)")
+    table = cur.expect_dotted("the name of a table")
+    if cur.accept_words("USING"):
+        cur.expect_name("the method of the index")
+    items = _index_items(cur)
+    for words in (("INCLUDE",), ("DISTRIBUTED", "BY")):
+        if cur.accept_words(*words):
+            _index_items(cur)
+    return CreateIndex(
+        name,
+        table,
+        items,
+        unique,
+        if_not_exists,
+        text=cur.text_since(start),
+        span=cur.span_since(start),
+        name_span=name_span,
+    )
+
+
+def _index_items(cur: Reader) -> tuple[Expr, ...]:
+    cur.expect_op("(", help="write  CREATE INDEX name ON table (column)")
+    items = tuple(o.expr for o in cur.rules.order_items(cur))
+    cur.expect_op(")", label="a comma or `)` goes here")
+    return items
+
+
+def _create_type(cur: Reader, start: Tok) -> Statement:
+    cur.next()
+    if_not_exists = cur.accept_words("IF", "NOT", "EXISTS")
+    at = cur.peek()
+    name = cur.expect_name("the name of the type")
+    name_span = cur.span_of(at)
+    cur.expect_word("AS", help="write  CREATE TYPE name AS STRUCT<a INT>")
+    made = parse_type(cur)
+    text, span = cur.text_since(start), cur.span_since(start)
+    return CreateType(name, made, if_not_exists, text=text, span=span, name_span=name_span)
+
+
+# --- the other verbs ---
+
+
+def _drop(cur: Reader, start: Tok) -> Statement:
+    cur.next()
+    kinds: dict[str, DropKind] = {
+        "TABLE": "table",
+        "STREAM": "stream",
+        "VIEW": "view",
+        "INDEX": "index",
+        "TYPE": "type",
+    }
+    kind: DropKind = "table"
+    if cur.accept_words("MATERIALIZED", "VIEW"):
+        kind = "materialized view"
+    elif cur.at_word(*kinds):
+        kind = kinds[cur.next().upper]
+    else:
+        _refuse_object(cur, "DROP")
+        cur.expected("TABLE, VIEW, MATERIALIZED VIEW, STREAM, INDEX or TYPE after DROP", words=_OBJECTS)
+    if_exists = cur.accept_words("IF", "EXISTS")
+    first, name_span = _object_name(cur, f"the name of the {kind}")
+    names = [first]
+    while cur.accept_op(","):
+        names.append(cur.expect_dotted(f"the name of the {kind}"))
+    cascade = cur.accept_words("CASCADE")
+    if not cascade:
+        cur.accept_words("RESTRICT")
+    delete_topic = kind not in ("type", "index") and cur.accept_words("DELETE", "TOPIC")
+    return DropObject(
+        kind,
+        tuple(names),
+        if_exists,
+        cascade,
+        delete_topic,
+        text=cur.text_since(start),
+        span=cur.span_since(start),
+        name_span=name_span,
+    )
+
+
+def _alter(cur: Reader, start: Tok) -> Statement:
+    cur.next()
+    kind: Literal["stream", "table"] = "stream" if cur.next().upper == "STREAM" else "table"
+    at = cur.peek()
+    name = cur.expect_name(f"the name of a {kind}")
+    name_span = cur.span_of(at)
+    columns: list[ColumnDefinition] = []
+    while not columns or cur.accept_op(","):
+        if cur.at_word("RENAME", "DROP", "ALTER", "OWNER", "SET"):
+            cur.unsupported(
+                f"ALTER {kind.upper()} ... {cur.peek().upper}", help="columns can be added: ADD COLUMN name TYPE"
+            )
+        cur.expect_word("ADD", help="columns can be added and nothing else: ADD COLUMN name TYPE")
+        cur.accept_words("COLUMN")
+        columns.append(parse_column(cur))
+    text, span = cur.text_since(start), cur.span_since(start)
+    return AddColumns(name, kind, tuple(columns), text=text, span=span, name_span=name_span)
+
+
+def _query(cur: Reader, start: Tok) -> Statement:
+    query = parse_query(cur)
+    return QueryStatement(query, text=cur.text_since(start), span=cur.span_since(start))
+
+
+def _assert(cur: Reader, start: Tok) -> Statement:
+    cur.next()
+    if not cur.at_word("VALUES", "NULL"):
+        return Control(parse_assertion(cur, start), span=cur.span_since(start))
+    deleted = cur.accept_words("NULL")
+    cur.expect_word("VALUES")
+    at = cur.peek()
+    target = cur.expect_name("the name of a stream or table")
+    name_span = cur.span_of(at)
+    columns = cur.expect_names("the name of a column") if cur.at_op("(") else ()
+    if not cur.at_word("KEY" if deleted else "VALUES", "VALUES"):
+        cur.expected("VALUES", words=["VALUES"])
+    cur.next()
+    rows = parse_rows(cur)
+    text, span = cur.text_since(start), cur.span_since(start)
+    return AssertRows(target, rows, columns, deleted, text=text, span=span, name_span=name_span)
+
+
+def _set(cur: Reader, start: Tok) -> Statement:
+    (made,) = parse_set(cur, start)
+    return Control(made, text=made.text, span=made.span)
+
+
+def _control(cur: Reader, start: Tok) -> Statement:
+    (made,) = parse_control(cur, start)
+    return Control(made, text=made.text, span=made.span)
+
+
+_RULES: dict[str, Callable[[Reader, Tok], Statement]] = {
+    "CREATE": _create,
+    "INSERT": parse_insert,
+    "UPDATE": parse_update,
+    "DELETE": parse_delete,
+    "DROP": _drop,
+    "SET": _set,
+    "UNSET": _set,
+    "SELECT": _query,
+    "WITH": _query,
+    "VALUES": _query,
+    "TABLE": _query,
+    "ASSERT": _assert,
+    "TERMINATE": _control,
+    "PAUSE": _control,
+    "RESUME": _control,
+}

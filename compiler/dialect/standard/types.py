@@ -1,0 +1,132 @@
+"""Types as standard SQL writes them: `numeric(10, 2)`, `timestamp with time zone`, `int[]`, `struct<a int, b varchar[]>`."""
+
+from __future__ import annotations
+
+from compiler.dialect.standard.reader import Reader
+from compiler.dialect.standard.tree import TypeName
+from compiler.dialect.tokens import Tok
+
+_CONTAINERS = ("ARRAY", "MAP", "STRUCT")
+_SPELLINGS = {
+    "character varying": "varchar",
+    "char varying": "varchar",
+    "character": "char",
+    "double precision": "double",
+    "timestamp with time zone": "timestamptz",
+    "timestamp without time zone": "timestamp",
+    "time with time zone": "timetz",
+    "time without time zone": "time",
+}
+
+
+def parse_type(cur: Reader) -> TypeName:
+    """A type. Any name may be one: which there are is for the analyzer to say."""
+    start = cur.peek()
+    cur.enter()
+    made = _base(cur, start)
+    cur.leave()
+    count = 0
+    while cur.at_op("[") or cur.at_word("ARRAY"):
+        count += 1
+        cur.check_chain(count)
+        made = _array(cur, made, start)
+    return made
+
+
+def _at_map(cur: Reader) -> bool:
+    """`map(varchar, int)`."""
+    return cur.at_word("MAP") and cur.at_op("(", ahead=1)
+
+
+def _base(cur: Reader, start: Tok) -> TypeName:
+    if cur.at_word(*_CONTAINERS) and (cur.at_op("<", "<>", ahead=1) or _at_map(cur)):
+        return _container(cur, start)
+    name = _name(cur)
+    parameters = _parameters(cur) if cur.at_op("(") else ()
+    name = _zoned(cur, name)
+    return TypeName(name, parameters, span=cur.span_since(start))
+
+
+def _name(cur: Reader) -> str:
+    tok = cur.peek()
+    if tok.kind != "word" and not cur.at_name():
+        cur.expected("a type")
+    name = cur.fold(cur.next()) if cur.at_name() else cur.expect_name("a type")
+    if tok.kind == "word":
+        if name in ("character", "char") and cur.at_word("VARYING"):
+            name = f"{name} {cur.next().text.lower()}"
+        elif name == "double" and cur.accept_words("PRECISION"):
+            name = "double precision"
+    while cur.at_op(".") and cur.peek(1).kind in ("word", "quoted"):
+        cur.next()
+        name += "." + cur.fold(cur.next())
+    return _SPELLINGS.get(name, name)
+
+
+def _zoned(cur: Reader, name: str) -> str:
+    if name not in ("timestamp", "time"):
+        return name
+    for word in ("WITH", "WITHOUT"):
+        if cur.accept_words(word, "TIME", "ZONE"):
+            return _SPELLINGS[f"{name} {word.lower()} time zone"]
+    return name
+
+
+def _parameters(cur: Reader) -> tuple[int, ...]:
+    cur.expect_op("(")
+    found = [_whole(cur)]
+    while cur.accept_op(","):
+        found.append(_whole(cur))
+    cur.expect_op(")", label="a comma or `)` goes here")
+    return tuple(found)
+
+
+def _whole(cur: Reader) -> int:
+    tok = cur.peek()
+    if tok.kind != "number" or not (tok.text.isascii() and tok.text.isdigit()) or len(tok.text) > 9:
+        cur.fail(
+            "FQ1007",
+            f"the parameter of a type must be a whole number, found {tok.shown()}",
+            help="for example  numeric(10, 2)",
+        )
+    return int(cur.next().text)
+
+
+def _array(cur: Reader, element: TypeName, start: Tok) -> TypeName:
+    if not cur.accept_words("ARRAY"):
+        cur.expect_op("[")
+        _size(cur)
+    elif cur.accept_op("["):
+        _size(cur)
+    return TypeName("array", args=(element,), span=cur.span_since(start))
+
+
+def _size(cur: Reader) -> None:
+    """`[3]` declares no more than `[]`, as in PostgreSQL."""
+    if not cur.at_op("]"):
+        _whole(cur)
+    cur.expect_op("]", help="write  int[]")
+
+
+def _container(cur: Reader, start: Tok) -> TypeName:
+    name = cur.fold(cur.next())
+    if cur.accept_op("<>"):
+        return TypeName(name, span=cur.span_since(start))
+    closer = ")" if cur.accept_op("(") else ">"
+    if closer == ">":
+        cur.expect_op("<")
+    args: list[TypeName] = []
+    members: list[tuple[str, TypeName]] = []
+    while not cur.at_op(closer):
+        if args or members:
+            cur.expect_op(",", label=f"a comma or `{closer}` goes here")
+        if name == "struct":
+            field = cur.expect_label("the name of a field")
+            members.append((field, parse_type(cur)))
+        else:
+            args.append(parse_type(cur))
+    cur.expect_op(closer)
+    wanted = {"array": 1, "map": 2, "struct": len(args)}[name]
+    if len(args) != wanted:
+        cur.fail("FQ1007", f"{name} takes {wanted} types, found {len(args)}", at=cur.span_since(start))
+    return TypeName(name, args=tuple(args), fields=tuple(members), span=cur.span_since(start))

@@ -1,0 +1,57 @@
+"""Arguments that, given as constants, make a call fail for every row, whatever its other arguments are.
+
+`REGEXP_LIKE(name, '(')` has a pattern that no row can be matched with. Each entry is a check that raises where the reference would raise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from compiler.functions import regex
+from compiler.functions.comparison import like_pattern
+from compiler.functions.dates import INTERVAL_FUNCTIONS, unit_ms
+from compiler.functions.java_time import parts_of
+from compiler.functions.json_functions import path_of
+from compiler.functions.temporal import zone_of
+
+Check = Callable[[Any], object]
+
+
+def _divisor(v: Any) -> None:
+    """A division of doubles by zero has a result."""
+    if not isinstance(v, float) and not v:
+        raise ZeroDivisionError("division by zero")
+
+
+def _sql_divisor(v: Any) -> None:
+    if not v:
+        raise ZeroDivisionError("division by zero")
+
+
+_BY_PATTERN = ("FORMAT_TIMESTAMP", "TIMESTAMPTOSTRING", "PARSE_TIMESTAMP", "STRINGTOTIMESTAMP")
+_BY_DATE_PATTERN = ("FORMAT_DATE", "DATETOSTRING", "PARSE_DATE", "STRINGTODATE", "FORMAT_TIME", "PARSE_TIME")
+_NONE: Mapping[int, Check] = {}
+_CHECKS: dict[str, Mapping[int, Check]] = {
+    "div": {1: _divisor},
+    "mod": {1: _divisor},
+    "sql_div": {1: _sql_divisor},
+    "sql_mod": {1: _sql_divisor},
+    "REGEXP_EXTRACT": {0: regex.compiled},
+    "REGEXP_EXTRACT_ALL": {0: regex.compiled},
+    "REGEXP_REPLACE": {1: regex.compiled},
+    "REGEXP_SPLIT_TO_ARRAY": {1: regex.compiled},
+    "REGEXP_LIKE": {1: regex.compiled},
+    "EXTRACTJSONFIELD": {1: path_of},
+    "CONVERT_TZ": {1: zone_of, 2: zone_of},
+    **{key: {1: parts_of, 2: zone_of} for key in _BY_PATTERN},
+    **{key: {1: parts_of} for key in _BY_DATE_PATTERN},
+    **{key: {0: unit_ms} for key in INTERVAL_FUNCTIONS},
+}
+
+
+def checks_of(name: str, count: int) -> Mapping[int, Check]:
+    """Position of an argument -> its check, for a call of `name` with so many arguments."""
+    if name in ("like", "not_like") and count == 2:  # with ESCAPE the pattern depends on another argument
+        return {1: like_pattern}
+    return _CHECKS.get(name, _NONE)

@@ -1,0 +1,30 @@
+"""What an operator or an aggregate is called in the plan of each dialect.
+
+The two dialects mean different things by the same text: `a = b` is `eq` in ksqlDB's, where a comparison with NULL is FALSE, and `sql_eq` in
+the standard one, where it is NULL. The binder chooses by name, so a plan says what it means and no kernel asks for a dialect.
+Functions that are not listed have one meaning in both.
+"""
+
+from __future__ import annotations
+
+from compiler.functions.arithmetic import SYMBOLS as ARITHMETIC
+from compiler.functions.comparison import SYMBOLS
+from compiler.functions.sql_comparison import PREFIX
+
+# Names in the syntax tree -> names in the catalogue of functions.
+_STANDARD = {op: PREFIX + op for op in (*SYMBOLS, *ARITHMETIC, "neg", "in", "concat")}
+_AGGREGATES = {"SUM": "sql_sum", "AVG": "sql_avg"}
+
+
+def function_name(name: str, *, standard: bool) -> str:
+    """The function that `name` of the syntax tree stands for in a dialect.
+
+    >>> function_name("eq", standard=True), function_name("eq", standard=False), function_name("UCASE", standard=True)
+    ('sql_eq', 'eq', 'UCASE')
+    """
+    return _STANDARD.get(name, name) if standard else name
+
+
+def aggregate_name(name: str, *, standard: bool) -> str:
+    """The aggregate that `name` stands for in a dialect; names of aggregates are upper case to those who write them."""
+    return _AGGREGATES.get(name.upper(), name.upper()) if standard else name.upper()

@@ -1,0 +1,211 @@
+"""Arithmetic of standard SQL: as PostgreSQL's, a result that is out of its type's range is an error, and nothing wraps.
+
+Integers divide toward zero; a zero divisor is an error, of doubles too. Types widen as everywhere (INT < BIGINT < DECIMAL < DOUBLE). Decimals
+have as many digits as exact results need, up to 38; beyond that the scale gives way to the whole digits, but not below that of the operands
+(`result_decimal`). A quotient has 18 places at least.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any
+
+from compiler.functions.arithmetic import INTEGER, SYMBOLS
+from compiler.functions.numeric import (
+    BIGINT_MAX,
+    BIGINT_MIN,
+    INT_MAX,
+    INT_MIN,
+    MAX_PRECISION,
+    WIDE,
+    NumericOverflow,
+    fit_decimal,
+)
+from compiler.functions.registry import Function, FunctionTypeError, Lowering, Reference, Resolution, register
+from compiler.functions.signatures import as_decimal, common_numeric
+from compiler.functions.sql_aggregates import NUMERIC_SCALE
+from compiler.plan.types import Kind, SqlType, decimal, duckdb_type
+
+SQL_ARITHMETIC = {f"sql_{op}": sign for op, sign in SYMBOLS.items()}
+RANGES = {Kind.INT: (INT_MIN, INT_MAX), Kind.BIGINT: (BIGINT_MIN, BIGINT_MAX)}
+
+
+def result_decimal(op: str, a: SqlType, b: SqlType) -> SqlType:
+    """The DECIMAL of an operator over two exact operands."""
+    a, b = as_decimal(a), as_decimal(b)
+    whole_a, whole_b, scale = a.precision - a.scale, b.precision - b.scale, max(a.scale, b.scale)
+    if op in ("add", "sub"):
+        whole = max(whole_a, whole_b) + 1
+    elif op == "mul":
+        whole, least, scale = whole_a + whole_b + 1, scale, a.scale + b.scale
+        scale = max(min(scale, MAX_PRECISION - whole), min(scale, least))
+    elif op == "div":
+        whole, scale = whole_a + b.scale, max(a.scale, NUMERIC_SCALE)
+    else:
+        whole = min(whole_a, whole_b)
+    return decimal(max(1, min(MAX_PRECISION, whole + scale)), scale)
+
+
+def _resolver(op: str) -> Callable[[tuple[SqlType, ...]], Resolution]:
+    def resolve(types: tuple[SqlType, ...]) -> Resolution:
+        a, b = types
+        a, b = (b if a.kind is Kind.NULL else a), (a if b.kind is Kind.NULL else b)
+        common = common_numeric(a, b)
+        if common is None:
+            hint = "join texts with ||" if op == "add" and Kind.STRING in (a.kind, b.kind) else "cast both to a number"
+            raise FunctionTypeError(f"unsupported arithmetic types: {types[0]} {SYMBOLS[op]} {types[1]}", hint)
+        if common.kind is Kind.DECIMAL:
+            return Resolution((as_decimal(a), as_decimal(b)), result_decimal(op, a, b))
+        return Resolution((common, common), common)
+
+    return resolve
+
+
+def out_of_range(t: str) -> Any:
+    """Raises; for generated code."""
+    raise NumericOverflow(f"the result is out of the range of {t}")
+
+
+def _nonzero(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def run(a: Any, b: Any) -> Any:
+        if b == 0:
+            raise ZeroDivisionError("division by zero")
+        return function(a, b)
+
+    return run
+
+
+_DOUBLE: dict[str, Callable[[float, float], float]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": _nonzero(operator.truediv),
+    "mod": _nonzero(lambda a, b: math.nan if math.isinf(a) else math.fmod(a, b)),
+}
+_DECIMAL: dict[str, Callable[[Decimal, Decimal], Decimal]] = {
+    "add": WIDE.add,
+    "sub": WIDE.subtract,
+    "mul": WIDE.multiply,
+    "div": _nonzero(WIDE.divide),
+    "mod": _nonzero(WIDE.remainder),
+}
+
+
+def _double(op: str) -> Reference:
+    """An infinity or a zero that no operand accounts for is an error."""
+    exact = _DOUBLE[op]
+
+    def run(a: float, b: float) -> float:
+        v = exact(a, b)
+        if math.isinf(v) and not (math.isinf(a) or math.isinf(b)):
+            out_of_range("DOUBLE")
+        if v == 0.0 and op in ("mul", "div") and a != 0.0 and (op == "div" or b != 0.0) and not math.isinf(b):
+            out_of_range("DOUBLE")
+        return v
+
+    return run
+
+
+def _reference(op: str) -> Callable[[Resolution], Reference]:
+    def reference(r: Resolution) -> Reference:
+        kind = r.result.kind
+        if kind is Kind.DOUBLE:
+            return _double(op)
+        if kind is Kind.DECIMAL:
+            exact, p, s = _DECIMAL[op], r.result.precision, r.result.scale
+            return lambda a, b: fit_decimal(exact(a, b), p, s)
+        integer, (low, high) = INTEGER[op], RANGES[kind]
+        return lambda a, b: v if low <= (v := integer(a, b)) <= high else out_of_range(kind.value)
+
+    return reference
+
+
+def _duckdb(op: str) -> Lowering:
+    sign = "//" if op == "div" else SYMBOLS[op]
+
+    def lowering(args: Sequence[str], r: Resolution) -> str:
+        a, b = args
+        if r.result.kind is Kind.DOUBLE:
+            return f"({a} {SYMBOLS[op]} {b})"
+        if r.result.kind is Kind.DECIMAL:
+            fits = op in ("add", "sub", "mul") and is_exact(op, r)
+            return f"CAST({a} {sign} {b} AS {duckdb_type(r.result)})" if fits else ""
+        return f"TRY({a} {sign} {b})"
+
+    return lowering
+
+
+def is_exact(op: str, r: Resolution) -> bool:
+    """Whether the sum, difference, product or remainder of two decimals always fits its type."""
+    (p1, s1), (p2, s2) = ((t.precision, t.scale) for t in r.args)
+    whole, scale = (p1 - s1 + p2 - s2 + 1, s1 + s2) if op == "mul" else (max(p1 - s1, p2 - s2) + 1, max(s1, s2))
+    return whole + scale <= MAX_PRECISION
+
+
+def _declines(op: str) -> Lowering:
+    """Rows whose result is an error, which the reference names; and doubles that it has to look at."""
+    value = _duckdb(op)
+
+    def lowering(args: Sequence[str], r: Resolution) -> str:
+        if r.result.kind is Kind.DOUBLE:
+            v = value(args, r)
+            zero = f" OR {args[1]} = 0" if op in ("div", "mod") else ""
+            return f"(NOT isfinite({v}) OR {v} = 0{zero})" if op in ("mul", "div", "mod") else f"(NOT isfinite({v}))"
+        if r.result.kind is Kind.DECIMAL:
+            return ""
+        return f"({value(args, r)} IS NULL AND {args[0]} IS NOT NULL AND {args[1]} IS NOT NULL)"
+
+    return lowering
+
+
+_EXAMPLES = {"add": "3", "sub": "-1", "mul": "2", "div": "0", "mod": "1"}
+for _op, _result in _EXAMPLES.items():
+    register(
+        Function(
+            f"sql_{_op}",
+            _resolver(_op),
+            _reference(_op),
+            duckdb=_duckdb(_op),
+            declines=_declines(_op),
+            summary=f"The operator {SYMBOLS[_op]}; a result out of range is an error"
+            f"{', and so is a zero divisor' if _op in ('div', 'mod') else ''}.",
+            example=f"sql_{_op}(1, 2) -> {_result}",
+        )
+    )
+
+
+def _negated_type(types: tuple[SqlType, ...]) -> Resolution:
+    (t,) = types
+    if not t.is_numeric:
+        raise FunctionTypeError(f"cannot negate {t}", "cast it to a number")
+    return Resolution(types, t)
+
+
+def _negate(r: Resolution) -> Reference:
+    kind = r.result.kind
+    if kind is Kind.DECIMAL:
+        return lambda v: v.copy_negate() if v else v  # the operator would round to 28 digits
+    if kind is Kind.DOUBLE:
+        return operator.neg
+    high = RANGES[kind][1]
+    return lambda v: -v if -v <= high else out_of_range(kind.value)
+
+
+def _negation_declines(args: Sequence[str], r: Resolution) -> str:
+    return "" if r.result.kind not in RANGES else f"(TRY(-{args[0]}) IS NULL AND {args[0]} IS NOT NULL)"
+
+
+register(
+    Function(
+        "sql_neg",
+        _negated_type,
+        _negate,
+        duckdb=lambda a, r: f"TRY(-{a[0]})" if r.result.kind in RANGES else f"(-{a[0]})",
+        declines=_negation_declines,
+        summary="The unary operator -; a result out of range is an error.",
+        example="sql_neg(5) -> -5",
+    )
+)

@@ -1,0 +1,182 @@
+"""Casts that mean something else in standard SQL than in ksqlDB: numbers are rounded and checked, truth values read exactly, texts PostgreSQL's.
+
+| from | to | here | ksqlDB |
+|---|---|---|---|
+| DECIMAL, DOUBLE | INT, BIGINT | rounded; an error out of range | cut, wrapped or clamped |
+| BIGINT | INT | an error out of range | wrapped |
+| STRING | BOOLEAN | an error for what is neither true nor false | false |
+| BOOLEAN, INT | INT, BOOLEAN | 1 is true | no cast |
+| STRING | TIMESTAMP | a blank or a T before the time of day | a T |
+| TIMESTAMP, DOUBLE | STRING | `2024-05-01 12:00:00`, `1e+20`, `2` | `2024-05-01T12:00:00.000`, `1.0E20`, `2.0` |
+
+All other casts are `cast` in both dialects.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from decimal import ROUND_HALF_UP, Decimal
+from typing import Any
+
+from compiler.functions.numeric import WIDE, NumericOverflow
+from compiler.functions.registry import Function, FunctionTypeError, Reference, Resolution, register
+from compiler.functions.sql_arithmetic import RANGES
+from compiler.functions.temporal import parse_timestamp, timestamp_text
+from compiler.plan.types import BIGINT, BOOLEAN, INT, STRING, TIMESTAMP, Kind, SqlType, duckdb_type
+
+# Target -> (function, kinds it takes).
+_FUNCTIONS: dict[Kind, tuple[str, frozenset[Kind]]] = {
+    Kind.INT: ("sql_to_int", frozenset({Kind.BIGINT, Kind.DECIMAL, Kind.DOUBLE, Kind.BOOLEAN})),
+    Kind.BIGINT: ("sql_to_bigint", frozenset({Kind.DECIMAL, Kind.DOUBLE})),
+    Kind.BOOLEAN: ("sql_to_boolean", frozenset({Kind.STRING, Kind.INT})),
+    Kind.TIMESTAMP: ("sql_to_timestamp", frozenset({Kind.STRING})),
+    Kind.STRING: ("sql_to_text", frozenset({Kind.TIMESTAMP, Kind.DOUBLE})),
+}
+# PostgreSQL takes every unambiguous beginning of these words.
+TRUE = ("t", "tr", "tru", "true", "y", "ye", "yes", "on", "1")
+FALSE = ("f", "fa", "fal", "fals", "false", "n", "no", "of", "off", "0")
+_PLAIN_DIGITS = 15  # doubles from here on are written with an exponent
+
+
+def sql_cast(source: SqlType, target: SqlType) -> str:
+    """The function that casts in standard SQL; "" where `cast` means the same."""
+    name, kinds = _FUNCTIONS.get(target.kind, ("", frozenset()))
+    return name if source.kind in kinds else ""
+
+
+def _resolver(result: SqlType) -> Callable[[tuple[SqlType, ...]], Resolution]:
+    kinds = _FUNCTIONS[result.kind][1]
+
+    def resolve(types: tuple[SqlType, ...]) -> Resolution:
+        if len(types) != 1 or types[0].kind not in kinds:
+            raise FunctionTypeError(f"CAST of {types[0]} to {result} is not of this function")
+        return Resolution(types, result)
+
+    return resolve
+
+
+def _to_integer(r: Resolution) -> Reference:
+    low, high = RANGES[r.result.kind]
+
+    def checked(v: int) -> int:
+        if not low <= v <= high:
+            raise NumericOverflow(f"{v} is out of the range of {r.result}")
+        return v
+
+    def of_double(v: float) -> int:
+        if not math.isfinite(v):
+            raise NumericOverflow(f"{v} is out of the range of {r.result}")
+        return checked(round(v))  # halves to the even number, as IEEE rounds
+
+    def of_decimal(v: Decimal) -> int:
+        return checked(int(v.quantize(Decimal(1), rounding=ROUND_HALF_UP, context=WIDE)))
+
+    kinds: dict[Kind, Callable[[Any], int]] = {Kind.DOUBLE: of_double, Kind.DECIMAL: of_decimal, Kind.BOOLEAN: int}
+    return kinds.get(r.args[0].kind, checked)
+
+
+def _to_integer_sql(args: Sequence[str], r: Resolution) -> str:
+    return f"TRY_CAST({args[0]} AS {duckdb_type(r.result)})"
+
+
+def _is_lost(args: Sequence[str], r: Resolution) -> str:
+    """Rows whose value the statement has lost: the reference names the error."""
+    return f"({args[0]} IS NOT NULL AND {_to_integer_sql(args, r)} IS NULL)"
+
+
+for _t in (INT, BIGINT):
+    register(
+        Function(
+            _FUNCTIONS[_t.kind][0],
+            _resolver(_t),
+            _to_integer,
+            duckdb=_to_integer_sql,
+            declines=_is_lost,
+            summary=f"The nearest {_t}, halves of decimals away from zero; a value out of range is an error.",
+            example=f"{_FUNCTIONS[_t.kind][0]}(2.5e0) -> 2",
+        )
+    )
+
+
+def _read_boolean(text: str) -> bool:
+    word = text.strip().lower()
+    if word in TRUE or word in FALSE:
+        return word in TRUE
+    raise ValueError(f'invalid input syntax for type BOOLEAN: "{text}"')
+
+
+def listed(words: Sequence[str]) -> str:
+    """Words as SQL texts."""
+    return ", ".join(f"'{w}'" for w in words)
+
+
+def _boolean_sql(args: Sequence[str], r: Resolution) -> str:
+    if r.args[0].kind is Kind.INT:
+        return f"({args[0]} <> 0)"
+    return f"(CASE WHEN {args[0]} IN ({listed(TRUE)}) THEN TRUE WHEN {args[0]} IN ({listed(FALSE)}) THEN FALSE END)"
+
+
+def _boolean_declines(args: Sequence[str], r: Resolution) -> str:
+    return "" if r.args[0].kind is Kind.INT else f"({args[0]} NOT IN ({listed((*TRUE, *FALSE))}))"
+
+
+register(
+    Function(
+        "sql_to_boolean",
+        _resolver(BOOLEAN),
+        lambda r: (lambda v: v != 0) if r.args[0].kind is Kind.INT else _read_boolean,
+        duckdb=_boolean_sql,
+        declines=_boolean_declines,
+        summary="Whether a text says true, yes, on or 1; an error if it says neither that nor the contrary.",
+        example="sql_to_boolean('yes') -> True",
+    )
+)
+
+
+def _read_timestamp(text: str) -> int:
+    date, blank, time = text.strip().partition(" ")
+    return parse_timestamp(f"{date}T{time.lstrip()}" if blank else date)
+
+
+register(
+    Function(
+        "sql_to_timestamp",
+        _resolver(TIMESTAMP),
+        lambda _r: _read_timestamp,
+        summary="The moment that a text names: a date, and behind a blank or a T a time of day.",
+        example="sql_to_timestamp('1970-01-01 00:00:01') -> 1000",
+    )
+)
+
+
+def _timestamp_text(v: int) -> str:
+    date, _, time = timestamp_text(v).rpartition("T")
+    whole, _, fraction = time.partition(".")
+    fraction = fraction.rstrip("0")
+    return f"{date} {whole}.{fraction}" if fraction else f"{date} {whole}"
+
+
+def _double_text(v: float) -> str:
+    """The shortest text that is read as this double: plain from 0.0001 to below 1e15."""
+    if not math.isfinite(v):
+        return "NaN" if v != v else "Infinity" if v > 0 else "-Infinity"
+    sign, digits, exponent = Decimal(repr(v)).normalize().as_tuple()
+    assert isinstance(exponent, int)
+    minus, text = "-" if sign else "", "".join(map(str, digits))
+    power = len(text) - 1 + exponent
+    if not v or -5 < power < _PLAIN_DIGITS:
+        return f"{minus}{abs(Decimal(repr(v)).normalize(WIDE)):f}" if v else f"{minus}0"
+    mantissa = f"{text[0]}.{text[1:]}" if len(text) > 1 else text
+    return f"{minus}{mantissa}e{'-' if power < 0 else '+'}{abs(power):02d}"
+
+
+register(
+    Function(
+        "sql_to_text",
+        _resolver(STRING),
+        lambda r: _timestamp_text if r.args[0].kind is Kind.TIMESTAMP else _double_text,
+        summary="A moment or a floating point number as PostgreSQL writes it.",
+        example="sql_to_text(1e20) -> '1e+20'",
+    )
+)

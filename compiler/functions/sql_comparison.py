@@ -1,0 +1,101 @@
+"""Comparisons and IN of standard SQL, in three-valued logic: an operand that is NULL makes the answer unknown, which is NULL.
+
+`dialect: standard` binds these in the place of ksqlDB's `eq`, `lt`, ... and `in` (`compiler.functions.dialects`). NOT, AND, OR, CASE and
+IS [NOT] DISTINCT FROM have one meaning in both. Truth values are ordered, FALSE before TRUE, as in PostgreSQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from compiler.functions.comparison import NAMES, SYMBOLS, comparable, exact
+from compiler.functions.define import same_for_all
+from compiler.functions.registry import Function, FunctionTypeError, Resolution, register
+from compiler.functions.signatures import common_numeric
+from compiler.functions.values import is_ordered, less, same
+from compiler.plan.types import BOOLEAN, STRING, Kind, SqlType
+
+PREFIX = "sql_"
+# The function of each comparison -> its sign.
+SQL_SYMBOLS = {PREFIX + op: sign for op, sign in SYMBOLS.items()}
+
+
+def _resolver(op: str) -> Callable[[tuple[SqlType, ...]], Resolution]:
+    def resolve(types: tuple[SqlType, ...]) -> Resolution:
+        a, b = types
+        pair = (STRING, STRING) if a.kind is b.kind is Kind.NULL else comparable(a, b)
+        if pair is None or (op in ("lt", "le", "gt", "ge") and not all(map(_has_order, pair))):
+            raise FunctionTypeError(f"cannot compare {a} to {b} with {NAMES[op]}", "add an explicit CAST")
+        return Resolution(pair, BOOLEAN)
+
+    return resolve
+
+
+def _has_order(t: SqlType) -> bool:
+    return is_ordered(t) or t.kind is Kind.BOOLEAN
+
+
+_TESTS: dict[str, Callable[[Any, Any], bool]] = {
+    "eq": same,
+    "ne": lambda a, b: not same(a, b),
+    "lt": less,
+    "le": lambda a, b: not less(b, a),
+    "gt": lambda a, b: less(b, a),
+    "ge": lambda a, b: not less(a, b),
+}
+
+
+def sign_between(sign: str) -> Callable[[Sequence[str]], str]:
+    """The SQL text of a comparison, NULL where an operand is."""
+    return lambda args: f"({args[0]} {sign} {args[1]})"
+
+
+for _op, _sign in SYMBOLS.items():
+    register(
+        Function(
+            PREFIX + _op,
+            _resolver(_op),
+            same_for_all(_TESTS[_op]),
+            duckdb=exact(sign_between(_sign)),
+            summary=f"The comparison {_sign}; unknown, which is NULL, when a side is NULL.",
+            example=f"{PREFIX}{_op}(1, 2) -> {_op in ('ne', 'lt', 'le')}",
+        )
+    )
+
+
+def _in_types(types: tuple[SqlType, ...]) -> Resolution:
+    """All of one type; `coercion.unify` brings mixed lists there first."""
+    common = types[0]
+    for t in types[1:]:
+        pair = comparable(common, t)
+        if pair is None:
+            raise FunctionTypeError(f"operator does not exist: {types[0]} = {t}", "add an explicit CAST")
+        common = pair[0] if pair[0] == pair[1] else (common_numeric(*pair) or pair[0])
+    return Resolution(tuple(common for _ in types), BOOLEAN)
+
+
+def _is_in(v: Any, *items: Any) -> bool | None:
+    if v is None:
+        return None
+    if any(x is not None and same(v, x) for x in items):
+        return True
+    return None if None in items else False
+
+
+def list_sql(args: Sequence[str]) -> str:
+    """The SQL text of IN."""
+    return f"({args[0]} IN ({', '.join(args[1:])}))"
+
+
+register(
+    Function(
+        "sql_in",
+        _in_types,
+        same_for_all(_is_in),
+        null_propagating=False,
+        duckdb=exact(lambda a: list_sql(a) if len(a) > 1 else ""),
+        summary="Whether a value is one of a list; unknown for NULL, and where only a NULL of the list could be it.",
+        example="sql_in(1, 2, NULL) -> None",
+    )
+)

@@ -1,0 +1,32 @@
+"""The operator `||` of standard SQL: NULL where a side is NULL (CONCAT leaves NULLs out)."""
+
+from __future__ import annotations
+
+from compiler.functions.define import same_for_all
+from compiler.functions.registry import Function, FunctionTypeError, Resolution, register
+from compiler.plan.types import BYTES, STRING, Kind, SqlType
+
+# What becomes text beside a text, as everywhere: of doubles and times the dialects' texts differ, so a CAST has to say so.
+_ADAPTS = frozenset({Kind.STRING, Kind.NULL, Kind.INT, Kind.BIGINT, Kind.DECIMAL, Kind.BOOLEAN})
+
+
+def _resolve(types: tuple[SqlType, ...]) -> Resolution:
+    kinds = {t.kind for t in types}
+    if Kind.BYTES in kinds and kinds <= {Kind.BYTES, Kind.NULL}:
+        return Resolution((BYTES, BYTES), BYTES)
+    texts = Kind.STRING in kinds or kinds == {Kind.NULL}
+    if len(types) == 2 and texts and kinds <= _ADAPTS:
+        return Resolution((STRING, STRING), STRING)
+    raise FunctionTypeError(f"|| joins texts, not ({', '.join(map(str, types))})", "cast to text: CAST(x AS VARCHAR)")
+
+
+register(
+    Function(
+        "sql_concat",
+        _resolve,
+        same_for_all(lambda a, b: a + b),
+        duckdb=lambda a, r: f"({a[0]} || {a[1]})" if r.result.kind is Kind.STRING else "",
+        summary="The texts (or bytes) one after the other; NULL where one is NULL.",
+        example="sql_concat('a', 'b') -> 'ab'",
+    )
+)

@@ -1,0 +1,114 @@
+"""Operators over changes: relations whose rows are inserted, updated and deleted, and views over them.
+
+Inputs and outputs of these operators have change kind `retract`. The key columns of a schema are the *row identity*: which row a
+change is about, whatever its other columns are. Filter and Project (of any dialect) carry it on; so these specs need none for them.
+An expression that one of these operators reads is a column of its input: a Project below computes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from compiler.plan.expr import Expr
+from compiler.plan.types import SqlType
+
+EquiJoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
+RankFunction = Literal["row_number", "rank", "dense_rank"]
+
+
+@dataclass(frozen=True, slots=True)
+class SortKey:
+    """A column to order by. Texts are ordered by code point, NaN is the largest number."""
+
+    column: str
+    descending: bool = False
+    nulls_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCall:
+    """One aggregate of a `GroupAggregate`.
+
+    function: name in `compiler.functions.change_aggregates`. args: columns of the input. type: of the result.
+    distinct: equal arguments count once. filter: a BOOLEAN column; rows where it is not true are left out. order: of the
+    arguments, for functions that depend on it (what is equal there is ordered by the arguments). init: constant arguments.
+    """
+
+    name: str
+    function: str
+    args: tuple[str, ...]
+    type: SqlType
+    distinct: bool = False
+    filter: str = ""
+    order: tuple[SortKey, ...] = ()
+    init: tuple[bool | int | float | str | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupAggregate:
+    """Group by `keys` (columns of the input, NULLs are equal); a group without rows has no result.
+
+    Without keys there is one group, and it always has a result, also of no rows. Key columns of the output: the values of
+    `keys`, in order. Its other columns: those of the calls, by name.
+    """
+
+    keys: tuple[str, ...]
+    calls: tuple[GroupCall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EquiJoin:
+    """Pairs of rows of two inputs whose keys are equal and for which `residual` is true.
+
+    left_keys, right_keys: columns of the same types, in pairs; none: every pair (a cross join). null_safe: NULL keys equal each
+    other (IS NOT DISTINCT FROM). kind: semi gives the left rows that are in a pair, anti those that are in none.
+    Names of columns are unique over both inputs. Key columns of the output: those of the left, then those of the right (NULL
+    where there is no row); of semi and anti: those of the left. A full join has one INT more, last, which side is missing (0 none,
+    1 the left, 2 the right): a row whose own identity is NULL is not a missing one. Its other columns are found by name.
+    """
+
+    kind: EquiJoinKind
+    left_keys: tuple[str, ...]
+    right_keys: tuple[str, ...]
+    residual: Expr | None = None
+    null_safe: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SetOperation:
+    """Rows by the values of all columns but the key, found by position; NULLs are equal.
+
+    kind: `distinct` of one input (UNION is that of UNION ALL), `intersect` and `except` of two. all: a row is there as often as
+    the counts of both sides say: the lesser one, or their difference. Key columns of the output: the values of all columns, and
+    for `all` one INT more, the number of the copy from 0. Then the columns.
+    """
+
+    kind: Literal["distinct", "intersect", "except"]
+    all: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TopN:
+    """The rows of each partition whose rank is above `offset` and at most offset + limit.
+
+    keys: the columns to partition by; none: all rows are one partition. What `order` leaves equal is ordered by row identity.
+    limit: None for all. rank: name of the output column (BIGINT) that holds the rank; empty: none does.
+    `ROW_NUMBER() ... = 1` is deduplication; rank with `function="rank"` is LIMIT ... WITH TIES.
+    """
+
+    keys: tuple[str, ...]
+    order: tuple[SortKey, ...]
+    limit: int | None
+    offset: int = 0
+    function: RankFunction = "row_number"
+    rank: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Consolidate:
+    """One row per row identity, the newest that was not removed.
+
+    Old and new row of an update may come by different partitions, in any order: until both are here an identity may have two
+    rows. Needed in front of a sink and of everything else that keeps one row per key.
+    """

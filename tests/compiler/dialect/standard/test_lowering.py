@@ -1,0 +1,278 @@
+"""Standard SQL as the statements that the analyzer reads, and what is refused by its name because the analyzer cannot do it."""
+
+from __future__ import annotations
+
+import pytest
+
+from compiler.diagnostics.diagnostic import ParseError, UnsupportedError
+from compiler.diagnostics.source import SourceText
+from compiler.dialect.parser import parse_expression, parse_query, parse_statements
+from compiler.driver import Compiled, compile_project
+
+SOURCE = """CREATE STREAM s (k INT KEY, v INT, t VARCHAR, b BOOLEAN) WITH (kafka_topic='s', partitions=1, value_format='JSON', key_format='JSON');
+CREATE TABLE r (k INT, g INT, PRIMARY KEY (k)) WITH (kafka_topic='r', partitions=1, value_format='JSON', key_format='JSON');"""
+
+
+def compiled(text: str) -> Compiled:
+    return compile_project([SourceText("q.sql", f"{SOURCE}\n{text}")], dialect="standard")
+
+
+def definition(query: str, head: str = "CREATE VIEW w AS") -> str:
+    """What identifies the plan of a view."""
+    made = compiled(f"{head} {query};")
+    assert made.ok, [d.title for d in made.diagnostics]
+    (running,) = made.plan.queries
+    return running.definition
+
+
+@pytest.mark.parametrize(
+    ("query", "same"),
+    [
+        (
+            "WITH q AS (SELECT k, v FROM s WHERE b) SELECT k, v FROM q",
+            "SELECT k, v FROM (SELECT k, v FROM s WHERE b) AS q",
+        ),
+        ("WITH q AS (SELECT k, v FROM s) SELECT k, x.v FROM q AS x", "SELECT k, x.v FROM (SELECT k, v FROM s) x"),
+        ("WITH q (k, w) AS (SELECT k, v FROM s) SELECT k, w FROM q", "SELECT k, w FROM (SELECT k, v AS w FROM s) q"),
+        ("SELECT k, w FROM (SELECT k, v FROM s) AS q (k, w)", "SELECT k, w FROM (SELECT k, v AS w FROM s) q"),
+        (
+            "WITH a AS (SELECT k, v FROM s), q AS (SELECT k, v FROM a WHERE v > 1) SELECT k, v FROM q",
+            "SELECT k, v FROM (SELECT k, v FROM (SELECT k, v FROM s) a WHERE v > 1) q",
+        ),
+        (
+            "WITH s AS (SELECT k, v FROM s WHERE v > 1) SELECT k, v FROM s",  # the inner s is the stream
+            "SELECT k, v FROM (SELECT k, v FROM s WHERE v > 1) s",
+        ),
+        (
+            "WITH q AS (SELECT k, v FROM s) SELECT k, v FROM (WITH q AS (SELECT k, v + 1 AS v FROM q) SELECT k, v FROM q) x",
+            "SELECT k, v FROM (SELECT k, v FROM (SELECT k, v + 1 AS v FROM (SELECT k, v FROM s) q) q) x",
+        ),
+        (
+            "SELECT v + 1 AS w, COUNT(*) AS n FROM s GROUP BY 1",
+            "SELECT v + 1 AS w, COUNT(*) AS n FROM s GROUP BY v + 1",
+        ),
+        ("SELECT v, t, COUNT(*) AS n FROM s GROUP BY (v, t)", "SELECT v, t, COUNT(*) AS n FROM s GROUP BY v, t"),
+        ("((SELECT k, v FROM public.s))", "SELECT k, v FROM s"),
+        (
+            "SELECT k, v::bigint AS x FROM s WHERE b IS TRUE",
+            "SELECT k, CAST(v AS bigint) AS x FROM s WHERE b IS NOT DISTINCT FROM TRUE",
+        ),
+        ("SELECT k, v FROM s WHERE t ISNULL AND (b IS UNKNOWN)", "SELECT k, v FROM s WHERE t IS NULL AND b IS NULL"),
+    ],
+)
+def test_two_ways_of_one_plan(query: str, same: str) -> None:
+    assert definition(query) == definition(same)
+
+
+def test_a_view_with_columns_names_those_of_its_query() -> None:
+    assert definition("SELECT k, v + 1 FROM s", "CREATE MATERIALIZED VIEW w (a, x) AS") == definition(
+        "SELECT k AS a, v + 1 AS x FROM s"
+    )
+
+
+def test_a_key_of_the_table_is_that_of_its_column() -> None:
+    (found,) = (x for x in compiled("").plan.sources if x.name == "r")
+    assert [(f.name, f.role) for f in found.schema] == [("k", "key"), ("g", "value")]
+
+
+def test_a_view_is_dropped_as_a_view() -> None:
+    view = "CREATE VIEW w AS SELECT k, v FROM s;"
+    assert compiled(f"{view} DROP MATERIALIZED VIEW IF EXISTS nowhere; DROP VIEW w;").plan.queries == ()
+    (found,) = compiled("DROP VIEW s;").diagnostics
+    assert (found.code, found.help) == ("FQ2053", "write DROP STREAM s")
+
+
+@pytest.mark.parametrize(
+    ("query", "named", "at"),
+    [
+        ("SELECT k FROM s UNION SELECT k FROM r", "UNION", "UNION"),
+        ("SELECT k FROM s UNION ALL SELECT k FROM r", "UNION ALL", "UNION ALL"),
+        ("SELECT k FROM s INTERSECT SELECT k FROM r", "INTERSECT", "INTERSECT"),
+        ("SELECT k FROM s EXCEPT SELECT k FROM r", "EXCEPT", "EXCEPT"),
+        ("SELECT k FROM s MINUS SELECT k FROM r", "MINUS", "MINUS"),
+        ("WITH RECURSIVE q AS (SELECT k FROM s) SELECT k FROM q", "WITH RECURSIVE", "q AS (SELECT k FROM s)"),
+        ("VALUES (1, 2)", "VALUES as a query", "VALUES (1, 2)"),
+        ("SELECT 1 AS x", "a query without FROM", "SELECT 1 AS x"),
+        ("SELECT DISTINCT k FROM s", "SELECT DISTINCT", "SELECT DISTINCT k FROM s"),
+        ("SELECT DISTINCT ON (v) k FROM s", "DISTINCT ON", "v"),
+        (
+            "SELECT k, row_number() OVER (ORDER BY v) FROM s",
+            "a window function (OVER)",
+            "row_number() OVER (ORDER BY v)",
+        ),
+        ("SELECT k FROM s WINDOW w AS (PARTITION BY v)", "WINDOW ... AS (windows of OVER)", "w AS (PARTITION BY v)"),
+        ("SELECT k FROM s QUALIFY v = 1", "QUALIFY", "v = 1"),
+        ("SELECT k FROM s WHERE EXISTS (SELECT 1 FROM r)", "EXISTS", "EXISTS (SELECT 1 FROM r)"),
+        ("SELECT k FROM s WHERE v IN (SELECT g FROM r)", "IN (a sub-query)", "v IN (SELECT g FROM r)"),
+        ("SELECT k FROM s WHERE v NOT IN (SELECT g FROM r)", "NOT IN (a sub-query)", "v NOT IN (SELECT g FROM r)"),
+        ("SELECT k FROM s WHERE v = ANY (SELECT g FROM r)", "= ANY (...)", "v = ANY (SELECT g FROM r)"),
+        ("SELECT k, (SELECT g FROM r) AS g FROM s", "a sub-query as a value", "(SELECT g FROM r)"),
+        ("SELECT v, COUNT(*) FROM s GROUP BY GROUPING SETS ((v), ())", "GROUPING SETS", "GROUPING SETS ((v), ())"),
+        ("SELECT v, COUNT(*) FROM s GROUP BY ROLLUP (v)", "GROUP BY ROLLUP", "ROLLUP (v)"),
+        ("SELECT v, COUNT(*) FROM s GROUP BY CUBE (v)", "GROUP BY CUBE", "CUBE (v)"),
+        (
+            "SELECT t, ARRAY_AGG(v ORDER BY v) FROM s GROUP BY t",
+            "ORDER BY inside an aggregate",
+            "ARRAY_AGG(v ORDER BY v)",
+        ),
+        (
+            "SELECT t, MODE() WITHIN GROUP (ORDER BY v) FROM s GROUP BY t",
+            "WITHIN GROUP",
+            "MODE() WITHIN GROUP (ORDER BY v)",
+        ),
+        ("SELECT k FROM s ORDER BY v", "ORDER BY", "v"),
+        ("SELECT k FROM s OFFSET 5", "OFFSET", "5"),
+        (
+            "SELECT k FROM s FETCH FIRST 5 ROWS WITH TIES",
+            "FETCH FIRST ... WITH TIES",
+            "SELECT k FROM s FETCH FIRST 5 ROWS WITH TIES",
+        ),
+        ("SELECT k FROM s, r", "a second source in FROM (a cross join)", "r"),
+        ("SELECT s.k FROM s CROSS JOIN r", "CROSS JOIN", "CROSS JOIN"),
+        ("SELECT s.k FROM s NATURAL LEFT JOIN r", "NATURAL JOIN", "NATURAL LEFT JOIN"),
+        ("SELECT s.k FROM s JOIN r USING (k)", "JOIN ... USING", "s JOIN r USING (k)"),
+        ("SELECT s.k FROM s ASOF LEFT JOIN r ON s.k = r.k", "ASOF JOIN", "ASOF LEFT JOIN"),
+        ("SELECT s.k FROM s ANTI JOIN r ON s.k = r.k", "ANTI JOIN", "ANTI JOIN"),
+        ("SELECT s.k FROM s x SEMI JOIN r ON x.k = r.k", "SEMI JOIN", "SEMI JOIN"),
+        (
+            "SELECT s.k FROM s JOIN (r JOIN r q ON r.k = q.k) ON s.k = r.k",
+            "a join on the right side of a join",
+            "r JOIN r q ON r.k = q.k",
+        ),
+        ("SELECT s.k FROM s JOIN LATERAL (SELECT 1 FROM r) q ON TRUE", "LATERAL", "LATERAL (SELECT 1 FROM r) q"),
+        ("SELECT k FROM s LATERAL VIEW explode(b) x", "LATERAL VIEW", "LATERAL"),
+        ("SELECT k FROM s TABLESAMPLE BERNOULLI (10)", "TABLESAMPLE", "TABLESAMPLE"),
+        (
+            "SELECT x FROM unnest(ARRAY[1]) AS u (x)",
+            "the table function UNNEST(...) in FROM",
+            "unnest(ARRAY[1]) AS u (x)",
+        ),
+        (
+            "SELECT x FROM generate_series(1, 2) x",
+            "the table function GENERATE_SERIES(...) in FROM",
+            "generate_series(1, 2) x",
+        ),
+        (
+            "SELECT s.k FROM s JOIN r FOR SYSTEM_TIME AS OF s.v ON s.k = r.k",
+            "FOR SYSTEM_TIME AS OF (a temporal join)",
+            "s.v",
+        ),
+        (
+            "SELECT k FROM TUMBLE(s, v, INTERVAL '1' HOUR, INTERVAL '1' MINUTE) GROUP BY k",
+            "the offset of a window",
+            "INTERVAL '1' MINUTE",
+        ),
+        ("SELECT k FROM s WHERE t SIMILAR TO 'x'", "SIMILAR TO", "t SIMILAR TO 'x'"),
+        ("SELECT k FROM s WHERE t ILIKE 'x'", "ILIKE", "t ILIKE 'x'"),
+        ("SELECT k, v ^ 2 AS x FROM s", "the operator ^", "v ^ 2"),
+        ("SELECT k, EXTRACT(YEAR FROM t) AS x FROM s", "EXTRACT(YEAR FROM ...)", "EXTRACT(YEAR FROM t)"),
+        ("SELECT k, t AT TIME ZONE 'UTC' AS x FROM s", "AT TIME ZONE", "t AT TIME ZONE 'UTC'"),
+        ("SELECT k, CURRENT_TIMESTAMP AS x FROM s", "CURRENT_TIMESTAMP", "CURRENT_TIMESTAMP"),
+        ("SELECT k, ROW(1, 2) AS x FROM s", "ROW(...)", "ROW(1, 2)"),
+        ("SELECT k, INTERVAL '1' MONTH AS x FROM s", "an interval of months or years", "INTERVAL '1' MONTH"),
+        ("SELECT k, v::timestamptz AS x FROM s", "the type TIMESTAMPTZ", "timestamptz"),
+    ],
+)
+def test_what_cannot_run_is_refused_by_its_name(query: str, named: str, at: str) -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        parse_query(SourceText("", query), "standard")
+    (found,) = caught.value.diagnostics
+    assert (found.code, found.unsupported, found.title) == ("FQ1901", True, f"{named} is not supported yet")
+    assert query[found.span.column - 1 :][: found.span.length] == at
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("UPDATE r SET g = 1 WHERE k = 2", "UPDATE"),
+        ("DELETE FROM r WHERE k = 2", "DELETE"),
+        ("CREATE INDEX i ON r (g)", "CREATE INDEX"),
+        ("CREATE TABLE x (k INT PRIMARY KEY) APPEND ONLY", "APPEND ONLY"),
+        (
+            "CREATE TABLE x (k INT PRIMARY KEY, ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL '5' SECOND)",
+            "WATERMARK FOR",
+        ),
+        ("CREATE TABLE x (k INT PRIMARY KEY, v INT NOT NULL)", "NOT NULL of a column"),
+        ("CREATE TABLE x (k INT PRIMARY KEY, v INT DEFAULT 1)", "DEFAULT of a column"),
+        ("CREATE TABLE x (k INT PRIMARY KEY, v INT, CHECK (v > 1))", "CHECK"),
+        ("CREATE SINK x INTO y FROM z", "CREATE SINK"),
+        ("CREATE VIEW x AS SELECT k, v FROM s ORDER BY v LIMIT 3", "LIMIT in a query that keeps running"),
+        ("INSERT INTO r (k) SELECT k FROM r", "a list of columns before the query of an INSERT"),
+        ("INSERT INTO r VALUES (1, DEFAULT)", "DEFAULT"),
+        ("INSERT INTO r VALUES (1, 2) RETURNING k", "RETURNING"),
+        ("DROP TABLE r CASCADE", "DROP ... CASCADE"),
+    ],
+)
+def test_statements_that_cannot_run_are_refused_by_their_name(text: str, named: str) -> None:
+    _, (found,) = parse_statements(SourceText("", text), "standard")
+    assert (found.code, found.unsupported, found.title) == ("FQ1901", True, f"{named} is not supported yet")
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        ("SELECT a = b = c FROM t", "FQ1001", "expected the end of the statement, found `=`"),
+        ("SELECT group FROM t", "FQ1005", 'quote it to use it as a name: "group"'),
+        ("SELECT a FROM user", "FQ1005", "user"),
+        ("SELECT a FROM t x SIDEWAYS JOIN u ON b", "FQ1001", "`SIDEWAYS` is no kind of join"),
+        ("SELECT a FROM t CROSS JOIN u ON b", "FQ1003", "CROSS JOIN has no condition"),
+        ("SELECT a FROM t LEFT u ON b", "FQ1001", "expected JOIN"),
+        ("SELECT a FROM t JOIN u", "FQ1001", "`ON` with the condition of the join"),
+        ("SELECT a FROM t GROUP BY 2", "FQ2002", "which has 1 items"),
+        ("SELECT a FROM t LIMIT 1 LIMIT 2", "FQ1003", "given twice"),
+        ("SELECT a FROM t ORDER BY a WHERE b", "FQ1003", "WHERE cannot stand here"),
+        ("SELECT f(a ROWS BETWEEN UNBOUNDED FOLLOWING AND CURRENT ROW)", "FQ1001", "a comma or `)`"),
+        ("SELECT sum(a) OVER (ROWS BETWEEN UNBOUNDED FOLLOWING AND CURRENT ROW)", "FQ1003", "ends before it begins"),
+        ("SELECT a FROM other.t", "FQ2001", "there is no schema other"),
+        ("SELECT 1x", "FQ1004", "`1x` is not a number"),
+        ("SELECT INTERVAL 'soon' FROM t", "FQ1009", "'soon' is not an interval"),
+        ("VALUES (1, 2), (3)", "FQ1001", "different lengths"),
+        ("WITH q AS (SELECT 1), q AS (SELECT 2) SELECT a FROM q", "FQ2004", "WITH defines q twice"),
+        ("SELECT 'abc", "FQ1002", "never closed"),
+        ("SELECT a FROM t /* /* */", "FQ1002", "never closed"),
+        ("SELECT $1", "FQ1001", "variable is written ${name}"),
+    ],
+)
+def test_mistakes_say_what_is_wrong(text: str, code: str, said: str) -> None:
+    with pytest.raises(ParseError) as caught:
+        parse_query(SourceText("", text), "standard")
+    (found,) = caught.value.diagnostics
+    assert found.code == code
+    assert said in f"{found.title} {found.label} {found.help}"
+
+
+@pytest.mark.parametrize(
+    ("watermark", "code"),
+    [("b AS b", "FQ2002"), ("a AS a - 1", "FQ2005"), ("ts AS ts", "FQ1901")],
+)
+def test_a_watermark_is_of_a_time(watermark: str, code: str) -> None:
+    text = f"CREATE TABLE t (a INT, ts TIMESTAMP, WATERMARK FOR {watermark})"
+    _, (found,) = parse_statements(SourceText("", text), "standard")
+    assert found.code == code
+
+
+def test_names_and_constants_are_read_as_postgresql_does() -> None:
+    for text, same in {
+        '"a"': "a",
+        "A": "a",
+        "e'\\n\\x41\\u0042'": "'\nAB'",
+        "$$it's$$": "'it''s'",
+        "$x$a$x$": "'a'",
+        "'a'\n'b'": "'ab'",
+        "a /* b /* c */ */ + 1 -- d": "a + 1",
+        "- 5": "-5",
+        "not a = b or c": "(NOT (a = b)) OR c",
+        "a || b + 1": "a || (b + 1)",
+        "- a::int": "-(CAST(a AS int))",
+        "a = b is null": "(a = b) IS NULL",
+        "a between 1 and 2 and b": "(a BETWEEN 1 AND 2) AND b",
+        "INTERVAL '1 day 02:00'": "INTERVAL '26' HOUR",
+        "INTERVAL '10'": "INTERVAL 10 SECONDS",
+        "trim(leading 'x' from a)": "ltrim(a, 'x')",
+        "substring(a from 2 for 3)": "substring(a, 2, 3)",
+        "position('x' in a)": "strpos(a, 'x')",
+        "(a).b": "a->b",
+    }.items():
+        assert parse_expression(SourceText("", text), "standard") == parse_expression(
+            SourceText("", same), "standard"
+        ), text

@@ -1,0 +1,115 @@
+"""Aggregates that take out what was added: nothing is left of it, and nothing is rounded before the end."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from decimal import Decimal
+from fractions import Fraction
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from compiler.functions.change_aggregates import Linear, Ordered, OutOfRange, aggregate, names, names_of_ordered
+from compiler.functions.exact_sums import divided
+from compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, INT, SqlType, decimal
+
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+SMALL = st.floats(-1e6, 1e6, allow_nan=False)
+
+
+def linear(function: str, arg: SqlType, result: SqlType) -> Linear:
+    found = aggregate(function, (arg,), result)
+    assert isinstance(found, Linear)
+    return found
+
+
+def total(of: Linear, *changes: tuple[object, int]) -> object:
+    acc = of.zero
+    for value, weight in changes:
+        part = of.part((value,), weight)
+        acc = acc if part is None else of.add(acc, part)
+    return acc
+
+
+@given(kept=st.lists(FINITE), gone=st.lists(st.floats()), seed=st.randoms())
+def test_a_sum_of_doubles_is_that_of_what_is_left_rounded_once(kept, gone, seed):
+    changes = [(v, 1) for v in (*kept, *gone)] + [(v, -1) for v in gone]
+    seed.shuffle(changes)
+    of = linear("SUM", DOUBLE, DOUBLE)
+    found = of.result(total(of, *changes))
+    if not kept:
+        assert found is None
+        return
+    exact = sum(map(Fraction, kept))
+    try:
+        assert found == float(exact)
+    except OverflowError:
+        assert found == (math.inf if exact > 0 else -math.inf)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([math.inf, 1.0], math.inf),
+        ([math.inf, -math.inf], math.nan),
+        ([math.nan, 1.0], math.nan),
+        ([-math.inf], -math.inf),
+    ],
+)
+def test_infinities_and_nan_leave_again(values, expected):
+    of = linear("SUM", DOUBLE, DOUBLE)
+    acc = total(of, *((v, 1) for v in values))
+    assert of.result(acc) == expected or (of.result(acc) != of.result(acc) and expected != expected)
+    acc = of.add(acc, total(of, *((v, -1) for v in values), (2.5, 1)))
+    assert of.result(acc) == 2.5
+
+
+@given(kept=st.lists(SMALL, min_size=2), gone=st.lists(FINITE))
+def test_variances_are_those_of_what_is_left(kept, gone):
+    expected = {"VAR_POP": statistics.pvariance, "VAR_SAMP": statistics.variance, "STDDEV_POP": statistics.pstdev}
+    for function, reference in expected.items():
+        of = linear(function, DOUBLE, DOUBLE)
+        acc = total(of, *((v, 1) for v in gone), *((v, 1) for v in kept), *((v, -1) for v in gone))
+        assert of.result(acc) == pytest.approx(float(reference(map(Fraction, kept))), rel=1e-12, abs=1e-300)
+
+
+def test_one_value_has_no_sample_variance():
+    of = linear("VAR_SAMP", INT, DOUBLE)
+    assert of.result(total(of, (5, 1))) is None
+    assert linear("VAR_POP", INT, DOUBLE).result(total(of, (5, 1))) == 0.0
+
+
+def test_sums_beyond_the_result_type_are_errors_and_come_back():
+    of = linear("SUM", BIGINT, BIGINT)
+    acc = total(of, (2**63 - 1, 1), (1, 1))
+    with pytest.raises(OutOfRange):
+        of.result(acc)
+    assert of.result(of.add(acc, total(of, (1, -1)))) == 2**63 - 1
+    narrow = linear("SUM", decimal(10, 2), decimal(5, 2))
+    assert narrow.result(total(narrow, (Decimal("999.99"), 1))) == Decimal("999.99")
+    with pytest.raises(OutOfRange):
+        narrow.result(total(narrow, (Decimal("999.99"), 1), (Decimal("0.01"), 1)))
+
+
+@pytest.mark.parametrize(
+    ("n", "by", "expected"), [(5, 2, 3), (-5, 2, -3), (4, 3, 1), (-4, 3, -1), (7, 7, 1), (0, 3, 0)]
+)
+def test_halves_are_rounded_away_from_zero(n, by, expected):
+    assert divided(n, by) == expected
+
+
+def test_nothing_but_a_count_has_a_value_over_no_rows():
+    for function in names() - names_of_ordered():
+        arg = BOOLEAN if function in ("BOOL_AND", "BOOL_OR", "EVERY") else BIGINT
+        of = linear(function, arg, BIGINT if function == "COUNT" else DOUBLE)
+        nothing = total(of, (None, 1))
+        for acc in (of.zero, nothing):
+            assert of.result(acc) == (0 if function == "COUNT" else None)
+
+
+def test_what_cannot_follow_changes_is_not_there():
+    assert aggregate("TOPK", (INT,), INT) is None
+    assert aggregate("SUM", (BOOLEAN,), BIGINT) is None
+    assert isinstance(aggregate("MIN", (INT,), INT), Ordered)
