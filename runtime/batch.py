@@ -7,6 +7,7 @@ for the form it wants and the conversion happens once. Batches are immutable by 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,47 @@ Row = tuple[Any, ...]
 Ints = npt.NDArray[np.int64]
 Ops = npt.NDArray[np.int8]
 Headers = Sequence[Sequence[tuple[str, bytes | None]] | None]
+UNKNOWN = -1  # in the place of an offset
+
+
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """The source record that each of n rows was made from, where that is exactly one.
+
+    places: topics and partitions. which: per row, an index into them. offsets: per row, the offset there, or UNKNOWN.
+    """
+
+    places: tuple[tuple[str, int], ...]
+    which: npt.NDArray[np.int16]
+    offsets: Ints
+
+    @staticmethod
+    def unknown(n: int) -> Origins:
+        return Origins((), np.zeros(n, np.int16), np.full(n, UNKNOWN, np.int64))
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def of(self, row: int) -> tuple[str, int, int] | None:
+        """Topic, partition and offset; None if no record is known."""
+        offset = int(self.offsets[row])
+        return None if offset == UNKNOWN else (*self.places[self.which[row]], offset)
+
+    def take(self, index: Ints | slice) -> Origins:
+        return Origins(self.places, self.which[index], self.offsets[index])
+
+    def without(self, rows: npt.NDArray[np.bool_]) -> Origins:
+        """Nothing is known of these rows (any more)."""
+        return Origins(self.places, self.which, np.where(rows, UNKNOWN, self.offsets))
+
+
+def concat_origins(parts: Sequence[Origins]) -> Origins:
+    """Those of rows that stand one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    places = {place: n for n, place in enumerate(dict.fromkeys(place for part in parts for place in part.places))}
+    which = [np.array([places[place] for place in part.places] or [0], np.int16)[part.which] for part in parts]
+    return Origins(tuple(places), np.concatenate(which), np.concatenate([part.offsets for part in parts]))
 
 
 class Batch:
@@ -30,9 +72,10 @@ class Batch:
     columns: values of the schema's fields. rowtime: ms per row. op: INSERT.. per row; in a stream DELETE marks a record
     whose value is null (value columns are null). seq: position in the task's run: rising, equal for rows made from the
     same input record; joins merge their inputs by it and dead letters are found by it. headers: per row, or None for none.
+    origins: of rows that travel through a repartition, if they are known.
     """
 
-    __slots__ = ("_arrow", "_rows", "headers", "op", "rowtime", "schema", "seq")
+    __slots__ = ("_arrow", "_rows", "headers", "op", "origins", "rowtime", "schema", "seq")
 
     def __init__(
         self,
@@ -44,11 +87,12 @@ class Batch:
         arrow: pa.RecordBatch | None = None,
         rows: list[Row] | None = None,
         headers: Headers | None = None,
+        origins: Origins | None = None,
     ) -> None:
         assert (arrow is None) != (rows is None), "a batch starts with one of its two forms"
         self.schema = schema
         self.rowtime, self.op, self.seq = rowtime, op, seq
-        self.headers = headers
+        self.headers, self.origins = headers, origins
         self._arrow, self._rows = arrow, rows
 
     def __len__(self) -> int:
@@ -87,6 +131,8 @@ class Batch:
         """The rows at `indices`, in that order."""
         headers = None if self.headers is None else [self.headers[i] for i in indices]
         parts: dict[str, Any] = {"rowtime": self.rowtime[indices], "op": self.op[indices], "seq": self.seq[indices]}
+        if self.origins is not None:
+            parts["origins"] = self.origins.take(indices)
         if self._arrow is not None:
             return Batch(self.schema, arrow=self._arrow.take(pa.array(indices)), headers=headers, **parts)
         assert self._rows is not None
@@ -100,7 +146,9 @@ class Batch:
         headers = None if self.headers is None else self.headers[start:end]
         arrow = None if self._arrow is None else self._arrow.slice(start, end - start)
         rows = None if self._rows is None else self._rows[start:end]
-        return self._of(arrow, rows, self.rowtime[start:end], self.op[start:end], self.seq[start:end], headers)
+        made = self._of(arrow, rows, self.rowtime[start:end], self.op[start:end], self.seq[start:end], headers)
+        made.origins = None if self.origins is None else self.origins.take(slice(start, end))
+        return made
 
     def numbered(self, seq: Ints) -> Batch:
         """The same rows with other places in the run."""
@@ -109,6 +157,13 @@ class Batch:
     def with_op(self, op: Ops) -> Batch:
         """The same rows as other changes."""
         return self._of(self._arrow, self._rows, self.rowtime, op, self.seq, self.headers)
+
+    def with_origins(self, origins: Origins) -> Batch:
+        """The same rows, made from these records."""
+        assert len(origins) == len(self)
+        made = self._of(self._arrow, self._rows, self.rowtime, self.op, self.seq, self.headers)
+        made.origins = origins
+        return made
 
     def _of(
         self,
@@ -119,9 +174,10 @@ class Batch:
         seq: Ints,
         headers: Headers | None,
     ) -> Batch:
-        """A batch of this schema in all forms that are there already."""
+        """A batch of this schema in all forms that are there already, of unknown origins."""
         made = Batch.__new__(Batch)
         made.schema, made.rowtime, made.op, made.seq, made.headers = self.schema, rowtime, op, seq, headers
+        made.origins = None
         made._arrow, made._rows = arrow, rows
         return made
 
@@ -160,7 +216,7 @@ def empty(schema: Schema) -> Batch:
 
 
 def concat(schema: Schema, batches: Sequence[Batch]) -> Batch:
-    """Rows of all batches one after the other; columns are matched by position."""
+    """Rows of all batches one after the other, of unknown origins; columns are matched by position."""
     batches = [b for b in batches if len(b)]
     if not batches:
         return empty(schema)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-MIB = 1 << 20
+from runtime.budget import MIB, MemoryBudget
+
 COMMIT_INTERVAL_MS_DEFAULT = 100
 COMMIT_INTERVAL_MS_MIN, COMMIT_INTERVAL_MS_MAX = 10, 1000
 # Shorter slices make runs too small for vector kernels: the quickstart takes 10 s with 5 ms, 48 s with 2 ms.
@@ -15,16 +16,25 @@ ROWS_PER_RUN_MIN, ROWS_PER_RUN_MAX = 256, 30_000
 
 
 @dataclass(frozen=True, slots=True)
+class LetterRetention:
+    """How long dead letters are kept, from the moment at which they were written. -1: without limit."""
+
+    age_ms: int = 7 * 86_400_000
+    size_bytes: int = 1024 * MIB
+
+
+@dataclass(frozen=True, slots=True)
 class InstanceConfig:
     """How one instance runs.
 
-    memory_bytes: split between fetch buffers, input buffers, uncommitted output and state by the properties below.
+    memory_bytes: what the process should stay within; `budget` divides it.
     changelogs: write changelog topics although the embedded log's redo makes them unnecessary (tests, Kafka).
     rows_per_run: fixed run size for tests; None lets measured cost decide.
     vector: None = choose by size; True/False forces a kernel form (differential tests).
     coalesce: one update per key and run on table edges (rule R13); off in conformance.
     shared: other instances of the application may run at the same time and share its partitions, as members of one group. Then
     repartitions are topics. process_id: which member this is, the same after a restart; part of its transactional id.
+    dead_letters: how long they are kept; the topic is made so, and altered when an instance starts with something else.
     latency_target_ms: how soon results are wanted, of all queries; those that have a target of their own may want them sooner.
     """
 
@@ -42,6 +52,7 @@ class InstanceConfig:
     shared: bool = False
     process_id: str = ""
     latency_target_ms: int | None = None
+    dead_letters: LetterRetention = LetterRetention()
 
     @property
     def transactional_id(self) -> str:
@@ -49,18 +60,8 @@ class InstanceConfig:
         return f"{self.application_id}-{self.process_id}" if self.shared else self.application_id
 
     @property
-    def fetch_buffer_bytes(self) -> int:
-        return self.memory_bytes // 16
-
-    @property
-    def input_buffer_bytes(self) -> int:
-        """For all tasks together; a task may use its share and borrow what others leave."""
-        return self.memory_bytes // 4
-
-    @property
-    def uncommitted_output_bytes(self) -> int:
-        """Processing waits while more output than this is not committed."""
-        return self.memory_bytes // 4
+    def budget(self) -> MemoryBudget:
+        return MemoryBudget(self.memory_bytes)
 
 
 def commit_interval_ms(latency_targets_ms: list[int]) -> int:

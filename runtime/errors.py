@@ -6,6 +6,7 @@
         LogCorrupt        recovery found what a crash cannot explain
           BatchDamaged    bytes of records are not what was written
         LogFull           no space left; nothing of the transaction is visible
+        LogIOError        a file of the log cannot be read or written just now
         InstanceRunning   another runtime holds the data directory
         Fenced            a newer producer with the same transactional id exists
         OffsetOutOfRange  a position below the log's start (names the gap)
@@ -81,6 +82,13 @@ class LogFull(LogError):
     """No space left; the transaction left no trace."""
 
     code = "FQ4004"
+    retriable = True
+
+
+class LogIOError(LogError):
+    """A file of the log cannot be read or written just now, as the operating system says; what was written is as it was."""
+
+    code = "FQ4001"
     retriable = True
 
 
@@ -173,6 +181,13 @@ class PartitionsDiffer(LogError):
     """A project declares another number of partitions than a topic has; not supported."""
 
     code = "FQ4050"
+
+
+class CommitsBlocked(RuntimeFailure):
+    """Commits do not get through (no space, brokers away), so nothing can be deployed now."""
+
+    code = "FQ4061"
+    retriable = True
 
 
 class Superseded(RuntimeFailure):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Protocol
 
@@ -11,6 +12,7 @@ from runtime.app.deployment import create_staging, inserted, refuse_rebuild, wit
 from runtime.app.exchanging import refuse_forward
 from runtime.app.plan_writer import PlanWriter
 from runtime.build.query import Environment, ensure_changelogs, ensure_repartitions, ensure_topics
+from runtime.errors import TopicMissing
 from runtime.log.base import Log
 
 
@@ -30,9 +32,13 @@ def announced(host: Host, change: Change, entry: Entry) -> Change | None:
     refuse_forward(after)
     ensure_topics(after.plan, host.admin)
     create_staging(host, after)
+    runs = {q.id for q in running_plan(before).queries}
     for query in running_plan(after).queries:
-        ensure_changelogs(query, host)
-        ensure_repartitions(query, host)
+        with (
+            suppress(TopicMissing) if query.id in runs else nullcontext()
+        ):  # what reads a topic that is gone stands still
+            ensure_changelogs(query, host)
+            ensure_repartitions(query, host)
     records = inserted(host, after)
     writer = PlanWriter(host.log, app)
     try:

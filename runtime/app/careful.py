@@ -46,7 +46,8 @@ class CarefulQueries:
         The epoch lock is held.
         """
         too_large = isinstance(error, RecordRefused) and error.bytes_max is not None and error.partition is not None
-        if not (isinstance(error, UnwritableState) or too_large):
+        unwritable = isinstance(error, UnwritableState) and error.of_values
+        if not (unwritable or too_large):
             return False
         before = self._of.get(query)
         known = {} if before is None else before.bytes_max

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from compiler.plan.deployed import Deployed, Entry, groups_of, running_plan
+from compiler.plan.deployed import Deployed, Entry, Group, groups_of, running_plan
 from compiler.plan.diff import decide_change
 from compiler.plan.generations import (
     inserts_into,
@@ -30,20 +30,30 @@ from compiler.plan.partitions import NONE_KNOWN, resized_sources
 from compiler.plan.topology import Plan, QueryPlan
 from runtime.app import exchanging
 from runtime.app.exchanges import Exchanges
-from runtime.app.plan_topic import write_deployed
+from runtime.app.plan_topic import deployed_records, write_deployed
 from runtime.app.plan_writer import writer_id
 from runtime.app.procedures import Procedure, handed_over, in_polling, stopped
 from runtime.app.query_state import SUSPENDED
-from runtime.app.reconciler import Host as ReconcilerHost
-from runtime.app.reconciler import build
+from runtime.app.refusals import Host as TaskHost
+from runtime.app.refusals import build
 from runtime.app.running import RunningQuery
+from runtime.app.swapping import COMPACT, DELETE, POLICY, changed_kinds
 from runtime.app.threads import share_interpreter
 from runtime.build.partitions import first_offset, planned_partitions
 from runtime.build.query import BuiltQuery, build_inserts
 from runtime.clock import Clock
-from runtime.commit.coordinator import CommitStep, Reshape
+from runtime.commit.coordinator import CommitStep
+from runtime.commit.replacement import Reshape
 from runtime.config import InstanceConfig
-from runtime.errors import LogUnavailable, OutsideRecords, RebuildUnsupported, StateLost, TopicMissing
+from runtime.errors import (
+    LogDenied,
+    LogError,
+    LogUnavailable,
+    OutsideRecords,
+    RebuildUnsupported,
+    StateLost,
+    TopicMissing,
+)
 from runtime.events import WARNING, say
 from runtime.log.base import Admin, Log, TopicPartition
 from runtime.output.collector import RecordCollector
@@ -60,7 +70,7 @@ STAGING = {**WHOLE, "flowql.staging": "true"}
 MARGIN = 1 << 20
 
 
-class Host(ReconcilerHost, Protocol):
+class Host(TaskHost, Protocol):
     """The instance, as seen from here."""
 
     log: Log
@@ -81,7 +91,7 @@ class Host(ReconcilerHost, Protocol):
 
 
 class Deployment:
-    """Its coroutines are run one at a time, by whoever has the reconciler's turn."""
+    """Procedures of the reconciler."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -112,15 +122,17 @@ class Deployment:
     def remade(self, stored: Deployed) -> Procedure:
         """What was deployed, without its state: all queries are rebuilt from their inputs, as far as those are whole.
 
-        Results serve as they are meanwhile; the queries that made them cannot go on.
+        Results serve as they are meanwhile; the queries that made them cannot go on. What was being built begins again, with as many
+        partitions as its staging topics have.
         """
         host, plan = self._host, stored.plan
         for forward in stored.forwards:
             text = f"all its results are made with the text that came forward in deployment {forward.deployment}"
             say(WARNING, "query.remade", text, query=forward.query)
-        host.serve(replace(stored, wanted=None), host.commit.next_sequence - 1)
+        host.serve(stored, host.commit.next_sequence - 1)
         gone = {q.id: why for q in plan.queries if (why := self._unreadable_history(plan, q))}
-        change = decide_change(stored, plan, refresh=[q.id for q in plan.queries if q.id not in gone])
+        unbuilt = replace(stored, wanted=None)  # no generation goes on whose tasks have lost their positions
+        change = decide_change(unbuilt, plan, refresh=[q.id for q in plan.queries if q.id not in gone])
         lost = tuple((runtime_name(q), gone.get(q.id, "")) for q in change.deployed.serving.queries)
         host.running = Plan()
         yield from self.changed(replace(change.deployed, lost=lost))
@@ -151,17 +163,36 @@ class Deployment:
         entry: of the history.
         """
         refuse_outside_records(self._host, after)
-        exchanged = exchanging.exchanged(after)
+        exchanged, now = exchanging.exchanged(after), running_plan(after)
+        gone = [q.id for q in self._host.running.queries if now.query(q.id) is None]
+        if gone or exchanged:  # while commits do not get through nothing is stopped
+            yield self._host.commit.request(withdrawable=True)
         try:
             yield from exchanging.at_rest(self._host, exchanged)
-            yield from self._changed(after, entry, exchanged)
+            yield from self._changed(after, entry, gone, exchanged)
         except Exception:
-            yield from self._let_go(exchanged)
+            yield from self._let_go([*exchanged, *gone])
+            with suppress(LogError):  # brokers may be away: the next deployment does it
+                self.delete_leftovers()
             raise
 
-    def _changed(self, after: Deployed, entry: Entry | None, exchanged: Sequence[str]) -> Procedure:
+    def paused(self, after: Deployed, entry: Entry) -> Procedure:
+        """Queries pause, others go on, at once. The record is of the next commit, of which this gives the future."""
+        yield from ()
+        host = self._host
+        after = with_names_for(host.log, after, host.config.application_id)
+        record = deployed_records(after, host.config.application_id, host.clock.wall_ms(), entry)
+        host.query_states.set_paused(running_plan(after).paused)
+        with host.state.epoch_lock:
+            host.serve(after, host.commit.next_sequence)
+        return host.commit.request(lambda: host.collector.add(*record))
+
+    def _changed(
+        self, after: Deployed, entry: Entry | None, gone: Sequence[str], exchanged: Sequence[str]
+    ) -> Procedure:
         """exchanged: queries that are held and go on with a new text."""
         host = self._host
+        self.delete_leftovers()  # first: those of a deployment that ended half way may have another number of partitions
         known = {name: info.partitions for name, info in host.admin.topics().items()}
         after = with_names_for(host.log, after, host.config.application_id)
         planned = planned_partitions(host.deployed, after, known)
@@ -170,7 +201,6 @@ class Deployment:
         resized = resized_sources(host.deployed, after.plan, known)
         refuse_rebuild(host, after)
         was, now = host.running, running_plan(after)
-        gone = [q.id for q in was.queries if now.query(q.id) is None]
         new = [q for q in now.queries if was.query(q.id) is None]
         create_staging(host, after, planned)
         records = inserted(host, after, planned)
@@ -198,13 +228,13 @@ class Deployment:
                 host.collector.add(tp, batch)
             host.serve(after, host.commit.next_sequence)
 
-        yield host.commit.request(at_the_cut)
+        yield host.commit.request(at_the_cut, withdrawable=not (gone or exchanged))
         yield from self.forgotten([*gone, *exchanged])
         for query in now.queries:
             if query.id in host.queries:
                 host.queries[query.id].plan = query
                 host.set_account(query)
-        yield from self.started([*new, *(q for q in now.queries if q.id in exchanged)])
+        yield from self.started([*new, *(q for q in now.queries if q.id in exchanged)], retried=True)
         host.query_states.set_paused(now.paused)
         self._stop_lost()
         self.delete_leftovers()
@@ -215,22 +245,24 @@ class Deployment:
         self.close_tasks(tasks, ())
 
     def _let_go(self, names: Sequence[str]) -> Procedure:
-        """Queries that were to go on with a new text go on as the newest record says: the deployment has failed."""
+        """Queries that were to end, or to go on with a new text, go on as the newest record says: the deployment has failed."""
         host = self._host
         ended = {n for n in names if any(t.status is TaskStatus.CLOSED for t in exchanging.tasks_of(host, [n]))}
-        ended |= set(names) - host.queries.keys()
+        ended |= {n for n in names if n not in host.queries or host.query_states.of(n).ending}
         again = [q for q in host.running.queries if q.id in ended and host.query_states.of(q.id).state is not SUSPENDED]
+        tasks = exchanging.tasks_of(host, [q.id for q in again])
+        yield from stopped(host, tasks)
         with host.state.epoch_lock:
-            self._close_for_others(exchanging.tasks_of(host, [q.id for q in again]))
+            self._close_for_others(tasks)
         yield from self.forgotten([q.id for q in again])
-        yield from self.started(again)
+        yield from self.started(again, retried=True)
         host.query_states.release_after_swap(names)
 
     # -- parts that a swap uses as well
 
     def started(self, queries: Sequence[QueryPlan], *, retried: bool = False) -> Procedure:
-        """Queries get tasks as of the last commit, and run. retried: where brokers are away, later (`ReconcilerStep`): nobody would
-        repeat this.
+        """Queries get tasks as of the last commit, and run. retried: if brokers are unavailable, the reconciler starts them later, as no
+        caller repeats this.
         """
         host, tasks = self._host, list[Task]()
         for q in queries:
@@ -321,24 +353,29 @@ def delete_leftovers(host: StagingHost) -> None:
     Of names that others may use as well: those of generations that are known to have begun.
     """
     deployed, app = host.deployed, host.config.application_id
+    made = 0 if host.config.shared else 1  # alone: nobody else makes the topics of the next generation just now
     wanted = {t for g in groups_of(deployed) for t in g.staging.values()}
     wanted |= {staging_topic(app, runtime_name(q)) for q in deployed.building}
     for name, info in host.admin.topics().items():
         if name in wanted:
             continue
-        if STAGING.items() <= info.config.items() or (deployed.prefix and _has_begun(deployed, app, name)):
+        if STAGING.items() <= info.config.items() or (deployed.prefix and _has_begun(deployed, app, name, made)):
             with suppress(TopicMissing):  # another member was quicker
                 host.admin.delete_topic(name)
 
 
-def _has_begun(deployed: Deployed, application_id: str, name: str) -> bool:
-    """Whether this is the staging topic of a generation that is on record."""
+def _has_begun(deployed: Deployed, application_id: str, name: str, more: int) -> bool:
+    """Whether this is the staging topic of a generation that is on record, or of so many more."""
     number = re.search(r"\.g(\d+)(-staging)?$", name)
     if number is None:
         return False
     generation = int(number[1])
-    topics = {staging_name(h.topic, generation, deployed.prefix) for h in deployed.histories if generation <= h.last}
-    letters = {staging_topic(application_id, f"{q}@{generation}") for q, last in deployed.last if generation <= last}
+    topics = {
+        staging_name(h.topic, generation, deployed.prefix) for h in deployed.histories if generation <= h.last + more
+    }
+    letters = {
+        staging_topic(application_id, f"{q}@{generation}") for q, last in deployed.last if generation <= last + more
+    }
     return name in topics | letters
 
 
@@ -368,6 +405,7 @@ def refuse_rebuild(host: OutsideHost, after: Deployed) -> None:
     """RebuildUnsupported where old records cannot be deleted: of a stream in a topic that somebody has made to be compacted."""
     known = host.admin.topics()
     for group in groups_of(after) if not host.log.drops_with_commits else ():
+        _refuse_policies(after, group, host.admin)
         for topic in group.topics:
             policy = known[topic].config.get("cleanup.policy", "delete") if topic in known else "delete"
             history = after.history(topic)
@@ -378,6 +416,20 @@ def refuse_rebuild(host: OutsideHost, after: Deployed) -> None:
                     f"{names} would have to be rebuilt, and brokers do not delete records of {topic}, which is only compacted: alter "
                     "its cleanup.policy to compact,delete or give the result another topic (KAFKA_TOPIC)"
                 )
+
+
+def _refuse_policies(after: Deployed, group: Group, admin: Admin) -> None:
+    """RebuildUnsupported where the swap would have to change the cleanup.policy of a topic, and may not."""
+    known, changed = admin.topics(), changed_kinds(after, group, admin)
+    for topic in (*changed.streams, *changed.tables):
+        try:
+            admin.alter_topic(topic, {POLICY: known[topic].config.get(POLICY)})  # as it is: that needs the right, too
+        except LogDenied as error:
+            command = COMPACT.format(topic=topic) if topic in changed.tables else DELETE.format(topic=topic)
+            raise RebuildUnsupported(
+                f"{topic} would become a {'table' if topic in changed.tables else 'stream'}, and its cleanup.policy cannot be changed "
+                f"({error}); type  {command}  when nothing writes to it, or give the result another topic (KAFKA_TOPIC)"
+            ) from error
 
 
 class OutsideHost(StagingHost, Protocol):
@@ -410,11 +462,3 @@ def is_same(a: Deployed, b: Deployed) -> bool:
     """Whether two records differ in nothing but their numbers, and in how far a swap is."""
     plain = [replace(d, id=0, histories=(), last=(), swap=None, swaps=0, prefix="") for d in (a, b)]
     return plain[0] == plain[1]
-
-
-def refuse_hold(after: Deployed, log: Log) -> None:
-    """RebuildUnsupported if a swap would be held back where it takes more than one commit."""
-    if after.held and not log.drops_with_commits:
-        raise RebuildUnsupported(
-            "on Kafka no swap can be held back yet (--shadow): deploy without it, and go back with --rollback"
-        )

@@ -26,7 +26,7 @@ class Driver:
             instance.restore.loop,
             instance.restoration,
             instance.polling,
-            *[keeping for keeping in (instance.group, instance.reconciler) if keeping is not None],
+            instance.reconciler,
             *instance.processing,
             instance.commit,
         ]
@@ -69,7 +69,7 @@ class Driver:
             if not self.instance.query_states.of(name).may_run:
                 continue
             for task in q.built.tasks:
-                if task.status is TaskStatus.RESTORING:
+                if task.status is TaskStatus.RESTORING or task.must_start:
                     return False
                 if any(i.position < i.end_offset for i in task.logs.values()):
                     return False

@@ -49,9 +49,10 @@ class _Saved:
 
 
 class Exchanges:
-    """All exchange partitions of the instance. Everything but `open` is called under the epoch lock."""
+    """All exchange partitions of the instance. Everything but `open`, which takes it, is called under the epoch lock."""
 
     def __init__(self, state: StateManager) -> None:
+        self._epoch_lock = state.epoch_lock
         self._state = state.open_task(TASK, 0, [STORE])
         self._store = self._state.store(STORE.name)
         self._inputs: dict[LaneKey, ExchangeInput] = {}
@@ -61,11 +62,13 @@ class Exchanges:
         """The lane of one upstream partition into one partition, with the committed remainder in it."""
         exchange = ExchangeInput(operator, topic, partition, source)
         lane = (topic, partition, source)
-        saved, batches = self._read(lane)
-        if batches:
-            exchange.resume(saved.first, [decode_batch(b, schema) for b in batches], saved.consumed)
-            self._saved[lane] = saved
-        self._inputs[lane] = exchange
+        with self._epoch_lock.join():  # a cut would find a remainder that has no lane, and delete it
+            saved, batches = self._read(lane)
+            self._saved.pop(lane, None)  # of a consumer that was here before: its numbers are not those of this one
+            if batches:
+                exchange.resume(saved.first, [decode_batch(b, schema) for b in batches], saved.consumed)
+                self._saved[lane] = saved
+            self._inputs[lane] = exchange
         return exchange
 
     def _read(self, lane: LaneKey) -> tuple[_Saved, list[bytes]]:

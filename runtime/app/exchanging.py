@@ -17,7 +17,7 @@ from runtime.app.alignment import TaskSet
 from runtime.app.draining import drained, task_set
 from runtime.app.procedures import Procedure
 from runtime.app.query_state import STOPPED, SUSPENDED
-from runtime.app.reconciler import Host as ReconcilerHost
+from runtime.app.refusals import Host as TaskHost
 from runtime.commit.coordinator import CommitStep
 from runtime.errors import ForwardUnsupported
 from runtime.log.base import TopicPartition
@@ -29,7 +29,7 @@ from runtime.task.task import Task
 REST_MS = 5_000  # for so long a query may take to process what is between its tasks
 
 
-class Host(ReconcilerHost, Protocol):
+class Host(TaskHost, Protocol):
     """The instance, as seen from here."""
 
     commit: CommitStep

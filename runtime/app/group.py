@@ -1,18 +1,15 @@
-"""The group step: which tasks are here, as a member of the application's group, and which plan they run (rules R7 to R11).
+"""What comes next in a member of the application's group: which tasks are here, and which plan they run (rules R7 to R11).
 
-What is wanted follows from what is owned and from the newest plan: every task all of whose input partitions are owned. The step
-compares that with the tasks there are, and mends the difference: tasks to give up are cut, committed and closed before a revoke
+What is wanted follows from what is owned and from the newest plan: every task all of whose input partitions are owned. That is
+compared with the tasks there are, and the difference is mended: tasks to give up are cut, committed and closed before a revoke
 is acknowledged; what was lost is dropped without a commit; new tasks begin where the log says that the last owner committed, with
 local state if it is exactly that state, else with state from the changelogs. A failed attempt is made again.
-
-It never waits: each of these is a procedure that yields the futures it needs. Its thread is the only one that adds tasks and
-takes them away.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from typing import Protocol
 
@@ -20,28 +17,32 @@ from compiler.plan.deployed import Deployed, running_plan
 from compiler.plan.topology import ExchangeSink, Plan
 from runtime.app.deployment import delete_leftovers
 from runtime.app.group_swap import PARKED, GroupSwap
+from runtime.app.hung import HungQueries
 from runtime.app.member_tasks import MemberTasks
 from runtime.app.plan_topic import PlanReader
-from runtime.app.procedures import Keepers, Procedure, Running, handed_over, stopped
+from runtime.app.procedures import Keepers, Procedure, handed_over, stopped
 from runtime.app.query_state import SUSPENDED
-from runtime.app.reconciler import Builder, changelog_is_gone
+from runtime.app.reconciler import Reconciler
+from runtime.app.refusals import Builder, changelog_is_gone
 from runtime.app.settling import Settling, Upstream
+from runtime.app.watchdog import Stuck
 from runtime.build.query import input_topics
 from runtime.client.consumer import ConsumerFacade
-from runtime.commit.coordinator import CommitStep, read_stamp
-from runtime.errors import LogError, LogUnavailable, RuntimeFailure
+from runtime.commit.coordinator import CommitStep
+from runtime.commit.positions import read_stamp, readers
+from runtime.errors import LogError, LogUnavailable
 from runtime.log.base import GroupChange, GroupEvent, Log, TopicPartition
 from runtime.log.repairs import RepairedLog
 from runtime.state.changelog import WrittenTask, WrittenTasks
 from runtime.state.layout import TaskRecord
+from runtime.state.task_state import ManagedTask
 from runtime.task.id import TaskId
 from runtime.task.repartition import topic_of
 from runtime.task.task import Task
 
-WAITING_MS = 5
 RETRY_MS = 200
 PLAN_MS = 300  # between two looks for a newer plan
-LOOK_MS = 30  # between two looks at what is upstream of lanes that are waited for
+SETTLE_MS = 30  # between two looks at what is upstream of lanes that are waited for
 STALE_MS = 100  # positions that moved without a record (over markers of transactions) are committed after so long
 TIDY_MS = 5_000  # after a plan, until staging topics that nobody needs any more are deleted
 PURGE_MS = 30_000  # between two times that what is processed of repartitions is deleted
@@ -59,10 +60,11 @@ class Host(Keepers, Builder, Protocol):
     repaired: RepairedLog
 
 
-class GroupStep:
+class GroupStep(Reconciler):
     """Owned by its thread, but for `applied`, what `lose` sets, and the properties."""
 
     def __init__(self, host: Host, mine: MemberTasks) -> None:
+        super().__init__(host.commit.withdraw)
         self._host, self._mine = host, mine
         self._group = host.config.application_id
         self._owned: set[TopicPartition] = set()
@@ -71,6 +73,7 @@ class GroupStep:
         self._lost = False
         self._tasks: dict[TaskId, Task] = {}  # from when they are built until their state is closed
         self._begun: set[TaskId] = set()  # of those, which were handed over, and not taken back
+        self._unmade: list[ManagedTask] = []  # state of tasks that are being parked without being made
         self._topics: frozenset[str] = frozenset()
         self._all: dict[TaskId, frozenset[TopicPartition]] = {}  # of the plan: what each task reads
         self._written: WrittenTasks | None = None
@@ -82,13 +85,11 @@ class GroupStep:
         self._stale_at_ms = 0
         self._purge_at_ms = 0
         self._purged: dict[TopicPartition, int] = {}
-        self._retry_at_ms = 0
         self._tidy_at_ms: int | None = None
         self.swap = GroupSwap(host)
-        self._running = Running()
+        self.hung = HungQueries(host)
         self._waiters: deque[tuple[int, Future[None]]] = deque()
         self.trouble = ""  # why the last attempt failed, for status
-        self.wake: Callable[[], None] = lambda: None
         host.commit.on_fenced = self.lose
 
     # -- any thread
@@ -97,6 +98,14 @@ class GroupStep:
         """The producer was fenced: all there is starts over."""
         self._lost = True
         self.wake()
+
+    def tell_hung(self, stuck: Sequence[Stuck]) -> bool:
+        """Of runs that do not end, as far as their tasks are this member's. See `HungQueries.tell`."""
+
+        def owns(task: str) -> bool:
+            return any(str(t) == task and reads <= self._owned for t, reads in list(self._all.items()))
+
+        return self.hung.tell(stuck, owns)
 
     def applied(self, offset: int) -> Future[None]:
         """Done when everything before this offset of the plan topic runs here."""
@@ -112,6 +121,15 @@ class GroupStep:
         return frozenset(tp for reads in list(self._all.values()) for tp in reads)
 
     @property
+    def readers(self) -> dict[TopicPartition, str]:
+        """Of the same partitions: what a committed position says of its tasks (`readers`) if none of them is behind it."""
+        tasks: dict[TopicPartition, list[TaskId]] = {}
+        for task, reads in list(self._all.items()):
+            for tp in reads:
+                tasks.setdefault(tp, []).append(task)
+        return {tp: readers(names) for tp, names in tasks.items()}
+
+    @property
     def owned(self) -> int:
         """How many of them are this member's."""
         return len(self._owned & self.partitions)
@@ -123,27 +141,33 @@ class GroupStep:
 
     # -- the step
 
-    def run_once(self, now_ms: int) -> int:
+    look_ms = 30
+
+    def observe(self, now_ms: int) -> None:
         for changed in self._host.main.group_events():
             self._take(changed.event)
         self._settle(now_ms)
-        if self._running.idle:
-            if now_ms < self._retry_at_ms:
-                return self._retry_at_ms - now_ms
-            self._look(now_ms)
-            procedure = self._next()
-            if procedure is None:
-                if self._next_plan is None:
-                    self._answer()
-                return LOOK_MS
-            self._running.begin(procedure)
-        return self._advance(now_ms)
+
+    def next(self, now_ms: int) -> Procedure | None:
+        self._look(now_ms)
+        procedure = self._next()
+        if procedure is None and self._next_plan is None:
+            self._answer_waiters()
+        return procedure
+
+    def failed(self, error: Exception) -> int:
+        self.trouble = f"{type(error).__name__}: {error}"
+        self._host.commit.look_at_state(error)
+        return RETRY_MS
+
+    def succeeded(self) -> None:
+        self.trouble = ""
 
     def _settle(self, now_ms: int) -> None:
         """Tasks that wait for empty lanes learn whether they must."""
         if now_ms < self._look_at_ms:
             return
-        self._look_at_ms = now_ms + LOOK_MS
+        self._look_at_ms = now_ms + SETTLE_MS
         try:
             if self._settling.look(i for task in list(self._tasks.values()) for i in task.logs.values()):
                 self._host.manager.signal()
@@ -164,18 +188,6 @@ class GroupStep:
             self._revoking = True
         self._host.commit.proof = event.metadata
 
-    def _advance(self, now_ms: int) -> int:
-        """The procedure up to the next future that is not done."""
-        try:
-            if not self._running.advance():
-                return WAITING_MS
-            self.trouble = ""
-            return 0
-        except (LogError, RuntimeFailure, TimeoutError) as error:  # made again, from what is the case then
-            self.trouble = f"{type(error).__name__}: {error}"
-            self._retry_at_ms = now_ms + RETRY_MS
-            return RETRY_MS
-
     def _next(self) -> Procedure | None:
         """The most urgent thing to do."""
         if self._lost:
@@ -188,6 +200,8 @@ class GroupStep:
             return self._apply_plan(self._next_plan)
         if parking := self.swap.to_park(self._tasks):
             return self._park(parking)
+        if standing := self._standing_still():
+            return self._park_standing(standing)
         for query in self._host.query_states.due(SUSPENDED):
             if all(t.query != query for t in self._tasks):
                 return self._try_again(query)
@@ -231,6 +245,11 @@ class GroupStep:
                 self._next_plan = self._plans.newer() or self._next_plan
             except LogError as error:
                 self.trouble = str(error)
+        if not self._lost:
+            try:
+                self.hung.look(now_ms)
+            except LogError as error:
+                self.trouble = str(error)
         if self._host.deployed.wanted is not None and not self._lost:
             try:
                 self.swap.look(self._read_written().tasks, self._tasks, now_ms)
@@ -267,7 +286,7 @@ class GroupStep:
             self._host.admin.drop_before(tp, offset)
             self._purged[tp] = offset
 
-    def _answer(self) -> None:
+    def _answer_waiters(self) -> None:
         for _ in range(len(self._waiters)):
             offset, done = self._waiters.popleft()
             if self._plans.seen >= offset:
@@ -331,6 +350,7 @@ class GroupStep:
             self._mine.forget_positions(self.partitions)
         yield self._host.commit.start_over()
         self._close(tasks)
+        self._close_unmade()
         self._host.state.disown([str(t) for t in self._all])
         self._host.query_states.reinstate()
 
@@ -341,6 +361,9 @@ class GroupStep:
         tasks = [task for task in tasks if task.id.query not in held]
         if refused:
             yield from self._stop(refused)
+            # Where a right to read is missing, and not one to write, what they made is good.
+            if any(isinstance(task.state, ManagedTask) and task.state.is_dirty for task in refused):
+                yield self._host.commit.request()
             with self._host.state.epoch_lock:
                 self._mine.leave(refused, committed=False)
             self._close(refused, owned=True)
@@ -369,7 +392,39 @@ class GroupStep:
             self._mine.leave(tasks, committed=True)
 
         yield self._host.commit.request(at_the_cut)
-        self._close(tasks)
+        self._close(tasks, owned=True)  # nobody goes on with a parked task: questions are answered from its state
+
+    def _standing_still(self) -> list[TaskId]:
+        """Tasks that would have to be parked, and cannot be made: the log refuses what they write, or what they need is gone."""
+        mine, of = self._owned - self._leaving, self._host.query_states.of
+        found = (t for t, reads in self._all.items() if reads <= mine and self.swap.parks(t))
+        return sorted(t for t in found if t not in self._tasks and not of(t.query).keeps_tasks)
+
+    def _park_standing(self, standing: Sequence[TaskId]) -> Procedure:
+        """Their last commit is all that they have made, and the next one says that they have stopped for a swap."""
+        host, swap = self._host, self.swap.id
+        written = self._last_written(sorted({tp for t in standing for tp in self._all[t]}))
+        self._next_plan = self._plans.newer() or self._next_plan
+        self.swap.read(written)
+        if self._next_plan is not None:
+            return
+        standing = [t for t in standing if self.swap.parks(t)]
+        host.state.rebuild(self._compare(standing, written)[0])
+        opened = self._unmade
+        for task_id in standing:  # one by one: those that are open are known, should one fail
+            opened.append(self._mine.state_of(task_id))
+
+        def at_the_cut() -> None:
+            for task in opened:
+                task.publish({**task.metadata, PARKED: swap})
+
+        yield host.commit.request(at_the_cut)
+        self._close_unmade()
+
+    def _close_unmade(self) -> None:
+        for task in self._unmade:
+            self._host.state.close_task(task.id, owned=True)
+        self._unmade = []
 
     def _apply_plan(self, plan: Deployed) -> Procedure:
         """At a cut: tasks of queries that change are closed, and their state goes."""
@@ -389,11 +444,13 @@ class GroupStep:
         mine += [t for t in others if t in parked]
         others = [t for t in others if t not in mine]
         host.state.rebuild(dict.fromkeys(others))  # here alone: whoever owns them drops them for all
-        if mine:
-            yield host.commit.request(lambda: self._drop(mine))
         for query in sorted(gone):
             self._mine.forget_query(query)
-        self._mine.take_over(plan)
+        self._mine.take_over(plan)  # before state goes: no question is answered from half of it
+        self.hung.apply()
+        if mine:
+            host.state.disown(mine)
+            yield host.commit.request(lambda: self._drop(mine))
         self._learn_plan(host.running)
         self.swap.learn()
         self._next_plan, self._tidy_at_ms = None, host.clock.timer_ms() + TIDY_MS
@@ -401,6 +458,7 @@ class GroupStep:
     def _begin(self, wanted: Sequence[TaskId]) -> Procedure:
         """New tasks, where their last owner stopped."""
         host = self._host
+        self.hung.learn()
         written = self._last_written(sorted({tp for t in wanted for tp in self._all[t]}))
         # Who had a task before may have parked it for a swap that is not known here yet.
         self._next_plan = self._plans.newer() or self._next_plan

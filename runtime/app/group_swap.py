@@ -1,5 +1,7 @@
 """A swap as the members of a group carry it out together; what is recorded, and why that is safe: `runtime.app.swapping`.
 
+Tasks of a group that is held back are parked as well, when its generations are to be compared (`runtime.app.comparing`); no moves follow.
+
 Every member: which tasks are not to be begun, and which are to be parked now. One of them, the *leader*, begins the swap when the new
 generation is near enough, records its moves when all tasks are parked, or takes it back when that takes too long, and makes the
 moves. The leader is who owns the first of all partitions that tasks read; should two take themselves for it, one shuts the other
@@ -16,23 +18,23 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from compiler.plan.deployed import Deployed, Group, groups_of
-from compiler.plan.generations import runtime_name
+from compiler.plan.deployed import Deployed, Group, groups_of, is_held
+from compiler.plan.generations import runtime_name, user_id
 from compiler.plan.logical import Sink
 from compiler.plan.topology import ExchangeSink, Plan, SubTopology
 from runtime.app.plan_writer import PlanWriter
 from runtime.app.procedures import Procedure
 from runtime.app.query_state import QueryStates
-from runtime.app.swapping import Carrier, begun, group_of_swap, let_delete, moves_of, taken_back
+from runtime.app.swapping import BUILT, Carrier, begun, group_of_swap, let_delete, missing_topics, moves_of, taken_back
 from runtime.build.query import all_tasks, input_topics
 from runtime.clock import Clock
 from runtime.config import InstanceConfig
-from runtime.errors import RuntimeFailure
+from runtime.errors import LogDenied, RuntimeFailure, TopicMissing
 from runtime.events import INFO, say
 from runtime.log.base import Admin, Log, TopicPartition
 from runtime.state.changelog import WrittenTask
 from runtime.task.id import TaskId
-from runtime.task.input_buffer import topic_named
+from runtime.task.input_buffer import LogInput, topic_named
 from runtime.task.repartition import topic_of
 from runtime.task.task import Task
 
@@ -72,6 +74,10 @@ class GroupSwap:
         )
         self._ready: list[TaskId] = []
         self._all_parked = False
+        self.ahead = (
+            0,
+            0,
+        )  # id of a swap whose tasks are all parked, and how many records only the new generation has read
         self._since_ms = 0  # of the swap
         self._goals_ms = 0
         self._far_at_ms = 0
@@ -94,9 +100,10 @@ class GroupSwap:
         if self._group is not None:
             self._old = frozenset(map(runtime_name, self._group.gone))
             self._new = frozenset(map(runtime_name, self._group.queries))
-            self._before = _before(host.running, self._new, self._app)
-        host.query_states.hold_for_swap(sorted(self._old))
-        host.query_states.release_after_swap(sorted(before - self._old))
+            self._before = _before(host.running, self._old | self._new, self._app)
+        if not self._compares:
+            host.query_states.hold_for_swap(sorted(self._old))
+        host.query_states.release_after_swap(sorted(before if self._compares else before - self._old))
         if swap is None or swap.moves is None:
             self.release()
 
@@ -119,7 +126,18 @@ class GroupSwap:
         swap = self._host.deployed.swap
         if swap is None or swap.moves is not None:
             return []
-        return [task for t, task in sorted(tasks.items()) if t.query in self._old or t in self._ready]
+        old = frozenset[str]() if self._compares else self._old
+        return [task for t, task in sorted(tasks.items()) if t.query in old or t in self._ready]
+
+    @property
+    def _compares(self) -> bool:
+        """Whether tasks are parked to be compared alone: then the old ones, too, have read what those before them have made."""
+        return self._group is not None and is_held(self._host.deployed, self._group)
+
+    def parks(self, task: TaskId) -> bool:
+        """Whether a task of the old generation is not parked, as far as is known, and has to be."""
+        swap = self._host.deployed.swap
+        return swap is not None and swap.moves is None and task.query in self._old and not self._is_parked(task)
 
     def read(self, written: Mapping[str, WrittenTask]) -> None:
         """Which tasks are parked on record."""
@@ -140,28 +158,41 @@ class GroupSwap:
     def _look_who_is_ready(self, tasks: Mapping[TaskId, Task], now_ms: int) -> None:
         if self._goals is None:
             if not all(self._is_parked(t) for t in self._tasks_of(self._old)):
+                if self._compares:
+                    self._ready = [
+                        t for t, task in sorted(tasks.items()) if t.query in self._old and self._has_read(task)
+                    ]
                 return
             self._goals, self._goals_ms = self._highest(self._parked, self._old), now_ms
         self._ready = [t for t, task in sorted(tasks.items()) if t.query in self._new and self._is_ready(task, now_ms)]
         self._all_parked = all(self._is_parked(t) for t in self._tasks_of(self._new))
+        if self._all_parked:
+            new = self._highest(self._parked, self._new)
+            self.ahead = self.id, sum(max(0, new[tp] - at) for tp, at in self._goals.items() if tp in new)
 
     def _is_ready(self, task: Task, now_ms: int) -> bool:
         """It stands where the old generation does or beyond, and has read what comes from those before it, if that does not take long."""
-        assert self._group is not None
         assert self._goals is not None
-        inside = {*self._group.staging.values()}
-        inputs = list(task.logs.values())
-        outside = [i for i in inputs if i.lane is None and i.tp.topic not in inside]
-        if any(i.position < self._goals.get(i.tp, 0) for i in outside):
+        if any(i.position < self._goals.get(i.tp, 0) for i in task.logs.values() if not self._is_inside(i)):
             return False
-        if now_ms > self._goals_ms + DRAIN_MS:
+        if now_ms > self._goals_ms + DRAIN_MS and not self._compares:
             return True
+        return self._has_read(task)
+
+    def _is_inside(self, i: LogInput) -> bool:
+        """Whether others of the same generation write what is read here."""
+        assert self._group is not None
+        return i.lane is not None or i.tp.topic in {*self._group.topics, *self._group.staging.values()}
+
+    def _has_read(self, task: Task) -> bool:
+        """Whether those before it are parked, and all is read that they have made."""
         before = self._before[task.id.query, task.id.subtopology]
         if not all(
             self._is_parked(t) for t in self._tasks_of(q for q, _ in before) if (t.query, t.subtopology) in before
         ):
             return False
-        return all(i.position >= self._host.admin.written_offset(i.tp) for i in inputs if i not in outside)
+        inside = (i for i in task.logs.values() if self._is_inside(i))
+        return all(i.position >= self._host.admin.written_offset(i.tp) for i in inside)
 
     def _is_parked(self, task: TaskId) -> bool:
         return str(task) in self._parked
@@ -194,7 +225,7 @@ class GroupSwap:
             at_ms, _ = self._next_try.get(group.name, (0, 0))
             if now_ms < at_ms:
                 continue
-            self.why[group.name] = self._far(group, written)
+            self.why[group.name] = self._far(group, written) or (BUILT if is_held(self._host.deployed, group) else "")
             if not self.why[group.name] and self._near is None:
                 self._near = group
 
@@ -202,8 +233,17 @@ class GroupSwap:
         """Why a group is not to be swapped yet, or nothing: by what is committed, wherever that was done."""
         host = self._host
         old, new = [{runtime_name(q) for q in queries} for queries in (group.gone, group.queries)]
+        if missing := missing_topics(host.admin, group):
+            return f"there is no topic {missing[0]}"
+        for query in (q for q in host.running.queries if q.id in old):
+            try:
+                all_tasks(query, host.admin)
+            except (LogDenied, TopicMissing) as error:
+                return f"{user_id(query.id, query.generation)}, which serves, cannot stop: {error}"
         if paused := sorted(new & set(host.running.paused)):
             return f"{paused[0]}: paused"
+        if hung := [q for q in sorted(new) if host.query_states.of(q).hung]:
+            return f"{hung[0]}: {host.query_states.of(hung[0]).hung}"
         queries = [q for q in host.running.queries if q.id in new]
         tasks = {str(t) for q in queries for t in all_tasks(q, host.admin)}
         if missing := sorted(tasks - written.keys()):
@@ -240,7 +280,7 @@ class GroupSwap:
         if swap.moves is not None:
             return self._carry_out()
         assert self._group is not None
-        if self._all_parked:
+        if self._all_parked and not self._compares:
             return self._record(self._group)
         late = self._host.clock.timer_ms() > self._since_ms + TOGETHER_MS
         return self._take_back(self._group) if late else None
@@ -259,10 +299,18 @@ class GroupSwap:
     def _take_back(self, group: Group) -> Procedure:
         yield from ()
         self._since_ms = self._host.clock.timer_ms()  # should it not come through
-        self._postpone(group)
-        waiting = sorted(str(t) for t in self._tasks_of(self._old | self._new) if not self._is_parked(t))
-        self.why[group.name] = f"{', '.join(waiting[:3])} did not stop within {TOGETHER_MS // 1000} s"
+        if not self._compares:
+            self._postpone(group)
+            self.why[group.name] = f"{self._waiting()} did not stop within {TOGETHER_MS // 1000} s"
         self._write(taken_back(self._host.deployed))
+
+    def _waiting(self) -> str:
+        """Tasks that are not parked, a few of them."""
+        try:
+            waiting = sorted(str(t) for t in self._tasks_of(self._old | self._new) if not self._is_parked(t))
+        except (LogDenied, TopicMissing) as error:  # since the swap has begun
+            return f"tasks of which nobody knows how many there are ({error})"
+        return ", ".join(waiting[:3])
 
     def _record(self, group: Group) -> Procedure:
         yield from ()

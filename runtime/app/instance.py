@@ -2,54 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from traceback import format_exception
 from typing import Any
 
-from compiler.plan.deployed import AS_BEFORE, DEPLOY, About, Deployed, Entry, Group, Hold, running_plan
-from compiler.plan.diff import Change, QueryChange, decide_change
+from compiler.plan.deployed import Deployed, running_plan
 from compiler.plan.generations import runtime_name, topic_written, user_id
 from compiler.plan.topology import Plan, QueryPlan
-from runtime.app import plan_topic
 from runtime.app.alignment import REFUSED, TIMEOUT_S, AlignedSnapshot, Alignment
-from runtime.app.announcing import announced
+from runtime.app.alone import AloneReconciler
 from runtime.app.careful import CarefulQueries
-from runtime.app.deployment import Deployment, is_same, refuse_hold
+from runtime.app.deployer import Deployer
+from runtime.app.deployment import Deployment
 from runtime.app.exchanges import STORE as EXCHANGE_STORE
 from runtime.app.exchanges import Exchanges
 from runtime.app.figures import Figures
 from runtime.app.group import GroupStep
+from runtime.app.group_swap import GroupSwap
 from runtime.app.member_tasks import MemberTasks
-from runtime.app.plan_topic import read_deployed
-from runtime.app.plan_writer import PlanWriter
 from runtime.app.polling import PollingStep
-from runtime.app.procedures import Procedure
 from runtime.app.query_state import FAILED, STOPPED, SUSPENDED, QueryStates
 from runtime.app.rebuilding import Rebuilding
-from runtime.app.reconciler import ReconcilerStep, refuse, unreadable
+from runtime.app.reconciler import Reconciler
 from runtime.app.recovery import check_mode, recover
+from runtime.app.refusals import refuse, unreadable
 from runtime.app.restoration import RestorationStep
 from runtime.app.restore_process import restore_process
 from runtime.app.running import RunningQuery, positions_of
 from runtime.app.threads import NamedStep, ThreadGroup, named
-from runtime.build.partitions import check_partitions, planned_partitions
-from runtime.build.query import (
-    BuiltQuery,
-    ensure_sources,
-    ensure_topics,
-    readers,
-    upsert_topics,
-)
+from runtime.app.watchdog import Watchdog
+from runtime.build.query import BuiltQuery, readers, upsert_topics
 from runtime.build.scans import Scans
 from runtime.client.consumer import ConsumerFacade
 from runtime.clock import Clock
 from runtime.commit.coordinator import CommitStep
+from runtime.commit.positions import Reading
 from runtime.config import InstanceConfig, commit_interval_ms, slice_ns
-from runtime.errors import RuntimeFailure, StaleMember, StateError, StateLost, Superseded
+from runtime.errors import RuntimeFailure, StateError, StateLost
 from runtime.events import ERROR, INFO, WARNING, is_a_step, say
 from runtime.log.base import Clients, Log, TopicPartition
 from runtime.log.repairs import RepairedLog
@@ -57,22 +50,28 @@ from runtime.metrics import Metrics
 from runtime.output.collector import RecordCollector
 from runtime.scheduler.executor import ProcessingStep
 from runtime.scheduler.manager import TaskManager
-from runtime.serde.registry import KNOWN
-from runtime.state.changelog import COMPACTED, ChangelogWriter, changelog_topic, is_complete, metadata_topic
+from runtime.state.changelog import (
+    COMPACTED,
+    ChangelogWriter,
+    RecordUnreadable,
+    changelog_topic,
+    is_complete,
+    metadata_topic,
+)
 from runtime.state.cleaner import Cleaner
 from runtime.state.manager import StateManager
 from runtime.state.physical import Physical
 from runtime.state.sizes import StoreSizes
 from runtime.state.store import Snapshot
+from runtime.state.task_state import ManagedTask
 from runtime.task import dead_letters
 from runtime.task.program import ExchangeRows
 from runtime.task.status import TaskStatus
 from runtime.task.task import RunResult, Task
 
 FATAL_CHECK_S = 0.05
-CHANGING_S = 0.01  # between two looks whether a query is just being restarted
 STOP_S = 60.0  # for the last commit
-ANNOUNCE_TRIES, ANNOUNCE_S = 60, 0.5
+LAST_PLACE_S = 5.0  # for queries that read the same to come to one place before it
 SERVING_KEPT = 8  # plans that a snapshot taken just now may still belong to
 
 
@@ -84,10 +83,11 @@ class Instance:
     """
 
     def __init__(self, log: Log, physical: Physical, clock: Clock, config: InstanceConfig) -> None:
-        self.log, self.clock, self.config = log, clock, config
+        self.log, self.clock, self.config, budget = log, clock, config, config.budget
         self.metrics = Metrics()
         self.state_lost = ""  # why the state has to be made anew from inputs
         self.deployed = Deployed()
+        self._broken: dict[str, RuntimeFailure] = {}  # queries whose runs are published in part; under the epoch lock
         self._staged: frozenset[str] = frozenset()  # names of queries that are being built
         self.running = Plan()  # what runs: of each query all generations, by names that tell them apart
         self._serving: list[tuple[int, Plan]] = [(0, Plan())]  # from which commit on a plan serves; the newest last
@@ -98,7 +98,7 @@ class Instance:
         assert not config.shared or (config.changelogs and config.process_id), "members share state by changelogs"
         log.hold(config.transactional_id)
         self.admin = log.admin()
-        self.state = StateManager(physical, changelog=lambda spec: config.changelogs, shared=config.shared)
+        self.state = StateManager(physical, budget.state, changelog=lambda _: config.changelogs, shared=config.shared)
         check_mode(log, config)
         if not config.shared:  # else task by task, when it is known which are here (`GroupStep`)
             try:
@@ -106,14 +106,14 @@ class Instance:
             except StateLost as error:
                 self.state_lost = str(error)
                 self.state.reset(log.last_sequence(config.application_id))
-        self.collector = RecordCollector()
+        self.collector = RecordCollector(budget.uncommitted_output_bytes)
         self.exchanges = Exchanges(self.state)
         self.careful = CarefulQueries(self.state, config.application_id)
         self.scans = Scans(self.metrics, clock.wall_ms)
         self.manager = TaskManager(clock, config.policy, self.may_run, config.threads)
         self.repaired = RepairedLog(log, config.application_id)  # what queries and questions read
-        self.main = ConsumerFacade(self.repaired, f"{config.application_id}-main", config.fetch_buffer_bytes)
-        self.restore = ConsumerFacade(self.repaired, f"{config.application_id}-restore", config.fetch_buffer_bytes)
+        self.main = ConsumerFacade(self.repaired, f"{config.application_id}-main", budget.fetch_buffer_bytes)
+        self.restore = ConsumerFacade(self.repaired, f"{config.application_id}-restore", budget.fetch_buffer_bytes)
         self.query_states = QueryStates(self.manager, self.metrics, clock)
         self.polling = PollingStep(
             self.main,
@@ -121,7 +121,7 @@ class Instance:
             self.admin,
             self.manager,
             self.metrics,
-            config.input_buffer_bytes,
+            budget.input_buffer_bytes,
             self.query_states,
         )
         self.polling.on_unreadable = partial(unreadable, self)
@@ -133,7 +133,7 @@ class Instance:
             clock,
             self.metrics,
             positions=self._positions,
-            before_cut=self._save_exchanges,
+            before_cut=self._before_cut,
             interval_ms=self._commit_interval_ms,
             changelog=self._changelog_writer(),
             transactional_id=config.transactional_id if config.shared else None,
@@ -157,6 +157,7 @@ class Instance:
         )
         self.cleaner = Cleaner(self.state, lambda: None, upkeep=lambda: log.maintain(clock.wall_ms()))
         self.figures = Figures(self.metrics, self.manager, lambda: self.queries, clock)
+        self.watchdog = Watchdog(self)
         self.sizes = StoreSizes(physical, self.state.committed_stores, clock)
         self._alignment = Alignment(
             self.state,
@@ -165,14 +166,18 @@ class Instance:
             clock,
             tasks=self._tasks_of,
             trouble=self.trouble,
-            look=self._look,
+            look=self.look,
         )
-        self.admin.create_topic(dead_letters.topic_name(config.application_id), 1)
+        dead_letters.ensure_topic(log, config.application_id, config.dead_letters, clock.wall_ms())
         self.members = MemberTasks(self) if config.shared else None
         self.group = GroupStep(self, self.members) if self.members is not None else None
-        self.deployment = Deployment(self)
-        self.rebuilding = Rebuilding(self, self.deployment)
-        self.reconciler = ReconcilerStep(self, self.rebuilding) if self.group is None else None
+        deployment = Deployment(self)
+        self.rebuilding = Rebuilding(self, deployment)
+        self.swaps: Rebuilding | GroupSwap = self.rebuilding if self.group is None else self.group.swap
+        self.reconciler: Reconciler = self.group or AloneReconciler(self, self.rebuilding, self.commit.withdraw)
+        self.deployer = Deployer(self, deployment, self.rebuilding, self.reconciler, self.group)
+        deployer = self.deployer
+        self.resume, self.deploy, self.side_by_side = deployer.resume, deployer.deploy, deployer.side_by_side
 
     def _changelog_writer(self) -> ChangelogWriter | None:
         if not self.config.changelogs:
@@ -181,7 +186,11 @@ class Instance:
         if self.config.shared:
             self.admin.create_topic(metadata_topic(app), 1, COMPACTED)
             return ChangelogWriter(app, complete=True, writer=self.config.transactional_id)
-        complete = is_complete(self.log, app)
+        try:
+            complete = is_complete(self.log, app)
+        except RecordUnreadable as error:  # nobody could restore from what is there
+            say(WARNING, "state.redo", f"{error}; from here on changelogs alone do not bring the state back")
+            complete = False
         self.admin.create_topic(metadata_topic(app), 1, COMPACTED)
         self.admin.create_topic(changelog_topic(app, EXCHANGE_STORE.name), 1, COMPACTED)
         return ChangelogWriter(app, complete=complete)
@@ -209,18 +218,16 @@ class Instance:
         self.restoration.wake = restoration.wake
         processing = [NamedStep(p.name, p, p.wait, self.manager.signal) for p in (*self.processing, self.urgent)]
         watching = [named("figures", self.figures), named("sizes", self.sizes), named("cleanup", self.cleaner)]
+        watching.append(named("watchdog", self.watchdog))
+        reconciler = named("reconciler", self.reconciler)
+        self.reconciler.wake = reconciler.wake
         if self.group is not None:
-            keeping = named("group", self.group)
-            self.group.wake = self.main.loop.notify_group = keeping.wake
-            self.main.loop.pause = main.wait
-        else:
-            assert self.reconciler is not None
-            keeping = named("reconciler", self.reconciler)
-        return [main, restore, restoration, polling, keeping, *processing, commit, *watching]
+            self.main.loop.notify_group, self.main.loop.pause = reconciler.wake, main.wait
+        return [main, restore, restoration, polling, reconciler, *processing, commit, *watching]
 
     def start(self) -> None:
         """Start the threads. Not used with a driver."""
-        self._threads = ThreadGroup(self.steps(), self.clock, self._thread_died)
+        self._threads = ThreadGroup(self.steps(), self.clock, self._thread_died, self.watchdog)
         self._threads.start()
 
     def _thread_died(self, name: str, error: BaseException) -> None:
@@ -263,10 +270,10 @@ class Instance:
                     self.commit.flush()
 
     def _align_for_good(self) -> None:
-        """The directory of a stopped instance answers as consistently as a live one, if that takes no longer than a moment."""
+        """The directory of a stopped instance answers as consistently as a live one, if that takes no longer than `LAST_PLACE_S`."""
         if self.fatal is None and not self.commit.blocked:
             with suppress(RuntimeFailure):  # it breaks just now: what is committed stands
-                self._alignment.snapshot(list(self.queries), stay=True).snapshot.close()
+                self._alignment.snapshot(list(self.queries), LAST_PLACE_S, stay=True).snapshot.close()
 
     def _last_commit(self) -> None:
         done = self.commit.request()
@@ -318,24 +325,45 @@ class Instance:
         m.late_records += sum(result.late.values())
         self.commit.dirty = True
 
+    def broke(self, task: Task, error: BaseException) -> None:
+        """A run could be published in part only: its query goes on from the last commit, alone. The epoch lock is held.
+
+        What is not an Exception ends the thread, and with it the instance: a restart goes on from the last commit then.
+        """
+        said = RuntimeFailure(f"a run of {task.id} could not be published: {type(error).__name__}: {error}")
+        if not isinstance(error, Exception):
+            self.fatal = self.fatal or said
+            self.commit.broken = said
+            return
+        self._broken.setdefault(task.id.query, said)
+        for other in self.queries[task.id.query].built.tasks:
+            if isinstance(other.state, ManagedTask):
+                other.state.revoke()
+        self.commit.dirty = True
+
     def _bury(self, query: str, letters: Sequence[dead_letters.LocatedDeadLetter]) -> None:
         """Dead letters of a run; those of a generation that is being built show with its results. The epoch lock is held."""
-        running = self.queries.get(query)
-        generation = 1 if running is None else running.plan.generation
+        generation = 1 if (running := self.queries.get(query)) is None else running.plan.generation
         app, staged = self.config.application_id, query in self._staged
         topic = dead_letters.staging_topic(app, query) if staged else dead_letters.topic_name(app)
         bytes_max = self.careful.bytes_max(query, topic)
-        encoded = dead_letters.encode(user_id(query, generation), letters, generation, bytes_max)
+        whose, now_ms = user_id(query, generation), self.clock.wall_ms()
+        encoded = dead_letters.encode(whose, letters, now_ms, generation, bytes_max)
         self.collector.add(TopicPartition(topic, 0), encoded, query)
 
     def may_run(self) -> bool:
-        return self.fatal is None and self.collector.size_bytes < self.config.uncommitted_output_bytes
+        return self.fatal is None and not (self.collector.full or self.state.uncommitted.full)
 
-    def _positions(self) -> dict[TopicPartition, int]:
+    def _positions(self) -> dict[TopicPartition, Reading]:
         return positions_of(self.queries, self.query_states) if self.members is None else self.members.positions()
 
+    def _before_cut(self) -> dict[str, Exception]:
+        """What waits in repartitions enters the epoch. By query, what cannot, and what of its runs is not to."""
+        failed = self._save_exchanges()  # first: should it raise, the next cut still learns which queries are broken
+        broken, self._broken = self._broken, {}
+        return {**failed, **broken}
+
     def _save_exchanges(self) -> dict[str, Exception]:
-        """What waits in repartitions enters the epoch. By query, what cannot."""
         failed = self.exchanges.save()
         owners = (
             {x.topic: q for q, r in self.queries.items() for t in r.built.tasks for x in t.exchanges.values()}
@@ -370,6 +398,7 @@ class Instance:
         self.manager.add(task)
 
     def _restore_failed(self, query: str, error: Exception) -> None:
+        self.commit.look_at_state(error)
         m = self.metrics.query(query)
         m.errors += 1
         m.last_error = f"{type(error).__name__}: {error} (restoration)"
@@ -377,104 +406,15 @@ class Instance:
 
     # -- deployment
 
-    def resume(self) -> Plan:
-        """Start what was deployed when the instance last ran, from its committed positions. A member's tasks follow."""
-        if self.group is not None:
-            self._await_plan(self.group)
-            return self.plan
-        stored = read_deployed(self.log, self.config.application_id)
-        if stored is not None:
-            stored = self._after_others(stored)
-            with self._turn(self.reconciler):
-                if self.state_lost:
-                    say(WARNING, "state.lost", self.state_lost)
-                    self.carry_out(self.deployment.remade(stored))
-                else:
-                    self.carry_out(self.deployment.resumed(stored))
-            say(INFO, "instance.resumed", f"{len(stored.serving.queries)} queries")
-        return self.plan
-
-    def _after_others(self, stored: Deployed) -> Deployed:
-        """What is on record when a process that had this one's place can write no more of its swap."""
-        if stored.wanted is None or self.log.drops_with_commits:
-            return stored
-        writer = PlanWriter(self.log, self.config.application_id)
-        writer.close()
-        return writer.deployed
-
-    def deploy(
-        self,
-        plan: Plan,
-        *,
-        refresh: Collection[str] = (),
-        forward: Collection[str] = (),
-        seen: Deployed | None = None,
-        about: About = DEPLOY,
-        swap: Hold = AS_BEFORE,
-    ) -> tuple[QueryChange, ...]:
-        """Begin to make `plan` what runs. Queries that did not change go on untouched.
-
-        What must be computed anew is, beside what serves, and serves when it has come up with that (`Rebuilding`); see
-        `rebuilt`. refresh: ids of queries to rebuild although nothing changed. forward: ids of queries of which nothing is to be
-        rebuilt, ForwardRefused where that cannot be (`compiler.plan.diff`). seen: what was on record when this was decided;
-        Superseded if that is not so any more. about: for the history. swap: what of it waits until it is promoted.
-        """
-
-        def decide() -> Change:
-            now, known = self._still(seen), self._partitions()
-            return decide_change(now, plan, refresh=refresh, forward=forward, partitions=known, swap=swap)
-
-        before, change = self.deployed, decide()
-        if is_same(change.deployed, before):
-            return change.changes
-        self.repaired.repairs.read_on()
-        check_partitions(before, plan, self.log, self.repaired.repairs.topics())
-        refuse_hold(change.deployed, self.log)
-        KNOWN.remember(plan.schemas)
-        change = self._change(decide, about) if self.group is None else self._announce(decide, about, self.group)
-        for c in change.changes:
-            if c.action != "none":
-                say(INFO, "query.deployed", query=c.query, action=c.action, state=c.state)
-        return change.changes
-
-    def side_by_side(self, group: Group, look: Callable[[], None]) -> None:
-        """Calls `look` while the generations of a group are at one place; see `Rebuilding.side_by_side`."""
-        with self._turn(self.reconciler):
-            self.carry_out(self.rebuilding.side_by_side(group, look))
-
-    def _partitions(self) -> dict[str, int]:
-        return {name: info.partitions for name, info in self.admin.topics().items()}
-
-    def _change(self, decide: Callable[[], Change], about: About) -> Change:
-        """Deploy to an instance that is alone."""
-        while True:
-            with self._turn(self.reconciler):
-                if self.deployed.swap is None:
-                    before, change = self.deployed, decide()  # a swap may have ended meanwhile
-                    ensure_sources(change.deployed.plan, self.admin)
-                    planned = planned_partitions(before, change.deployed, self._partitions())
-                    ensure_topics(change.deployed.plan, self.admin, planned)
-                    self.carry_out(self.deployment.changed(change.deployed, self._entry(change, about)))
-                    return change
-            self._look(CHANGING_S)  # a swap goes on when brokers are back
-
-    def _still(self, seen: Deployed | None) -> Deployed:
-        """What is on record now. Superseded if it is not `seen`, but for a swap that is under way."""
-        now = self.deployed
-        if seen is not None and now is not seen and not is_same(now, seen):
-            raise Superseded("another deployment or the end of a rebuild came first")
-        return now
-
     @property
     def rebuilt(self) -> bool:
         """Whether nothing is being rebuilt (any more), and no query is being made or taken away."""
-        return self.deployed.wanted is None and not (self.reconciler is not None and self.reconciler.turn.locked())
+        return self.deployer.rebuilt
 
     @property
     def at_rest(self) -> bool:
         """As `rebuilt`, or what is being rebuilt waits until it is promoted."""
-        turning = self.reconciler is not None and self.reconciler.turn.locked()
-        return not turning and (self.deployed.wanted is None or self.rebuilding.all_wait)
+        return self.deployer.at_rest
 
     def serve(self, deployed: Deployed, sequence: int) -> None:
         """From the commit of this sequence on `deployed` is what is on record. At a cut, or before anything runs."""
@@ -490,62 +430,6 @@ class Instance:
     def plan_at(self, sequence: int) -> Plan:
         """The plan that serves as of a commit: a snapshot of that commit goes with it."""
         return next((plan for since, plan in reversed(self._serving) if since <= sequence), self._serving[0][1])
-
-    def carry_out(self, procedure: Procedure) -> None:
-        """A coroutine to its end, in the calling thread, which is none of a step. It learns of what it awaits in vain."""
-        answer: Any = None
-        error: Exception | None = None
-        with suppress(StopIteration):
-            while True:
-                awaited = procedure.send(answer) if error is None else procedure.throw(error)
-                answer = error = None
-                if awaited is None:
-                    self._look(CHANGING_S)
-                    continue
-                try:
-                    answer = self.wait(awaited)
-                except Exception as failed:
-                    error = failed
-
-    @contextmanager
-    def _turn(self, reconciler: ReconcilerStep | None) -> Iterator[None]:
-        """Whoever makes queries or takes them away does so alone."""
-        assert reconciler is not None, "the group step of a member takes turns with nobody"
-        while not reconciler.turn.acquire(blocking=False):
-            if self.fatal is not None:  # who has it may be the thread that died
-                raise RuntimeFailure(f"the instance is broken: {self.fatal}") from self.fatal
-            self._look(CHANGING_S)
-        try:
-            yield
-        finally:
-            reconciler.turn.release()
-
-    def _entry(self, change: Change, about: About) -> Entry:
-        changes = tuple((c.query, c.action, c.because) for c in change.changes if c.action != "none")
-        return Entry(change.deployed.id, self.clock.wall_ms(), about, changes, change.deployed.plan)
-
-    def _announce(self, decide: Callable[[], Change], about: About, group: GroupStep) -> Change:
-        """Deploy for all members: the record goes to its topic, from where each of them takes it (rule R11)."""
-        for left in reversed(range(ANNOUNCE_TRIES)):
-            self._await_plan(group)
-            try:
-                if self.deployed.swap is None or self.deployed.swap.moves is None:
-                    decided = decide()
-                    if (change := announced(self, decided, self._entry(decided, about))) is not None:
-                        break
-            except StaleMember:  # another member writes just now
-                if not left:
-                    raise
-            self._look(ANNOUNCE_S)
-        else:
-            raise Superseded("a swap goes on, or other members deploy")
-        self._await_plan(group)
-        return change
-
-    def _await_plan(self, group: GroupStep) -> None:
-        """Until what is in the plan topic now runs here."""
-        topic = TopicPartition(plan_topic.topic_name(self.config.application_id), 0)
-        self.wait(group.applied(self.admin.end_offset(topic)))
 
     def begin(self, built: BuiltQuery) -> None:
         """Positions of new tasks are resolved once, at deploy (rule R3)."""
@@ -582,19 +466,21 @@ class Instance:
         return running.built.tasks if (running := self.queries.get(query)) is not None else ()
 
     def trouble(self, query: str) -> str:
-        """Why a query does not get on, or nothing."""
+        """Why a query is stalled; empty if it is not."""
         record = self.query_states.of(query)
         if record.paused or record.state is STOPPED:
             return "paused"
         if any(task.status is TaskStatus.RESTORING for task in self._tasks_of(query)):
             return "restoring"
+        if record.hung:
+            return "hung"
         if record.swapping:
             return "a new generation of it takes over"
         return {SUSPENDED: REFUSED, FAILED: "failed"}.get(record.state, "")
 
-    def _look(self, wait_s: float) -> None:
-        """Let the steps get on a little."""
+    def look(self, wait_s: float, until: Future[Any] | None = None) -> None:
+        """Run the steps for a moment, or until a future is done."""
         if self.await_step is not None:
             self.await_step()
         else:
-            futures.wait([Future()], wait_s)
+            futures.wait([until or Future()], wait_s)

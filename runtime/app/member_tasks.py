@@ -6,16 +6,20 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from compiler.plan.deployed import Deployed, running_plan
+from compiler.plan.generations import runtime_name
 from compiler.plan.topology import Plan, QueryPlan
 from runtime.app.query_state import STOPPED
-from runtime.app.reconciler import Builder, build
+from runtime.app.refusals import Builder, build
 from runtime.app.running import RunningQuery, positions_of
+from runtime.app.swapping import group_of_swap
 from runtime.app.threads import share_interpreter
 from runtime.build.query import BuiltQuery, all_tasks
 from runtime.commit.coordinator import CommitStep
+from runtime.commit.positions import Reading
 from runtime.errors import LogDenied, TopicMissing
 from runtime.log.base import TopicPartition
 from runtime.state.changelog import WrittenTask
+from runtime.state.task_state import ManagedTask
 from runtime.task.id import TaskId
 from runtime.task.input_buffer import topic_named
 from runtime.task.task import Task
@@ -42,7 +46,7 @@ class MemberTasks:
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
         self._parting: dict[str, list[Task]] = {}  # by query, tasks that leave with the next cut
-        self._cut: dict[TopicPartition, int] = {}
+        self._cut: dict[TopicPartition, Reading] = {}
 
     def gone(self, deployed: Deployed) -> list[str]:
         """Queries that a newer record has no more, by the names under which they run."""
@@ -70,14 +74,29 @@ class MemberTasks:
         self._owner.allow_coalescing()
 
     def tasks_of(self, q: QueryPlan) -> list[TaskId]:
-        """Wherever they run. None of a query that reads what is gone, or is not even to be known of."""
-        if self._owner.query_states.of(q.id).state is STOPPED:
+        """Wherever they run. None of a query that reads what is gone, or is not even to be known of; of one that is stopped only
+        while they are to be parked.
+        """
+        group = group_of_swap(self._owner.deployed)
+        leaves = group is not None and any(runtime_name(g) == q.id for g in group.gone)
+        if self._owner.query_states.of(q.id).state is STOPPED and not leaves:
             return []
         try:
             return all_tasks(q, self._owner.admin)
         except (LogDenied, TopicMissing) as error:
             self._owner.query_states.cannot_read(q.id, error)
             return []
+
+    def state_of(self, task: TaskId) -> ManagedTask:
+        """The state of a task that is not made, opened; with what is on record of a task that has begun."""
+        query = self._owner.running.query(task.query)
+        assert query is not None, f"{task.query} is not in the plan"
+        sub = next(s for s in query.subtopologies if s.number == task.subtopology)
+        state = self._owner.state.open_task(str(task), task.partition, [s for op in sub.operators for s in op.stores])
+        if not state.metadata:
+            with self._owner.state.epoch_lock:
+                state.publish({"query": query.definition, "positions": {}, "stream_times": {}})
+        return state
 
     def build(self, wanted: Collection[TaskId]) -> list[Task]:
         """Make tasks; they are not running. Queries whose topics are gone are stopped. If it fails, nothing is made."""
@@ -134,7 +153,7 @@ class MemberTasks:
         for running in self._owner.queries.values() if queries is None else queries:
             running.refused_at = {tp: o for tp, o in running.refused_at.items() if tp not in tps}
 
-    def positions(self) -> dict[TopicPartition, int]:
+    def positions(self) -> dict[TopicPartition, Reading]:
         """At a cut: of tasks that are here, and of those that leave with it. The epoch lock is held."""
         for name, running in self._owner.queries.items():
             running.parting = self._parting.get(name, [])
@@ -149,5 +168,5 @@ class MemberTasks:
             return any(tp in tps for tp in (*self._cut, *refused))
 
     def moved(self) -> bool:
-        """Whether positions have moved since the last cut."""
+        """Whether positions have moved since the last cut, or are of other tasks than those of then."""
         return positions_of(self._owner.queries, self._owner.query_states) != self._cut

@@ -37,6 +37,13 @@ def write_deployed(
 ) -> tuple[TopicPartition, pa.RecordBatch]:
     """The records that make `deployed` the newest version, and remember the deployment: `entry` at its begin, and when it is done."""
     admin.create_topic(topic_name(application_id), 1, {"cleanup.policy": "compact"})
+    return deployed_records(deployed, application_id, now_ms, entry)
+
+
+def deployed_records(
+    deployed: Deployed, application_id: str, now_ms: int, entry: Entry | None = None
+) -> tuple[TopicPartition, pa.RecordBatch]:
+    """As `write_deployed`, for a topic that is there."""
     found: dict[bytes, bytes | None] = {}
     if entry is not None:
         found[entry_key(entry.id)] = codec.entry_line(entry).encode()

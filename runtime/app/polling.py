@@ -272,6 +272,8 @@ class PollingStep:
 
     def _failed(self, error: BaseException, tp: tuple[str, int] | None) -> None:
         """What cannot be read again stops its readers; anything else is tried again by itself."""
+        if isinstance(error, LogError):
+            error.partition = error.partition or tp
         self._note(error if isinstance(error, Exception) else RuntimeError(str(error)))
         if isinstance(error, LogError) and not error.retriable and tp is not None:
             self.on_unreadable(TopicPartition(*tp), error)

@@ -14,45 +14,7 @@ from runtime.state.layout import TaskRecord
 from runtime.task.status import TaskStatus
 from runtime.task.task import Task
 
-Procedure = Generator[Future[Any] | None, Any, None]
-
-
-class Running:
-    """A procedure under way, or none."""
-
-    def __init__(self) -> None:
-        self._procedure: Procedure | None = None
-        self._awaited: Future[Any] | None = None
-
-    @property
-    def idle(self) -> bool:
-        return self._procedure is None
-
-    def begin(self, procedure: Procedure) -> None:
-        assert self.idle, "one at a time"
-        self._procedure, self._awaited = procedure, None
-
-    def advance(self) -> bool:
-        """Up to the next future that is not done; True when there is no more to do. What it raises ends it."""
-        while self._procedure is not None:
-            awaited = self._awaited
-            if awaited is not None and not awaited.done():
-                return False
-            self._awaited = None
-            error = awaited.exception() if awaited is not None else None
-            try:
-                if error is not None:
-                    self._awaited = self._procedure.throw(error)
-                else:
-                    self._awaited = self._procedure.send(awaited.result() if awaited is not None else None)
-                if self._awaited is None:  # it wants to look again later
-                    return False
-            except StopIteration:
-                self._procedure = None
-            except BaseException:
-                self._procedure = None
-                raise
-        return True
+Procedure = Generator[Future[Any] | None, Any, Any]
 
 
 class Keepers(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -12,12 +12,15 @@ from runtime.app.instance import Instance
 from runtime.app.polling import END_UNKNOWN
 from runtime.app.query_state import FAILED, STOPPED, SUSPENDED
 from runtime.app.running import RunningQuery
-from runtime.errors import LogDenied, LogUnavailable, TopicMissing
+from runtime.commit.positions import stamped_readers
+from runtime.errors import LogDenied, LogIOError, LogUnavailable, TopicMissing
 from runtime.log.base import Log, TopicPartition
 from runtime.log.embedded.log import EmbeddedLog
 from runtime.task.input_buffer import LogInput
 from runtime.task.lost import losses_of
 from runtime.task.status import TaskStatus
+
+AWAY = (LogUnavailable, LogDenied, LogIOError)  # the log does not answer just now
 
 
 def source_ends(instance: Instance) -> dict[TopicPartition, int]:
@@ -48,7 +51,7 @@ def caught_up(instance: Instance, ends: Mapping[TopicPartition, int]) -> bool:
     if not instance.at_rest:
         return False
     if instance.group is not None:
-        return _group_caught_up(instance, ends, sorted(instance.group.partitions))
+        return _group_caught_up(instance, ends, instance.group.readers)
     commits = instance.metrics.commits
     queries = _whole(instance)
     if _suspended(instance) or any(task.status is TaskStatus.RESTORING for q in queries for task in q.built.tasks):
@@ -58,7 +61,7 @@ def caught_up(instance: Instance, ends: Mapping[TopicPartition, int]) -> bool:
         return False
     try:
         now = instance.admin.end_offsets(sorted({i.tp for i in inputs if i.tp not in ends}))
-    except (LogUnavailable, LogDenied):  # who knows
+    except AWAY:  # who knows
         return False
     targets = [ends[i.tp] if i.tp in ends else now.get(i.tp, 0) for i in inputs]
     with instance.state.epoch_lock:  # positions move and the epoch gets dirty in one step
@@ -69,22 +72,27 @@ def caught_up(instance: Instance, ends: Mapping[TopicPartition, int]) -> bool:
         return instance.commit.idle and instance.metrics.commits == commits
 
 
-def _group_caught_up(instance: Instance, ends: Mapping[TopicPartition, int], tps: Sequence[TopicPartition]) -> bool:
-    """The same for all members together, by their committed positions.
+def _group_caught_up(
+    instance: Instance, ends: Mapping[TopicPartition, int], readers: Mapping[TopicPartition, str]
+) -> bool:
+    """The same for all members together, by their committed positions, as far as those are of all tasks: one that has just been
+    deployed, or begins again after a swap or a move to another member, is not where the others are that read the same partition.
 
     Against what is written to inside topics, be it committed or not: what was derived from a position is written before that
     position is committed, so nothing can be on its way that is not seen here.
     """
     if _suspended(instance):  # what it reads may not even be known
         return False
-    admin, inside = instance.admin, [tp for tp in tps if tp not in ends]
+    admin, tps, inside = instance.admin, sorted(readers), [tp for tp in sorted(readers) if tp not in ends]
     try:
         before = {tp: admin.written_offset(tp) for tp in inside}
         positions = admin.stable_positions(instance.config.application_id, tps)
         if any(tp not in positions or positions[tp].offset < end for tp, end in (*before.items(), *ends.items())):
             return False
+        if any(stamped_readers(positions[tp].metadata) != of for tp, of in readers.items()):
+            return False
         return before == {tp: admin.written_offset(tp) for tp in inside} and instance.commit.idle
-    except (LogUnavailable, LogDenied):  # brokers are away, or somebody commits just now
+    except AWAY:  # brokers are away, or somebody commits just now
         return False
 
 
@@ -99,13 +107,12 @@ def _suspended(instance: Instance) -> bool:
     return any(not instance.query_states.of(name).paused for name in instance.query_states.having(SUSPENDED))
 
 
-def ends_of(instance: Instance, query: RunningQuery | None = None) -> dict[TopicPartition, int]:
-    """Current ends of what a query reads, or all of them, with one look at the log; partitions that are gone are left out."""
-    queries = list(instance.queries.values()) if query is None else [query]
+def ends_of(instance: Instance, queries: Collection[RunningQuery]) -> dict[TopicPartition, int]:
+    """Current ends of what these queries read, with one look at the log; partitions that are gone are left out."""
     inputs = [i for q in queries for t in q.built.tasks for i in t.logs.values()]
     try:
         return instance.admin.end_offsets(sorted({i.tp for i in inputs}))
-    except (LogUnavailable, LogDenied):  # as it was when they were last seen
+    except AWAY:  # as it was when they were last seen
         return {i.tp: i.end_offset for i in inputs if i.end_offset != END_UNKNOWN}
 
 
@@ -117,37 +124,50 @@ def lag_of_inputs(inputs: Iterable[LogInput], ends: Mapping[TopicPartition, int]
 def lag(instance: Instance, query: RunningQuery, ends: Mapping[TopicPartition, int] | None = None) -> int:
     """Records of its sources that a query has not processed yet; of a broken one, as far as its sources exist."""
     if ends is None:
-        ends = ends_of(instance, query)
+        ends = ends_of(instance, [query])
     logs = lag_of_inputs((i for t in query.built.tasks for i in t.logs.values()), ends)
     return logs + sum(x.rows for t in query.built.tasks for x in t.exchanges.values())
 
 
-def state_of(instance: Instance, query_id: str) -> str:
-    """running, paused, restoring, failed (waiting for its restart), blocked (commits do not get through) or error.
+def state_of(instance: Instance, query_id: str, query: RunningQuery | None = None) -> str:
+    """running, paused, hung (its function did not return on a member), restoring, failed (waiting for its restart), blocked (commits
+    do not get through) or error.
 
-    error: what it reads is gone or damaged, or the instance is broken.
+    restoring: also while the tasks of a deployed query are being made, as at the end of a swap. error: what it reads is gone or
+    damaged, or the instance is broken. query: as of `DeployedQueries`, where it is known.
     """
     record = instance.query_states.of(query_id)
-    if instance.fatal is not None or record.state is STOPPED:
+    known = instance.query_states.knows(query_id)
+    if instance.fatal is not None or (known and record.state is STOPPED):
         return "error"
     if record.paused:
         return "paused"
-    if any(task.status is TaskStatus.RESTORING for task in instance.queries[query_id].built.tasks):
+    if record.hung:
+        return "hung"
+    tasks = (query or instance.queries[query_id]).built.tasks
+    if not known or any(task.status is TaskStatus.RESTORING for task in tasks):
         return "restoring"
     if record.state in (FAILED, SUSPENDED):
         return "failed"
+    if not tasks and instance.group is None:  # those of a member may be elsewhere
+        return "restoring"
     return "blocked" if instance.commit.blocked else "running"
 
 
-def query_status(instance: Instance, query_id: str, ends: Mapping[TopicPartition, int] | None = None) -> dict[str, Any]:
+def query_status(
+    instance: Instance,
+    query_id: str,
+    ends: Mapping[TopicPartition, int] | None = None,
+    query: RunningQuery | None = None,
+) -> dict[str, Any]:
     """What an entry of `status` says of progress (its shape is public). `restored` is there only while the query is restored.
 
-    ends: of the partitions it reads, where they are known.
+    ends: of the partitions it reads, where they are known. query: as of `DeployedQueries`, where it is known.
     """
-    q, m = instance.queries[query_id], instance.metrics.query(query_id)
+    q, m = query or instance.queries[query_id], instance.metrics.query(query_id)
     status = {
         "id": query_id,
-        "state": state_of(instance, query_id),
+        "state": state_of(instance, query_id, q),
         "priority": q.plan.priority,
         "weight": q.plan.weight,
         "engine": "runtime",
@@ -158,7 +178,7 @@ def query_status(instance: Instance, query_id: str, ends: Mapping[TopicPartition
         **losses_of((t.id.partition, t.losses) for t in q.built.tasks).to_data(),
         "skipped_records": skipped_records(instance.log, _positions(q)),
         "errors": m.errors,
-        "last_error": _last_error(instance, m.last_error),
+        "last_error": _last_error(instance, instance.query_states.of(query_id).hung or m.last_error),
     }
     restoring = instance.restoration.progress().get(query_id)
     if restoring is not None:

@@ -1,14 +1,15 @@
 """Whether a query runs: the only place that says so, and the only one that tells the task manager.
 
-A query runs while its state is RUNNING, nobody has paused it and its tasks are not being removed. Pausing is the user's wish and
-is kept apart from the state, so that a paused query may fail and a failed one be paused; neither forgets the other.
+A query runs while its state is RUNNING, nobody has paused it, its function did not hang on a member and its tasks are not being
+removed. Pausing is the user's wish and is kept apart from the state, so that a paused query may fail and a failed one be paused;
+neither forgets the other. That a function hung is kept apart from both: no retry ends it, and `flowql resume` does.
 
 The style of the table of transitions is that of `MemberState` in Apache Kafka's consumer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -54,7 +55,7 @@ class QueryRecord:
     """What is known of a query at one moment. paused: by the user. ending: its tasks are being removed, or the instance stops.
     swapping: a generation of it is about to take the place of another.
 
-    reason: why it does not run; empty while RUNNING. missing_changelog: of a SUSPENDED query, what brokers said does not exist;
+    reason: why it does not run; empty while RUNNING. hung: where and when its function did not return (`runtime.app.hung`). missing_changelog: of a SUSPENDED query, what brokers said does not exist;
     rows that were there cannot be made again.
     """
 
@@ -65,10 +66,11 @@ class QueryRecord:
     reason: str = ""
     backoff: Backoff = HEALTHY
     missing_changelog: str = ""
+    hung: str = ""
 
     @property
     def may_run(self) -> bool:
-        return self.state is RUNNING and not (self.paused or self.ending or self.swapping)
+        return self.state is RUNNING and not (self.paused or self.ending or self.swapping or self.hung)
 
     @property
     def keeps_tasks(self) -> bool:
@@ -86,6 +88,7 @@ class QueryStates:
     that change something:
 
     - `add`, `set_paused`, `end`, `forget`: the thread that deploys; of a member, the group step.
+    - `set_hung`: the group step.
     - `fail`, `resume` from FAILED: the polling thread.
     - `suspend`: also the commit thread, under the epoch lock. `stop`: also the polling thread.
     - `postpone`, `resume` from SUSPENDED, `reinstate`: the reconciler; of a member, the group step.
@@ -105,6 +108,10 @@ class QueryStates:
     def of(self, query: str) -> QueryRecord:
         """One that is not there counts as stopped."""
         return self._records.get(query, _ABSENT)
+
+    def knows(self, query: str) -> bool:
+        """Whether it has a record: not before its tasks are made, nor between the tasks of two generations."""
+        return query in self._records
 
     def having(self, state: QueryState) -> list[str]:
         """Queries in a state, sorted."""
@@ -132,6 +139,18 @@ class QueryStates:
                 self._put(query, replace(self._records[query], paused=query in paused))
         for query in changed:
             say(INFO, "query.paused" if query in paused else "query.resumed", query=query)
+
+    def set_hung(self, hung: Mapping[str, str]) -> None:
+        """These queries do not run because their function hung, and no others. By query, the reason."""
+        with self._lock:
+            changed = [q for q, record in self._records.items() if record.hung != hung.get(q, "")]
+            for query in changed:
+                self._put(query, replace(self._records[query], hung=hung.get(query, "")))
+        for query in changed:
+            if query in hung:
+                say(ERROR, "query.hung", hung[query], query=query)
+            else:
+                say(INFO, "query.resumed", query=query)
 
     def end(self, queries: Iterable[str]) -> None:
         """These get no more slices, whatever happens to them: their tasks are removed, or the instance stops."""

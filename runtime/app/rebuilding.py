@@ -25,6 +25,7 @@ from typing import Protocol
 from compiler.plan.deployed import Group, groups_of, is_held, swapped, takes_difference
 from compiler.plan.generations import runtime_name, topic_written, topics_read, under_own_name
 from compiler.plan.topology import QueryPlan
+from runtime.app.comparing import NotYet
 from runtime.app.deployment import Deployment
 from runtime.app.deployment import Host as DeploymentHost
 from runtime.app.draining import at_rest, drained, task_set
@@ -32,11 +33,21 @@ from runtime.app.plan_topic import write_deployed
 from runtime.app.plan_writer import PlanWriter
 from runtime.app.procedures import Procedure, stopped
 from runtime.app.replacing import begun_anew, records_of, replacement
-from runtime.app.swapping import Carrier, begun, group_of_swap, let_delete, moves_of
+from runtime.app.swapping import (
+    BUILT,
+    Carrier,
+    begun,
+    compact_tables,
+    group_of_swap,
+    let_delete,
+    missing_topics,
+    moves_of,
+    results_are_seen,
+)
 from runtime.build.partitions import first_offset
-from runtime.commit.coordinator import Replacement, Reshape
-from runtime.errors import RuntimeFailure
-from runtime.events import INFO, say
+from runtime.commit.replacement import Replacement, Reshape
+from runtime.errors import LogError, RuntimeFailure
+from runtime.events import INFO, WARNING, say
 from runtime.log.base import TopicPartition
 from runtime.task import dead_letters
 from runtime.task.task import Task
@@ -44,7 +55,6 @@ from runtime.task.task import Task
 NEAR_RECORDS = 50_000  # a generation that is behind by no more comes up with the serving one in about a second
 TOGETHER_MS = 5_000  # for so long the serving generation stands still at most while the new one comes up with it
 AGAIN_MS, AGAIN_MS_MAX = 1_000, 30_000  # between two attempts
-BUILT = "built, waits for promote"
 
 
 class Host(DeploymentHost, Protocol):
@@ -53,10 +63,6 @@ class Host(DeploymentHost, Protocol):
     def trouble(self, query: str) -> str:
         """Why a query does not get on, or nothing."""
         ...
-
-
-class NotYet(RuntimeFailure):
-    """The generations have not come together; it is tried again."""
 
 
 class Rebuilding:
@@ -83,14 +89,10 @@ class Rebuilding:
                 return self._swap(group)
         return None
 
-    @property
-    def all_wait(self) -> bool:
-        """Whether all that is left to be done is to promote what is built. Any thread."""
-        groups = groups_of(self._host.deployed)
-        return bool(groups) and all(is_held(self._host.deployed, g) and self.why.get(g.name) == BUILT for g in groups)
-
     def far(self, group: Group) -> str:
         """Why a group is not to be swapped yet, or nothing."""
+        if missing := missing_topics(self._host.admin, group):
+            return f"there is no topic {missing[0]}"
         for query in map(runtime_name, group.queries):
             trouble = self._host.trouble(query) if query in self._host.queries else "not started"
             if trouble:
@@ -128,11 +130,40 @@ class Rebuilding:
         host = self._host
         both = [*map(runtime_name, group.gone), *map(runtime_name, group.queries)]
         try:
-            host.query_states.hold_for_swap([runtime_name(q) for q in group.gone])
-            yield from self._together(group, host.clock.timer_ms() + TOGETHER_MS)
+            limit_ms = host.clock.timer_ms() + TOGETHER_MS
+            yield from self._at_one_place(group, limit_ms)
+            while not results_are_seen(host.admin, group):
+                self._check_time(limit_ms, "results are not to be seen yet")
+                yield None
             look()
         finally:
             host.query_states.release_after_swap(both)
+
+    def _at_one_place(self, group: Group, limit_ms: int) -> Procedure:
+        """Both generations have read the same of topics outside the group, and all of those inside, and are held.
+
+        `_together` lets the new one be ahead, for which a swap has no need to wait.
+        """
+        host, ids = self._host, {q.id for q in group.queries}
+        leaving = [runtime_name(q) for q in group.gone if q.id not in ids]  # they have no counterpart
+        host.query_states.hold_for_swap(leaving)
+        yield from at_rest(host, leaving, lambda: self._check_time(limit_ms, "a slice takes too long"))
+        yield host.commit.request(withdrawable=True)
+        for level in _levels(group):
+            names = [runtime_name(q) for q in (*group_of(level, group).gone, *level)]
+            while self._unread(names, group):
+                self._check(names, limit_ms)
+                yield None
+            yield from self._drained(names, limit_ms)
+            yield host.commit.request(withdrawable=True)
+        if self._unread([runtime_name(q) for q in (*group.gone, *group.queries)], group):
+            raise NotYet("a topic of it has got more records")
+
+    def _unread(self, names: Sequence[str], group: Group) -> bool:
+        """Whether these queries have not read all that is committed to the topics of a group, be it to be seen already or not."""
+        inside, written = {*group.topics, *group.staging.values()}, self._host.admin.written_offset
+        inputs = [i for task in self._tasks(names) for i in task.logs.values() if i.tp.topic in inside]
+        return any(i.position < written(i.tp) for i in inputs)
 
     # -- the swap
 
@@ -238,6 +269,8 @@ class Rebuilding:
         """The commit that makes the new generation serve."""
         host = self._host
         replacements, reshapes, mixed = self._replacements(group)
+        before = host.deployed
+        let_delete(before, group, host.admin)
         after = swapped(host.deployed, group, mixed)
         app = host.config.application_id
         record = write_deployed(after, host.admin, app, host.clock.wall_ms())
@@ -260,6 +293,10 @@ class Rebuilding:
                 host.collector.add(TopicPartition(dead_letters.topic_name(app), 0), batch)
 
         yield host.commit.request(at_the_cut)
+        try:
+            compact_tables(before, group, host.admin)
+        except LogError as error:  # it serves: nothing must be taken back any more
+            say(WARNING, "topic.policy", f"cleanup.policy of {', '.join(sorted(group.topics))} may be wrong: {error}")
         with host.state.epoch_lock:
             self._deployment.close_tasks(new_tasks, ())
 

@@ -1,193 +1,188 @@
-"""Makes the tasks of suspended queries anew from the last commit, later and later (rule R1); of an instance that is no member.
+"""The reconciler: compares what is wanted with what is there, and takes the next step, one procedure at a time.
 
-What refuses may be mended while the instance runs: a topic is made again, its limit is raised, a right is given. Then the query
-goes on by itself. In a member of a group the group step does this; the functions here are for both.
+Its thread is the only one that starts queries and tasks, stops them, holds and releases them (`tests/tidy` checks who calls that).
+What is wanted comes from the plan, from the state of each query, of a member from what its group has assigned, and from who asks
+for a deployment. An instance that is alone has `runtime.app.alone`, a member of a group `runtime.app.group`; both say what comes
+next, and this class carries it out. It never waits: a procedure yields the futures it needs.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Collection, Sequence
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
 
-from compiler.plan.topology import Plan, QueryPlan
-from runtime.app.careful import CarefulQueries
-from runtime.app.exchanges import Exchanges
-from runtime.app.procedures import Keepers, Procedure, Running, handed_over, stopped
-from runtime.app.query_state import STOPPED, SUSPENDED, QueryStates
-from runtime.app.running import RunningQuery
-from runtime.build.query import BuiltQuery, Environment, build_query, check_outputs
-from runtime.errors import LogDenied, LogError, OffsetOutOfRange, RuntimeFailure, TopicMissing
-from runtime.log.base import TopicPartition
-from runtime.state.changelog import changelog_topic
-from runtime.task.id import TaskId
-from runtime.task.status import TaskStatus
-from runtime.task.task import Task
+from runtime.app.procedures import Procedure
+from runtime.errors import CommitsBlocked, LogError, RuntimeFailure
 
-LOOK_MS = 50
-WAITING_MS = 5
+WAITING_MS = 5  # between two looks whether a future is done
+RETRY_MS = 200  # after a look that failed
+TROUBLE = (
+    LogError,
+    RuntimeFailure,
+    TimeoutError,
+)  # what a procedure of its own may fail with: made again, from what is the case then
 
 
-class Builder(Environment, Protocol):
-    """Who makes tasks of queries."""
+@dataclass(slots=True, eq=False)
+class Asked:
+    """A procedure that another thread asks for. done: its result, or what it raised; cancelled, it does not begin any more.
 
-    query_states: QueryStates
-    careful: CarefulQueries
+    withdrawn: why it is not to go on.
+    """
+
+    begin: Callable[[], Procedure]
+    done: Future[Any] = field(default_factory=Future)
+    withdrawn: str = ""
 
 
-class Host(Keepers, Builder, Protocol):
-    """The instance, as seen from here."""
+class Running:
+    """A procedure under way, or none. withdraw: takes a request for a commit back, if that can be."""
 
-    running: Plan
-    queries: dict[str, RunningQuery]
+    def __init__(self, withdraw: Callable[[Future[Any]], bool]) -> None:
+        self._withdraw = withdraw
+        self._procedure: Procedure | None = None
+        self._awaited: Future[Any] | None = None
+        self.result: Any = None  # of the last one that ended
 
     @property
-    def exchanges(self) -> Exchanges: ...
+    def idle(self) -> bool:
+        return self._procedure is None
 
-    def begin(self, built: BuiltQuery) -> None:
-        """Positions of new tasks are resolved once, at deploy (rule R3)."""
-        ...
+    def begin(self, procedure: Procedure) -> None:
+        assert self.idle, "one at a time"
+        self._procedure, self._awaited, self.result = procedure, None, None
 
+    def advance(self, withdrawn: str = "") -> bool:
+        """Up to the next future that is not done; True when there is no more to do. What it raises ends it.
 
-def refuse(host: Host, queries: Collection[str], error: Exception) -> dict[TopicPartition, int]:
-    """The log does not take what these queries have made. They are as of the last commit; the commit thread, at a cut.
-
-    Where they will begin again.
-    """
-    positions: dict[TopicPartition, int] = {}
-    topic = error.partition[0] if isinstance(error, LogError) and error.partition is not None else ""
-    changelogs = {changelog_topic(host.config.application_id, spec.name) for spec in host.state.stores()}
-    missing = topic if isinstance(error, TopicMissing) and topic in changelogs else ""
-    denied = topic if isinstance(error, LogDenied) else ""
-    for name in sorted(queries & host.queries.keys()):
-        running = host.queries[name]
-        isolated = host.careful.begin(name, running.built.tasks, error)
-        host.query_states.suspend(name, error, missing_changelog=missing, at_once=isolated)
-        host.exchanges.put_aside(x for task in running.built.tasks for x in task.exchanges.values())
-        running.refused_at = {tp: o for tp, o in running.committed_positions().items() if tp.topic != denied}
-        for tp, position in running.refused_at.items():
-            positions[tp] = min(position, positions.get(tp, position))
-    return positions
-
-
-def unreadable(host: Host, tp: TopicPartition, error: LogError) -> None:
-    """What queries read is gone, denied or below the log's start: they stop where they are, the others go on. Polling thread.
-
-    Rights may be given again, for all of a topic: then its readers go on.
-    """
-    begin = 0
-    if isinstance(error, OffsetOutOfRange):
-        try:
-            begin = host.admin.begin_offset(tp)
-        except LogError:  # brokers are away as well: it will be said again
-            return
-    for name, running in list(host.queries.items()):
-        inputs = [i for task in running.built.tasks for i in task.logs.values()]
-        if host.query_states.of(name).state is STOPPED:
-            continue
-        if isinstance(error, LogDenied):
-            if any(i.tp.topic == tp.topic for i in inputs):
-                host.polling.set_back(name, f"{type(error).__name__}: {error}", inputs)
-        elif any(i.tp == tp and (not begin or i.next_fetch < begin) for i in inputs):  # others are beyond the gap
-            host.query_states.stop(name, error)
-            host.polling.remove_inputs(inputs)
+        withdrawn: why it is not to go on; it learns so as soon as it waits for a commit that can be taken back.
+        """
+        while self._procedure is not None:
+            awaited = self._awaited
+            error: BaseException | None = None
+            if awaited is not None and not awaited.done():
+                if not (withdrawn and self._withdraw(awaited)):
+                    return False
+                error = CommitsBlocked(withdrawn)
+            elif awaited is not None:
+                error = awaited.exception()
+            self._awaited = None
+            try:
+                if error is not None:
+                    self._awaited = self._procedure.throw(error)
+                else:
+                    self._awaited = self._procedure.send(awaited.result() if awaited is not None else None)
+                if self._awaited is None:  # it wants to look again later
+                    return False
+            except StopIteration as end:
+                self._procedure, self.result = None, end.value
+            except BaseException:
+                self._procedure = None
+                raise
+        return True
 
 
-def changelog_is_gone(host: Builder, query: str) -> bool:
-    """Whether a suspended query's is gone indeed, which a broker also says that has just come back; then the query is stopped.
+class Reconciler(ABC):
+    """Owned by its thread, but for `ask` and `idle`."""
 
-    LogError without brokers.
-    """
-    missing = host.query_states.of(query).missing_changelog
-    if not missing or missing in host.admin.topics():
-        return False
-    host.query_states.stop(query, TopicMissing(f"there is no topic {missing}, which held rows of {query}"))
-    return True
+    def __init__(self, withdraw: Callable[[Future[Any]], bool]) -> None:
+        self._running = Running(withdraw)
+        self._asked: deque[Asked] = deque()  # the first one may be under way
+        self._current: Asked | None = None
+        self._retry_at_ms = 0
+        self.wake: Callable[[], None] = lambda: None
 
+    # -- any thread
 
-def build(
-    host: Builder, query: QueryPlan, plan: Plan, only: Callable[[TaskId], bool] = lambda _: True
-) -> BuiltQuery | None:
-    """Tasks of a query; None if that cannot be now (it is suspended) or ever (it is stopped)."""
-    try:
-        check_outputs(query, host.admin)
-    except TopicMissing as error:
-        host.query_states.suspend(query.id, error)
-        return None
-    try:
-        built = build_query(query, plan, host, only)
-    except (LogDenied, TopicMissing) as error:
-        host.query_states.cannot_read(query.id, error)
-        return None
-    host.careful.attach(built.tasks)
-    return built
+    def ask(self, begin: Callable[[], Procedure]) -> Asked:
+        """Have a procedure carried out as soon as those before it have ended."""
+        asked = Asked(begin)
+        self._asked.append(asked)
+        self.wake()
+        return asked
 
+    @property
+    def idle(self) -> bool:
+        """Nothing is under way, and nothing was asked for."""
+        return not self._asked and self._running.idle
 
-class Rebuilding(Protocol):
-    """Generations that are being built (`runtime.app.rebuilding`)."""
-
-    def next(self, now_ms: int) -> Procedure | None:
-        """What is to be done next for one of them, or nothing."""
-        ...
-
-
-class ReconcilerStep:
-    """Takes the tasks of suspended queries apart, and makes them anew when their time has come; swaps generations in.
-
-    turn: whose it is to make queries or to take them away; a deployment and a restart are never under way at once. Never waited
-    for by a step.
-    """
-
-    def __init__(self, host: Host, rebuilding: Rebuilding) -> None:
-        self._host, self._rebuilding = host, rebuilding
-        self._running = Running()
-        self.turn = threading.Lock()
+    # -- the step
 
     def run_once(self, now_ms: int) -> int:
+        self.observe(now_ms)
         if self._running.idle:
-            if not self.turn.acquire(blocking=False):
-                return WAITING_MS
-            procedure = self._next()
-            if procedure is None:
-                self.turn.release()
-                return LOOK_MS
-            self._running.begin(procedure)
+            if (asked := self._next_asked()) is not None:
+                self._current = asked
+                self._running.begin(asked.begin())
+            elif now_ms < self._retry_at_ms:
+                return self._retry_at_ms - now_ms
+            elif (procedure := self._next_procedure(now_ms)) is not None:
+                self._running.begin(procedure)
+            else:
+                return self.look_ms
+        return self._advance(now_ms)
+
+    def _next_procedure(self, now_ms: int) -> Procedure | None:
+        """What comes next. Brokers who do not answer are asked again."""
         try:
-            if not self._running.advance():
+            return self.next(now_ms)
+        except TROUBLE as error:
+            self._retry_at_ms = now_ms + max(RETRY_MS, self.failed(error))
+            return None
+
+    def _advance(self, now_ms: int) -> int:
+        """The procedure up to the next future that is not done."""
+        asked = self._current
+        try:
+            if not self._running.advance("" if asked is None else asked.withdrawn):
                 return WAITING_MS
-        except (LogError, RuntimeFailure):  # brokers are away, perhaps
-            for query in self._host.query_states.due(SUSPENDED):
-                self._host.query_states.postpone(query)
-        self.turn.release()
+        except Exception as error:
+            if asked is not None:
+                self._answer(asked).set_exception(error)
+            elif isinstance(error, TROUBLE):
+                self._retry_at_ms = now_ms + self.failed(error)
+            else:
+                raise
+            return 0
+        if asked is not None:
+            self._answer(asked).set_result(self._running.result)
+        else:
+            self.succeeded()
         return 0
 
-    def _next(self) -> Procedure | None:
-        for query in self._host.query_states.having(SUSPENDED):
-            tasks = self._host.queries[query].built.tasks
-            if any(task.status is not TaskStatus.CLOSED for task in tasks):
-                return self._take_apart(tasks)
-        restart = next((self._restart(query) for query in self._host.query_states.due(SUSPENDED)), None)
-        return restart or self._rebuilding.next(self._host.clock.timer_ms())
+    def _next_asked(self) -> Asked | None:
+        while self._asked:
+            if self._asked[0].done.set_running_or_notify_cancel():
+                return self._asked[0]
+            self._asked.popleft()  # who asked has given up
+        return None
 
-    def _take_apart(self, tasks: Sequence[Task]) -> Procedure:
-        yield from stopped(self._host, tasks)
-        for task in tasks:  # what `status` says of its lag
-            positions = task.state.metadata.get("positions", {})
-            for i in task.logs.values():
-                i.reset(positions.get(i.name, i.position))
+    def _answer(self, asked: Asked) -> Future[Any]:
+        """It has ended: who waits for it must find the reconciler idle."""
+        self._current = None
+        self._asked.popleft()
+        return asked.done
 
-    def _restart(self, query: str) -> Procedure:
-        """New tasks, as of the last commit."""
-        host, running = self._host, self._host.queries[query]
-        if changelog_is_gone(host, query):
-            return
-        for task in host.state.open_tasks():  # also those of an attempt that failed halfway
-            if task.rpartition("/")[0] == query:
-                host.state.close_task(task)
-        built = build(host, running.plan, host.running)
-        if built is None:
-            return
-        host.begin(built)
-        running.built, running.refused_at = built, {}
-        yield from handed_over(host, built.tasks, host.state.restoring())
-        host.query_states.resume(query, SUSPENDED)
+    # -- what differs between an instance that is alone and a member
+
+    look_ms: int  # between two looks at what comes next
+
+    @abstractmethod
+    def observe(self, now_ms: int) -> None:
+        """What has to be seen even while a procedure is under way."""
+
+    @abstractmethod
+    def next(self, now_ms: int) -> Procedure | None:
+        """The most urgent thing to do, or nothing."""
+
+    @abstractmethod
+    def failed(self, error: Exception) -> int:
+        """A procedure of `next` did not get through; ms until the next attempt."""
+
+    @abstractmethod
+    def succeeded(self) -> None:
+        """A procedure of `next` got through."""

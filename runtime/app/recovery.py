@@ -5,14 +5,17 @@ from __future__ import annotations
 from runtime.app import exchanges
 from runtime.config import InstanceConfig
 from runtime.errors import LogCorrupt, OtherMode, StateError, StateLost
+from runtime.events import WARNING, say
 from runtime.log.base import EARLIEST, Log, TopicPartition
 from runtime.state.changelog import (
+    RecordUnreadable,
     WrittenTasks,
     changelog_topic,
     is_complete,
     metadata_topic,
     read_tasks,
 )
+from runtime.state.frozen import RedoUnreadable
 from runtime.state.manager import StateManager
 
 READ_ROWS, READ_BYTES = 20_000, 16 << 20
@@ -57,18 +60,28 @@ def _redo(log: Log, state: StateManager, config: InstanceConfig, last: int) -> N
         return
     try:
         state.replay_all(log.redo_after(config.application_id, state.applied_sequence))
-    except LogCorrupt as error:
+    except (LogCorrupt, RedoUnreadable) as error:
+        problem = str(error) if isinstance(error, LogCorrupt) else _foreign(log, config.application_id, error)
         if not config.changelogs:
-            raise StateLost(f"{_missing(state, last)} ({error})") from error
+            raise StateLost(f"{_missing(state, last)} ({problem})") from error
+        say(WARNING, "state.redo", f"{problem}; tasks are restored from changelogs")
+
+
+def _foreign(log: Log, application_id: str, error: RedoUnreadable) -> str:
+    place = "" if error.sequence is None else f"{log.redo_place(application_id, error.sequence)}: "
+    return f"{place}{error}; to keep the state, let the version that wrote it run once more and stop: its redo is on disk then"
 
 
 def _begin_restoration(log: Log, state: StateManager, config: InstanceConfig, last: int) -> None:
     missing = _missing(state, last)
     if not config.changelogs:
         raise StateLost(missing)
-    if not is_complete(log, config.application_id):
+    try:
+        complete, written = is_complete(log, config.application_id), read_tasks(log, config.application_id)
+    except RecordUnreadable as error:
+        raise StateLost(f"{missing}, and changelogs cannot be used: {error}") from error
+    if not complete:
         raise StateLost(f"{missing}, and changelogs were not written by all commits since the first")
-    written = read_tasks(log, config.application_id)
     stale = [task for task, w in written.items() if w.sequence > state.applied_sequence]
     state.begin_restore({task: w.record for task, w in written.items()}, stale, last)
 

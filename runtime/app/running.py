@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from compiler.plan.topology import QueryPlan
 from runtime.app.query_state import QueryStates
 from runtime.build.query import BuiltQuery
-from runtime.commit.coordinator import lowest
+from runtime.commit.positions import Reading, readers
 from runtime.log.base import TopicPartition
+from runtime.task.id import TaskId
 from runtime.task.task import Task
 
 
@@ -37,13 +38,17 @@ class RunningQuery:
         return found
 
 
-def positions_of(queries: Mapping[str, RunningQuery], states: QueryStates) -> dict[TopicPartition, int]:
+def positions_of(queries: Mapping[str, RunningQuery], states: QueryStates) -> dict[TopicPartition, Reading]:
     """Of every partition that tasks read the lowest position; a stopped query's are kept by its tasks' own records."""
     by_tp: dict[TopicPartition, list[int]] = {}
+    tasks: dict[TopicPartition, set[TaskId]] = {}
     for name, q in list(queries.items()):
         for tp, position in q.refused_at.items():
             by_tp.setdefault(tp, []).append(position)
         for task in (*q.built.tasks, *q.parting) if states.of(name).keeps_tasks else ():
             for i in task.logs.values():
                 by_tp.setdefault(i.tp, []).append(i.position)
-    return lowest(by_tp)
+        for task in q.built.tasks if states.of(name).keeps_tasks else ():
+            for i in task.logs.values():
+                tasks.setdefault(i.tp, set()).add(task.id)
+    return {tp: Reading(min(found), readers(tasks.get(tp, ()))) for tp, found in by_tp.items()}

@@ -10,6 +10,7 @@ from typing import Any
 
 from compiler.plan.deployed import groups_of
 from compiler.plan.generations import runtime_name, user_id
+from runtime.app.deployed_queries import deployed_queries
 from runtime.app.figures import QueryFigures
 from runtime.app.instance import Instance
 from runtime.app.progress import ends_of, lag_of_inputs, query_status
@@ -25,13 +26,13 @@ def statuses(instance: Instance, *, detail: bool = False) -> list[dict[str, Any]
 
     A generation that is being built stands in the entry of the one that serves.
     """
-    swaps = instance.rebuilding if instance.group is None else instance.group.swap
-    building = {runtime_name(q): group for group in groups_of(instance.deployed) for q in group.queries}
+    known = deployed_queries(instance)
+    building = {runtime_name(q): group for group in groups_of(known.deployed) for q in group.queries}
     found: dict[str, dict[str, Any]] = {}
-    for name, entry in _by_name(instance, detail=detail).items():
-        known = found.setdefault(entry["id"], {**entry, "building": None})
+    for name, entry in _by_name(instance, known.queries, detail=detail).items():
+        shown = found.setdefault(entry["id"], {**entry, "building": None})
         if name in building:
-            known["building"] = _building(entry, swaps.why.get(building[name].name, ""))
+            shown["building"] = _building(entry, instance.swaps.why.get(building[name].name, ""))
     return list(found.values())
 
 
@@ -41,26 +42,22 @@ def _building(entry: Mapping[str, Any], why: str) -> dict[str, Any]:
     return {**{k: entry[k] for k in keys}, "why": why}
 
 
-def _by_name(instance: Instance, *, detail: bool) -> dict[str, dict[str, Any]]:
-    """By the names under which generations run, those that serve first."""
-    figures, ends = instance.figures.read(), ends_of(instance)
+def _by_name(instance: Instance, queries: Mapping[str, RunningQuery], *, detail: bool) -> dict[str, dict[str, Any]]:
+    """By the names under which generations run, in their order."""
+    figures, ends = instance.figures.read(), ends_of(instance, queries.values())
     found: dict[str, dict[str, Any]] = {}
-    people = {n: user_id(n, q.plan.generation) for n, q in list(instance.queries.items())}
-    for name, q in list(instance.queries.items()):
-        try:
-            entry = query_status(instance, name, ends)
-        except KeyError:  # removed while we looked
-            continue
+    people = {n: user_id(n, q.plan.generation) for n, q in queries.items()}
+    for name, q in queries.items():
+        entry = query_status(instance, name, ends, q)
+        wait = wait_of(instance, name, entry["state"], q.built.tasks)
         entry |= _figures(figures.get(name, QueryFigures())) | _sizes(instance, q)
-        wait = wait_of(instance, name, entry["state"])
         whom = [] if wait is None else list(dict.fromkeys(people.get(w, w) for w in wait.whom))
         entry["waits"] = None if wait is None else {"for": wait.reason, "whom": whom}
         entry["cpu_s"] = round(instance.metrics.query(name).cpu_ns / 1e9, 3)
         if detail:
             entry |= _detail(instance, q, ends)
-        found[name] = entry | {"id": people.get(name, name), "generation": q.plan.generation}
-    serving = {runtime_name(q) for q in instance.plan.queries}
-    return {name: found[name] for name in sorted(found, key=lambda n: n not in serving)}
+        found[name] = entry | {"id": people[name], "generation": q.plan.generation}
+    return found
 
 
 def instance_figures(instance: Instance, *, detail: bool = False) -> dict[str, Any]:
@@ -75,8 +72,10 @@ def instance_figures(instance: Instance, *, detail: bool = False) -> dict[str, A
             t.to_data(now) for now in [instance.clock.timer_ms()] for t in instance.polling.troubles.current(now)
         ],
     }
+    found["stuck"] = [s.to_data() for s in instance.watchdog.stuck(instance.clock.timer_ms())]
     if instance.group is not None:
         found["group"] = {
+            "away": instance.watchdog.is_away,
             "partitions": instance.group.owned,
             "of": len(instance.group.partitions),
             "trouble": instance.group.trouble or None,

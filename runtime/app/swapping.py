@@ -18,9 +18,9 @@ The steps, what holds after each, and what a restart does there:
    or the leader after some time, writes a record without `swap`: all goes on as it was; nothing has been touched.
 2. `swap` with moves, when every task of both generations is parked on record. From here on there is no way back, and nobody writes to
    the topics but who carries out the swap. The moves say where old records end and where tasks stand in the staging topics.
-3. For each move: old records of a stream are deleted, which may be done twice; then transactions append the new ones, or the
-   difference between two tables, and say how far they are. Who takes over first shuts out who had it (`PlanWriter`), then
-   goes on from what is recorded. So a record is appended once. `places` says what offset in the topic a reader's position in the staging
+3. Old records of streams are deleted, which may be done twice, in all partitions before anything new is appended. Then, for each
+   move, transactions append the new ones, or the difference between two tables, and say how far they are. Who takes over first
+   shuts out who had it (`PlanWriter`), then goes on from what is recorded. So a record is appended once. `places` says what offset in the topic a reader's position in the staging
    topic has become: all records before it lie before that offset, and none behind it.
 4. The record of the plan that now serves, without `swap`. Tasks begin anew, with their positions translated by `Deployed.moved`, which
    stays on record: a task may be without owner for a long time. Staging topics are deleted.
@@ -36,15 +36,31 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from compiler.plan.deployed import Deployed, Group, How, Move, Moved, Swap, groups_of, moved_in, takes_difference
-from compiler.plan.generations import runtime_name
+from compiler.plan.deployed import (
+    Deployed,
+    Group,
+    How,
+    Move,
+    Moved,
+    Swap,
+    groups_of,
+    is_held,
+    moved_in,
+    takes_difference,
+)
+from compiler.plan.generations import runtime_name, sink_of, topic_written
 from runtime.app.plan_topic import topic_name
 from runtime.app.plan_writer import PlanWriter
 from runtime.app.replacing import difference
-from runtime.errors import LogUnavailable
+from runtime.errors import LogDenied, LogUnavailable
+from runtime.events import WARNING, say
 from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Admin, Log, TopicPartition
 from runtime.task import dead_letters
 
+POLICY = "cleanup.policy"
+COMPACT = "kafka-configs --alter --entity-type topics --entity-name {topic} --add-config cleanup.policy=compact"
+DELETE = "kafka-configs --alter --entity-type topics --entity-name {topic} --delete-config cleanup.policy"
+BUILT = "built, waits for promote"
 CHUNK_ROWS, CHUNK_BYTES = 20_000, 8 << 20  # of one transaction
 
 
@@ -85,12 +101,72 @@ def moves_of(deployed: Deployed, group: Group, admin: Admin, application_id: str
 
 
 def let_delete(deployed: Deployed, group: Group, admin: Admin) -> None:
-    """Before there is no way back: brokers delete nothing from a topic that is only compacted, as that of a table that becomes a stream."""
+    """Before there is no way back: of a table that becomes a stream nothing is compacted any more. (And brokers delete nothing from a
+    topic that is only compacted.)
+    """
+    known, streams = admin.topics(), set(changed_kinds(deployed, group, admin).streams)
+    for topic in group.topics if deployed.prefix else ():
+        if "delete" not in known[topic].config.get(POLICY, "delete") and not takes_difference(deployed, group, topic):
+            streams.add(topic)
+    for topic in sorted(streams):
+        admin.alter_topic(topic, {POLICY: None})
+
+
+def compact_tables(deployed: Deployed, group: Group, admin: Admin) -> None:
+    """When the new records are there: retention would take the rows of what was a stream. LogUnavailable: it is to be done again."""
+    for topic in changed_kinds(deployed, group, admin).tables:
+        try:
+            admin.alter_topic(topic, {POLICY: "compact"})
+        except LogDenied as error:  # the right was there when it was deployed
+            text = (
+                f"{topic} is a table now and would lose rows by retention: {error}; type  {COMPACT.format(topic=topic)}"
+            )
+            say(WARNING, "topic.policy", text)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedKinds:
+    """Topics whose cleanup.policy is not that of what they will hold: streams lose none to compaction, tables none to retention."""
+
+    streams: tuple[str, ...]
+    tables: tuple[str, ...]
+
+
+def changed_kinds(deployed: Deployed, group: Group, admin: Admin) -> ChangedKinds:
+    """Of a group that is to swap in. A policy that somebody chose for what a topic holds already stays."""
+    known, found = admin.topics(), dict[str, list[str]]({"stream": [], "table": []})
+    for topic in sorted(group.topics.keys() & known.keys()):
+        policy, history = known[topic].config.get(POLICY, "delete"), deployed.history(topic)
+        kinds = {sink_of(q).kind for q in group.queries if topic_written(q) == topic}
+        new = "table" if kinds == {"table"} else "stream"
+        if history is not None and history.kind != new and ("compact" in policy) != (new == "table"):
+            found[new].append(topic)
+    return ChangedKinds(tuple(found["stream"]), tuple(found["table"]))
+
+
+def all_wait(deployed: Deployed, why: Mapping[str, str]) -> bool:
+    """Whether all that is left to be done is to promote what is built. why: what the swap of each group waits for, by name."""
+    groups = groups_of(deployed)
+    return (
+        deployed.swap is None
+        and bool(groups)
+        and all(is_held(deployed, g) and why.get(g.name) == BUILT for g in groups)
+    )
+
+
+def missing_topics(admin: Admin, group: Group) -> list[str]:
+    """Topics of a group that somebody has deleted: there is nothing to swap in to."""
     known = admin.topics()
-    for topic in group.topics:
-        policy = known[topic].config.get("cleanup.policy", "delete") if deployed.prefix else "delete"
-        if "delete" not in policy and not takes_difference(deployed, group, topic):
-            admin.alter_topic(topic, {"cleanup.policy": None})
+    return sorted(t for t in (*group.topics, *group.staging.values()) if t not in known)
+
+
+def results_are_seen(admin: Admin, group: Group) -> bool:
+    """Whether all that both generations have committed is to be seen. Brokers answer a commit a little before that."""
+    known = admin.topics()
+    topics = [t for t in (*group.topics, *group.staging.values()) if t in known]
+    tps = [TopicPartition(t, p) for t in topics for p in range(known[t].partitions)]
+    ends = admin.end_offsets(tps)
+    return all(ends.get(tp, 0) >= admin.written_offset(tp) for tp in tps)
 
 
 def begun(deployed: Deployed, group: Group) -> Deployed:
@@ -124,18 +200,26 @@ class Carrier:
 
     def step(self, now_ms: int) -> bool:
         """The next transaction; True when there is nothing left but `finish`. LogUnavailable: not everything is to be seen yet."""
-        for move in self._moves:
+        for move in self._deletions_first():
             known = self._progress.get(_key(move))
             if known is None or not known.done:
                 self._go_on(move, known, now_ms)
                 return False
         return True
 
+    def _deletions_first(self) -> Iterator[Move]:
+        """Moves in the order in which they are worked on. A reader of a stream never finds new records in one partition and old ones in
+        another: nothing is appended before the old records of all partitions are deleted.
+        """
+        yield from (m for m in self._moves if m.how == "replace" and _key(m) not in self._progress)
+        yield from self._moves
+
     def finish(self, now_ms: int) -> Deployed:
         """Step 4: what serves from now on."""
         deployed = self._writer.deployed
         group = group_of_swap(deployed)
         assert group is not None
+        compact_tables(deployed, group, self._log.admin())
         places = [
             Moved(m.staging, m.topic, m.partition, self._progress[_key(m)].places) for m in self._moves if m.readers
         ]

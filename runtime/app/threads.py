@@ -7,13 +7,17 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from traceback import extract_stack
 from typing import Protocol
 
 from runtime.app.allocator import keep_memory
+from runtime.app.watchdog import Watchdog
 from runtime.clock import Clock
 
 WAIT_MS_MAX = 200
 STOP_S = 30.0
+FRAMES_MAX = 6  # innermost calls of a thread that are shown
 # How soon a busy thread gives way to one that waits for the interpreter lock (5 ms by default). One query alone loses a tenth of
 # its throughput to 0.1 ms; beside others a commit or a critical query would wait too often and too long with more.
 SWITCH_ALONE_S, SWITCH_SHARED_S = 0.0005, 0.0001
@@ -55,10 +59,22 @@ def share_interpreter(queries: int) -> None:
 
 
 class ThreadGroup:
-    """The threads of an instance. A step that raises stops its thread and is reported through `on_death`."""
+    """The threads of an instance. A step that raises stops its thread and is reported through `on_death`.
 
-    def __init__(self, steps: list[NamedStep], clock: Clock, on_death: Callable[[str, BaseException], None]) -> None:
+    watchdog: learns of each round.
+    """
+
+    def __init__(
+        self,
+        steps: list[NamedStep],
+        clock: Clock,
+        on_death: Callable[[str, BaseException], None],
+        watchdog: Watchdog | None = None,
+    ) -> None:
         self._steps, self._clock, self._on_death = steps, clock, on_death
+        self._watchdog = watchdog
+        if watchdog is not None:
+            watchdog.where = self.where
         self._stopping = threading.Event()
         self._threads = [threading.Thread(target=self._loop, args=(s,), name=s.name, daemon=True) for s in steps]
 
@@ -83,11 +99,26 @@ class ThreadGroup:
         gc.unfreeze()  # or native modules complain at exit that their objects were never freed
         return [t.name for t in self._threads if t.is_alive()]
 
+    def where(self, name: str) -> str:
+        """The code that a thread is in just now, the innermost call last."""
+        frame = next((sys._current_frames().get(t.ident) for t in self._threads if t.name == name and t.ident), None)
+        calls = extract_stack(frame, FRAMES_MAX) if frame is not None else []
+        return " > ".join(f"{Path(c.filename).name}:{c.lineno} {c.name}" for c in calls)
+
     def _loop(self, named_step: NamedStep) -> None:
         try:
             while not self._stopping.is_set():
-                wait_ms = named_step.step.run_once(self._clock.timer_ms())
+                wait_ms = self._round(named_step, self._clock.timer_ms())
                 if wait_ms > 0:
                     named_step.wait(min(wait_ms, WAIT_MS_MAX) / 1000)
         except BaseException as error:  # whatever it is: the instance must learn that a thread is gone
             self._on_death(named_step.name, error)
+
+    def _round(self, named_step: NamedStep, now_ms: int) -> int:
+        if self._watchdog is None:
+            return named_step.step.run_once(now_ms)
+        self._watchdog.begin(named_step.name, now_ms)
+        try:
+            return named_step.step.run_once(now_ms)
+        finally:
+            self._watchdog.end(named_step.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,8 +12,8 @@ from runtime.task.task import Task
 
 Reason = Literal[
     "deployment",  # what it reads is gone: it goes on when it is deployed anew
-    "resume",  # it is paused
-    "restoration",  # its state comes back from changelogs
+    "resume",  # it is paused, or its function hung
+    "restoration",  # its state comes back from changelogs, or its tasks are being made
     "restart",  # it failed and is tried again
     "log",  # commits do not get through
     "commit",  # too much output waits for the next commit
@@ -35,20 +36,20 @@ class Wait:
 _STATES: dict[str, Reason] = {
     "error": "deployment",
     "paused": "resume",
+    "hung": "resume",
     "restoring": "restoration",
     "failed": "restart",
     "blocked": "log",
 }
 
 
-def wait_of(instance: Instance, query: str, state: str) -> Wait | None:
-    """None while it is at work. state: as `progress.state_of` says."""
+def wait_of(instance: Instance, query: str, state: str, tasks: Sequence[Task]) -> Wait | None:
+    """None while it is at work. state: as `progress.state_of` says. tasks: those of the query."""
     if state in _STATES:
         return Wait(_STATES[state])
     at_work = instance.manager.at_work()
     if query in at_work:
         return None
-    tasks = instance.queries[query].built.tasks
     if any(t.runnable for t in tasks):
         return Wait("processor", tuple(at_work)) if instance.may_run() else Wait("commit")
     waiting = [t for t in tasks if t.buffered_rows]

@@ -29,12 +29,11 @@ def planned_partitions(before: Deployed, after: Deployed, known: Mapping[str, in
     for source in plan.sources:
         if source.query is None and source.partitions is not None:
             counts.setdefault(source.topic, source.partitions)
-    done = set[str]()
+    creators = {queries[0].id for queries in writers_of(plan).values()}
     for query in _readers_last(plan):
         topic, own = topic_written(query), _of_sink(query, counts)
-        if topic in done or (is_serving(after.serving, query) and topic in known):
+        if query.id not in creators or (is_serving(after.serving, query) and topic in known):
             continue
-        done.add(topic)
         staging = staging_name(topic, query.generation, after.prefix)
         if staging != topic and staging in known:
             counts[topic] = known[staging]
@@ -46,14 +45,15 @@ def planned_partitions(before: Deployed, after: Deployed, known: Mapping[str, in
 
 
 def _readers_last(plan: Plan) -> list[QueryPlan]:
-    """The queries in the order of the plan, but each behind the first writer of what it reads: one that leaves with a swap stands last."""
+    """The queries in the order of the plan, but each behind those that create what it reads: one that leaves with a swap stands last."""
     left, found = list(plan.queries), list[QueryPlan]()
-    made = set(writers_of(plan))
+    made = {topic: queries[0].id for topic, queries in writers_of(plan).items()}
     while left:
-        query = next((q for q in left if not made.intersection(topics_read(q))), left[0])
+        query = next((q for q in left if not made.keys() & topics_read(q)), left[0])
         left.remove(query)
         found.append(query)
-        made.discard(topic_written(query))
+        if made.get(topic_written(query)) == query.id:
+            del made[topic_written(query)]
     return found
 
 

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from compiler.plan.logical import Filter, Project, Scan, Sink
+from compiler.plan.logical import Explode, Filter, Materialise, Project, Rekey, Scan, Sink, Union
 from compiler.plan.topology import ExchangeSink, ExchangeSource, Operator
-from runtime.batch import DELETE, UPDATE_BEFORE, Batch
+from runtime.batch import DELETE, UPDATE_BEFORE, Batch, concat
 from runtime.build.scans import Scans, SharedScan
 from runtime.config import InstanceConfig
 from runtime.log.base import RawBatch
 from runtime.operators import factory
-from runtime.operators.base import RunContext, RuntimeOperator
+from runtime.operators.base import RunContext, RuntimeOperator, Starting
+from runtime.operators.changes.placement import PlacementKeys
 from runtime.operators.encode import Encoder, KeyEncoder
 from runtime.operators.fused import FusedPipeline
 from runtime.operators.keys import RowKey
@@ -26,6 +27,10 @@ from runtime.task.program import ExchangeRows, InputSpec, Output, SinkRecords
 from runtime.task.repartition import enclose, open_envelopes, topic_of
 
 Stage = tuple[Operator, ...]
+NO_KEY = pa.array([b""], pa.binary())  # what rows are placed by that are placed by no column
+NONE_START: Mapping[str, Starting] = {}
+# A row that such an operator gives was made from the one row whose `seq` it has; a row of a join or an aggregation from several.
+_ONE_TO_ONE = (Scan, ExchangeSource, Project, Filter, Rekey, Explode, Union, Materialise)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +64,10 @@ class TaskProgram:
         }
         self.inputs = tuple(_input_spec(op) for op in operators if isinstance(op.spec, (Scan, ExchangeSource)))
         self._steps = [self._step(s) for s in _stages(operators)]
+        self._starting = self._starts()
         self._sinks = [_SinkEnd(op) for op in operators if isinstance(op.spec, Sink)]
         self._exchanges = [op for op in operators if isinstance(op.spec, ExchangeSink)]
+        self._traced = {op.id for op in self._exchanges if _is_traced(op, self._by_id)}
         self._pipeline = _fusible(operators, scans)
 
     @property
@@ -72,19 +79,41 @@ class TaskProgram:
     def fused(self) -> bool:
         return self._pipeline is not None and all(s.single for s in self._scans.values())
 
-    def decode(self, operator: str, raw: RawBatch, state: TaskState) -> Staged:
-        if operator not in self._scans:
-            return open_envelopes(raw, self._by_id[operator].schema)
-        run = RunContext(state=state, vector=self._vector)  # for dead letters; decoding touches no state
-        return self._scans[operator].decode(self._by_id[operator].schema, raw, run)
+    def decode(self, operator: str, state: TaskState, raw: RawBatch, fetched: Sequence[RawBatch]) -> Staged:
+        """Batches that others read too are decoded as they were fetched, once for all of them."""
+        schema, scan = self._by_id[operator].schema, self._scans.get(operator)
+        if scan is None:
+            return open_envelopes(raw, schema)
+        parts: list[Staged] = []
+        for piece in [raw] if scan.single else fetched:
+            run = RunContext(state=state, vector=self._vector)  # for dead letters; decoding touches no state
+            parts.append(scan.decode(schema, piece, run))
+        return parts[0] if len(parts) == 1 else Staged.joined(parts, raw)
+
+    @property
+    def starts(self) -> bool:
+        return bool(self._starting)
+
+    def start(self, run: RunContext) -> list[Output]:
+        """What is there before the first row: results of no rows."""
+        return self._execute({}, run, self._starting)
 
     def execute(self, batches: Mapping[str, Batch], run: RunContext) -> list[Output]:
+        return self._execute(batches, run)
+
+    def _execute(
+        self, batches: Mapping[str, Batch], run: RunContext, starting: Mapping[str, Starting] = NONE_START
+    ) -> list[Output]:
         given: dict[str, Batch | None] = dict(batches)
         for step in self._steps:
             inputs = [given.get(i) for i in step.inputs]
+            first = starting[step.id].start(run) if step.id in starting else None
             if any(b is not None and len(b) for b in inputs):
                 run.coalesce = self.coalesce and step.id in self._may_coalesce
                 given[step.id] = step.operator.process(inputs, run)
+            if first is not None:
+                more = given.get(step.id)
+                given[step.id] = first if more is None else concat(first.schema, [first, more])
         out: list[Output] = []
         for sink in self._sinks:
             batch = given.get(sink.plan.inputs[0])
@@ -94,7 +123,7 @@ class TaskProgram:
         for op in self._exchanges:
             batch = given.get(op.inputs[0])
             if batch is not None and len(batch):
-                out.append(self._exchange(op, batch))
+                out.append(self._exchange(op, self._with_origins(op, batch, run)))
         return out
 
     def execute_raw(self, raw: RawBatch, run: RunContext) -> list[Output]:
@@ -110,15 +139,38 @@ class TaskProgram:
         topic = sink.spec.topic
         return [SinkRecords(topic, tuple(split(records, self._partitions[topic], self._partition)))]
 
+    def _with_origins(self, op: Operator, batch: Batch, run: RunContext) -> Batch:
+        """Rows for a repartition, with the record each was made from if it is one. What leaves a table was made from an older record
+        than the one that makes it leave.
+        """
+        if run.origins is None or op.id not in self._traced:
+            return batch
+        origins = run.origins(batch.seq)
+        if op.change != "append":
+            origins = origins.without((batch.op == DELETE) | (batch.op == UPDATE_BEFORE))
+        return batch.with_origins(origins)
+
     def _exchange(self, op: Operator, batch: Batch) -> Output:
         assert isinstance(op.spec, ExchangeSink)
         n = self._partitions[op.spec.topic]
-        target = partitions_of(_keys(KeyEncoder(op.schema, op.spec.key_format), batch), n, self._partition)
+        if op.spec.by is None:
+            keys = _keys(KeyEncoder(op.schema, op.spec.key_format), batch)
+        else:
+            keys = PlacementKeys(op.schema, op.spec.by).of(batch)
+        target = partitions_of(keys, n, 0 if op.spec.null_group else self._partition)
         parts = tuple((p, batch if index is None else batch.take(index)) for p, index in groups(target))
         if self._config.shared:
             records = tuple((p, enclose(part, self._partition)) for p, part in parts)
             return SinkRecords(topic_of(self._config.application_id, op.spec.topic), records, internal=True)
         return ExchangeRows(op.spec.topic, parts)
+
+    def _starts(self) -> dict[str, Starting]:
+        """Operators that give something before the first row. They keep one group: it lives where rows without a key go."""
+        found = {s.id: s.operator for s in self._steps if isinstance(s.operator, Starting) and s.operator.starts}
+        counts = {self._partitions[op.spec.topic] for op in self._by_id.values() if isinstance(op.spec, ExchangeSource)}
+        assert len(counts) == 1 or not found, "one group is behind repartitions, which have one number of partitions"
+        home = [partitions_of(NO_KEY, n, 0)[0] for n in counts]
+        return found if home == [self._partition] else {}
 
     def _step(self, stage: Stage) -> _Step:
         last = stage[-1]
@@ -205,6 +257,12 @@ def _coalescible(operators: Sequence[Operator]) -> set[str]:
         if after and all(_is_table_sink(r) or (isinstance(r.spec, (Project, Filter)) and r.id in found) for r in after):
             found.add(op.id)
     return found
+
+
+def _is_traced(op: Operator, by_id: Mapping[str, Operator]) -> bool:
+    """All operators on the way to it are of those that give rows of one record each."""
+    above = [by_id[i] for i in op.inputs]
+    return all(isinstance(a.spec, _ONE_TO_ONE) and _is_traced(a, by_id) for a in above)
 
 
 def _is_table_sink(op: Operator) -> bool:

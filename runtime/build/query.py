@@ -9,6 +9,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from compiler.plan.generations import writers_of
 from compiler.plan.logical import Scan, Sink
 from compiler.plan.partitions import NONE_KNOWN
 from compiler.plan.schema import Schema
@@ -87,7 +88,8 @@ def ensure_sources(plan: Plan, admin: Admin) -> None:
 def ensure_topics(plan: Plan, admin: Admin, planned: Mapping[str, int] = NONE_KNOWN) -> None:
     """As `ensure_sources`, and the topics that queries write. planned: partitions of results, where a change decides them."""
     ensure_sources(plan, admin)
-    for query in plan.queries:
+    creators = {queries[0].id for queries in writers_of(plan).values()}
+    for query in (q for q in plan.queries if q.id in creators):
         counts = {} if planned else partition_counts(query, admin)
         for sub in query.subtopologies:
             for op in sub.operators:

@@ -28,7 +28,8 @@ from runtime.operators.base import DeadLetter, RunContext
 from runtime.operators.decode import Decoder, WallTime, union_scan
 from runtime.task.input_buffer import Staged
 
-DECODED_MAX = 64  # batches kept for readers that lag behind within the same head
+# Batches kept for readers that lag behind within the same head: DECODED_MAX, or more of them while all have at most DECODED_ROWS rows.
+DECODED_MAX, DECODED_SMALL_MAX, DECODED_ROWS = 64, 1_024, 65_536
 
 ScanKey = tuple[Scan, str]
 BatchKey = tuple[int, int, int, int]
@@ -58,7 +59,7 @@ class SharedScan:
     readers: dict[str, Schema] = field(default_factory=dict)  # "query/operator" -> columns it reads
     union: Schema = NO_COLUMNS
     kept: OrderedDict[BatchKey, _Kept] = field(default_factory=OrderedDict)
-    decoders: dict[Schema, Decoder] = field(default_factory=dict)
+    decoders: dict[tuple[Schema, bool], Decoder] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def attach(self, reader: str, schema: Schema) -> None:
@@ -97,7 +98,7 @@ class SharedScan:
                 with self.lock:
                     self.kept.pop(_key(raw), None)
         decoded = kept.decoded.result()
-        if decoded.batch.schema != schema:
+        if decoded.batch.schema != schema or (decoded.dead_letters and self._fails):
             decoded = self._read_by(schema, decoded, raw, run)
         return Staged(decoded.batch, decoded.batch.seq, raw.records.num_rows, decoded.dead_letters, raw)
 
@@ -122,22 +123,34 @@ class SharedScan:
             mine = kept is None
             if kept is None:
                 kept = self.kept[key] = _Kept(Future(), len(self.readers))
-                while len(self.kept) > DECODED_MAX:
+                while self._keeps_too_much():
                     self.kept.popitem(last=False)
             kept.readers_left -= 1
             if kept.readers_left <= 0:
                 self.kept.pop(key, None)
             return mine, kept, self.union
 
+    def _keeps_too_much(self) -> bool:
+        n = len(self.kept)
+        return n > DECODED_SMALL_MAX or (n > DECODED_MAX and sum(rows for *_, rows in self.kept) > DECODED_ROWS)
+
     def _decode(self, union: Schema, raw: RawBatch, run: RunContext) -> Decoded:
         self.metrics.add_decoded(raw.tp.topic, raw.records.num_rows)
-        return Decoded(self._decoder(union).decode(raw, run), run.dead_letters)
+        return Decoded(self._decoder(union, shared=True).decode(raw, run), run.dead_letters)
 
-    def _decoder(self, schema: Schema) -> Decoder:
+    @property
+    def _fails(self) -> bool:
+        """Whether a record may stop the readers of a column: those alone, so for all together it is a dead letter."""
+        return any(o.action == "fail" for o in self.scan.on_error)
+
+    def _decoder(self, schema: Schema, *, shared: bool = False) -> Decoder:
+        shared = shared and self._fails
         with self.lock:
-            decoder = self.decoders.get(schema)
+            decoder = self.decoders.get((schema, shared))
             if decoder is None:
-                decoder = self.decoders[schema] = Decoder(self.scan, schema, self.wall_ms)
+                lenient = tuple(o for o in self.scan.on_error if o.action != "fail")
+                scan = replace(self.scan, on_error=lenient) if shared else self.scan
+                decoder = self.decoders[schema, shared] = Decoder(scan, schema, self.wall_ms)
             return decoder
 
 

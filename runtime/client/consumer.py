@@ -15,6 +15,7 @@ from runtime.client.events import (
     JoinGroup,
     ReadChunk,
     SeekPartition,
+    StayAway,
 )
 from runtime.client.fetch_buffer import FetchBuffer
 from runtime.client.loop import ConsumerLoop
@@ -49,6 +50,10 @@ class ConsumerFacade:
     def subscribe(self, group: str, topics: Iterable[str]) -> None:
         """Become a member of a group, or change what it reads. Called by the thread that takes `group_events`."""
         self._send(JoinGroup(group, tuple(sorted(topics))))
+
+    def stay_away(self, *, away: bool) -> None:
+        """Leave the group, so that others take over at once, or come back. Nobody waits for what was to be given up. Any thread."""
+        self._send(StayAway(away))
 
     def acknowledge_revoke(self) -> None:
         """What is to be given up is committed and no longer assigned."""

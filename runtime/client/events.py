@@ -45,6 +45,13 @@ class JoinGroup(ApplicationEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class StayAway(ApplicationEvent):
+    """Leave the group, or come back."""
+
+    away: bool
+
+
+@dataclass(frozen=True, slots=True)
 class AcknowledgeRevoke(ApplicationEvent):
     """What was to be given up is committed and given up."""
 

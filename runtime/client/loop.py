@@ -17,6 +17,7 @@ from runtime.client.events import (
     JoinGroup,
     ReadChunk,
     SeekPartition,
+    StayAway,
 )
 from runtime.client.fetch_buffer import FetchBuffer
 from runtime.client.membership import Membership
@@ -24,6 +25,8 @@ from runtime.errors import LogError, LogUnavailable, RuntimeFailure
 from runtime.log.base import Consumer, KeyValueReader, KeyValues, Log, RawBatch, Reader, TopicPartition, no_records
 
 IDLE_MS = 5  # how long to wait when there is nothing to fetch; bounds the latency of a foreign append
+# And where nothing has come for a while: most instances wait most of the time, and each look costs system calls.
+QUIET_AFTER_MS, QUIET_MS = 1_000, 20
 RESTING_MS = 1_000  # when there is nothing to do until somebody wakes it
 FETCH_ROWS, FETCH_BYTES = 30_000, 8 << 20
 READERS_MAX = 64  # cached chunk readers
@@ -57,7 +60,7 @@ class ConsumerLoop:
         self.notify_group: Callable[[], None] = lambda: None  # something happened in the group
         self.pause: Callable[[float], object] = lambda _seconds: None  # how its thread waits for events
         self.ending = False  # the instance stops: nobody will acknowledge a revoke any more
-        self._now_ms = 0
+        self._now_ms = self._progress_ms = 0
         self._chunks: list[ReadChunk] = []  # asked for and not answered, oldest first
         self._chunk_readers: OrderedDict[tuple[TopicPartition, bool], Reader | KeyValueReader] = OrderedDict()
 
@@ -71,9 +74,12 @@ class ConsumerLoop:
         progress |= self._fetch()
         progress |= self._pass_on()
         if progress:
+            self._progress_ms = now_ms
             self.notify()
             return 0
-        return IDLE_MS if self._at_work else RESTING_MS
+        if not self._at_work:
+            return RESTING_MS
+        return IDLE_MS if now_ms - self._progress_ms < QUIET_AFTER_MS else QUIET_MS
 
     @property
     def _at_work(self) -> bool:
@@ -133,6 +139,8 @@ class ConsumerLoop:
                 self._consumer.seek(event.tp, event.offset)
         elif isinstance(event, JoinGroup):
             self.membership.join(event.group, event.topics)
+        elif isinstance(event, StayAway):
+            self.membership.stay_away(away=event.away)
         elif isinstance(event, AcknowledgeRevoke):
             self.membership.acknowledge()
 

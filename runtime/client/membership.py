@@ -7,9 +7,10 @@ The log does the wire and the heartbeats; this keeps what is owned, and when to 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum
 
-from runtime.errors import RuntimeFailure
+from runtime.errors import LogError, RuntimeFailure
 from runtime.log.base import Consumer, GroupChange, GroupEvent, TopicPartition
 
 
@@ -57,6 +58,8 @@ class Membership:
         self.leaving: set[TopicPartition] = set()
         self._consumer = consumer
         self._wanted: tuple[str, tuple[str, ...]] | None = None  # group and topics that the log was not told yet
+        self._last: tuple[str, tuple[str, ...]] | None = None  # that it was told last
+        self._away = self._left = False  # to be no member for now; the log was told
 
     @property
     def joins(self) -> bool:
@@ -73,12 +76,27 @@ class Membership:
 
     def poll(self, serve: Callable[[], None]) -> None:
         """Tell the log what is wanted. serve: see `Consumer.subscribe`."""
+        if self._away:
+            if not self._left and self.state is not MemberState.NEW:
+                with suppress(LogError):  # with the next one
+                    self._consumer.leave_group()
+                    self._left = True
+            return
+        if self._left:
+            self._left, self._wanted = False, self._wanted or self._last
         if self._wanted is None:
             return
         (group, topics), self._wanted = self._wanted, None
+        self._last = group, topics
         if self.state is MemberState.NEW:
             self.state = self.state.to(MemberState.JOINING)
         self._consumer.subscribe(group, topics, serve)
+
+    def stay_away(self, *, away: bool) -> None:
+        """With the next `poll`: inside of a callback, which waits no more, the log cannot be told."""
+        self._away = away
+        if away:
+            self.acknowledge()
 
     def take(self) -> list[GroupEvent]:
         """What happened since the last call."""

@@ -4,14 +4,13 @@
    the next epoch at once. A task inside a run is simply not in this cut (rule R1).
 2. Send records, positions and redo to the producer; commit. This is the moment everything becomes true.
 3. Apply the frozen writes to the physical store; a snapshot of the new state is published. If the store cannot write (a full disk)
-   this is tried again until it can: the log has the commit.
+   this is tried again until it can: the log has the commit. After an I/O error it is opened again, and redone (`_mend_state`).
 
 No space left keeps the frozen epoch and tries it again. An unknown outcome discards the producer, initialises a new one with the
 same id (which fences the old) and asks the log for its last sequence: equal to ours means committed, else the same epoch is sent
 again (rule R3). What the log refuses of one query (a record too large, a topic that is gone or not to be written; a position in a
 topic that is not to be read), and state that has no durable form, is taken out of the epoch with all that query has done since the last commit, and the rest is sent
-again (rule R1). A position in a topic
-that is gone is left out, because tasks' own records hold the exact ones. `Fenced` is the end of the instance. Only this step's
+again (rule R1). A position in a topic that is gone is left out, because tasks' own records hold the exact ones. `Fenced` is the end of the instance. Only this step's
 thread touches the producer.
 
 A member of a group commits with the proof of its membership. What it has lost it must not commit: `lose` stops everything at once,
@@ -26,11 +25,14 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress as suppress_errors
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from runtime.clock import Clock
+from runtime.commit.mending import Mending
+from runtime.commit.positions import Reading, stamp
+from runtime.commit.replacement import Replacement, Reshape, replace_records, reshape_topic
 from runtime.errors import (
     EndMoved,
     Fenced,
@@ -41,6 +43,7 @@ from runtime.errors import (
     RecordRefused,
     RuntimeFailure,
     StaleMember,
+    StateError,
     TopicMissing,
 )
 from runtime.events import DEBUG, ERROR, INFO, say
@@ -62,39 +65,6 @@ REDO_FLUSH_BYTES = 16 << 20  # a start replays at most about this much, which ta
 Settled = tuple[str, int, int]  # query, since when (ms) it was known, how many records
 
 
-@dataclass(frozen=True, slots=True)
-class Replacement:
-    """Records that take the place of others in a partition, at the swap of a generation.
-
-    end: where the partition ends before. drops: whether all records before it go; else these follow them. batches: of PRODUCE_SCHEMA,
-    written as they are: the record n of them all has the offset end + n. is_new: the partition is one of a `Reshape`.
-    """
-
-    tp: TopicPartition
-    end: int
-    drops: bool
-    batches: tuple[pa.RecordBatch, ...]
-    is_new: bool = False
-
-    @property
-    def new_end(self) -> int:
-        return self.end + sum(b.num_rows for b in self.batches)
-
-
-@dataclass(frozen=True, slots=True)
-class Reshape:
-    """Another number of partitions for a topic, which begin at `offset`. ends: where the old ones end, if that matters.
-
-    keeps: its records are moved by their keys; else `Replacement`s take their place.
-    """
-
-    topic: str
-    partitions: int
-    offset: int
-    keeps: bool = False
-    ends: tuple[tuple[TopicPartition, int], ...] = ()
-
-
 @dataclass(slots=True)
 class Epoch:
     """What one cut took, until the log has committed it."""
@@ -102,6 +72,7 @@ class Epoch:
     records: Outgoings
     state: Frozen
     positions: dict[TopicPartition, int]
+    readers: dict[TopicPartition, str]  # of which tasks these are (`runtime.commit.positions`)
     cut_ns: int
     waiting: list[CommitRequest]
     settled: list[Settled]
@@ -123,12 +94,13 @@ class CommitRequest:
     """Someone wants a commit now.
 
     `prepare` runs at the cut, under the epoch lock, and may add to the epoch. `after` runs in the commit thread when this
-    commit is applied and no other: a snapshot taken there is of exactly this commit.
+    commit is applied and no other: a snapshot taken there is of exactly this commit. withdrawable: who asked can go back.
     """
 
     prepare: Callable[[], None]
     after: Callable[[], None]
     done: Future[int]
+    withdrawable: bool
 
 
 class CommitStep:
@@ -143,7 +115,7 @@ class CommitStep:
         clock: Clock,
         metrics: Metrics,
         *,
-        positions: Callable[[], dict[TopicPartition, int]],
+        positions: Callable[[], dict[TopicPartition, Reading]],
         before_cut: Callable[[], Mapping[str, Exception]],
         interval_ms: Callable[[], int],
         changelog: Changelog | None = None,
@@ -179,8 +151,10 @@ class CommitStep:
         self._sizes: dict[str, int] = {}  # partitions of topics that were reshaped
         self.settled: list[Settled] = []  # what this epoch will have answered; under the epoch lock
         self._applying: tuple[Epoch, int, int] | None = None  # committed, and not yet in the state: see `_apply`
+        self._mending = Mending(state, log, application_id, has_changelogs=changelog is not None)
         self.state_trouble = ""  # why the state cannot be made durable; the log keeps its redo meanwhile
         self._flush_at_ms = 0  # the next attempt, while there is trouble
+        self.broken: RuntimeFailure | None = None  # why nothing more may be cut; under the epoch lock
         self.blocked: str = ""  # why commits do not get through, for status
         self.wake: Callable[[], None] = lambda: None  # set when threads run: ends the commit thread's wait
         self.on_commit: Callable[[], None] = lambda: None
@@ -190,13 +164,21 @@ class CommitStep:
         self.readers: Callable[[str], frozenset[str]] = lambda _topic: frozenset()  # the queries that read a topic
 
     def request(
-        self, prepare: Callable[[], None] = lambda: None, after: Callable[[], None] = lambda: None
+        self,
+        prepare: Callable[[], None] = lambda: None,
+        after: Callable[[], None] = lambda: None,
+        *,
+        withdrawable: bool = False,
     ) -> Future[int]:
         """A commit as soon as possible; the future gives its sequence. Any thread."""
         done: Future[int] = Future()
-        self._requests.append(CommitRequest(prepare, after, done))
+        self._requests.append(CommitRequest(prepare, after, done, withdrawable))
         self.wake()
         return done
+
+    def withdraw(self, done: Future[Any]) -> bool:
+        """Whether this request is taken back: nothing of it has happened, nor will. False once its cut has begun. Any thread."""
+        return any(r.done is done and r.withdrawable for r in tuple(self._requests)) and done.cancel()
 
     def lose(self, reason: str) -> None:
         """From this moment on nothing of what there is may be committed; who waits for a commit learns so. Any thread.
@@ -213,10 +195,21 @@ class CommitStep:
         self.wake()
         return self._restart
 
+    def look_at_state(self, error: Exception) -> None:
+        """Of somebody else, who may not have been able to write to the state. Any thread."""
+        if isinstance(error, StateError):
+            self._mending.failed(error)
+            self.wake()
+
     @property
     def next_sequence(self) -> int:
         """That of the next cut's commit. The epoch lock is held, in a `prepare`; of the only instance."""
         return self._sequence + 1
+
+    @property
+    def held_up(self) -> str:
+        """Why no commit gets through just now, or nothing."""
+        return self.blocked or (self.state_trouble if self._applying is not None else "")
 
     @property
     def idle(self) -> bool:
@@ -229,14 +222,14 @@ class CommitStep:
                 return RETRY_MS
             self._pending, self._busy = None, False
             return 0
-        if self.state_trouble and now_ms >= self._flush_at_ms:
+        if (self.state_trouble or self._mending.failures) and self._lost is None and now_ms >= self._flush_at_ms:
             self._flush_at_ms = now_ms + RETRY_MS
             self._try_flush()
         if self._lost is not None:
             self._drop(self._lost)
             return 0 if self._lost is None else RETRY_MS
         if self._pending is None:
-            due = self._requests or (self.dirty and now_ms >= self._next_ms)
+            due = self._requests or self.broken or (self.dirty and now_ms >= self._next_ms)
             if not due:
                 return max(1, min(self._next_ms - now_ms, self._interval_ms())) if self.dirty else self._interval_ms()
             self._next_ms = now_ms + self._interval_ms()
@@ -267,6 +260,9 @@ class CommitStep:
         self._pending = None
         if self._restart is None:
             return
+        if self._mending.is_behind and (why := self._mending.reopen(self._clock.timer_ms())):
+            self.blocked = why
+            return
         with self._state.epoch_lock:
             self._collector.discard()
             self._state.abandon()
@@ -288,9 +284,13 @@ class CommitStep:
     def _cut(self) -> Epoch:
         waiting: list[CommitRequest] = []
         with self._state.epoch_lock:
+            if self.broken is not None:
+                raise self.broken
             start = self._clock.cost_ns()
             while self._requests:
                 request = self._requests.popleft()
+                if not request.done.set_running_or_notify_cancel():  # `withdraw`
+                    continue
                 try:
                     request.prepare()
                     waiting.append(request)
@@ -302,16 +302,21 @@ class CommitStep:
             replacements, self.replacements = self.replacements, []
             reshapes, self.reshapes = self.reshapes, []
             records, state = self._collector.cut(), self._state.cut()
-            positions = self._valid(self._positions(), reshapes)
-            return Epoch(records, state, positions, start, waiting, settled, replacements, reshapes, dict(failed))
+            found = self._valid(self._positions(), reshapes)
+            positions, readers = {tp: r.offset for tp, r in found.items()}, {tp: r.readers for tp, r in found.items()}
+            return Epoch(
+                records, state, positions, readers, start, waiting, settled, replacements, reshapes, dict(failed)
+            )
 
-    def _valid(self, positions: Mapping[TopicPartition, int], reshapes: Iterable[Reshape]) -> dict[TopicPartition, int]:
+    def _valid(
+        self, positions: Mapping[TopicPartition, Reading], reshapes: Iterable[Reshape]
+    ) -> dict[TopicPartition, Reading]:
         """Without those in partitions that are gone, or that begin with this commit: tasks that read them are still known."""
         self._sizes |= {r.topic: r.partitions for r in reshapes}
         fresh = {r.topic for r in reshapes}
         return {
-            tp: o
-            for tp, o in positions.items()
+            tp: reading
+            for tp, reading in positions.items()
             if tp.topic not in fresh and tp.partition < self._sizes.get(tp.topic, tp.partition + 1)
         }
 
@@ -329,10 +334,7 @@ class CommitStep:
                 raise Fenced("another instance of this application has taken over") from error
             self._lose_all(error)
             return False
-        except (
-            LogCorrupt,
-            EndMoved,
-        ):  # the log refuses further use until it is opened again; a swap has to be decided anew
+        except (LogCorrupt, EndMoved):  # the log has to be opened again; a swap has to be decided anew
             raise
         except Exception as error:
             queries = self._refused(epoch, error)
@@ -355,17 +357,33 @@ class CommitStep:
         """The state takes what the log has committed. Until it does, on a full disk say, nothing else can be committed."""
         assert self._applying is not None
         epoch, applied, redo_bytes = self._applying
+        if not self._mend_state():
+            return False
         try:
             self._state.apply(epoch.state, applied)
         except Exception as error:  # whatever the physical store says
-            before, self.blocked = self.blocked, str(error)
-            if self.blocked != before:
-                say(ERROR, "commit.blocked", self.blocked, retry_ms=RETRY_MS)
+            self._mending.failed(error)
+            self._say_blocked(str(error))
             return False
         self._applying = None
+        self._mending.works()
         self._free()
         self._after(epoch, redo_bytes)
         return True
+
+    def _mend_state(self) -> bool:
+        """Open a physical store anew that takes no more writes, once its disk does. False if that has to come first."""
+        now_ms = self._clock.timer_ms()
+        if not self._mending.is_due(now_ms):
+            return True
+        if self._member:  # its tasks are made anew, with what changelogs have
+            self._mending.is_behind, self._applying, self._mending.failures = True, None, 0
+            self.lose("the state takes no more writes after an I/O error, and is opened again")
+            self.on_fenced()
+            return False
+        if why := self._mending.reopen(now_ms):
+            self._say_blocked(why)
+        return not why
 
     def _refused(self, epoch: Epoch, error: Exception) -> frozenset[str]:
         """The queries that made what the log will not take; none if it is not about what a query has made."""
@@ -415,10 +433,7 @@ class CommitStep:
 
     def _block(self, epoch: Epoch, error: Exception) -> None:
         """The commit did not get through; the same epoch is tried again."""
-        before = self.blocked
-        self.blocked = str(error) if isinstance(error, RuntimeFailure) else f"{type(error).__name__}: {error}"
-        if self.blocked != before:
-            say(ERROR, "commit.blocked", self.blocked, retry_ms=RETRY_MS)
+        self._say_blocked(str(error) if isinstance(error, RuntimeFailure) else f"{type(error).__name__}: {error}")
         if isinstance(error, TopicMissing):
             with suppress_errors(LogError):  # brokers may be away as well
                 topics = self._log.admin().topics()
@@ -428,6 +443,11 @@ class CommitStep:
             self._lose_all(error)
         if not isinstance(error, LogFull):  # then nothing of the transaction is left and the producer is as good as new
             self._unknown = True
+
+    def _say_blocked(self, why: str) -> None:
+        before, self.blocked = self.blocked, why
+        if why != before:
+            say(ERROR, "commit.blocked", why, retry_ms=RETRY_MS)
 
     def _lose_all(self, error: Exception) -> None:
         now = self._clock.timer_ms()
@@ -461,9 +481,9 @@ class CommitStep:
             raise StaleMember("this instance is no member of its group yet")
         producer.begin()
         for reshape in epoch.reshapes:
-            _reshape(producer, reshape)
+            reshape_topic(producer, reshape)
         for replacement in epoch.replacements:
-            _replace(producer, replacement)
+            replace_records(producer, replacement)
         for tp in sorted(epoch.records):
             batches = [o.records for o in epoch.records[tp]]
             if tp.topic in self._collector.upsert_topics and len(batches) > 1:
@@ -475,7 +495,10 @@ class CommitStep:
             for tp, batch in self._changelog.records(epoch.state, self._sequence + 1, self._clock.wall_ms()):
                 with naming(tp):
                     producer.send(tp, batch)
-        positions = {tp: Position(o, stamp(self._writer, self._sequence + 1)) for tp, o in epoch.positions.items()}
+        positions = {
+            tp: Position(o, stamp(self._writer, self._sequence + 1, epoch.readers.get(tp, "")))
+            for tp, o in epoch.positions.items()
+        }
         if positions:
             producer.send_positions(self._id, positions, proof)
         if redo:
@@ -506,14 +529,18 @@ class CommitStep:
 
     def _try_flush(self) -> None:
         """As `flush`; what goes wrong is said in `state_trouble`, and it is tried again."""
+        if not self._mend_state():
+            return
         try:
             self.flush()
         except Exception as error:  # whatever the physical store says; the redo stays
+            self._mending.failed(error)
             before, self.state_trouble = self.state_trouble, str(error)
             if self.state_trouble != before:
                 say(ERROR, "state.trouble", self.state_trouble, retry_ms=RETRY_MS)
         else:
             self.state_trouble = ""
+            self._mending.works()
 
     def flush(self) -> None:
         """Make the physical state durable, so that the log may forget its redo."""
@@ -536,23 +563,6 @@ class CommitStep:
                 future.set_exception(reason)
 
 
-def _reshape(producer: Producer, r: Reshape) -> None:
-    with naming(TopicPartition(r.topic, 0)):
-        producer.repartition(r.topic, r.partitions, r.offset, keeps=r.keeps)
-        for tp, end in r.ends:
-            producer.expect_end(tp, end)
-
-
-def _replace(producer: Producer, r: Replacement) -> None:
-    with naming(r.tp):
-        if not r.is_new:
-            producer.expect_end(r.tp, r.end)
-        if r.drops:
-            producer.drop_before(r.tp, r.end)
-        for batch in r.batches:
-            producer.send(r.tp, batch)
-
-
 def _denied_read(error: Exception, epoch: Epoch) -> str:
     """The topic whose positions may not be moved, as it may not be read (any more); else empty."""
     if not isinstance(error, LogDenied) or error.partition is None:
@@ -563,19 +573,3 @@ def _denied_read(error: Exception, epoch: Epoch) -> str:
 
 def _query_of(task_id: str) -> str:
     return task_id.rpartition("/")[0]
-
-
-def stamp(writer: str, sequence: int) -> str:
-    """What a committed position says about its commit (rule R3)."""
-    return f"seq={sequence} by={writer}"
-
-
-def read_stamp(metadata: str) -> tuple[str, int] | None:
-    """Writer and sequence, if it is a stamp."""
-    sequence, by, writer = metadata.partition(" by=")
-    return (writer, int(sequence.removeprefix("seq="))) if by and sequence.startswith("seq=") else None
-
-
-def lowest(positions: Mapping[TopicPartition, list[int]]) -> dict[TopicPartition, int]:
-    """The group's position per partition: the lowest of all tasks that read it (the exact ones are in task metadata)."""
-    return {tp: min(p) for tp, p in positions.items() if p}

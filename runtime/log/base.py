@@ -288,6 +288,10 @@ class Consumer(Protocol):
         """What happened in the group since the last call, in order; [] without `subscribe`. Does not block."""
         ...
 
+    def leave_group(self) -> None:
+        """Be no member until the next `subscribe`: what is owned is given back at once, and comes as a LOST event."""
+        ...
+
     def acknowledge_revoke(self) -> None:
         """The partitions of the oldest open REVOKE are given up: what was to be committed of them is. Of no effect if none is
         open (it was void).
@@ -428,6 +432,10 @@ class Log(Protocol):
 
     def redo_after(self, transactional_id: str, sequence: int) -> Iterator[tuple[int, bytes]]:
         """Redo payloads of commits after `sequence`, in order. LogCorrupt if one of them is gone."""
+        ...
+
+    def redo_place(self, transactional_id: str, sequence: int) -> str:
+        """Where the redo of a commit lies, for people who are to do something about it."""
         ...
 
     def trim_redo(self, transactional_id: str, sequence: int) -> None:

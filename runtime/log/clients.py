@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from runtime.errors import LogError, OffsetOutOfRange, StaleMember
+from runtime.errors import LogError, LogIOError, OffsetOutOfRange, StaleMember
 from runtime.log.base import (
     EARLIEST,
     LATEST,
@@ -90,10 +90,13 @@ class LogReader:
             raise LogError(f"{self.tp}: {offset} is no offset")
         self._position = offset
 
-    def read(self, max_records: int, max_bytes: int) -> RawBatch | None:
+    def read(self, max_records: int, max_bytes: int, *, look: bool = True) -> RawBatch | None:
+        """look: at the end, look for what others have appended; for who has just done so for another partition, there is no need."""
         assert max_records > 0, "a read asks for at least one record"
         begin, end = self._lookup.bounds(self.tp)
         if self._position >= end:
+            if not look:
+                return None
             self._lookup.refresh()
             begin, end = self._lookup.bounds(self.tp)
             if self._position >= end:
@@ -240,7 +243,7 @@ class LogConsumer:
         self.client_id = client_id
         self._lookup = lookup
         self._member: OnlyMember | None = None
-        self._readers: dict[TopicPartition, Reader] = {}
+        self._readers: dict[TopicPartition, LogReader] = {}
         self._paused: set[TopicPartition] = set()
         self._turn = 0
 
@@ -256,12 +259,15 @@ class LogConsumer:
     def group_events(self) -> list[GroupEvent]:
         return self._member.events() if self._member is not None else []
 
+    def leave_group(self) -> None:
+        """It stays: there is no other member that could take over."""
+
     def acknowledge_revoke(self) -> None:
         if self._member is not None:
             self._member.acknowledge()
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        readers: dict[TopicPartition, Reader] = {}
+        readers: dict[TopicPartition, LogReader] = {}
         if self._member is not None:
             mine = self._member.owned - self._member.leaving
             positions = {tp: o for tp, o in positions.items() if tp in mine}
@@ -285,6 +291,7 @@ class LogConsumer:
         batches: list[RawBatch] = []
         enough_records, enough_bytes = -(-max_records // 2), -(-max_bytes // 2)  # no small pieces of large batches
         readers = list(self._readers.values())
+        look = True  # once for all partitions
         for i in range(len(readers)):
             reader = readers[(self._turn + i) % len(readers)]
             if reader.tp in self._paused:
@@ -295,7 +302,8 @@ class LogConsumer:
             try:
                 before = reader.position
                 with naming(reader.tp):
-                    batch = reader.read(max_records, max_bytes)
+                    batch = reader.read(max_records, max_bytes, look=look)
+                look = look and batch is not None
                 if batch is None and reader.position > before:
                     batch = RawBatch(reader.tp, no_records(), reader.position, 0)
             except LogError:
@@ -396,7 +404,7 @@ class LogProducer:
         try:
             sequence = self._committer.commit(self.transactional_id, self.epoch, transaction)
         except LogError as e:
-            if not e.retriable:
+            if not e.retriable or isinstance(e, LogIOError):  # after that it is not known whether it is committed
                 self._failure = str(e)
             raise
         self._counts |= {topic: shape.partitions for topic, shape in transaction.shapes.items()}

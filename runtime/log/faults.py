@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import threading
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -28,24 +29,40 @@ class PowerLoss(BaseException):
 class _Node:
     """Contents of a file: durable bytes, and the writes (offset, bytes) or truncations (length, None) since.
 
-    views: what is mapped (offset, bytes); like pages of a real file they show what is written later.
+    views: what is mapped (offset, bytes); like pages of a real file they show what is written later. Threads may map a file while
+    another one writes it.
     """
 
-    __slots__ = ("data", "durable", "links", "pending", "views")
+    __slots__ = ("data", "durable", "links", "lock", "pending", "views")
 
     def __init__(self, data: bytes = b"") -> None:
         self.data = bytearray(data)
         self.durable = bytes(data)
         self.pending: list[tuple[int, bytes | None]] = []
         self.links = 1
+        self.lock = threading.Lock()  # between a write and a mapping of the same bytes
         self.views: deque[tuple[int, bytearray]] = deque(maxlen=VIEWS_MAX)
+
+    def sync(self) -> None:
+        content = bytearray(self.durable)
+        for offset, data in self.pending:
+            _apply(content, offset, data)
+        self.durable = bytes(content)
+        self.pending.clear()
 
     def change(self, offset: int, data: bytes | None) -> None:
         self.pending.append((offset, data))
-        _apply(self.data, offset, data)
-        for start, view in self.views:
-            now = self.data[start : start + len(view)]
-            view[: len(now)] = now
+        with self.lock:
+            _apply(self.data, offset, data)
+            for start, view in self.views:
+                now = self.data[start : start + len(view)]
+                view[: len(now)] = now
+
+    def map(self, offset: int, length: int) -> bytearray:
+        with self.lock:
+            view = self.data[offset : offset + length]
+            self.views.append((offset, view))
+        return view
 
 
 def _apply(content: bytearray, offset: int, data: bytes | None) -> None:
@@ -58,10 +75,11 @@ def _apply(content: bytearray, offset: int, data: bytes | None) -> None:
 
 
 class SimulatedDisk:
-    """Files of a machine without a disk. Single-threaded.
+    """Files of a machine without a disk. One thread writes; others may read what is written.
 
     fail_at: the I/O call (from 1: writes, truncations, fsyncs, names) that finds the power gone; it has no effect.
-    error_at: the I/O call that fails with EIO, once, without effect.
+    error_at: the I/O call that fails with EIO, without effect; error_for: how many do, one after the other. forgets: what a failed
+    fsync should have written is not written by the next one either, as on Linux.
     full_at: the write (from 1) that finds no space; half of it is written first. full_for: how many writes fail in all.
     """
 
@@ -70,10 +88,13 @@ class SimulatedDisk:
         *,
         fail_at: int | None = None,
         error_at: int | None = None,
+        error_for: int = 1,
+        forgets: bool = False,
         full_at: int | None = None,
         full_for: int = 1,
     ) -> None:
         self.fail_at, self.error_at, self.full_at, self.full_for = fail_at, error_at, full_at, full_for
+        self.error_for, self.forgets = error_for, forgets
         self.calls = self.writes = 0
         self.off = False
         self.trace: list[str] = []
@@ -114,7 +135,7 @@ class SimulatedDisk:
         if self.off or self.calls == self.fail_at:
             self.off = True
             raise PowerLoss(f"power lost at call {self.calls}: {what} {path}")
-        if self.calls == self.error_at:
+        if self.error_at is not None and self.error_at <= self.calls < self.error_at + self.error_for:
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
     def write_allowed(self) -> bool:
@@ -219,14 +240,16 @@ class SimulatedFile:
         return bytes(self._node.data[offset : offset + length])
 
     def map(self, offset: int, length: int) -> pa.Buffer:
-        view = bytearray(self.pread(offset, length))
-        self._node.views.append((offset, view))
-        return pa.py_buffer(view)
+        return pa.py_buffer(self._node.map(offset, length))
 
     def fsync(self) -> None:
-        self._disk.step("fsync", self.path)
-        self._node.durable = bytes(self._node.data)
-        self._node.pending.clear()
+        try:
+            self._disk.step("fsync", self.path)
+        except OSError:
+            if self._disk.forgets:
+                self._node.pending.clear()
+            raise
+        self._node.sync()
 
     def truncate(self, length: int) -> None:
         self._disk.step("truncate", self.path)

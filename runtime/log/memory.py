@@ -111,6 +111,9 @@ class MemoryLog:
                 raise LogCorrupt(f"redo of {transactional_id} after {sequence}: trimmed up to {state.redo_lost}")
             return iter([r for r in state.redo if r[0] > sequence])
 
+    def redo_place(self, transactional_id: str, sequence: int) -> str:
+        return f"redo {sequence} of {transactional_id}"
+
     def trim_redo(self, transactional_id: str, sequence: int) -> None:
         with self._lock:
             state = self._producers.setdefault(transactional_id, _ProducerState())

@@ -72,6 +72,9 @@ class OverlayLog:
     def redo_after(self, transactional_id: str, sequence: int) -> Iterator[tuple[int, bytes]]:
         return iter(())
 
+    def redo_place(self, transactional_id: str, sequence: int) -> str:
+        raise LogError("there is no redo")
+
     def trim_redo(self, transactional_id: str, sequence: int) -> None:
         """There is none."""
 
@@ -169,6 +172,9 @@ class _Consumer:
 
     def group_events(self) -> list[GroupEvent]:
         return []
+
+    def leave_group(self) -> None:
+        """There is no group."""
 
     def acknowledge_revoke(self) -> None:
         """There is no group."""

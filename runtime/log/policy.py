@@ -41,6 +41,7 @@ _OPTIONS: dict[str, tuple[str, Callable[[str], Any], str]] = {
     "cleanup.policy": ("policies", _policies, "delete, compact, or both with a comma"),
     "retention.ms": ("retention_ms", _number(-1, int), "milliseconds, or -1 for ever"),
     "retention.bytes": ("retention_bytes", _number(-1, int), "bytes of a partition, or -1 without limit"),
+    "segment.ms": ("segment_ms", _number(1, int), "milliseconds, at least 1"),
     "segment.bytes": ("segment_bytes", _number(1, int), "bytes, at least 1"),
     "delete.retention.ms": ("delete_retention_ms", _number(0, int), "milliseconds"),
     "min.cleanable.dirty.ratio": ("dirty_ratio", _number(0, float), "a share between 0 and 1"),
@@ -51,6 +52,8 @@ _OPTIONS: dict[str, tuple[str, Callable[[str], Any], str]] = {
 class TopicPolicy:
     """retention_ms, retention_bytes: of each partition, -1: no limit; they count where `delete` is among the policies.
 
+    segment_ms: a segment holds records of one such span of time, as far as they come in its order; 0: of any. Counted in the times
+    of records, from 1970 on.
     delete_retention_ms: how long a tombstone stays after it was first compacted, so that readers on their way see it.
     dirty_ratio: compact when so much of what could be compacted never was.
     """
@@ -59,6 +62,7 @@ class TopicPolicy:
     retention_ms: int = -1
     retention_bytes: int = -1
     segment_bytes: int = 0
+    segment_ms: int = 0
     delete_retention_ms: int = _DAY_MS
     dirty_ratio: float = 0.5
 
@@ -78,6 +82,10 @@ class TopicPolicy:
     def segment_limit(self) -> int:
         """Bytes after which a segment gets no more transactions."""
         return self.segment_bytes or SEGMENT_BYTES
+
+    def begins_segment(self, before_ms: int, now_ms: int) -> bool:
+        """Whether records up to `now_ms` go to another segment than those up to `before_ms`, for their times."""
+        return bool(self.segment_ms) and now_ms // self.segment_ms > before_ms // self.segment_ms
 
     @property
     def compacts(self) -> bool:

@@ -3,6 +3,9 @@
 A repair is a record of `<app>-repairs`, whose key names a record of another topic (topic, partition, offset). Wherever that record is
 read it is read as the repair says, by a rebuild that begins at the first record too; the log itself keeps what was written.
 A repair without a value takes back all before it: the record is read as it was written.
+
+Beside the repairs are marks, whose keys name a record and the generation of a query that was given it once more, beside its input
+(`flowql dlq replay --append`). They are written in the transaction that has its effects.
 """
 
 from __future__ import annotations
@@ -59,6 +62,14 @@ def encode(repairs: Mapping[tuple[TopicPartition, int], Repair | None], now_ms: 
     return pa.RecordBatch.from_arrays(arrays, schema=PRODUCE_SCHEMA)
 
 
+def marks(tp: TopicPartition, offsets: Sequence[int], query: str, now_ms: int) -> pa.RecordBatch:
+    """Records for the same topic: a query, by the name of its generation, was given these once more."""
+    keys = [orjson.dumps([*tp, offset, query]) for offset in offsets]
+    columns = [[now_ms] * len(keys), keys, [b"{}"] * len(keys), [None] * len(keys)]
+    arrays = [pa.array(c, f.type) for c, f in zip(columns, PRODUCE_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=PRODUCE_SCHEMA)
+
+
 def _to_data(repair: Repair) -> dict[str, object]:
     return {"key": _text(repair.key), "value": _text(repair.value), "timestamp": repair.timestamp_ms}
 
@@ -94,6 +105,7 @@ class Repairs:
         self._position = 0
         self._known: dict[TopicPartition, dict[int, Repair]] = {}
         self._sorted: dict[TopicPartition, _OfPartition] = {}
+        self._delivered: set[tuple[TopicPartition, int, str]] = set()
         self._lock = threading.Lock()  # guards `read_on`
         self.read_on()
 
@@ -110,8 +122,11 @@ class Repairs:
     def _take(self, batch: RawBatch) -> None:
         changed = set()
         for key, value in zip(batch.records.column("key"), batch.records.column("value"), strict=True):
-            topic, partition, offset = orjson.loads(key.as_py())
+            topic, partition, offset, *query = orjson.loads(key.as_py())
             tp = TopicPartition(topic, partition)
+            if query:
+                self._delivered.add((tp, offset, query[0]))
+                continue
             known = self._known.setdefault(tp, {})
             changed.add(tp)
             if value.is_valid:
@@ -125,6 +140,10 @@ class Repairs:
 
     def get(self, tp: TopicPartition, offset: int) -> Repair | None:
         return self._known.get(tp, {}).get(offset)
+
+    def is_delivered(self, tp: TopicPartition, offset: int, query: str) -> bool:
+        """Whether a generation of a query was given a record once more."""
+        return (tp, offset, query) in self._delivered
 
     def __len__(self) -> int:
         return sum(len(known) for known in list(self._known.values()))
@@ -203,6 +222,9 @@ class RepairedLog:
     def redo_after(self, transactional_id: str, sequence: int) -> Iterator[tuple[int, bytes]]:
         return self._log.redo_after(transactional_id, sequence)
 
+    def redo_place(self, transactional_id: str, sequence: int) -> str:
+        return self._log.redo_place(transactional_id, sequence)
+
     def trim_redo(self, transactional_id: str, sequence: int) -> None:
         self._log.trim_redo(transactional_id, sequence)
 
@@ -256,6 +278,9 @@ class _Consumer:
 
     def group_events(self) -> list[GroupEvent]:
         return self._consumer.group_events()
+
+    def leave_group(self) -> None:
+        self._consumer.leave_group()
 
     def acknowledge_revoke(self) -> None:
         self._consumer.acknowledge_revoke()

@@ -24,6 +24,8 @@ def folding(function: str, t: SqlType) -> Folding | None:
     double = t.kind is Kind.DOUBLE
     if function == "COUNT":
         return lambda before, partial: _add(before, partial[0], _INT).tolist()
+    if function in ("sql_sum", "sql_avg"):
+        return _exact_sums
     if function == "SUM":
         return _sums(_FLOAT if double else _INT, wrap=t.kind is Kind.INT)
     if function == "AVG":
@@ -56,6 +58,12 @@ def _averages(dtype: Any) -> Folding:
         return list(zip(total.tolist(), count.tolist(), strict=True))
 
     return run
+
+
+def _exact_sums(before: Sequence[Any], partial: list[list[Any]]) -> list[Any]:
+    """Of integers, which Python adds at any size."""
+    sums, counts = partial
+    return [(total + (s or 0), n + c) for (total, n), s, c in zip(before, sums, counts, strict=True)]
 
 
 def _extremes(better: Any, dtype: Any) -> Folding:

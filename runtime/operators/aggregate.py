@@ -11,17 +11,18 @@ from runtime.operators.base import RunContext
 from runtime.operators.fold import Accs, Fold, Step
 from runtime.operators.partials import Partials, use_vector
 from runtime.operators.rows import Changes
+from runtime.operators.unapplied import ALL_APPLIED, NO_RESULT, NOT_ADDED, NOT_RETRACTED, Unapplied
 from runtime.state.store import Key, Value
 
 KNOWN: Row = ()  # stands for a before-image nobody will read
 
 
 class AggregateOperator:
-    """Folds rows into one tuple per group: (accumulator..., row time).
+    """Folds rows into one tuple per group: (accumulator..., row time), with `Unapplied` before the row time if it has any.
 
     Over a stream each row is added. Over a table removals are undone and a pair within one group is one change; a group
-    whose last row goes stays, with the aggregates of no rows, as in ksqlDB. Row time of a change: the highest of the
-    group so far. Null values of streams and rows without a key are skipped.
+    whose last row goes stays, with the aggregates of no rows, as in ksqlDB, or goes, where the plan says that rows are counted. Row time of
+    a change: the highest of the group so far. Null values of streams are skipped, and rows without a key unless NULL is a group.
     """
 
     def __init__(self, plan: Operator, inputs: Sequence[Operator]) -> None:
@@ -33,6 +34,7 @@ class AggregateOperator:
         self._fold = Fold(plan, inputs[0].schema, undo=self._table)
         self._store = plan.stores[0].name
         self._partials = None if self._table else Partials.of(self._fold, inputs[0].schema)
+        self._work = _CountedWork if plan.spec.counted else _Work
 
     def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
         batch = inputs[0]
@@ -49,14 +51,14 @@ class AggregateOperator:
         keys = [fold.key.of(r) for r in rows]
         distinct = list(dict.fromkeys(keys))
         groups = dict(zip(distinct, store.get_many(distinct), strict=True))
-        work = _Work(self, groups, Changes(self.plan.schema, retract=self._retract, coalesce=run.coalesce), run)
+        work = self._work(self, groups, Changes(self.plan.schema, retract=self._retract, coalesce=run.coalesce), run)
         headers = batch.headers
         before: tuple[Key, Row] | None = None
         times = zip(batch.rowtime.tolist(), batch.op.tolist(), batch.seq.tolist(), strict=True)
         for i, (rowtime, op, seq) in enumerate(times):
             key, row = keys[i], rows[i]
             work.headers = headers[i] if headers is not None else None
-            if fold.key.missing(key) or (op == DELETE and not self._table):
+            if fold.left_out(key) or (op == DELETE and not self._table):
                 continue
             if op == UPDATE_BEFORE:
                 before = (key, row)
@@ -92,23 +94,80 @@ class _Work:
     def apply(self, key: Key, old: Row | None, new: Row | None, rowtime: int, seq: int) -> None:
         """Undo `old`, add `new`, note one change."""
         fold, group = self._fold, self.groups.get(key)
-        accs: Accs | None = fold.initial if group is None else group[:-1]
-        if old is not None and group is not None:
-            assert fold.undo is not None
-            accs = self._step(fold.undo, accs, old, rowtime, seq)
+        if group is None:
+            if new is None:
+                return  # a removal from a group that is not there
+            accs, unapplied = fold.initial, Unapplied((NO_RESULT,))
+        else:
+            accs, unapplied = fold.parted(group)
+        begun, unapplied_before = accs, unapplied
+        if group is not None and fold.undo is not None:
+            accs, unapplied = self._retried(fold.undo, accs, unapplied, rowtime, seq)
+            if old is not None:
+                accs, unapplied = self._retracted(fold.undo, accs, unapplied, old, rowtime, seq)
         if new is not None:
-            accs = self._step(fold.add, accs, new, rowtime, seq)
-        elif group is None:
-            return  # a removal from a group that is not there
-        if accs is None:
-            return
+            added = fold.try_step(fold.add, accs, new, rowtime, seq, self.run)
+            if added is not None:
+                accs = added
+            elif fold.undo is not None:  # of a stream no row ever leaves
+                unapplied = unapplied.with_row(NOT_ADDED, new)
         time = rowtime if group is None else max(rowtime, group[-1])
-        self.groups[key] = (*accs, time)
-        self.written[key] = None
+        if accs is begun and fold.bound:
+            if unapplied is not unapplied_before:
+                self._keep(key, accs, unapplied, time)
+            return
         before = None
-        if group is not None:
-            before = fold.row(key, group[:-1]) if self._retract else KNOWN
+        if not unapplied_before.has_no_result:
+            before = fold.row(key, begun) if self._retract else KNOWN
+        self._keep(key, accs, unapplied.with_result(), time)
         self.changes.add(key, before, fold.row(key, accs), time, seq, self.headers)
 
-    def _step(self, step: Step, accs: Accs | None, row: Row, rowtime: int, seq: int) -> Accs | None:
-        return None if accs is None else self._fold.try_step(step, accs, row, rowtime, seq, self.run)
+    def _retracted(
+        self, undo: Step, accs: Accs, unapplied: Unapplied, old: Row, rowtime: int, seq: int
+    ) -> tuple[Accs, Unapplied]:
+        """Without a row. One that could not be added is not undone; one that cannot be undone is kept until that succeeds."""
+        if (without := unapplied.without_row(NOT_ADDED, old)) is not None:
+            return accs, without
+        undone = self._fold.try_step(undo, accs, old, rowtime, seq, self.run)
+        return (accs, unapplied.with_row(NOT_RETRACTED, old)) if undone is None else (undone, unapplied)
+
+    def _retried(self, undo: Step, accs: Accs, unapplied: Unapplied, rowtime: int, seq: int) -> tuple[Accs, Unapplied]:
+        """Retries rows that could not be retracted; their dead letters were written when they failed first."""
+        for row in unapplied.not_retracted:
+            undone = self._fold.try_step(undo, accs, row, rowtime, seq, self.run, again=True)
+            if undone is not None and (without := unapplied.without_row(NOT_RETRACTED, row)) is not None:
+                accs, unapplied = undone, without
+        return accs, unapplied
+
+    def _keep(self, key: Key, accs: Accs, unapplied: Unapplied, time: int) -> None:
+        self.groups[key] = (*accs, unapplied.entries, time) if unapplied.entries else (*accs, time)
+        self.written[key] = None
+
+
+class _CountedWork(_Work):
+    """Groups as SQL has them: a group is there as long as it has rows."""
+
+    __slots__ = ()
+
+    def apply(self, key: Key, old: Row | None, new: Row | None, rowtime: int, seq: int) -> None:
+        fold, group = self._fold, self.groups.get(key)
+        assert fold.undo is not None
+        if group is None and new is None:
+            return  # a removal from a group that is not there
+        accs, unapplied = (fold.initial, ALL_APPLIED) if group is None else fold.parted(group)
+        begun = accs
+        accs, unapplied = self._retried(fold.undo, accs, unapplied, rowtime, seq)
+        if old is not None:
+            accs, unapplied = self._retracted(fold.undo, accs, unapplied, old, rowtime, seq)
+        if new is not None:
+            added = fold.try_step(fold.add, accs, new, rowtime, seq, self.run)
+            accs, unapplied = (accs, unapplied.with_row(NOT_ADDED, new)) if added is None else (added, unapplied)
+        time = rowtime if group is None else max(rowtime, group[-1])
+        if fold.lives(accs) or unapplied.entries:
+            self._keep(key, accs, unapplied, time)
+        else:
+            self.groups[key] = None
+            self.written[key] = None
+        if accs is not begun:
+            before, after = (fold.row(key, a) if fold.lives(a) else None for a in (begun, accs))
+            self.changes.add(key, before, after, time, seq, self.headers)

@@ -14,15 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from compiler.plan.topology import Operator as OperatorPlan
-from runtime.batch import Batch, Ints
+from runtime.batch import Batch, Ints, Origins
 from runtime.state.store import Store, TaskState
 
 NO_TIME = -(2**62)  # before all times that a source may have
+OriginsOf = Callable[[Ints], Origins]
 
 
 @dataclass(slots=True)
@@ -51,6 +52,7 @@ class RunContext:
     stream_times: operator id -> stream time (ms) before the run; operators update it through `advance`.
     late: operator id -> number of late rows dropped (a metric, and named in messages). behind: how far the furthest of them was
     behind stream time, in ms. looks: operator id -> what a join found in its table.
+    origins: gives, by `seq`, the source records that rows of the run were read from.
     vector: None = choose by batch size and cost; True/False = forced (differential tests).
     """
 
@@ -62,6 +64,7 @@ class RunContext:
     vector: bool | None = None
     behind: dict[str, int] = field(default_factory=dict)
     looks: dict[str, Looks] = field(default_factory=dict)
+    origins: OriginsOf | None = None
 
     def advance(self, operator: str, rowtime: Ints) -> Ints:
         """Stream time as of each row (running maximum, the row included); remembers the last."""
@@ -125,6 +128,20 @@ class RuntimeOperator(Protocol):
 
     def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
         """The rows this operator gives for one run; None for none. Output rows keep the `seq` of the row they stem from."""
+        ...
+
+
+@runtime_checkable
+class Starting(RuntimeOperator, Protocol):
+    """An operator that gives rows before its first input: the result of no rows."""
+
+    @property
+    def starts(self) -> bool:
+        """Whether it does."""
+        ...
+
+    def start(self, run: RunContext) -> Batch | None:
+        """These rows; None when its state says that they were given."""
         ...
 
 

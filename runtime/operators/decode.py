@@ -32,7 +32,8 @@ from runtime.operators.json_scalars import Bools, take
 from runtime.operators.json_scan import JsonScan, Located
 from runtime.operators.key_columns import KeyColumns
 from runtime.operators.keys import picker
-from runtime.serde.codec import row_decoder
+from runtime.operators.mend import Mending
+from runtime.serde.codec import UNREADABLE, row_decoder, what_is_wrong
 from runtime.serde.windowed import split_window
 
 VECTOR_ROWS = 256  # measured: below, the fixed 0.45 ms of the vector decoder exceed 2.2 us per row
@@ -110,6 +111,7 @@ class Decoder:
         self._extra = tuple(f for f in schema if f.role in ("header", "pseudo"))
         self._key = row_decoder(schema.key, scan.key_format, declared_keys, is_key=True) if schema.key else None
         self._value = row_decoder(values, scan.value_format, declared_values, is_key=False)
+        self._mending = Mending.of(scan, values, declared_values)
         layout = [f.name for f in (*schema.key, *self._windows, *values, *self._extra)]
         self._arrange = None if tuple(layout) == schema.names else picker([layout.index(n) for n in schema.names])
         self._time: Time | None = None
@@ -190,11 +192,8 @@ class Decoder:
             try:
                 row, null = self._row(key, value, headers[i], raw.tp.partition, offsets[i])
                 time = self._time_of(row, times[i], null=null)
-            except BadRecord as e:
-                run.fail_row(int(seq[i]), e.code, str(e))
-                continue
-            except RecursionError:
-                run.fail_row(int(seq[i]), BadRecord.code, "its values are nested too deeply")
+            except UNREADABLE as e:
+                run.fail_row(int(seq[i]), e.code if isinstance(e, BadRecord) else BadRecord.code, what_is_wrong(e))
                 continue
             except _Skip as e:
                 run.fail_row(int(seq[i]), *e.args)
@@ -209,13 +208,25 @@ class Decoder:
     def _row(self, key: Any, value: Any, headers: Any, partition: int, offset: int) -> tuple[Row, bool]:
         """All columns in the decoder's own layout, and whether the value is null. Raises BadRecord and _Skip."""
         row = self._key_row(key)
-        if self.scan.kind == "table" and self.schema.key and all(v is None for v in row):
+        no_key = key is None or not self.scan.null_group
+        if self.scan.kind == "table" and self.schema.key and no_key and all(v is None for v in row):
             raise _Skip(NULL_KEY, "a record of a table needs a key")
-        values = self._value.decode(value)
+        values = self._values(value, partition, offset)
         row += self._no_values if values is None else values
         if self._extra:
             row += tuple(_extra_value(f, headers, partition, offset) for f in self._extra)
         return row, values is None
+
+    def _values(self, value: Any, partition: int, offset: int) -> Row | None:
+        try:
+            return self._value.decode(value)
+        except UNREADABLE:
+            if self._mending is None:
+                raise
+        try:
+            return self._mending.decode(value)
+        except FatalRecord as error:
+            raise FatalRecord(f"{self.scan.topic}/{partition}@{offset}: {error}") from error
 
     def _key_row(self, key: Any) -> Row:
         if self._key is None and self.schema.window is None:
@@ -252,7 +263,10 @@ class Decoder:
     # --- vector path --------------------------------------------------------------------------------------------
 
     def _by_columns(self, raw: RawBatch, run: RunContext, seq: Ints) -> Batch:
-        good, fast = self.columns(raw)
+        try:
+            good, fast = self.columns(raw)
+        except (*UNREADABLE, pa.ArrowTypeError, pa.lib.ArrowCapacityError):  # one by one it is known whose value it is
+            return self._by_rows(raw, run, seq, None)
         rest = np.flatnonzero(~good)
         if not len(rest):
             return self._batch_of(fast, seq)

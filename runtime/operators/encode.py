@@ -18,13 +18,15 @@ from runtime.errors import BadRecord
 from runtime.log.base import HEADERS_TYPE, PRODUCE_SCHEMA
 from runtime.operators.base import RunContext
 from runtime.operators.decode import BAD_TIME, NO_TIME, Time, time_reader
-from runtime.operators.json_text import JsonText
+from runtime.operators.json_text import JsonText, text_of
 from runtime.operators.keys import picker
 from runtime.serde.codec import row_encoder
 from runtime.serde.windowed import join_window
 
 FROM_ROWS = 500  # rows are made columns first: about 0.1 us per value, a row's text costs ten times that
 VECTOR_ROWS = 128  # measured: below, the fixed 0.15 ms of the vector encoder exceed 1.5 us per row
+_NULL = b"null"
+_OBJECTS = frozenset({"JSON", "JSON_SR", "AVRO"})  # they write a NULL among several key columns as such
 _FIXED = {Kind.INT: ">i4", Kind.BIGINT: ">i8", Kind.DOUBLE: ">f8"}
 
 
@@ -32,15 +34,18 @@ class KeyEncoder:
     """The key bytes of rows of a schema; also what repartitions hash.
 
     A single key column that is null is a null key. Several that are all null are an object of nulls, as PARTITION BY
-    makes it; with `null_key` they are a null key, as of records that came without one.
+    makes it; with `null_key` they are a null key, as of records that came without one. With `null_group` NULL is written as a value, for
+    it is the key of a group.
     """
 
-    def __init__(self, schema: Schema, fmt: Format, *, null_key: bool = False) -> None:
+    def __init__(self, schema: Schema, fmt: Format, *, null_key: bool = False, null_group: bool = False) -> None:
         names = schema.names
         self._window = schema.window
         self._fields = schema.key
         self._format = fmt
-        self._null_key = null_key or len(schema.key) == 1
+        self._null_key = (null_key or len(schema.key) == 1) and not null_group
+        self._null_group = null_group
+        self._json = fmt.name == "JSON" and len(schema.key) == 1
         self._pick = picker([names.index(f.name) for f in schema.key])
         self._indices = [names.index(f.name) for f in schema.key]
         self._encoder = row_encoder(schema.key, fmt, is_key=True) if schema.key else None
@@ -52,22 +57,39 @@ class KeyEncoder:
         if not self._fields:
             return True
         kind = self._fields[0].type.kind
-        return self._window is None and self._format.name == "KAFKA" and (kind in _FIXED or kind is Kind.STRING)
+        if self._window is not None:
+            return False
+        if self._json:
+            return JsonText.supports([self._fields[0].type])
+        return self._format.name == "KAFKA" and not self._null_group and (kind in _FIXED or kind is Kind.STRING)
 
     def encode(self, row: Row) -> bytes | None:
         key = self._pick(row)
         if self._encoder is None or (self._null_key and all(v is None for v in key)):
             return None
         data = self._encoder.encode(key)
+        if self._null_group and None in key:
+            data = self._of_null_group(key, data)
         if data is None or self._window is None:
             return data
         return join_window(data, self._window, *(row[i] for i in self._bounds))
+
+    def _of_null_group(self, key: Row, data: bytes | None) -> bytes:
+        """The key of a group with NULL in it. Raises BadRecord for formats that write NULL as something else, or not at all."""
+        if self._json:
+            return _NULL
+        if data is None or len(key) == 1 or self._format.name not in _OBJECTS:
+            name = self._format.name
+            raise BadRecord(f"the group NULL has no key in the {name} format; write it WITH (KEY_FORMAT='JSON')")
+        return data
 
     def columns(self, columns: Sequence[pa.Array], n: int) -> pa.Array:
         """Key bytes of n rows given as the columns of the schema."""
         if not self._fields:
             return pa.nulls(n, pa.binary())
         column = columns[self._indices[0]]
+        if self._json:
+            return self._json_keys(column)
         layout = _FIXED.get(self._fields[0].type.kind)
         if layout is None:
             return column.cast(pa.string()).view(pa.binary())
@@ -78,6 +100,15 @@ class KeyEncoder:
         keys = pa.Array.from_buffers(pa.binary(), n, [None, pa.py_buffer(offsets), pa.py_buffer(data.tobytes())])
         return pc.if_else(column.is_valid(), keys, pa.scalar(None, pa.binary())) if column.null_count else keys
 
+    def _json_keys(self, column: pa.Array) -> pa.Array:
+        text, plain = text_of(column, self._fields[0].type)
+        if plain and self._fields[0].type.kind is Kind.STRING:
+            text = pc.binary_join_element_wise('"', text, '"', "")
+        keys = text.view(pa.binary())
+        if self._null_group or not column.null_count:
+            return keys
+        return pc.if_else(column.is_valid(), keys, pa.scalar(None, pa.binary()))
+
 
 class Encoder:
     """Encodes batches of one schema for a sink. Holds no data; may be shared between threads. null_key: see `KeyEncoder`."""
@@ -85,7 +116,7 @@ class Encoder:
     def __init__(self, sink: Sink, schema: Schema, *, null_key: bool = False) -> None:
         self.sink, self.schema = sink, schema
         names = schema.names
-        self.key = KeyEncoder(schema, sink.key_format, null_key=null_key)
+        self.key = KeyEncoder(schema, sink.key_format, null_key=null_key, null_group=sink.null_group)
         values = schema.value
         self._value = row_encoder(values, sink.value_format, is_key=False)
         self._pick = picker([names.index(f.name) for f in values])

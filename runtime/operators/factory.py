@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, SetOperation, TopN
 from compiler.plan.logical import Aggregate, Explode, Join, Materialise, Rekey, Union
 from compiler.plan.topology import Operator
 from runtime.errors import PlanUnsupported
 from runtime.operators.aggregate import AggregateOperator
 from runtime.operators.base import RuntimeOperator
+from runtime.operators.changes.consolidate import ConsolidateOperator
+from runtime.operators.changes.equi_join import EquiJoinOperator
+from runtime.operators.changes.group_aggregate import GroupAggregateOperator
+from runtime.operators.changes.set_operation import SetOperationOperator
+from runtime.operators.changes.top_n import TopNOperator
 from runtime.operators.explode import ExplodeOperator
 from runtime.operators.join_foreign_key import ForeignKeyJoinOperator
 from runtime.operators.join_stream_table import StreamTableJoinOperator
@@ -29,9 +35,14 @@ _JOINS: dict[str, Factory] = {
     "foreign-key": ForeignKeyJoinOperator,
 }
 _PLAIN: dict[type, Factory] = {
+    Consolidate: ConsolidateOperator,
+    EquiJoin: EquiJoinOperator,
     Explode: ExplodeOperator,
+    GroupAggregate: GroupAggregateOperator,
     Materialise: MaterialiseOperator,
     Rekey: RekeyOperator,
+    SetOperation: SetOperationOperator,
+    TopN: TopNOperator,
     Union: UnionOperator,
 }
 

@@ -1,6 +1,7 @@
 """The aggregates of one grouped aggregation as functions on accumulators.
 
-State of a group is one tuple: an accumulator per aggregate, then the group's row time (the highest of its rows).
+State of a group is one tuple: an accumulator per aggregate, where the plan asks for it the number of rows, then the group's row time (the
+highest of its rows); over a table with the rows that are `Unapplied` before the row time, if there are any.
 """
 
 from __future__ import annotations
@@ -9,20 +10,24 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from compiler.functions.generated import compiled
-from compiler.functions.registry import AggregateFunction, QueryFailure, Resolution, lookup_aggregate
+from compiler.functions.registry import FAILURES, AggregateFunction, Resolution, lookup_aggregate
 from compiler.plan.expr import Column, Expr, Literal
 from compiler.plan.logical import Aggregate, AggregateCall
 from compiler.plan.schema import WINDOW_END, WINDOW_START, Schema
 from compiler.plan.topology import Operator
+from compiler.plan.types import BIGINT
 from runtime.batch import Row
 from runtime.errors import RuntimeFailure
 from runtime.operators.base import RunContext
 from runtime.operators.expressions import compile_expr
 from runtime.operators.keys import RowKey, picker
+from runtime.operators.unapplied import ALL_APPLIED, Unapplied
+from runtime.state.store import Key, Value
 
 Accs = tuple[Any, ...]
 Step = Callable[[Accs, Row, int, int, RunContext], Accs]
 AGGREGATE_FAILED = "FQ4026"
+_ROWS = AggregateCall("__rows", "COUNT", (), BIGINT)
 
 
 class AggregateUnsupported(RuntimeFailure):
@@ -57,12 +62,15 @@ class BoundAggregate:
 class Fold:
     """All aggregates of one operator: add, undo and merge on tuples of accumulators, and rows of results.
 
-    undo, merge: None unless asked for.
+    undo, merge: None unless asked for. bound: the aggregates of the plan, and last the number of rows where they are counted. shown: those
+    of the plan.
     """
 
     def __init__(self, plan: Operator, source: Schema, *, undo: bool = False, merge: bool = False) -> None:
         assert isinstance(plan.spec, Aggregate)
-        self.bound = [BoundAggregate(c) for c in plan.spec.aggregates]
+        self.shown = [BoundAggregate(c) for c in plan.spec.aggregates]
+        self.bound = [*self.shown, BoundAggregate(_ROWS)] if plan.spec.counted else self.shown
+        self._counted, self.null_groups = plan.spec.counted, plan.spec.null_groups
         self.key = RowKey(source)
         self.initial: Accs = tuple(b.initial for b in self.bound)
         self.add = _step([b.function.add(b.resolution, b.init) for b in self.bound], self.bound, source)
@@ -72,11 +80,11 @@ class Fold:
         self.merge: Callable[[Accs, Accs], Accs] | None = None
         if merge:
             self.merge = _pairwise([b.bind("merge", "over session windows") for b in self.bound])
-        self.results: Callable[[Accs], Row] = _each([b.result for b in self.bound])
+        self.results: Callable[[Accs], Row] = _each([b.result for b in self.shown])
         made = [f.name for f in self.key.fields]
         if plan.spec.window is not None:
             made += [WINDOW_START, WINDOW_END]
-        made += [b.call.name for b in self.bound]
+        made += [b.call.name for b in self.shown]
         self._arrange = None if tuple(made) == plan.schema.names else picker([made.index(n) for n in plan.schema.names])
 
     def row(self, key: Row, accs: Accs, window: Row = ()) -> Row:
@@ -84,14 +92,33 @@ class Fold:
         row = self.key.parts(key) + window + self.results(accs)
         return row if self._arrange is None else self._arrange(row)
 
-    def try_step(self, step: Step, accs: Accs, row: Row, rowtime: int, seq: int, run: RunContext) -> Accs | None:
-        """One step; None if the function failed, which leaves a dead letter and the group as it was."""
+    def left_out(self, key: Key) -> bool:
+        """Whether rows of this key are in no group: those without a key, unless NULL is a group."""
+        return not self.null_groups and self.key.missing(key)
+
+    def lives(self, accs: Accs) -> bool:
+        """Whether a group has rows, as far as they are counted."""
+        return not self._counted or accs[-1] > 0
+
+    def parted(self, group: Value) -> tuple[Accs, Unapplied]:
+        """The accumulators of a group, and the rows that they could not take."""
+        n = len(self.bound)
+        return group[:n], ALL_APPLIED if len(group) == n + 1 else Unapplied(group[n])
+
+    def try_step(
+        self, step: Step, accs: Accs, row: Row, rowtime: int, seq: int, run: RunContext, *, again: bool = False
+    ) -> Accs | None:
+        """One step; None if the function failed for these values, which leaves a dead letter and the group as it was.
+
+        again: one that has failed before, and has its dead letter.
+        """
         try:
             return step(accs, row, rowtime, seq, run)
-        except (QueryFailure, RuntimeFailure):
+        except (*FAILURES, RuntimeFailure):
             raise
         except Exception as error:
-            run.fail_row(seq, AGGREGATE_FAILED, f"aggregate failed: {type(error).__name__}: {error}")
+            if not again:
+                run.fail_row(seq, AGGREGATE_FAILED, f"aggregate failed: {type(error).__name__}: {error}")
             return None
 
 

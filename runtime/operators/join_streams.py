@@ -30,7 +30,8 @@ class StreamStreamJoinOperator:
 
     How long rows are seen: a side remembers rows younger than its own highest time minus (before + after + grace); this,
     and not a test on the arriving row, is what Kafka Streams' window stores do, so a late row may still meet the other
-    side when that side has not gone on.
+    side when that side has not gone on. Counted as late are rows that their own side does not remember, and those that come when
+    the other side has forgotten all times they could meet.
 
     Stores 0 and 1, by side: (key..., time bucket) -> ((row time, value columns...)...). Store 2, only for outer joins
     with grace: (row time, side, key...) -> ((value columns...)...), rows that nothing has matched yet.
@@ -86,6 +87,7 @@ class _Run:
         self.rows = self._load()
         self.written: list[dict[Key, list[Any]]] = [{}, {}]
         self.due = run.stream_times.get(join._due, NEVER)
+        self.late = self.behind = 0
 
     def _keys_of(self, side: int) -> list[Key | None]:
         """The key of each row; None for a row that takes no part."""
@@ -130,6 +132,7 @@ class _Run:
         row = self.records[side][i]
         head = batch.headers[i] if batch.headers is not None else None
         low, high = join.span(side, time)
+        self._count_late(side, time, high)
         matched = self._probe(1 - side, key, low, high)
         for other_time, other in matched:
             if join._deferred and join._outer[1 - side]:
@@ -144,6 +147,11 @@ class _Run:
                 self._wait(side, key, value, time)
         if time > self.clocks[side] - join._retention:
             self._remember(side, (*key, time - time % join.bucket), (time, *value))
+
+    def _count_late(self, side: int, time: int, high: int) -> None:
+        if time <= self.clocks[side] - self.join._retention or high <= self.clocks[1 - side] - self.join._retention:
+            self.late += 1
+            self.behind = max(self.behind, max(self.clocks) - time)
 
     def _remember(self, side: int, slot: Key, entry: Row) -> None:
         bucket = self.written[side].get(slot)
@@ -204,6 +212,7 @@ class _Run:
                 store.expire(bound)
         if join._deferred:
             run.stream_times[join._due] = self.due
+        run.drop_late(join.plan.id, self.late, self.behind)
         now = max(self.clocks)
         if now != NO_TIME:
             run.stream_times[join.plan.id] = now

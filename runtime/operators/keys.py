@@ -34,7 +34,9 @@ def freeze(value: Any, t: SqlType) -> Hashable:
     """A reference value as part of a key. All NaNs are one object, for a dict finds a NaN only by identity; and all zeros
     have one sign, for a dict finds either, and a group must not be named by the row that came last.
     """
-    if value is None or t.kind not in _NESTED:
+    if value is None:
+        return None
+    if t.kind not in _NESTED:
         return NAN if value != value else 0.0 if t.kind is Kind.DOUBLE and not value else value
     if t.kind is Kind.ARRAY:
         return tuple(freeze(v, t.element) for v in value)
@@ -62,6 +64,16 @@ def picker(indices: Sequence[int]) -> Callable[[Row], Row]:
         i = indices[0]
         return lambda row: (row[i],)
     return itemgetter(*indices)
+
+
+def frozen_picker(schema: Schema, columns: Sequence[str]) -> Callable[[Row], Key]:
+    """A function that takes these columns of a row as a frozen key."""
+    names = schema.names
+    types = tuple(schema.fields[names.index(c)].type for c in columns)
+    pick = picker([names.index(c) for c in columns])
+    if all(t.kind not in _NESTED and t.kind is not Kind.DOUBLE for t in types):
+        return pick
+    return lambda row: tuple([freeze(v, t) for v, t in zip(pick(row), types, strict=True)])
 
 
 class RowKey:

@@ -16,12 +16,12 @@ class MaterialiseOperator:
     """Keeps (value columns..., rowtime) by key; gives INSERT, an update pair, or DELETE with the old values.
 
     A removal of a key that is not there gives nothing: there is no old row to retract. Rows without a key are dropped, as
-    table sources do.
+    table sources do, unless NULL is the key of a group.
     """
 
     def __init__(self, plan: Operator, inputs: Sequence[Operator]) -> None:
         assert isinstance(plan.spec, Materialise)
-        self.plan = plan
+        self.plan, self._null_group = plan, plan.spec.null_group
         self._key = RowKey(inputs[0].schema)
         self._store = plan.stores[0].name
 
@@ -41,7 +41,7 @@ class MaterialiseOperator:
         times = zip(batch.rowtime.tolist(), batch.op.tolist(), batch.seq.tolist(), strict=True)
         for i, (rowtime, op, seq) in enumerate(times):
             key = keys[i]
-            if op == UPDATE_BEFORE or split.missing(key):
+            if op == UPDATE_BEFORE or (split.missing(key) and not self._null_group):
                 continue
             old = known[key]
             new = None if op == DELETE else split.value(rows[i])

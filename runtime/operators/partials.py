@@ -32,7 +32,14 @@ VECTOR_ROWS = 256  # below, grouping's fixed cost of about 0.1 ms exceeds a loop
 _NUMBERS = frozenset({Kind.INT, Kind.BIGINT, Kind.DOUBLE})
 _ORDERED = _NUMBERS | {Kind.DATE, Kind.TIME, Kind.TIMESTAMP}
 _KEYS = frozenset({Kind.BOOLEAN, Kind.INT, Kind.BIGINT, Kind.DECIMAL, Kind.STRING, Kind.BYTES}) | (_ORDERED - _NUMBERS)
-_ARROW = {"SUM": ("sum",), "AVG": ("sum", "count"), "MIN": ("min",), "MAX": ("max",), "COUNT": ("count",)}
+_SQL_SUMS = ("sql_sum", "sql_avg")
+_ARROW = dict.fromkeys(_SQL_SUMS, ("sum", "count")) | {
+    "SUM": ("sum",),
+    "AVG": ("sum", "count"),
+    "MIN": ("min",),
+    "MAX": ("max",),
+    "COUNT": ("count",),
+}
 _INTS = {Kind.DATE: pa.int32(), Kind.TIME: pa.int32(), Kind.TIMESTAMP: pa.int64()}
 
 
@@ -50,6 +57,7 @@ class Windowed(Protocol):
     size: int
     advance: int
     grace: int
+    over_1970: bool
     open: OpenWindows | None  # with EMIT FINAL
 
 
@@ -67,6 +75,7 @@ class _Part:
         "result",
         "struct",
         "type",
+        "wide",
     )
 
     def __init__(self, b: BoundAggregate, source: Schema) -> None:
@@ -80,6 +89,8 @@ class _Part:
         self.best, self.greatest = f"__best_{column}_{names[0]}", b.call.function == "MAX"
         if self.struct is not None:  # the rows with the best structs are found before, and Arrow takes one per group
             self.aggregations = [(self.best, "max")]
+        exact = b.call.function in _SQL_SUMS and field is not None and field.type.kind is Kind.BIGINT
+        self.wide = column if exact else None
         self.doubles = column if field is not None and field.type.kind is Kind.DOUBLE else None
         assert b.function.from_partial is not None
         assert b.function.merge is not None
@@ -123,6 +134,9 @@ class Partials:
         for p in self._structs.values():
             if has_null_fields(arrow.column(names.index(p.struct)), p.type):
                 return True
+        for p in self._parts:
+            if p.wide is not None and not _sums_fit(arrow.column(names.index(p.wide))):
+                return True
         doubles = [arrow.column(names.index(p.doubles)) for p in self._parts if p.doubles is not None]
         return any(bool(pc.any(pc.is_nan(d)).as_py()) for d in doubles)
 
@@ -147,7 +161,9 @@ class Partials:
         late = behind = 0
         for back in range(copies):
             start = newest - back * window.advance
-            falls = (start > rowtime - window.size) & ((start >= 0) | (rowtime < 0))
+            falls = start > rowtime - window.size
+            if not window.over_1970:
+                falls &= np.where(rowtime < 0, start + window.size <= 0, start >= 0)
             open_ = falls & (start + window.size + window.grace > times)
             dropped = int(falls.sum() - open_.sum())
             if dropped:
@@ -168,8 +184,10 @@ class Partials:
         return times, seqs, merged.batch(window.plan, batch, groups.last // copies, window.size)
 
     def _taken(self, batch: Batch) -> Ints:
-        """Rows with a value and a key (one whose parts are not all null)."""
+        """Rows with a value and a key (one whose parts are not all null, unless NULL is a group)."""
         keep = batch.op != DELETE
+        if self._fold.null_groups:
+            return np.flatnonzero(keep).astype(np.int64)
         missing = np.ones(len(batch), bool)
         arrow, names = batch.arrow(), self._source.names
         for f in self._fold.key.fields:
@@ -321,6 +339,13 @@ def _paired(plan: Operator, after: Batch, before: pa.RecordBatch, changed: Any, 
     return Batch(plan.schema, arrow=both, headers=headers, **twice).take(order)
 
 
+def _sums_fit(column: pa.Array) -> bool:
+    """Whether no sum of the column's integers leaves 64 bits, in which Arrow adds them."""
+    extremes = pc.min_max(column).as_py()
+    largest = max(abs(extremes["min"] or 0), abs(extremes["max"] or 0))
+    return bool(largest * len(column) < 2**63)
+
+
 def _columnar(b: BoundAggregate, source: Schema) -> bool:
     if b.call.function not in _ARROW or not mergeable(b.function):
         return False
@@ -330,6 +355,8 @@ def _columnar(b: BoundAggregate, source: Schema) -> bool:
         return _plain(b, source) and b.args[0].type.kind in _KEYS | _NUMBERS
     if b.call.function in ("MIN", "MAX") and can_win(b.args[0].type):
         return _plain(b, source)
+    if b.call.function in _SQL_SUMS:  # sums of doubles are exact by rows
+        return _plain(b, source) and b.args[0].type.kind in (Kind.INT, Kind.BIGINT)
     wanted = _NUMBERS if b.call.function in ("SUM", "AVG") else _ORDERED
     return _plain(b, source) and b.args[0].type.kind in wanted
 

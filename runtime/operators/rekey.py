@@ -59,8 +59,8 @@ class RekeyOperator:
         self._computed = self._vector_plan(plan, spec) if self._plain is None else None
 
     def _vector_plan(self, plan: Operator, spec: Rekey) -> VectorPlan | None:
-        """Computed keys as columns; only of streams whose null values are dropped, so that every row has a value."""
-        if self._table or not spec.drop_null:
+        """Computed keys as columns; only of streams, of batches in which every row has a value."""
+        if self._table:
             return None
         types = {f.name: f.type for f in self._source}
         carried = [NamedExpr(f.name, Column(types[f.name], f.name)) for f in plan.schema.fields[len(spec.keys) :]]
@@ -74,12 +74,16 @@ class RekeyOperator:
         vector = run.vector if run.vector is not None else batch.is_columns and len(batch) >= VECTOR_ROWS
         if vector and self._plain is not None and self._can_vector(batch):
             return self._columns(batch)
-        if self._computed is not None and self._worth_a_statement(batch, run):
+        if self._computed is not None and self._has_values(batch) and self._worth_a_statement(batch, run):
             try:
                 return self._computed_columns(self._computed, batch, run)
             except VectorFailed:
                 pass  # the row kernel below gives the meaning
         return self._rows(batch, run)
+
+    def _has_values(self, batch: Batch) -> bool:
+        """Whether every row of a stream that is passed on has a value."""
+        return self._drop_null or not bool((batch.op == DELETE).any())
 
     def _worth_a_statement(self, batch: Batch, run: RunContext) -> bool:
         if run.vector is not None:
@@ -95,7 +99,7 @@ class RekeyOperator:
         images = run_vector(plan, batch.arrow().columns, batch.rowtime, self._source.names)
         keep = images.known.copy()
         for array in images.columns[: len(self._keys)]:
-            if array.null_count:
+            if array.null_count and self._drop_null:
                 keep &= pc.is_valid(array).to_numpy(zero_copy_only=False)
         out = Batch(
             self.plan.schema,
@@ -128,7 +132,7 @@ class RekeyOperator:
         """Plain columns; no pairs to take apart, and no null values to look at one by one."""
         if self._table:
             return not bool(np.isin(batch.op, (UPDATE_BEFORE, UPDATE_AFTER)).any())
-        return self._drop_null or not bool((batch.op == DELETE).any())
+        return self._has_values(batch)
 
     def _columns(self, batch: Batch) -> Batch | None:
         assert self._plain is not None

@@ -51,7 +51,7 @@ class SessionAggregateOperator:
             return None
         fold, rows, ops = self._fold, batch.rows(), batch.op.tolist()
         keys = [fold.key.of(r) for r in rows]
-        taken = [i for i, k in enumerate(keys) if ops[i] != DELETE and not fold.key.missing(k)]
+        taken = [i for i, k in enumerate(keys) if ops[i] != DELETE and not fold.left_out(k)]
         if not taken:
             return None
         began = run.stream_times.get(self.plan.id, NO_TIME)

@@ -47,6 +47,7 @@ class WindowedAggregateOperator:
         self.size = window.size_ms
         self.advance = window.advance_ms or window.size_ms
         self.grace = grace_of(window)
+        self.over_1970 = window.over_1970 or window.kind != "hopping"  # others never reach over it
         self._cumulates = window.kind == "cumulating"
         self.memory = max(self.size + self.grace, window.retention_ms or 0)
         self.retention = max(self.memory, plan.stores[0].retention_ms or 0)
@@ -78,16 +79,20 @@ class WindowedAggregateOperator:
         return out
 
     def starts(self, rowtime: int) -> range:
-        """What the windows a row falls in are kept under, rising: their starts. Rows from 1970 on are in none that starts before it, as in
-        ksqlDB; a window that reaches over 1970 holds only its rows before that.
+        """What the windows a row falls in are kept under, rising: their starts.
+
+        Rows from 1970 on are in none that starts before it, as in ksqlDB. So a window over 1970 would hold a part of its rows only:
+        there is none, unless the source says that its times begin before (`Window.over_1970`).
         """
         if self._cumulates:
             shortest = rowtime - rowtime % self.advance + self.advance - self.size
             return range(shortest, rowtime - rowtime % self.size + 1, self.advance)
         last = rowtime - rowtime % self.advance
         first = rowtime - self.size + self.advance
-        if rowtime >= 0:
+        if not self.over_1970 and rowtime >= 0:
             first = max(0, first)
+        elif not self.over_1970:
+            last = min(last, -self.size - -self.size % self.advance)
         return range(first - first % self.advance, last + 1, self.advance)
 
     def bounds(self, start: int) -> tuple[int, int]:
@@ -99,7 +104,7 @@ class WindowedAggregateOperator:
         fold, all_rows = self._fold, batch.rows()
         keys = [fold.key.of(r) for r in all_rows]
         ops = batch.op.tolist()
-        taken = [i for i, k in enumerate(keys) if ops[i] != DELETE and not fold.key.missing(k)]
+        taken = [i for i, k in enumerate(keys) if ops[i] != DELETE and not fold.left_out(k)]
         index = np.asarray(taken, np.int64)
         times = run.advance(self.plan.id, batch.rowtime[index])
         work: list[tuple[int, Key, int]] = []

@@ -27,14 +27,15 @@ Outgoings = dict[TopicPartition, list[Outgoing]]
 
 
 class RecordCollector:
-    """Outgoing records by partition. All methods but `size_bytes` are called under the epoch lock.
+    """Outgoing records by partition. All but `size_bytes` and `full` are called under the epoch lock.
 
     Topics in `upsert_topics` are read as tables by everyone: of several records with the same key in one epoch only the last
     leaves (suppression, rule R13).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, bytes_max: int = 1 << 28) -> None:
         self._buffers: Outgoings = {}
+        self._bytes_max = bytes_max
         self.upsert_topics: set[str] = set()
         self.size_bytes = 0
 
@@ -54,6 +55,11 @@ class RecordCollector:
 
     def discard(self) -> None:
         self.cut()
+
+    @property
+    def full(self) -> bool:
+        """There is no more room until the next cut. Any thread."""
+        return self.size_bytes >= self._bytes_max
 
     @property
     def empty(self) -> bool:

@@ -11,6 +11,9 @@ from runtime.metrics import Metrics
 from runtime.scheduler.manager import SLOW_NS, TaskManager
 
 IDLE_MS = 20
+QUIET_MS_MAX = (
+    160  # between two looks while nothing could run and nobody works: what changes that wakes this thread before
+)
 
 
 class ProcessingStep:
@@ -23,6 +26,7 @@ class ProcessingStep:
         self, name: str, manager: TaskManager, clock: Clock, metrics: Metrics, *, urgent: bool = False
     ) -> None:
         self.name = name
+        self._idle_ms = IDLE_MS
         self._manager, self._clock, self._metrics = manager, clock, metrics
         self._acquire = manager.acquire_urgent if urgent else manager.acquire
         wait = manager.wait_urgent if urgent else manager.wait
@@ -31,7 +35,9 @@ class ProcessingStep:
     def run_once(self, now_ms: int) -> int:
         grant = self._acquire(self.name)
         if grant is None:
-            return IDLE_MS
+            self._idle_ms = min(QUIET_MS_MAX, 2 * self._idle_ms) if self._manager.quiet else IDLE_MS
+            return self._idle_ms
+        self._idle_ms = IDLE_MS
         start, cpu, error, rows = self._clock.cost_ns(), self._clock.cpu_ns(), None, 0
         try:
             rows = grant.task.process(grant.limit_ns)

@@ -22,6 +22,11 @@ from runtime.task.task import Task
 # kernel call is a hand-over of the interpreter lock. Who arrives meanwhile waits for the end of such a slice once, if it has no more weight.
 ALONE_NS = 25_000_000
 SLOW_NS = 50_000_000  # a slice longer than this is reported (rule R18), and its query counts as slow
+# Queries of far less weight than one that had work lately leave a thread to it. On two processors all that a critical record passes through
+# (reading, handing out, its slice, the process that appends) took twice as long while batch queries kept both busy:
+# `flowql.bench.rebuild`. What they lose is little, as two threads share one interpreter lock.
+FAR_LESS = 16  # times: batch against high, normal against critical
+LATELY_NS = 5_000_000_000
 
 
 @dataclass(slots=True)
@@ -57,7 +62,8 @@ class TaskManager:
     """Grants tasks to processing threads. A task is held by at most one thread (asserted).
 
     A slice cannot be interrupted, so a function that blocks keeps its thread. A query that may do so leaves one thread to the
-    others, if there are any: blocked in all its tasks at once it would hold up everybody.
+    others, if there are any: blocked in all its tasks at once it would hold up everybody. Queries of far less weight than an active one
+    leave one thread together.
     """
 
     def __init__(
@@ -80,9 +86,11 @@ class TaskManager:
         self._prompt: dict[
             str, bool
         ] = {}  # query -> whether its last slice kept to its budget; absent: it has not run yet
+        self._worked_ns: dict[str, int] = {}  # query -> when it last processed rows
         self._signals = 0
         self._seen: dict[str, int] = {}  # thread -> signals when it last looked for work
         self._failures: list[TaskFailure] = []
+        self.quiet = False  # at the last look no task could run, and none was running
         self.accounts = FairClock()
 
     # -- called by the polling thread
@@ -97,6 +105,7 @@ class TaskManager:
         with self._changed:
             self.accounts.remove(query)
             self._prompt.pop(query, None)
+            self._worked_ns.pop(query, None)
             self._failures = [f for f in self._failures if f.task_id.query != query]
             self._held_queries.discard(query)
 
@@ -174,6 +183,7 @@ class TaskManager:
         with self._lock:
             self._seen[owner] = self._signals
             ready = self._ready()
+            self.quiet = not ready and all(e.owner is None for e in self._entries.values())
             if not ready or not self._may_run():
                 return None
             chosen = self._pick(ready, self.accounts.queries, self.accounts.virtual_time)
@@ -229,6 +239,7 @@ class TaskManager:
             self.accounts.end(grant.task.id.query, grant.budget_ns, cost_ns)
             if rows and error is None and grant.task.id.query in self.accounts.queries:  # else nothing is learned of it
                 self._prompt[grant.task.id.query] = cost_ns <= SLOW_NS
+                self._worked_ns[grant.task.id.query] = self._clock.cost_ns()
             if error is not None:
                 entry.failed = True
                 self._failures.append(TaskFailure(grant.task.id, error))
@@ -291,4 +302,15 @@ class TaskManager:
                     stuck.add(e.task.id.query)
         doubtful = {q for q in holding if q in stuck or not self._prompt.get(q, False)}
         others = {q for q in holding if q not in self._held_queries}
-        return {q for q in doubtful if holding[q] >= self._threads - 1 and others - {q}}
+        light = self._leaving_one()
+        enough = light if sum(holding[q] for q in light) >= self._threads - 1 else frozenset()
+        return {q for q in doubtful if holding[q] >= self._threads - 1 and others - {q}} | enough
+
+    def _leaving_one(self) -> frozenset[str]:
+        """Queries of far less weight than one that had work lately: together they do not get the last thread."""
+        if self._threads == 1:
+            return frozenset()
+        queries, now = self.accounts.queries, self._clock.cost_ns()
+        active = [q for q, at in self._worked_ns.items() if now - at < LATELY_NS]
+        most = max((queries[q].weight for q in active if q in queries), default=0)
+        return frozenset(q for q, facts in queries.items() if FAR_LESS * facts.weight <= most)

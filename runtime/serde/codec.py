@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -9,7 +10,7 @@ from compiler.plan.logical import Format
 from compiler.plan.schema import Field
 from compiler.schemas.ref import KINDS, is_wrapped, schema_for
 from runtime.batch import Row
-from runtime.errors import PlanUnsupported
+from runtime.errors import BadRecord, PlanUnsupported
 from runtime.serde.avro import AvroDecoder, AvroEncoder
 from runtime.serde.delimited import DelimitedDecoder, DelimitedEncoder
 from runtime.serde.json import JsonDecoder, JsonEncoder
@@ -18,12 +19,22 @@ from runtime.serde.kafka import KafkaDecoder, KafkaEncoder
 from runtime.serde.none import NoneDecoder, NoneEncoder
 from runtime.serde.protobuf import ProtobufDecoder, ProtobufEncoder
 
+# What decoders raise for bytes that are bad; all but the first comes from conversions of values that they know too little of.
+UNREADABLE = (BadRecord, RecursionError, ValueError, ArithmeticError, struct.error)
+
+
+def what_is_wrong(error: BaseException) -> str:
+    """With a record, of one of UNREADABLE."""
+    if isinstance(error, RecursionError):
+        return "its values are nested too deeply"
+    return str(error) if isinstance(error, BadRecord) else f"{type(error).__name__}: {error}"
+
 
 class RowDecoder(Protocol):
     """Bytes of one side to the values of the wanted fields, in their reference representation."""
 
     def decode(self, data: bytes | None) -> Row | None:
-        """None for a null side. Raises BadRecord when the bytes cannot be read as the declared types."""
+        """None for a null side. Raises BadRecord when the bytes cannot be read as the declared types, or one of UNREADABLE."""
         ...
 
 

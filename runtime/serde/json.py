@@ -160,7 +160,10 @@ def _has_decimal(t: SqlType) -> bool:
 
 
 def _what(v: Any) -> str:
-    text = orjson.dumps(v, default=str).decode()
+    try:
+        text = orjson.dumps(v, default=str).decode()
+    except TypeError:  # a number beyond 64 bits, a lone surrogate, or hundreds of levels
+        text = json.dumps(v, default=str, ensure_ascii=False, separators=(",", ":"))
     return text if len(text) <= 40 else text[:37] + "..."
 
 

@@ -30,12 +30,13 @@ from compiler.plan.logical import (
 )
 from compiler.plan.schema import Schema
 from compiler.plan.topology import Plan, QueryPlan
-from compiler.plan.types import Kind, SqlType
 from compiler.plan.visit import exprs_of
 from runtime.build.query import upsert_topics
 from runtime.spark.errors import SparkUnsupported
 from runtime.spark.files_typed import typed_sources
 from runtime.spark.native import aggregates
+from runtime.spark.native.keys import groups
+from runtime.spark.over_changes import WAY_ROUND, why_not
 from runtime.spark.settings import SparkSettings
 
 Mode = Literal["bounded", "streaming"]
@@ -104,6 +105,8 @@ def _unsupported(node: Node) -> tuple[str, str]:
     """(reason, way round), both empty for what Spark can run."""
     from compiler.functions.registry import lookup, lookup_aggregate
 
+    if reason := why_not(node.spec):
+        return reason, WAY_ROUND
     for e in exprs_of(node.spec):
         for name in (x.name for x in walk(e) if isinstance(x, Call)):
             if lookup(name) is None:
@@ -215,8 +218,6 @@ class _Rules:
         if any(not groups(f.type) for f in source.schema.key):
             return "Spark groups 0.0 and -0.0, maps and the like in its own way"
         for call in spec.aggregates:
-            if self.mode == "streaming" and call.function == "SUM" and call.args[0].type.kind is Kind.DECIMAL:
-                return "a sum of DECIMAL that overflows would stop the stream for good"
             # Files have no places; behind a repartition the order of arrival is that of the runtime's merge.
             placed = self.placed and self._of_topic()
             if reason := aggregates.reason_against(call, bounded=self.mode == "bounded", placed=placed):
@@ -257,13 +258,6 @@ class _Rules:
         if all(isinstance(f, Call) and f.name == "EXPLODE" for f in functions):
             return ""
         return "of table functions only EXPLODE is Spark's"
-
-
-def groups(t: SqlType) -> bool:
-    """Whether Spark groups and joins values of the type as the reference does."""
-    if t.kind in (Kind.DOUBLE, Kind.MAP):
-        return False
-    return all(map(groups, (*t.args, *(f for _, f in t.fields))))
 
 
 def _can_fail(e: Expr) -> bool:

@@ -13,6 +13,7 @@
       ResultsOfBatch          streams and batches do not go on from each other
       ConnectorMissing        jars that are not here
       FilesUnfit              files that cannot stand for a topic
+      FrameUnfit              a DataFrame that cannot stand for a source
       SparkQueryFailed        a query raised inside Spark
 
 Each has a stable code FQ41xx and says what to type (`help`).
@@ -113,6 +114,12 @@ class FilesUnfit(SparkFailure):
     """Files that cannot stand for a topic, or rows that cannot be written to such files."""
 
     code = "FQ4116"
+
+
+class FrameUnfit(SparkFailure):
+    """A DataFrame that cannot stand for a source of the plan."""
+
+    code = "FQ4117"
 
 
 class SparkQueryFailed(SparkFailure):

@@ -71,7 +71,7 @@ def frame_of(source: SourceDef, rows: DataFrame, time: str) -> FileRows:
         rowtime = _millis(quoted(column)) if field.type.kind is Kind.TIMESTAMP else quoted(column)
         lead = f"timestamp column {column} cannot be used: "
         faults.append(Fault(f"{rowtime} IS NULL", text_of(lead + "it is NULL"), BAD_TIME))
-        faults += _outside(source.times, rowtime, lead)
+        faults += outside(source.times, rowtime, lead)
     if source.kind == "table" and source.schema.key:
         missing = " AND ".join(f"{quoted(f.name)} IS NULL" for f in source.schema.key)
         faults.append(Fault(missing, text_of("a record of a table needs a key"), NULL_KEY))
@@ -84,11 +84,11 @@ def frame_of(source: SourceDef, rows: DataFrame, time: str) -> FileRows:
     return FileRows(good.withColumns(made), rows, tuple(faults))
 
 
-def _outside(times: EventTimes, rowtime: str, lead: str) -> list[Fault]:
+def outside(times: EventTimes, rowtime: str, lead: str, *, of_column: bool = True) -> list[Fault]:
     """Of times that are not used, with what `EventTimes.why_not` says."""
     number = f"CAST({rowtime} AS STRING)"
-    some = times.why_not(times.latest_ms, 0, of_column=True).removeprefix(str(times.latest_ms))
-    outside = f"({rowtime} < {times.first_ms(of_column=True)} OR {rowtime} >= {times.latest_ms})"
+    some = times.why_not(times.latest_ms, 0, of_column=of_column).removeprefix(str(times.latest_ms))
+    outside = f"({rowtime} < {times.first_ms(of_column=of_column)} OR {rowtime} >= {times.latest_ms})"
     found = [Fault(outside, f"concat({text_of(lead)}, {number}, {text_of(some)})", BAD_TIME)]
     if times.ahead_ms is not None:
         ahead = f"({rowtime} > unix_millis(current_timestamp()) + {times.ahead_ms})"

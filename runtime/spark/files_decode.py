@@ -56,6 +56,7 @@ class FileDecoder:
             source.timestamp,
             declared=self.flat,
             times=source.times,
+            on_error=source.on_error,
         )
         self._decoder = Decoder(scan, self.flat)
         self._time = None

@@ -23,6 +23,7 @@ from compiler.plan.types import BIGINT, BOOLEAN, Kind
 from runtime.batch import DELETE
 from runtime.errors import LogError
 from runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
+from runtime.spark.active import active
 from runtime.spark.errors import FilesUnfit
 from runtime.spark.files_decode import json_texts, topic_rows
 from runtime.spark.log_append import split
@@ -71,7 +72,8 @@ def write_epoch_files(
     if not packed.num_rows:
         return
     is_table = source.kind == "table"
-    rows = rows_of_topic(spark.createDataFrame(packed), source)
+    with active(spark):
+        rows = rows_of_topic(spark.createDataFrame(packed), source)
     frame = _shown(rows if is_table else rows.where(~F.col(_DELETED)), source, files, deleted=is_table)
     unready, ready = f"{folder}_epoch={epoch}", f"{folder}epoch={epoch}"  # readers leave out names that begin so
     frame.write.format(_spark_format(files)).options(**_options(files)).mode("overwrite").save(unready)

@@ -17,6 +17,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from runtime.clock import SystemClock
+from runtime.config import LetterRetention
 from runtime.errors import Fenced, LogError, StateError
 from runtime.log.base import Admin, Log, Position, Producer, TopicPartition
 from runtime.spark.log_replace import replace_with, replaced
@@ -93,9 +95,9 @@ def place_of(log: Log, target: Target) -> Place | None:
 
 
 def ensure_own_topics(admin: Admin, application_id: str) -> None:
-    """The topics that epochs need beside those of the plan."""
+    """The topics that epochs need beside those of the plan. How long dead letters are kept a deployment says."""
     wanted: dict[str, dict[str, str]] = {
-        dead_letters.topic_name(application_id): {},
+        dead_letters.topic_name(application_id): dead_letters.topic_config(LetterRetention()),
         places_topic(application_id): {"cleanup.policy": "compact"},
     }
     for name in wanted.keys() - admin.partition_counts(list(wanted)).keys():
@@ -194,7 +196,7 @@ class Writer:
         for piece in sorted(pieces, key=lambda p: (p.source, p.seq)):
             if piece.kind == DEAD:
                 dead += piece.records.num_rows
-                producer.send(target.dead_letters, piece.records)
+                producer.send(target.dead_letters, dead_letters.written_at(piece.records, SystemClock().wall_ms()))
             else:
                 records += piece.records.num_rows
                 producer.send(TopicPartition(piece.topic, piece.partition), piece.records)

@@ -28,6 +28,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from runtime.errors import LogError
 from runtime.log.base import EARLIEST, LATEST, RawBatch
+from runtime.spark.active import active
 from runtime.spark.log_address import Address, address_of_texts, shared_log, texts_of
 from runtime.spark.log_offsets import (
     LogRange,
@@ -97,20 +98,9 @@ class ReadOptions:
 
 
 def register(spark: SparkSession) -> None:
-    """Make `flowql_log` known to a session; again is no harm.
-
-    Spark looks for the name in the thread's active session, so a session beside another would be refused what that one has.
-    """
-    sessions = spark._jvm.org.apache.spark.sql.classic.SparkSession
-    before = sessions.getActiveSession()
-    sessions.setActiveSession(spark._jsparkSession)
-    try:
+    """Make `flowql_log` known to a session; again is no harm."""
+    with active(spark):
         spark.dataSource.register(FlowqlLog)
-    finally:
-        if before.isDefined():
-            sessions.setActiveSession(before.get())
-        else:
-            sessions.clearActiveSession()
 
 
 def read_log(spark: SparkSession, options: ReadOptions) -> DataFrame:

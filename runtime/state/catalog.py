@@ -60,6 +60,11 @@ class Catalog:
         self._next_id = max(decode_number(reader.get(NEXT_ID), 1), used + 1)
         self.changed: dict[str, None] = {}
 
+    @property
+    def next_id(self) -> int:
+        """Of the next store. Any thread: it only ever rises."""
+        return self._next_id
+
     def __iter__(self) -> Iterator[StoreEntry]:
         return iter(self._entries.values())
 

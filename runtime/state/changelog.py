@@ -7,13 +7,15 @@ complete says that no commit since the first one went without changelogs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
-from runtime.errors import StateError
-from runtime.log.base import PRODUCE_SCHEMA, Log, RawBatch, TopicPartition
+from runtime.errors import LogUnavailable, StateError, StateLost, TopicMissing
+from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, KeyValues, Log, RawBatch, TopicPartition
 from runtime.state.frozen import FrozenEpoch
 from runtime.state.layout import TaskRecord
 from runtime.state.store import Frozen
@@ -42,6 +44,10 @@ def metadata_topic(application_id: str) -> str:
     return f"{application_id}-metadata"
 
 
+class RecordUnreadable(StateError):
+    """A record of the metadata topic that another version of FlowQL has written, in another format."""
+
+
 class ChangelogWriter:
     """What a commit writes beside its outputs. complete: commits up to now are all covered. writer: its transactional id."""
 
@@ -52,7 +58,7 @@ class ChangelogWriter:
         """Changelog records, then the records of tasks, then that of the commit."""
         assert isinstance(frozen, FrozenEpoch)
         for store, partition, rows, states in frozen.changelog_columns():
-            yield TopicPartition(changelog_topic(self._id, store), partition), _batch(rows, states, now_ms)
+            yield TopicPartition(changelog_topic(self._id, store), partition), records_of(rows, states, now_ms)
         keys = [t.encode() for t in frozen.drops.tasks]
         values: list[bytes | None] = [None] * len(keys)
         for task_id, record in frozen.tasks.items():
@@ -60,7 +66,7 @@ class ChangelogWriter:
             values.append(encode_value((FORMAT, sequence, record.partition, record.stores, record.metadata)))
         keys.append(_commit_key(self._writer))
         values.append(encode_value((FORMAT, sequence, self._complete)))
-        yield TopicPartition(metadata_topic(self._id), 0), _batch(keys, values, now_ms)
+        yield TopicPartition(metadata_topic(self._id), 0), records_of(keys, values, now_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +79,9 @@ class WrittenTask:
 
 def read_tasks(log: Log, application_id: str) -> dict[str, WrittenTask]:
     """All tasks, from the metadata topic."""
-    newest: dict[bytes, bytes | None] = {}
-    tp = TopicPartition(metadata_topic(application_id), 0)
-    for batch in _read(log, tp, log.admin().begin_offset(tp)):
-        newest.update(changes(batch))
-    return {k.decode(): _written(v) for k, v in newest.items() if v is not None and not k.startswith(b"@")}
+    written = WrittenTasks(log, application_id)
+    written.read_on()
+    return written.tasks
 
 
 class WrittenTasks:
@@ -86,24 +90,76 @@ class WrittenTasks:
     def __init__(self, log: Log, application_id: str) -> None:
         self.tasks: dict[str, WrittenTask] = {}
         self.sequences: dict[str, int] = {}
+        self.complete: dict[str, bool] = {}  # by writer, whether all its commits were covered
         tp = TopicPartition(metadata_topic(application_id), 0)
         self._reader = log.reader(tp, log.admin().begin_offset(tp))
 
     def read_on(self) -> None:
-        """Take in what was committed since the last call."""
+        """Take in what was committed since the last call. RecordUnreadable for one of another format, again at each call."""
+        begin = self._reader.position
         while (batch := self._reader.read(_READ_ROWS, _READ_BYTES)) is not None:
-            for key, value in changes(batch):
-                name = key.decode()
-                if name.startswith("@") and value is not None:
-                    self.sequences[name[1:]] = int(decode_value(value)[1])
-                elif value is None:
-                    self.tasks.pop(name, None)
-                else:
-                    self.tasks[name] = _written(value)
+            offsets = batch.records.column(0).to_pylist()
+            try:
+                for offset, (key, value) in zip(offsets, changes(batch), strict=True):
+                    self._take(key.decode(), value, f"{batch.tp}, offset {offset}")
+            except RecordUnreadable:
+                self._reader.seek(begin)
+                raise
+            begin = self._reader.position
+
+    def _take(self, name: str, value: bytes | None, place: str) -> None:
+        if name.startswith("@"):
+            if value is not None:
+                sequence, complete = _fields(value, place)
+                self.sequences[name[1:]], self.complete[name[1:]] = int(sequence), bool(complete)
+        elif value is None:
+            self.tasks.pop(name, None)
+        else:
+            sequence, partition, stores, metadata = _fields(value, place)
+            self.tasks[name] = WrittenTask(sequence, TaskRecord(partition, tuple(stores), metadata))
+
+
+@dataclass(frozen=True, slots=True)
+class Changelogs:
+    """What the log has of the state as of a commit. rows: all changelog records of a partition of a store, in order."""
+
+    sequence: int
+    tasks: Mapping[str, WrittenTask]
+    rows: Callable[[str, int], Iterable[KeyValues]]
+
+
+def whole_changelogs(log: Log, application_id: str) -> Changelogs:
+    """Of an application that one instance runs, while that commits nothing. LogUnavailable until the last commit is to be seen;
+    StateLost if they do not cover it.
+    """
+    last = log.last_sequence(application_id)
+    written = WrittenTasks(log, application_id)
+    written.read_on()
+    if written.sequences.get(application_id, 0) < last:
+        raise LogUnavailable(f"commit {last} is not to be seen yet")
+    if last and not written.complete[application_id]:
+        raise StateLost("changelogs were not written by all commits since the first: start again")
+    return Changelogs(last, written.tasks, partial(_changelog, log, application_id))
+
+
+def _changelog(log: Log, application_id: str, store: str, partition: int) -> Iterator[KeyValues]:
+    tp, admin = TopicPartition(changelog_topic(application_id, store), partition), log.admin()
+    try:
+        end = admin.written_offset(tp)
+        reader = log.key_values(tp, EARLIEST)
+        try:
+            while (batch := reader.read(_READ_ROWS, _READ_BYTES)) is not None:
+                yield batch
+        finally:
+            reader.close()
+        if admin.end_offset(tp) < end:
+            raise LogUnavailable(f"{tp}: what was written up to {end} is not to be seen yet")
+    except TopicMissing as error:
+        raise StateLost(f"{error}: start again") from error
 
 
 def is_complete(log: Log, application_id: str) -> bool:
-    """Whether all state up to the last commit can be brought back from changelogs."""
+    """Whether all state up to the last commit can be brought back from changelogs. RecordUnreadable if their last record cannot be read."""
     last = log.last_sequence(application_id)
     if last == 0:
         return True
@@ -120,7 +176,7 @@ def is_complete(log: Log, application_id: str) -> bool:
         back *= 8
     if found is None:
         return False
-    _, sequence, complete = decode_value(found)
+    sequence, complete = _fields(found, f"{tp}, the last commit")
     return bool(complete) and sequence >= last  # at least once, a commit may be written and not be counted yet
 
 
@@ -140,15 +196,19 @@ def _commit_key(application_id: str) -> bytes:
     return f"@{application_id}".encode()
 
 
-def _written(value: bytes) -> WrittenTask:
-    version, *rest = decode_value(value)
+def _fields(value: bytes, place: str) -> list[Any]:
+    """Of a record of the metadata topic, what follows its format."""
+    version, *fields = decode_value(value)
     if version != FORMAT:
-        raise StateError(f"a task record has format {version}; this FlowQL reads {FORMAT}")
-    sequence, partition, stores, metadata = rest
-    return WrittenTask(sequence, TaskRecord(partition, tuple(stores), metadata))
+        raise RecordUnreadable(
+            f"{place}: the record has format {version}, as another version of FlowQL writes it; this one reads {FORMAT}: run the "
+            "version that wrote it, or another app_id"
+        )
+    return fields
 
 
-def _batch(keys: Sequence[bytes], values: Sequence[bytes | None], now_ms: int) -> pa.RecordBatch:
+def records_of(keys: Sequence[bytes], values: Sequence[bytes | None], now_ms: int) -> pa.RecordBatch:
+    """PRODUCE_SCHEMA, of one time and without headers."""
     n = len(keys)
     arrays = [
         pa.repeat(pa.scalar(now_ms, pa.int64()), n),

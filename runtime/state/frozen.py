@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
+import pyarrow as pa
 
 from compiler.plan.topology import StoreSpec
 from runtime.errors import StateError
@@ -27,16 +28,32 @@ DROP_RECORD = b"\xffdrop"
 _Payload = tuple[int, list[tuple[bytes, bytes]], list[bytes], list[bytes | None]]
 _encode_payload = msgspec.msgpack.Encoder().encode
 _decode_payload = msgspec.msgpack.Decoder(_Payload).decode
+_decode_any = msgspec.msgpack.Decoder(list[Any]).decode
 
 
 class UnwritableState(StateError):
-    """A task put something into a store that cannot be kept; nothing of the epoch was written."""
+    """A task put something into a store that cannot be kept; nothing of the epoch was written.
+
+    of_values: not for a mistake in the code that writes it.
+    """
 
     code = "FQ4012"
 
     def __init__(self, task_id: str, store: str, cause: Exception) -> None:
         super().__init__(f"task {task_id} put something into {store} that cannot be kept: {cause}")
         self.task_id, self.store = task_id, store
+        of_code = isinstance(cause, (AssertionError, LookupError, NameError, NotImplementedError))
+        self.of_values = (
+            isinstance(cause, pa.ArrowException) or not of_code
+        )  # some of Arrow's are NotImplementedError, too
+
+
+class RedoUnreadable(StateError):
+    """A redo payload that this FlowQL does not read. sequence: of its commit, where it is known."""
+
+    def __init__(self, problem: str, sequence: int | None = None) -> None:
+        self.problem, self.sequence = problem, sequence
+        super().__init__(f"the redo {'' if sequence is None else f'of commit {sequence} '}{problem}")
 
 
 class Writes(NamedTuple):
@@ -47,15 +64,27 @@ class Writes(NamedTuple):
     values: list[bytes | None]
 
 
-def read_redo(payload: bytes) -> Writes:
-    """The writes of a redo payload."""
+def read_redo(payload: bytes, sequence: int | None = None) -> Writes:
+    """The writes of a redo payload, which is that of commit `sequence`. RedoUnreadable."""
     try:
         version, ranges, keys, values = _decode_payload(payload)
     except msgspec.DecodeError as error:
-        raise StateError(f"a redo record cannot be read: {error}") from error
+        found = _version(payload)  # another format may have other fields
+        if found in (None, REDO_FORMAT):
+            raise RedoUnreadable(f"cannot be read: {error}", sequence) from error
+        version = found
     if version != REDO_FORMAT:
-        raise StateError(f"a redo record has format {version}; this FlowQL reads {REDO_FORMAT}")
+        problem = f"has format {version}, as another version of FlowQL writes it; this one reads {REDO_FORMAT}"
+        raise RedoUnreadable(problem, sequence)
     return Writes(ranges, keys, values)
+
+
+def _version(payload: bytes) -> Any:
+    """The first thing in a payload; None if there is none."""
+    try:
+        return next(iter(_decode_any(payload)), None)
+    except msgspec.DecodeError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,6 +130,11 @@ def decode(data: bytes, types: Sequence[SqlType]) -> Key:
     return key_codec(tuple(types)).decode(data)
 
 
+def value_encoder(t: SqlType) -> Callable[[Any], bytes]:
+    """How a frozen value that is not NULL is written in a key: no value's bytes start with those of another."""
+    return _encoder(t)
+
+
 def encode_time(ms: int) -> bytes:
     """A time as `encode` writes it: the last 8 bytes of the key of a window or join store."""
     return _U64.pack(ms + _SIGN)

@@ -6,6 +6,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Sequence
 from heapq import merge
 from itertools import islice
+from typing import Any
 
 from runtime.state.keys import KeyCodec, decode_time, encode_time
 from runtime.state.layout import BEGINNING_MS, StoreEntry, successor
@@ -44,6 +45,18 @@ class Overlay:
 
     def between(self, codec: KeyCodec, low: bytes, high: bytes | None) -> list[tuple[bytes, Key]]:
         """Keys in a range, in order."""
+        index = self._sorted(codec)
+        start = bisect_left(index, (low,))
+        return index[start : len(index) if high is None else bisect_left(index, (high,))]
+
+    def following(self, codec: KeyCodec, low: bytes, rank: int) -> Iterator[tuple[bytes, int, Key, Value | None]]:
+        """Rows from a key on, in order, one at a time: (encoded key, rank, key, value). Nothing may be written meanwhile."""
+        index, rows = self._sorted(codec), self.rows
+        for at in range(bisect_left(index, (low,)), len(index)):
+            encoded, key = index[at]
+            yield encoded, rank, key, rows[key]
+
+    def _sorted(self, codec: KeyCodec) -> list[tuple[bytes, Key]]:
         index = self._index
         new = len(self.rows) - len(index)
         if new:  # dicts keep insertion order: new keys are at the end
@@ -55,8 +68,7 @@ class Overlay:
             else:
                 index.extend(entries)
                 index.sort()
-        start = bisect_left(index, (low,))
-        return index[start : len(index) if high is None else bisect_left(index, (high,))]
+        return index
 
 
 def overlaid(
@@ -69,6 +81,28 @@ def overlaid(
         if rows:
             merged.update({e: (e, k, rows[k]) for e, k in overlay.between(codec, low, high)})
     return sorted(merged.values(), key=lambda row: row[0])
+
+
+def merge_lazily(
+    codec: KeyCodec, layers: Sequence[Overlay], below: Iterator[tuple[bytes, bytes]], low: bytes, high: bytes | None
+) -> Iterator[tuple[Key, Value]]:
+    """Live rows of overlays (newest first) and of the rows below them, in key order, none of them read ahead."""
+    streams: list[Iterator[tuple[bytes, int, Any, Any]]] = [
+        o.following(codec, low, rank) for rank, o in enumerate(layers) if o.rows
+    ]
+    bottom = len(layers)
+    streams.append((encoded, bottom, None, data) for encoded, data in below)
+    last = None
+    for encoded, rank, key, value in merge(*streams) if len(streams) > 1 else streams[0]:
+        if high is not None and encoded >= high:
+            return
+        if encoded == last:
+            continue  # a newer layer has said what it is
+        last = encoded
+        if rank == bottom:
+            yield codec.decode(encoded), decode_value(value)
+        elif value is not None:
+            yield key, value
 
 
 class PhysicalRows:

@@ -165,6 +165,11 @@ def restore_key(task_id: str) -> bytes:
     return RESTORES + task_id.encode()
 
 
+def marker(sequence: int) -> tuple[list[bytes], list[bytes | None]]:
+    """The row that says up to which commit a physical store is."""
+    return [MARKER], [encode_number(sequence)]
+
+
 def encode_number(n: int) -> bytes:
     return _U64.pack(n - BEGINNING_MS)
 

@@ -8,36 +8,40 @@ batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from compiler.plan.topology import StoreSpec
+from runtime.budget import StateLimits
 from runtime.errors import StateError
 from runtime.state.catalog import Catalog, read_restores, read_stores, read_tasks
+from runtime.state.changelog import Changelogs
 from runtime.state.drops import Drops
-from runtime.state.frozen import FrozenEpoch, FrozenStore, Writes, encode_rows, read_redo
+from runtime.state.forward import InMemory, Sources
+from runtime.state.frozen import FrozenEpoch, FrozenStore, Writes, encode_rows
 from runtime.state.layout import (
     MARKER,
     StoreEntry,
     TaskRecord,
     decode_number,
-    encode_number,
+    marker,
     task_from_record,
     task_key,
 )
 from runtime.state.locks import NamedLock
 from runtime.state.physical import Guarded, Physical
+from runtime.state.redo import RedoAfter, replay
 from runtime.state.restore import RESTORE_ROWS_MAX, RowFile, begin_writes, clear_writes, end_writes, place_records
 from runtime.state.snapshot import SharedSnapshot, StateSnapshot
 from runtime.state.store import Frozen
 from runtime.state.task_state import Generation, ManagedTask
-from runtime.state.task_store import StoreMetrics, TaskStore
+from runtime.state.task_store import StoreMetrics, TaskStore, shrink_caches
+from runtime.state.uncommitted import Uncommitted
 from runtime.state.values import encode_metadata
 
-REPLAY_ROWS_MAX = 500_000  # rows of several commits collected before they are written
 # Files that reads have to look through and compaction is behind with. RocksDB slows down writes at 20, which would hold up all.
 FILES_ON_TOP, FILES_ON_TOP_MAX = "rocksdb.num-files-at-level0", 12
-CACHE_ENTRIES_DEFAULT = 400_000  # rows kept decoded; about 0.3-0.5 KB each
 
 
 def _never(_spec: StoreSpec) -> bool:
@@ -54,8 +58,8 @@ class StateManager:
     def __init__(
         self,
         physical: Physical,
+        limits: StateLimits = StateLimits(),  # noqa: B008  (it is frozen)
         *,
-        cache_entries: int = CACHE_ENTRIES_DEFAULT,
         changelog: Callable[[StoreSpec], bool] = _never,
         shared: bool = False,
     ) -> None:
@@ -63,7 +67,7 @@ class StateManager:
         self._commit_lock = NamedLock("commit lock", guards="writes to the physical store")
         self._snapshot_lock = NamedLock("snapshot lock", guards="which snapshot is current")
         self._physical, self._guard = physical, Guarded(physical)
-        self._cache_entries, self._has_changelog = cache_entries, changelog
+        self.uncommitted, self._has_changelog = Uncommitted(limits), changelog
         self._catalog = Catalog(physical)
         self._committed = {e.spec.name: e for e in self._catalog}
         self._restoring = read_restores(physical)
@@ -75,6 +79,7 @@ class StateManager:
         self._dirty: dict[str, ManagedTask] = {}
         self._in_flight: FrozenEpoch | None = None
         self._written: FrozenEpoch | None = None  # it is in the physical store, and not all of `apply` is done
+        self._openings = 0  # under the commit lock
         self._drops = Drops()
         self._deleted: dict[bytes, bytes] = {}  # applied range deletes, low -> high, until the cleaner compacts them
         self.applied_sequence = decode_number(physical.get(MARKER), 0)
@@ -89,15 +94,8 @@ class StateManager:
                 raise StateError(f"task {task_id} is open already")
             entries = [self._catalog.ensure(spec, partition) for spec in stores]
             opened = [TaskStore(e, partition, self._physical, detached=self._is_dropped(e, partition)) for e in entries]
-            task = ManagedTask(
-                task_id,
-                partition,
-                opened,
-                self._task_record(task_id),
-                self.epoch_lock,
-                self._generation,
-                self._mark_dirty,
-            )
+            record = self._task_record(task_id)
+            task = ManagedTask(task_id, partition, opened, record, self.epoch_lock, self._generation, self._published)
             self._tasks[task_id] = task
             self._kept.discard(task_id)
             self._note_owned()
@@ -211,6 +209,7 @@ class StateManager:
                     overlay = store.freeze()
                     if overlay is not None:
                         stores.append(FrozenStore(task.id, store, overlay))
+            self.uncommitted.cut()
             catalog = self._catalog.take_changes()
             drops, self._drops = self._drops, Drops()
             self._in_flight = FrozenEpoch(
@@ -235,7 +234,7 @@ class StateManager:
         with self._commit_lock:
             if self._written is not epoch:
                 with self._guard.permit("apply"):
-                    self._guard.write(writes.keys, writes.values, writes.ranges, _marker(sequence))
+                    self._guard.write(writes.keys, writes.values, writes.ranges, marker(sequence))
                 self.applied_sequence, self._written = sequence, epoch
             if epoch.entries is not None:
                 self._committed = epoch.entries
@@ -243,6 +242,7 @@ class StateManager:
             self._renew_snapshot()
         with self.epoch_lock.join():
             self._in_flight = self._written = None
+            self.uncommitted.applied(writes.keys, writes.values)
             self._attach()  # before writes leave the frozen layer
             for task in self._tasks.values():
                 if task.id in epoch.tasks:
@@ -250,7 +250,9 @@ class StateManager:
             for task_id in epoch.drops.tasks:
                 self._restoring.pop(task_id, None)
             self._note_owned()
-            self._shrink_caches()
+            shrink_caches(
+                [s for t in self._tasks.values() for s in t.stores.values()], self.uncommitted.cached_rows_max
+            )
 
     def abort(self) -> None:
         """Back to the last commit: active and frozen layers are gone, batches under way will be refused.
@@ -262,6 +264,7 @@ class StateManager:
             for task in self._tasks.values():
                 task.revert()
             self._dirty = {}
+            self.uncommitted.revert()
             frozen, self._in_flight = self._in_flight, None
             if frozen is not None:
                 self._catalog.put_back(frozen.catalog)
@@ -303,30 +306,12 @@ class StateManager:
     def replay_all(self, commits: Iterable[tuple[int, bytes]]) -> None:
         """Redo commits in order. Rows that later ones overwrite are not written: rows are absolute, the marker comes last."""
         assert not self._tasks, "redo comes before tasks are opened"
-        rows: dict[bytes, bytes | None] = {}
-        reached = self.applied_sequence
         try:
-            for sequence, payload in commits:
-                if sequence <= reached:
-                    continue
-                writes = read_redo(payload)
-                if rows and (writes.ranges or len(rows) > REPLAY_ROWS_MAX):  # ranges delete what is there before them
-                    self._replay(reached, Writes([], list(rows), list(rows.values())))
-                    rows = {}
-                if writes.ranges:
-                    self._replay(sequence, writes)
-                else:
-                    rows.update(zip(writes.keys, writes.values, strict=True))
-                reached = sequence
+            with self._commit_lock, self._guard.permit("replay"):
+                for reached in replay(self._guard, commits, self.applied_sequence):
+                    self.applied_sequence = reached
         finally:  # as far as it could be read
-            if reached > self.applied_sequence:
-                self._replay(reached, Writes([], list(rows), list(rows.values())))
             self._reread()
-
-    def _replay(self, sequence: int, writes: Writes) -> None:
-        with self._commit_lock, self._guard.permit("replay"):
-            self._guard.write(writes.keys, writes.values, writes.ranges, _marker(sequence))
-            self.applied_sequence = sequence
 
     def _reread(self) -> None:
         """What is kept of the physical store in memory, after it was written to past the tasks."""
@@ -337,12 +322,42 @@ class StateManager:
             self._catalog.load(self._physical)
             self._restoring = read_restores(self._physical)
 
+    def accepts_files(self) -> bool:
+        """Whether the disk of the physical store would take new files now."""
+        return self._physical.accepts_files()
+
+    def reopen(self, redo_after: RedoAfter | None, changelogs: Callable[[], Changelogs] | None = None) -> None:
+        """After an I/O error: close the physical store, open it again, and bring back what was not durable. See `Physical.reopen`.
+
+        By redo or by changelogs (`Sources`); without either the state is as of an older commit, and open tasks are of no more use.
+        """
+        sources = None if redo_after is None and changelogs is None else Sources(redo_after, changelogs)
+        with self._commit_lock:
+            self._openings += 1
+            self._physical.reopen(partial(self._bring_forward, sources))
+        if sources is None:
+            self._reread()
+
+    def _bring_forward(self, sources: Sources | None) -> None:
+        before, coming = self.applied_sequence, self._in_flight
+        if sources is None:
+            self.applied_sequence = decode_number(self._physical.get(MARKER), 0)
+        else:
+            entries = coming.entries if coming is not None and coming.entries is not None else self._committed
+            kept = InMemory(before, self._committed, entries, self._catalog.next_id, self._restoring)
+            self.applied_sequence, deleted = sources.bring_forward(self._guard, kept)
+            self._note_deleted(Writes(deleted, [], []))
+            if self.applied_sequence > before:  # the log has it: it is what was to be applied
+                self._written, self._committed = coming, entries
+        self._renew_snapshot()
+
     def reset(self, sequence: int) -> None:
         """At start-up: what is here is of no more use and is deleted; the state of commit `sequence` is to be made anew."""
         assert not self._tasks, "a reset comes before tasks are opened"
         with self._commit_lock:
             with self._guard.permit("restore"):
-                self._guard.write([], [], [(b"", b"\xff" * 16)], _marker(sequence))
+                self._guard.write([], [], [(b"", b"\xff" * 16)], marker(sequence))
+            self._physical.flush()  # no redo leads here
             self.applied_sequence = sequence
         self._reread()
 
@@ -357,7 +372,8 @@ class StateManager:
             writes, restoring = begin_writes(self._physical, self._catalog, whole, stale)
         with self._commit_lock:
             with self._guard.permit("restore"):
-                self._guard.write(writes.keys, writes.values, writes.ranges, _marker(sequence))
+                self._guard.write(writes.keys, writes.values, writes.ranges, marker(sequence))
+            self._physical.flush()  # no redo leads here
             self.applied_sequence = sequence
             self._renew_snapshot()
         with self.epoch_lock.join():
@@ -404,10 +420,9 @@ class StateManager:
         task_id: str | None = None,
         metadata: dict[str, Any] | None = None,
     ) -> None:
-        """Write changelog records (`Frozen.changelog`) of one partition of a store, in their order.
+        """Write changelog records (`Frozen.changelog`) of one partition of a store, in their order; its task is not running.
 
-        The task that owns the partition is not running. Its `metadata` (the position reached) is in the last batch, so a
-        crash never leaves a position ahead of the rows.
+        Its `metadata` (the position reached) is in the last batch, so a crash never leaves a position ahead of the rows.
         """
         entry = self._restored_store(spec, partition)
         tail: dict[bytes, bytes | None] = {}
@@ -457,11 +472,14 @@ class StateManager:
             record = self._restoring[task_id]
             entries = [e for e in map(self._catalog.get, record.stores) if e is not None]
         with self._commit_lock:
-            writes = end_writes(self._physical, entries, task_id, record)
+            openings, writes = self._openings, end_writes(self._physical, entries, task_id, record)
             with self._guard.permit("restore"):
                 self._guard.write(writes.keys, writes.values, writes.ranges)
             self._note_deleted(writes)
             self._renew_snapshot()
+        self._physical.flush()  # no redo leads here
+        if self._openings != openings:  # that it is whole may be lost, and the next crash would find it incomplete
+            raise StateError(f"the state was opened again while the restoration of {task_id} ended")
         with self.epoch_lock.join():
             del self._restoring[task_id]
             self._note_owned()
@@ -507,8 +525,9 @@ class StateManager:
             self._current.release()
         self._physical.close()
 
-    def _mark_dirty(self, task: ManagedTask) -> None:
+    def _published(self, task: ManagedTask, rows: int) -> None:
         self._dirty[task.id] = task
+        self.uncommitted.add(rows)
 
     def _renew_snapshot(self) -> None:
         self._commit_lock.assert_held()
@@ -539,21 +558,8 @@ class StateManager:
 
     def _attach(self) -> None:
         """Partitions whose drop is committed now hold nothing but what was written since."""
-        for task in self._tasks.values():
-            for store in task.stores.values():
-                if store.detached:
-                    store.detached = self._is_dropped(store.entry, store.partition)
-
-    def _shrink_caches(self) -> None:
-        """Age the largest caches until all together fit. The epoch lock is held."""
-        stores = sorted((s for t in self._tasks.values() for s in t.stores.values()), key=lambda s: -s.cached)
-        total = sum(s.cached for s in stores)
-        for store in [*stores, *stores]:
-            if total <= self._cache_entries:
-                return
-            total -= store.cached
-            store.age()
-            total += store.cached
+        for store in [s for t in self._tasks.values() for s in t.stores.values() if s.detached]:
+            store.detached = self._is_dropped(store.entry, store.partition)
 
     def _note_deleted(self, writes: Writes) -> None:
         self._commit_lock.assert_held()
@@ -591,7 +597,3 @@ class StateManager:
         old = self._task_record(task_id)
         stores = () if old is None else old.stores
         return TaskRecord(partition, tuple(dict.fromkeys((*stores, spec.name))), encode_metadata(metadata))
-
-
-def _marker(sequence: int) -> tuple[list[bytes], list[bytes | None]]:
-    return [MARKER], [encode_number(sequence)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from runtime.errors import StateError
@@ -75,6 +75,13 @@ class MemoryPhysical:
 
     def property(self, name: str) -> int | None:
         return len(self._rows) if name == "rocksdb.estimate-num-keys" else None
+
+    def accepts_files(self) -> bool:
+        return True
+
+    def reopen(self, bring_forward: Callable[[], None]) -> None:
+        """There is no disk that could have lost anything."""
+        bring_forward()
 
     def close(self) -> None:
         """Nothing is held."""

@@ -7,7 +7,7 @@ around either that nothing is written but by apply, replay and restore (rule R10
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -78,6 +78,19 @@ class Physical(PhysicalReader, Protocol):
 
     def property(self, name: str) -> int | None:
         """A number the implementation knows about itself, or None."""
+        ...
+
+    def accepts_files(self) -> bool:
+        """Whether the disk would take new files now."""
+        ...
+
+    def reopen(self, bring_forward: Callable[[], None]) -> None:
+        """Close it and open it again, as after a crash: the way out of an I/O error, after which it may take no more writes.
+
+        What was not flushed may be gone. `bring_forward` writes it anew; until that returns, the calling thread alone reads and writes,
+        others wait, and get a StateError if it takes too long. Snapshots from before answer with a StateError. If this raises, the store
+        stays as it is then, closed to others, until another call succeeds. One thread at a time.
+        """
         ...
 
     def close(self) -> None: ...

@@ -41,7 +41,7 @@ def open_readonly(
         if number != sequence + 1:
             base.close()
             raise StateError(f"the redo of commit {sequence + 1} is missing; the next one is that of commit {number}")
-        overlaid.redo(read_redo(payload))
+        overlaid.redo(read_redo(payload, number))
         sequence = number
     shared = SharedSnapshot(overlaid, read_stores(overlaid), sequence)
     return StateSnapshot(shared, owns(shared.tasks))

@@ -36,7 +36,9 @@ def begin_writes(
 
 
 def clear_writes(
-    catalog: Catalog, known: Mapping[str, Iterable[TaskRecord]], restoring: Mapping[str, TaskRecord]
+    catalog: Catalog | Mapping[str, StoreEntry],
+    known: Mapping[str, Iterable[TaskRecord]],
+    restoring: Mapping[str, TaskRecord],
 ) -> Writes:
     """Delete what is here of tasks, by all that is known of their stores; of `restoring` ones a restore row stays."""
     ranges: list[ByteRange] = []

@@ -8,17 +8,24 @@ Measured on rocksdict 0.3.29:
   iterator, however, is a point in time from its creation on, also over later seeks, so a snapshot here is a pair;
 - an iterator points into its `ReadOptions`: when these are collected first, its upper bound is whatever is there then;
 - a snapshot or iterator keeps the database open (and its LOCK held) after `close`;
+- after an I/O error of a flush it takes no more writes, for good (after ENOSPC for some seconds at least), and `close`, which flushes,
+  raises and leaves it open: only when the last reference to it is gone is it closed;
 - a file of rows costs as much of the interpreter lock as writing them (0.4 us a row) unless another process makes it: to
   take one over costs less than 0.1 us a row, and no flush or compaction where it overlaps with nothing.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
+import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import islice
 from pathlib import Path
+from weakref import WeakSet
 
 from rocksdict import (
     AccessType,
@@ -45,6 +52,9 @@ MIB = 1 << 20
 _BLOOM_BITS = 10  # 1 % false positives: a look-up of an absent key costs 0.6 us instead of 1.5
 _INCOMING = "incoming"
 _LOG_BYTES_MAX, _LOG_FILES = 4 * MIB, 2  # RocksDB's own LOG
+_REOPEN_WAIT_S = 10.0  # so long a reader waits for a database that is being opened again
+_SCAN_FIRST = 8  # rows that a scan takes at once: most find fewer, or want no more than one
+_PROBE, _PROBE_BYTES = "probe", 64 << 10
 
 
 def open_rocks(
@@ -54,21 +64,21 @@ def open_rocks(
 
     read_only: as of the last flush, also beside a process that has it open; StateError if there is none.
     """
-    options = _options(cache_bytes, write_buffer_bytes)
     if not read_only:
         Path(path).mkdir(parents=True, exist_ok=True)
-        db = _open(path, options, AccessType.read_write())
+        again = partial(_open, path, cache_bytes, write_buffer_bytes, AccessType.read_write())
+        db = again()
         incoming = Path(path) / _INCOMING
         shutil.rmtree(incoming, ignore_errors=True)  # what a crash has left
-        return RocksPhysical(db, incoming)
+        return RocksPhysical(db, incoming, again)
     if not (Path(path) / "CURRENT").exists():  # rocksdict would leave a file behind in what is no database
         raise StateError(f"there is no state in {path}")
-    return RocksPhysical(_open(path, options, AccessType.read_only(False)))
+    return RocksPhysical(_open(path, cache_bytes, write_buffer_bytes, AccessType.read_only(False)))
 
 
-def _open(path: Path | str, options: Options, access: AccessType) -> Rdict:
+def _open(path: Path | str, cache_bytes: int, write_buffer_bytes: int, access: AccessType) -> Rdict:
     try:
-        return Rdict(str(path), options, access_type=access)
+        return Rdict(str(path), _options(cache_bytes, write_buffer_bytes), access_type=access)
     except Exception as error:  # rocksdict has no error class of its own
         raise StateError(f"the state in {path} cannot be opened: {error}") from error
 
@@ -120,24 +130,54 @@ def _options(cache_bytes: int, write_buffer_bytes: int) -> Options:
 
 
 class RocksPhysical:
-    """One RocksDB. WAL off: what is not flushed is redone from the log."""
+    """One RocksDB. WAL off: what is not flushed is redone from the log.
 
-    def __init__(self, db: Rdict, incoming: Path | None = None) -> None:
-        self._db, self.incoming = db, incoming
+    `reopen` exchanges the database under its readers: they ask for it anew with each call, and what lives longer (snapshots and
+    scans) is known here, so that it can be made to let go of the old one.
+    """
+
+    def __init__(self, db: Rdict, incoming: Path | None = None, again: Callable[[], Rdict] | None = None) -> None:
+        """again: opens it once more; None if nothing is written to it."""
+        self.incoming = incoming
+        self._again, self._path = again, Path(db.path())
+        self._opened = threading.Condition()  # guards the four fields below
+        self._db: Rdict | None = db  # None while it is being opened again, and when it is closed
+        self._next: Rdict | None = None  # the one that is being brought forward, for that thread alone
+        self._reopener = 0
+        self._closed = False
+        self._holders: WeakSet[RocksSnapshot | _Scan] = WeakSet()
+        self._holders_lock = NamedLock("rocks holders", guards="which snapshots and scans hold the database open")
         self._write_options = WriteOptions()
         self._write_options.disable_wal = True
         db.set_write_options(self._write_options)
 
     def get(self, key: bytes) -> bytes | None:
-        return self._db.get(key)
+        db = self._current()
+        try:
+            return db.get(key)
+        except Exception as error:  # rocksdict has no error class of its own
+            return self._other_than(db, error).get(key)
 
     def multi_get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        return self._db.get(keys if isinstance(keys, list) else list(keys))
+        db, wanted = self._current(), keys if isinstance(keys, list) else list(keys)
+        try:
+            return db.get(wanted)
+        except Exception as error:  # rocksdict has no error class of its own
+            return self._other_than(db, error).get(wanted)
 
     def scan(self, low: bytes, high: bytes) -> Iterator[tuple[bytes, bytes]]:
         options = ReadOptions()
         options.set_iterate_upper_bound(high)
-        return _bounded(self._db.items(from_key=low, read_opt=options), options)
+        db = self._current()
+        with _named("read"):
+            items = db.items(from_key=low, read_opt=options)
+            rows = list(islice(items, _SCAN_FIRST))
+        if len(rows) < _SCAN_FIRST:  # mostly: nothing is left to be read in another database
+            del items
+            return iter(rows)
+        scan = _Scan(self, rows, high, items, options)
+        self._hold(scan, db)
+        return scan.rows()
 
     def write_batch(
         self, keys: Sequence[bytes], values: Sequence[bytes | None], ranges: Sequence[ByteRange] = ()
@@ -155,8 +195,9 @@ class RocksPhysical:
                     batch.delete(key)
                 else:
                     batch.put(key, value)
+        db = self._current()
         with _named("written"):
-            self._db.write(batch)
+            db.write(batch)
 
     def delete_range(self, low: bytes, high: bytes) -> None:
         self.write_batch((), (), [(low, high)])
@@ -164,31 +205,118 @@ class RocksPhysical:
     def ingest(self, path: Path) -> None:
         options = IngestExternalFileOptions()
         options.set_move_files(True)
-        self._db.ingest_external_file([str(path)], options)
+        db = self._current()
+        with _named("written"):
+            db.ingest_external_file([str(path)], options)
 
     def snapshot(self) -> RocksSnapshot:
-        return RocksSnapshot(self._db)
+        db = self._current()
+        with _named("read"):
+            snapshot = RocksSnapshot(db)
+        self._hold(snapshot, db)
+        return snapshot
 
     def flush(self) -> None:
+        db = self._current()
         with _named("made durable"):
-            self._db.flush(True)
+            db.flush(True)
 
     def checkpoint(self, path: Path) -> None:
+        db = self._current()
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            Checkpoint(self._db).create_checkpoint(str(path))
+            Checkpoint(db).create_checkpoint(str(path))
         except Exception as error:  # rocksdict has no error class of its own
             raise StateError(f"no copy of the state could be made in {path}: {error}") from error
 
     def compact(self, low: bytes, high: bytes) -> None:
+        db = self._current()
         with _named("compacted"):
-            self._db.compact_range(low, high)
+            db.compact_range(low, high)
 
     def property(self, name: str) -> int | None:
-        return self._db.property_int_value(name)
+        return self._current().property_int_value(name)
 
     def close(self) -> None:
-        self._db.close()
+        """What is not flushed then, on a full disk say, is redone from the log by whoever opens it next."""
+        with self._opened:
+            db, self._db, self._next, self._closed = self._db, None, None, True
+            self._opened.notify_all()
+        if db is not None:
+            with suppress(Exception):  # it flushes; with the last reference it is closed anyway
+                db.close()
+
+    def reopen(self, bring_forward: Callable[[], None]) -> None:
+        assert self._again is not None, "a database that is read only is not opened again"
+        with self._opened:
+            stale = [db for db in (self._db, self._next) if db is not None]
+            self._db = self._next = None
+            self._reopener = threading.get_ident()
+        with self._holders_lock:
+            holders = list(self._holders)
+        for holder in holders:
+            holder.let_go()
+        while stale:  # what is left of its references are calls that are under way
+            with suppress(Exception):
+                stale.pop().cancel_all_background(False)
+        new = self._again()
+        new.set_write_options(self._write_options)
+        self._next = new
+        bring_forward()
+        with self._opened:
+            if not self._closed:
+                self._db = self._next
+            self._next, self._reopener = None, 0
+            self._opened.notify_all()
+
+    def accepts_files(self) -> bool:
+        path = self._path / _PROBE
+        try:
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            try:
+                whole = os.write(file, bytes(_PROBE_BYTES)) == _PROBE_BYTES
+                os.fsync(file)
+                return whole
+            finally:
+                os.close(file)
+        except OSError:
+            return False
+        finally:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+
+    def _current(self) -> Rdict:
+        db = self._db
+        return self._awaited() if db is None else db
+
+    def _awaited(self) -> Rdict:
+        """The database once it is open again; the thread that opens it has it before all others."""
+        with self._opened:
+            if self._reopener == threading.get_ident():
+                db = self._next
+            else:
+                self._opened.wait_for(lambda: self._db is not None or self._closed, _REOPEN_WAIT_S)
+                db = self._db
+            if db is None:
+                raise StateError(
+                    "the state is closed"
+                    if self._closed
+                    else "the state is closed after an I/O error, and not open again yet"
+                )
+            return db
+
+    def _other_than(self, db: Rdict, error: Exception) -> Rdict:
+        """The database that took the place of one while it was read. StateError if it is the same."""
+        if self._db is db:
+            raise StateError(f"the state cannot be read: {error}") from error
+        return self._current()
+
+    def _hold(self, holder: RocksSnapshot | _Scan, db: Rdict) -> None:
+        """db: the one that it was made on, which `reopen` may have closed meanwhile, without knowing of it."""
+        with self._holders_lock:
+            self._holders.add(holder)
+        if db is not self._db and db is not self._next and not self._closed:
+            holder.let_go()
 
 
 @contextmanager
@@ -200,10 +328,51 @@ def _named(what: str) -> Iterator[None]:
         raise StateError(f"the state cannot be {what}: {error}") from error
 
 
-def _bounded(rows: Iterator[tuple[bytes, bytes]], options: ReadOptions) -> Iterator[tuple[bytes, bytes]]:
-    """The rows; keeps `options` alive as long as they are read."""
-    yield from rows
-    del rows, options
+class _Scan:
+    """Rows of a range as of its making, taken some at a time: it goes on in another database with those it has not taken."""
+
+    def __init__(
+        self,
+        store: RocksPhysical,
+        first: list[tuple[bytes, bytes]],
+        high: bytes,
+        items: Iterator[tuple[bytes, bytes]],
+        options: ReadOptions,
+    ) -> None:
+        """first: the rows that were taken from `items` so far. options: those of `items`, which must live as long."""
+        self._store, self._first, self._high = store, first, high
+        self._low = first[-1][0] + b"\0"
+        self._lock = threading.Lock()  # guards the two fields below, against `let_go`
+        self._items: Iterator[tuple[bytes, bytes]] | None = items
+        self._options: ReadOptions | None = options
+
+    def rows(self) -> Iterator[tuple[bytes, bytes]]:
+        yield from self._first
+        for size in chunk_sizes():
+            rows = self._take(size)
+            yield from rows
+            if len(rows) < size:
+                return
+
+    def let_go(self) -> None:
+        with self._lock:
+            self._items = self._options = None
+
+    def _take(self, size: int) -> Sequence[tuple[bytes, bytes]]:
+        with self._lock:
+            if self._items is not None:
+                with _named("read"):
+                    rows = list(islice(self._items, size))
+                if len(rows) < size:
+                    self._items = self._options = None
+                    return rows
+            else:
+                rows = None
+        if rows is None:  # not under the lock: it may have to wait for the database
+            rows = list(islice(self._store.scan(self._low, self._high), size))
+        if rows:
+            self._low = rows[-1][0] + b"\0"
+        return rows
 
 
 class RocksSnapshot:
@@ -215,15 +384,19 @@ class RocksSnapshot:
     def __init__(self, db: Rdict) -> None:
         self._lookup = db.snapshot()
         self._iterator = db.iter()
+        self._ended = "the snapshot is closed"
         self._lock = NamedLock("rocks snapshot", guards="the iterator's position")
 
     def get(self, key: bytes) -> bytes | None:
+        lookup = self._lookup
+        if lookup is None:
+            raise StateError(self._ended)
         try:
-            return self._lookup[key]
+            return lookup[key]
         except Exception as error:  # rocksdict raises a bare Exception for an absent key
             if str(error) == "key not found":
                 return None
-            raise
+            raise StateError(f"the state cannot be read: {error}") from error
 
     def multi_get(self, keys: Sequence[bytes]) -> list[bytes | None]:
         return list(map(self.get, keys))
@@ -243,22 +416,31 @@ class RocksSnapshot:
 
     def close(self) -> None:
         """Let RocksDB drop the old versions."""
-        del self._lookup, self._iterator
+        with self._lock:
+            self._lookup = self._iterator = None
+
+    def let_go(self) -> None:
+        """Its database goes; whoever reads on learns so."""
+        self._ended = "the state was opened again after an I/O error: ask again"
+        self.close()
 
     def _chunk(self, low: bytes, high: bytes, size: int) -> tuple[list[bytes], list[bytes]]:
         keys: list[bytes] = []
         values: list[bytes] = []
         with self._lock:
             iterator = self._iterator
-            iterator.seek(low)
-            key_of, value_of, advance = iterator.key, iterator.value, iterator.next
-            for _ in range(size):
-                key = key_of()  # None behind the last row
-                if key is None or key >= high:
-                    break
-                keys.append(key)
-                values.append(value_of())
-                advance()
-            if not iterator.valid():
-                iterator.status()  # raises what stopped it, if it was not the end
+            if iterator is None:
+                raise StateError(self._ended)
+            with _named("read"):
+                iterator.seek(low)
+                key_of, value_of, advance = iterator.key, iterator.value, iterator.next
+                for _ in range(size):
+                    key = key_of()  # None behind the last row
+                    if key is None or key >= high:
+                        break
+                    keys.append(key)
+                    values.append(value_of())
+                    advance()
+                if not iterator.valid():
+                    iterator.status()  # raises what stopped it, if it was not the end
         return keys, values

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
 from runtime.clock import Clock
+from runtime.errors import StateError
 from runtime.state.layout import StoreEntry
 from runtime.state.physical import PhysicalReader
 
@@ -37,7 +38,10 @@ class StoreSizes:
                 return self._begun_ms + PASS_MS_MIN - now_ms
             self._walk, self._begun_ms = self._count(), now_ms
         start = self._clock.cost_ns()
-        if next(self._walk, self) is self:
+        try:
+            if next(self._walk, self) is self:
+                self._walk = None
+        except StateError:  # it is being opened again, say: another walk will tell
             self._walk = None
         return max(1, (self._clock.cost_ns() - start) * REST // 1_000_000)
 

@@ -47,6 +47,13 @@ class Store(Protocol):
         """Live rows in key order over all layers, low <= key < high (tuple prefixes allowed)."""
         ...
 
+    def scan_prefix(self, prefix: Key, *, after: Key = ()) -> Iterator[tuple[Key, Value]]:
+        """Live rows of a `table` store whose keys start with `prefix`, in key order over all layers; with `after` those above that key.
+
+        Lazy: a row costs a step in each layer, so the first of many rows is cheap. Nothing may be put while it is consumed.
+        """
+        ...
+
     def expire(self, before_ms: int) -> None:
         """Stores with a time segment (kinds window and join: the last key part is a time in ms; session: see below):
         rows whose time part is < before_ms vanish, for reads at once, physically by range delete at commit.
@@ -76,7 +83,7 @@ class TaskState(Protocol):
         ...
 
     def discard(self) -> None:
-        """The batch failed: drop its writes."""
+        """The batch failed: drop its writes. One that was revoked stays so."""
         ...
 
 

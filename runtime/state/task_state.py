@@ -16,7 +16,7 @@ WITHDRAWN = -1  # seen by a task that has to start over although nothing was abo
 
 
 class BatchRevoked(StateError):
-    """The epoch was aborted while this batch ran (or before it began, and nobody called `discard`)."""
+    """The epoch was aborted while this batch ran (or before it began, and nobody called `begin_again`)."""
 
     code = "FQ4011"
     retriable = True
@@ -34,8 +34,8 @@ class Generation:
 class ManagedTask:
     """Implements `runtime.state.store.TaskState`.
 
-    After an abort the task's owner calls `discard` and starts over from `metadata`; until then `publish` raises
-    BatchRevoked, so that no batch computed on aborted state or positions gets in.
+    After an abort the task is made anew, or its owner calls `begin_again` and starts over from `metadata`; until then `publish`
+    raises BatchRevoked, so that no batch computed on aborted state or positions gets in, whatever is discarded meanwhile.
     """
 
     def __init__(
@@ -46,11 +46,11 @@ class ManagedTask:
         committed: TaskRecord | None,
         epoch_lock: NamedLock,
         generation: Generation,
-        on_dirty: Callable[[ManagedTask], None],
+        on_published: Callable[[ManagedTask, int], None],
     ) -> None:
         self.id, self.partition = task_id, partition
         self.stores = {s.spec.name: s for s in stores}
-        self._epoch_lock, self._generation, self._on_dirty = epoch_lock, generation, on_dirty
+        self._epoch_lock, self._generation, self._on_published = epoch_lock, generation, on_published
         self._seen = generation.number
         # Encoded, so that every reader gets its own copy and nobody changes a published one.
         self._active: bytes | None = None
@@ -68,7 +68,7 @@ class ManagedTask:
 
     @property
     def revoked(self) -> bool:
-        """An abort happened since the last `discard`: what this batch does, also an error it raises, means nothing."""
+        """An abort happened since it was made, or began again: what this batch does, also an error it raises, means nothing."""
         return self._seen != self._generation.number
 
     def publish(self, metadata: dict[str, Any]) -> None:
@@ -76,16 +76,18 @@ class ManagedTask:
         if self.revoked:
             raise BatchRevoked(f"the epoch in which task {self.id} ran was aborted")
         encoded = encode_metadata(metadata)
-        for store in self.stores.values():
-            store.publish()
-        if self._active is None:
-            self._on_dirty(self)
+        self._on_published(self, sum(store.publish() for store in self.stores.values()))
         self._active = encoded
 
     def discard(self) -> None:
         for store in self.stores.values():
             store.discard()
-        self._seen = self._generation.number
+
+    def begin_again(self) -> None:
+        """Its owner knows of the abort, and goes on from `metadata` with nothing of what it had."""
+        with self._epoch_lock.join():
+            self.discard()
+            self._seen = self._generation.number
 
     def freeze(self) -> bytes:
         """Active metadata becomes frozen. The epoch lock is held."""
@@ -100,6 +102,10 @@ class ManagedTask:
             self._frozen = None
         for store in self.stores.values():
             store.settle()
+
+    def revoke(self) -> None:
+        """Nothing more of it is published; what is goes at the next cut, by `withdraw`. The epoch lock is held."""
+        self._seen = WITHDRAWN
 
     def withdraw(self) -> None:
         """Back to the last commit, this task alone; a batch under way will be refused. The epoch lock is held."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from compiler.plan.topology import StoreSpec
-from runtime.state.layers import Overlay, PhysicalRows, above_bound, merge_rows, overlaid
+from runtime.state.layers import Overlay, PhysicalRows, above_bound, merge_lazily, merge_rows, overlaid
 from runtime.state.layout import BEGINNING_MS, StoreEntry, decode_number, is_segmented
 from runtime.state.physical import PhysicalReader
 from runtime.state.store import Key, Value
@@ -93,6 +93,23 @@ class TaskStore:
         rows = merge_rows(codec, above, below)
         return above_bound(rows, self._bound()) if self._segmented else rows
 
+    def scan_prefix(self, prefix: Key, *, after: Key = ()) -> Iterator[tuple[Key, Value]]:
+        """See `Store.scan_prefix`."""
+        assert not self._segmented, f"{self.spec.name} is of kind {self.spec.kind}, whose rows are not in key order"
+        codec = self.entry.codec
+        if self._canonical is not None:
+            prefix, after = self._canonical(prefix), self._canonical(after)
+        start = codec.encode(prefix)
+        # What follows a prefix is a tag, 0 or 1; a longer text in its last part goes on with FF, as does one above `after`.
+        high = start + b"\x02" if prefix else None
+        low = codec.encode(after) + b"\0" if after else start
+        active = self._active  # before frozen: the cut fills frozen before it replaces active
+        layers = [o for o in (self._batch, active, self._frozen) if o is not None]
+        below: Iterator[tuple[bytes, bytes]] = iter(())
+        if not self.detached:
+            below = self._count(PhysicalRows(self._physical, self.entry, self.partition).scan(low, high))
+        return merge_lazily(codec, layers, below, low, high)
+
     def expire(self, before_ms: int) -> None:
         """Also hides rows below the bound that are put later: the bound never goes back."""
         assert self._segmented, f"{self.spec.name} is of kind {self.spec.kind}, which does not expire by time"
@@ -108,12 +125,15 @@ class TaskStore:
         if self._batch:
             self._batch = Overlay()
 
-    def publish(self) -> None:
-        """The batch layer enters the active epoch. The epoch lock is held."""
-        if self._batch:
-            self._active.absorb(self._batch)
-            self._latest.update(self._batch.rows)
-            self._batch = Overlay()
+    def publish(self) -> int:
+        """The batch layer enters the active epoch; how many rows that adds to it. The epoch lock is held."""
+        if not self._batch:
+            return 0
+        before = len(self._active.rows)
+        self._active.absorb(self._batch)
+        self._latest.update(self._batch.rows)
+        self._batch = Overlay()
+        return len(self._active.rows) - before
 
     def freeze(self) -> Overlay | None:
         """Active becomes frozen; returned if there is anything in it. The epoch lock is held."""
@@ -208,3 +228,15 @@ class TaskStore:
             physical = self._physical.multi_get(self.entry.encode_rows([keys[i] for i in deep], self.partition))
             for i, data in zip(deep, physical, strict=True):
                 latest[keys[i]] = values[i] = None if data is None else decode_value(data)
+
+
+def shrink_caches(stores: Sequence[TaskStore], entries: int) -> None:
+    """Age the largest caches until all together have no more than so many entries. The epoch lock is held."""
+    stores = sorted(stores, key=lambda s: -s.cached)
+    total = sum(s.cached for s in stores)
+    for store in [*stores, *stores]:
+        if total <= entries:
+            return
+        total -= store.cached
+        store.age()
+        total += store.cached

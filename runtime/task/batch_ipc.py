@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 import numpy as np
 import pyarrow as pa
 
 from compiler.plan.schema import Schema
-from runtime.batch import Batch
+from runtime.batch import UNKNOWN, Batch, Origins
+
+# In the metadata of the stream's schema, so that streams without it are read as well: places, then what tells rows apart, in as few
+# bytes as will do: an index into the places, if there are several, and the offset over the lowest one plus 1, or 0.
+_ORIGINS = b"origins"
 
 
 def encode_batch(batch: Batch) -> bytes:
@@ -16,6 +23,8 @@ def encode_batch(batch: Batch) -> bytes:
         [*columns.columns, pa.array(batch.rowtime), pa.array(batch.op), _headers(batch)],
         names=[*batch.schema.names, "__rowtime", "__op", "__headers"],
     )
+    if batch.origins is not None and batch.origins.places:
+        table = table.replace_schema_metadata({_ORIGINS: _packed(batch.origins)})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -25,6 +34,8 @@ def encode_batch(batch: Batch) -> bytes:
 def decode_batch(data: bytes, schema: Schema) -> Batch:
     table = pa.ipc.open_stream(data).read_all().combine_chunks()
     n = table.num_rows
+    packed = (table.schema.metadata or {}).get(_ORIGINS)
+    table = table.replace_schema_metadata(None)
     rows = table.select(list(range(len(schema.fields)))).to_batches()
     headers = table["__headers"].to_pylist()
     return Batch(
@@ -34,7 +45,29 @@ def decode_batch(data: bytes, schema: Schema) -> Batch:
         op=table["__op"].to_numpy(),
         seq=np.arange(n),
         headers=None if all(h is None for h in headers) else [h and [(x["k"], x["v"]) for x in h] for h in headers],
+        origins=None if packed is None else _unpacked(packed, n),
     )
+
+
+def _packed(origins: Origins) -> bytes:
+    known = origins.offsets[origins.offsets != UNKNOWN]
+    lowest = int(known.min()) if len(known) else 0
+    over = np.where(origins.offsets == UNKNOWN, 0, origins.offsets - lowest + 1)
+    which = _narrow(origins.which) if len(origins.places) > 1 else ("", b"")
+    return msgspec.msgpack.encode((origins.places, which, lowest, _narrow(over)))
+
+
+def _unpacked(data: bytes, n: int) -> Origins:
+    places, which, lowest, over = msgspec.msgpack.decode(data)
+    offsets = np.frombuffer(over[1], over[0]).astype(np.int64)
+    index = np.frombuffer(which[1], which[0]).astype(np.int16) if which[0] else np.zeros(n, np.int16)
+    return Origins(tuple((t, p) for t, p in places), index, np.where(offsets == 0, UNKNOWN, offsets + lowest - 1))
+
+
+def _narrow(numbers: Any) -> tuple[str, bytes]:
+    """Numbers from 0 on in the least bytes that hold the largest of them."""
+    kind = np.min_scalar_type(int(numbers.max()) if len(numbers) else 0).newbyteorder("<")
+    return kind.str, numbers.astype(kind).tobytes()
 
 
 def _headers(batch: Batch) -> pa.Array:

@@ -12,15 +12,22 @@ import pyarrow as pa
 from compiler.plan import types as t
 from compiler.plan.event_times import USUAL_TIMES
 from compiler.plan.schema import Field, Schema
-from runtime.log.base import PRODUCE_SCHEMA, RawBatch
+from runtime.config import LetterRetention
+from runtime.errors import LogError
+from runtime.events import WARNING, say
+from runtime.log.base import PRODUCE_SCHEMA, Log, RawBatch, TopicPartition
+from runtime.log.policy import SEGMENT_BYTES
 from runtime.operators.base import DeadLetter
 from runtime.state.changelog import in_topic_name
 
 TABLE = "DEAD_LETTERS"
 IMPORT = "topic import"  # in place of a query: of lines that an import could not read
+SEGMENT_BYTES_MIN = 1 << 20  # brokers take no less
+SEGMENT_AGE_MS = 86_400_000  # where letters are kept for ever
+_SEGMENT_AGE = "segment.ms"
 MESSAGE_MAX = 200  # of a letter that is too large otherwise
 NOT_REPLAYABLE = (
-    " (the row came through a repartition: which record it was made from is not known, and it cannot be replayed)"
+    " (the row came through a repartition, and no single record is known that it was made from: it cannot be replayed)"
 )
 SCHEMA = Schema(
     (
@@ -47,30 +54,84 @@ def staging_topic(application_id: str, query: str) -> str:
     return f"{topic_name(application_id)}-of-{in_topic_name(query)}"
 
 
+def ensure_topic(log: Log, application_id: str, kept: LetterRetention, now_ms: int) -> None:
+    """Make the topic, or give it another retention. Raises LogError if it can be neither made nor read.
+
+    Letters of older versions carry the times of their records, by which retention would drop them at once: a record without a
+    value, of now, keeps the segment that they share with it for as long as a letter of now.
+    """
+    admin, name, wanted = log.admin(), topic_name(application_id), topic_config(kept)
+    config = admin.create_topic(name, 1, wanted).config
+    changes: dict[str, str | None] = {option: value for option, value in wanted.items() if config.get(option) != value}
+    if not changes:
+        return
+    tp = TopicPartition(name, 0)
+    try:
+        if _SEGMENT_AGE not in config and admin.end_offset(tp) > admin.begin_offset(tp):
+            _write_marker(log, tp, now_ms)
+        admin.alter_topic(name, changes)
+    except LogError as error:
+        say(WARNING, "dead_letters.retention", f"{name} keeps the retention that it has: {error}")
+
+
+def topic_config(kept: LetterRetention) -> dict[str, str]:
+    """Segments are small enough that retention, which drops whole ones, keeps at most a seventh more than it is to keep."""
+    config = {"cleanup.policy": "delete", "retention.ms": str(kept.age_ms), "retention.bytes": str(kept.size_bytes)}
+    size = SEGMENT_BYTES if kept.size_bytes < 0 else min(SEGMENT_BYTES, max(SEGMENT_BYTES_MIN, kept.size_bytes // 8))
+    age = SEGMENT_AGE_MS if kept.age_ms < 0 else max(1, kept.age_ms // 7)
+    return config | {"segment.bytes": str(size), _SEGMENT_AGE: str(age)}
+
+
+def _write_marker(log: Log, tp: TopicPartition, now_ms: int) -> None:
+    arrays = [pa.array([now_ms if f.name == "timestamp" else None], f.type) for f in PRODUCE_SCHEMA]
+    producer = log.producer(f"{tp.topic}-retention")
+    try:
+        producer.begin()
+        producer.send(tp, pa.RecordBatch.from_arrays(arrays, schema=PRODUCE_SCHEMA))
+        producer.commit()
+    finally:
+        producer.close()
+
+
 @dataclass(frozen=True, slots=True)
 class LocatedDeadLetter:
-    """A dead letter with the raw record it came from; `raw` None for a row that came through a repartition."""
+    """A dead letter with the raw record it came from.
+
+    raw: None for a row that came through a repartition; then origin is the place of the record it was made from, if that is known.
+    """
 
     letter: DeadLetter
     raw: RawBatch | None
     index: int = 0
+    origin: tuple[str, int, int] | None = None
+
+    @property
+    def place(self) -> tuple[str | None, int | None, int | None]:
+        """Topic, partition and offset of the record."""
+        if self.raw is not None:
+            return (*self.raw.tp, int(self.raw.records.column(0)[self.index].as_py()))
+        return self.origin or (None, None, None)
 
 
 def encode(
-    query: str, letters: Sequence[LocatedDeadLetter], generation: int = 1, bytes_max: int | None = None
+    query: str,
+    letters: Sequence[LocatedDeadLetter],
+    now_ms: int = 0,
+    generation: int = 1,
+    bytes_max: int | None = None,
 ) -> pa.RecordBatch:
     """Dead letters as records of the dead-letter topic: JSON values with the columns of SCHEMA, bytes in base64.
 
+    now_ms: wall time; the records carry it, as retention goes by it (0: `written_at` says it later). The bad record's own time is a column.
     bytes_max: larger ones go without the bytes of the record.
     """
     values = [_value(query, located) | {"GENERATION": generation} for located in letters]
     if bytes_max is not None:
         values = [v if len(orjson.dumps(v)) <= bytes_max else short(v) for v in values]
-    stamps = [v["ROWTIME"] or 0 for v in values]  # one that was not used stands in the message
     n = len(values)
     return pa.RecordBatch.from_arrays(
         [
-            pa.array(stamps, pa.int64()),
+            pa.array([now_ms] * n, pa.int64()),
             pa.nulls(n, pa.binary()),
             pa.array([orjson.dumps(v) for v in values], pa.binary()),
             pa.nulls(n, PRODUCE_SCHEMA.field("headers").type),
@@ -79,17 +140,25 @@ def encode(
     )
 
 
+def written_at(records: pa.RecordBatch, now_ms: int) -> pa.RecordBatch:
+    """Letters that were encoded before it was known when they would be written."""
+    at = records.schema.get_field_index("timestamp")
+    times = pa.array([now_ms] * records.num_rows, records.schema.field(at).type)
+    return records.set_column(at, records.schema.field(at), times)
+
+
 def _value(query: str, located: LocatedDeadLetter) -> dict[str, object]:
     letter, raw, i = located.letter, located.raw, located.index
     row = raw.records.slice(i, 1).to_pylist()[0] if raw is not None else {}
+    topic, partition, offset = located.place
     return {
         "QUERY": query,
-        "TOPIC": raw.tp.topic if raw else None,
-        "PARTITION": raw.tp.partition if raw else None,
-        "OFFSET": row.get("offset"),
+        "TOPIC": topic,
+        "PARTITION": partition,
+        "OFFSET": offset,
         "ROWTIME": _usable(row.get("timestamp")),
         "CODE": letter.code,
-        "MESSAGE": _said(letter, known=raw is not None),
+        "MESSAGE": _said(letter, known=offset is not None),
         "KEY": _text(row.get("key")),
         "VALUE": _text(row.get("value")),
     }

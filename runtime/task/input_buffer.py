@@ -10,12 +10,14 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
-from runtime.batch import Batch, Ints
+from runtime.batch import Batch, Ints, concat
 from runtime.log.base import RawBatch, TopicPartition
 from runtime.operators.base import DeadLetter
 from runtime.task.arrivals import Arrivals
@@ -23,13 +25,16 @@ from runtime.task.front import EMPTY, Front, front_of
 
 # What readers share is decoded in pieces: nobody can stop a decode half way, and 20,000 rows take 60 ms.
 STAGED_ROWS = 4_096
+# Who falls behind while records come one by one has as many batches as records: small ones are gathered, so that a run costs the
+# same for many rows as for one. Not more at once: the rows are copied, and each batch may have to be decoded, which takes 0.3 ms.
+GATHERED_ROWS, GATHERED_BATCHES = 1_024, 32
 SEEN_MIN = 100  # offsets from which one can tell how many are records
-_OF_SOURCE = "#"  # in names of positions; no topic has it in its name
+OF_SOURCE = "#"  # in names of positions; no topic has it in its name
 
 
 def topic_named(position: str) -> str:
     """The topic of a position of that name (`LogInput.name`)."""
-    return position.partition(_OF_SOURCE)[0]
+    return position.partition(OF_SOURCE)[0]
 
 
 @dataclass(slots=True)
@@ -43,9 +48,26 @@ class Staged:
     raw: RawBatch | None = None
     cursor: int = 0
 
+    @classmethod
+    def joined(cls, parts: Sequence[Staged], raw: RawBatch) -> Staged:
+        """What was decoded of batches that follow each other, as of `raw`, which holds the records of all of them."""
+        starts = np.cumsum([0, *(part.raw_rows for part in parts)])[:-1]
+        origin = np.concatenate([part.origin + start for part, start in zip(parts, starts, strict=True)])
+        rows = concat(parts[0].batch.schema, [part.batch for part in parts]).numbered(origin)
+        dead = [
+            replace(d, seq=d.seq + int(start))
+            for part, start in zip(parts, starts, strict=True)
+            for d in part.dead_letters
+        ]
+        return cls(rows, origin, raw.records.num_rows, dead, raw)
+
     def origin_of(self, cursor: int) -> int:
         """Raw rows before this index are settled once rows before `cursor` are."""
         return int(self.origin[cursor]) if cursor < len(self.batch) else self.raw_rows
+
+
+# Of a batch, and of the fetched ones that it was gathered from: others may have gathered them in another way.
+Decode = Callable[[RawBatch, Sequence[RawBatch]], Staged]
 
 
 @dataclass(slots=True)
@@ -106,7 +128,7 @@ class LogInput:
     @property
     def name(self) -> str:
         """What its position is called in the metadata of the task."""
-        return self.tp.topic if self.lane is None else f"{self.tp.topic}{_OF_SOURCE}{self.source}"
+        return self.tp.topic if self.lane is None else f"{self.tp.topic}{OF_SOURCE}{self.source}"
 
     @property
     def rows_within(self) -> int:
@@ -259,11 +281,45 @@ class LogInput:
             return len(staged.batch)
         return max(staged.cursor, int(np.searchsorted(staged.origin, rows)))
 
-    def stage(self, decode: Callable[[RawBatch], Staged]) -> Staged | None:
+    def head(self) -> RawBatch | None:
+        """The batch that is next, with those after it as long as all of them together are small. Asked by who takes from it."""
+        if not self.queue:
+            return None
+        if self.staged is None and not self.skipped:
+            self._gather(self._small())
+        return self.queue[0]
+
+    def _small(self) -> list[RawBatch]:
+        """The first batch, and those after it that are to be processed with it."""
+        small = [self.queue[0]]
+        rows = small[0].records.num_rows
+        for n in range(
+            1, min(len(self.queue), GATHERED_BATCHES)
+        ):  # it grows meanwhile, which an iterator would not bear
+            rows += self.queue[n].records.num_rows
+            if rows > GATHERED_ROWS:
+                break
+            small.append(self.queue[n])
+        return small
+
+    def _gather(self, small: Sequence[RawBatch]) -> None:
+        """These become the first batch."""
+        if len(small) < 2:
+            return
+        records = pa.concat_batches([b.records for b in small])
+        gathered = RawBatch(self.tp, records, small[-1].next_offset, sum(b.size_bytes for b in small))
+        with self.lock:  # both at once: who looks from another thread never sees them without what waits
+            if self.stamps:  # the latest, as what must wait for one of them waits for all
+                self.stamps = deque(islice(self.stamps, len(small) - 1, None))
+            self.queue = deque([gathered, *islice(self.queue, len(small), None)])
+
+    def stage(self, decode: Decode) -> Staged | None:
         if self.staged is None and self.queue:
             if self.skipped:  # a fused run has consumed the front; now others read the topic too
                 self._cut_front()
-            self.staged = decode(self.queue[0])
+            fetched = self._small()
+            self._gather(fetched)
+            self.staged = decode(self.queue[0], fetched)
             self.staged.cursor, self.within = self.within, 0
         return self.staged
 

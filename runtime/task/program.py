@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -56,8 +56,17 @@ class Program(Protocol):
         """One log input and no state: `execute_raw` replaces decode and execute."""
         ...
 
-    def decode(self, operator: str, raw: RawBatch, state: TaskState) -> Staged:
-        """Decode a fetched batch for one source operator (perhaps shared with other tasks)."""
+    @property
+    def starts(self) -> bool:
+        """`start` gives something."""
+        ...
+
+    def start(self, run: RunContext) -> list[Output]:
+        """The first run of a task, before any input: what is there of no rows."""
+        ...
+
+    def decode(self, operator: str, state: TaskState, raw: RawBatch, fetched: Sequence[RawBatch]) -> Staged:
+        """Decode a batch for one source operator; the fetched ones that it was gathered from may be shared with other tasks."""
         ...
 
     def execute(self, batches: Mapping[str, Batch], run: RunContext) -> list[Output]:

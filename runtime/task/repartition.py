@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from compiler.plan.schema import Schema
-from runtime.batch import Batch, concat
+from runtime.batch import Batch, Origins, concat, concat_origins
 from runtime.log.base import PRODUCE_SCHEMA, RawBatch
 from runtime.state.changelog import in_topic_name
 from runtime.task.batch_ipc import decode_batch, encode_batch
@@ -53,4 +53,6 @@ def open_envelopes(raw: RawBatch, schema: Schema) -> Staged:
     """The rows of fetched records; `origin` tells of which record each is."""
     batches = [decode_batch(value, schema) for value in raw.records.column("value").to_pylist()]
     origin = np.repeat(np.arange(len(batches)), [len(b) for b in batches])
-    return Staged(concat(schema, batches), origin, raw.records.num_rows, [], raw)
+    known = [b.origins or Origins.unknown(len(b)) for b in batches if len(b)]
+    rows = concat(schema, batches)
+    return Staged(rows.with_origins(concat_origins(known)) if known else rows, origin, raw.records.num_rows, [], raw)

@@ -6,22 +6,24 @@ the current epoch together, under the epoch lock; a run that raises leaves no tr
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
-import numpy as np
-
-from runtime.batch import UPDATE_BEFORE, Batch, Ints, concat
+from runtime.batch import UPDATE_BEFORE, Batch, Ints
 from runtime.clock import Clock
 from runtime.config import InstanceConfig
 from runtime.errors import RuntimeFailure
 from runtime.log.base import RawBatch, even_share
-from runtime.operators.base import DeadLetter, RunContext
+from runtime.operators.base import RunContext
 from runtime.state.store import TaskState
+from runtime.state.task_state import BatchRevoked
 from runtime.task.dead_letters import LocatedDeadLetter
-from runtime.task.front import EMPTY, NOTHING, Front
+from runtime.task.delivery import Delivered, Delivery
+from runtime.task.front import NOTHING, Front
 from runtime.task.id import TaskId
 from runtime.task.input_buffer import ExchangeInput, LogInput, Staged
 from runtime.task.isolate import VALUE_ERRORS, RowLimit, failing, letter_of, withdrawals
@@ -30,9 +32,11 @@ from runtime.task.merge import MergeInput, merge_order
 from runtime.task.program import Output, Program
 from runtime.task.sizing import RunSizer
 from runtime.task.status import TaskStatus
+from runtime.task.taken import Taken, by_operator, locate, origins_of
 
 # A run takes longer than its processor time for other work on the machine; far longer, for what it waits for.
 WAIT_FACTOR = 10
+STARTED = "started"  # in the metadata of a task whose program has given its results of no rows
 
 
 @dataclass(slots=True)
@@ -64,6 +68,12 @@ class Publisher(Protocol):
         """The epoch lock, a context manager."""
         ...
 
+    def broke(self, task: Task, error: BaseException) -> None:
+        """A run is published in part, or its input consumed for nothing: what its query has made since the last cut must not be
+        committed. The lock is held.
+        """
+        ...
+
 
 Check = Callable[["Task", Sequence[Output]], None]  # raises one of VALUE_ERRORS for what could not be committed
 Attempt = Callable[[int, Exception | None], int | None]
@@ -90,12 +100,15 @@ class Task:
         self.downstream: list[ExchangeInput] = []
         self.marks: dict[str, Any] = {}  # what its metadata says in every commit beside positions and times
         self.horizon = Horizon()
+        self.is_delivering = False
+        self.deliveries: deque[Delivery] = deque()  # added by any thread, taken by the one that holds the task
         self._publisher, self._clock, self._config = publisher, clock, config
         self._sizer = RunSizer()
         self.check: Check | None = None  # of results that commits have refused: before they are published
         self._limit, self._tried = RowLimit(), 0  # rows of the last attempt
         self._tried_ends: dict[str, int] = {}  # where they end in each input
         self._publishing = False  # its input is consumed, its output is not in the exchange yet
+        self._has_started = False
         self.processed_through_ms = 0
         self._is_table = {i.operator: i.is_table for i in program.inputs}
 
@@ -115,7 +128,7 @@ class Task:
     @property
     def runnable(self) -> bool:
         """Some input has rows, every input without rows is idle, none has to wait, and the exchanges it feeds have room."""
-        has_rows, ms = False, self.horizon.ms
+        has_rows, ms = bool(self.deliveries) or self.must_start, self.horizon.ms
         for i in self.inputs.values():
             if i.has_rows:
                 has_rows = has_rows or not _beyond(i, ms)
@@ -138,7 +151,15 @@ class Task:
         """
         ms = self.horizon.ms
         idle = self.status is not TaskStatus.RESTORING and all(i.idle or _beyond(i, ms) for i in self.inputs.values())
-        return idle and not self._publishing
+        return idle and not self._publishing and not self.must_start
+
+    @property
+    def must_start(self) -> bool:
+        """Its program has results of no rows, and has not given them. Any thread may ask; that it has started never changes."""
+        if self._has_started or not self.program.starts or self.status is TaskStatus.RESTORING:
+            return False
+        self._has_started = STARTED in self.state.metadata
+        return not self._has_started
 
     def become(self, status: TaskStatus) -> None:
         """Only to where its status may go."""
@@ -151,6 +172,12 @@ class Task:
             if rows and self._clock.cost_ns() - start >= budget_ns:
                 break
             cpu, wall = self._clock.cpu_ns(), self._clock.cost_ns()
+            if self.must_start:
+                rows += self._start()
+                continue
+            if self.deliveries:
+                rows += self._deliver(self.deliveries.popleft())
+                continue
             done = self._run(self._config.rows_per_run or self._sizer.rows(budget_ns))
             if done is None:
                 break
@@ -168,10 +195,9 @@ class Task:
         try:
             done = attempt(self._limit.of(rows_max), None)
         except VALUE_ERRORS as error:
-            revoked = self.state.revoked
             self.state.discard()
-            if revoked:
-                raise
+            if self.state.revoked:  # it may have failed for what was dropped under it
+                raise BatchRevoked(f"task {self.id} was sent back to the last commit while it ran") from error
             return self._run(rows_max) if self._limit.failed(self._tried) else self._leave_out(attempt, error)
         except BaseException:
             self.state.discard()
@@ -187,8 +213,51 @@ class Task:
             self.state.discard()
             raise
 
-    def _context(self, metadata: Mapping[str, Any]) -> RunContext:
+    def _start(self) -> int:
+        """The first run of all: what is there of no rows."""
+        metadata = self.state.metadata
+        try:
+            run = self._context(metadata)
+            outputs = self.program.start(run)
+            with self._publication():
+                self.state.publish({**metadata, **self.progress, STARTED: True})
+                self._publisher.publish(self, RunResult(outputs, [], 0, {}))
+        except BaseException:
+            self.state.discard()
+            raise
+        return 1
+
+    def _deliver(self, delivery: Delivery) -> int:
+        """One run of rows that are no input. Where any of them fails, none is delivered."""
+        self.is_delivering = True  # first: from then on whoever asked cannot take it back
+        try:
+            return self._delivered(delivery) if delivery.done.set_running_or_notify_cancel() else 1
+        finally:
+            self.is_delivering = False
+
+    def _delivered(self, delivery: Delivery) -> int:
+        metadata, rows = self.state.metadata, len(delivery.batch)
+        try:
+            outputs, run = self._execute({delivery.operator: delivery.batch}, self._context(metadata))
+            if run.dead_letters:
+                raise RuntimeFailure(f"{self.id.query}: {run.dead_letters[0].message}")
+            with self._publication():
+                times = {"stream_times": run.stream_times} if run.stream_times else {}
+                self.state.publish({**metadata, **self.progress, **times, **self._lost(run, ())})
+                delivery.mark()
+                self._publisher.publish(self, RunResult(outputs, [], 0, run.late))
+        except Exception as error:
+            self.state.discard()
+            delivery.done.set_exception(error)
+            return rows
+        known = [ms for name, ms in metadata.get("stream_times", {}).items() if not name.endswith("#due")]
+        older = int((delivery.batch.rowtime < max(known)).sum()) if known else 0
+        delivery.done.set_result(Delivered(rows, sum(run.late.values()), older))
+        return rows
+
+    def _context(self, metadata: Mapping[str, Any], taken: Sequence[Taken] = ()) -> RunContext:
         return RunContext(
+            origins=origins_of(taken),
             state=self.state,
             stream_times=dict(metadata.get("stream_times", {})),
             coalesce=False,
@@ -197,9 +266,9 @@ class Task:
 
     def _run_raw(self, rows_max: int, bad: Exception | None) -> int | None:
         (source,) = self.logs.values()
-        if not source.queue:
+        head, start = source.head(), source.skipped
+        if head is None:
             return None
-        head, start = source.queue[0], source.skipped
         rows = even_share(source.raw_rows(head, start), rows_max)
         if not rows:
             return None
@@ -225,15 +294,15 @@ class Task:
         self._tried = sum(len(t.seq) for t in taken)
         metadata = self.state.metadata
         cursors = {t.input: t.end for t in taken}
-        batches = _by_operator(taken)
+        batches = by_operator(taken)
         if not cursors or (bad is not None and cursors != self._tried_ends):
             return None  # of an input that was empty a row has come that is first: it has not failed
         self._tried_ends = cursors
         if bad is None:
-            outputs, run = self._execute(batches, metadata)
+            outputs, run = self._execute(batches, self._context(metadata, taken))
         else:
-            outputs, run = self._execute_without(batches, metadata, bad)
-        dead = [_locate(d, taken) for d in run.dead_letters]
+            outputs, run = self._execute_without(batches, lambda: self._context(metadata, taken), bad)
+        dead = [locate(d, taken, run.origins) for d in run.dead_letters]
         with self._publication():
             for name, end in cursors.items():
                 dead += self._consume(name, end)
@@ -243,21 +312,20 @@ class Task:
             self._publisher.publish(self, RunResult(outputs, dead, source_rows, run.late))
         return max(1, self._tried)
 
-    def _execute(self, batches: Mapping[str, Batch], metadata: Mapping[str, Any]) -> tuple[list[Output], RunContext]:
-        run = self._context(metadata)
+    def _execute(self, batches: Mapping[str, Batch], run: RunContext) -> tuple[list[Output], RunContext]:
         outputs = self.program.execute(batches, run) if batches else []
         if self.check is not None:
             self.check(self, outputs)
         return outputs, run
 
     def _execute_without(
-        self, batches: Mapping[str, Batch], metadata: Mapping[str, Any], bad: Exception
+        self, batches: Mapping[str, Batch], context: Callable[[], RunContext], bad: Exception
     ) -> tuple[list[Output], RunContext]:
         """A record that failed alone. Of a change the values before still leave, unless that fails, too."""
-        outputs, run = list[Output](), self._context(metadata)
+        outputs, run = list[Output](), context()
         if old := withdrawals(batches):
             try:
-                outputs, run = self._execute(old, metadata)
+                outputs, run = self._execute(old, context())
             except VALUE_ERRORS:
                 self.state.discard()
         for seq in failing(batches):
@@ -271,13 +339,20 @@ class Task:
 
     @contextmanager
     def _publication(self) -> Iterator[None]:
-        """The epoch lock, while input is consumed and output published."""
+        """The epoch lock, while input is consumed and output published: all of it, or nothing of its query is committed any more."""
         with self._publisher.lock():
             self._publishing = True
             try:
                 yield
-            except VALUE_ERRORS as error:  # its input is consumed: nothing may be tried again
-                raise RuntimeFailure(f"a run could not be published: {error}") from error
+            except BatchRevoked:  # all that the task has done since the last commit is dropped
+                raise
+            except BaseException as error:
+                self._publisher.broke(self, error)
+                if not isinstance(error, Exception):
+                    raise
+                raise BatchRevoked(
+                    f"a run of {self.id} could not be published: {type(error).__name__}: {error}"
+                ) from error
             finally:
                 self._publishing = False
 
@@ -304,14 +379,14 @@ class Task:
             out["within"] = {i.name: i.rows_within for i in lanes if i.rows_within}
         return out
 
-    def _take(self, rows_max: int) -> list[_Taken]:
+    def _take(self, rows_max: int) -> list[Taken]:
         """The rows of the next run, in merged order."""
         ms = self.horizon.ms  # before asking what is to come: it only ever moves on
         inputs = self.inputs
         more = {n: i.more_to_come for n, i in inputs.items()}  # before looking: later arrivals are later input
         staged = {n: s for n, source in self.logs.items() if (s := self._staged(source)) is not None}
         settled = [
-            _Taken(n, self.logs[n].operator, s.cursor, NOTHING) for n, s in staged.items() if s.cursor == len(s.batch)
+            Taken(n, self.logs[n].operator, s.cursor, NOTHING) for n, s in staged.items() if s.cursor == len(s.batch)
         ]
         if settled:  # batches of nothing but bad records: settle them first, what follows them may come earlier in time
             return settled
@@ -321,13 +396,13 @@ class Task:
         if _ends_in_a_pair(list(fronts.values()), order):
             order = merge_order(sides, rows_max + 1)
         return [
-            _Taken(n, inputs[n].operator, staged[n].cursor if n in staged else 0, seq, f, staged.get(n))
+            Taken(n, inputs[n].operator, staged[n].cursor if n in staged else 0, seq, f, staged.get(n))
             for (n, f), seq in zip(fronts.items(), order, strict=True)
             if len(seq)
         ]
 
     def _staged(self, source: LogInput) -> Staged | None:
-        return source.stage(lambda raw: self.program.decode(source.operator, raw, self.state))
+        return source.stage(partial(self.program.decode, source.operator, self.state))
 
     def _consume(self, name: str, cursor: int) -> list[LocatedDeadLetter]:
         source = self.logs.get(name)
@@ -353,64 +428,12 @@ def _ends_in_a_pair(fronts: Sequence[Front], order: Sequence[Ints]) -> bool:
     return len(order[last]) > 0 and fronts[last].last_op(len(order[last])) == UPDATE_BEFORE
 
 
-@dataclass(frozen=True, slots=True)
-class _Taken:
-    """The first rows of an input's front as part of a run; `seq` are their places in it. cursor: where an input's rows begin.
-
-    staged: what they were decoded from, if they were.
-    """
-
-    input: str
-    operator: str
-    cursor: int
-    seq: Ints
-    front: Front = EMPTY
-    staged: Staged | None = None
-
-    @property
-    def end(self) -> int:
-        return self.cursor + len(self.seq)
-
-
 def _beyond(source: LogInput | ExchangeInput, ms: int | None) -> bool:
     """The next row is known to lie beyond the horizon."""
     if ms is None:
         return False
     next_ms = source.next_ms  # read once: who asks need not be the thread that holds the task
     return next_ms is not None and next_ms > ms
-
-
-def _by_operator(taken: list[_Taken]) -> dict[str, Batch]:
-    """The batch of each source operator; lanes of one repartition are merged in the order of the run."""
-    lanes: dict[str, list[_Taken]] = {}
-    for t in taken:
-        if len(t.seq):
-            lanes.setdefault(t.operator, []).append(t)
-    return {operator: _merged(parts) for operator, parts in lanes.items()}
-
-
-def _merged(lanes: Sequence[_Taken]) -> Batch:
-    batches = [b for lane in lanes for b in lane.front.taken(len(lane.seq))]
-    rows = concat(batches[0].schema, batches)
-    if len(lanes) == 1:
-        return rows.numbered(lanes[0].seq)
-    seq = np.concatenate([lane.seq for lane in lanes])
-    order = np.full(int(seq.max()) + 1, -1)
-    order[seq] = np.arange(len(seq))
-    order = order[order >= 0]  # other operators have rows in between
-    return rows.take(order).numbered(seq[order])
-
-
-def _locate(letter: DeadLetter, taken: list[_Taken]) -> LocatedDeadLetter:
-    """The raw record behind a failed row."""
-    for t in taken:
-        i = int(np.searchsorted(t.seq, letter.seq))
-        if i < len(t.seq) and t.seq[i] == letter.seq:
-            if t.staged is None or "#" in t.input:  # through a repartition, whose records enclose rows of many
-                return LocatedDeadLetter(letter, None)
-            return LocatedDeadLetter(letter, t.staged.raw, int(t.staged.origin[t.cursor + i]))
-    msg = f"row {letter.seq} belongs to no input of the run"
-    raise AssertionError(msg)
 
 
 def _slice(raw: RawBatch, start: int, rows: int) -> RawBatch:

@@ -167,9 +167,10 @@ SPECIAL = {"cast", "struct", "field", "array", "map", "subscript", "case"}
 
 # How many operands an operator has is the grammar's to say, and not checked again.
 OPERANDS = {
-    **dict.fromkeys(("neg", "not", "is_null", "is_not_null"), (1,)),
+    **dict.fromkeys(("neg", "sql_neg", "not", "is_null", "is_not_null"), (1,)),
+    **dict.fromkeys(("sql_to_int", "sql_to_bigint", "sql_to_boolean", "sql_to_timestamp", "sql_to_text"), (1,)),
     **dict.fromkeys(("between", "not_between"), (3,)),
-    **dict.fromkeys(("like", "not_like", "in", "not_in"), (2, 3)),
+    **dict.fromkeys(("like", "not_like", "in", "not_in", "sql_in"), (2, 3)),
 }
 
 

@@ -54,4 +54,4 @@ def test_rows_that_a_deployment_inserts_have_the_time_of_the_wall_clock():
     instance, driver = make(None, copy, insert, clock=clock)
     driver.run_until_caught_up()
     (row,) = read(instance.log, "copy")
-    assert row["T"] == DAY_MS + HOUR_MS
+    assert 0 <= row["T"] - (DAY_MS + HOUR_MS) < 1_000, "of the round that carries the deployment out"

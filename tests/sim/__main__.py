@@ -5,46 +5,53 @@ from __future__ import annotations
 import argparse
 import random
 import sys
+from dataclasses import replace
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from tests.sim import project
-from tests.sim.faults import REBUILDS
+from tests.sim.faults import DISKS, REBUILDS
 from tests.sim.groups import Violation
 from tests.sim.plants import PLANTS, planted
 from tests.sim.world import World
 
 
-def live(seed: int, *, rebuilds: bool = False) -> tuple[World, list[str]]:
-    """A world's life, and what is wrong with it. rebuilds: queries are changed, again and again."""
-    world = World(seed, REBUILDS, change=project.CHANGES[0]) if rebuilds else World(seed)
+def live(seed: int, *, rebuilds: bool = False, disk: bool = False) -> tuple[World, list[str]]:
+    """A world's life, and what is wrong with it. rebuilds: queries are changed, again and again. disk: disks fail, too."""
+    if rebuilds:
+        faults = replace(REBUILDS, count=18, kinds=(*REBUILDS.kinds, *DISKS.kinds)) if disk else REBUILDS
+        world = World(seed, faults, change=project.CHANGES[0])
+    else:
+        world = World(seed, DISKS if disk else None)
     try:
         return world, world.run()
     except Violation as violation:
         return world, [str(violation)]
 
 
-def show(seed: int, plant: str | None, *, rebuilds: bool = False) -> int:
-    world, wrong = live(seed, rebuilds=rebuilds)
+def show(seed: int, plant: str | None, *, rebuilds: bool = False, disk: bool = False) -> int:
+    world, wrong = live(seed, rebuilds=rebuilds, disk=disk)
     print("\n".join(world.trace))
     print("\n".join(wrong) or f"seed {seed}: as DuckDB says, after {world.turns} steps")
     return int(bool(wrong) != bool(plant))
 
 
-def search(first: int, count: int, plant: str | None, *, rebuilds: bool = False) -> int:
+def search(first: int, count: int, plant: str | None, *, rebuilds: bool = False, disk: bool = False) -> int:
     """0 when no seed finds anything, or with a planted bug when one does."""
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns) as progress:
         bar = progress.add_task(plant or "seeds", total=count)
         for seed in range(first, first + count):
-            world, wrong = live(seed, rebuilds=rebuilds)
+            world, wrong = live(seed, rebuilds=rebuilds, disk=disk)
             if wrong:
                 break
             progress.advance(bar)
     if not wrong:
         print(f"{count} seeds from {first} on: {'the bug is NOT found' if plant else 'all as DuckDB says'}")
         return int(plant is not None)
-    planting = (" --rebuilds" if rebuilds else "") + (f" --plant {plant}" if plant else "")
+    planting = (
+        (" --rebuilds" if rebuilds else "") + (" --disk" if disk else "") + (f" --plant {plant}" if plant else "")
+    )
     print("\n".join(world.trace))
     print("\n".join(wrong))
     print(f"seed {seed}, the {seed - first + 1}. of {count}; again with: python -m tests.sim --seed {seed}{planting}")
@@ -57,12 +64,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="the first one; without --seeds this one alone, with its story")
     parser.add_argument("--plant", choices=sorted(PLANTS), help="break this; somebody has to notice")
     parser.add_argument("--rebuilds", action="store_true", help="queries are changed, again and again")
+    parser.add_argument(
+        "--disk", action="store_true", help="disks fail and wall clocks jump more than anything else happens"
+    )
     given = parser.parse_args()
     with planted(given.plant):
         if given.seeds is None and given.seed is not None:
-            return show(given.seed, given.plant, rebuilds=given.rebuilds)
+            return show(given.seed, given.plant, rebuilds=given.rebuilds, disk=given.disk)
         first = random.randrange(1 << 20) if given.seed is None else given.seed
-        return search(first, given.seeds or 200, given.plant, rebuilds=given.rebuilds)
+        return search(first, given.seeds or 200, given.plant, rebuilds=given.rebuilds, disk=given.disk)
 
 
 if __name__ == "__main__":

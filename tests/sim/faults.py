@@ -59,6 +59,7 @@ class Faults:
     )
 
 
+DISKS = Faults(count=14, kinds=(*Faults().kinds, *["clock"] * 4, *["disk"] * 8))
 REBUILDS = Faults(count=12, kinds=(*Faults().kinds, *["rebuild"] * 6))
 CALM = Faults(paces=(1,), slow=0, fails=0, unknown=0, late_markers=0, slow_runs=0, failing_runs=0, stalls=0, count=0)
 
@@ -133,10 +134,13 @@ class Link:
             raise LogUnavailable(f"the coordinator is moving: {what}")
 
     def _right_thread(self, process: Process, what: str) -> None:
-        """Clients belong to threads: tasks call none of them, and producers are the commit step's, and that of the plan the group step's."""
+        """Clients belong to threads: tasks call none of them, and producers are the commit step's, that of the plan the reconciler's, and that
+        of what hangs the watchdog's."""
         if self.world.stack and self.world.stack[-1][0] is process:
             step = self.world.stack[-1][1]
-            if step.startswith("processing") or (what in PRODUCING and step not in ("commit", "group")):
+            if step.startswith("processing") or (
+                what in PRODUCING and step not in ("commit", "reconciler", "watchdog")
+            ):
                 raise Violation(f"{process.name} {step} calls the log: {what}")
 
 
@@ -230,5 +234,15 @@ def _rebuild(world: World, process: Process) -> None:
     world.deploy(process, project.changed_plan(world.change))
 
 
+def _disk(world: World, process: Process) -> None:
+    """Its disk fails: nothing can be written any more, nor after that, until the state is opened again."""
+    disk, ms = process.disk, world.rng.choice((0, 0, 50, 400, 1_500))
+    world.note(f"{process.name} an I/O error, the disk takes nothing for {ms} ms")
+    disk.break_down()
+    disk.is_full = True
+    world.at(world.now + ms, partial(setattr, disk, "is_full", False))
+
+
 _HAPPEN = {"kill": _kill, "leave": _leave, "freeze": _freeze, "outage": _outage, "stall": _stall, "deploy": _deploy}
+_HAPPEN |= {"disk": _disk}
 _HAPPEN |= {"rebuild": _rebuild}

@@ -128,6 +128,9 @@ class SimulatedLog:
     def redo_after(self, transactional_id: str, sequence: int) -> Iterator[tuple[int, bytes]]:
         raise LogError("there is no redo; state comes back from changelogs")
 
+    def redo_place(self, transactional_id: str, sequence: int) -> str:
+        raise LogError("there is no redo; state comes back from changelogs")
+
     def trim_redo(self, transactional_id: str, sequence: int) -> None:
         """There is none."""
 
@@ -279,9 +282,9 @@ class FetchedReader(LogReader):
         self._network = log.network
         super().__init__(log, tp, offset)
 
-    def read(self, max_records: int, max_bytes: int) -> RawBatch | None:
+    def read(self, max_records: int, max_bytes: int, *, look: bool = True) -> RawBatch | None:
         self._network.check_read([self.tp])
-        batch, end = super().read(max_records, max_bytes), self._lookup.bounds(self.tp)[1]
+        batch, end = super().read(max_records, max_bytes, look=look), self._lookup.bounds(self.tp)[1]
         if batch is None and self._position < end:
             self._position = end
             return RawBatch(self.tp, no_records(), end, 0)
@@ -297,7 +300,7 @@ class GroupClient:
         self.leaving: set[TopicPartition] = set()  # `poll` waits for an acknowledgement
         self._assigned: set[TopicPartition] = set()
         self._topics: tuple[str, ...] = ()
-        self._joined = False
+        self._joined = self._away = False
         self._epoch, self.fenced = 0, False  # fenced: the brokers say so, the application does not know
         self._events: list[GroupEvent] = []
         self._proof = self.metadata
@@ -312,7 +315,7 @@ class GroupClient:
         return bool(self._events)
 
     def want(self, topics: Sequence[str]) -> None:
-        self._topics = tuple(topics)
+        self._topics, self._away = tuple(topics), False
         group = self._broker.group(self._group)
         if self._joined and self.member not in group.members:  # given up, as the answer to this request says
             self.fenced = True
@@ -321,7 +324,7 @@ class GroupClient:
             self._joined = True
 
     def heartbeat(self) -> None:
-        if self.fenced:  # not before the application knows
+        if self.fenced or self._away:  # not before the application knows
             return
         answer = self._broker.group(self._group).heartbeat(self.member, set(self.owned))
         if answer is None:
@@ -331,6 +334,8 @@ class GroupClient:
 
     def call_back(self) -> None:
         """At most one callback of those that are due."""
+        if self._away:
+            return
         revoked, new = self.owned - self._assigned, self._assigned - self.owned
         if self.fenced:
             lost, self.owned, self._assigned = sorted(self.owned), set(), set()
@@ -356,6 +361,14 @@ class GroupClient:
 
     def leave(self) -> None:
         self._broker.group(self._group).leave(self.member)
+
+    def stay_away(self) -> None:
+        """Until something is wanted again."""
+        self.leave()
+        self.acknowledge()
+        lost, self.owned, self._assigned = sorted(self.owned), set(), set()
+        self.fenced, self._joined, self._epoch, self._away = False, False, 0, True
+        self._add(GroupChange.LOST, lost)
 
     def _add(self, change: GroupChange, tps: Sequence[TopicPartition]) -> None:
         self._proof = self.metadata
@@ -389,6 +402,10 @@ class SimulatedConsumer(LogConsumer):
         readable = self.client.owned - self.client.leaving
         self._readers = {tp: r for tp, r in self._readers.items() if tp in readable}
         return self.client.events()
+
+    def leave_group(self) -> None:
+        if self.client is not None:
+            self.client.stay_away()
 
     def acknowledge_revoke(self) -> None:
         if self.client is not None:

@@ -4,10 +4,12 @@ from collections import Counter
 
 import pytest
 
+from runtime.app.progress import caught_up, source_ends
 from runtime.app.query_state import STOPPED, SUSPENDED
 from runtime.client.membership import MemberState
 from runtime.errors import LogUnavailable
 from runtime.log.base import TopicPartition
+from runtime.scheduler import executor
 from runtime.state.changelog import changelog_topic
 from tests.sim import project
 from tests.sim.checks import APP, judge
@@ -70,11 +72,17 @@ def failing(process, what, *, step=None, times=1, after=0):
 # Found by the simulation
 
 
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch):
+    """Scenarios count on moments: threads that have nothing to do look as often as those that have."""
+    monkeypatch.setattr(executor, "QUIET_MS_MAX", executor.IDLE_MS)
+
+
 def test_a_plan_that_is_read_as_brokers_go_away_is_not_lost(world):
     """The second read, which finds the end, failed: the plan of the first one was never applied."""
     running(world)
     second = world.start()
-    failing(second, "read", step="group", after=1)
+    failing(second, "read", step="reconciler", after=1)
     world.run_until(lambda: second.instance.queries)
     feed(world)
     ends_well(world)
@@ -86,7 +94,7 @@ def test_tasks_half_made_as_brokers_go_away_are_made_again(world, nth):
     running(world)
     feed(world)
     second = world.start()
-    failing(second, "begin offset" if nth else "topics", step="group", after=nth)
+    failing(second, "begin offset" if nth else "topics", step="reconciler", after=nth)
     world.run_until(lambda: tasks(second))
     ends_well(world)
 
@@ -244,7 +252,7 @@ def test_two_rebalances_before_the_first_is_looked_at_make_no_task_twice(world):
     """KAFKA-12904's theme: assigned, revoked and assigned again in one go."""
     first = running(world)
     feed(world, 0)
-    world.stall(first, "group", 3_000)
+    world.stall(first, "reconciler", 3_000)
     for _ in range(2):
         second = world.start()
         world.run_for(500)
@@ -401,7 +409,7 @@ def test_a_revoke_as_an_instance_stops_holds_up_nobody(world):
     """The theme of a task that is taken away during a shutdown: nobody is left to acknowledge, and nobody waits for it."""
     first = running(world)
     feed(world, 0)
-    world.stall(first, "group", 60_000)
+    world.stall(first, "reconciler", 60_000)
     second = world.start()
     world.run_until(lambda: first.client.leaving)
     world.leave(first)
@@ -527,3 +535,30 @@ def test_a_frozen_member_that_is_back_in_time_keeps_its_tasks(world):
     ends_well(world)
     assert {id(t) for t in first.group._tasks.values()} == kept
     assert first.instance.main.loop.membership.state is MemberState.JOINED
+
+
+def test_what_another_member_deployed_just_before_is_not_taken_for_no_change():
+    """The second deployment compared its plan with what its member knew to run, and answered that nothing changes."""
+    world = World(1, CALM, orders=20, change=project.CHANGES[0])
+    first = running(world)
+    second = world.start()
+    world.run_for(1_000)
+    world.stall(second, "reconciler", 3_000)
+    for process, world.change in ((first, project.CHANGES[1]), (second, project.CHANGES[0])):
+        world.deploy(process, project.changed_plan(world.change))
+    feed(world)
+    ends_well(world)
+
+
+def test_positions_of_others_do_not_say_that_a_query_which_has_not_begun_is_there(world):
+    """A bounded run of members ended before what had just been deployed was computed: positions are of a partition, not of a query."""
+    first = running(world)
+    second = world.start()
+    feed(world)
+    world.settle()
+    world.stall(second, "reconciler", 3_000)
+    world.later = True
+    world.deploy(first, project.later_plan())
+    world.run_for(1_000)
+    assert not caught_up(first.instance, source_ends(first.instance))
+    ends_well(world)

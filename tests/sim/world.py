@@ -21,6 +21,7 @@ from compiler.plan.topology import Plan
 from runtime.app import group as group_step
 from runtime.app import group_swap, swapping
 from runtime.app.group import GroupStep
+from runtime.app.hung_topic import release
 from runtime.app.instance import Instance
 from runtime.commit import coordinator
 from runtime.config import InstanceConfig
@@ -172,9 +173,16 @@ class World:
             look = self.now + LOOK_MS
             if not self.processes:  # the last one has left
                 come_back(self)
+            self.resume_hung()
             return is_done(self)
 
         self.run_until(done)
+
+    def resume_hung(self) -> None:
+        """As a user does it: queries of which members say that their functions hung are tried again."""
+        hung = {q for p in self.processes for q in p.instance.queries if p.instance.query_states.of(q).hung}
+        if hung:
+            release(self.outside, APP, "a user", {q.partition("@")[0] for q in hung}, self.now)
 
     def run_for(self, ms: int) -> None:
         until = self.now + ms
@@ -233,6 +241,7 @@ class World:
             return
         process.busy.add(name)
         self.stack.append((process, name))
+        process.instance.watchdog.begin(name, self.now)
         try:
             wait = process.steps[name](self.now)
         except Killed:
@@ -242,11 +251,12 @@ class World:
         finally:
             self.stack.pop()
             process.busy.discard(name)
+            process.instance.watchdog.end(name)
         if process.dead:
             return
         self.digest = zlib.crc32(f"{self.now} {process.name} {name} {wait}".encode(), self.digest)
         one_owner(process)
-        if name in ("group", "main"):
+        if name in ("reconciler", "main"):
             one_process(self)
         stall = self.rng.choice((30, 150, 500)) if self.lucky(self.faults.stalls) else 0
         self.at(
@@ -440,8 +450,9 @@ def _steps_of(process: Process) -> dict[str, Step]:
         "restore": woken(instance.restore.loop.run_once, 5),
         "restoration": woken(instance.restoration.run_once, 20),
         "polling": woken(instance.polling.run_once, 5),
-        "group": process.group.run_once,
+        "reconciler": process.group.run_once,
         "commit": instance.commit.run_once,
+        "watchdog": instance.watchdog.run_once,
         **{p.name: partial(processing, p) for p in instance.processing},
     }
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from flowql.bench.plots import plotted
 from tests.simulation.scheduler import Workload, simulate
 
 CLASSES = {"batch": 1, "normal": 4, "high": 16, "critical": 64}
@@ -31,22 +32,15 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(5, 4))
-    for policy, mark in (("weighted_fair", "o"), ("most_buffered", "x")):
-        points = shares(policy, options.seed)
-        axes.plot([i for _, i, _ in points], [r for _, _, r in points], mark, label=policy)
-        for name, ideal, received in points:
-            print(f"{policy:15}{name:10}ideal {ideal:7.2%}  received {received:7.2%}")
-    axes.plot([0.003, 0.6], [0.003, 0.6], color="grey", linewidth=0.5)
-    axes.set(xscale="log", yscale="log", xlabel="share by weight", ylabel="share received")
-    axes.legend()
-    figure.tight_layout()
-    figure.savefig(options.file, dpi=80)
+    with plotted(options.file, size=(5, 4)) as axes:
+        for policy, mark in (("weighted_fair", "o"), ("most_buffered", "x")):
+            points = shares(policy, options.seed)
+            axes.plot([i for _, i, _ in points], [r for _, _, r in points], mark, label=policy)
+            for name, ideal, received in points:
+                print(f"{policy:15}{name:10}ideal {ideal:7.2%}  received {received:7.2%}")
+        axes.plot([0.003, 0.6], [0.003, 0.6], color="grey", linewidth=0.5)
+        axes.set(xscale="log", yscale="log", xlabel="share by weight", ylabel="share received")
+        axes.legend()
 
 
 if __name__ == "__main__":

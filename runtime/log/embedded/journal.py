@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from runtime.errors import LogCorrupt
+from runtime.errors import LogCorrupt, LogError
 from runtime.log.embedded.records import Record, Snapshot, decode, encode
 from runtime.log.files import File, Files
 
@@ -23,6 +23,10 @@ _READ = (1, FORMAT_VERSION)
 _HEADER = struct.Struct("<8sIIQ")  # magic, format version, zero, generation
 _FRAME = struct.Struct("<II")  # payload length, crc32
 _NAME = re.compile(r"commits-(\d{12})\.log")
+
+
+class InDoubt(LogError):
+    """A frame is in doubt: it may or may not be durable. `Journal.resolve` decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,7 @@ class Journal:
         self.snapshot_end = 0
         self._crc = 0
         self._last_frame = 0  # where the last frame read begins; 0: none yet
+        self._in_doubt: bytes | None = None  # the frame at `end`, while it may or may not be durable
 
     @classmethod
     def create(cls, files: Files, directory: str, generation: int, snapshot: Snapshot) -> Journal:
@@ -151,17 +156,44 @@ class Journal:
         """Make a record durable at `end`: the commit point. `advance` makes it part of this journal's position.
 
         An OSError means that the frame is not there (it was taken back); any error while taking it back leaves the
-        outcome unknown and comes as LogCorrupt.
+        outcome unknown until `resolve` and comes as InDoubt.
         """
+        assert not self.is_in_doubt, "the frame before is resolved first"
         payload = encode(record)
         crc = zlib.crc32(payload, self._crc)
+        frame = _FRAME.pack(len(payload), crc)
         try:
-            self._file.pwrite(self.end, [_FRAME.pack(len(payload), crc), payload])
+            self._file.pwrite(self.end, [frame, payload])
             self._file.fsync()
         except OSError:
-            self._take_back()
+            try:
+                self._cut()
+            except OSError as e:
+                self._in_doubt = frame + payload
+                raise InDoubt(f"{self._file.path}: a frame could be neither written nor removed: {e}") from e
             raise
         return Written(self.end + _FRAME.size + len(payload), crc)
+
+    @property
+    def is_in_doubt(self) -> bool:
+        return self._in_doubt is not None
+
+    def resolve(self) -> None:
+        """Decides a frame in doubt: one that is whole becomes durable, any other is removed. Needs the append lock.
+
+        Whole, others may have read it meanwhile. It is written once more, as a system may forget what a failed fsync should have
+        written, and the next one succeeds. What others have written in its place is left as it is.
+        """
+        frame = self._in_doubt
+        if frame is None:
+            return
+        data = self._file.pread(self.end, max(0, self._file.size() - self.end))
+        if data.startswith(frame):
+            self._file.pwrite(self.end, [frame])
+            self._file.fsync()
+        elif _frame(memoryview(data), 0, self._crc) is None:
+            self._cut()
+        self._in_doubt = None
 
     def advance(self, written: Written) -> None:
         self._last_frame = self.end
@@ -183,12 +215,9 @@ class Journal:
             if len(frame) < _FRAME.size or _FRAME.unpack(frame)[1] != self._crc:
                 raise LogCorrupt(f"{self._file.path}: a record that was read from it has been taken back")
 
-    def _take_back(self) -> None:
-        try:
-            self._file.truncate(self.end)
-            self._file.fsync()
-        except OSError as e:
-            raise LogCorrupt(f"{self._file.path}: a frame could be neither written nor removed: {e}") from e
+    def _cut(self) -> None:
+        self._file.truncate(self.end)
+        self._file.fsync()
 
 
 def find_generations(files: Files, directory: str) -> list[int]:

@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 
-from runtime.errors import LogCorrupt, LogError, LogFull
+from runtime.errors import LogCorrupt, LogError, LogFull, LogIOError
 from runtime.log.embedded.journal import Journal, journal_path
 from runtime.log.embedded.records import Record
 from runtime.log.embedded.segment import SegmentFiles, is_full
@@ -57,8 +57,8 @@ class Ledger:
         """See what other processes have committed. Two cheap system calls if there is nothing new."""
         with self.lock:
             self.check_usable()
-            if not self._committing and self._journal.has_new():
-                with self.errors():
+            with self.errors():
+                if not self._committing and self._journal.has_new():
                     self._read_journal(locked=False)
 
     @contextlib.contextmanager
@@ -74,6 +74,9 @@ class Ledger:
                 lock = self._files.lock(self._lock_path(name), wait=True)
                 assert lock is not None
                 held.callback(lock.release)
+            if self._journal.is_in_doubt:  # what it names may lie where these would be written to
+                with self.appending():
+                    pass
             yield
 
     def _lock_path(self, name: str) -> str:
@@ -103,7 +106,9 @@ class Ledger:
                 lock.release()
 
     def write(self, record: Record) -> None:
-        """Commit a record and apply it. Caller is in `appending`. After an OSError it is not in the commit log."""
+        """Commit a record and apply it. Caller is in `appending`. After an OSError it is not in the commit log; after InDoubt it may
+        be, which comes to light before anything else is written. Until then readers do without.
+        """
         with self.lock:
             self._committing = True
         try:
@@ -111,11 +116,8 @@ class Ledger:
             with self.lock:
                 self._journal.advance(written)
                 self.state.apply(record)
-        except LogCorrupt as e:
-            self._failure = f"it must be opened again: {e}"
-            raise
         finally:
-            self._committing = False
+            self._committing = self._journal.is_in_doubt
 
     @contextlib.contextmanager
     def removing(self, partitions: Sequence[Partition]) -> Iterator[None]:
@@ -143,7 +145,7 @@ class Ledger:
         except OSError as e:
             if is_full(e):
                 raise LogFull(f"no space left for the log in {self.directory}: {e}") from e
-            raise LogError(f"the log in {self.directory} cannot be read or written: {e}") from e
+            raise LogIOError(f"the log in {self.directory} cannot be read or written: {e}") from e
 
     def _open_or_create(self) -> None:
         with self.errors():
@@ -213,7 +215,9 @@ class Ledger:
             self._journal = newer
 
     def _catch_up(self) -> None:
+        self._journal.resolve()
         with self.lock:
+            self._committing = False
             self._read_journal(locked=True)
         self._journal.cut_tail()
         if self._foreign_frames:

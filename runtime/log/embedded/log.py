@@ -124,6 +124,12 @@ class EmbeddedLog:
             wanted = [r for r in known.redo if r.sequence > sequence]
         return ((r.sequence, read_redo(self._files, self._directory, r)) for r in wanted)
 
+    def redo_place(self, transactional_id: str, sequence: int) -> str:
+        with self._lock:
+            known = self._state.producers.get(transactional_id)
+            found = next((r for r in known.redo if r.sequence == sequence), None) if known is not None else None
+        return self._directory if found is None else f"{redo_path(self._directory, found.file)}, byte {found.start}"
+
     def trim_redo(self, transactional_id: str, sequence: int) -> None:
         with self._ledger.owning([REDO]), self._ledger.appending():
             known = self._state.producers.get(transactional_id)
@@ -136,14 +142,15 @@ class EmbeddedLog:
 
     def hold(self, transactional_id: str) -> None:
         path = f"{self._directory}/instance.lock"
-        lock = self._files.lock(path, wait=False)
-        if lock is None:
-            file = self._files.open(path)
-            holder = file.pread(0, 4096).decode(errors="replace").partition(" ")
-            file.close()
-            raise InstanceRunning(f"process {holder[0] or 'unknown'} runs {holder[2]} on {self._directory}")
-        lock.write(f"{os.getpid()} {transactional_id}")
-        self._instance = lock
+        with self._ledger.errors():
+            lock = self._files.lock(path, wait=False)
+            if lock is None:
+                file = self._files.open(path)
+                holder = file.pread(0, 4096).decode(errors="replace").partition(" ")
+                file.close()
+                raise InstanceRunning(f"process {holder[0] or 'unknown'} runs {holder[2]} on {self._directory}")
+            self._instance = lock
+            lock.write(f"{os.getpid()} {transactional_id}")
 
     def close(self) -> None:
         self._ledger.close()
@@ -244,7 +251,10 @@ class EmbeddedLog:
 
     def ask_end_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:
         answer: Future[dict[TopicPartition, int]] = Future()
-        answer.set_result(self.end_offsets(tps))
+        try:
+            answer.set_result(self.end_offsets(tps))
+        except LogError as error:
+            answer.set_exception(error)
         return answer
 
     def written_offset(self, tp: TopicPartition) -> int:
@@ -279,6 +289,10 @@ class EmbeddedLog:
             return partition.start_offset, partition.end_offset
 
     def stored(self, tp: TopicPartition, offset: int) -> pa.RecordBatch | None:
+        with self._ledger.errors():
+            return self._stored(tp, offset)
+
+    def _stored(self, tp: TopicPartition, offset: int) -> pa.RecordBatch | None:
         missing = ""
         while (stored := self._locate(tp, offset)) is not None:
             offset = max(offset, self._after_skipped(tp, offset))

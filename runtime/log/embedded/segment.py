@@ -208,15 +208,15 @@ class SegmentFiles:
         segment.indexed_to = segment.length
 
     def appender(self, path: str, committed: int) -> tuple[File, bool]:
-        """The segment for writing, and whether it was made by this call. Bytes after `committed` are removed.
+        """The segment for writing, and whether its name may not be durable yet. Bytes after `committed` are removed.
 
         Until `written` is called it stays open.
         """
         with self._handles:
             file = self._appenders.get(path)
-            created = file is None and committed == 0
+            fresh = committed == 0  # also one that an earlier attempt has made, which failed
             if file is None:
-                file = self._files.open(path, create=created, write=True)
+                file = self._files.open(path, create=fresh, write=True)
                 self._close_some()
                 self._appenders[path] = file
             self._appenders.move_to_end(path)
@@ -226,7 +226,7 @@ class SegmentFiles:
             raise LogCorrupt(f"{path} has {size} bytes, but {committed} are committed")
         if size > committed:  # left by a crash or an aborted commit
             file.truncate(committed)
-        return file, created
+        return file, fresh
 
     def _close_some(self) -> None:
         for path in [p for p in self._appenders if p not in self._in_use]:
@@ -316,8 +316,10 @@ class SegmentFiles:
         if not segment.index_bytes or not self._files.exists(index_path(segment.path)):
             return bases, starts
         file = self._files.open(index_path(segment.path))
-        data = file.pread(0, segment.index_bytes)
-        file.close()
+        try:
+            data = file.pread(0, segment.index_bytes)
+        finally:
+            file.close()
         at = 0
         while at + _BLOCK.size <= len(data):
             count, crc = _BLOCK.unpack_from(data, at)

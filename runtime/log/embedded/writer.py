@@ -74,8 +74,9 @@ class Writer:
 
     def undo(self) -> None:
         """Give the space back. An OSError here may be ignored: the next writer of the file removes the bytes too."""
-        for path, committed in self._touched:
+        for path, _ in self._touched:
             self._segments.forget(path)
+        for path, committed in self._touched:
             file = self._files.open(path, write=True)
             file.truncate(committed)
             file.close()
@@ -83,7 +84,11 @@ class Writer:
     def _append(self, topic: Topic, partition: Partition, parts: list[pa.RecordBatch]) -> list[Append]:
         last = partition.segments[-1] if partition.segments else None
         gone = partition.start_offset == partition.end_offset  # nothing of the last one is visible: let it go
-        if last is not None and not gone and last.length < topic.policy.segment_limit:
+        newest = max((max_timestamp(part) for part in parts if part.num_rows), default=0)
+        is_full = last is not None and (
+            last.length >= topic.policy.segment_limit or topic.policy.begins_segment(last.max_timestamp, newest)
+        )
+        if last is not None and not gone and not is_full:
             base, committed = last.base, last.length
         else:
             base, committed = partition.end_offset, 0
@@ -113,9 +118,9 @@ class Writer:
         return Redo(sequence, number, start, len(payload), zlib.crc32(payload))
 
     def _open(self, path: str, committed: int, directory: str) -> File:
-        file, created = self._segments.appender(path, committed)
+        file, fresh = self._segments.appender(path, committed)
         self._touched.append((path, committed))
-        if created:
+        if fresh:
             self._new_names.append(directory)
         return file
 

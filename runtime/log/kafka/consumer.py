@@ -40,9 +40,13 @@ class KafkaConsumer:
         client = self._client
         if client is None or client.member is None:
             return []
-        readable = client.member.owned - client.member.leaving
-        client.stop([tp for tp in client.cursors if tp not in readable])
+        client.forget_given_up()
         return client.member.events()
+
+    def leave_group(self) -> None:
+        if self._client is not None and self._client.member is not None:
+            self._client.stop(list(self._client.cursors))
+            self._client.member.leave()
 
     def acknowledge_revoke(self) -> None:
         if self._client is not None and self._client.member is not None:

@@ -6,6 +6,7 @@ a batch without rows tells how far it is.
 
 from __future__ import annotations
 
+import ctypes
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
@@ -136,6 +137,19 @@ class Cursor:
             self.add(KeyValues(self.tp, [], [], offset, 0) if self.bare else RawBatch(self.tp, no_records(), offset, 0))
 
 
+def _keep(client: KafkaClient) -> None:
+    """A consumer that was not closed is never freed, not even at the end of the process.
+
+    Freed by the garbage collector, the client library waits for its main thread, which may wait for an answer to a callback that
+    nobody gives any more: whatever thread collects garbage just then stands still for ever, with the interpreter lock.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
+
+
+def _let_go(client: KafkaClient) -> None:
+    ctypes.pythonapi.Py_DecRef(ctypes.py_object(client))
+
+
 class FetchClient:
     """Owned by one thread at a time: calls of a Kafka consumer wait for each other, and spin while they do."""
 
@@ -149,10 +163,11 @@ class FetchClient:
         *,
         joins: bool = False,
     ) -> None:
-        self._admin, self._group = admin, group
+        self._admin, self._group, self.closed = admin, group, False
         self._clock = SystemClock()
         settings = connection.consumer(client_id, group, wait_ms)
         self._client = KafkaClient({**settings, **SETTINGS} if joins else settings, logger=LOGGER)
+        _keep(self._client)
         self.member = KafkaMember(self._client, group, admin.begin_offsets) if joins else None
         self.cursors: dict[TopicPartition, Cursor] = {}
         self._found: set[str] = set()  # topics whose leaders the client was told
@@ -185,7 +200,7 @@ class FetchClient:
         for cursor in cursors:
             try:
                 if cursor.lost:
-                    self._assign_anew(cursor)
+                    self._assign_anew(cursor.place)
                 else:
                     self._client.seek(cursor.place)
                 cursor.retry_ms, cursor.lost = None, False
@@ -197,14 +212,14 @@ class FetchClient:
             with errors.naming("partitions cannot be resumed"):
                 self._client.resume([c.place for c in moved])
 
-    def _assign_anew(self, cursor: Cursor) -> None:
-        """What the client has given up it does not move; only a new assignment makes it read again.
-
-        Called after `consume`, so that no callback of a rebalance is waiting: the client takes an assignment for the answer to it.
-        """
+    def _assign_anew(self, place: KafkaPartition) -> None:
+        """What the client has given up it does not move; only a new assignment makes it read again."""
+        if self.member is not None:
+            self.member.assign_anew(place)
+            return
         with suppress(KafkaException):  # it is not assigned
-            self._client.incremental_unassign([cursor.place])
-        self._client.incremental_assign([cursor.place])
+            self._client.incremental_unassign([place])
+        self._client.incremental_assign([place])
 
     def _mend(self) -> None:
         """Start again what is not read though it should be: refused, given up after an error, or silent."""
@@ -244,6 +259,12 @@ class FetchClient:
                 else:  # what a member owns only its group takes away
                     self._client.pause(places)
 
+    def forget_given_up(self) -> None:
+        """What was fetched of partitions that are no longer this member's."""
+        if self.member is not None:
+            readable = self.member.owned - self.member.leaving
+            self.stop([tp for tp in self.cursors if tp not in readable])
+
     def pump(self, wait_s: float = 0.0) -> None:
         """Take over what has arrived; wait for the first message if there is none."""
         self._control()
@@ -252,13 +273,20 @@ class FetchClient:
             if not messages and wait_s > 0:
                 first = self._client.poll(wait_s)
                 messages = [] if first is None else [first, *self._client.consume(CONSUME_MAX, 0.0)]
+        emptied = len(messages) < CONSUME_MAX  # the client's queue: callbacks, too
+        if emptied and self.member is not None and not self.member.served_all():
+            self.stop(list(self.cursors))
+            self.member.leave()
+            self.member.join_again()
+        self.forget_given_up()  # in a callback, just now: to start it again would assign it behind the group's back
         for (topic, partition, failed), run in _runs(messages):
             cursor = self.cursors.get(TopicPartition(topic, partition)) if topic is not None else None
             if failed:
                 self._report(run, cursor)
             elif cursor is not None:
                 self._add(cursor, run)
-        self._mend()
+        if emptied:
+            self._mend()
 
     def committed(self, tps: Iterable[TopicPartition], timeout_s: float) -> dict[TopicPartition, Position]:
         """Positions of this client's group, as of the last finished transaction: it waits for one that is being committed.
@@ -296,10 +324,18 @@ class FetchClient:
         return self._client.consumer_group_metadata()
 
     def close(self) -> None:
+        again, self.closed = self.closed, True
         self.cursors.clear()
         if self.member is not None:
             self.member.close()
-        self._client.close()
+        try:
+            self._client.close()
+        # Raised by the client library. The consumer is not used any more, and the group removes it when its session ends.
+        except SystemError as error:
+            LOGGER.warning("a consumer was not closed in order: %s", error)
+        else:
+            if not again:
+                _let_go(self._client)
 
     def _add(self, cursor: Cursor, messages: list[Message]) -> None:
         cursor.heard()

@@ -92,6 +92,9 @@ class KafkaLog:
     def redo_after(self, transactional_id: str, sequence: int) -> Iterator[tuple[int, bytes]]:
         raise LogError("Kafka keeps no redo; state comes back from changelogs")
 
+    def redo_place(self, transactional_id: str, sequence: int) -> str:
+        raise LogError("Kafka keeps no redo; state comes back from changelogs")
+
     def trim_redo(self, transactional_id: str, sequence: int) -> None:
         """There is none."""
 

@@ -2,11 +2,17 @@
 
 The client calls back from inside `consume` and `poll`, in the thread that called those; calls of other threads on the same client
 wait meanwhile. So a REVOKE waits there, in a loop that lets the owner's thread go on with what it is asked (rule R8).
+
+The client takes any assignment for the answer to a callback that waits in its queue, and nobody can ask whether one does. After an
+assignment of the member's own (`assign_anew`) the next callback may therefore have been answered before it was served: the brokers may
+have given away what is not committed. No newer proof of membership is handed out until the queue is empty, and where a callback
+was in it the member leaves its group and joins it again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 from confluent_kafka import Consumer as KafkaClient
 from confluent_kafka import KafkaException
@@ -18,6 +24,7 @@ from runtime.log.kafka import errors
 from runtime.log.kafka.connection import LOGGER
 
 Begins = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]]
+Callback = Callable[[KafkaClient, list[KafkaPartition]], None]
 SETTINGS = {"group.protocol": "consumer", "group.remote.assignor": "range"}
 
 
@@ -33,16 +40,48 @@ class KafkaMember:
         self._client, self._group, self._begins = client, group, begins
         self._serve: Callable[[], None] = lambda: None
         self._events: list[GroupEvent] = []
+        self._topics: list[str] = []
         self._proof = GroupMetadata(group, "")
         self._closing = False
+        self._anew = False  # the next callback may have been answered by an assignment of its own
+        self._doubtful: set[TopicPartition] = set()  # of such callbacks
 
     def subscribe(self, topics: Sequence[str], serve: Callable[[], None]) -> None:
-        self._serve = serve
+        self._topics, self._serve, self._closing = list(topics), serve, False
+        assigned, revoked, lost = (self._contained(call) for call in (self._assigned, self._revoked, self._lost))
         with errors.naming(f"group {self._group} cannot be joined"):
-            self._client.subscribe(list(topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
+            self._client.subscribe(self._topics, on_assign=assigned, on_revoke=revoked, on_lost=lost)
+
+    def leave(self) -> None:
+        """Give everything back, until the next `subscribe`; callbacks wait for nobody meanwhile."""
+        tps = tuple(sorted(self.owned | self._doubtful))
+        self._anew, self._doubtful = False, set()
+        self.close()
+        with errors.naming(f"group {self._group} cannot be left"):
+            self._client.unsubscribe()
+        self.owned = set()
+        self._add(GroupChange.LOST, tps)
+
+    def assign_anew(self, place: KafkaPartition) -> None:
+        """Of a partition that is owned and that the client has given up. KafkaException."""
+        self._anew = True
+        with suppress(KafkaException):  # it is not assigned
+            self._client.incremental_unassign([place])
+        self._client.incremental_assign([place])
+
+    def served_all(self) -> bool:
+        """The client's queue was empty: callbacks that come now were not in it. False if one has come that may have been answered
+        before, and the membership is to be begun anew (`leave`, `join_again`).
+        """
+        self._anew = False
+        return not self._doubtful
+
+    def join_again(self) -> None:
+        """After `leave`."""
+        self.subscribe(self._topics, self._serve)
 
     def events(self) -> list[GroupEvent]:
-        if self._client.memberid() and (now := self._metadata()) != self._proof:
+        if not self._anew and self._client.memberid() and (now := self._metadata()) != self._proof:
             self._add(GroupChange.EPOCH, ())
             assert self._proof == now
         out, self._events = self._events, []
@@ -69,11 +108,16 @@ class KafkaMember:
         client.incremental_assign([KafkaPartition(tp.topic, tp.partition, begins.get(tp, 0)) for tp in tps])
         client.pause(partitions)
         self.owned |= set(tps)
-        self._add(GroupChange.ASSIGN, tps)
+        if self._anew:
+            self._doubtful |= set(tps)
+        else:
+            self._add(GroupChange.ASSIGN, tps)
 
     def _revoked(self, client: KafkaClient, partitions: list[KafkaPartition]) -> None:
         tps = _places(partitions)
-        if not self._closing:
+        if self._anew:
+            self._doubtful |= set(tps)
+        elif not self._closing:
             self.leaving = set(tps)
             self._add(GroupChange.REVOKE, tps)
             while self.leaving:
@@ -82,15 +126,31 @@ class KafkaMember:
 
     def _lost(self, client: KafkaClient, partitions: list[KafkaPartition]) -> None:
         tps = tuple(sorted(self.owned))
-        self._give_up(client, partitions)
+        self._give_up(client, client.assignment())  # the group never hands out to it again what stayed assigned
         self.owned = set()
-        self._add(GroupChange.LOST, tps)
+        if not self._closing:
+            self._add(GroupChange.LOST, tps)
+
+    def _contained(self, call: Callback) -> Callback:
+        """A callback that raises nothing while the client is being closed: the client would make a SystemError of it."""
+
+        def contained(client: KafkaClient, partitions: list[KafkaPartition]) -> None:
+            try:
+                call(client, partitions)
+            except Exception as error:
+                if not self._closing:
+                    raise
+                LOGGER.warning("as the consumer is closed: %s: %s", type(error).__name__, error)
+
+        return contained
 
     def _give_up(self, client: KafkaClient, partitions: list[KafkaPartition]) -> None:
-        self.owned -= set(_places(partitions))
+        """The client takes this for the answer to its callback only if all of these are assigned; it may have given up some."""
+        gone, assigned = set(_places(partitions)), _places(client.assignment())
+        self.owned -= gone
         try:
-            client.incremental_unassign(partitions)
-        except KafkaException as error:  # it has given them up by itself
+            client.incremental_unassign([KafkaPartition(tp.topic, tp.partition) for tp in assigned if tp in gone])
+        except KafkaException as error:
             LOGGER.warning("%s", error)
 
     def _add(self, change: GroupChange, tps: tuple[TopicPartition, ...]) -> None:

@@ -18,6 +18,7 @@ from runtime.spark.errors import CheckpointOfOtherQuery, ResultsOfBatch, SparkFa
 from runtime.spark.log_append import ensure_own_topics
 from runtime.spark.log_offsets import bounds
 from runtime.spark.log_staging import clear
+from runtime.task.dead_letters import ensure_topic as ensure_letters
 
 
 def check(site: Site, before: Deployed, plan: Plan, form: Form) -> dict[str, SparkFailure]:
@@ -64,6 +65,7 @@ def prepare(
     direct = {q for q, is_one in how.items() if is_one == "native"} if form == "batch" else set()
     whole = with_feeders(plan, site.settings.files, direct)
     ensure_own_topics(site.log.admin(), site.application_id)
+    ensure_letters(site.log, site.application_id, site.dead_letters, now_ms)
     fresh = downstream(whole, rebuild) if form == "stream" else {q.id for q in whole.queries}
     old = bounds(site.log, topics_to_replace(site, before, whole, fresh))[1]
     known_topics = topics_with_results(site, before)

@@ -11,6 +11,7 @@ from compiler.plan.diff import QueryChange, diff_plans
 from compiler.plan.topology import Plan
 from runtime.build.partitions import refuse_partitions
 from runtime.clock import Clock, SystemClock
+from runtime.config import LetterRetention
 from runtime.errors import RuntimeFailure
 from runtime.log.base import Log
 from runtime.log.files import Lock
@@ -61,6 +62,7 @@ class SparkInstance:
         *,
         mode: Mode = "continuous",
         clock: Clock | None = None,
+        dead_letters: LetterRetention | None = None,
     ) -> None:
         require_spark()
         address = _long(address) if mode == "bounded" else absolute(address)
@@ -73,7 +75,8 @@ class SparkInstance:
         except BaseException:
             self._release(log)
             raise
-        self.site = Site(address, state_dir.absolute(), log, application_id, settings)
+        kept = dead_letters or LetterRetention()
+        self.site = Site(address, state_dir.absolute(), log, application_id, settings, kept)
         self.mode: Mode = mode
         self.fatal: BaseException | None = None
         self._clock = clock or SystemClock()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from compiler.plan.topology import QueryPlan
+from runtime.config import LetterRetention
 from runtime.errors import LogUnavailable
 from runtime.log.base import Log, Position, TopicPartition
 from runtime.spark.engine.deployed import Record, checkpoint_of
@@ -32,6 +33,7 @@ class Site:
     log: Log
     application_id: str
     settings: SparkSettings
+    dead_letters: LetterRetention = field(default_factory=LetterRetention)
     _writers: dict[str, Writer] = field(default_factory=dict, compare=False, repr=False)
     _seen: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 

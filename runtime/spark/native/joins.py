@@ -1,4 +1,4 @@
-"""The windowed inner join of two streams, over all of their rows."""
+"""The windowed join of two streams, over all of their rows."""
 
 from __future__ import annotations
 
@@ -21,22 +21,30 @@ def stream_stream(
 ) -> DataFrame:
     """Pairs of one key with right.time within [left.time - before, left.time + after]; their time is the later one.
 
-    Rows without a key are dropped. A pair counts whichever came first: without late rows both sides are still remembered.
+    Rows without a key are dropped. A pair counts whichever came first: without late rows both sides are still remembered. Rows of an
+    outer side that meet nothing come once, with NULLs and their own time.
     """
     from pyspark.sql import functions as F
 
-    lefts, rights = _prefixed(left, left_schema, _LEFT), _prefixed(right, right_schema, _RIGHT)
+    lefts = _prefixed(_keyed(left, left_schema), left_schema, _LEFT)
+    rights = _prefixed(_keyed(right, right_schema), right_schema, _RIGHT)
     pairs = list(zip(left_schema.key, right_schema.key, strict=True))
     keys = [(column(_LEFT + a.name), column(_RIGHT + b.name)) for a, b in pairs]
     here, there = column(_LEFT + ROWTIME), column(_RIGHT + ROWTIME)
     within = (there >= here - F.lit(spec.before_ms)) & (there <= here + F.lit(spec.after_ms))
-    joined = lefts.join(rights, _same_key(keys) & within, "inner")
-    made = [_output(f.name, i, left_schema, schema) for i, f in enumerate(schema)]
+    joined = lefts.join(rights, _same_key(keys) & within, spec.kind)
+    made = [_output(f.name, left_schema, right_schema, schema) for f in schema]
     return joined.select(*made, F.greatest(here, there).alias(ROWTIME))
 
 
 def _prefixed(frame: DataFrame, schema: Schema, prefix: str) -> DataFrame:
     return frame.select(*(column(n).alias(prefix + n) for n in (*schema.names, ROWTIME)))
+
+
+def _keyed(frame: DataFrame, schema: Schema) -> DataFrame:
+    """Rows with a key: an outer join would keep the others."""
+    present = reduce(lambda a, b: a | b, (column(f.name).isNotNull() for f in schema.key))
+    return frame.where(present)
 
 
 def _same_key(keys: list[tuple[Column, Column]]) -> Column:
@@ -47,9 +55,12 @@ def _same_key(keys: list[tuple[Column, Column]]) -> Column:
     return equal & reduce(lambda a, b: a | b, (left.isNotNull() for left, _ in keys))
 
 
-def _output(name: str, _place: int, left: Schema, schema: Schema) -> Column:
+def _output(name: str, left: Schema, right: Schema, schema: Schema) -> Column:
     """A column of the output by name, left before right; its key columns are the parts of the join key in order."""
+    from pyspark.sql import functions as F
+
     keys = [f.name for f in schema.key]
     if name in keys:
-        return column(_LEFT + left.key[keys.index(name)].name).alias(name)
+        i = keys.index(name)
+        return F.coalesce(column(_LEFT + left.key[i].name), column(_RIGHT + right.key[i].name)).alias(name)
     return column((_LEFT if name in left.names else _RIGHT) + name).alias(name)

@@ -132,7 +132,9 @@ class Lowering:
         if source.schema.window is not None:
             keys += [f.name for f in source.schema if f.role == "window"]
         known = isinstance(source.spec, Rekey) and source.spec.drop_null
-        if keys and not known:  # a record without a key; a relation without key columns has one group for all
+        if (
+            keys and not known and not spec.null_groups
+        ):  # a record without a key; a relation without key columns has one group for all
             present = reduce(lambda a, b: a | b, (column(k).isNotNull() for k in keys))
             frame = frame.where(_or_letter(frame, present))
         args = tuple(NamedExpr(c.name, a) for c in spec.aggregates for a in c.args if not isinstance(a, PlanColumn))
@@ -149,7 +151,7 @@ class Lowering:
             added[WINDOW_END] = window_end(spec.window)
         groups += beside
         time = F.max(column(ROWTIME)).alias(ROWTIME)
-        folded = frame.groupBy(*groups).agg(*aggregate_columns(spec.aggregates, source.schema), time)
+        folded = frame.groupBy(*groups).agg(*aggregate_columns(spec.aggregates), time)
         if not groups:
             folded = folded.where(column(ROWTIME).isNotNull())  # Spark gives a row for nothing at all
         return folded.selectExpr("*", *(f"{text} AS {quoted(n)}" for n, text in added.items())) if added else folded

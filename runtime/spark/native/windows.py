@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from compiler.functions.spark_text import quoted
 from compiler.plan.expr import ROWTIME
 from compiler.plan.logical import Window
-from compiler.plan.schema import WINDOW_START
+from compiler.plan.schema import WINDOW_END, WINDOW_START
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -16,20 +16,36 @@ if TYPE_CHECKING:
 def with_starts(frame: DataFrame, window: Window) -> tuple[DataFrame, Column]:
     """One row per window of a row, and its WINDOWSTART; plain arithmetic, as Spark's `window` computes a struct of two timestamps per row.
 
-    Starts are multiples of the advance, from the epoch on (`runtime.operators.windows.WindowedAggregateOperator.starts`).
+    Starts are multiples of the advance, before 1970 as well, and no window reaches over 1970 where the plan does not say so
+    (`runtime.operators.windows.WindowedAggregateOperator.starts`).
     """
     from pyspark.sql import functions as F
 
     time, size, advance = quoted(ROWTIME), window.size_ms, window.advance_ms or window.size_ms
     if advance == size:
-        return frame, F.expr(f"{time} - {time} % {size}L").alias(WINDOW_START)
-    first = f"greatest(0L, {time} - {size - advance}L)"
-    last = f"{time} - {time} % {advance}L"
-    if advance > size:  # gaps: no window takes a row between two
-        first = f"({time} - {size}L + {advance}L)"
-    starts = f"sequence({first} - {first} % {advance}L, {last}, {advance}L)"
-    inside = frame if advance < size else frame.where(F.expr(f"{first} - {first} % {advance}L <= {last}"))
+        return frame, F.expr(_floor(time, size)).alias(WINDOW_START)
+    first, last = f"({time} - {size - advance}L)", _floor(time, advance)
+    if not window.over_1970:
+        first = f"(CASE WHEN {time} >= 0 THEN greatest(0L, {first}) ELSE {first} END)"
+        last = f"(CASE WHEN {time} < 0 THEN least({last}, {-size - -size % advance}L) ELSE {last} END)"
+    first = _floor(first, advance)
+    # Some rows are in no window, and a sequence that would go down is refused.
+    inside = frame if window.over_1970 and advance <= size else frame.where(F.expr(f"{first} <= {last}"))
+    starts = f"sequence({first}, {last}, {advance}L)"
     return inside.withColumn(WINDOW_START, F.explode(F.expr(starts))), F.col(WINDOW_START)
+
+
+def with_cumulated(frame: DataFrame, window: Window) -> DataFrame:
+    """One row per cumulating window of a row, with its WINDOWSTART and WINDOWEND: it ends at a multiple of the advance behind the row."""
+    time, size, advance = quoted(ROWTIME), window.size_ms, window.advance_ms
+    ends = f"sequence({_floor(time, advance)} + {advance}L, {_floor(time, size)} + {size}L, {advance}L)"
+    starts = f"{_floor(time, size)} AS {WINDOW_START}"
+    return frame.selectExpr("*", starts, f"explode({ends}) AS {WINDOW_END}")
+
+
+def _floor(time: str, step: int) -> str:
+    """The multiple of the step at or before a time; `%` would cut toward 0."""
+    return f"({time} - pmod({time}, {step}L))"
 
 
 def window_end(window: Window) -> str:

@@ -153,6 +153,9 @@ class _Publisher:
     def publish(self, _task: Task, result: RunResult) -> None:
         self._results.append(result)
 
+    def broke(self, task: Task, error: BaseException) -> None:
+        """Nothing of a stage that fails is kept."""
+
 
 class _Outbox:
     """Results of runs as rows; updates of a table that may be merged wait until the end."""

@@ -32,7 +32,9 @@ class GroupState:
         self._stores = [TaskStore(e, partition, rows, detached=False) for e in entries_of(stores, partition)]
         self._writes_cut = 0
         record = None if metadata is None else TaskRecord(partition, tuple(s.name for s in stores), metadata)
-        self.task = ManagedTask(task_id, partition, self._stores, record, self._lock, Generation(), lambda _task: None)
+        self.task = ManagedTask(
+            task_id, partition, self._stores, record, self._lock, Generation(), lambda _task, _rows: None
+        )
 
     @property
     def lock(self) -> NamedLock:

@@ -14,13 +14,12 @@ from runtime.app.backoff import BACKOFF_MS_MAX
 from runtime.app.careful import CarefulQueries
 from runtime.app.progress import query_status
 from runtime.app.query_state import RUNNING
-from runtime.errors import RecordRefused
-from runtime.log.base import largest_record
 from runtime.log.memory import MemoryLog
 from runtime.operators.base import DeadLetter
 from runtime.state.memory import MemoryPhysical
 from runtime.task.dead_letters import LocatedDeadLetter, encode
 from runtime.task.task import Task
+from tests.runtime.app.narrow_log import NarrowLog
 from tests.runtime.app.world import World, function
 
 SOURCES = """
@@ -140,25 +139,6 @@ def test_what_cannot_be_isolated_holds_its_query_alone_which_can_be_paused_and_r
     assert (3, 8) in world.table("BESIDE")
 
 
-class NarrowLog(MemoryLog):
-    """Takes records up to a size, by topic."""
-
-    def __init__(self):
-        super().__init__()
-        self.bytes_max = {}
-
-    def record_bytes_max(self, topic):
-        return self.bytes_max.get(topic)
-
-    def commit(self, transactional_id, epoch, transaction):
-        for tp, batches in transaction.batches():
-            if any(largest_record(b) > self.bytes_max.get(tp.topic, 1 << 30) for b in batches):
-                error = RecordRefused(f"{tp}: a record is too large")
-                error.partition = tp
-                raise error
-        return super().commit(transactional_id, epoch, transaction)
-
-
 LONG = "CREATE STREAM R AS SELECT K, LPAD('x', CAST(V AS INT), 'x') AS T FROM S EMIT CHANGES;"
 REKEYED_LISTED = "CREATE TABLE R AS SELECT V % 2 AS M, COLLECT_LIST(LPAD('x', CAST(V AS INT), 'x')) AS L FROM S GROUP BY V % 2 EMIT CHANGES;"
 LISTED = "CREATE TABLE R AS SELECT K, COLLECT_LIST(LPAD('x', CAST(V AS INT), 'x')) AS L FROM S GROUP BY K EMIT CHANGES;"
@@ -182,16 +162,16 @@ def test_an_oversized_record_makes_one_letter(sql, topic, query):
     assert world.instance.query_states.of(query).state is RUNNING
 
 
-def test_behind_a_repartition_the_letter_says_that_no_record_is_known():
-    """Which task finds it is that of the repartition's key; records there are rows of many."""
+def test_behind_a_repartition_the_letter_names_the_source_record():
+    """Which task finds it is that of the repartition's key; records there are rows of many (`test_origins`)."""
     log = NarrowLog()
     log.bytes_max = {"flowql-CTAS_R-aggregate-1-changelog": 1_000, "R": 100_000}
     world = World(SOURCES + REKEYED_LISTED, log=log, changelogs=True)
     world.send("s", [(n, {"V": v}, n) for n, v in enumerate([3, 4, 901, 5_000, 6, 7])])
     world.settle()
     (letter,) = world.dead_letters("CTAS_R")
-    assert (letter["CODE"], letter["TOPIC"], letter["OFFSET"]) == ("FQ4043", None, None)
-    assert letter["MESSAGE"].endswith("it cannot be replayed)")
+    place = next((p, o) for p, o, _, v, _ in world.records("s") if v == {"V": 5_000})
+    assert (letter["CODE"], letter["TOPIC"], letter["PARTITION"], letter["OFFSET"]) == ("FQ4043", "s", *place)
     assert {m: [len(x) for x in texts] for m, texts in world.table("R")} == {0: [4, 6], 1: [3, 901, 7]}
 
 

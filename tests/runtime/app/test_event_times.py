@@ -179,3 +179,32 @@ def test_a_negative_number_in_a_column_is_no_time_unless_the_source_says_so(vect
         world = live(BY_COLUMN.format(more=more, type="BIGINT") + QUERIES["copy"], rows, stamp=lambda at: 0, **how)
         assert [x["OFFSET"] for x in world.dead_letters("CSAS_R")] == letters
         assert len(world.values("R")) == 2 - len(letters)
+
+
+@pytest.mark.parametrize("vector", [False, True])
+@pytest.mark.parametrize("begins", [False, True])
+def test_no_window_holds_a_part_of_its_rows(vector, begins):
+    """None reaches over 1970, as none starts before it in ksqlDB; unless the source says that its times begin earlier."""
+    more = ", EARLIEST_TIME='1900-01-01'" if begins else ""
+    times = range(-7_500, 7_500, 500)
+    world = live(BY_RECORD.format(more=more) + QUERIES["hopping"], [(1, 1, at) for at in times], vector=vector)
+    whole = {start: len([at for at in times if start <= at < start + 3_000]) for start in range(-9_000, 8_000, 1_000)}
+    over = {-2_000, -1_000}
+    expected = [(1, start, start + 3_000, n) for start, n in whole.items() if begins or start not in over]
+    found = world.table("R")
+    assert [row for row in found if row[1] >= -7_000] == [row for row in expected if row[1] >= -7_000 and row[3]]
+
+
+def test_late_rows_of_a_join_of_streams_are_counted():
+    """Nobody saw that they met nothing. Of each partition with where its stream time stood."""
+    join = "CREATE STREAM R AS SELECT S.K AS K, S.V AS V, T.V AS W FROM S JOIN T WITHIN 1 SECOND GRACE PERIOD 1 SECOND ON S.K = T.K EMIT CHANGES;"
+    world = World(BY_RECORD.format(more="") + join)
+    for topic, at in (("s", 100_000), ("t", 100_000), ("s", 90_000), ("t", 99_500), ("t", 90_000)):
+        world.send(topic, [(1, {"V": at}, at)])
+        world.settle()
+    status = query_status(world.instance, "CSAS_R")
+    assert len(world.values("R")) == 2
+    assert status["late_records"] == 2
+    (late,) = status["late"]
+    assert (late["partition"], late["rows"], late["behind_ms"], late["stream_time"]) == (0, 2, 10_000, 100_000)
+    assert "join" in late["operator"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from typing import Any
 
 import pytest
@@ -116,6 +117,21 @@ def test_a_cut_writes_what_changed_and_not_what_waits() -> None:
     assert world.commit() == 2  # the oldest is gone, and so is how far it was consumed
 
 
+def test_a_lane_that_is_opened_anew_saves_what_waits_then() -> None:
+    """Of a generation that has swapped in: its batches are counted from 0 again, and those below the old number were left out of commits."""
+    world = World()
+    for n in range(3):
+        world.push(LANES[0], range(n, n + 1))
+        world.commit()
+        world.consume(LANES[0], 1)
+        world.commit()
+    world.open(LANES[0])
+    world.push(LANES[0], range(10, 12))
+    world.commit()
+    world.start()
+    assert world.held(LANES[0]) == [10, 11]
+
+
 def test_a_lane_whose_consumer_is_gone_leaves_nothing() -> None:
     world, lane = World(), LANES[0]
     world.push(lane, range(7))
@@ -128,3 +144,23 @@ def test_a_lane_whose_consumer_is_gone_leaves_nothing() -> None:
     found = world.state.snapshot()
     assert not list(found.scan(exchanges.STORE.name))
     found.close()
+
+
+def test_a_lane_that_is_opened_during_a_cut_waits_for_its_end(monkeypatch):
+    """The commit thread died of it ("dictionary changed size"), and with it the instance."""
+    world, write = World(), exchanges._changes
+    for lane in LANES:
+        world.push(lane, range(3))
+    opening = threading.Thread(target=world.open, args=[("c", 0, 0)])
+
+    def slowly(*args):
+        if opening.ident is None:
+            opening.start()
+        opening.join(0.05)
+        return write(*args)
+
+    monkeypatch.setattr(exchanges, "_changes", slowly)
+    with world.state.epoch_lock:
+        assert not world.exchanges.save()
+    opening.join()
+    assert not world.lane(("c", 0, 0)).has_rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,9 @@ from runtime.app.driver import Driver
 from runtime.app.figures import RATE_MS, SAMPLE_MS
 from runtime.app.instance import Instance
 from runtime.app.status import instance_figures, statuses
+from runtime.app.waits import wait_of
 from runtime.clock import VirtualClock
+from runtime.task.task import Task
 from tests.runtime.app.world import World, plan_of
 
 SOURCES = """
@@ -181,3 +184,17 @@ def test_partitions_and_topics_are_in_the_details() -> None:
 
 def paused(world: World, *queries: str) -> Plan:
     return replace(world.instance.plan, paused=queries)
+
+
+def test_a_query_that_goes_while_status_is_made_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A generation is dropped at any moment; `deploy`, which looks at status, ended with an internal error."""
+    world = World(SOURCES + BY_KEY + BY_VALUE)
+
+    def vanishing(instance: Instance, query: str, state: str, tasks: Sequence[Task]) -> Any:
+        if "CTAS_A" in instance.queries:
+            world.deploy(SOURCES + BY_VALUE)
+        return wait_of(instance, query, state, tasks)
+
+    monkeypatch.setattr("runtime.app.status.wait_of", vanishing)
+    assert [s["id"] for s in statuses(world.instance)] == ["CTAS_A", "CTAS_B"]
+    assert [s["id"] for s in statuses(world.instance)] == ["CTAS_B"]

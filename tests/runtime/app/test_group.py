@@ -78,7 +78,12 @@ def test_a_member_makes_what_the_only_instance_makes(expected):
         settle(instance, driver)
     assert not differences(expected, result(log, instance))
     total = len(instance.group.partitions)
-    assert instance_figures(instance)["group"] == {"partitions": total, "of": total, "trouble": None}
+    assert instance_figures(instance)["group"] == {
+        "away": False,
+        "partitions": total,
+        "of": total,
+        "trouble": None,
+    }
 
 
 def member(log, name, physical=None):

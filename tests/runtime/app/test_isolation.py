@@ -34,14 +34,14 @@ def sums(n: int) -> list[tuple[int, int, int]]:
 
 @pytest.mark.parametrize("vector", [True, False])
 def test_a_query_that_fails_on_every_record_fills_the_dead_letters_and_goes_on(vector: bool) -> None:
-    bad = "CREATE STREAM BAD AS SELECT K, CAST('x' + CAST(V AS STRING) AS BIGINT) / 0 AS W FROM S;\n"
+    bad = "CREATE STREAM BAD AS SELECT K, BROKEN(V) AS W FROM S;\n"
 
     def broken(value: Any) -> Any:
         raise ValueError(f"cannot take {value}")
 
     with function("BROKEN", broken):
         world = World(
-            SOURCE.format(n=4) + GOOD + bad.replace("CAST('x' + CAST(V AS STRING) AS BIGINT) / 0", "BROKEN(V)"),
+            SOURCE.format(n=4) + GOOD + bad,
             vector=vector,
         )
         world.send("s", rows(0, 300))

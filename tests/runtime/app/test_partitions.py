@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from compiler.diagnostics.source import SourceText
 from compiler.driver import compile_project
-from compiler.plan.diff import ForwardRefused
+from compiler.plan.deployed import Deployed, Hold
+from compiler.plan.diff import ForwardRefused, decide_change
 from compiler.plan.partitions import as_wanted
 from compiler.plan.topology import Plan
+from runtime.app import deployment
 from runtime.app.driver import Driver
 from runtime.app.instance import Instance
+from runtime.build.partitions import planned_partitions
+from runtime.build.query import ensure_topics
 from runtime.clock import VirtualClock
 from runtime.config import InstanceConfig
 from runtime.errors import LogError, PartitionsDiffer
 from runtime.log import repairs
 from runtime.log.base import TopicPartition
 from runtime.log.memory import MemoryLog
+from runtime.state.memory import MemoryPhysical
 from tests.change.machine import Killed, Life, Memory
-from tests.runtime.app.test_rebuilding import folded, sent
+from tests.runtime.app.test_rebuilding import folded, reopened, sent
 from tests.runtime.app.world import World
 
 SOURCE = (
@@ -313,6 +319,64 @@ def test_a_result_that_was_gone_has_the_number_that_it_says_now() -> None:
     assert (world.partitions("Q1"), len(world.table("BOTH"))) == (1, 4)
 
 
+def test_results_get_their_partitions_although_the_state_is_lost_meanwhile() -> None:
+    """They were taken to have a number that somebody else had given them, and kept it: records lay where no reader looks for them."""
+    world = Changing(project(2))
+    world.feed(0, 20)
+    world.settle()
+    world.instance.deploy(world.plan(project(6)), swap=Hold(hold=True))
+    world.settle()
+    world.instance.commit.flush()
+    world.instance.close()
+    reopened(world, MemoryPhysical())
+    assert world.instance.state_lost
+    world.settle()
+    assert world.instance.deployed.held, "still held back"
+    world.instance.deploy(world.instance.deployed.plan, swap=Hold(hold=False))
+    world.settle()
+    assert counts(world) == {"s": 6, "COPY": 6, "COUNTS": 6, "SOME": 2, "BOTH": 6}
+    assert seen(world) == seen(fresh(project(6), 20))
+
+
+@pytest.mark.parametrize("alias_first", [False, True])
+def test_a_stream_declared_over_a_result_has_the_partitions_that_the_result_gets(alias_first: bool) -> None:
+    """It was taken to have those that the topic has now, and a join that fits was refused (FQ2060)."""
+    copy = "CREATE STREAM COPY AS SELECT K, V FROM S;\n"
+    alias = "CREATE STREAM ALIAS (K BIGINT KEY, V INT) WITH (KAFKA_TOPIC='COPY', KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');\n"
+    both = "CREATE STREAM BOTH AS SELECT A.K AS K, A.V AS A, T.V AS V FROM ALIAS A LEFT JOIN T ON A.K = T.K;\n"
+    sql = SOURCE + (alias + both + copy if alias_first else copy + alias + both)
+    sql += "CREATE TABLE COUNTS AS SELECT K, COUNT(*) AS N FROM BOTH GROUP BY K;\n"
+    world = Changing(SOURCE.format(s=2, t=2) + copy)  # its topic has to be there when a stream is declared over it
+    world.feed(0, 20)
+    world.settle()
+    world.deploy(sql.format(s=2, t=2))
+    world.settle()
+    rebuilt = {c.query for c in world.deploy(sql.format(s=6, t=6)) if c.action == "change"}
+    assert rebuilt == {"CSAS_COPY", "CSAS_BOTH", "CTAS_COUNTS"}
+    world.settle()
+    assert [world.partitions(t) for t in ("COPY", "BOTH", "COUNTS")] == [6, 6, 6]
+    rows = sorted((p, k, v["A"]) for p, _, k, v, _ in world.records("BOTH"))
+    assert {(p, k) for p, k, _ in rows} == {(p, k) for p, _, k, _, _ in world.records("s")}, (
+        "each key where its source has it"
+    )
+    assert sorted(v for _, _, v in rows) == list(range(20))
+    assert [n for _, n in world.table("COUNTS")] == [4] * 5
+
+
+def test_a_result_that_is_made_of_something_else_has_as_many_partitions_as_that() -> None:
+    """It was taken to keep those that it has, and a join that fits was refused (FQ2060)."""
+    sql = SOURCE.format(s=2, t=2) + COPY.format(copy=1) + "CREATE TABLE Q1 AS SELECT K, V FROM T WHERE V > {over};\n"
+    last = "CREATE TABLE LAST AS SELECT K, LATEST_BY_OFFSET(V) AS V FROM COPY GROUP BY K;\n"
+    both = "CREATE TABLE BOTH AS SELECT L.K AS K, R.V AS V FROM Q1 L JOIN LAST R ON L.K = R.K;\n"
+    world = Changing(sql.format(over=0) + last)
+    world.feed(0, 20)
+    world.settle()
+    world.deploy(sql.replace("FROM T", "FROM LAST").format(over=1).replace(last, "") + last + both)
+    world.settle()
+    assert (world.partitions("Q1"), world.partitions("BOTH")) == (1, 1)
+    assert world.table("BOTH") == [(i, 15 + i) for i in range(5)]
+
+
 def test_repaired_records_are_not_moved() -> None:
     """A repair knows its record by the offset, and would be forgotten."""
     world = Changing(project(2))
@@ -339,3 +403,37 @@ def test_partitions_do_not_go_forward() -> None:
     with pytest.raises(ForwardRefused) as found:
         world.instance.deploy(world.plan(project(2, some=6)), forward=[q.id for q in world.instance.plan.queries])
     assert "another number of partitions" in str(found.value.reasons)
+
+
+def test_what_a_deployment_left_that_failed_half_way_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its staging topics have the names of those of the next one, which took them, with their number of partitions."""
+    world = Changing(project(2))
+    world.feed(0, 20)
+    world.settle()
+
+    def fails(*_: object) -> None:
+        raise LogError("it ends here")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(deployment, "inserted", fails)
+        with pytest.raises(LogError, match="it ends here"):
+            world.deploy(project(6))
+    world.deploy(project(2).replace("SELECT K, V FROM S;", "SELECT K, V FROM S WHERE V > 3;"))
+    world.settle()
+    assert (world.partitions("COPY"), len(world.values("COPY"))) == (2, 16)
+
+
+def test_who_creates_a_topic_decides_and_not_who_comes_first() -> None:
+    """A deployment that keeps queries puts a reader behind all who write what it reads: then an INSERT INTO came before the CREATE."""
+    sql = SOURCE.format(s=2, t=2) + "CREATE STREAM COPY WITH (PARTITIONS=1) AS SELECT K, V FROM S;\n"
+    sql += "CREATE STREAM ALL_OF AS SELECT K, V FROM COPY;\nINSERT INTO ALL_OF SELECT K, V FROM S;\n"
+    world = Changing(SOURCE.format(s=2, t=2))
+    plan = world.plan(sql)
+    ids = ["CSAS_COPY", "INSERT_ALL_OF_1", "CSAS_ALL_OF"]
+    ordered = replace(plan, queries=tuple(q for i in ids for q in plan.queries if q.id == i))
+    assert len(ordered.queries) == 3
+    after = decide_change(Deployed(), ordered).deployed
+    known = {"s": 2, "t": 2}
+    assert planned_partitions(Deployed(), after, known)["ALL_OF"] == 1
+    ensure_topics(ordered, world.log.admin())
+    assert world.partitions("ALL_OF") == 1

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from compiler.plan.deployed import Hold
 from runtime.app.deployment import STAGING
 from runtime.app.driver import Driver
 from runtime.app.instance import Instance
@@ -319,11 +320,14 @@ def reopened(world: World, physical: MemoryPhysical) -> World:
     return world
 
 
-def without_state(sql: str, rows: int) -> World:
-    """What ran is gone, and the log no longer has the redo of its first commits."""
+def without_state(sql: str, rows: int, *, held: str = "") -> World:
+    """What ran is gone, and the log no longer has the redo of its first commits. held: the project that is built and held back."""
     world = World(sql)
     world.send("s", sent(0, rows))
     world.settle()
+    if held:
+        world.instance.deploy(plan_of(held, world.instance.plan), swap=Hold(hold=True))
+        world.settle()
     world.instance.commit.flush()
     world.instance.close()
     return world
@@ -367,6 +371,17 @@ def test_what_cannot_be_made_anew_is_named_and_the_rest_is() -> None:
     assert "records of s-0 before offset 3 are gone" in said
     assert "flowql deploy --select CSAS_BIG --prune" in said
     assert sum(n for _, n in world.table("COUNTS")) == 29
+
+
+def test_what_was_being_built_when_the_state_was_lost_begins_again() -> None:
+    """Also where it cannot be made as it was: it went on on its staging topic, from the first record, and had each result twice."""
+    world = without_state(CHAIN.format(over=0), 40, held=CHAIN.format(over=10))
+    world.log.drop_before(TopicPartition("s", 0), 3)
+    assert len(world.values("BIG@2")) == 29
+    world = reopened(world, MemoryPhysical())
+    world.instance.deploy(world.instance.deployed.plan, swap=Hold(hold=False))
+    world.settle()
+    assert len(world.values("BIG")) == 29
 
 
 def test_dead_letters_of_a_generation_show_with_its_results() -> None:

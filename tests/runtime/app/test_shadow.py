@@ -7,19 +7,20 @@ from typing import Any
 import pytest
 
 from compiler.plan import codec
-from compiler.plan.deployed import Deployed
+from compiler.plan.deployed import Deployed, groups_of
 from flowql.deploy.asked import Asked
 from flowql.errors import CommandError
 from flowql.server.on_runtime import RuntimeEngine
 from flowql.server.service import Service
+from runtime.app import group
+from runtime.app.comparing import NotYet
 from runtime.app.driver import Driver
 from runtime.app.instance import Instance
 from runtime.app.plan_topic import read_deployed
-from runtime.clock import VirtualClock
-from runtime.config import InstanceConfig
-from runtime.errors import RebuildUnsupported
+from runtime.errors import RuntimeFailure
 from runtime.log.memory import MemoryLog
 from tests.runtime.app.test_rebuilding import CHAIN, SOURCE, as_from_the_beginning, same, sent
+from tests.runtime.app.test_swapping import LikeKafka
 from tests.runtime.app.world import World, plan_of
 
 TWO = SOURCE + "".join(
@@ -48,16 +49,32 @@ class Shadow(World):
         return next(q["building"] for q in found if q["id"] == query)
 
 
-def started(over: int, **options: Any) -> Shadow:
-    world = Shadow(CHAIN.format(over=over), **options)
+# What the log is, and how many instances there may be.
+PLACES: dict[str, dict[str, Any]] = {
+    "embedded": {},
+    "kafka": {"changelogs": True, "tick_ms": 10},
+    "member": {"changelogs": True, "shared": True, "process_id": "one", "threads": 1, "tick_ms": 10},
+}
+anywhere = pytest.mark.parametrize("place", PLACES)
+
+
+@pytest.fixture(autouse=True)
+def tidied_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group, "TIDY_MS", 0)
+
+
+def started(over: int, place: str = "embedded", **options: Any) -> Shadow:
+    log = MemoryLog() if place == "embedded" else LikeKafka()
+    world = Shadow(CHAIN.format(over=over), log=log, **PLACES[place], **options)
     world.send("s", sent(0, 40))
     world.settle()
     return world
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_nothing_of_it_is_to_be_seen_until_it_is_promoted(seed: int) -> None:
-    world = started(0, seed=seed, rows_per_run=7)
+@anywhere
+@pytest.mark.parametrize("seed", range(2))
+def test_nothing_of_it_is_to_be_seen_until_it_is_promoted(seed: int, place: str) -> None:
+    world = started(0, place, seed=seed, rows_per_run=7)
     world.shadow(CHAIN.format(over=10))
     world.send("s", sent(40, 20))
     world.settle()
@@ -71,14 +88,17 @@ def test_nothing_of_it_is_to_be_seen_until_it_is_promoted(seed: int) -> None:
     assert same(world, as_from_the_beginning(CHAIN.format(over=10), 80))
 
 
-def test_what_is_abandoned_leaves_nothing() -> None:
-    world = started(0)
+@anywhere
+def test_what_is_abandoned_leaves_nothing(place: str) -> None:
+    world = started(0, place)
     world.shadow(CHAIN.format(over=10), refresh=("CTAS_OTHER",))
     world.settle()
     assert world.service.abandon(None) == ["CSAS_BIG", "CTAS_COUNTS", "CTAS_SOME", "CTAS_OTHER"]
     world.settle()
     assert world.instance.rebuilt
-    assert not [t for t in world.log.topics() if "@" in t]
+    for _ in range(20):
+        world.driver.round()
+    assert not [t for t in world.log.topics() if "@" in t or "staging" in t or "letters-of" in t]
     assert not [t for t in world.instance.state.committed_tasks() if "@" in t]
     world.send("s", sent(40, 20))
     world.settle()
@@ -110,15 +130,16 @@ def as_two(a: int, b: int) -> World:
     return world
 
 
-def test_it_waits_through_pauses_and_restarts_and_another_deployment_ends_the_waiting() -> None:
-    world = started(0)
+@anywhere
+def test_it_waits_through_pauses_and_restarts_and_another_deployment_ends_the_waiting(place: str) -> None:
+    world = started(0, place)
     world.shadow(CHAIN.format(over=10))
     world.service.pause(["OTHER"], paused=True)
     world.settle()
     assert world.instance.deployed.held == ("CSAS_BIG", "CTAS_COUNTS", "CTAS_SOME")
     world.instance.close()
-    world.instance = Instance(world.log, world.instance.state._physical, VirtualClock(2_000_000), InstanceConfig())
-    world.driver = Driver(world.instance)
+    world.instance = Instance(world.log, world.instance.state._physical, world.clock, world.instance.config)
+    world.driver = Driver(world.instance, tick=world.tick)
     world.instance.await_step = world.driver.round
     world.instance.resume()
     world.settle()
@@ -156,13 +177,15 @@ def test_what_is_asked_of_nothing_has_a_code() -> None:
         world.service.promote("BIG")
 
 
-def test_rows_are_compared_at_one_place_of_the_input() -> None:
-    world = started(0)
+@anywhere
+@pytest.mark.parametrize("rounds", [1, 6])
+def test_rows_are_compared_at_one_place_of_the_input(place: str, rounds: int) -> None:
+    world = started(0, place)
     more = CHAIN.format(over=10).replace("COUNT(*) AS N FROM BIG", "COUNT(*) AS N, MAX(V) AS M FROM BIG")
     world.shadow(more)
     world.settle()
     world.send("s", sent(40, 20))
-    for _ in range(2):  # the two are in the middle of it
+    for _ in range(rounds):  # the two are in the middle of it
         world.driver.round()
     found = world.service.diff("big")
     assert (found["missing"], found["extra"], found["different"]) == (10, 0, 0)
@@ -183,6 +206,82 @@ def test_rows_are_compared_at_one_place_of_the_input() -> None:
     assert world.table("COUNTS") == fresh.table("COUNTS")
 
 
+@anywhere
+@pytest.mark.parametrize("seed", range(3))
+def test_what_comes_while_generations_are_compared_is_in_both_or_said(place: str, seed: int) -> None:
+    world = started(0, place, seed=seed, rows_per_run=3)
+    world.shadow(CHAIN.format(over=0), refresh=("CSAS_BIG",))
+    world.settle()
+    numbers, tick = iter(range(40, 600, 7)), world.driver._tick
+
+    def fed() -> None:
+        tick()
+        if (n := next(numbers, None)) is not None:
+            world.send("s", sent(n, 7))
+
+    world.driver._tick = fed
+    for name in ("BIG", "COUNTS") * 2:
+        found = world.service.diff(name)
+        assert found["missing"] == 0
+        assert found["extra"] + found["different"] <= found["ahead"]
+        assert place == "member" or found["ahead"] == 0
+    world.driver._tick = tick
+    world.settle()
+    assert same(world, as_from_the_beginning(CHAIN.format(over=0), next(numbers, 600)))
+
+
+def test_members_that_are_asked_at_once_compare_one_after_the_other() -> None:
+    """A comparison that is given up leaves nothing behind: who comes next finds the tasks running."""
+    world = started(0, "member")
+    world.shadow(CHAIN.format(over=10))
+    world.settle()
+    deployed, swap = world.instance.deployed, world.instance.swaps
+    (group,) = groups_of(deployed)
+
+    def fails() -> None:
+        raise RuntimeFailure("who asked has gone")
+
+    with pytest.raises(RuntimeFailure, match="has gone"):
+        world.instance.side_by_side(group, fails)
+    assert world.instance.deployed.swap is None
+    assert world.service.diff("BIG")["missing"] == 10
+    world.send("s", sent(40, 20))
+    world.settle()
+    assert swap.why[group.name] == "built, waits for promote"
+    assert same(world, as_from_the_beginning(CHAIN.format(over=0), 60))
+
+
+def test_a_comparison_whose_asker_died_is_ended_by_the_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runtime.app.group_swap.TOGETHER_MS", 2_000)
+    world = started(0, "member")
+    world.shadow(CHAIN.format(over=10))
+    world.settle()
+    (group,) = groups_of(world.instance.deployed)
+    monkeypatch.setattr("runtime.app.comparing._let_go", lambda host, number: False)
+    with pytest.raises(NotYet, match="went on before"):
+        world.instance.side_by_side(group, lambda: None)
+    monkeypatch.undo()
+    world.send("s", sent(40, 20))
+    world.settle()
+    assert same(world, as_from_the_beginning(CHAIN.format(over=0), 60))
+    assert world.building("CSAS_BIG")["why"] == "built, waits for promote"
+
+
+def test_rows_of_windows_are_told_apart_by_their_bounds() -> None:
+    hourly = (
+        SOURCE
+        + "CREATE TABLE W AS SELECT K, COUNT(*) AS N FROM S WINDOW TUMBLING (SIZE 10 MILLISECONDS) WHERE V > {over} GROUP BY K;\n"
+    )
+    world = Shadow(hourly.format(over=-1))
+    world.send("s", sent(0, 40))
+    world.settle()
+    world.shadow(hourly.format(over=11))
+    world.settle()
+    found = world.service.diff("W")
+    assert (found["keys"], found["serving"], found["built"]) == (["K", "WINDOWSTART", "WINDOWEND"], 20, 15)
+    assert (found["missing"], found["extra"], found["different"]) == (5, 0, 2)
+
+
 def test_what_is_not_built_yet_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runtime.app.rebuilding.NEAR_RECORDS", 0)
     world = started(0)
@@ -191,13 +290,6 @@ def test_what_is_not_built_yet_is_not_compared(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(CommandError, match="cannot be compared yet") as found:
         world.service.diff("BIG")
     assert found.value.code == "FQ5216"
-
-
-def test_kafka_says_that_it_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = started(0)
-    monkeypatch.setattr(MemoryLog, "drops_with_commits", False)
-    with pytest.raises(RebuildUnsupported, match="no swap can be held back"):
-        world.shadow(CHAIN.format(over=10))
 
 
 def test_older_records_say_nothing_of_it() -> None:

@@ -8,13 +8,16 @@ import sys
 
 import pytest
 
+from runtime.app.driver import Driver
 from runtime.app.instance import Instance
 from runtime.app.status import instance_figures, statuses
 from runtime.clock import VirtualClock
-from runtime.commit import coordinator
+from runtime.commit import coordinator, mending
 from runtime.config import InstanceConfig
-from runtime.errors import StateError
+from runtime.errors import LogUnavailable, StateError
+from runtime.log.memory import MemoryLog
 from runtime.state.memory import MemoryPhysical
+from tests.crash.simulated import LossyPhysical
 from tests.runtime.app.world import World
 
 SQL = """
@@ -22,6 +25,15 @@ CREATE STREAM S (K BIGINT KEY, V BIGINT) WITH (KAFKA_TOPIC='s', KEY_FORMAT='KAFK
 CREATE TABLE R AS SELECT K, SUM(V) AS N FROM S GROUP BY K EMIT CHANGES;
 """
 FULL = "No space left on device"
+
+
+class NoRedo(MemoryLog):
+    """As on Kafka: what the state loses is in changelogs alone."""
+
+    supports_redo = False
+
+
+LOGS = {"redo": (MemoryLog, {}), "changelogs": (NoRedo, {"changelogs": True})}
 
 
 class FullPhysical(MemoryPhysical):
@@ -125,10 +137,169 @@ def test_an_instance_stops_on_a_full_disk():
     assert again.state.applied_sequence == world.log.last_sequence("flowql")
 
 
+@pytest.mark.parametrize("source", LOGS)
+@pytest.mark.parametrize("moment", ["apply", "flush"])
+def test_after_an_io_error_the_state_is_opened_again_and_redone(moment, source, monkeypatch):
+    """RocksDB takes no more writes after one, for good: commits waited for ever, and an instance without redo ended."""
+    if moment == "flush":
+        monkeypatch.setattr(coordinator, "REDO_FLUSH_BYTES", 100)
+    physical = LossyPhysical()
+    log, config = LOGS[source]
+    world = World(SQL, physical=physical, log=log(), **config)
+    feed(world, 0)
+    world.instance.commit.flush()
+    feed(world, 20)
+    physical.break_down()
+    physical.is_full = True
+    feed(world, 40)
+    assert instance_figures(world.instance)["blocked"] == "Input/output error"
+    assert physical.reopened == 0, "the disk takes nothing yet"
+    physical.is_full = False
+    world.settle()
+    assert physical.reopened == 1
+    assert instance_figures(world.instance)["blocked"] is None
+    assert world.table("R") == sums(60)
+    assert world.instance.state.applied_sequence == world.log.last_sequence("flowql")
+
+
+@pytest.fixture
+def broken():
+    """A world with changelogs alone that has met an I/O error: its state has lost all but the first 20 records."""
+    physical = LossyPhysical()
+    world = World(MORE, physical=physical, log=NoRedo(), changelogs=True)
+    feed(world, 0)
+    world.instance.commit.flush()
+    feed(world, 20)
+    physical.break_down()
+    return world, physical
+
+
+MORE = SQL + "CREATE TABLE BY_V AS SELECT V, COUNT(*) AS N FROM S GROUP BY V EMIT CHANGES;"
+
+
+def test_what_is_read_from_changelogs_outlives_the_next_error(broken):
+    """Tasks are whole again, and so is what waits in repartitions: after a second error, and after a start."""
+    world, physical = broken
+    feed(world, 40)
+    physical.break_down()
+    feed(world, 60)
+    world.settle()
+    assert physical.reopened == 2
+    assert world.table("R") == sums(80)
+    assert world.table("BY_V") == [(v, 1) for v in range(80)]
+    before = rows_of(world.instance)
+    for kept in (0, physical.unflushed):
+        world.log.crash()
+        again = Instance(world.log, physical.after_crash(kept), VirtualClock(), InstanceConfig(changelogs=True))
+        driver = Driver(again)
+        again.resume()
+        driver.run_until_caught_up()
+        assert rows_of(again) == before
+
+
+def rows_of(instance):
+    with instance.snapshot() as snapshot:
+        return {s.name: list(snapshot.scan(s.name)) for s in snapshot.stores()}
+
+
+def test_queries_that_come_and_go_after_the_last_flush_are_as_they_were(broken):
+    """Stores that the older state does not know, and one that it knows and that is gone: ids stay as open tasks have them."""
+    world, physical = broken
+    physical.broken = False
+    world.deploy(SQL + "CREATE TABLE NEWER AS SELECT K, COUNT(*) AS N FROM S GROUP BY K EMIT CHANGES;")
+    feed(world, 40)
+    physical.break_down()
+    feed(world, 60)
+    world.settle()
+    assert physical.reopened == 1
+    assert world.table("NEWER") == [(0, 27), (1, 27), (2, 26)]
+    assert world.table("R") == sums(80)
+    entries = list(world.instance.state.committed_stores().values())
+    kept = {key[:4] for key, _ in physical.scan(b"\0\0\0\1", b"\xff" * 9)}
+    assert kept <= {e.id.to_bytes(4, "big") for e in entries}, "nothing is left of what is gone"
+
+
+def test_brokers_that_are_away_are_waited_for_before_the_state_is_closed(broken, monkeypatch):
+    world, physical = broken
+    with monkeypatch.context() as patch:
+        patch.setattr(world.log, "key_values", away)
+        patch.setattr(world.log, "reader", away)
+        feed(world, 40)
+        assert physical.reopened == 0
+        assert world.instance.commit.blocked == "brokers do not answer"
+    world.settle()
+    assert world.table("R") == sums(60)
+
+
+def test_a_changelog_that_cannot_be_read_to_its_end_is_read_again(broken, monkeypatch):
+    """The store stays closed to others meanwhile, and tasks that are not whole are known to be."""
+    world, physical = broken
+    with monkeypatch.context() as patch:
+        patch.setattr(world.log, "key_values", away)
+        feed(world, 40)
+        assert physical.reopened >= 1
+        assert physical.broken, "it is closed"
+        assert world.instance.commit.blocked == "brokers do not answer"
+    world.settle()
+    assert world.table("R") == sums(60)
+    assert world.table("BY_V") == [(v, 1) for v in range(60)]
+
+
+def away(*_):
+    raise LogUnavailable("brokers do not answer")
+
+
+def test_trouble_of_the_log_does_not_open_the_state_again(monkeypatch):
+    """The redo could not be trimmed: the state has nothing to do with it."""
+    monkeypatch.setattr(coordinator, "REDO_FLUSH_BYTES", 100)
+    physical = LossyPhysical()
+    world = World(SQL, physical=physical)
+
+    def trim_redo(transactional_id, sequence):
+        raise LogUnavailable("Input/output error of the log")
+
+    monkeypatch.setattr(world.log, "trim_redo", trim_redo)
+    feed(world, 0)
+    feed(world, 20)
+    feed(world, 40)
+    assert instance_figures(world.instance)["blocked"] == "Input/output error of the log"
+    assert physical.reopened == 0
+    assert world.table("R") == sums(60)
+
+
+def test_without_opening_it_again_an_io_error_stays(monkeypatch):
+    """What the test above shows is shown by the opening."""
+    monkeypatch.setattr(mending, "AFTER", 1 << 30)
+    physical = LossyPhysical()
+    world = World(SQL, physical=physical)
+    physical.break_down()
+    for _ in range(3):
+        feed(world, 0)
+    assert world.instance.commit.blocked == "Input/output error"
+
+
+def test_what_does_not_help_is_not_done_again_at_once():
+    """Readers wait while the state is opened again."""
+    physical = FullPhysical()
+    world = World(SQL, physical=physical)
+    feed(world, 0)
+    opened, reopen = [], physical.reopen
+    physical.reopen = lambda bring_forward: opened.append(world.clock.timer_ms()) or reopen(bring_forward)
+    physical.failing = {"flush"}
+    world.instance.commit._try_flush()
+    for _ in range(1_200):
+        world.driver.round()
+        world.clock.advance(50)
+    assert 3 < len(opened) < 10
+    physical.failing = set()
+    world.settle()
+    assert world.table("R") == sums(20)
+
+
 ON_A_SMALL_DISK = """
 import os, sys, time
 from pathlib import Path
-from runtime.commit import coordinator
+from runtime.commit import coordinator, mending
 from runtime.log.memory import MemoryLog
 from runtime.state.rocks import open_rocks
 from tests.runtime.app.world import World

@@ -7,16 +7,19 @@ from typing import Any
 
 import pytest
 
+from flowql.server.on_runtime import RuntimeEngine
 from runtime.app import group, group_swap
+from runtime.app.deployment import delete_leftovers
 from runtime.app.driver import Driver
 from runtime.app.group_swap import GroupSwap
 from runtime.app.instance import Instance
 from runtime.app.status import statuses
 from runtime.config import InstanceConfig
 from runtime.errors import RebuildUnsupported
-from runtime.log.base import TopicPartition
+from runtime.log.base import EARLIEST, TopicPartition
 from runtime.log.memory import MemoryLog
 from runtime.state.memory import MemoryPhysical
+from tests.change.places import of_relation
 from tests.runtime.app.test_rebuilding import (
     CHAIN,
     COUNTS,
@@ -34,6 +37,26 @@ class LikeKafka(MemoryLog):
 
     supports_redo = False
     drops_with_commits = False
+
+
+class Watched(LikeKafka):
+    """seen: at each request, whether records of the topic BIG are new."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = set[frozenset[bool]]()
+
+    def look(self) -> None:
+        found = set[bool]()
+        for p in range(self.admin().topics()["BIG"].partitions if "BIG" in self.admin().topics() else 0):
+            batch = self.reader(TopicPartition("BIG", p), EARLIEST).read(1_000, 1 << 20)
+            found |= {b"NEW" in value for value in batch.records.column("value").to_pylist()} if batch else set()
+        self.seen.add(frozenset(found))
+
+    def commit(self, transactional_id: str, epoch: int, transaction: Any) -> int:
+        sequence = super().commit(transactional_id, epoch, transaction)
+        self.look()
+        return sequence
 
 
 STRIDE = int(os.environ.get("FLOWQL_EVERY_MOMENT", "11"))  # 1: each of them, which takes minutes
@@ -244,3 +267,43 @@ def test_a_table_becomes_a_stream_whose_old_records_can_be_deleted(config: dict[
     world.settle()
     assert sorted(v["V"] for v in world.values("COUNTS")) == list(range(21, 40))
     assert "compact" not in world.log.topics()["COUNTS"].config.get("cleanup.policy", "delete")
+
+
+@pytest.mark.parametrize("config", [ALONE, MEMBER], ids=["alone", "member"])
+def test_nothing_new_is_appended_while_another_partition_holds_old_records(config: dict[str, Any]) -> None:
+    log = Watched()
+    with_number = CHAIN.format(over=0).replace("SELECT K, V FROM S", "SELECT K, V, 1 AS NEW FROM S")
+    assert with_number != CHAIN.format(over=0)
+    world = World(CHAIN.format(over=0), log=log, tick_ms=10, **config)
+    world.send("s", sent(0, 40))
+    world.settle()
+    world.deploy(with_number)
+    world.settle()
+    assert {frozenset({True}), frozenset({False})} <= log.seen, "old alone, then new alone"
+    assert frozenset({True, False}) not in log.seen
+
+
+def test_topics_of_a_deployment_that_was_never_recorded_are_deleted() -> None:
+    """Names of later generations may be anybody's."""
+    world = World(CHAIN.format(over=0), log=LikeKafka(), tick_ms=10, **ALONE)
+    left = ["flowql-BIG.g2-staging", "flowql-dead-letters-of-CSAS_BIG.g2"]
+    for name in (*left, "flowql-BIG.g3-staging"):
+        world.log.create_topic(name, 2)
+    delete_leftovers(world.instance)
+    assert [t for t in world.log.topics() if t in left] == []
+    assert "flowql-BIG.g3-staging" in world.log.topics()
+
+
+def test_a_member_answers_questions_about_tables_all_through_a_swap() -> None:
+    world = World(CHAIN.format(over=0), log=LikeKafka(), tick_ms=10, **MEMBER)
+    world.send("s", sent(0, 40))
+    world.settle()
+    engine, seen = RuntimeEngine(world.instance), list[Any]()
+    world.deploy(CHAIN.format(over=10))
+    while not world.instance.rebuilt:
+        world.driver.round()
+        state = of_relation(engine, "COUNTS")  # NotWhole where partitions are missing
+        seen += [state] if state not in seen else []
+    assert seen == [
+        of_relation(RuntimeEngine(as_from_the_beginning(CHAIN.format(over=n), 40).instance), "COUNTS") for n in (0, 10)
+    ]

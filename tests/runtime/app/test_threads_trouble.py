@@ -64,7 +64,7 @@ def test_a_dead_thread_ends_all_waiting_and_says_error(name, monkeypatch):
     assert read(log, "doubled") == [{"V": 2}, {"V": 4}]
 
 
-@pytest.mark.parametrize("name", ["group", "restoration", "consumer-main"])
+@pytest.mark.parametrize("name", ["reconciler", "restoration", "consumer-main"])
 def test_a_dead_thread_of_a_member_holds_up_no_end(name, monkeypatch):
     """PR 20767's and 23093's theme: what waits for a thread that is gone learns so, and closing comes to an end."""
     shared = {"changelogs": True, "shared": True}

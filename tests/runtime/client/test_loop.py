@@ -65,6 +65,23 @@ def test_a_client_whose_buffer_is_full_rests_until_somebody_takes_from_it(
     assert run(client) == loop.RESTING_MS, "the second batch fills it again"
     client.poll(lambda tp: True)
     assert run(client) == loop.IDLE_MS, "at the end of the log it looks for more"
+    now = loop.QUIET_AFTER_MS
+    assert client.loop.run_once(now) == loop.QUIET_MS, "and less often when nothing has come for a while"
+    produce(log, "p", (A0, [b"v"]))
+    assert client.loop.run_once(now) == 0
+    client.poll(lambda tp: True)
+    assert client.loop.run_once(now + 1) == loop.IDLE_MS
+
+
+def test_a_poll_looks_once_for_all_partitions(log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    monkeypatch.setattr(log, "refresh", lambda: looks.append(1))
+    consumer = log.consumer("c")
+    consumer.assign({A0: 0, A1: 0})
+    assert consumer.poll(1_000, 1 << 20) == []
+    assert len(looks) == 1
+    produce(log, "p", (A0, [b"v"]), (A1, [b"v"]))
+    assert {b.tp for b in consumer.poll(1_000, 1 << 20)} == {A0, A1}
 
 
 def test_a_poll_gives_no_small_pieces_of_large_batches(log: MemoryLog) -> None:

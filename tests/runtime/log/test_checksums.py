@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import zlib
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pytest
 
 from runtime.errors import BatchDamaged, LogCorrupt, LogError
 from runtime.log.base import RECORD_SCHEMA, Position
-from runtime.log.embedded import journal, segment, writer
+from runtime.log.embedded import checksum, journal, segment, writer
 from runtime.log.embedded.log import EmbeddedLog
 from runtime.log.embedded.verify import Damage
 from runtime.log.faults import SimulatedDisk
@@ -207,3 +208,12 @@ def test_files_are_for_their_owner_alone(tmp_path: Path) -> None:
         assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700, folder
         for name in files:
             assert stat.S_IMODE(os.stat(f"{folder}/{name}").st_mode) == 0o600, name
+
+
+def test_checksums_are_those_of_zlib_whichever_library_computes_them() -> None:
+    """A log that is written with one of them is read with the other."""
+    data = bytes(range(256)) * 41
+    for start in (0, 1, 7):
+        assert checksum.crc32(memoryview(data)[start:]) == zlib.crc32(data[start:])
+        assert checksum.crc32(pa.py_buffer(data), 12_345) == zlib.crc32(data, 12_345)
+    assert checksum.crc32(b"", 99) == zlib.crc32(b"", 99)

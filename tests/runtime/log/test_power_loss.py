@@ -1,6 +1,9 @@
 """Power loss, I/O errors and a full disk at the n-th call, for every n until the history passes undisturbed (rule R17)."""
 
 import itertools
+import sys
+import threading
+from contextlib import suppress
 
 import pytest
 
@@ -8,6 +11,7 @@ from runtime.errors import LogError, LogFull
 from runtime.log import policy
 from runtime.log.base import TopicPartition
 from runtime.log.embedded import ledger, writer
+from runtime.log.embedded.journal import InDoubt
 from runtime.log.embedded.log import EmbeddedLog
 from runtime.log.faults import PowerLoss, SimulatedDisk
 from tests.runtime.log.records import batch, produce, values
@@ -114,8 +118,11 @@ def retrying(disk, error, *, certain):
                 break
             except error:
                 failures += 1
-                assert failures < 10
+                assert failures < 20
                 if log is not None:
+                    if disk.error_for > 1:
+                        check_reboots(disk, i, failures)
+                        found_out(log)
                     seen = observe(log)
                     assert seen in EXPECTED[i : i + (1 if certain else 2)], disk.trace[-5:]
                     if seen == EXPECTED[i + 1]:
@@ -123,6 +130,20 @@ def retrying(disk, error, *, certain):
         assert observe(log) == EXPECTED[i + 1]
     assert observe(EmbeddedLog("/log", disk.after_power_loss("none"))) == EXPECTED[-1]
     return failures
+
+
+def found_out(log):
+    """As a client does it that does not know what became of a commit: by a new producer."""
+    for _ in range(10):
+        with suppress(LogError):
+            log.producer("probe")
+            return
+    raise AssertionError("it never works again")
+
+
+def check_reboots(disk, done, seed):
+    for keep in ("none", "some"):
+        assert observe(EmbeddedLog("/log", disk.after_power_loss(keep, seed))) in EXPECTED[done : done + 2]
 
 
 @pytest.mark.parametrize("full_for", [1, 3])
@@ -136,14 +157,48 @@ def test_no_space_at_every_write(full_for):
     assert failures > 20
 
 
-def test_io_error_at_every_call():
+@pytest.mark.parametrize(("error_for", "forgets", "step"), [(1, False, 1), (2, True, 3), (4, False, 3)])
+def test_io_error_at_every_call(error_for, forgets, step):
+    """error_for: also while what has failed is taken back, after which the log had to be opened again."""
     failures = 0
-    for n in itertools.count(1):
-        disk = SimulatedDisk(error_at=n)
+    for n in itertools.count(1, step):
+        disk = SimulatedDisk(error_at=n, error_for=error_for, forgets=forgets)
         failures += retrying(disk, LogError, certain=False)
         if disk.calls < n:
             break
-    assert failures > 100
+    assert failures * step > 100
+
+
+def two_writers(other):
+    """A disk, two logs on it, and producers that are about to commit to the same partition: `other` says what the second is of."""
+    disk = SimulatedDisk(forgets=True)
+    logs = EmbeddedLog("/log", disk), EmbeddedLog("/log", disk)
+    logs[0].create_topic("C", 1)
+    producers = [logs[0].producer("1"), logs[other == "process"].producer("2")]
+    for value, producer in enumerate(producers):
+        producer.begin()
+        producer.send(C0, batch([b"%d" % value] * (3 - value)))
+    return disk, logs, producers
+
+
+@pytest.mark.parametrize("first", ["write", "fsync"])
+@pytest.mark.parametrize("other", ["producer", "process"])
+def test_a_frame_that_could_be_neither_written_nor_removed(first, other):
+    """It is there, if it is whole, or it never was, whoever writes next: also to the same segment."""
+    disk, _, producers = two_writers(other)
+    producers[0].commit()
+    at = max(n for n, call in enumerate(disk.trace) if call.startswith(f"{first} commits"))
+    disk, (log, second), producers = two_writers(other)
+    disk.error_at, disk.error_for = at + 1, 2
+    with pytest.raises(InDoubt, match="neither written nor removed"):
+        producers[0].commit()
+    assert values(log, C0) == [], "it is not known yet"
+    producers[1].commit()
+    found = [b"0"] * 3 * (first == "fsync") + [b"1"] * 2
+    found_out(log)
+    for seen in (log, second, EmbeddedLog("/log", disk), EmbeddedLog("/log", disk.after_power_loss("none"))):
+        assert values(seen, C0) == found
+        assert seen.last_sequence("1") == (first == "fsync")
 
 
 def test_process_killed_at_every_call_while_another_goes_on():
@@ -191,3 +246,29 @@ def test_power_loss_after_a_process_was_killed():
             assert seen in allowed, (n, m, seed, disk.trace)
             if not disk.off:
                 assert b"1" in seen, (n, m, seed)
+
+
+def test_a_file_of_the_simulated_disk_is_mapped_by_threads_while_it_is_written():
+    """Mappings that were made meanwhile ended the writer with 'deque mutated during iteration'."""
+    file = SimulatedDisk().open("/f", create=True)
+    file.pwrite(0, [bytes(50_000)])
+    written = threading.Event()
+
+    def read():
+        while not written.is_set():
+            file.map(0, 1000)
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for thread in readers:
+            thread.start()
+        for offset in range(4000):
+            file.pwrite(offset, [b"x"])
+    finally:
+        written.set()
+        sys.setswitchinterval(interval)
+        for thread in readers:
+            thread.join()
+    assert file.map(0, 4000).to_pybytes() == b"x" * 4000

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.log.base import PRODUCE_SCHEMA, TopicPartition
+from runtime.log.base import TopicPartition
 from runtime.log.memory import MemoryLog
 from runtime.log.repairs import CONFIG, Repair, RepairedLog, encode, topic_name
+from tests.runtime.log.records import batch
 
 APP, TP = "app", TopicPartition("t", 0)
 REPAIRS = st.builds(Repair, st.none() | st.binary(max_size=3), st.none() | st.binary(max_size=3), st.integers(0, 99))
@@ -25,9 +24,7 @@ def send(log: MemoryLog, tp: TopicPartition, batch: pa.RecordBatch) -> None:
 
 
 def plain_records(n: int) -> pa.RecordBatch:
-    columns: list[Any] = [list(range(n)), [b"k%d" % i for i in range(n)], [b"v%d" % i for i in range(n)], [None] * n]
-    arrays = [pa.array(c, f.type) for c, f in zip(columns, PRODUCE_SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=PRODUCE_SCHEMA)
+    return batch([b"v%d" % i for i in range(n)])
 
 
 def read(log: RepairedLog, most: int) -> list[tuple[int, int, bytes | None, bytes | None]]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from compiler.plan.logical import Format, Scan, TimestampSpec
+from compiler.plan.logical import Format, OnError, Scan, TimestampSpec
 from compiler.plan.schema import Field, Schema
 from compiler.plan.types import BIGINT, BOOLEAN, INT, STRING
+from runtime.errors import FatalRecord
 from runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
 from runtime.operators.base import NO_STATE, RunContext
 from runtime.operators.decode import Decoder
@@ -79,3 +82,53 @@ def test_a_bare_value_is_its_structure(vector: bool) -> None:
     run = RunContext(NO_STATE)
     batch = Decoder(spec, Schema(())).decode(raw([b"1", b'"many"']), run, vector=vector)
     assert (len(batch), [d.seq for d in run.dead_letters]) == (1, [1])
+
+
+class Converting:
+    """A decoder with a conversion that knows too little of its values; other rows are as `inner` reads them."""
+
+    def __init__(self, inner: Any, error: Exception) -> None:
+        self._inner, self._error = inner, error
+
+    def decode(self, data: bytes | None) -> Any:
+        if data == BAD_V:
+            raise self._error
+        return self._inner.decode(data)
+
+
+RAISED = [ValueError("no such day"), OverflowError("too far away"), struct.error("int too large")]
+
+
+@pytest.mark.parametrize("vector", [False, True])
+@pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
+def test_a_conversion_that_fails_makes_a_letter_of_its_row(error: Exception, vector: bool, monkeypatch: Any) -> None:
+    """Decoding came before it was known which rows were tried, so the query failed for ever."""
+    decoder, run = Decoder(scan(), DECLARED), RunContext(NO_STATE)
+    decoder._value = Converting(decoder._value, error)
+
+    def fail(*_args: object, **_options: object) -> None:
+        raise error
+
+    if vector:
+        monkeypatch.setattr(decoder, "columns", fail)
+    batch = decoder.decode(raw([GOOD, BAD_V, GOOD]), run, vector=vector)
+    assert batch.seq.tolist() == [0, 2]
+    assert [(d.seq, d.code, d.message) for d in run.dead_letters] == [(1, "FQ4020", f"{type(error).__name__}: {error}")]
+
+
+@pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
+def test_a_conversion_that_fails_is_what_on_error_is_about(error: Exception) -> None:
+    def decoder(action: Any) -> Decoder:
+        made = Decoder(replace(scan(), on_error=(OnError("V", action, 7),)), DECLARED)
+        assert made._mending is not None
+        (alone,) = made._mending.alone
+        made._value = Converting(made._value, error)
+        broken = replace(alone, decoder=Converting(alone.decoder, error))
+        made._mending = replace(made._mending, alone=(broken,))
+        return made
+
+    run = RunContext(NO_STATE)
+    batch = decoder("default").decode(raw([GOOD, BAD_V]), run)
+    assert (list(batch.column("V")), run.dead_letters) == ([2, 7], [])
+    with pytest.raises(FatalRecord, match=str(error)):
+        decoder("fail").decode(raw([GOOD, BAD_V]), run)

@@ -105,9 +105,11 @@ def test_rows_behind_the_other_sides_memory_are_not_met_and_pad_at_once():
         ("r", (2, "c"), 90_000),
     )
     assert got == [("+", (0, "A", "a"), minute), ("+", (2, "C", None), 90_000)]
+    assert task.late == 2, "C is not remembered, and c comes when all it could meet is forgotten"
     right = streams("right", grace=minute, within=minute)
     late = [("l", (1, "B"), 330_000), ("r", (3, "d"), minute), ("l", (3, "D"), 90_000)]
     assert feed(right, *late) == [("+", (3, None, "d"), minute), ("+", (3, "D", "d"), 90_000)]
+    assert right.late == 2
 
 
 def test_stream_join_windows_may_be_one_sided():

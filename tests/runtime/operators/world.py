@@ -72,6 +72,13 @@ class DictStore:
             if above and below and value is not None:
                 yield k, value
 
+    def scan_prefix(self, prefix: Key, *, after: Key = ()) -> Iterator[tuple[Key, Value]]:
+        for k, v in self.scan(low=prefix):
+            if k[: len(prefix)] != prefix:
+                return
+            if not after or _order(k) > _order(after):
+                yield k, v
+
     def expire(self, before_ms: int) -> None:
         self.expired = before_ms
 

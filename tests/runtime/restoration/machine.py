@@ -11,8 +11,8 @@ from tests.crash.simulated import ROUND_MS, LossyPhysical, Machine, plan
 class ForgetfulMachine(Machine):
     """Loses its whole disk at half of the crashes, else a suffix of what was written to it."""
 
-    def __init__(self, seed: int, *, count: int = 160) -> None:
-        super().__init__(seed, count=count)
+    def __init__(self, seed: int, *, count: int = 160, faults: bool = False) -> None:
+        super().__init__(seed, count=count, faults=faults)
         self.log.supports_redo = False
         self.died_restoring = 0
         self._running: Instance | None = None

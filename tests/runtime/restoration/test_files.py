@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from compiler.plan.topology import StoreSpec
 from runtime.errors import StateError
@@ -71,29 +72,33 @@ import os, pickle, sys
 from pathlib import Path
 from tests.runtime.restoration.test_files import TASK, begun, open_rocks, take
 
-folder, spec, parts = pickle.load(sys.stdin.buffer)
+folder, spec, parts, ended = pickle.load(sys.stdin.buffer)
 manager = begun(open_rocks(folder), spec)
 take(manager, spec, iter(parts))
-manager.end_restore(TASK)
+if ended:
+    manager.end_restore(TASK)
 os._exit(9)
 """
 
 
 @pytest.mark.crash
 @settings(max_examples=5)
-@given(spec=specs, plan=steps, cuts=cuts)
+@given(spec=specs, plan=steps, cuts=cuts, ended=st.booleans())
 def test_files_outlive_a_crash_and_are_no_whole_task(
-    tmp_path_factory: pytest.TempPathFactory, spec: StoreSpec, plan: Sequence[Step], cuts: Sequence[int]
+    tmp_path_factory: pytest.TempPathFactory, spec: StoreSpec, plan: Sequence[Step], cuts: Sequence[int], ended: bool
 ) -> None:
-    """Files are on disk at once; what was written otherwise since the last flush is not."""
-    records, _ = history(spec, plan)
+    """Files are on disk at once, as the beginning and the end of a restoration are; what was written otherwise need not be."""
+    records, rows = history(spec, plan)
     folder = tmp_path_factory.mktemp("rocks")
-    told = pickle.dumps((folder, spec, list(chunks(records, cuts))))
+    told = pickle.dumps((folder, spec, list(chunks(records, cuts)), ended))
     assert subprocess.run([sys.executable, "-c", KILLED], input=told, check=False).returncode == 9
     after = StateManager(open_rocks(folder))
-    assert after.committed_tasks() in ([TASK], []), "nothing at all was flushed where there is no record"
+    assert after.committed_tasks() == [TASK]
+    assert set(after.restoring()) == (set() if ended else {TASK})
     with after.snapshot() as snapshot:
-        assert snapshot.tasks() == {}, "half a task never looks whole"
+        assert set(snapshot.tasks()) == ({TASK} if ended else set()), "half a task never looks whole"
+    if ended:
+        assert rows_of(after) == rows
     after.begin_restore({TASK: manager_module.TaskRecord(0, ("S",), b"")}, [TASK], 1)
     after.close()
     again = begun(open_rocks(folder), spec)

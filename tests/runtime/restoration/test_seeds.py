@@ -34,3 +34,16 @@ def test_what_is_lost_comes_back_and_nothing_twice(seed: int) -> None:
 
 def test_these_seeds_die_while_they_restore() -> None:
     assert sum(ended(seed)[1] for seed in range(SEEDS)) >= SEEDS
+
+
+def test_io_errors_of_the_state_change_nothing() -> None:
+    """It is opened again and brought forward from changelogs, also while tasks are restored; with crashes, and a disk that is full."""
+    errors = reopened = 0
+    for seed in range(6):
+        machine = ForgetfulMachine(seed, faults=True)
+        found = differences(expected(), machine.run(3))
+        assert not found, f"seed {seed}, {machine.errors} errors: {found}"
+        errors += machine.errors
+        reopened += machine.physical.reopened
+    assert errors > 10
+    assert reopened > 3

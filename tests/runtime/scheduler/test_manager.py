@@ -12,7 +12,9 @@ from typing import Any, cast
 import pytest
 
 from runtime.clock import SystemClock, VirtualClock
-from runtime.scheduler.manager import SLOW_NS, Slice, TaskManager
+from runtime.metrics import Metrics
+from runtime.scheduler.executor import IDLE_MS, QUIET_MS_MAX, ProcessingStep
+from runtime.scheduler.manager import LATELY_NS, SLOW_NS, Slice, TaskManager
 from runtime.task.id import TaskId
 from runtime.task.task import Task
 
@@ -264,12 +266,42 @@ def test_locks_hold_under_threads_that_switch_all_the_time() -> None:
 
 
 def weighted(**weights: int) -> tuple[TaskManager, dict[str, Any]]:
-    tasks = {name: fake(name) for name in weights}
-    m = manager(*tasks.values())
+    """All have had a slice, none lately."""
+    tasks, clock = {name: fake(name) for name in weights}, VirtualClock()
+    m = manager(*tasks.values(), clock=clock)
     for name, weight in weights.items():
         m.set_query(name, weight)
     prove(m)
+    clock.spend(LATELY_NS)
     return m, tasks
+
+
+def test_queries_of_far_less_weight_leave_a_thread_to_one_that_had_work_lately() -> None:
+    clock, critical = VirtualClock(), fake("critical")
+    m = manager(fake("one"), fake("two"), critical, clock=clock)
+    for name, weight in {"one": 1, "two": 1, "critical": 16}.items():
+        m.set_query(name, weight)
+    prove(m)
+    critical.buffered_rows = 0
+    light = grant(m, "a")
+    assert light.task.id.query in ("one", "two")
+    assert m.acquire("b") is None, "they leave it together, each of them has fewer than all threads"
+    critical.buffered_rows = 1
+    came = grant(m, "b")
+    assert came.task is critical
+    m.release(came, 1000)
+    critical.buffered_rows = 0
+    clock.spend(LATELY_NS)
+    assert {light.task.id.query, grant(m, "b").task.id.query} == {"one", "two"}, "nothing has come for long"
+
+
+def test_queries_of_less_weight_that_is_not_far_less_have_all_threads() -> None:
+    m = manager(fake("one"), fake("two"), quiet := fake("high"))
+    for name, weight in {"one": 1, "two": 1, "high": 15}.items():
+        m.set_query(name, weight)
+    prove(m)
+    quiet.buffered_rows = 0
+    assert {grant(m, "a").task.id.query, grant(m, "b").task.id.query} == {"one", "two"}
 
 
 def test_a_query_of_more_weight_gets_a_thread_of_its_own_when_all_are_held_by_less() -> None:
@@ -299,7 +331,7 @@ def test_nobody_steps_in_while_another_thread_is_free_or_serves_as_much_weight()
 
 def test_who_steps_in_has_its_turn_by_the_accounts() -> None:
     """A thread more is no more processor time: a query that is ahead of its share waits as it did before."""
-    m, tasks = weighted(low=1, lower=1, critical=64)
+    m, tasks = weighted(low=1, lower=1, critical=15)
     tasks["critical"].buffered_rows = 0
     held = [grant(m, "a"), grant(m, "b")]
     tasks["critical"].buffered_rows = 1
@@ -343,3 +375,15 @@ def test_none_of_those_that_feed_a_merge_is_left_behind() -> None:
         cast(Any, granted.task).rows_ahead += 10_000  # those after them cannot go on without all three
         m.release(granted, 1000)
     assert min(turns.values()) > 15
+
+
+def test_a_thread_looks_less_often_while_nothing_can_run_and_nobody_works() -> None:
+    m = manager(fake("q", rows=0), fake("r", rows=0))
+    step = ProcessingStep("a", m, VirtualClock(), Metrics())
+    waits = [step.run_once(0) for _ in range(6)]
+    assert waits == sorted(waits)
+    assert waits[-1] == QUIET_MS_MAX > IDLE_MS
+    cast(Any, m.tasks()[0]).buffered_rows = 1
+    held = grant(m, "b")
+    assert step.run_once(0) == IDLE_MS, "somebody works: what comes of it may be this thread's"
+    m.release(held, 1)

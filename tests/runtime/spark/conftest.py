@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -24,3 +25,20 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = open_session(TEST_SETTINGS, "tests", tmp_path_factory.mktemp("spark"))
     yield session
     close_session(session)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _the_common_session_stays_active() -> Iterator[None]:
+    """The modules that come next look up `flowql_log` in the active session. Others are made active by `active`, which takes it back."""
+    yield
+    if "pyspark" not in sys.modules:
+        return
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    common = SparkSession._instantiatedSession
+    assert active is None or common is None or active is common, "this module leaves another session active"
+    if active is not None and common is not None:
+        assert (
+            common._jvm.org.apache.spark.sql.classic.SparkSession.getActiveSession().get().equals(common._jsparkSession)
+        )

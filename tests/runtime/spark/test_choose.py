@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 
+from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, SetOperation, TopN
+from compiler.plan.logical import ChangeSpec, Node
 from compiler.plan.topology import Plan
 from runtime.spark.choose import NodeChoice, choose, explain_lines, is_native
 from runtime.spark.errors import SparkUnsupported
@@ -55,7 +58,8 @@ def test_a_stream_is_native_where_the_target_asks_for_it() -> None:
     assert {c.how for c in chosen(SHAPES["count"], mode="streaming")} == {"stateful python"}
     assert "streams: native" in reasons(SHAPES["count"], mode="streaming")
     decimal = "CREATE TABLE OUT AS SELECT K, SUM(CAST(V AS DECIMAL(9, 2))) AS S FROM A GROUP BY K;"
-    assert "would stop the stream" in reasons(decimal, native, "streaming")
+    assert "SUM of DECIMAL overflows" in reasons(decimal, native, "streaming")
+    assert {c.how for c in chosen(decimal, native, "bounded")} == {"stateful python"}
     read = "CREATE STREAM U (K STRING KEY, N BIGINT) WITH (KAFKA_TOPIC='OUT', VALUE_FORMAT='JSON');"
     assert "every update" in reasons(SHAPES["count"] + read, native, "streaming")
 
@@ -133,6 +137,25 @@ def test_a_function_of_the_user_is_unsupported() -> None:
         unregister("MINE")
     with pytest.raises(SparkUnsupported, match=r"MINE is no built-in function[\s\S]*run it on the runtime"):
         choose(made, made.queries[0], TYPED, "bounded")
+
+
+OVER_CHANGES = (
+    GroupAggregate((), ()),
+    EquiJoin("inner", (), ()),
+    SetOperation("distinct"),
+    TopN((), (), 1),
+    Consolidate(),
+)
+
+
+def test_every_operator_over_changes_has_a_refusal() -> None:
+    assert {type(s) for s in OVER_CHANGES} == set(get_args(ChangeSpec))
+    made = plan(SHAPES["count"])
+    for spec in OVER_CHANGES:
+        below = made.queries[0].logical
+        query = replace(made.queries[0], logical=Node(spec, (below,), below.schema, "retract"))
+        with pytest.raises(SparkUnsupported, match=rf"{type(spec).__name__} of query[\s\S]*the runtime's operator"):
+            choose(made, query, TYPED, "bounded")
 
 
 def test_a_plan_with_a_label_per_node() -> None:

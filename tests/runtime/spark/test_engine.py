@@ -98,6 +98,7 @@ def insert(folder: Path, *rows: tuple[str, int]) -> None:
     log.close()
 
 
+@pytest.mark.turns("spark")
 def test_a_stream_goes_on_where_it_was_and_says_how_far_it_is(opened: Open, tmp_path: Path) -> None:
     plan = plan_of(SQL)
     status = run(opened, plan, "caught up")
@@ -121,6 +122,7 @@ def test_a_stream_goes_on_where_it_was_and_says_how_far_it_is(opened: Open, tmp_
     assert sum(stream(tmp_path, "A").values()) == 4
 
 
+@pytest.mark.turns("spark")
 def test_what_no_longer_fits_is_refused_and_rebuilt_when_asked(opened: Open, tmp_path: Path) -> None:
     run(opened, plan_of(SQL), "caught up")
     changed = plan_of(SQL.replace("V > 1", "V >= 0"))
@@ -153,6 +155,7 @@ def test_batches_compute_everything_again(opened: Open, tmp_path: Path) -> None:
     assert all(s == right for s in seen[first:]), "results take the place of earlier ones at once"
 
 
+@pytest.mark.turns("spark")
 def test_a_failing_query_is_restarted_alone(opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, broken = Writer.append, [True]
 

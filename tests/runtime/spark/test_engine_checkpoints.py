@@ -28,6 +28,7 @@ from runtime.spark.log_append import Piece, Place, Target, append
 from runtime.spark.settings import SparkSettings
 from runtime.state.store import Snapshot
 from tests.crash.outcome import records_of
+from tests.relations import table_of
 from tests.runtime.spark.test_engine_order import plan_of
 
 SQL = """
@@ -221,7 +222,7 @@ def test_before_its_first_batch_a_stream_keeps_no_rows(site: Site) -> None:
     (store,) = [s.name for s in snapshot.stores() if s.name.startswith("CTAS_ALONE")]
     assert (list(snapshot.scan(store)), snapshot.get(store, ("a",))) == ([], None)
     asked = SparkCommit(state.plan, snapshot, site.log, site.application_id)
-    assert asked.relations()[store]().read([], None).num_rows == 0
+    assert table_of(asked.relations()[store]()).num_rows == 0
     batch = deployed(site, form="batch")
     left_out = SparkCommit(
         batch.plan, SparkSnapshot(pin(site, batch), 0, unread), site.log, site.application_id

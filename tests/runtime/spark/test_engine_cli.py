@@ -41,6 +41,7 @@ def call(
     return called
 
 
+@pytest.mark.turns("spark")
 def test_from_records_to_answers(call: Call) -> None:
     call("topic", "produce", "orders", 'ada:{"AMOUNT": 3}', 'bob:{"AMOUNT": 4}')
     assert "2 records in, 2 out" in call("run", "--until-caught-up")
@@ -54,7 +55,7 @@ def test_from_records_to_answers(call: Call) -> None:
     rows = call("query", "-o", "json", "SELECT * FROM spent ORDER BY 1")
     assert rows == [{"CUSTOMER": "ada", "TOTAL": 8}, {"CUSTOMER": "bob", "TOTAL": 4}]
     (letter,) = call("query", "-o", "json", "SELECT * FROM dead_letters")
-    assert (letter["QUERY"], letter["TOPIC"]) == ("CTAS_SPENT", "orders")
+    assert (letter["QUERIES"], letter["TOPIC"]) == (["CTAS_SPENT"], "orders")
     store = call("query", "-o", "json", 'SELECT CUSTOMER, TOTAL FROM "CTAS_SPENT-aggregate-1" ORDER BY 1')
     assert store == rows
     assert "error[FQ4115]" in call("run", "--bounded", code=1)
@@ -62,6 +63,7 @@ def test_from_records_to_answers(call: Call) -> None:
     assert call("query", "-o", "json", "SELECT * FROM spent ORDER BY 1") == rows
 
 
+@pytest.mark.turns("spark")
 def test_files_stand_for_a_topic(call: Call, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "1.json").write_text('{"CUSTOMER": "ada", "AMOUNT": 3}\n{"CUSTOMER": "ada", "AMOUNT": 4}\n')

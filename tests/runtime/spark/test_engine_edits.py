@@ -80,6 +80,7 @@ def insert_into(instance: SparkInstance, rows: tuple[tuple[str, int], ...]) -> N
     append(instance.site.log, [(TopicPartition("s", 0), records(values, keys))])
 
 
+@pytest.mark.turns("spark")
 def test_an_edited_filter_and_its_reader_are_rebuilt_as_streams(deploy: Deploy, tmp_path: Path) -> None:
     target = tmp_path / "target"
     deploy(SQL, "caught up")
@@ -102,6 +103,7 @@ def test_an_edited_filter_and_its_reader_are_rebuilt_as_streams(deploy: Deploy, 
         assert results(tmp_path / "batches") == right[sql]
 
 
+@pytest.mark.turns("spark")
 def test_a_column_that_no_query_uses_costs_no_state(deploy: Deploy, tmp_path: Path) -> None:
     sql = SQL.replace("SELECT *", "SELECT K, V")
     deploy(sql, "caught up")

@@ -26,6 +26,7 @@ from runtime.spark.log_staging import clear, pieces_of, stage, staging_of, sweep
 from runtime.spark.shapes import DEAD, EXCHANGE, NOTE, SINK
 from runtime.task import dead_letters
 from runtime.task.dead_letters import LocatedDeadLetter
+from tests.relations import table_of
 from tests.runtime.spark.logs import append_emitted, emitted, open_log, records, values
 
 TARGET = Target("Q/1", "run-a", "app")
@@ -62,14 +63,14 @@ def test_an_epoch_takes_the_place_of_earlier_results(log: EmbeddedLog) -> None:
     append_emitted(log, TARGET, 0, [emitted(row("old"), row("old too", partition=1))])
     source = SourceDef("OUT", "stream", "out", Schema((Field("V", STRING),)), Format("NONE"), Format("KAFKA"))
     question = TopicRelation(source.name, source, log, spans_of(log, "out"))
-    assert question.read((), None).column("V").to_pylist() == ["old", "old too"]
+    assert table_of(question).column("V").to_pylist() == ["old", "old too"]
     again = Target(TARGET.query, "run-b", TARGET.application_id)
     pieces, notes = split([emitted(row("new"))])
     ends = {TopicPartition("out", p): 1 for p in range(2)}
     append(log, again, 0, pieces, notes, replaces=ends)
     append(log, again, 0, pieces, notes, replaces=ends)
     assert values(log, "out") == [[b"new"], []]
-    assert question.read((), None).column("V").to_pylist() == ["new"]
+    assert table_of(question).column("V").to_pylist() == ["new"]
 
 
 def test_an_epoch_without_rows_moves_the_place(log: EmbeddedLog) -> None:
@@ -215,7 +216,7 @@ def test_dead_letters_are_found_as_those_of_the_runtime(log: EmbeddedLog) -> Non
     letters = dead_letters.encode("Q/1", [LocatedDeadLetter(DeadLetter(0, "FQ4020", "not JSON"), raw)])
     append_emitted(log, TARGET, 0, [emitted((DEAD, "Q/1", 0, 0, 0, letters))])
     source = dead_letter_source("app")
-    found = TopicRelation(source.name, source, log, spans_of(log, source.topic)).read((), None).to_pylist()
+    found = table_of(TopicRelation(source.name, source, log, spans_of(log, source.topic))).to_pylist()
     assert [(r["QUERY"], r["TOPIC"], r["PARTITION"], r["OFFSET"], r["CODE"], r["VALUE"]) for r in found] == [
         ("Q/1", "t", 1, 7, "FQ4020", b"\x00bad")
     ]

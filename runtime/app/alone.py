@@ -1,0 +1,78 @@
+"""What comes next in an instance that is no member of a group: suspended queries are made anew, generations swap in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+from runtime.app.procedures import Procedure, handed_over, stopped
+from runtime.app.query_state import SUSPENDED
+from runtime.app.reconciler import Reconciler
+from runtime.app.refusals import Host, build, changelog_is_gone
+from runtime.task.status import TaskStatus
+from runtime.task.task import Task
+
+
+class Rebuilding(Protocol):
+    """Generations that are being built (`runtime.app.rebuilding`)."""
+
+    def next(self, now_ms: int) -> Procedure | None:
+        """What is to be done next for one of them, or nothing."""
+        ...
+
+
+class AloneReconciler(Reconciler):
+    """Takes the tasks of suspended queries apart, and makes them anew when their time has come; swaps generations in.
+
+    Deployments are asked for.
+    """
+
+    look_ms = 50
+
+    def __init__(self, host: Host, rebuilding: Rebuilding, withdraw: Callable[[Future[Any]], bool]) -> None:
+        super().__init__(withdraw)
+        self._host, self._rebuilding = host, rebuilding
+
+    def observe(self, now_ms: int) -> None:
+        """Nothing comes from elsewhere."""
+
+    def next(self, now_ms: int) -> Procedure | None:
+        for query in self._host.query_states.having(SUSPENDED):
+            tasks = self._host.queries[query].built.tasks
+            if any(task.status is not TaskStatus.CLOSED for task in tasks):
+                return self._take_apart(tasks)
+        restart = next((self._restart(query) for query in self._host.query_states.due(SUSPENDED)), None)
+        return restart or self._rebuilding.next(now_ms)
+
+    def failed(self, error: Exception) -> int:
+        """Brokers are away, perhaps."""
+        for query in self._host.query_states.due(SUSPENDED):
+            self._host.query_states.postpone(query)
+        return 0
+
+    def succeeded(self) -> None:
+        """What each procedure does says so itself."""
+
+    def _take_apart(self, tasks: Sequence[Task]) -> Procedure:
+        yield from stopped(self._host, tasks)
+        for task in tasks:  # what `status` says of its lag
+            positions = task.state.metadata.get("positions", {})
+            for i in task.logs.values():
+                i.reset(positions.get(i.name, i.position))
+
+    def _restart(self, query: str) -> Procedure:
+        """New tasks, as of the last commit."""
+        host, running = self._host, self._host.queries[query]
+        if changelog_is_gone(host, query):
+            return
+        for task in host.state.open_tasks():  # also those of an attempt that failed halfway
+            if task.rpartition("/")[0] == query:
+                host.state.close_task(task)
+        built = build(host, running.plan, host.running)
+        if built is None:
+            return
+        host.begin(built)
+        running.built, running.refused_at = built, {}
+        yield from handed_over(host, built.tasks, host.state.restoring())
+        host.query_states.resume(query, SUSPENDED)

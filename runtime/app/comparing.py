@@ -1,0 +1,126 @@
+"""Both generations of a group at one place of the input, where several instances share their tasks.
+
+The tasks are parked as for a swap (`runtime.app.swapping`): each member commits and stops those that it has. Of a group that is held
+back the leader records no moves, so that nothing is touched; as soon as the results have been looked at, the swap is taken back
+and the tasks go on. An instance that dies meanwhile leaves that to the leader, which does so after a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol
+
+from compiler.plan.deployed import Deployed, Group, groups_of, is_held
+from runtime.app.group_swap import GroupSwap
+from runtime.app.plan_writer import PlanWriter
+from runtime.app.swapping import BUILT, begun, results_are_seen, taken_back
+from runtime.clock import Clock
+from runtime.config import InstanceConfig
+from runtime.errors import LogError, RuntimeFailure
+from runtime.log.base import Admin, Log
+
+TOGETHER_MS = 5_000  # for so long what serves stands still at most
+
+
+class NotYet(RuntimeFailure):
+    """The generations have not come together; it may be tried again."""
+
+
+class Host(Protocol):
+    """A member of a group, as seen from here."""
+
+    admin: Admin
+    clock: Clock
+    config: InstanceConfig
+    deployed: Deployed
+    log: Log
+
+
+def side_by_side(host: Host, swap: GroupSwap, group: Group, look: Callable[[], None], wait: Callable[[], None]) -> int:
+    """Calls `look` while both generations stand still. How many records of the input the new one has read that the serving one has not.
+
+    NotYet if they do not come together, or if another deployment comes first. wait: a moment; not the thread of a step.
+    """
+    if not is_held(host.deployed, group):
+        raise NotYet(
+            "it is not held back, and several instances share it: what is to be compared is deployed with --shadow"
+        )
+    if (why := swap.why.get(group.name, "it was not looked at yet")) != BUILT:
+        raise NotYet(why)
+    number = _begun(host, group, wait)
+    try:
+        ahead = _parked(host, swap, number, wait)
+        _await(host, lambda: results_are_seen(host.admin, group), "results are not to be seen yet", wait)
+        look()
+    finally:
+        still = _let_go(host, number)
+        with suppress(NotYet):  # the next comparison finds both generations running
+            _await(host, lambda: host.deployed.swap is None or host.deployed.swap.id != number, "", wait)
+    if not still:
+        raise NotYet("tasks went on before they had been looked at")
+    return ahead
+
+
+def _begun(host: Host, group: Group, wait: Callable[[], None]) -> int:
+    """The tasks are to be parked. The id of the swap for which."""
+    numbers: list[int] = []
+
+    def written() -> bool:
+        before = host.deployed
+        if group not in groups_of(before) or not is_held(before, group):
+            raise NotYet("another deployment came first")
+        if before.swap is None and _write(host, before, begun(before, group)):
+            numbers.append(before.swaps + 1)
+        return bool(numbers)
+
+    _await(host, written, "another deployment or swap is under way", wait)
+    return numbers[0]
+
+
+def _parked(host: Host, swap: GroupSwap, number: int, wait: Callable[[], None]) -> int:
+    _await(host, lambda: host.deployed.swaps >= number, "this instance does not read the plan", wait)
+
+    def stopped() -> bool:
+        now = host.deployed.swap
+        if now is None or now.id != number:
+            raise NotYet("tasks did not stop in time, or another deployment came first")
+        return swap.ahead[0] == number
+
+    _await(host, stopped, "tasks did not stop in time", wait)
+    return swap.ahead[1]
+
+
+def _await(host: Host, done: Callable[[], bool], why: str, wait: Callable[[], None]) -> None:
+    end_ms = host.clock.timer_ms() + TOGETHER_MS
+    while not done():
+        if host.clock.timer_ms() > end_ms:
+            raise NotYet(why)
+        wait()
+
+
+def _let_go(host: Host, number: int) -> bool:
+    """The tasks go on. Whether they have been parked until now. What fails is left to the leader."""
+    with suppress(LogError, RuntimeFailure):
+        writer = PlanWriter(host.log, host.config.application_id)
+        try:
+            now = writer.deployed
+            if now.swap is None or now.swap.id != number:
+                return False
+            writer.write(taken_back(now), host.clock.wall_ms())
+            return True
+        finally:
+            writer.close()
+    return False
+
+
+def _write(host: Host, before: Deployed, after: Deployed) -> bool:
+    """False if `before` is not the newest record any more."""
+    writer = PlanWriter(host.log, host.config.application_id)
+    try:
+        if writer.deployed != before:
+            return False
+        writer.write(after, host.clock.wall_ms())
+        return True
+    finally:
+        writer.close()

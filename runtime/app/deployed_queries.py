@@ -1,0 +1,51 @@
+"""Every query that is deployed, as of one moment: what `status` is about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from compiler.plan.deployed import Deployed, running_plan
+from compiler.plan.generations import runtime_name, under_own_name
+from runtime.app.running import RunningQuery
+from runtime.build.query import BuiltQuery
+
+
+@dataclass(frozen=True, slots=True)
+class DeployedQueries:
+    """queries: by the names under which generations run; those that serve come first, those that are being built after them."""
+
+    deployed: Deployed
+    queries: Mapping[str, RunningQuery]
+
+
+class Host(Protocol):
+    """The instance, as seen from here."""
+
+    deployed: Deployed
+    queries: dict[str, RunningQuery]
+
+
+def deployed_queries(host: Host) -> DeployedQueries:
+    """Any thread.
+
+    The record of what is deployed decides, because a commit replaces it in one step. The tasks of a query that serves are
+    removed and made again at the end of a swap and of a deployment; meanwhile `queries` of the instance lacks the query, which
+    stands here without tasks.
+    """
+    deployed, queries = _at_one_moment(host)
+    lost = {name for name, why in deployed.lost if why}  # they serve what they have made, and do not run
+    plans = [under_own_name(q) for q in deployed.serving.queries if runtime_name(q) in lost]
+    plans += running_plan(deployed).queries
+    serving = {runtime_name(q) for q in deployed.serving.queries}
+    plans.sort(key=lambda q: q.id not in serving)
+    return DeployedQueries(deployed, {q.id: queries.get(q.id) or RunningQuery(q, BuiltQuery()) for q in plans})
+
+
+def _at_one_moment(host: Host) -> tuple[Deployed, dict[str, RunningQuery]]:
+    """The record and what ran while it held. `dict` copies in one step (the interpreter lock)."""
+    while True:
+        deployed, queries = host.deployed, dict(host.queries)
+        if host.deployed is deployed:
+            return deployed, queries

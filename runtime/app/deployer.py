@@ -1,0 +1,295 @@
+"""Takes deployments, from any thread but those of steps: decides what changes, and has the reconciler carry it out.
+
+An instance that is alone asks its reconciler; a member writes the record to the plan topic, from where all members take it (rule R11).
+
+While commits do not get through (no space, brokers away) nothing can be deployed: the answer comes after `BLOCKED_MS`, with the
+reason, and nothing has changed. What pauses and resumes alone acts at once, and is recorded by the next commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any, Protocol
+
+from compiler.plan.deployed import AS_BEFORE, DEPLOY, About, Deployed, Entry, Group, Hold
+from compiler.plan.diff import Change, QueryChange, decide_change
+from compiler.plan.generations import runtime_name
+from compiler.plan.topology import Plan
+from runtime.app import plan_topic
+from runtime.app.announcing import announced
+from runtime.app.comparing import side_by_side
+from runtime.app.deployment import Deployment, is_same
+from runtime.app.deployment import Host as DeploymentHost
+from runtime.app.group import GroupStep
+from runtime.app.plan_topic import read_deployed
+from runtime.app.plan_writer import PlanWriter
+from runtime.app.procedures import Procedure
+from runtime.app.rebuilding import Rebuilding
+from runtime.app.reconciler import Asked, Reconciler
+from runtime.app.swapping import all_wait
+from runtime.build.partitions import check_partitions, planned_partitions
+from runtime.build.query import ensure_sources, ensure_topics
+from runtime.errors import CommitsBlocked, RuntimeFailure, StaleMember, Superseded
+from runtime.events import INFO, WARNING, say
+from runtime.log.base import TopicPartition
+from runtime.log.repairs import RepairedLog
+from runtime.serde.registry import KNOWN
+
+LOOK_S = 0.02  # between two looks at what was asked for
+ANNOUNCE_TRIES, ANNOUNCE_S = 60, 0.5
+BLOCKED_MS = 3_000  # commits that do not get through for so long are no short trouble
+HANGS_MS = 60_000  # what takes so long hangs
+WITHDRAWN_MS = 1_000  # what is taken back has ended after so long, if it can be taken back
+
+
+class Host(DeploymentHost, Protocol):
+    """The instance, as seen from here."""
+
+    fatal: BaseException | None
+    repaired: RepairedLog
+    state_lost: str
+
+    def wait(self, future: Any, timeout_s: float = 60.0) -> Any: ...
+
+    def look(self, wait_s: float, until: Future[Any] | None = None) -> None:
+        """Run the steps for a moment, or until a future is done."""
+        ...
+
+
+class Deployer:
+    """See the module. group: of a member; it is the reconciler then."""
+
+    def __init__(
+        self,
+        host: Host,
+        deployment: Deployment,
+        rebuilding: Rebuilding,
+        reconciler: Reconciler,
+        group: GroupStep | None,
+    ) -> None:
+        self._host, self._deployment, self._rebuilding = host, deployment, rebuilding
+        self._reconciler, self._group = reconciler, group
+        self._swaps = rebuilding if group is None else group.swap
+
+    def resume(self) -> Plan:
+        """Start what was deployed when the instance last ran, from its committed positions. A member's tasks follow."""
+        host = self._host
+        if self._group is not None:
+            self._await_plan(self._group)
+            return host.deployed.serving
+        stored = read_deployed(host.log, host.config.application_id)
+        if stored is not None:
+            stored = self._after_others(stored)
+            if host.state_lost:
+                say(WARNING, "state.lost", host.state_lost)
+            begin = self._deployment.remade if host.state_lost else self._deployment.resumed
+            self._wait(self._reconciler.ask(partial(begin, stored)))
+            say(INFO, "instance.resumed", f"{len(stored.serving.queries)} queries")
+        return host.deployed.serving
+
+    def _after_others(self, stored: Deployed) -> Deployed:
+        """What is on record when a process that had this one's place can write no more of its swap."""
+        if stored.wanted is None or self._host.log.drops_with_commits:
+            return stored
+        writer = PlanWriter(self._host.log, self._host.config.application_id)
+        writer.close()
+        return writer.deployed
+
+    def deploy(
+        self,
+        plan: Plan,
+        *,
+        refresh: Collection[str] = (),
+        forward: Collection[str] = (),
+        seen: Deployed | None = None,
+        about: About = DEPLOY,
+        swap: Hold = AS_BEFORE,
+    ) -> tuple[QueryChange, ...]:
+        """Begin to make `plan` what runs. Queries that did not change go on untouched.
+
+        What must be computed anew is, beside what serves, and serves when it has come up with that (`Rebuilding`); see
+        `rebuilt`. refresh: ids of queries to rebuild although nothing changed. forward: ids of queries of which nothing is to be
+        rebuilt, ForwardRefused where that cannot be (`compiler.plan.diff`). seen: what was on record when this was decided;
+        Superseded if that is not so any more. about: for the history. swap: what of it waits until it is promoted.
+        CommitsBlocked: nothing has changed, or what is under way ends when commits get through again.
+        """
+        host = self._host
+
+        def decide() -> Change:
+            now, known = self._still(seen), self._partitions()
+            return decide_change(now, plan, refresh=refresh, forward=forward, partitions=known, swap=swap)
+
+        if (
+            self._group is not None
+        ):  # else what others have deployed, and is not known here yet, would pass for what runs
+            self._await_plan(self._group)
+        before = host.deployed
+        asks = bool(refresh or forward or swap != AS_BEFORE)
+        if self._group is None and not asks and _only_pauses(self._still(seen), plan):
+            return self._pause(plan, lambda: decide_change(self._still(seen), plan), about).changes
+        change = decide()
+        if is_same(change.deployed, before):
+            return change.changes
+        if self._group is None:
+            ensure_sources(change.deployed.plan, host.admin)
+        host.repaired.repairs.read_on()
+        check_partitions(before, plan, host.log, host.repaired.repairs.topics())
+        KNOWN.remember(plan.schemas)
+        change = self._change(decide, about) if self._group is None else self._announce(decide, about, self._group)
+        for c in change.changes:
+            if c.action != "none":
+                say(INFO, "query.deployed", query=c.query, action=c.action, state=c.state)
+        return change.changes
+
+    def side_by_side(self, group: Group, look: Callable[[], None]) -> int:
+        """Calls `look` while the generations of a group are at one place. How many records the new one is ahead: 0 but in a member."""
+        if self._group is not None:
+            return side_by_side(self._host, self._group.swap, group, look, lambda: self._host.look(LOOK_S))
+        self._wait(self._reconciler.ask(partial(self._rebuilding.side_by_side, group, look)))
+        return 0
+
+    @property
+    def rebuilt(self) -> bool:
+        """Whether nothing is being rebuilt (any more), and no query is being made or taken away."""
+        return self._host.deployed.wanted is None and self._quiet
+
+    @property
+    def at_rest(self) -> bool:
+        """As `rebuilt`, or what is being rebuilt waits until it is promoted."""
+        return self._quiet and (self._host.deployed.wanted is None or all_wait(self._host.deployed, self._swaps.why))
+
+    @property
+    def _quiet(self) -> bool:
+        return self._group is not None or self._reconciler.idle
+
+    def _partitions(self) -> dict[str, int]:
+        return {name: info.partitions for name, info in self._host.admin.topics().items()}
+
+    def _still(self, seen: Deployed | None) -> Deployed:
+        """What is on record now. Superseded if it is not `seen`, but for a swap that is under way."""
+        now = self._host.deployed
+        if seen is not None and now is not seen and not is_same(now, seen):
+            raise Superseded("another deployment or the end of a rebuild came first")
+        return now
+
+    def _entry(self, change: Change, about: About) -> Entry:
+        changes = tuple((c.query, c.action, c.because) for c in change.changes if c.action != "none")
+        return Entry(change.deployed.id, self._host.clock.wall_ms(), about, changes, change.deployed.plan)
+
+    # -- alone
+
+    def _change(self, decide: Callable[[], Change], about: About) -> Change:
+        change: Change = self._carried_out(partial(self._changed, decide, about))
+        return change
+
+    def _changed(self, decide: Callable[[], Change], about: About) -> Procedure:
+        """What is decided now, as a swap may have ended meanwhile; None while one is on record."""
+        host = self._host
+        if host.deployed.swap is not None:
+            return None
+        before, change = host.deployed, decide()
+        ensure_sources(change.deployed.plan, host.admin)
+        planned = planned_partitions(before, change.deployed, self._partitions())
+        ensure_topics(change.deployed.plan, host.admin, planned)
+        yield from self._deployment.changed(change.deployed, self._entry(change, about))
+        return change
+
+    def _pause(self, plan: Plan, decide: Callable[[], Change], about: About) -> Change:
+        """Queries are paused and let go. The record may be committed later: who dies before has not paused them."""
+        change: Change
+        change, recorded = self._carried_out(partial(self._paused, plan, decide, about))
+        with suppress(CommitsBlocked):
+            self._until(recorded)
+        return change
+
+    def _paused(self, plan: Plan, decide: Callable[[], Change], about: About) -> Procedure:
+        """What is decided, and the commit that records it; None while a swap is on record."""
+        if self._host.deployed.swap is not None:
+            return None
+        if not _only_pauses(self._host.deployed, plan):
+            raise Superseded("another deployment came first")
+        change = decide()
+        assert _building(change.deployed) == _building(self._host.deployed), "a pause begins and ends no generation"
+        return change, (yield from self._deployment.paused(change.deployed, self._entry(change, about)))
+
+    def _carried_out(self, procedure: Callable[[], Procedure]) -> Any:
+        """The result of a procedure that has to wait for the end of a swap."""
+        while (result := self._wait(self._reconciler.ask(procedure))) is None:
+            self._host.look(LOOK_S)  # the swap goes on when brokers are back
+        return result
+
+    def _wait(self, asked: Asked) -> Any:
+        """The result of what was asked for. CommitsBlocked: see `deploy`."""
+        try:
+            return self._until(asked.done)
+        except CommitsBlocked as blocked:
+            if asked.done.cancel():  # it has not begun
+                raise
+            asked.withdrawn = str(blocked)
+        end_ms = self._host.clock.timer_ms() + WITHDRAWN_MS
+        while not asked.done.done() and self._host.clock.timer_ms() < end_ms:
+            self._host.look(LOOK_S, asked.done)
+        if asked.done.done():
+            return asked.done.result()
+        raise CommitsBlocked(f"{self._why()}: what was begun takes effect when that is over")
+
+    def _until(self, done: Future[Any]) -> Any:
+        """The result of a future. CommitsBlocked if it does not come: commits do not get through, or a function does not return."""
+        host, begun_ms = self._host, self._host.clock.timer_ms()
+        since_ms = begun_ms
+        while not done.done():
+            if host.fatal is not None:  # who should do it may be the thread that died
+                raise RuntimeFailure(f"the instance is broken: {host.fatal}") from host.fatal
+            now_ms = host.clock.timer_ms()
+            since_ms = since_ms if host.commit.held_up else now_ms
+            if now_ms - since_ms > BLOCKED_MS or now_ms - begun_ms > HANGS_MS:
+                raise CommitsBlocked(f"{self._why()}, and nothing has changed")
+            host.look(LOOK_S, done)
+        return done.result()
+
+    def _why(self) -> str:
+        """What keeps a procedure from its end."""
+        if why := self._host.commit.held_up:
+            return f"commits do not get through ({why})"
+        return f"it is not done after {HANGS_MS // 1000} s: a function does not return, perhaps (flowql status)"
+
+    # -- a member
+
+    def _announce(self, decide: Callable[[], Change], about: About, group: GroupStep) -> Change:
+        """Deploy for all members: the record goes to its topic, from where each of them takes it (rule R11)."""
+        host = self._host
+        for left in reversed(range(ANNOUNCE_TRIES)):
+            self._await_plan(group)
+            try:
+                if host.deployed.swap is None or host.deployed.swap.moves is None:
+                    decided = decide()
+                    if (change := announced(host, decided, self._entry(decided, about))) is not None:
+                        break
+            except StaleMember:  # another member writes just now
+                if not left:
+                    raise
+            host.look(ANNOUNCE_S)
+        else:
+            raise Superseded("a swap goes on, or other members deploy")
+        self._await_plan(group)
+        return change
+
+    def _await_plan(self, group: GroupStep) -> None:
+        """Until what is in the plan topic now runs here."""
+        topic = TopicPartition(plan_topic.topic_name(self._host.config.application_id), 0)
+        self._host.wait(group.applied(self._host.admin.end_offset(topic)))
+
+
+def _only_pauses(before: Deployed, plan: Plan) -> bool:
+    """Whether something is paused or let go, and nothing else differs."""
+    differs = before.plan.paused != plan.paused and replace(before.plan, paused=()) == replace(plan, paused=())
+    return differs and bool(before.plan.queries)  # else there may be no topic for the record yet
+
+
+def _building(deployed: Deployed) -> set[str]:
+    """Names under which the queries run that are being built."""
+    return {runtime_name(q) for q in deployed.building}

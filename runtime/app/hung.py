@@ -1,0 +1,94 @@
+"""Functions that hang, of a member of a group: the members that get its tasks learn of it before they begin them.
+
+Without that a function that does not return takes out one member after another: each leaves its group for it (`runtime.app.watchdog`),
+and the next one begins the same run. With it the query is `hung` on every member, and the others' queries go on; `flowql resume` has it
+tried again, and so has a deployment that changes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from compiler.plan.generations import user_id
+from compiler.plan.topology import Plan
+from runtime.app.hung_topic import HungReader, HungRun, release, write_hung
+from runtime.app.query_state import QueryStates
+from runtime.app.watchdog import Stuck
+from runtime.clock import Clock
+from runtime.commit.coordinator import CommitStep
+from runtime.config import InstanceConfig
+from runtime.errors import LogError
+from runtime.events import WARNING, say
+from runtime.log.base import Log
+
+LOOK_MS = 1_000  # between two looks for what other members say
+
+
+class Host(Protocol):
+    """The instance, as far as this needs it."""
+
+    config: InstanceConfig
+    clock: Clock
+    log: Log
+    running: Plan
+    query_states: QueryStates
+    commit: CommitStep
+
+
+class HungQueries:
+    """Owned by the group step's thread, but for `tell`."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._reader = HungReader(host.log, host.config.application_id)
+        self._at_ms = 0
+
+    def look(self, now_ms: int) -> None:
+        """Now and then: what was said since, and what was released. LogError: another time."""
+        if now_ms >= self._at_ms:
+            self._at_ms = now_ms + LOOK_MS
+            self._reader.read_on()
+            self.apply()
+
+    def learn(self) -> None:
+        """Everything that was said before this call. LogError: to be tried again before tasks are made."""
+        self._reader.read_to_end()
+        self.apply()
+
+    def apply(self) -> None:
+        """What is known, to the queries that run now; another definition or generation is another query."""
+        running = {q.id: q.definition for q in self._host.running.queries}
+        runs = [run for run in self._reader.runs if running.get(run.query) == run.definition]
+        newest = {run.query: run.reason for run in sorted(runs, key=lambda run: run.at_ms)}
+        self._host.query_states.set_hung(newest)
+
+    def tell(self, stuck: Sequence[Stuck], owns: Callable[[str], bool]) -> bool:
+        """Say of runs that they do not end. owns: whether a task belongs to this member, as of now. False: to be tried again.
+
+        Called by the watchdog, for which this member is about to leave its group. It blocks.
+        """
+        host = self._host
+        proof = host.commit.proof  # before the tasks are looked at: it is of no use once they are lost
+        now_ms, runs = host.clock.wall_ms(), []
+        for s in stuck:
+            query = host.running.query(s.task.rpartition("/")[0]) if s.task is not None else None
+            if query is None or s.task is None or s.waits_for_disk or not owns(s.task):
+                continue
+            where, at_ms = s.where.rpartition(" > ")[2], now_ms - s.for_ms
+            whose = user_id(query.id, query.generation)
+            runs.append(HungRun(query.id, whose, query.definition, s.task, host.config.process_id, at_ms, where))
+        if not runs:
+            return True
+        try:
+            write_hung(host.log, host.config.application_id, runs, proof, now_ms)
+        except LogError as error:
+            say(WARNING, "log.trouble", f"other members do not learn what hangs here: {error}", query=runs[0].query)
+            return not error.retriable
+        return True
+
+    def release(self, ids: Sequence[str]) -> list[str]:
+        """Have queries tried again, by all members. ids: as people use them. Those that were hung. Any thread, one at a time; it blocks."""
+        host = self._host
+        app, me = host.config.application_id, host.config.process_id
+        return release(host.log, app, me, ids, host.clock.wall_ms())

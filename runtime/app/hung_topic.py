@@ -1,0 +1,159 @@
+"""Queries whose function hung on a member, told to the members that get its tasks: a compacted topic with a record per member and query.
+
+A member that leaves its group because a run does not end says so first, with the proof that it is a member (`write_hung`). The
+brokers refuse what comes when others have its tasks already: a record that is late says nothing of what they do. Each member reads
+the topic to its end before it makes tasks, and then now and then. A record counts while the query has the definition and the
+generation that hung; `release` deletes it, which `flowql resume` does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+
+from runtime.errors import LogDenied, LogUnavailable, TopicMissing
+from runtime.events import WARNING, say
+from runtime.log.base import EARLIEST, GroupMetadata, Log, Position, Reader, TopicPartition
+from runtime.state.changelog import COMPACTED, changes, records_of
+
+_READ_ROWS, _READ_BYTES = 10_000, 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class HungRun:
+    """A run that did not end. query: the name under which its generation runs; id: the one that people use.
+
+    definition: of the query then. member: its process id. at_ms: wall clock of that member. where: the code of the innermost call.
+    """
+
+    query: str
+    id: str
+    definition: str
+    task: str
+    member: str
+    at_ms: int
+    where: str
+
+    @property
+    def key(self) -> bytes:
+        return json.dumps([self.member, self.query]).encode()
+
+    @property
+    def reason(self) -> str:
+        """For status and the log."""
+        at = datetime.fromtimestamp(self.at_ms / 1000, UTC)
+        return (
+            f"its function hung on member {self.member} at {at:%Y-%m-%d %H:%M:%S} UTC ({self.where or 'unknown code'}, task "
+            f"{self.task}); flowql resume {self.id} tries again"
+        )
+
+
+def topic_of(application_id: str) -> TopicPartition:
+    """The topic's one partition."""
+    return TopicPartition(f"{application_id}-hung", 0)
+
+
+def write_hung(
+    log: Log, application_id: str, runs: Collection[HungRun], proof: GroupMetadata | None, now_ms: int
+) -> None:
+    """All of one member. Waits for the brokers. LogError: StaleMember if the writer is no member of its group (any more).
+
+    Only a transaction that moves a position is refused for a proof, so this one moves that of the topic itself, to where it is: at 0.
+    """
+    tp = topic_of(application_id)
+    log.admin().create_topic(tp.topic, 1, COMPACTED)
+    keys, values = [run.key for run in runs], [json.dumps(asdict(run)).encode() for run in runs]
+    member = next(iter(runs)).member
+    producer = log.producer(f"{application_id}-{member}-hung")
+    try:
+        producer.begin()
+        producer.send(tp, records_of(keys, values, now_ms))
+        producer.send_positions(application_id, {tp: Position(0)}, proof)
+        producer.commit()
+    finally:
+        producer.close()
+
+
+def release(log: Log, application_id: str, process_id: str, ids: Collection[str], now_ms: int) -> list[str]:
+    """Queries are tried again: their records are deleted. ids: as people use them. Which of them had any.
+
+    Waits for the brokers; one call of a process at a time. A member that hangs at this moment says so again.
+    """
+    tp = topic_of(application_id)
+    reader = HungReader(log, application_id)
+    reader.read_on()
+    found = {run.key: run.id for run in reader.runs if run.id in ids}
+    if found:
+        producer = log.producer(f"{application_id}-{process_id}-resume")
+        try:
+            producer.begin()
+            producer.send(tp, records_of(list(found), [None] * len(found), now_ms))
+            producer.commit()
+        finally:
+            producer.close()
+    return sorted(set(found.values()))
+
+
+class HungReader:
+    """The records, read on from where it was. One thread at a time.
+
+    A topic that does not exist (any more) holds none. One that may not be read is an entry in the log, and no reason to run nothing.
+    """
+
+    def __init__(self, log: Log, application_id: str) -> None:
+        self._log, self._tp = log, topic_of(application_id)
+        self._reader: Reader | None = None
+        self._runs: dict[bytes, HungRun] = {}
+        self._denied = False  # which was said
+
+    @property
+    def runs(self) -> list[HungRun]:
+        """In the order of their members."""
+        return [run for _, run in sorted(self._runs.items())]
+
+    def read_on(self) -> None:
+        """What is visible now. LogUnavailable: what was read is kept."""
+        self._read(to_end=False)
+
+    def read_to_end(self) -> None:
+        """Everything that was committed before this call. LogUnavailable while some of it is not visible yet: to be tried again."""
+        self._read(to_end=True)
+
+    def _read(self, *, to_end: bool) -> None:
+        try:
+            self._read_records(to_end=to_end)
+            self._denied = False
+        except TopicMissing:
+            self._reader, self._runs = None, {}
+        except LogDenied as error:
+            if not self._denied:
+                say(WARNING, "log.trouble", f"{error}: this member does not learn of functions that hung on others")
+            self._denied = True
+
+    def _read_records(self, *, to_end: bool) -> None:
+        admin = self._log.admin()
+        if self._reader is None:
+            if not admin.partition_counts([self._tp.topic]):
+                return
+            self._reader = self._log.reader(self._tp, EARLIEST)
+        end = admin.written_offset(self._tp) if to_end else None
+        while (batch := self._reader.read(_READ_ROWS, _READ_BYTES)) is not None:
+            for key, value in changes(batch):
+                self._take(key, value)
+        if end is not None and self._reader.position < end:
+            raise LogUnavailable(f"{self._tp}: offset {end - 1} is not visible yet")
+
+    def _take(self, key: bytes, value: bytes | None) -> None:
+        self._runs.pop(key, None)
+        if value is not None:
+            with suppress(ValueError, KeyError, TypeError):  # of another version: it says nothing to this one
+                self._runs[key] = _decoded(json.loads(value))
+
+
+def _decoded(data: Mapping[str, object]) -> HungRun:
+    """Fields that are not known are left out."""
+    texts = {name: str(data[name]) for name in ("query", "id", "definition", "task", "member", "where")}
+    return HungRun(**texts, at_ms=int(str(data["at_ms"])))

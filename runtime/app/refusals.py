@@ -1,0 +1,117 @@
+"""What the log refuses: of queries whose results it does not take or whose input is gone, and of tasks that are to be made.
+
+What refuses may be mended while the instance runs: a topic is made again, its limit is raised, a right is given. Then the
+reconciler makes the tasks of a suspended query anew from the last commit, later and later (rule R1), and it goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+from compiler.plan.topology import Plan, QueryPlan
+from runtime.app.careful import CarefulQueries
+from runtime.app.exchanges import Exchanges
+from runtime.app.procedures import Keepers
+from runtime.app.query_state import STOPPED, QueryStates
+from runtime.app.running import RunningQuery
+from runtime.build.query import BuiltQuery, Environment, build_query, check_outputs
+from runtime.errors import LogDenied, LogError, OffsetOutOfRange, TopicMissing
+from runtime.log.base import TopicPartition
+from runtime.state.changelog import changelog_topic
+from runtime.task.id import TaskId
+
+
+class Builder(Environment, Protocol):
+    """Who makes tasks of queries."""
+
+    query_states: QueryStates
+    careful: CarefulQueries
+
+
+class Host(Keepers, Builder, Protocol):
+    """The instance, as seen from here."""
+
+    running: Plan
+    queries: dict[str, RunningQuery]
+
+    @property
+    def exchanges(self) -> Exchanges: ...
+
+    def begin(self, built: BuiltQuery) -> None:
+        """Positions of new tasks are resolved once, at deploy (rule R3)."""
+        ...
+
+
+def refuse(host: Host, queries: Collection[str], error: Exception) -> dict[TopicPartition, int]:
+    """The log does not take what these queries have made. They are as of the last commit; the commit thread, at a cut.
+
+    Where they will begin again.
+    """
+    positions: dict[TopicPartition, int] = {}
+    topic = error.partition[0] if isinstance(error, LogError) and error.partition is not None else ""
+    changelogs = {changelog_topic(host.config.application_id, spec.name) for spec in host.state.stores()}
+    missing = topic if isinstance(error, TopicMissing) and topic in changelogs else ""
+    denied = topic if isinstance(error, LogDenied) else ""
+    for name in sorted(queries & host.queries.keys()):
+        running = host.queries[name]
+        isolated = host.careful.begin(name, running.built.tasks, error)
+        host.query_states.suspend(name, error, missing_changelog=missing, at_once=isolated)
+        host.exchanges.put_aside(x for task in running.built.tasks for x in task.exchanges.values())
+        running.refused_at = {tp: o for tp, o in running.committed_positions().items() if tp.topic != denied}
+        for tp, position in running.refused_at.items():
+            positions[tp] = min(position, positions.get(tp, position))
+    return positions
+
+
+def unreadable(host: Host, tp: TopicPartition, error: LogError) -> None:
+    """What queries read is gone, denied or below the log's start: they stop where they are, the others go on. Polling thread.
+
+    Rights may be given again, for all of a topic: then its readers go on.
+    """
+    begin = 0
+    if isinstance(error, OffsetOutOfRange):
+        try:
+            begin = host.admin.begin_offset(tp)
+        except LogError:  # brokers are away as well: it will be said again
+            return
+    for name, running in list(host.queries.items()):
+        inputs = [i for task in running.built.tasks for i in task.logs.values()]
+        if host.query_states.of(name).state is STOPPED:
+            continue
+        if isinstance(error, LogDenied):
+            if any(i.tp.topic == tp.topic for i in inputs):
+                host.polling.set_back(name, f"{type(error).__name__}: {error}", inputs)
+        elif any(i.tp == tp and (not begin or i.next_fetch < begin) for i in inputs):  # others are beyond the gap
+            host.query_states.stop(name, error)
+            host.polling.remove_inputs(inputs)
+
+
+def changelog_is_gone(host: Builder, query: str) -> bool:
+    """Whether a suspended query's is gone indeed, which a broker also says that has just come back; then the query is stopped.
+
+    LogError without brokers.
+    """
+    missing = host.query_states.of(query).missing_changelog
+    if not missing or missing in host.admin.topics():
+        return False
+    host.query_states.stop(query, TopicMissing(f"there is no topic {missing}, which held rows of {query}"))
+    return True
+
+
+def build(
+    host: Builder, query: QueryPlan, plan: Plan, only: Callable[[TaskId], bool] = lambda _: True
+) -> BuiltQuery | None:
+    """Tasks of a query; None if that cannot be now (it is suspended) or ever (it is stopped)."""
+    try:
+        check_outputs(query, host.admin)
+    except TopicMissing as error:
+        host.query_states.suspend(query.id, error)
+        return None
+    try:
+        built = build_query(query, plan, host, only)
+    except (LogDenied, TopicMissing) as error:
+        host.query_states.cannot_read(query.id, error)
+        return None
+    host.careful.attach(built.tasks)
+    return built

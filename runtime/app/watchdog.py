@@ -1,0 +1,149 @@
+"""The watchdog: a step whose round does not end is named in status and log, and a member leaves its group for it (rule R15).
+
+Nothing in here ends a round: a function that hangs cannot be interrupted. A member that leaves may commit nothing more, says to the
+others which run does not end (`runtime.app.hung`), and keeps its threads and its tasks; others go on from the last commit. When the round
+has ended the member comes back, as a new one does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from runtime.client.consumer import ConsumerFacade
+from runtime.clock import Clock
+from runtime.commit.coordinator import CommitStep
+from runtime.events import ERROR, INFO, WARNING, say
+from runtime.scheduler.manager import TaskManager
+
+LOOK_MS = 1_000
+PAUSED_MS = 20_000  # between two looks: longer than any thread waits for a processor
+STUCK_MS = 30_000  # far beyond the slowest round that makes progress
+LEAVE_MS = 120_000  # tasks that move cost their new owner a restoration: not for a pause
+TELL_MS = 30_000  # so long it tries to say so first
+# A compaction takes as long as it takes.
+PATIENT = frozenset({"cleanup"})
+# Others cannot do for it what these do not get done. A consumer that is not polled is given up by its group as it is.
+STAYS = PATIENT | {"consumer-main", "consumer-restore", "figures", "sizes", "watchdog"}
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """A round that has gone on for so long. task: that the thread holds. where: the code it is in."""
+
+    step: str
+    for_ms: int
+    task: str | None
+    where: str
+
+    @property
+    def waits_for_disk(self) -> bool:
+        """Its innermost call is one of the physical store, so no function is to blame. (`runtime/state/rocks.py` alone calls RocksDB.)"""
+        return self.where.rpartition(" > ")[2].startswith("rocks.py:")
+
+    def to_data(self) -> dict[str, Any]:
+        return {"step": self.step, "for_ms": self.for_ms, "task": self.task, "where": self.where}
+
+
+class Member(Protocol):
+    """The part of an instance that is a member of a group."""
+
+    def lose(self) -> None:
+        """All there is starts over."""
+        ...
+
+    def tell_hung(self, stuck: Sequence[Stuck]) -> bool:
+        """Say to the other members which runs do not end. False: it did not get through, and is to be tried again. It blocks."""
+        ...
+
+
+class Host(Protocol):
+    """The instance, as far as the watchdog needs it."""
+
+    clock: Clock
+    manager: TaskManager
+    commit: CommitStep
+    main: ConsumerFacade
+
+    @property
+    def group(self) -> Member | None: ...
+
+
+class Watchdog:
+    """A step. `begin` and `end` are called by all threads around their rounds; `stuck` may be asked by any."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._since: dict[str, int] = {}  # rounds that are under way, by step
+        self._named: dict[str, int] = {}  # those that were said to be stuck, with their beginning
+        self._looked_ms: int | None = None
+        self.is_away = False  # this member has left its group
+        self._leaves_ms: int | None = None  # since when it is about to
+        self.where: Callable[[str], str] = lambda _step: ""  # the code that a step's thread is in
+
+    def begin(self, step: str, now_ms: int) -> None:
+        self._since[step] = now_ms
+
+    def end(self, step: str) -> None:
+        self._since.pop(step, None)
+
+    def stuck(self, now_ms: int) -> list[Stuck]:
+        holders = {thread: task for task, thread in self._host.manager.running().items()}
+        return [
+            Stuck(step, now_ms - since, holders.get(step), self.where(step))
+            for step, since in sorted(self._since.copy().items())
+            if now_ms - since >= STUCK_MS and step not in PATIENT
+        ]
+
+    def run_once(self, now_ms: int) -> int:
+        self._forgive_pause(now_ms)
+        stuck = self.stuck(now_ms)
+        self._say(stuck, now_ms)
+        if self._host.group is not None:
+            self._look_after_member(self._host.group, stuck, now_ms)
+        return LOOK_MS
+
+    def _forgive_pause(self, now_ms: int) -> None:
+        """Who was stopped as a whole (a paused container) did not look meanwhile: rounds count from now on."""
+        looked_ms, self._looked_ms = self._looked_ms, now_ms
+        if looked_ms is not None and now_ms - looked_ms > PAUSED_MS:
+            for step in list(self._since):
+                self._since[step] = now_ms
+
+    def _say(self, stuck: list[Stuck], now_ms: int) -> None:
+        """Each round once, and that it has ended."""
+        now = {s.step: now_ms - s.for_ms for s in stuck}
+        for s in stuck:
+            if self._named.get(s.step) != now[s.step]:
+                query = None if s.task is None else s.task.rpartition("/")[0]
+                said = f"{s.step} has not finished a round for {s.for_ms // 1000} s"
+                say(ERROR, "step.stuck", said, query=query, task=s.task, step=s.step, where=s.where)
+        for step in self._named.keys() - now.keys():
+            say(INFO, "step.goes_on", f"{step} goes on", step=step)
+        self._named = now
+
+    def _look_after_member(self, member: Member, stuck: list[Stuck], now_ms: int) -> None:
+        leaves = self._leaves_ms is not None
+        causes = [s for s in stuck if s.step not in STAYS and (leaves or s.for_ms >= LEAVE_MS)]
+        if causes and not self.is_away:
+            self._leave(member, causes, now_ms)
+        elif leaves and not causes:
+            say(INFO, "member.returned", "it joins its group again")
+            member.lose()  # also where it was in no group yet, so that nobody says that it has lost anything
+            self._host.main.stay_away(away=False)
+            self.is_away, self._leaves_ms = False, None
+
+    def _leave(self, member: Member, causes: list[Stuck], now_ms: int) -> None:
+        """The others learn of what hangs before they can get it; without brokers they do not, after a while."""
+        why = f"{causes[0].step} is stuck: this member has left its group until it goes on"
+        if self._leaves_ms is None:
+            self._leaves_ms = now_ms
+            self._host.commit.lose(why)  # first: others may have the partitions as soon as they are given back
+        told = member.tell_hung([s for s in causes if s.for_ms >= LEAVE_MS])
+        self._looked_ms = self._host.clock.timer_ms()  # brokers may have taken their time
+        if not told and now_ms - self._leaves_ms < TELL_MS:
+            return
+        say(WARNING, "member.left", why, task=causes[0].task)
+        self._host.main.stay_away(away=True)
+        self.is_away = True

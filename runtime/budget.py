@@ -1,0 +1,71 @@
+"""One budget of memory, divided over everything in an instance that grows with load."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MIB = 1 << 20
+PROCESS_BYTES = (
+    240 * MIB
+)  # the interpreter, libraries and threads of an instance without queries (135), and mapped parts of the log
+QUESTIONS_BYTES_MIN = 32 * MIB  # with less, DuckDB cannot sort what it could spill
+# Parts of 64. Each bounds what it names; together they are the budget without the process.
+_FETCH, _INPUT, _OUTPUT, _LAYERS, _CACHE, _BLOCKS, _QUESTIONS = 2, 10, 8, 8, 10, 8, 8
+_FREE = 8  # what the C library and Python keep of what was given back
+assert 2 * _FETCH + _INPUT + _OUTPUT + _LAYERS + _CACHE + _BLOCKS + _QUESTIONS + _FREE == 64
+
+
+@dataclass(frozen=True, slots=True)
+class StateLimits:
+    """Of decoded rows of state, of all stores together: those that are not committed, and those that are kept for the next look-up."""
+
+    uncommitted_bytes: int = 128 * MIB
+    cache_bytes: int = 160 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBudget:
+    """What parts of an instance may take of `memory_bytes`, which is what the whole process should stay within.
+
+    >>> MemoryBudget(1 << 30).questions_bytes >> 20
+    98
+    """
+
+    memory_bytes: int
+
+    def _share(self, parts: int) -> int:
+        return max(self.memory_bytes - PROCESS_BYTES, self.memory_bytes // 2) * parts // 64
+
+    @property
+    def fetch_buffer_bytes(self) -> int:
+        """Of each of the two clients: what is fetched and not distributed yet."""
+        return self._share(_FETCH)
+
+    @property
+    def input_buffer_bytes(self) -> int:
+        """For all tasks together; a task may use its share and borrow what others leave."""
+        return self._share(_INPUT)
+
+    @property
+    def uncommitted_output_bytes(self) -> int:
+        """Of the epoch that is being filled: processing waits while there is more. As much may be in the one that is committed."""
+        return self._share(_OUTPUT) // 2
+
+    @property
+    def state(self) -> StateLimits:
+        """Processing waits while rows of state that take more than that are not committed."""
+        return StateLimits(self._share(_LAYERS), self._share(_CACHE))
+
+    @property
+    def block_cache_bytes(self) -> int:
+        """RocksDB's cache, its write buffers included."""
+        return self._share(_BLOCKS)
+
+    @property
+    def write_buffer_bytes(self) -> int:
+        return self.block_cache_bytes // 2
+
+    @property
+    def questions_bytes(self) -> int:
+        """All questions that are being answered, together; what they need beyond goes to disk, or is an error."""
+        return max(QUESTIONS_BYTES_MIN, self._share(_QUESTIONS))

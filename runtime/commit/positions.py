@@ -1,0 +1,42 @@
+"""What the positions of a group say in a commit: which commit it is, the lowest of several tasks, and whose they are."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from functools import lru_cache
+from typing import NamedTuple
+from zlib import crc32
+
+
+class Reading(NamedTuple):
+    """Where the tasks that read a partition are: the lowest position of all (the exact ones are in task metadata), and `readers`."""
+
+    offset: int
+    readers: str
+
+
+@lru_cache(maxsize=1 << 16)
+def _checksum(task: Hashable) -> int:
+    return crc32(str(task).encode())
+
+
+def readers(tasks: Iterable[Hashable]) -> str:
+    """A checksum of a set of tasks, by their ids: a position is that of a task only if the task was in the set when it was computed."""
+    marks = [_checksum(task) for task in tasks]
+    return f"{len(marks)}.{sum(marks) & 0xFFFFFFFF:08x}"
+
+
+def stamp(writer: str, sequence: int, of: str = "") -> str:
+    """What a committed position says about its commit (rule R3). of: `readers` of the tasks whose position it is."""
+    return f"seq={sequence}{f' of={of}' if of else ''} by={writer}"
+
+
+def read_stamp(metadata: str) -> tuple[str, int] | None:
+    """Writer and sequence, if it is a stamp."""
+    told, by, writer = metadata.partition(" by=")
+    return (writer, int(told.partition(" ")[0].removeprefix("seq="))) if by and told.startswith("seq=") else None
+
+
+def stamped_readers(metadata: str) -> str:
+    """`of` of a stamp; empty if it has none."""
+    return metadata.partition(" by=")[0].partition(" of=")[2]

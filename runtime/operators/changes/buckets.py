@@ -1,0 +1,129 @@
+"""Ordered maps in state, one per prefix (a group, a join key, a partition): small ones in one row, large ones an entry per row.
+
+Two stores: *heads*, prefix -> (number of entries, entry, payload, entry, payload, ...) while there are at most `INLINE_MAX`, then
+(number of entries,) alone; and *rows*, (prefix, entry) -> payload. So a small bucket costs one look-up in memory, and a change of a
+large one costs its own row and the head, however large it is. A bucket that has become half as small moves back.
+
+An entry is a text (`order_text`), and entries are ordered by it; a payload is any tuple of values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, islice
+
+from runtime.state.store import Key, Store, Value
+
+INLINE_MAX = 16  # entries of a bucket in its head; half as many bring a large one back
+
+
+class Bucket:
+    """One ordered map during a run. Made by `Buckets`."""
+
+    __slots__ = ("_known", "_rows", "changed", "items", "prefix", "size", "touched")
+
+    def __init__(self, prefix: Key, head: Value | None, rows: Store) -> None:
+        self.prefix = prefix
+        self._rows = rows
+        self.size: int = 0 if head is None else head[0]
+        # None: its entries are rows of their own.
+        self.items: dict[str, Value] | None = {}
+        if head is not None:
+            self.items = dict(zip(head[1::2], head[2::2], strict=True)) if len(head) > 1 else None
+        self._known: dict[str, Value | None] = {}
+        self.changed = False
+        self.touched = 0  # entries read or written, for the bounds that operators state
+
+    def get(self, entry: str) -> Value | None:
+        self.touched += 1
+        if self.items is not None:
+            return self.items.get(entry)
+        if entry not in self._known:
+            self._known[entry] = self._rows.get((*self.prefix, entry))
+        return self._known[entry]
+
+    def know(self, entry: str, payload: Value | None) -> None:
+        """What one look-up for many buckets found for an entry."""
+        self._known[entry] = payload
+
+    def put(self, entry: str, payload: Value | None) -> None:
+        """None removes."""
+        self.touched += 1
+        self.changed = True
+        if self.items is None:
+            before = self.get(entry)
+            self._known[entry] = payload
+            self._rows.put((*self.prefix, entry), payload)
+            self.size += (payload is not None) - (before is not None)
+            return
+        if payload is None:
+            self.items.pop(entry, None)
+        else:
+            self.items[entry] = payload
+        self.size = len(self.items)
+        if self.size > INLINE_MAX:
+            self._rows.put_many([(*self.prefix, e) for e in self.items], list(self.items.values()))
+            self._known = dict(self.items)
+            self.items = None
+
+    def entries(self, *, after: str | None = None) -> Iterator[tuple[str, Value]]:
+        """Entries in order, those above `after` if it is given. Nothing may be put while they are consumed."""
+        if self.items is not None:
+            for entry in sorted(self.items):
+                if after is None or entry > after:
+                    self.touched += 1
+                    yield entry, self.items[entry]
+            return
+        for key, payload in self._rows.scan_prefix(self.prefix, after=() if after is None else (*self.prefix, after)):
+            self.touched += 1
+            found = key[-1]
+            assert isinstance(found, str)
+            yield found, payload
+
+    def first(self) -> tuple[str, Value] | None:
+        """The least entry."""
+        return next(self.entries(), None) if self.size else None
+
+    def head(self) -> Value | None:
+        """What the store keeps for it; a large bucket that has become small moves back."""
+        if self.items is None and self.size <= INLINE_MAX // 2:
+            self.items = dict(islice(self.entries(), self.size + 1))
+            assert len(self.items) == self.size, f"bucket {self.prefix} has {len(self.items)} entries, not {self.size}"
+            self._rows.put_many([(*self.prefix, e) for e in self.items], [None] * self.size)
+        if self.items is None:
+            return (self.size,)
+        return (self.size, *chain.from_iterable(self.items.items())) if self.items else None
+
+
+class Buckets:
+    """The buckets that one run touches: each head is read once and written once."""
+
+    def __init__(self, heads: Store, rows: Store) -> None:
+        self._heads, self._rows = heads, rows
+        self._loaded: dict[Key, Bucket] = {}
+
+    def load(self, prefixes: Iterable[Key]) -> None:
+        """Read these buckets; the same one twice costs nothing."""
+        new = [p for p in dict.fromkeys(prefixes) if p not in self._loaded]
+        for prefix, head in zip(new, self._heads.get_many(new), strict=True):
+            self._loaded[prefix] = Bucket(prefix, head, self._rows)
+
+    def __getitem__(self, prefix: Key) -> Bucket:
+        return self._loaded[prefix]
+
+    def expect(self, entries: Mapping[Key, Iterable[str]]) -> None:
+        """Read the entries of large buckets that are about to be looked up, all at once. prefix -> entries."""
+        wanted = [(b, e) for p, es in entries.items() if (b := self._loaded[p]).items is None for e in es]
+        found = self._rows.get_many([(*b.prefix, e) for b, e in wanted]) if wanted else []
+        for (bucket, entry), payload in zip(wanted, found, strict=True):
+            bucket.know(entry, payload)
+
+    @property
+    def touched(self) -> int:
+        """Heads and entries read or written so far."""
+        return len(self._loaded) + sum(b.touched for b in self._loaded.values())
+
+    def flush(self) -> None:
+        """Write the heads of changed buckets."""
+        changed = [b for b in self._loaded.values() if b.changed]
+        self._heads.put_many([b.prefix for b in changed], [b.head() for b in changed])

@@ -1,0 +1,66 @@
+"""One row per row identity where changes of one row may come by different ways."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compiler.plan.topology import Operator
+from runtime.batch import Batch, Row
+from runtime.operators.base import RunContext
+from runtime.operators.changes.deltas import deltas_of, same
+from runtime.operators.keys import RowKey
+from runtime.operators.rows import Emitter
+from runtime.state.store import Value
+
+
+class ConsolidateOperator:
+    """Shows the row of an identity that came last and was not removed.
+
+    State: identity -> the values of its rows, one after the other, the newest last; mostly it is one row. Touches per run: one
+    row of state per identity that changed.
+    """
+
+    def __init__(self, plan: Operator, inputs: Sequence[Operator]) -> None:
+        self.plan = plan
+        self._key = RowKey(plan.schema)
+        self._width = len(plan.schema.names) - len(self._key.fields)
+
+    def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+        batch = inputs[0]
+        if batch is None or not len(batch):
+            return None
+        changed = list(deltas_of(batch, self._key))
+        store = run.state.store(self.plan.stores[0].name)
+        keys = [key for key, _ in changed]
+        out: list[tuple[int, Row | None, Row | None, int]] = []  # seq, before, after, time
+        written: list[Value | None] = []
+        for (key, changes), known in zip(changed, store.get_many(keys), strict=True):
+            rows = self._rows(known)
+            before = rows[-1] if rows else None
+            for sign, row, _, _ in sorted(changes, key=lambda c: c[3]):
+                value = self._key.value(row)
+                if sign > 0:
+                    rows.append(value)
+                else:
+                    at = next((i for i, r in enumerate(rows) if same(r, value)), None)
+                    assert at is not None, f"{self.plan.id}: a row of {key} was removed that never came"
+                    del rows[at]
+            after = rows[-1] if rows else None
+            written.append(
+                tuple(v for r in rows for v in r) if rows and self._width else (len(rows),) if rows else None
+            )
+            if not same(before, after):
+                images = [None if r is None else self._key.row(key, r) for r in (before, after)]
+                out.append((max(c[3] for c in changes), images[0], images[1], max(c[2] for c in changes)))
+        store.put_many(keys, written)
+        emitter = Emitter(self.plan.schema)
+        for seq, old, new, time in sorted(out, key=lambda o: o[0]):
+            emitter.change(old, new, time, seq, retract=True)
+        return emitter.batch()
+
+    def _rows(self, known: Value | None) -> list[Row]:
+        if known is None:
+            return []
+        if not self._width:
+            return [()] * known[0]
+        return [known[i : i + self._width] for i in range(0, len(known), self._width)]

@@ -1,0 +1,205 @@
+"""The join over changes: every kind, any number of equalities, any residual condition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.plan.changes import EquiJoin
+from compiler.plan.expr import columns_of
+from compiler.plan.logical import Filter
+from compiler.plan.schema import Field, Schema
+from compiler.plan.topology import Operator
+from runtime.batch import Batch, Row, from_rows
+from runtime.operators.base import NO_STATE, DeadLetter, RunContext
+from runtime.operators.changes.buckets import Buckets
+from runtime.operators.changes.deltas import Change, Deltas
+from runtime.operators.changes.join_side import JoinRow, JoinSide, KeyedSide
+from runtime.operators.keys import RowKey, picker
+from runtime.operators.stages import StageChain
+from runtime.state.store import Key
+
+LEFT, RIGHT = 0, 1
+_NULL_EXTENDED = {"left": (True, False), "right": (False, True), "full": (True, True)}
+
+
+@dataclass(slots=True)
+class _Candidate:
+    """A pair with equal keys. sign: of the side that changes; that is `changed`."""
+
+    left: JoinRow
+    right: JoinRow
+    changed: int
+    sign: int
+    seq: int
+
+
+class EquiJoinOperator:
+    """Changes of the result are dL x R + L' x dR: changes of the left with the right as it was, and the left as it is with changes of
+    the right. A row of a side that the result shows by itself (outer, semi, anti) is looked at again when it gets its first match or
+    loses its last.
+
+    State: see `JoinSide`. With a residual an outer, semi or anti join counts the matches of each row that it may show; without one
+    a row is matched when the other side has any row.
+
+    Touches per run and join key: both heads; the entry of each changed row; the other side's rows of that key where pairs are shown
+    (one per row that is given out), where a residual has to be asked (one per pair with equal keys), or where a side without a
+    residual becomes empty or stops to be (one per row that is given out). A changed count of matches is one write.
+    """
+
+    def __init__(self, plan: Operator, inputs: Sequence[Operator]) -> None:
+        spec = plan.spec
+        assert isinstance(spec, EquiJoin)
+        assert len(plan.stores) == 4, "a join keeps both sides"
+        self.plan = plan
+        self._kind = spec.kind
+        self._pairs = spec.kind not in ("semi", "anti")
+        shows = _NULL_EXTENDED.get(spec.kind, (spec.kind in ("semi", "anti"), False))
+        self._shows = shows  # which sides' rows are shown by themselves
+        schemas = [i.schema for i in inputs]
+        self._residual = None if spec.residual is None else _Residual(plan, spec, schemas)
+        self._sides = [
+            JoinSide(s, keys, null_safe=spec.null_safe, counted=shown and spec.residual is not None)
+            for s, keys, shown in zip(schemas, (spec.left_keys, spec.right_keys), shows, strict=True)
+        ]
+        names = [n for s in schemas for n in s.names]
+        if spec.kind == "full":
+            names.append(plan.schema.key[-1].name)
+        self._arrange = picker([names.index(n) for n in plan.schema.names])
+        self._blank: list[Row] = [(None,) * len(s.names) for s in schemas]
+        self._identity = RowKey(plan.schema)
+
+    def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+        found = [s.changes(b) for s, b in zip(self._sides, inputs, strict=True)]
+        out = Deltas(self._identity.of)
+        for side, (_, alone) in enumerate(found):
+            if self._shows[side] and self._kind != "semi":  # it matches nothing, now and ever
+                for sign, row, time, seq in alone:
+                    out.add(sign, self._single(side, row), time, seq)
+        by_key = [changes for changes, _ in found]
+        keys = list(dict.fromkeys((*by_key[LEFT], *by_key[RIGHT])))
+        if keys:
+            self._join(keys, by_key, out, run)
+        return out.batch(self.plan.schema)
+
+    def _join(
+        self, keys: Sequence[Key], by_key: Sequence[dict[Key, list[Change]]], out: Deltas, run: RunContext
+    ) -> None:
+        stores = [run.state.store(s.name) for s in self.plan.stores]
+        buckets = [Buckets(stores[0], stores[1]), Buckets(stores[2], stores[3])]
+        for side, of in enumerate(buckets):
+            of.load(keys)
+            large = {k: cs for k, cs in by_key[side].items() if of[k].items is None}
+            of.expect({k: [self._sides[side].entry(c[1]) for c in cs] for k, cs in large.items()})
+        groups = [_Group([KeyedSide(s, b[k]) for s, b in zip(self._sides, buckets, strict=True)]) for k in keys]
+        candidates: list[_Candidate] = []
+        for key, group in zip(keys, groups, strict=True):
+            candidates += group.candidates(
+                [c.get(key, ()) for c in by_key], pairs=self._pairs or self._residual is not None
+            )
+        for c in candidates if self._residual is None else self._residual.passing(candidates, run):
+            if self._pairs:
+                out.add(c.sign, self._arrange((*c.left.row, *c.right.row, 0)), max(c.left.time, c.right.time), c.seq)
+            if self._residual is not None:
+                _count(c, self._shows)
+        for group in groups:
+            for side in (LEFT, RIGHT):
+                if self._shows[side]:
+                    self._show(group, side, out)
+            for of_side in group.sides:
+                of_side.flush()
+        for of in buckets:
+            of.flush()
+
+    def _show(self, group: _Group, side: int, out: Deltas) -> None:
+        """Rows of a side that appear by themselves, or no more."""
+        wants = self._kind == "semi"  # a row with a match is shown, else one without
+        for r, before, after in group.matched(side, counted=self._residual is not None):
+            was, now = r.was and before == wants, r.now and after == wants
+            if was != now:
+                out.add(1 if now else -1, self._single(side, r.row), max(r.time, group.time), group.seq)
+
+    def _single(self, side: int, row: Row) -> Row:
+        """A row without the other side."""
+        if side == LEFT:
+            return self._arrange((*row, *self._blank[RIGHT], 2))
+        return self._arrange((*self._blank[LEFT], *row, 1))
+
+
+class _Group:
+    """One join key in one run."""
+
+    __slots__ = ("seq", "sides", "time")
+
+    def __init__(self, sides: Sequence[KeyedSide]) -> None:
+        self.sides = sides
+        self.seq = self.time = 0
+
+    def candidates(self, changes: Sequence[Sequence[Change]], *, pairs: bool) -> Iterator[_Candidate]:
+        """Applies the changes; pairs that come or go, if they are wanted."""
+        left, right = self.sides
+        both = (*changes[LEFT], *changes[RIGHT])
+        self.seq, self.time = max(c[3] for c in both), max(c[2] for c in both)
+        lefts, rights = left.apply(changes[LEFT]), right.apply(changes[RIGHT])
+        if not pairs:
+            return
+        if lefts and right.any_before:
+            old = [r for r in right.rows() if r.was]
+            for sign, l_, seq in lefts:
+                for r in old:
+                    yield _Candidate(l_, r, LEFT, sign, seq)
+        if rights and left.any_after:
+            new = [r for r in left.rows() if r.now]
+            for sign, r, seq in rights:
+                for l_ in new:
+                    yield _Candidate(l_, r, RIGHT, sign, seq)
+
+    def matched(self, side: int, *, counted: bool) -> Iterator[tuple[JoinRow, bool, bool]]:
+        """(row, it had a match, it has one) for rows where that, or the row itself, may have changed."""
+        mine, other = self.sides[side], self.sides[1 - side]
+        if counted:
+            for r in mine.known_rows():
+                if r.dirty:
+                    yield r, r.matches_before > 0, r.matches > 0
+            return
+        before, after = other.any_before, other.any_after
+        for r in mine.rows() if before != after else mine.known_rows():
+            yield r, before, after
+
+
+def _count(c: _Candidate, shows: Sequence[bool]) -> None:
+    """A pair that passes is a match of both its rows, more or less."""
+    if shows[LEFT]:
+        c.left.match(c.sign)
+    if shows[RIGHT]:
+        c.right.match(c.sign)
+
+
+class _Residual:
+    """Asks the residual of many pairs at once: one DuckDB statement where there are enough, else row by row."""
+
+    def __init__(self, plan: Operator, spec: EquiJoin, schemas: Sequence[Schema]) -> None:
+        assert spec.residual is not None
+        names = [n for s in schemas for n in s.names]
+        fields = [f for s in schemas for f in s]
+        wanted = [i for i, n in enumerate(names) if n in columns_of(spec.residual)] or [0]
+        self._pick: Callable[[Row], Row] = picker(wanted)
+        self._schema = Schema(tuple(Field(fields[i].name, fields[i].type) for i in wanted))
+        stage = Operator(plan.id, Filter(spec.residual), (), self._schema, "append")
+        self._chain = StageChain([stage], self._schema, "append")
+
+    def passing(self, candidates: Sequence[_Candidate], run: RunContext) -> Iterator[_Candidate]:
+        """Candidates for which it is true."""
+        if not candidates:
+            return
+        n = len(candidates)
+        rows = [self._pick(c.left.row + c.right.row) for c in candidates]
+        times = [max(c.left.time, c.right.time) for c in candidates]
+        batch = from_rows(self._schema, rows, times, np.zeros(n, np.int8), np.arange(n))
+        own = RunContext(state=NO_STATE, vector=run.vector)
+        passed = self._chain.process([batch], own)
+        run.dead_letters += [DeadLetter(candidates[d.seq].seq, d.code, d.message) for d in own.dead_letters]
+        for i in [] if passed is None else passed.seq.tolist():
+            yield candidates[i]

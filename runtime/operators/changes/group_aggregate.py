@@ -1,0 +1,255 @@
+"""Grouped aggregation over changes, with or without keys."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from compiler.functions.change_aggregates import Linear, Ordered
+from compiler.plan.changes import GroupAggregate
+from compiler.plan.topology import Operator
+from runtime.batch import Batch, Row
+from runtime.operators.base import RunContext
+from runtime.operators.changes.buckets import Bucket, Buckets
+from runtime.operators.changes.deltas import by_columns, same
+from runtime.operators.changes.group_deltas import BoundCall, GroupDelta, GroupDeltas
+from runtime.operators.fold import AGGREGATE_FAILED
+from runtime.operators.keys import picker, thaw
+from runtime.operators.rows import Emitter
+from runtime.state.store import Key, Value
+
+_ROWS, _TIME, _ACCS = 0, 1, 2  # places in the value of a group
+
+
+class GroupAggregateOperator:
+    """One result row per group that has rows; without keys one, always.
+
+    State: groups, key -> (rows, row time, an accumulator per call); for calls that need the values (MIN, MAX, DISTINCT, ordered
+    ones) buckets under (key, call) of entry -> (value, count) or (count,). Of such a call the accumulator is the value that the
+    result shows, with its entry.
+
+    Touches per run: one group per distinct key, one bucket head per (key, call), two entries per distinct value; and one entry
+    more where the first value is removed. A call that shows all values (STRING_AGG, ARRAY_AGG) reads as many as it shows.
+    """
+
+    def __init__(self, plan: Operator, inputs: Sequence[Operator]) -> None:
+        assert isinstance(plan.spec, GroupAggregate)
+        self.plan = plan
+        self._deltas = GroupDeltas(plan.spec.keys, plan.spec.calls, inputs[0].schema)
+        self._calls = self._deltas.calls
+        self._keeping = [c for c in self._calls if c.keeps_values]
+        self._always = not plan.spec.keys
+        made = [*(f.name for f in plan.schema.key), *(c.name for c in plan.spec.calls)]
+        assert len(plan.schema.key) == len(plan.spec.keys), "the output is keyed by the group"
+        self._arrange = None if tuple(made) == plan.schema.names else picker([made.index(n) for n in plan.schema.names])
+        self._nothing: Value = (0, 0, *(c.kind.zero if isinstance(c.kind, Linear) else None for c in self._calls))
+
+    @property
+    def starts(self) -> bool:
+        """Whether `start` gives something."""
+        return self._always
+
+    def start(self, run: RunContext) -> Batch | None:
+        """The result of no rows, once in the life of the only task that has the group."""
+        if not self._always or run.state.store(self.plan.stores[0].name).get(()) is not None:
+            return None
+        run.state.store(self.plan.stores[0].name).put((), self._nothing)
+        out = Emitter(self.plan.schema)
+        out.change(None, self._row((), self._nothing), 0, 0, retract=True)
+        return out.batch()
+
+    def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+        batch = inputs[0]
+        if batch is None or not len(batch):
+            return None
+        deltas = self._deltas.of_columns(batch) if by_columns(batch, run) else None
+        if deltas is None:
+            deltas = self._deltas.of_rows(batch)
+        return self._apply(deltas, run)
+
+    def _apply(self, deltas: dict[Key, GroupDelta], run: RunContext) -> Batch | None:
+        store = run.state.store(self.plan.stores[0].name)
+        keys = list(deltas)
+        groups = store.get_many(keys)
+        buckets = self._buckets(deltas, run)
+        written: list[Value | None] = []
+        changes: list[tuple[int, Row | None, Row | None, int]] = []  # seq, before, after, time
+        for key, before in zip(keys, groups, strict=True):
+            delta = deltas[key]
+            after = self._after(key, self._nothing if before is None else before, delta, buckets)
+            written.append(after if after[_ROWS] or self._always else None)
+            old = None if before is None else self._row(key, before)
+            new = None if written[-1] is None else self._row(key, after, run, delta.seq)
+            if not same(old, new):
+                changes.append((delta.seq, old, new, after[_TIME]))
+        store.put_many(keys, written)
+        if buckets is not None:
+            buckets.flush()
+        out = Emitter(self.plan.schema)
+        for seq, old, new, time in sorted(changes, key=lambda c: c[0]):
+            out.change(old, new, time, seq, retract=True)
+        return out.batch()
+
+    def _buckets(self, deltas: dict[Key, GroupDelta], run: RunContext) -> Buckets | None:
+        """All buckets and entries that the run touches, read at once."""
+        if not self._keeping:
+            return None
+        _, heads, rows = (run.state.store(s.name) for s in self.plan.stores)
+        buckets = Buckets(heads, rows)
+        wanted = {
+            (*key, 2 * c.place): list(d.values[c.place])
+            for key, d in deltas.items()
+            for c in self._keeping
+            if d.values[c.place]
+        }
+        backwards = [
+            (*key, 2 * c.place + 1) for key, d in deltas.items() for c in self._keeping if c.back and d.values[c.place]
+        ]
+        buckets.load([*wanted, *backwards])
+        buckets.expect(wanted)
+        return buckets
+
+    def _after(self, key: Key, group: Value, delta: GroupDelta, buckets: Buckets | None) -> Value:
+        """A group with its changes."""
+        rows = group[_ROWS] + delta.rows
+        assert rows >= 0, f"group {key} of {self.plan.id} would have {rows} rows: a row was removed that never came"
+        accs = list(group[_ACCS:])
+        for c in self._calls:
+            if isinstance(c.kind, Linear) and not c.keeps_values:
+                if (part := delta.parts[c.place]) is not None:
+                    accs[c.place] = c.kind.add(accs[c.place], part)
+            elif values := delta.values[c.place]:
+                assert buckets is not None
+                bucket = buckets[(*key, 2 * c.place)]
+                if isinstance(c.kind, Linear):
+                    accs[c.place] = _distinct(c.kind, accs[c.place], values, bucket)
+                elif c.back is not None:
+                    back = buckets[(*key, 2 * c.place + 1)]
+                    accs[c.place] = _place(c, accs[c.place], values, bucket, back)
+                else:
+                    accs[c.place] = _ordered(c, c.kind, accs[c.place], values, bucket)
+        return (rows, max(group[_TIME], delta.time), *accs)
+
+    def _row(self, key: Key, group: Value, run: RunContext | None = None, seq: int = 0) -> Row:
+        """A result row. A result that its type cannot hold is NULL, with a dead letter of `run`."""
+        results = []
+        for c, acc in zip(self._calls, group[_ACCS:], strict=True):
+            try:
+                results.append(_result(c, acc))
+            except ArithmeticError as error:
+                results.append(None)
+                if run is not None:
+                    run.fail_row(seq, AGGREGATE_FAILED, f"{c.call.name}: {error}")
+        row = (*(thaw(v, t) for v, t in zip(key, self._deltas.key_types, strict=True)), *results)
+        return row if self._arrange is None else self._arrange(row)
+
+
+def _result(c: BoundCall, acc: Any) -> Any:
+    if isinstance(c.kind, Linear):
+        return c.kind.result(acc)
+    return None if acc is None else acc[0]
+
+
+def _counted(bucket: Bucket, entry: str, net: int, value: Row) -> tuple[int, int]:
+    """Count a value so many times more: (before, after)."""
+    known = bucket.get(entry)
+    before = 0 if known is None else known[-1]
+    after = before + net
+    assert after >= 0, f"a value of {bucket.prefix} would be there {after} times: it was removed and never came"
+    bucket.put(entry, (*value, after) if after else None)
+    return before, after
+
+
+def _distinct(kind: Linear, acc: Any, values: dict[str, list[Any]], bucket: Bucket) -> Any:
+    """A linear aggregate of distinct values: one counts when it is there first, and no more when it is gone."""
+    for entry, (args, net) in values.items():
+        before, after = _counted(bucket, entry, net, ())
+        if bool(before) != bool(after):
+            acc = kind.add(acc, kind.part(args, 1 if after else -1))
+    return acc
+
+
+def _ordered(c: BoundCall, kind: Ordered, acc: Any, values: dict[str, list[Any]], bucket: Bucket) -> Any:
+    """What the result shows after these changes: (value, entry); None of no values."""
+    if kind.reading == "all":
+        for entry, (args, net) in values.items():
+            _counted(bucket, entry, net, args)
+        assert kind.result is not None
+        shown = [(p[0], 1 if c.call.distinct else p[-1]) for _, p in bucket.entries()] if bucket.size else []
+        return (kind.result(shown),) if shown else None
+    best, gone = acc, False
+    for entry, (args, net) in values.items():
+        _, after = _counted(bucket, entry, net, args)
+        if not after:
+            gone = gone or (acc is not None and acc[1] == entry)
+        elif best is None or entry < best[1]:
+            best = (args[0], entry)
+    if not gone:
+        return best
+    first = bucket.first()
+    return None if first is None else (first[1][0], first[0])
+
+
+def _place(c: BoundCall, acc: Any, values: dict[str, list[Any]], bucket: Bucket, back: Bucket) -> Any:
+    """A percentile: (result, entry, its text in the opposite order, values below it, all values).
+
+    The place moves by as many entries as have changed, forwards in one order or forwards in the other.
+    """
+    assert isinstance(c.kind, Ordered)
+    assert c.back is not None
+    cursor = _Cursor(c, bucket, back, *((None, None, 0) if acc is None else acc[1:4]))
+    total = 0 if acc is None else acc[4]
+    for text, (args, net) in values.items():
+        before, after = _counted(bucket, text, net, args)
+        _counted(back, c.back(args), net, (*args, text))
+        step = (bool(after) - bool(before)) if c.call.distinct else net
+        total += step
+        if cursor.entry is not None and text < cursor.entry:
+            cursor.below += step
+    if not total:
+        return None
+    exact = c.kind.fraction * (total - 1)
+    index = math.floor(exact) if c.kind.continuous else max(0, math.ceil(c.kind.fraction * total) - 1)
+    value = cursor.seek(index)
+    at = cursor.entry, cursor.back_entry, cursor.below
+    if c.kind.continuous:
+        value = float(value)
+        if exact > index:
+            value += (float(cursor.seek(index + 1)) - value) * (exact - index)
+    return value, *at, total
+
+
+class _Cursor:
+    """A place in a multiset that is kept in both orders. below: how many values are below `entry`, which may be gone."""
+
+    def __init__(
+        self, c: BoundCall, bucket: Bucket, back: Bucket, entry: str | None, back_entry: str | None, below: int
+    ) -> None:
+        self._c, self._bucket, self._back = c, bucket, back
+        self.entry, self.back_entry, self.below = entry, back_entry, below
+
+    def seek(self, index: int) -> Any:
+        """The value that has so many before it."""
+        if self.entry is None:
+            first = self._bucket.first()
+            assert first is not None
+            self._be_at(*first)
+        assert self.entry is not None
+        at = self._bucket.get(self.entry)
+        while index < self.below:
+            self.back_entry, (_, self.entry, count) = next(self._back.entries(after=self.back_entry))
+            self.below -= self._count(count)
+            at = self._bucket.get(self.entry)
+        while at is None or index >= self.below + self._count(at[-1]):
+            self.below += 0 if at is None else self._count(at[-1])
+            at = self._be_at(*next(self._bucket.entries(after=self.entry)))
+        return at[0]
+
+    def _be_at(self, entry: str, payload: Value) -> Value:
+        assert self._c.back is not None
+        self.entry, self.back_entry = entry, self._c.back(payload[:1])
+        return payload
+
+    def _count(self, count: int) -> int:
+        return 1 if self._c.call.distinct else count

@@ -1,0 +1,149 @@
+"""One side of a join over changes: the rows under a join key, as they were and as the run makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from compiler.plan.schema import Schema
+from runtime.batch import Batch, Row
+from runtime.operators.changes.buckets import Bucket
+from runtime.operators.changes.deltas import Change, deltas_of, same
+from runtime.operators.changes.order import SortPart, order_text
+from runtime.operators.keys import RowKey, frozen_picker, picker
+from runtime.state.store import Key, Value
+
+
+@dataclass(slots=True, eq=False)
+class JoinRow:
+    """A row of a side. was, now: it is there before and after the run. matches: rows of the other side it is joined with, where
+    they are counted. dirty: what is stored of it changes.
+    """
+
+    row: Row
+    time: int
+    was: bool
+    now: bool
+    matches: int = 0
+    matches_before: int = 0
+    dirty: bool = False
+
+    def match(self, n: int) -> None:
+        self.matches += n
+        self.dirty = True
+
+
+class JoinSide:
+    """How rows of one input are kept. Holds no data.
+
+    State, in buckets by join key: the text of the row identity -> (row..., row time, matches if `counted`) for each of its rows;
+    an identity has two while a change of it is on its way.
+    """
+
+    def __init__(self, schema: Schema, keys: Sequence[str], *, null_safe: bool, counted: bool) -> None:
+        names = schema.names
+        self._key = frozen_picker(schema, keys)
+        self._identity = picker([names.index(f.name) for f in schema.key])
+        self._text = order_text([SortPart(f.type) for f in schema.key])
+        self._row_key = RowKey(schema)
+        self._null_safe, self._counted = null_safe, counted
+        self._columns = len(names)
+        self._width = self._columns + 1 + counted
+
+    def changes(self, batch: Batch | None) -> tuple[dict[Key, list[Change]], list[Change]]:
+        """Net changes by join key, and those of rows that are equal to none because a key is NULL."""
+        by_key: dict[Key, list[Change]] = {}
+        alone: list[Change] = []
+        if batch is None or not len(batch):
+            return by_key, alone
+        for _, changes in deltas_of(batch, self._row_key):
+            for change in changes:
+                key = self._key(change[1])
+                if not self._null_safe and None in key:
+                    alone.append(change)
+                else:
+                    by_key.setdefault(key, []).append(change)
+        return by_key, alone
+
+    def entry(self, row: Row) -> str:
+        """Under which entry of its bucket a row is."""
+        return self._text(self._identity(row))
+
+    def read(self, payload: Value) -> list[JoinRow]:
+        n, width = self._columns, self._width
+        return [
+            JoinRow(payload[i : i + n], payload[i + n], True, True, m := payload[i + n + 1] if self._counted else 0, m)
+            for i in range(0, len(payload), width)
+        ]
+
+    def write(self, rows: Sequence[JoinRow]) -> Value | None:
+        parts: list[object] = []
+        for r in rows:
+            if r.now:
+                parts += (*r.row, r.time, r.matches) if self._counted else (*r.row, r.time)
+        return tuple(parts) or None
+
+
+class KeyedSide:
+    """The rows of a side under one join key, during one run."""
+
+    def __init__(self, side: JoinSide, bucket: Bucket) -> None:
+        self._side, self._bucket = side, bucket
+        self._entries: dict[str, list[JoinRow]] = {}
+        self._complete = not bucket.size
+        self._growth = 0  # entries that come, less those that go
+
+    @property
+    def any_before(self) -> bool:
+        return self._bucket.size > 0
+
+    @property
+    def any_after(self) -> bool:
+        return self._bucket.size + self._growth > 0
+
+    def apply(self, changes: Sequence[Change]) -> list[tuple[int, JoinRow, int]]:
+        """Changes of the run: (sign, row, seq) of each. Nothing is written yet."""
+        done: list[tuple[int, JoinRow, int]] = []
+        touched: dict[str, bool] = {}
+        for sign, row, time, seq in sorted(changes, key=lambda c: c[0]):
+            entry = self._side.entry(row)
+            rows = self._at(entry)
+            touched.setdefault(entry, bool(rows))
+            if sign > 0:
+                changed = JoinRow(row, time, was=False, now=True, dirty=True)
+                rows.append(changed)
+            else:
+                found = next((r for r in rows if r.now and same(r.row, row)), None)
+                assert found is not None, f"a row of {self._bucket.prefix} was removed that never came: {row}"
+                changed = found
+                changed.now, changed.dirty = False, True
+                changed.time = max(changed.time, time)
+            done.append((sign, changed, seq))
+        for entry, before in touched.items():
+            self._growth += any(r.now for r in self._entries[entry]) - before
+        return done
+
+    def rows(self) -> Iterator[JoinRow]:
+        """All rows, those that come and go with the run among them."""
+        if not self._complete:
+            self._complete = True
+            for entry, payload in list(self._bucket.entries()):
+                if entry not in self._entries:
+                    self._entries[entry] = self._side.read(payload)
+        return (r for rows in self._entries.values() for r in rows)
+
+    def known_rows(self) -> Iterator[JoinRow]:
+        """Those that the run has read or changed."""
+        return (r for rows in self._entries.values() for r in rows)
+
+    def flush(self) -> None:
+        for entry, rows in self._entries.items():
+            if any(r.dirty for r in rows):
+                self._bucket.put(entry, self._side.write(rows))
+
+    def _at(self, entry: str) -> list[JoinRow]:
+        rows = self._entries.get(entry)
+        if rows is None:
+            payload = self._bucket.get(entry)
+            rows = self._entries[entry] = [] if payload is None else self._side.read(payload)
+        return rows

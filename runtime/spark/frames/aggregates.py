@@ -1,0 +1,142 @@
+"""Grouped aggregations over complete history: of streams with every kind of window, and of tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from compiler.functions.spark_text import quoted
+from compiler.plan.expr import ROWTIME
+from compiler.plan.logical import Aggregate, Node, Window
+from compiler.plan.schema import WINDOW_END, WINDOW_START, Schema
+from compiler.plan.types import Kind, SqlType
+from runtime.spark.frames.refusal import Refused, sql_of
+from runtime.spark.frames.relation import CURRENT, Relation, any_present, images_of, key_of, names
+from runtime.spark.native.aggregates import aggregate_columns, reason_against
+from runtime.spark.native.keys import groups
+from runtime.spark.native.windows import window_end, with_cumulated, with_starts
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_OFFSETS = ("LATEST_BY_OFFSET", "EARLIEST_BY_OFFSET")
+_OF_TABLES = ("COUNT", "SUM", "AVG", "sql_sum", "sql_avg")  # those that can be undone
+
+
+def aggregated(spec: Aggregate, node: Node, source: Schema, relation: Relation) -> Relation:
+    """A table: one row per group (and window). EMIT FINAL gives the same, as all windows are over when nothing comes any more.
+
+    For a table the rows present at the end are aggregated. A group whose rows have all been removed stays, with the aggregates of an
+    empty group, unless the plan counts the rows of groups.
+    """
+    from pyspark.sql import functions as F
+
+    table = relation.form != "rows"
+    if table:
+        relation = _images(relation, source)
+    _check(spec, source, relation, table=table)
+    keys = key_of(source)
+    frame = relation.frame.where(any_present(keys)) if keys and not spec.null_groups else relation.frame
+    groups_by = names(Schema(keys))
+    if spec.window is not None:
+        frame, added = WINDOWS[spec.window.kind](frame, spec.window, groups_by)
+        groups_by += added
+    time = F.expr(f"max({quoted(ROWTIME)})").alias(ROWTIME)
+    columns = aggregate_columns(spec.aggregates, place=_order(spec), only=CURRENT if table else "")
+    if spec.window is not None and spec.window.kind == "session":
+        first, last = (F.expr(f"{f}({quoted(ROWTIME)})") for f in ("min", "max"))
+        columns += [first.alias(WINDOW_START), last.alias(WINDOW_END)]
+    if spec.counted:
+        columns.append(F.expr(f"count_if({CURRENT})").alias("__rows"))
+    folded = frame.groupBy(*groups_by).agg(*columns, time)
+    if spec.counted:
+        folded = folded.where("__rows > 0")
+    if not groups_by:
+        folded = folded.where(f"{quoted(ROWTIME)} IS NOT NULL")  # Spark gives a row for nothing at all
+    if spec.window is not None and spec.window.kind in ("tumbling", "hopping"):
+        folded = folded.selectExpr("*", f"{window_end(spec.window)} AS {WINDOW_END}")
+    shown = folded.selectExpr(*names(node.schema), quoted(ROWTIME))
+    return Relation(shown, "state", timed=not table, grows=not spec.counted)
+
+
+def _images(relation: Relation, source: Schema) -> Relation:
+    """The rows of a table that was not given another key (`drop_rekey` takes such a Rekey away), or of one that was."""
+    if relation.form == "images":
+        return relation
+    if relation.form == "versions":
+        return images_of(relation, source)
+    return grown(relation)
+
+
+def grown(relation: Relation) -> Relation:
+    """A computed table as images: its groups are known at the end, if no key was ever left out."""
+    if not relation.grows:
+        raise Refused("groups of a computed table stay when their last row goes, and its earlier rows are not known")
+    frame = relation.frame.selectExpr("*", f"TRUE AS {CURRENT}")
+    return Relation(frame, "images", timed=False)
+
+
+def _check(spec: Aggregate, source: Schema, relation: Relation, *, table: bool) -> None:
+    for f in key_of(source):
+        if not groups(f.type):
+            raise Refused(f"the key {f.name} is {f.type}: Spark tells 0.0 from -0.0, and compares maps, in its own way")
+    if spec.window is not None and table:
+        raise Refused("windows over a table")
+    for call in spec.aggregates:
+        if table and call.function not in _OF_TABLES:
+            raise Refused(f"{call.function} over a table goes by changes that are gone")
+        if reason := reason_against(call, bounded=True, placed=True):
+            raise Refused(reason)
+        if call.function in ("MIN", "MAX") and call.args[0].type.kind is Kind.DOUBLE:
+            raise Refused(f"{call.function} of DOUBLE: of 0.0 and -0.0 either may be shown")
+        if call.function in _OFFSETS and not all(map(_ordered, (a.type for a in call.args))):
+            raise Refused(f"{call.function} of {call.args[0].type}: rows of one time cannot be put in order")
+        for arg in call.args:
+            sql_of(arg, relation)
+
+
+def _ordered(t: SqlType) -> bool:
+    return t.kind not in (Kind.MAP, Kind.DOUBLE) and all(map(_ordered, (*t.args, *(f for _, f in t.fields))))
+
+
+def _order(spec: Aggregate) -> str:
+    """One order of rows for all of LATEST_BY_OFFSET and EARLIEST_BY_OFFSET of a node: by time, then by their arguments.
+
+    So values of tied rows are not mixed: the last row of all is one row. Rows that are equal in this are equal in what is shown.
+    """
+    from compiler.functions.spark_sql import lower
+
+    found = [lower(a) for c in spec.aggregates if c.function in _OFFSETS for a in c.args]
+    return f"struct({', '.join([quoted(ROWTIME), *(x.sql for x in found if x is not None)])})"
+
+
+_SESSION = "__session"
+
+
+def _tumbling(frame: DataFrame, window: Window, _keys: list[str]) -> tuple[DataFrame, list[str]]:
+    rows, start = with_starts(frame, window)
+    return rows.withColumn(WINDOW_START, start), [WINDOW_START]
+
+
+def _cumulating(frame: DataFrame, window: Window, _keys: list[str]) -> tuple[DataFrame, list[str]]:
+    return with_cumulated(frame, window), [WINDOW_START, WINDOW_END]
+
+
+def _sessions(frame: DataFrame, window: Window, keys: list[str]) -> tuple[DataFrame, list[str]]:
+    """Rows of a key no further apart than the gap have one number; those exactly so far apart are together."""
+    time = quoted(ROWTIME)
+    parts = f"PARTITION BY {', '.join(keys)} " if keys else ""
+    over = f"OVER ({parts}ORDER BY {time})"
+    apart = frame.selectExpr("*", f"coalesce({time} - lag({time}) {over} > {window.size_ms}L, FALSE) AS __apart")
+    # By range: which of the rows of one time comes first is open, and may be another than for `lag`.
+    before = f"OVER ({parts}ORDER BY {time} RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
+    return apart.selectExpr("*", f"count(CASE WHEN __apart THEN 1 END) {before} AS {_SESSION}"), [_SESSION]
+
+
+# Rows with the columns that tell their window, and the names of those; one per kind of `compiler.plan.logical.Window`, a test looks.
+WINDOWS: dict[str, Callable[[DataFrame, Window, list[str]], tuple[DataFrame, list[str]]]] = {
+    "tumbling": _tumbling,
+    "hopping": _tumbling,
+    "cumulating": _cumulating,
+    "session": _sessions,
+}

@@ -1,0 +1,56 @@
+"""What is wrong with the rows of the frames that a plan reads, in numbers: `faults`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from compiler.functions.spark_text import quoted, text
+from compiler.plan.topology import Plan, SourceDef
+from runtime.spark.errors import FrameUnfit
+from runtime.spark.frames.lower import check_known
+from runtime.spark.frames.relation import DEFAULT_ROWS, KEY, ORDER, SEQUENCE, TableRows
+from runtime.spark.frames.source import prepared
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def faults(plan: Plan, sources: Mapping[str, DataFrame], tables: Mapping[str, TableRows]) -> DataFrame:
+    """One row per source: SOURCE, and as BIGINT ROWS, BAD_TIMES, NO_KEY (rows that are left out, each counted once) and TIES.
+
+    TIES is the number of keys of a table at one time (one `sequence_by`) with several values, of which the greatest counts; equal rows
+    are no tie. Values that an expression of a query fails at are not counted. The counts are computed, in one pass over each source,
+    when the caller asks for the rows. Raises FrameUnfit as `lower`.
+    """
+    check_known(plan, (*sources, *tables))
+    if not sources:
+        raise FrameUnfit("no frames are given", help="name each with its stream or table")
+    parts = []
+    for name, frame in sources.items():
+        source = plan.source(name)
+        assert source is not None, "known"
+        parts.append(_of(source, frame, tables.get(name, DEFAULT_ROWS)))
+    return reduce(lambda a, b: a.unionAll(b), parts)
+
+
+def _of(source: SourceDef, frame: DataFrame, rows: TableRows) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    made = prepared(source, frame, rows)
+    usable, keyed = made.usable or "TRUE", made.keyed or "TRUE"
+    counted = [
+        F.expr("count(*)").alias("ROWS"),
+        F.expr(f"count_if(NOT ({usable}))").alias("BAD_TIMES"),
+        F.expr(f"count_if(({usable}) AND NOT ({keyed}))").alias("NO_KEY"),
+    ]
+    if source.kind == "table":
+        kept = f"CASE WHEN ({usable}) AND ({keyed}) THEN {ORDER} END"
+        tied = F.expr(f"NOT (min({kept}) <=> max({kept}))").alias("tied")
+        groups = made.frame.groupBy(KEY, SEQUENCE).agg(*counted, tied)
+        totals = [f"coalesce(sum({quoted(n)}), 0L) AS {quoted(n)}" for n in ("ROWS", "BAD_TIMES", "NO_KEY")]
+        folded = groups.selectExpr(*totals, "count_if(tied) AS TIES")
+    else:
+        folded = made.frame.agg(*counted).selectExpr("*", "0L AS TIES")
+    return folded.selectExpr(f"{text(source.name)} AS SOURCE", "*")

@@ -1,0 +1,217 @@
+"""Nodes of the logical plan over complete history: each as operations on frames, or a refusal (`Refused`) that says why not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any, get_args
+
+from compiler.functions.spark_sql import lower_predicate
+from compiler.functions.spark_text import quoted
+from compiler.plan.expr import ROWTIME, Call, columns_of
+from compiler.plan.logical import (
+    Aggregate,
+    ChangeSpec,
+    Explode,
+    Filter,
+    Join,
+    Materialise,
+    NamedExpr,
+    Node,
+    Project,
+    Rekey,
+    Scan,
+    Sink,
+    Union,
+    walk_nodes,
+)
+from compiler.plan.topology import QueryPlan
+from compiler.plan.types import Kind, spark_type
+from compiler.plan.visit import exprs_of
+from runtime.spark.errors import SparkUnsupported
+from runtime.spark.files_columns import outside
+from runtime.spark.frames.aggregates import aggregated, grown
+from runtime.spark.frames.joins import joined
+from runtime.spark.frames.refusal import Refused, check_names, sql_of
+from runtime.spark.frames.relation import LIVE, Relation, images_of, key_of, names
+from runtime.spark.frames.source import millis_of
+from runtime.spark.over_changes import WAY_ROUND, why_not
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """The nodes of one query over relations by source name. read: names of columns that some expression or the result has."""
+
+    query: str
+    relations: Mapping[str, Relation]
+    read: frozenset[str] = frozenset()
+
+    @staticmethod
+    def of(query: QueryPlan, relations: Mapping[str, Relation]) -> Nodes:
+        used = columns_of(*(e for n in walk_nodes(query.logical) for e in exprs_of(n.spec)))
+        return Nodes(query.id, relations, used | frozenset(query.logical.schema.names))
+
+    def relation(self, node: Node) -> Relation:
+        """What a node gives. Raises SparkUnsupported, which names the node and the query."""
+        inputs = [self.relation(i) for i in node.inputs]
+        handler = HANDLERS.get(type(node.spec))
+        try:
+            if handler is None:
+                raise Refused("it has no form over frames")
+            check_names(node.schema)
+            return handler(self, node, inputs)
+        except Refused as e:
+            raise SparkUnsupported(type(node.spec).__name__, e.reason, e.way_round, query=self.query) from None
+
+
+def _scan(nodes: Nodes, node: Node, _inputs: list[Relation]) -> Relation:
+    spec = node.spec
+    assert isinstance(spec, Scan)
+    beside = [f for f in node.schema if f.role in ("header", "pseudo")]
+    asked = [f.name for f in beside if f.name in nodes.read]
+    if asked:
+        raise Refused(f"frames have no headers and positions of records: {', '.join(asked)}")
+    if spec.on_error:
+        raise Refused("ON ERROR is about records that cannot be read, and a frame has values", "leave ON ERROR out")
+    relation = nodes.relations[spec.source]
+    # Unused headers and positions are NULL: the optimiser keeps one as a placeholder where only the number of rows is needed.
+    spare = {f.name: f"CAST(NULL AS {spark_type(f.type)}) AS {quoted(f.name)}" for f in beside}
+    return relation.select(spare.get(f.name, quoted(f.name)) for f in node.schema)
+
+
+def _project(_nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
+    assert isinstance(node.spec, Project)
+    made = _named(node.spec.columns, inputs[0])
+    return inputs[0].select(f"{sql} AS {quoted(n)}" for sql, n in zip(made, node.schema.names, strict=True))
+
+
+def _filter(_nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
+    """A version of a table that does not pass is a removal."""
+    assert isinstance(node.spec, Filter)
+    (relation,) = inputs
+    passes = sql_of(node.spec.predicate, relation, lower_predicate)
+    if relation.form != "versions":
+        return replace(relation, frame=relation.frame.where(passes), grows=False)
+    live = f"({LIVE} AND coalesce({passes}, FALSE))"
+    beside = [f"{live} AS {LIVE}" if n == quoted(LIVE) else n for n in relation.beside]
+    return replace(relation, frame=relation.frame.selectExpr(*names(node.schema), *beside))
+
+
+def _rekey(_nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
+    """Key columns first. The rows of a table become images: which of them were, and which are there, goes by its own key."""
+    spec, source = node.spec, node.inputs[0].schema
+    assert isinstance(spec, Rekey)
+    (relation,) = inputs
+    if relation.form == "versions":
+        relation = images_of(relation, source)
+    elif relation.form == "state":
+        own = {f.name for f in key_of(source)}
+        moved = [k.name for k in spec.keys if columns_of(k.expr) - own]
+        if moved:
+            raise Refused(
+                f"rows of a computed table move between groups of {moved[0]}, and its earlier rows are not known"
+            )
+        relation = grown(relation)
+    carried = [quoted(n) for n in node.schema.names[len(spec.keys) :]]
+    double = [k.name for k in spec.keys if k.expr.type.kind is Kind.DOUBLE]
+    if double:
+        raise Refused(f"the key {double[0]} is DOUBLE: of 0.0 and -0.0, which are one key, either may be shown")
+    keys = [f"{sql} AS {quoted(k.name)}" for sql, k in zip(_named(spec.keys, relation), spec.keys, strict=True)]
+    made = relation.select([*keys, *carried])
+    if not spec.drop_null:
+        return made
+    present = " AND ".join(f"{quoted(k.name)} IS NOT NULL" for k in spec.keys)
+    return replace(made, frame=made.frame.where(present)) if present else made
+
+
+def _explode(_nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
+    """One row per element of the longest list; shorter ones are padded with NULL."""
+    assert isinstance(node.spec, Explode)
+    (relation,) = inputs
+    if relation.form != "rows":
+        raise Refused("several rows for one of a table")
+    lists, types = [], []
+    for f in node.spec.functions:
+        if not isinstance(f.expr, Call) or f.expr.name != "EXPLODE":
+            raise Refused(f"of table functions only EXPLODE is Spark's, not {getattr(f.expr, 'name', f.expr)}")
+        lists.append(sql_of(f.expr.args[0], relation))
+        types.append(spark_type(f.expr.args[0].type))
+    source = [*names(node.inputs[0].schema), quoted(ROWTIME)]
+    held = relation.frame.selectExpr(
+        *source,
+        *(
+            f"coalesce({sql}, CAST(array() AS {t})) AS __list{i}"
+            for i, (sql, t) in enumerate(zip(lists, types, strict=True))
+        ),
+    )
+    zipped = ", ".join(f"__list{i}" for i in range(len(lists)))
+    rows = held.selectExpr(*source, f"explode(arrays_zip({zipped})) AS __element")
+    parts = [f"__element.__list{i} AS {quoted(f.name)}" for i, f in enumerate(node.spec.functions)]
+    return replace(relation, frame=rows.selectExpr(*source, *parts)).select(names(node.schema))
+
+
+def _aggregate(_nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
+    assert isinstance(node.spec, Aggregate)
+    return aggregated(node.spec, node, node.inputs[0].schema, inputs[0])
+
+
+def _join(_nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
+    assert isinstance(node.spec, Join)
+    return joined(node.spec, node, *inputs)
+
+
+def _materialise(_nodes: Nodes, _node: Node, inputs: list[Relation]) -> Relation:
+    """The old rows are in the versions."""
+    return inputs[0]
+
+
+def _union(_nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
+    frames = []
+    for source, relation in zip(node.inputs, inputs, strict=True):
+        if relation.form != "rows":
+            raise Refused("a union of tables")
+        pairs = zip(source.schema.names, node.schema.names, strict=True)
+        frames.append(relation.select(f"{quoted(a)} AS {quoted(b)}" for a, b in pairs).frame)
+    return Relation(reduce(lambda a, b: a.unionAll(b), frames), "rows")
+
+
+def _sink(_nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
+    """A column may give the time of the records, and those whose time cannot be used are left out."""
+    spec = node.spec
+    assert isinstance(spec, Sink)
+    relation = inputs[0].select(names(node.schema))
+    if spec.timestamp is None:
+        return relation
+    field = node.schema.get(spec.timestamp.column)
+    in_ms = millis_of(field.type, quoted(field.name)) if field is not None else ""
+    if relation.form != "rows" or not in_ms:
+        raise Refused("TIMESTAMP of a table, or of a text, is read record by record")
+    bad = [f.condition for f in outside(spec.times, in_ms, "")]
+    kept = relation.frame.where(" AND ".join([f"{in_ms} IS NOT NULL", *(f"NOT ({b})" for b in bad)]))
+    return replace(relation, frame=kept.selectExpr(*names(node.schema), f"{in_ms} AS {quoted(ROWTIME)}"), timed=True)
+
+
+def _over_changes(_: Nodes, node: Node, _inputs: list[Relation]) -> Relation:
+    raise Refused(why_not(node.spec), WAY_ROUND)
+
+
+def _named(columns: tuple[NamedExpr, ...], relation: Relation) -> list[str]:
+    return [sql_of(c.expr, relation) for c in columns]
+
+
+Handler = Callable[[Nodes, Node, list[Relation]], Relation]
+# One per class of the union `compiler.plan.logical.Spec`; a test looks.
+HANDLERS: dict[type[Any], Handler] = {
+    Scan: _scan,
+    Project: _project,
+    Filter: _filter,
+    Explode: _explode,
+    Rekey: _rekey,
+    Aggregate: _aggregate,
+    Join: _join,
+    Materialise: _materialise,
+    Union: _union,
+    Sink: _sink,
+    **dict.fromkeys(get_args(ChangeSpec), _over_changes),
+}

@@ -1,0 +1,53 @@
+"""What has no form over frames."""
+
+from __future__ import annotations
+
+from compiler.functions.spark_sql import SparkSql, lower
+from compiler.plan.expr import ROWTIME, Call, Expr, columns_of, walk
+from compiler.plan.schema import Schema
+from compiler.plan.types import SqlType
+from runtime.spark.frames.relation import Relation
+
+ELSEWHERE = "run it on the runtime, or inside Spark with `flowql run -t spark`"
+
+
+class Refused(Exception):
+    """A node that has no form over frames. `lower` makes a `SparkUnsupported` of it that names node and query."""
+
+    def __init__(self, reason: str, way_round: str = ELSEWHERE) -> None:
+        super().__init__(reason)
+        self.reason, self.way_round = reason, way_round
+
+
+def sql_of(expr: Expr, relation: Relation, lowering: object = lower) -> str:
+    """The expression as Spark SQL over a relation. Values that fail are NULL."""
+    assert callable(lowering)
+    if not relation.timed and ROWTIME in columns_of(expr):
+        raise Refused("it reads ROWTIME, and rows of this table have no time of their own over complete history")
+    found: SparkSql | None = lowering(expr)
+    if found is None:
+        raise Refused(f"{_culprits(expr)} has no exact form in Spark SQL")
+    return found.sql
+
+
+def _culprits(expr: Expr) -> str:
+    """The innermost calls that cannot be lowered."""
+    calls = [e for e in walk(expr) if isinstance(e, Call) and lower(e) is None]
+    inner = [e for e in calls if not any(lower(a) is None for a in e.args if isinstance(a, Call))]
+    named = sorted({f"CAST to {e.type}" if e.name == "cast" else e.name for e in inner})
+    return ", ".join(named) or "an expression of this size"
+
+
+def check_names(schema: Schema) -> None:
+    """Whether names that differ by case alone are one is a setting of the session."""
+    for names in (schema.names, *(n for f in schema for n in _field_names(f.type))):
+        folded = [n.lower() for n in names]
+        for i, name in enumerate(names):
+            if folded.index(folded[i]) < i:
+                other = names[folded.index(folded[i])]
+                raise Refused(f"the columns {other} and {name} differ by case alone", "rename one of them")
+
+
+def _field_names(t: SqlType) -> list[tuple[str, ...]]:
+    own = [tuple(n for n, _ in t.fields)] if t.fields else []
+    return own + [n for inner in (*t.args, *(f for _, f in t.fields)) for n in _field_names(inner)]

@@ -1,0 +1,21 @@
+"""Operators over changes on Spark: none yet. Spark's streams retract nothing, and its batches would have to be asked for the end alone."""
+
+from __future__ import annotations
+
+from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, SetOperation, TopN
+from compiler.plan.logical import Spec
+
+WAY_ROUND = "run it on the runtime"
+# One per class of the union `compiler.plan.logical.ChangeSpec`; a test looks.
+_REASONS: dict[type, str] = {
+    GroupAggregate: "aggregates that follow updates and deletions are kept by the runtime's operator",
+    EquiJoin: "a join that follows updates and deletions of both sides is kept by the runtime's operator",
+    SetOperation: "DISTINCT, INTERSECT and EXCEPT over rows that are updated and deleted are kept by the runtime's operator",
+    TopN: "ranks that change when a row comes or goes are kept by the runtime's operator",
+    Consolidate: "updates and deletions of single rows are put together by the runtime's operator",
+}
+
+
+def why_not(spec: Spec) -> str:
+    """Why an operator does not run on Spark; empty for those that are not over changes."""
+    return _REASONS.get(type(spec), "")

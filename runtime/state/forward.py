@@ -1,0 +1,150 @@
+"""A store that is behind the log while tasks use it, brought forward from changelogs: as at a start, but at once, by one thread.
+
+Open tasks go on with what they have in memory, so the store must be as it was to them: stores keep their ids, and what is there
+of tasks that have committed since is cleared and read anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from runtime.errors import StateLost
+from runtime.state.catalog import read_restores, read_stores, read_tasks
+from runtime.state.changelog import Changelogs
+from runtime.state.frozen import RedoUnreadable, Writes
+from runtime.state.layout import (
+    MARKER,
+    NEXT_ID,
+    StoreEntry,
+    TaskRecord,
+    catalog_key,
+    decode_number,
+    encode_number,
+    marker,
+)
+from runtime.state.physical import ByteRange, Guarded
+from runtime.state.redo import RedoAfter, missing_redo, replay, whole_redo
+from runtime.state.restore import clear_writes, end_writes, place_records
+
+
+@dataclass(frozen=True, slots=True)
+class InMemory:
+    """What the state knows of itself while its store is opened again.
+
+    before: its last commit, and `stores` the catalog as of then; `coming`: as of the next commit, which the log may have already.
+    restoring: tasks that the restoration step goes on with. Rows that are there twice do no harm, but it alone says that they are whole.
+    """
+
+    before: int
+    stores: Mapping[str, StoreEntry]
+    coming: Mapping[str, StoreEntry]
+    next_id: int
+    restoring: Collection[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What there is to bring the store forward with. changelogs: asked for where there is no redo, or it is not enough."""
+
+    redo_after: RedoAfter | None = None
+    changelogs: Callable[[], Changelogs] | None = None
+
+    def bring_forward(self, guard: Guarded, kept: InMemory) -> tuple[int, list[ByteRange]]:
+        """To the log's last commit: which one that is, and ranges that were deleted. StateLost if it cannot be.
+
+        If it fails it may be called again, and so may a restart of the process.
+        """
+        if self.redo_after is not None:
+            try:
+                return _redo(guard, kept, self.redo_after), []
+            except StateLost:
+                if self.changelogs is None:
+                    raise
+        assert self.changelogs is not None, "a store that is not brought forward needs none of this"
+        known = self.changelogs()
+        return known.sequence, _restore(guard, kept, known)
+
+
+def _redo(guard: Guarded, kept: InMemory, redo_after: RedoAfter) -> int:
+    reached = _reached(guard)
+    try:
+        with guard.permit("replay"):
+            for sequence in replay(guard, whole_redo(redo_after, reached), reached):
+                reached = sequence
+    except RedoUnreadable as error:  # the start says where it lies, and what can be done
+        raise StateLost(f"{error}: start again") from error
+    if reached < kept.before:
+        raise StateLost(missing_redo(reached, kept.before))
+    if kept.restoring or read_restores(guard.inner):
+        raise StateLost("tasks were being restored, and some of their rows are gone: start again")
+    return reached
+
+
+def _restore(guard: Guarded, kept: InMemory, known: Changelogs) -> list[ByteRange]:
+    if not kept.before <= known.sequence <= kept.before + 1:
+        raise StateLost(
+            f"the log is at commit {known.sequence}, the state was at {kept.before}: another instance has taken over"
+        )
+    stores = kept.stores if known.sequence == kept.before else kept.coming
+    writes, behind = _lacking(guard, stores, kept.next_id, known)
+    ranges = list(writes.ranges)
+    with guard.permit("restore"):
+        guard.write(writes.keys, writes.values, writes.ranges, marker(known.sequence))
+        guard.inner.flush()  # from here on a crash leaves tasks that are known to be incomplete
+        for task_id, record in behind.items():
+            for name in record.stores:
+                _read(guard, stores, name, record.partition, known, may_lack=task_id in kept.restoring)
+            if task_id not in kept.restoring:
+                ended = end_writes(guard.inner, [stores[name] for name in record.stores], task_id, record)
+                guard.write(ended.keys, ended.values, ended.ranges)
+                ranges += ended.ranges
+        guard.inner.flush()
+    return ranges
+
+
+def _reached(guard: Guarded) -> int:
+    return decode_number(guard.inner.get(MARKER), 0)
+
+
+def _lacking(
+    guard: Guarded, stores: Mapping[str, StoreEntry], next_id: int, known: Changelogs
+) -> tuple[Writes, dict[str, TaskRecord]]:
+    """What is to be written before rows are, and the tasks whose rows are to be read: those with commits that the store has not seen."""
+    reached, before = _reached(guard), read_stores(guard.inner)
+    local, begun = read_tasks(guard.inner), read_restores(guard.inner)
+    whole = {task_id: w.record for task_id, w in known.tasks.items()}
+    behind = {t: w.record for t, w in known.tasks.items() if w.sequence > reached or t not in local or t in begun}
+    gone = (local.keys() | begun.keys()) - whole.keys()
+    cleared = {
+        t: [r for r in (local.get(t), begun.get(t), whole.get(t)) if r is not None]
+        for t in sorted(gone | behind.keys())
+    }
+    writes = [clear_writes(catalog, cleared, behind) for catalog in (before, stores)]
+    ranges = dict.fromkeys(r for w in writes for r in w.ranges)
+    rows = {key: value for w in writes for key, value in zip(w.keys, w.values, strict=True)}
+    for name, entry in before.items():
+        now = stores.get(name)
+        kept = now.partitions if now is not None and now.id == entry.id else ()
+        for partition in set(entry.partitions).difference(kept):
+            ranges[entry.partition_range(partition)] = None
+            rows[entry.bound_key(partition)] = None
+        rows[catalog_key(name)] = None
+    rows |= {catalog_key(name): entry.record() for name, entry in stores.items()}
+    rows[NEXT_ID] = encode_number(next_id)
+    return Writes(list(ranges), list(rows), list(rows.values())), behind
+
+
+def _read(
+    guard: Guarded, stores: Mapping[str, StoreEntry], name: str, partition: int, known: Changelogs, *, may_lack: bool
+) -> None:
+    """All changelog records of a partition of a store. may_lack: whoever restores it has not begun with it."""
+    entry = stores.get(name)
+    if entry is None:
+        if may_lack:
+            return
+        raise StateLost(f"{name} is in the log and not in the state's catalog: start again, to have it restored")
+    for batch in known.rows(name, partition):
+        for writes in place_records(entry, partition, batch.keys, batch.values):
+            if writes.ranges or writes.keys:
+                guard.write(writes.keys, writes.values, writes.ranges)

@@ -1,0 +1,66 @@
+"""Redo of commits, in few writes: what the physical store has not made durable comes back so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from runtime.errors import LogCorrupt, StateLost
+from runtime.state.frozen import Writes, read_redo
+from runtime.state.layout import marker
+from runtime.state.physical import Guarded
+
+ROWS_MAX = 500_000  # rows of several commits collected before they are written
+
+RedoAfter = Callable[[int], Iterable[tuple[int, bytes]]]  # commits after a sequence
+
+
+def whole_redo(redo_after: RedoAfter, reached: int) -> Iterator[tuple[int, bytes]]:
+    """For a state that is in use: StateLost where redo is damaged or gone, as trying again would not help."""
+    try:
+        yield from redo_after(reached)
+    except LogCorrupt as error:
+        raise StateLost(f"{error}: start again") from error
+
+
+def replay(guard: Guarded, commits: Iterable[tuple[int, bytes]], reached: int) -> Iterator[int]:
+    """Write commits after `reached`; each time up to which. Within `permit`."""
+    for sequence, writes in merged(commits, reached):
+        guard.write(writes.keys, writes.values, writes.ranges, marker(sequence))
+        yield sequence
+
+
+def missing_redo(reached: int, before: int) -> str:
+    """Of a state in use that redo does not bring to where it was."""
+    return f"commits {reached + 1} to {before} are not in the log any more: start again"
+
+
+def merged(commits: Iterable[tuple[int, bytes]], reached: int) -> Iterator[tuple[int, Writes]]:
+    """Commits after `reached`, as writes and the commit up to which they lead. Rows that later ones overwrite are left out: rows are
+    absolute. If the commits cannot be read to their end, what could be read comes first.
+    """
+    rows: dict[bytes, bytes | None] = {}
+    given = reached
+    try:
+        for sequence, payload in commits:
+            if sequence <= reached:
+                continue
+            writes = read_redo(payload, sequence)
+            if rows and (writes.ranges or len(rows) > ROWS_MAX):  # ranges delete what is there before them
+                yield reached, _all(rows)
+                rows, given = {}, reached
+            if writes.ranges:
+                yield sequence, writes
+                given = sequence
+            else:
+                rows.update(zip(writes.keys, writes.values, strict=True))
+            reached = sequence
+    except Exception:
+        if reached > given:
+            yield reached, _all(rows)
+        raise
+    if reached > given:
+        yield reached, _all(rows)
+
+
+def _all(rows: dict[bytes, bytes | None]) -> Writes:
+    return Writes([], list(rows), list(rows.values()))

@@ -1,0 +1,57 @@
+"""How much memory decoded rows of state take: those that wait for a commit, and how many of others may be kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from runtime.budget import StateLimits
+
+# Measured on rows of one and of ten columns: two tuples, their objects, and an entry of a dictionary that is half full.
+ROW_BYTES, FACTOR = 350, 3
+FIRST_BYTES = ROW_BYTES + FACTOR * 32  # taken for a row before there was a commit
+SAMPLE = 64  # rows of a commit that are looked at
+
+
+class Uncommitted:
+    """Counts rows, and learns from commits how large they are. Written under the epoch lock, read by any thread.
+
+    Rows of tasks that were withdrawn count until the next commit.
+    """
+
+    def __init__(self, limits: StateLimits) -> None:
+        self._limits = limits
+        self._filling = self._frozen = 0  # rows of the epoch that is being filled, and of the one that is cut
+        self.row_bytes = FIRST_BYTES
+
+    @property
+    def size_bytes(self) -> int:
+        return (self._filling + self._frozen) * self.row_bytes
+
+    @property
+    def full(self) -> bool:
+        """There is no more room until a commit."""
+        return self.size_bytes >= self._limits.uncommitted_bytes
+
+    @property
+    def cached_rows_max(self) -> int:
+        """Of all caches together."""
+        return self._limits.cache_bytes // self.row_bytes
+
+    def add(self, rows: int) -> None:
+        self._filling += rows
+
+    def cut(self) -> None:
+        self._filling, self._frozen = 0, self._filling
+
+    def revert(self) -> None:
+        self._filling = self._frozen = 0
+
+    def applied(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+        """The frozen epoch is committed; its rows as they are stored."""
+        self._frozen = 0
+        step = max(1, len(keys) // SAMPLE)
+        sizes = [len(k) + (0 if v is None else len(v)) for k, v in zip(keys[::step], values[::step], strict=True)]
+        if len(sizes) < SAMPLE // 2:  # a commit of few rows is about one task
+            return
+        seen = ROW_BYTES + FACTOR * sum(sizes) // len(sizes)
+        self.row_bytes += (seen - self.row_bytes) // 4 if seen < self.row_bytes else seen - self.row_bytes

@@ -1,0 +1,1 @@
+"""Operators over changes against recomputation: random tables, changes and partitions (`python -m tests.incremental`)."""

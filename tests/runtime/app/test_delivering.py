@@ -1,0 +1,85 @@
+"""Records given to a query once more: with their marks in one commit, or not at all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from runtime.app.delivering import _prepared, _shares
+from runtime.app.instance import Instance
+from runtime.log.appending import Redelivery, redelivery_of
+from runtime.log.base import TopicPartition
+from runtime.log.repairs import Repair
+from runtime.state.memory import MemoryPhysical
+from tests.runtime.app.engine import resume
+from tests.runtime.app.world import World
+
+SQL = """
+CREATE STREAM S (K BIGINT KEY, V INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
+CREATE TABLE T WITH (KAFKA_TOPIC='t') AS SELECT V, COUNT(*) AS N FROM S GROUP BY V;
+"""  # through a repartition
+S0 = TopicPartition("s", 0)
+
+
+def given(instance: Instance) -> Redelivery:
+    return Redelivery(S0, 1, Repair(b"\0" * 8, b'{"V":1}', 2), ("CTAS_T",), True)
+
+
+def push(instance: Instance) -> None:
+    for share in _shares(instance, [given(instance)]):
+        if share.records:
+            task, delivery, _ = _prepared(instance, share)
+            task.deliveries.append(delivery)
+
+
+def test_what_was_not_committed_was_not_delivered_and_is_delivered_once_after_a_crash() -> None:
+    physical = MemoryPhysical()
+    world = World(SQL, physical=physical)
+    world.instance.admin.create_topic("flowql-repairs", 1, {"cleanup.policy": "compact"})
+    world.send("s", [(1, {"V": 1}, 1), (1, {"V": "x"}, 2), (1, {"V": 1}, 3)])
+    world.driver.run_until_caught_up()
+    push(world.instance)
+    for _ in range(20):
+        world.driver.round()  # no time goes by, so that nothing is committed
+    for n in (1, 2, 3):
+        world.log.crash()
+        instance, driver = resume(world.log, physical)
+        repairs = instance.repaired.repairs
+        assert repairs.is_delivered(S0, 1, "CTAS_T") == (n > 1), "the crash came before the commit, once"
+        push(instance)
+        for _ in range(40):
+            driver.round()
+        repairs.read_on()
+        assert repairs.is_delivered(S0, 1, "CTAS_T")
+        assert repairs.get(S0, 1) == given(instance).repair
+        assert world.values("t")[-1]["N"] == 3
+
+
+def test_a_delivery_that_is_published_in_part_is_never_committed() -> None:
+    physical = MemoryPhysical()
+    world = World(SQL, physical=physical)
+    world.instance.admin.create_topic("flowql-repairs", 1, {"cleanup.policy": "compact"})
+    world.send("s", [(1, {"V": 1}, 1), (1, {"V": "x"}, 2), (1, {"V": 1}, 3)])
+    world.driver.run_until_caught_up()
+
+    def broken() -> None:
+        raise KeyError("a mistake")
+
+    (share,) = [share for share in _shares(world.instance, [given(world.instance)]) if share.records]
+    task, delivery, _ = _prepared(world.instance, share)
+    task.deliveries.append(failing := replace(delivery, mark=broken))
+    world.driver.commit()
+    assert "could not be published" in str(failing.done.exception())
+    assert world.instance.fatal is None
+    world.log.crash()
+    instance, driver = resume(world.log, physical)
+    assert not instance.repaired.repairs.is_delivered(S0, 1, "CTAS_T")
+    push(instance)
+    for _ in range(40):
+        driver.round()
+    assert world.values("t")[-1]["N"] == 3
+
+
+def test_what_is_asked_for_travels_as_json() -> None:
+    for value in (None, b"\xff\0", b"{}"):
+        asked = Redelivery(S0, 7, Repair(None, value, -1), ("A", "B"), False)
+        assert redelivery_of(asked.to_data()) == asked

@@ -1,0 +1,77 @@
+"""A consumer that is closed while its group moves ends all the same."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import pytest
+
+from runtime.log.kafka import fetching
+from runtime.log.kafka.fetching import FetchClient
+from runtime.log.kafka.member import KafkaMember
+from runtime.log.open_clients import OpenClients
+
+
+class Client:
+    """Fails in what a callback does, and as it is closed afterwards, as the binding of the client library does."""
+
+    def subscribe(self, topics: list[str], **callbacks: Any) -> None:
+        self.callbacks = callbacks
+
+    def assignment(self) -> list[Any]:
+        raise RuntimeError("Consumer closed")
+
+    def close(self) -> None:
+        self.callbacks["on_lost"](self, [])
+        raise SystemError("exception <class 'str'> is not a BaseException subclass")
+
+
+def test_a_member_that_loses_its_partitions_as_it_is_closed_ends_in_order(caplog: pytest.LogCaptureFixture) -> None:
+    """The process ended with an error, after its last commit, when its session had ended while it was suspended."""
+    client = FetchClient.__new__(FetchClient)
+    client._client, client.cursors, client.closed = Client(), {}, False  # type: ignore[assignment]
+    client.member = KafkaMember(client._client, "group", lambda tps: {})  # type: ignore[arg-type]
+    client.member.subscribe(["t"], lambda: None)
+    with pytest.raises(RuntimeError):  # who reads learns of it
+        client._client.callbacks["on_lost"](client._client, [])
+    client.close()
+    assert ["Consumer closed" in caplog.messages[0], "not closed in order" in caplog.messages[1]] == [True, True]
+    clients = OpenClients()
+    clients.consumer(client)
+    assert clients.count().consumers == 0, "status counted it for as long as somebody referred to it"
+
+
+class Freed:
+    """The client library's consumer, which waits for ever if it is freed without being closed."""
+
+    def __init__(self, _settings: object, logger: object) -> None:
+        self.closing = lambda: None
+
+    def close(self) -> None:
+        self.closing()
+
+
+class OneConnection:
+    def consumer(self, *_: object) -> dict[str, object]:
+        return {}
+
+
+@pytest.mark.parametrize("how", ["closed", "left", "not closed in order"])
+def test_a_consumer_that_was_not_closed_is_never_freed(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test run and an instance stood still for ever in the garbage collector, holding the interpreter lock."""
+
+    def fail() -> None:
+        raise SystemError("the binding failed in a callback")
+
+    monkeypatch.setattr(fetching, "KafkaClient", Freed)
+    client = FetchClient(OneConnection(), None, "c", "g", 1.0)  # type: ignore[arg-type]
+    freed = weakref.ref(client._client)
+    if how != "left":
+        if how != "closed":
+            client._client.closing = fail  # type: ignore[attr-defined]
+        client.close()
+    del client
+    gc.collect()
+    assert (freed() is None) == (how == "closed")

@@ -1,0 +1,84 @@
+"""Where the rows of a run came from: put together from inputs, and as bytes."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from compiler.plan import types as t
+from compiler.plan.schema import Field, Schema
+from runtime.batch import UNKNOWN, Batch, Origins, concat_origins, from_rows
+from runtime.log.base import RawBatch, TopicPartition
+from runtime.task.batch_ipc import decode_batch, encode_batch
+from runtime.task.front import Front
+from runtime.task.input_buffer import Staged
+from runtime.task.taken import Taken, origins_of
+
+SCHEMA = Schema((Field("V", t.BIGINT),))
+PLACES = [("a", 0), ("a", 1), ("b", 7)]
+
+
+def batch(n: int, origins: Origins | None = None) -> Batch:
+    made = from_rows(SCHEMA, [(i,) for i in range(n)], [0] * n, [0] * n, list(range(n)))
+    return made if origins is None else made.with_origins(origins)
+
+
+def known(places) -> Origins:
+    """Of these (topic, partition, offset) or None."""
+    found = tuple(dict.fromkeys(p[:2] for p in places if p is not None))
+    which = np.array([found.index(p[:2]) if p is not None else 0 for p in places], np.int16)
+    return Origins(found, which, np.array([UNKNOWN if p is None else p[2] for p in places], np.int64))
+
+
+def listed(origins: Origins) -> list:
+    return [origins.of(i) for i in range(len(origins))]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_as_bytes_and_cut_and_put_together(seed):
+    rng = random.Random(seed)
+    base = rng.choice([0, 5, 2**40, 2**62])
+    spread = rng.choice([1, 200, 70_000, 2**33])
+    names = rng.sample(PLACES, rng.randint(1, 3))
+    places = [
+        None if rng.random() < 0.2 else (*rng.choice(names), base + rng.randrange(spread))
+        for _ in range(rng.randint(1, 40))
+    ]
+    origins = known(places)
+    back = decode_batch(encode_batch(batch(len(places), origins)), SCHEMA).origins
+    if back is None:  # nothing is known of any
+        assert not any(places)
+        back = Origins.unknown(len(places))
+    assert listed(back) == places
+    cut = rng.randint(0, len(places))
+    whole = batch(len(places), back)
+    parts = [whole.slice(0, cut), whole.take(np.arange(cut, len(places)))]
+    assert listed(concat_origins([p.origins for p in parts])) == places
+    other = known([("c", 1, 4)])
+    assert listed(concat_origins([other, origins])) == [("c", 1, 4), *places]
+
+
+def test_a_stream_of_bytes_without_origins_is_read():
+    """Of a commit that an earlier version has made."""
+    assert decode_batch(encode_batch(batch(3)), SCHEMA).origins is None
+
+
+def test_of_a_run_over_a_topic_and_a_repartition(monkeypatch):
+    records = pa.RecordBatch.from_arrays([pa.array([10, 11, 13, 14])], names=["offset"])
+    raw = RawBatch(TopicPartition("t", 2), records, 15, 0)
+    staged = Staged(batch(3), np.array([0, 2, 3]), 4, [], raw)
+    lane = batch(3, known([("a", 0, 5), None, ("a", 1, 6)]))
+    of_topic = Taken("t", "scan", 1, np.array([0, 3]), Front([staged.batch], 1, np.zeros(2), more=False), staged)
+    of_lane = Taken("x#0", "exchange", 0, np.array([1, 2, 4]), Front([lane], 0, np.zeros(3), more=False))
+    looks, look = [], Taken.origins
+    monkeypatch.setattr(Taken, "origins", lambda taken: looks.append(taken) or look(taken))
+    origins = origins_of([of_topic, of_lane])
+    assert not looks, "nothing is done for a run that nobody asks about"
+    assert origins is not None
+    everything = [("t", 2, 13), ("a", 0, 5), None, ("t", 2, 14), ("a", 1, 6)]
+    assert listed(origins(np.arange(5))) == everything
+    assert listed(origins(np.array([4, 0]))) == [everything[4], everything[0]]
+    assert len(looks) == 2, "each input once, however many letters there are"

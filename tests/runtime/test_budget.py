@@ -1,0 +1,102 @@
+"""One budget of memory: its parts, and that processing waits where a part is used up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flowql.config.memory import default_memory_bytes, memory_there_is
+from runtime.budget import MIB, PROCESS_BYTES, MemoryBudget, StateLimits
+from tests.flowql.query.world import World
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize("memory", [800 * MIB, GIB, 8 * GIB])
+def test_the_parts_and_the_process_are_the_budget(memory: int) -> None:
+    budget = MemoryBudget(memory)
+    parts = (
+        2 * budget.fetch_buffer_bytes,  # of two clients
+        budget.input_buffer_bytes,
+        2 * budget.uncommitted_output_bytes,
+        budget.state.uncommitted_bytes,
+        budget.state.cache_bytes,
+        budget.block_cache_bytes,  # write buffers are in it
+        budget.questions_bytes,
+    )
+    assert memory * 0.85 < sum(parts) + PROCESS_BYTES < memory * 0.95  # the rest is what allocators keep
+    assert budget.write_buffer_bytes < budget.block_cache_bytes
+
+
+def test_little_memory_is_still_divided() -> None:
+    budget = MemoryBudget(64 * MIB)
+    assert budget.fetch_buffer_bytes >= MIB
+    assert budget.questions_bytes == 32 * MIB  # with less DuckDB could sort nothing
+
+
+def group(tmp_path: Path, lines: str, files: dict[str, str]) -> int:
+    groups, mount = tmp_path / "cgroup", tmp_path / "fs"
+    groups.write_text(lines)
+    for name, text in files.items():
+        (mount / name).parent.mkdir(parents=True, exist_ok=True)
+        (mount / name).write_text(text)
+    return memory_there_is(groups, mount)
+
+
+def test_memory_is_that_of_the_control_group(tmp_path: Path) -> None:
+    assert group(tmp_path, "0::/x/y\n", {}) == memory_there_is(tmp_path / "none", tmp_path) > 0
+
+
+@pytest.mark.parametrize(
+    ("lines", "files", "expected"),
+    [
+        ("0::/x/y\n", {"x/y/memory.max": "max\n", "x/memory.max": "300000000\n"}, 300_000_000),
+        ("0::/x/y\n", {"memory.max": "200000000\n"}, 200_000_000),  # a container: the mount is its own group
+        ("4:memory:/x\n0::/\n", {"memory/x/memory.limit_in_bytes": "100000000\n"}, 100_000_000),
+        ("9:memory,hugetlb:/x\n", {"memory/x/memory.limit_in_bytes": "100000000\n"}, 100_000_000),
+        ("9:hugetlb,memory:/x\n", {"hugetlb,memory/x/memory.limit_in_bytes": "100000000\n"}, 100_000_000),
+        ("5:cpu:/x\n", {"memory/x/memory.limit_in_bytes": "100000000\n"}, None),
+        ("4:memory:/x\n", {"memory/x/memory.limit_in_bytes": "9223372036854771712\n"}, None),
+    ],
+)
+def test_what_control_groups_allow(tmp_path: Path, lines: str, files: dict[str, str], expected: int | None) -> None:
+    found = group(tmp_path, lines, files)
+    assert found == expected if expected is not None else found > 100_000_000
+
+
+def test_the_default_of_a_target() -> None:
+    assert [default_memory_bytes(n) for n in (GIB // 2, 2 * GIB, 64 * GIB)] == [256 * MIB, 512 * MIB, GIB]
+
+
+SQL = """
+CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC = 's', PARTITIONS = 1, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
+CREATE TABLE T AS SELECT K, COUNT(*) AS N FROM S GROUP BY K;
+"""
+
+
+def test_processing_waits_for_a_commit_when_uncommitted_state_takes_its_part() -> None:
+    world = World(SQL)
+    instance, state = world.instance, world.instance.state
+    world.send("s", [(f"k{i % 100}", {"V": i}, i) for i in range(300)])
+    world.driver.run_until_idle()
+    assert state.uncommitted.size_bytes > 0
+    world.driver.commit()
+    assert state.uncommitted.size_bytes == 0
+    state.uncommitted._limits = StateLimits(50 * state.uncommitted.row_bytes)
+    world.send("s", [(f"n{i}", {"V": i}, i) for i in range(200)])
+    instance.commit.run_once = lambda _now: 0  # type: ignore[method-assign]  # the log does not answer
+    for _ in range(20):
+        world.driver.round()
+    assert instance.may_run() is False
+    del instance.commit.run_once  # type: ignore[method-assign]
+    world.driver.run_until_caught_up()
+    assert instance.may_run()
+    assert world.ask("SELECT COUNT(*) AS N, SUM(N) AS S FROM T") == [{"N": 300, "S": 500}]
+
+
+def test_rows_written_again_count_once() -> None:
+    world = World(SQL)
+    world.send("s", [("k", {"V": i}, i) for i in range(500)])
+    world.driver.run_until_idle()
+    assert world.instance.state.uncommitted.size_bytes <= 10 * world.instance.state.uncommitted.row_bytes
