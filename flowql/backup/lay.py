@@ -144,7 +144,7 @@ def _copy(files: Files, entry: Entry, folder: Path, new: Path, advance: Advance)
 
 
 def _remove_left(place: Path) -> None:
-    """What a restore that was killed has left. A directory without the mark is what somebody has had."""
+    """The remains of a restore that was killed. A directory without the mark is the user's own."""
     for left in place.parent.glob(f".{place.name}.{_UNFINISHED}-*"):
         pid = left.name.rpartition("-")[2]
         if (left / _UNFINISHED).exists() and not (pid.isdigit() and is_alive(int(pid))):

@@ -102,7 +102,7 @@ def _changed(path: Path) -> CommandError:
 
 
 def _check_paths(manifest: Manifest, path: Path) -> None:
-    """Nothing is ever written outside the data directory, whoever made the manifest."""
+    """Nothing is ever written outside the data directory, whatever the manifest says."""
     for name in (*manifest.folders, *(entry.path for entry in manifest.files)):
         parts = PurePosixPath(name)
         if parts.is_absolute() or ".." in parts.parts or not parts.parts:

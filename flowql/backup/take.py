@@ -112,7 +112,7 @@ def _undone_on_error(into: Path) -> Iterator[None]:
         _clear(into, itself=not was_there)
         if isinstance(error, OSError) and is_full(error):
             title = f"there is no space for the backup in {shown_path(into)} ({error.strerror})"
-            raise CommandError(title, code=NOT_MADE, help="nothing of it is left there; name a larger disk") from error
+            raise CommandError(title, code=NOT_MADE, help="the partial file was removed; name a larger disk") from error
         raise
 
 

@@ -1,1 +1,1 @@
-"""Benchmarks: input from a fixed seed, an oracle for each result. Must not be imported by what it measures."""
+"""Benchmarks: input from a fixed seed, an oracle for each result. The measured packages must not import this one."""

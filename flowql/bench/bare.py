@@ -1,7 +1,7 @@
-"""What DuckDB alone makes of the same segment files: the yardstick beside a benchmark, not a stream processor.
+"""How fast a plain DuckDB loop reads the same segment files: a baseline for a benchmark, not a stream processor.
 
-One statement per stored batch, two threads as two connections over alternate partitions; results are built as Arrow and
-dropped: nothing is written, committed or kept. For `qc` the last statement groups what the others decoded.
+One statement per stored batch, two threads as two connections over alternate partitions; results are built as Arrow and dropped; nothing
+is written or committed. For `qc` the last statement groups the rows that the others decoded.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The process of the benchmark's watchers: `flowql top` in a terminal, and people at shells who ask over HTTP.
+"""The process that simulates monitoring for a benchmark: `flowql top` in a terminal, and users of shells that send queries over HTTP.
 
-Told by lines on stdin when there are watchers: `begin`, `end`. Each is answered by a line, the latter with what they saw as JSON.
+Lines on stdin start and stop the monitoring: `begin`, `end`. Each is answered by a line; that of `end` has the results as JSON.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROWS = 20_000  # of the table they ask
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What people ask, {n} being some key; `weight` of all weights times."""
+    """A query of a user, with {n} for some key; chosen with probability `weight` / sum of all weights."""
 
     name: str
     weight: int
@@ -45,7 +45,7 @@ QUESTIONS = (
 
 @dataclass(slots=True)
 class Seen:
-    """What watchers saw. looks: pieces of its picture that top wrote; answers_ms: how long answers took, by question; cpu_s:
+    """Results of the monitoring. looks: pieces of output that top wrote; answers_ms: durations of answers, by question; cpu_s:
     processor time of their own processes.
     """
 
@@ -65,9 +65,7 @@ class Seen:
 
 
 class Clock:
-    """Seconds for which there were watchers; it stands still between phases, so that phases have the same rate of questions
-    however short they are.
-    """
+    """Seconds during which monitoring was on. It stops between phases, so that all phases have the same rate of questions, however short they are."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -95,7 +93,7 @@ class Clock:
 
 
 class Crowd:
-    """One thread for each person, and `flowql top`, which is stopped while nobody watches."""
+    """One thread for each user, and `flowql top`, which is stopped (SIGSTOP) between phases."""
 
     def __init__(self, folder: Path, users: int, think_s: float) -> None:
         self._folder, self._think_s = folder, think_s
@@ -158,7 +156,7 @@ class Crowd:
 
 
 class Watchers:
-    """The other side: starts that process, tells it when to watch."""
+    """The controlling side: starts that process, and starts and stops its monitoring."""
 
     def __init__(self, folder: Path, users: int, think_s: float) -> None:
         self._process = subprocess.Popen(

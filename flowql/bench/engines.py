@@ -1,7 +1,6 @@
-"""One Nexmark query alone on one engine, from its topics to its topic: what it takes, and that the result is right.
+"""One Nexmark query at a time on one engine, from its input topics to its output topic: time, processor time and memory, with a checked result.
 
-An engine is a function of a `Job` and of what takes a line about how far it is. It gives figures for a result that
-`results.wrong` has nothing against.
+An engine is a function of a `Job` and of a callback for progress messages. It returns figures only for a result that `results.wrong` accepts.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ from runtime.log.kafka.settings import KafkaSettings
 from runtime.spark.log_address import KafkaAddress
 from runtime.spark.settings import SparkSettings
 
+NEXMARK = Path(__file__).parents[2] / "pipelines" / "nexmark"  # the project with the queries
 TICK_S = 0.01  # each look takes the interpreter lock from the threads that are measured
 TICKS_PER_SAMPLE = 50  # a sample reads all of /proc: 20 a second were in the way of what is measured
 SPARK_MEMORY_BYTES = 3 << 29  # of the driver
@@ -38,9 +38,9 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """folder: has the input in `log`, or kafka (a bootstrap address) has it; state goes there. events: bids of the input.
+    """folder: holds state, and the input in `log` unless that is on kafka (a bootstrap address). events: bids of the input.
 
-    threads: of processing. touch_gb: memory that is used before and given back as the clock starts.
+    threads: processing threads. touch_gb: GB of memory that is allocated before the run and freed when the measurement starts.
     """
 
     folder: Path
@@ -112,7 +112,7 @@ def on_runtime(job: Job, _report: Report) -> Figure:
 
 
 def on_spark(job: Job, report: Report) -> Figure:
-    """As one bounded run in a session that is there already, from its start to the last commit."""
+    """As one bounded run in an existing session, from its start to the last commit."""
     from runtime.spark.engine.instance import SparkInstance  # the extra may be missing
 
     settings = SparkSettings(master=f"local[{job.threads}]", memory_bytes=SPARK_MEMORY_BYTES)

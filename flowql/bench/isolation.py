@@ -2,10 +2,10 @@
 
     python -m flowql.bench.isolation [--seconds 10] [--events 2000000] [--threads 2] [--plot FILE]
 
-A process of its own appends 1,000 records a second; each carries the time of its creation. Latency: from there to the moment
-the critical query's output is in the record collector (what follows is the commit); `engine` leaves out the part until the
-record was durable in the log, which waits for the disk and for other appends. That three batch queries had rows
-waiting all the time is checked at every sample; without it the measurement fails. Figures of one machine and one run
+A separate process appends 1,000 records a second; each carries the time of its creation. Latency is the time from there until the
+critical query's output is in the record collector (only the commit follows). `engine` excludes the time until the record was durable in the log,
+in which the feed waits for the disk and for other appends. At every sample it is checked that the three batch queries have rows waiting;
+otherwise the measurement fails. Figures of one machine and one run
 compare with each other only.
 """
 
@@ -31,8 +31,10 @@ from compiler.diagnostics.source import SourceText
 from compiler.driver import compile_project
 from compiler.plan.topology import Plan
 from flowql.bench import nexmark
+from flowql.bench.feeding import feeding
 from flowql.bench.measuring import BenchFailed
 from flowql.bench.nexmark_input import write_log
+from flowql.bench.plots import plot_latency_tails
 from runtime.app.instance import Instance
 from runtime.clock import SystemClock
 from runtime.config import InstanceConfig
@@ -172,12 +174,8 @@ def measure(folder: Path, policy: str, seconds: float, threads: int, *, beside: 
 
 def _watch(instance: ObservedInstance, folder: Path, policy: str, seconds: float, *, beside: bool) -> Outcome:
     topic = next(s.topic for s in instance.plan.sources if s.name == "PULSE")
-    feed = subprocess.Popen([sys.executable, "-m", "flowql.bench.isolation", "--feed", str(folder), topic])
-    try:
+    with feeding("flowql.bench.isolation", str(folder), topic) as feed:
         return _measured(instance, feed, folder / f"{topic}.times", policy, seconds, beside=beside)
-    finally:
-        feed.terminate()
-        feed.wait()
 
 
 def _measured(
@@ -226,7 +224,7 @@ def _measured(
 
 
 def _due(file: Path, since_ns: int, until_ns: int, answered: Ints) -> Ints:
-    """When the records of that time were created that nobody has answered; the feed makes them at equal distances."""
+    """Creation times of the unanswered records of that time; the feed creates records at equal intervals."""
     distance = 1_000_000_000 // RATE
     first = int(file.read_text().split(maxsplit=1)[0]) % distance
     begin = since_ns + (first - since_ns) % distance
@@ -288,25 +286,9 @@ def table(outcomes: Sequence[Outcome]) -> str:
     return "\n".join(lines)
 
 
-def draw(outcomes: Sequence[Outcome], file: Path) -> None:
-    """For each scenario the share of records at or below a latency."""
-    import matplotlib  # the extra `plots`
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(7, 4))
-    for o in outcomes:
-        x = np.sort(o.latencies_ms)
-        style = "-" if o.beside else ":"
-        axes.plot(
-            x, 1 - np.arange(len(x)) / len(x), style, label=f"{o.policy}, {'beside three' if o.beside else 'alone'}"
-        )
-    axes.axhline(0.01, color="grey", linewidth=0.5)
-    axes.set(xscale="log", yscale="log", xlabel="creation to output, ms", ylabel="share of records above")
-    axes.legend()
-    figure.tight_layout()
-    figure.savefig(file, dpi=100)
+def _run_of(o: Outcome) -> tuple[str, str, Floats]:
+    """Label, line style and latencies of a scenario in the diagram."""
+    return f"{o.policy}, {'beside three' if o.beside else 'alone'}", "-" if o.beside else ":", o.latencies_ms
 
 
 def main() -> None:
@@ -330,7 +312,7 @@ def main() -> None:
                 outcomes.append(measure(Path(name), policy, options.seconds, options.threads, beside=beside))
     print(table(outcomes))
     if options.plot is not None:
-        draw(outcomes, options.plot)
+        plot_latency_tails(map(_run_of, outcomes), options.plot)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""What the kernels cost: nanoseconds per record of the row and the vector path, on Nexmark bids.
+"""The cost of kernels: nanoseconds per record of the row and the vector path, on Nexmark bids.
 
     python -m flowql.bench.kernels [--threads 2] [--rows 1000,10000,50000]
 
 Shapes: q0 (all columns in and out), q1 (one computed), q2 (few rows left), qc (two columns decoded) of JSON, and decoding
 of AVRO and DELIMITED. Each thread runs the same pipeline over the same records. cpu: of one thread, best of several runs; wall:
-of all threads, per record of all. A ratio within one run counts, not the time itself.
+of all threads, per record of all. Only ratios within one run are meaningful, not the times themselves.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python -m flowql.bench.latency --bootstrap HOST:PORT [--seconds 20] [--rate 1000] [--stateful]
 
 The query runs in a process of its own with the default commit interval of 100 ms. stateful: a table with a changelog instead of
-a projection. Input is written in a transaction every few milliseconds; that it takes until it is committed is part of the figure.
+a projection. Input is written in a transaction every few milliseconds; the time until that is committed is part of the latency.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a benchmark notes about one run: figures, and the process tree that made them."""
+"""The measurements of one benchmark run: its figures, and the process tree that they are taken of."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class Figure:
 
 
 def touched_memory(gigabytes: float) -> object:
-    """So much memory, used: who lets go of it leaves the machine pages for what comes next.
+    """Allocates and touches memory; when the caller drops it, the machine has free pages for the measurement.
 
-    A virtual machine may be given a page by its host when it is first used, which took 2.7 s a GB on one of ours, more than queries
-    take that fill it; and what it does not use goes back to the host after 2 s.
+    The host of a virtual machine may supply a page only when it is first used, which took 2.7 s per GB on one machine, longer than queries
+    that fill it; and unused pages go back to the host after 2 s.
     """
     return np.ones(int(gigabytes * (1 << 27)))
 
 
 class BenchFailed(Exception):
-    """The result is wrong, or the run broke; the text says what."""
+    """The result is wrong, or the run failed; the text has the reason."""
 
 
 class Stopwatch:

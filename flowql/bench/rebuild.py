@@ -1,19 +1,18 @@
-"""How long a critical query waits while large results are rebuilt beside it, and whether these answer all along.
+"""Latency of a critical query while large results are rebuilt beside it, and whether these can be queried all the time.
 
     python -m flowql.bench.rebuild [--events 5000000] [--seconds 10] [--threads 2] [--plot FILE]
 
-A stream and a table over bids are complete. A process of its own appends 1,000 critical records a second. First the critical
-query is measured alone, then from the deployment of an edit that rebuilds both results until they have swapped in. Latency is
-that of `flowql.bench.isolation`: from the creation of a record to its output in the record collector. Every 50 ms the table
-is asked; each answer must be that of the old or of the new generation.
+A stream and a table over bids are complete. A separate process appends 1,000 critical records a second. First the critical query is
+measured alone, then from the deployment of an edit that rebuilds both results until they have swapped in. Latency is
+that of `flowql.bench.isolation`: from the creation of a record to its output in the record collector; `engine` excludes the time until the
+record was durable in the log, in which the process that appends it waits for the disk. Every 50 ms the table is
+queried; each answer must be that of the old or of the new generation.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
@@ -21,9 +20,11 @@ from pathlib import Path
 
 import numpy as np
 
+from flowql.bench.feeding import feeding
 from flowql.bench.isolation import SETTLE_S, WARM_UP_S, Floats, ObservedInstance, feed, plan_of
 from flowql.bench.measuring import BenchFailed
 from flowql.bench.nexmark_input import write_log
+from flowql.bench.plots import plot_latency_tails
 from flowql.query.session import evaluate
 from flowql.server.on_runtime import RuntimeEngine
 from runtime.app.progress import caught_up, source_ends
@@ -47,7 +48,7 @@ CREATE TABLE CHANNELS AS SELECT CHANNEL, COUNT(*) AS N, AVG(PRICE) AS MEAN FROM 
 
 @dataclass(slots=True)
 class Phase:
-    """What was seen from `since_ns` to `until_ns`. answers: different ones, in the order in which they came."""
+    """Measurements from `since_ns` to `until_ns`. answers: distinct answers, in the order in which they came."""
 
     name: str
     since_ns: int = 0
@@ -82,13 +83,8 @@ def run(folder: Path, seconds: float, threads: int) -> tuple[list[Phase], list[F
         instance.deploy(plan_of(SQL.format(over=1_000)))
         ends = source_ends(instance)
         _until(lambda: caught_up(instance, ends), CAUGHT_UP_S, "the first results are not complete")
-        command = [sys.executable, "-m", "flowql.bench.rebuild", "--feed", str(folder)]
-        appending = subprocess.Popen(command)
-        try:
+        with feeding("flowql.bench.rebuild", str(folder)):
             phases = _phases(instance, seconds)
-        finally:
-            appending.terminate()
-            appending.wait()
         time.sleep(SETTLE_S)
         return phases, [p.latencies(instance) for p in phases]
     finally:
@@ -146,24 +142,6 @@ def table(phases: list[Phase], latencies: list[Floats]) -> str:
     return "\n".join(lines)
 
 
-def draw(phases: list[Phase], latencies: list[Floats], file: Path) -> None:
-    """For each phase the share of records above a latency."""
-    import matplotlib  # the extra `plots`
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(7, 4))
-    for p, ms in zip(phases, latencies, strict=True):
-        x = np.sort(ms)
-        axes.plot(x, 1 - np.arange(len(x)) / len(x), label=p.name)
-    axes.axhline(0.01, color="grey", linewidth=0.5)
-    axes.set(xscale="log", yscale="log", xlabel="creation to output, ms", ylabel="share of records above")
-    axes.legend()
-    figure.tight_layout()
-    figure.savefig(file, dpi=100)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=10.0)
@@ -180,7 +158,7 @@ def main() -> None:
         phases, latencies = run(Path(name), options.seconds, options.threads)
     print(table(phases, latencies))
     if options.plot:
-        draw(phases, latencies, options.plot)
+        plot_latency_tails([(p.name, "-", ms) for p, ms in zip(phases, latencies, strict=True)], options.plot)
 
 
 if __name__ == "__main__":

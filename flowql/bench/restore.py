@@ -1,10 +1,10 @@
-"""How fast lost state comes back: changelog records per second, from the log into RocksDB.
+"""How fast lost state is restored: changelog records per second, from the log into RocksDB.
 
     python -m flowql.bench.restore [--keys 1000000] [--partitions 4] [--busy] [--bootstrap HOST:PORT]
 
 A table with a row per key is built with changelogs on: two records per key, as the aggregation and the table have a store each. The
-state directory is deleted; the clock runs from the start of the threads to the last hand-over. busy: a second query works through
-its input meanwhile, which is one record per key. bootstrap: of a Kafka cluster; else it is the embedded log.
+state directory is deleted; the clock runs from the start of the threads to the last hand-over. busy: a second query processes its input
+meanwhile, which is one record per key. bootstrap: of a Kafka cluster; default: the embedded log.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ RESTORING = ("consumer-restore", "restoration")  # threads that do nothing else 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where it happens. kafka: None for the embedded log."""
+    """Log and directories of the benchmark. kafka: None for the embedded log."""
 
     folder: Path
     partitions: int

@@ -1,7 +1,7 @@
-"""`flowql bench nexmark`: each query alone over the same events on one log, checked before a speed is printed.
+"""`flowql bench nexmark`: one query at a time over the same events on one log, each checked before a speed is printed.
 
-Input is written first; each query has a process of its own; the oracle runs after it. A query that fails is said at once and
-the others go on: the run as a whole fails at the end.
+Input is written first; each query runs in a separate process; the oracle runs after it. The failure of a query is reported at once, the others
+still run, and the whole run fails at the end.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def run(
 ) -> list[Figure]:
     """Measure each query over input written once. BenchFailed at the end.
 
-    log: `kafka` is a broker of its own, started for this. bare: a DuckDB loop over the same files of an embedded log beside it.
-    touch_gb: memory that is used before each query and given back as its clock starts.
+    log: `kafka` starts a separate broker. bare: also measure a DuckDB loop over the same files of an embedded log.
+    touch_gb: GB of memory that is allocated before each query and freed when its measurement starts.
     """
     figures, failed = [], []
     with tempfile.TemporaryDirectory(prefix="flowql-bench-") as name, ExitStack() as stack:
@@ -112,7 +112,7 @@ def _measured(engine: str, job: Job, report: Callable[[str], None]) -> Figure:
 
 
 def _outcome(query: str, lines: Iterable[str], report: Callable[[str], None]) -> dict[str, Any] | None:
-    """What a child printed last, whatever libraries say when a process ends; what it printed before is how far it is."""
+    """The last JSON document that a child printed; earlier ones are progress, and other lines (of libraries) are ignored."""
     found = None
     for line in lines:
         try:

@@ -1,6 +1,6 @@
-"""Nexmark queries as one would write them for Spark by hand: the yardstick beside FlowQL's queries on Spark.
+"""Nexmark queries written by hand for Spark: the baseline for FlowQL's queries on Spark.
 
-`over_columns` is a job over a frame of typed bids; `over_records` the same over records with JSON values, giving such records.
+`over_columns` is a job over a frame of typed bids; `over_records` the same over records with JSON values, and returns such records.
 Frames are `pyspark.sql.DataFrame`.
 """
 

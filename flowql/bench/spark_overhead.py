@@ -1,12 +1,12 @@
-"""What FlowQL costs on Spark: its queries beside jobs written by hand, in turns in one session, over the same input.
+"""The overhead of FlowQL on Spark: its queries and jobs written by hand, alternating in one session, over the same input.
 
     python -m flowql.bench.spark_overhead [--queries q1,q2,q7,qc] [--events 1000000] [--rounds 5]
                                           [--input files|records] [--master local[2]] [--json FILE]
 
-files: typed columns in Parquet, in and out, the same columns on both sides. records: JSON records, as in topics; FlowQL reads and
-writes its log, the job by hand Parquet files of records. Both commit what they write. All is a bounded run. The first round of each
-warms up and is not counted; ratios are of medians: of time, and of processor time of the process and its children (Spark's JVM
-and Python workers), which says more on a machine that does other things too. Every result is compared with the oracle.
+files: typed columns in Parquet as input and output, the same columns on both sides. records: JSON records, as in topics; FlowQL reads and
+writes its log, the hand-written job Parquet files of records. Both commit what they write. Every run is bounded. The first round of each
+warms up and is not counted. Ratios are of medians: of time, and of processor time of the process and its children (Spark's JVM
+and Python workers), which is more reliable on a machine with other load. Every result is compared with the oracle.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 from compiler.plan.topology import Plan, QueryPlan
 from flowql.bench import nexmark, spark_jobs
-from flowql.bench.engines import Job
+from flowql.bench.engines import NEXMARK, Job
 from flowql.bench.measuring import BenchFailed, Figure, Stopwatch
 from flowql.bench.nexmark_input import PARTITIONS, rows_of, write_log, write_parquet
 from flowql.bench.oracle import difference, rows_of_json
@@ -46,7 +46,6 @@ from runtime.spark.settings import SparkSettings, TopicFiles
 from runtime.spark.stage.exact import exact_bounded
 from runtime.spark.stage.layout import layout_of
 
-PROJECT = Path(__file__).parents[2] / "pipelines" / "nexmark"
 INPUTS = ("files", "records")
 MEMORY_BYTES = 3 << 29
 Run = Callable[[Path], None]  # writes its result to a folder
@@ -94,7 +93,7 @@ class Place:
 
 def compare(spark: Any, place: Place, query: str, kind: str, rounds: int) -> Ratio:
     """FlowQL's query and the job by hand in turns."""
-    plan = Job(place.folder, PROJECT, query, place.events, 1).plan()
+    plan = Job(place.folder, NEXMARK, query, place.events, 1).plan()
     files = {"bid": TopicFiles("parquet", str(place.bids))} if kind == "files" else {}
     settings = SparkSettings(late_rows="none", files=files)
     native = is_native(plan, plan.queries[0], settings, "bounded")
@@ -144,7 +143,7 @@ def _over_records(spark: Any, place: Place, plan: Plan, query: str, *, native: b
     ended: Offsets = {}
 
     def flowql(_out: Path) -> None:
-        """As a bounded run does it: each time in the place of the results before."""
+        """As a bounded run does it: each time replacing the previous results."""
         partitions = {"bid": PARTITIONS, query: PARTITIONS}
         layout = "" if native else layout_of(plan, compiled, partitions).dumps()
         options = ReadOptions(str(place.folder / "log"), ("bid",), starting=starts, ending=ends, layout=layout)

@@ -3,8 +3,8 @@
     python -m flowql.bench.spark_pools [--seconds 30] [--master local[2]] [--plot FILE]
 
 Two streaming queries in one session: a small grouped count (critical), and one whose micro-batches are 40 long tasks (batch).
-Without pools both are in Spark's default pool, where jobs go first come, first served. That the heavy query ran all the time
-is checked; without it the measurement fails. Figures of one machine and one run compare with each other only.
+Without pools both are in Spark's default pool, where jobs go first come, first served. The measurement fails unless the heavy query ran
+all the time. Only figures of one run on one machine are comparable.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flowql.bench.measuring import BenchFailed
+from flowql.bench.plots import plotted
 from runtime.spark.session import close_session, in_pool, open_session
 from runtime.spark.settings import SparkSettings
 
@@ -48,7 +49,7 @@ class Outcome:
 
 
 def rows_of_a_task(spark: Any) -> int:
-    """How many rows make a task of the heavy query take as long as it should here: by the best of some rounds, the first warm up."""
+    """Rows per task of the heavy query so that a task takes HEAVY_TASK_MS on this machine: by the best of some rounds, the first of which warm up."""
     took = []
     for _ in range(CALIBRATION_ROUNDS):
         began = time.monotonic()
@@ -152,20 +153,13 @@ def table(outcomes: Sequence[Outcome]) -> str:
 
 
 def draw(outcomes: Sequence[Outcome], file: Path) -> None:
-    """For each scenario the share of batches that took at most so long."""
-    import matplotlib  # the extra `plots`
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(7, 4))
-    for o in outcomes:
-        x = np.sort(o.batches_ms)
-        axes.step(x, np.arange(1, len(x) + 1) / len(x), where="post", label=f"{o.name} ({len(x)} batches)")
-    axes.set(xscale="log", xlabel="time of a batch of the light query, ms", ylabel="share of batches within it")
-    axes.legend()
-    figure.tight_layout()
-    figure.savefig(file, dpi=100)
+    """For each scenario the share of batches within a duration."""
+    with plotted(file) as axes:
+        for o in outcomes:
+            x = np.sort(o.batches_ms)
+            axes.step(x, np.arange(1, len(x) + 1) / len(x), where="post", label=f"{o.name} ({len(x)} batches)")
+        axes.set(xscale="log", xlabel="time of a batch of the light query, ms", ylabel="share of batches within it")
+        axes.legend()
 
 
 def main() -> None:

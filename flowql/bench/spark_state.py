@@ -1,10 +1,11 @@
-"""Where Spark keeps state and what it costs: `python -m flowql.bench.spark_state`.
+"""The cost of different ways to keep state in Spark: `python -m flowql.bench.spark_state`.
 
 Count per key, four ways. Two are FlowQL's, records in and records out: `pages` is the exact way (one Spark state row per page of
-keys), `native` is what `streams: native` gives. Two get decoded columns and give counts to nobody, so they do less: `per key` is a
-Python transformWithState with a state row per key, `columns` Spark's own aggregation. Dense batches have many rows per key, sparse ones a single row for every key.
+keys), `native` is that of `streams: native`. Two get decoded columns and discard their counts, so they do less work: `per key` is a
+Python transformWithState with a state row per key, `columns` Spark's own aggregation. Dense batches have many rows per key, sparse ones a
+single row for every key.
 
-Wall time is that of a micro-batch, trigger included; processor time is that of this process and all it started.
+Wall time is that of a micro-batch, including its trigger; processor time is that of this process and all its children.
 """
 
 from __future__ import annotations

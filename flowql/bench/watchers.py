@@ -1,20 +1,19 @@
-"""What it costs to be watched: throughput with `flowql top` and ten people who ask questions, over that without, in one run.
+"""The cost of monitoring: throughput with `flowql top` and ten users of shells, relative to throughput without, in one run.
 
     python -m flowql.bench.watchers [--pairs 12] [--seconds 3] [--users 10] [--think 10] [--events N] [--json FILE]
 
-Two queries that always have work run on one instance; short phases without and with watchers take turns (ABBA), so that what drifts
-meets both alike. The watchers are in processes of their own on the same machine, so what their side costs is counted as well: one
-is `flowql top` in a terminal, which looks every two seconds; the others are shells, which stay connected. Each person asks, reads
-the answer, thinks and types for ten seconds (--think: 0.5 to 1.5 times as long), and asks again, so ten of them ask one question
-a second, all the time. Of ten questions about a table of 20,000 rows six are for a row by its key, two for the first rows, one
-counts the rows and one wants the ten highest of a column; the last two read the whole table.
+Two queries that always have work run on one instance; short phases without and with monitoring alternate (ABBA), so that drift of the
+machine affects both equally. The clients run in separate processes on the same machine, so that their cost is measured as well: one
+is `flowql top` in a terminal, which refreshes every two seconds; the others are shells, which stay connected. Each user sends a query, reads
+the answer, thinks and types for ten seconds (--think: 0.5 to 1.5 times as long), and sends the next one, so ten users send one query
+a second, all the time. Of ten queries over a table of 20,000 rows six are for a row by its key, two for the first rows, one
+counts the rows and one selects the ten highest of a column; the last two read the whole table.
 
-Throughput is records that the queries processed in a phase. What watching costs is the mean over the pairs, with its standard error:
-once of records per second of the clock, and once of records per second of the instance's own processor time, which other work on
-the machine disturbs far less, and which leaves out what the watchers' own processes cost. Beside them stands what disturbs neither:
-which part of the instance's processor time went to the threads that answer, and how much the watchers' own processes took; and the
-time of a commit, and how long people waited. That the queries had rows waiting all the time, and that the people asked as often as said, is checked,
-else the measurement fails.
+Throughput is the number of records processed in a phase. The cost of monitoring is the mean over the pairs, with its standard error:
+first of records per second of wall time, second of records per second of the instance's own processor time, which other load of
+the machine disturbs far less, and which excludes the processes of the clients. Also printed: the share of the instance's processor
+time in the threads that answer, the processor time of the clients' processes, the time of a commit, and the waiting time of users.
+The measurement fails unless the queries had rows waiting all the time and the users sent as many queries as intended.
 """
 
 from __future__ import annotations
@@ -114,7 +113,7 @@ class Outcome:
 
 
 def write_bids(folder: Path, events: int) -> None:
-    """Nexmark's bids with so few different auctions that the table of them is as large as it gets after a moment."""
+    """Nexmark's bids with few different auctions, so that the table of them reaches its final size after a moment."""
     with closing(EmbeddedLog(folder / "log")) as log:
         log.admin().create_topic("bid", PARTITIONS)
         produce(log, "bid", _few_auctions(bids(events)))
@@ -145,10 +144,10 @@ def measure(folder: Path, *, pairs: int, seconds: float, users: int, think_s: fl
 
 
 def check(outcome: Outcome, rate: float) -> None:
-    """BenchFailed if nobody watched. rate: of the questions there should have been."""
+    """BenchFailed if top or users did not run as intended. rate: expected questions a second."""
     wanted = rate * sum(p.seconds + TURN_S for p in outcome.with_)
     if outcome.seen.looks < len(outcome.with_) or outcome.seen.answers < ASKED_MIN * wanted - math.sqrt(wanted):
-        title = f"nobody watched: {outcome.seen.looks} looks, {outcome.seen.answers} answers of {wanted:.0f}"
+        title = f"the monitoring did not run as intended: {outcome.seen.looks} refreshes, {outcome.seen.answers} answers of {wanted:.0f}"
         raise BenchFailed(title)
 
 

@@ -14,16 +14,19 @@ from flowql.cli.render import note, print_json
 def command(
     ctx: typer.Context,
     query: Annotated[
-        str | None, typer.Argument(help="Its id, or its result; without it, all.", metavar="[NAME]", show_default=False)
+        str | None,
+        typer.Argument(
+            help="Id of the query, or name of its result; default: all.", metavar="[NAME]", show_default=False
+        ),
     ] = None,
     project: ProjectOption = None,
     target: TargetOption = None,
     output: OutputOption = None,
     var: VarOption = None,
 ) -> None:
-    """Drop what is being built, with all that would swap in with it; what serves goes on.
+    """Drop a generation that is being built, with all that would swap in with it; the serving one continues.
 
-    The files of the project stay as they are: the next `flowql deploy` begins the same again.
+    The files of the project are not changed: the next `flowql deploy` builds the same generation again.
 
     Example:  flowql abandon
     """

@@ -23,42 +23,42 @@ from flowql.errors import CommandError, CompileError, RuntimeFailure
 # `flowql.cli.<verb>` has `command` (a function) or `app` (a typer.Typer with verbs of its own). What it does is the first paragraph
 # of its help, said here again so that `flowql --help` loads none of them: they need most of the program.
 VERBS = {
-    "init": "Make a small project that works.",
-    "doctor": "Look at this machine, the project and its targets, and say what to do about what is wrong.",
+    "init": "Create a small working project.",
+    "doctor": "Check this machine, the project and its targets, and suggest how to correct problems.",
     "validate": "Check the whole project and show every mistake at once.",
     "explain": "Show the plan of queries, or an error's page.",
-    "lineage": "Show what each stream and table is made of, and what is made of it.",
+    "lineage": "Show the inputs and the dependents of each stream and table.",
     "plan": "Write the plan.json of the project.",
     "run": "Run the project here, until Ctrl-C.",
-    "deploy": "Make the project what runs in the background.",
-    "dev": "Run the project, deploy it anew at every save, and show the rows that change, until Ctrl-C.",
-    "serve": "Go on with what was deployed, until Ctrl-C.",
-    "status": "Show what runs and how far it is.",
+    "deploy": "Deploy the project to an instance in the background.",
+    "dev": "Run the project, deploy it again at every save, and show the rows that change, until Ctrl-C.",
+    "serve": "Run what was deployed, until Ctrl-C.",
+    "status": "Show the queries of an instance and their progress.",
     "top": "Show what each query does now: share of the processor, rates, lag, latency, state, and what it waits for.",
     "logs": "Show what happened in the instance: starts, deployments, failures and restarts of queries, trouble with commits.",
-    "pause": "Stop queries where they are; their state and positions stay.",
-    "resume": "Let paused queries go on where they stopped.",
-    "stop": "End the background instance, after a commit.",
-    "backup": "Copy the log and the state of a target, as of one commit, while it runs or not.",
-    "restore": "Make a backup the data of a target, which does not run.",
-    "query": "Ask SQL of tables and internal stores.",
-    "shell": "Ask one question after the other: SELECT, SELECT ... EMIT CHANGES, SHOW, DESCRIBE, EXPLAIN.",
-    "subscribe": "Print rows of a stream or changes of a table as they come, until Ctrl-C.",
+    "pause": "Pause queries; their state and positions are kept.",
+    "resume": "Resume paused queries where they stopped.",
+    "stop": "Stop the background instance, after a commit.",
+    "backup": "Copy the log and the state of a target, as of one commit, whether it is running or stopped.",
+    "restore": "Replace the data of a stopped target with a backup.",
+    "query": "Query tables and internal stores with SQL.",
+    "shell": "An interactive SQL shell: SELECT, SELECT ... EMIT CHANGES, SHOW, DESCRIBE, EXPLAIN.",
+    "subscribe": "Print new rows of a stream or changes of a table as they are committed, until Ctrl-C.",
     "verify": "Compare the results of targets over the same input.",
     "test": "Run the tests in the project's folder `tests`, with everything in memory: no broker, no data, milliseconds each.",
     "diff": "Compare the serving generation of a result with the one that is built (`deploy --shadow`), and change nothing.",
-    "promote": "Let what `deploy --shadow` has built take the place of what serves.",
-    "abandon": "Drop what is being built, with all that would swap in with it; what serves goes on.",
-    "deployments": "Show what was deployed, when, and what became of it.",
-    "import": "Projects of other systems.",
+    "promote": "Let the generation built by `deploy --shadow` replace the serving one.",
+    "abandon": "Drop a generation that is being built, with all that would swap in with it; the serving one continues.",
+    "deployments": "Show recent deployments: when, what changed, and the outcome.",
+    "import": "Import projects of other systems.",
     "topic": "Topics and their records.",
-    "dlq": "Dead letters: records that queries could not read, shown, repaired and replayed.",
+    "dlq": "Dead letters: list, repair and replay records that queries could not process.",
     "log": "The embedded log and its files.",
     "priority": "Show and change how queries share the processor.",
-    "metrics": "Figures of a running instance for Prometheus, and a Grafana dashboard over them.",
-    "state": "What queries have remembered.",
+    "metrics": "Metrics of a running instance for Prometheus, and a Grafana dashboard for them.",
+    "state": "Read the state stores of queries.",
     "bench": "Measure this machine.",
-    "kafka": "A Kafka broker to try with, on this machine.",
+    "kafka": "A local Kafka broker for trials.",
 }
 _MODULES = {"import": "importing"}  # a word of Python's own cannot name a module
 _CONTENTS: tuple[list[str], ...] = ([], ["-h"], ["--help"], ["--version"])  # what is answered without any verb
@@ -181,7 +181,7 @@ def _failed(e: BaseException) -> int:
             note("interrupted")
             return 130
         case BrokenPipeError():
-            # Whoever reads has seen enough; without this the interpreter complains again when it flushes at exit.
+            # The reader has closed the pipe; without this the interpreter complains again when it flushes at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         case OSError():
             show_failure("FQ5002", f"{e.filename}: {e.strerror}" if e.filename else str(e))

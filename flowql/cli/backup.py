@@ -18,16 +18,16 @@ from flowql.deploy.settings import settings_of
 
 def command(
     ctx: typer.Context,
-    folder: Annotated[Path, typer.Argument(help="A directory that is new or empty.", metavar="DIR")],
+    folder: Annotated[Path, typer.Argument(help="A new or empty directory.", metavar="DIR")],
     project: ProjectOption = None,
     target: TargetOption = None,
     output: OutputOption = None,
     var: VarOption = None,
 ) -> None:
-    """Copy the log and the state of a target, as of one commit, while it runs or not.
+    """Copy the log and the state of a target, as of one commit, whether it is running or stopped.
 
-    Processing goes on meanwhile. Each file is read back and compared before manifest.json is written, which makes the backup whole:
-    one that was interrupted, or of which a file is missing or changed later, is recognised and refused. For targets on the runtime
+    Processing continues meanwhile. Each file is read back and compared before manifest.json is written, which completes the backup: a
+    backup that was interrupted, or that has missing or changed files, is recognised and refused. For targets on the runtime
     with the embedded log.
 
     flowql backup backups/monday

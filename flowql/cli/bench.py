@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from flowql.bench.engines import ENGINES
+from flowql.bench.engines import ENGINES, NEXMARK
 from flowql.bench.measuring import BenchFailed, Figure
 from flowql.bench.nexmark_input import write_log, write_parquet
 from flowql.bench.oracle import EXPECTED
@@ -19,12 +19,10 @@ from flowql.bench.run import run
 from flowql.cli.render import note
 from flowql.errors import CommandError
 
-NEXMARK = Path(__file__).parents[2] / "pipelines" / "nexmark"
-WRONG_RESULT = "FQ5301"
 LOGS = ("embedded", "kafka")
 
-TOUCH = "GB of memory to use before each query and give back as its clock starts: for hosts that are slow to supply it."
-EVENTS = "Bids to generate; persons and auctions of the same time come with them."
+TOUCH = "GB of memory to allocate before each query and free when its measurement starts: for hosts that are slow to supply memory."
+EVENTS = "Number of bids to generate; persons and auctions are added in proportion."
 
 app = typer.Typer(help="Measure this machine.", no_args_is_help=True)
 
@@ -40,12 +38,14 @@ def nexmark(
     events: Annotated[int, typer.Option(help=EVENTS, min=1)] = 1_000_000,
     threads: Annotated[int, typer.Option(help="Processing threads; cores of Spark.", min=1)] = 2,
     engine: Annotated[str, typer.Option(help=" or ".join(ENGINES))] = "runtime",
-    log: Annotated[str, typer.Option(help="embedded, or kafka: a broker of its own.")] = "embedded",
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures there, too.")] = None,
-    bare: Annotated[bool, typer.Option("--bare", help="Beside each query a DuckDB loop over the same files.")] = False,
+    log: Annotated[str, typer.Option(help="embedded, or kafka: a separate local broker.")] = "embedded",
+    json_file: Annotated[Path | None, typer.Option("--json", help="Also write the results to this file.")] = None,
+    bare: Annotated[
+        bool, typer.Option("--bare", help="Also measure a DuckDB loop over the same files for each query.")
+    ] = False,
     touch: Annotated[float, typer.Option(help=TOUCH, min=0)] = 0.0,
 ) -> None:
-    """Nexmark queries over generated events, each alone; the result is checked before a speed is printed."""
+    """Run Nexmark queries over generated events, one at a time; each result is checked before a speed is printed."""
     names = list(EXPECTED) if queries == "all" else [q for q in queries.split(",") if q]
     unknown = [q for q in names if q not in EXPECTED]
     if unknown:
@@ -59,7 +59,7 @@ def nexmark(
     try:
         figures = run(NEXMARK, names, events, threads, note, engine=engine, log=log, bare=bare, touch_gb=touch)
     except BenchFailed as error:
-        raise CommandError(str(error), code=WRONG_RESULT, help="no speed is given for a wrong result") from error
+        raise CommandError(str(error), help="no speed is printed for a wrong result") from error
     if json_file is not None:
         json_file.write_text(json.dumps([asdict(f) for f in figures], indent=1) + "\n")
     _show(figures)
@@ -71,7 +71,7 @@ def data(
     parquet: Annotated[Path | None, typer.Option(help="Folder for one Parquet file per kind.")] = None,
     log: Annotated[Path | None, typer.Option(help="Folder for a new embedded log, in `log` there.")] = None,
 ) -> None:
-    """Write the events of the Nexmark queries, the same each time."""
+    """Write the events of the Nexmark queries, the same in every run."""
     if parquet is None and log is None:
         raise typer.BadParameter("say where: --parquet DIR or --log DIR")
     if parquet is not None:

@@ -30,7 +30,7 @@ class Result:
     began_s: float = 0.0
 
     def take(self, now_s: float) -> None:
-        """Look at what there is now."""
+        """Read the current rows."""
         for _, changes in self.tail.poll():
             for change in changes:
                 self._take(change, now_s)

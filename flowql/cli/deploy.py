@@ -1,4 +1,4 @@
-"""`flowql deploy`: make the project what runs."""
+"""`flowql deploy`: deploy the project."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from flowql.deploy.stages import decide
 from flowql.errors import CommandError
 from flowql.server.choice import at_rest
 from flowql.server.client import Client, connect
-from flowql.server.daemon import spawn
+from flowql.server.spawn import spawn
 
 RUNNING_S = 60.0
 NOT_RUNNING = "FQ5204"
@@ -58,38 +58,40 @@ def command(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
     prune: Annotated[bool, typer.Option("--prune", help="Remove queries the project no longer has.")] = False,
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Throw away what queries kept that no longer fits, and compute it anew.")
+        bool, typer.Option("--rebuild", help="Discard state that no longer fits, and recompute its queries.")
     ] = False,
     full_refresh: Annotated[
         list[str] | None,
         typer.Option("--full-refresh", help="Rebuild this query although nothing changed.", metavar="QUERY"),
     ] = None,
     rollback: Annotated[
-        bool, typer.Option("--rollback", help="Go back to an earlier deployment: the one before, or that of ID.")
+        bool,
+        typer.Option(
+            "--rollback", help="Roll back to an earlier deployment: the previous one, or the one with this ID."
+        ),
     ] = False,
     forward: Annotated[
         bool,
-        typer.Option("--forward", help="Apply changed texts to what comes, and rebuild nothing."),
+        typer.Option("--forward", help="Apply changed texts only to new records, and rebuild nothing."),
     ] = False,
     shadow: Annotated[
         bool,
-        typer.Option(
-            "--shadow", help="Build what is rebuilt, and let it serve only when it is promoted (flowql promote)."
-        ),
+        typer.Option("--shadow", help="Build new generations, but swap them in only on  flowql promote."),
     ] = False,
-    no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait until what is rebuilt serves.")] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait until rebuilt queries serve.")] = False,
     accept_history: Annotated[
         bool,
         typer.Option(
-            "--accept-history", help="Rebuild although the beginning of an input is gone: from where it begins now."
+            "--accept-history",
+            help="Rebuild although the beginning of an input was deleted: from its earliest existing record.",
         ),
     ] = False,
 ) -> None:
-    """Make the project what runs in the background.
+    """Deploy the project to an instance in the background.
 
-    Shows what changes and applies it to the running instance, which is started if there is none. A query whose text has changed is
-    rebuilt beside the one that serves, with all that reads its result, and takes its place in one commit; with --forward it goes
-    on from where it is, where its state permits that.
+    Shows the changes and applies them to the running instance; if none runs, one is started. If the text of a query has changed, a new
+    generation of it, and of all queries that read its result, is built while the old one serves, and replaces it in one commit. With
+    --forward the query continues from its current offsets with the new text, if its state permits that.
     """
     scope = Scope.of(ctx, project=project, target=target, select=select, output=output, var=var)
     as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
@@ -135,14 +137,14 @@ def _how(refresh: Sequence[str], *, forward: bool) -> str:
 
 
 def _recorded(settings: Settings, number: int | None) -> tuple[Plan, Asked]:
-    """The plan of an earlier deployment, as a whole: what came after it goes."""
+    """The whole plan of an earlier deployment: later queries are removed."""
     entries, deployed = history(settings, plans=True)
     entry = entry_of(entries, number) if number is not None else before(entries, deployed)
     return entry.plan, Asked(prune=True, about=About(f"rollback to {entry.id}", entry.about.files))
 
 
 def _await_running(client: Client) -> None:
-    """Until every query runs; CommandError with the reason of one that keeps failing."""
+    """Waits until every query runs; CommandError with the reason of one that keeps failing."""
     limit = time.monotonic() + RUNNING_S
     while True:
         waiting = [q for q in client.status()["queries"] if q["state"] not in ("running", "paused")]

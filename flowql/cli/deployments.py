@@ -18,9 +18,9 @@ from flowql.deploy.settings import Settings, settings_of
 from flowql.server.choice import at_rest
 from flowql.server.client import connect
 
-HELP = """Show what was deployed, when, and what became of it.
+HELP = """Show recent deployments: when, what changed, and the outcome.
 
-The last 50 deployments are kept with the target's data; pauses and new priorities count as such.
+The last 50 deployments are recorded with the target's data; pauses and new priorities count as deployments.
 
 Examples:  flowql deployments
 
@@ -63,7 +63,7 @@ def show(
     output: OutputOption = None,
     var: VarOption = None,
 ) -> None:
-    """Show one deployment: its files, what it changed, and the queries it wanted.
+    """Show one deployment: its files, its changes, and its queries.
 
     Example:  flowql deployments show 3
     """

@@ -1,4 +1,4 @@
-"""`flowql dev`: save a file, and see what becomes of the results."""
+"""`flowql dev`: deploy at every save, and show how results change."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def command(
     prune: Annotated[bool, typer.Option("--prune", help="Remove queries the project no longer has.")] = False,
     rows: Annotated[int, typer.Option("--rows", min=1, help="Rows to show of each result that changes.")] = 10,
 ) -> None:
-    """Run the project, deploy it anew at every save, and show the rows that change, until Ctrl-C.
+    """Run the project, deploy it again at every save, and show the rows that change, until Ctrl-C.
 
-    A mistake is shown at its place, and the last good version goes on. Queries that a change does not touch keep their state. An
-    instance that runs already is used and stays; otherwise one runs here and ends with this command.
+    Mistakes are shown with their position, and the last good version keeps running. Queries that a change does not affect keep their
+    state. If an instance is already running, it is used and left running; otherwise one runs in this process and ends with this command.
 
-    A target of its own keeps trials apart from the data of others:  flowql dev -t dev
+    A separate target keeps experiments away from other data: flowql dev -t dev
     """
     scope = Scope.of(ctx, project=project, target=target, var=var)
     root = find_project_file(scope.start).parent
@@ -128,7 +128,7 @@ class Loop:
         self._errors: dict[str, str] = {}
 
     def begin(self) -> None:
-        """What is there is known; then the project as it is now."""
+        """Reads the current rows of results, then deploys the project."""
         self._results.follow(self._client.plan()[0])
         self._results.learn()
         if self.deploy():
@@ -137,7 +137,7 @@ class Loop:
             note("watching; save a file when it is right, Ctrl-C ends")
 
     def deploy(self) -> bool:
-        """Make the project what runs, or say what is wrong with it; what ran goes on then."""
+        """Deploy the project, or report its mistakes; then the deployed queries keep running."""
         try:
             deployed, topics = self._client.deployed()
             project = read(self._scope)

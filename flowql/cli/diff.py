@@ -26,8 +26,8 @@ def command(
 ) -> None:
     """Compare the serving generation of a result with the one that is built (`deploy --shadow`), and change nothing.
 
-    Both are brought to one place of the input first, for which what serves stands still for a moment. Rows of a table are told apart by
-    their key; of a stream, rows count that are in one generation more often than in the other.
+    Both generations are first brought to the same offsets of the input, for which the serving one stops for a moment. Rows of a table are
+    matched by key; in a stream, a row counts if one generation contains it more often than the other.
 
     Example:  flowql diff LARGE_ORDERS
     """
@@ -41,6 +41,8 @@ def command(
     note(
         f"{found['result']}: {found['serving']:,} rows serve, {found['built']:,} are built (generation {found['generation']})"
     )
+    if ahead := found.get("ahead"):
+        note(f"the built generation has read {ahead:,} records more: rows that follow from those count as differences")
     print_rows(("rows", "count"), [(what, found[what]) for what in ("missing", "extra", "different")])
     rows = list(_examples(found["examples"]))
     names = found["compared"]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import Annotated, Any
 
 import pyarrow as pa
@@ -17,18 +18,32 @@ from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, Targe
 from flowql.cli.query import ResultOption, asking
 from flowql.cli.render import note, print_json, print_rows, print_text
 from flowql.cli.results import destination, write_answer
-from flowql.config.storage import open_log
+from flowql.config.project import Project
+from flowql.config.storage import log_at, open_log
 from flowql.deploy.settings import UNSUPPORTED_TARGET, Settings, settings_of
-from flowql.dlq.letters import QUESTION, Letter, at_place, matching, open_letters, shown_bytes, shown_time, table_of
-from flowql.dlq.repair import Repaired, assignment_of, repaired
-from flowql.dlq.replay import queries_of, replay
+from flowql.dlq.letters import (
+    LISTED,
+    QUESTION,
+    Letter,
+    at_place,
+    matching,
+    open_letters,
+    shown_bytes,
+    shown_time,
+    table_of,
+)
+from flowql.dlq.records import is_whole, with_records
+from flowql.dlq.repair import NOT_HERE, Repaired, assignment_of, repaired
+from flowql.dlq.replay import append, queries_of, replay
 from flowql.errors import CommandError
 from flowql.query.answer import Answer
 from flowql.server.client import connect
-from flowql.server.daemon import spawn
+from flowql.server.spawn import spawn
+from flowql.topics.keeping import letters_kept
+from runtime.log.repairs import Repairs
 
 app = typer.Typer(
-    help="Dead letters: records that queries could not read, shown, repaired and replayed.",
+    help="Dead letters: list, repair and replay records that queries could not process.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -36,7 +51,7 @@ Where = Annotated[
     str | None,
     typer.Option(
         "--where",
-        help='Only those for which this holds: SQL over topic, partition, "offset", rowtime, queries, code, message, key, value.',
+        help='Only records that satisfy this condition: SQL over topic, partition, "offset", rowtime, queries, code, message, key, value.',
         metavar="SQL",
     ),
 ]
@@ -55,15 +70,17 @@ def list_letters(
     output: OutputOption = None,
     var: VarOption = None,
 ) -> None:
-    """Open dead letters: each record once, with the queries that could not read it and the reason of the first.
+    """List open dead letters: each record once, with the queries that could not process it and the reason of the first.
 
-    Letters of a query that was rebuilt since are done with and not shown. All that ever were, in SQL:  SELECT * FROM DEAD_LETTERS
+    Dead letters of a query that was rebuilt since are closed and not shown. All of them, in SQL:  SELECT * FROM DEAD_LETTERS
 
     flowql dlq ls --where "message LIKE '%AMOUNT%'"
     """
     scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
     form = scope.only(Output.TABLE, Output.JSON, Output.CSV)
-    letters = matching(_letters(settings_of(scope.load()))[0], where)
+    settings = settings_of(scope.load())
+    question = LISTED if where is None and form is not Output.JSON else QUESTION
+    letters = matching(_letters(settings, question)[0], where)
     last = letters[-limit:]
     if form is Output.JSON:
         print_json([x.to_data() for x in last])
@@ -75,7 +92,7 @@ def list_letters(
     ]
     if rows:
         print_rows(columns, rows, output=form.value)
-    note(_counted(letters, len(last)))
+    note(f"{_counted(letters, len(last))}; dead letters are {letters_kept(settings.dead_letters)}")
 
 
 @app.command("show")
@@ -87,13 +104,14 @@ def show_letter(
     output: OutputOption = None,
     var: VarOption = None,
 ) -> None:
-    """One record whole: its bytes, and why each query could not read it.
+    """Show one record: its bytes, and why each query could not process it.
 
     flowql dlq show orders/0@17
     """
     scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
     as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
-    letter = at_place(_letters(settings_of(scope.load()))[0], record)
+    found = scope.load()
+    letter = _whole([at_place(_letters(settings_of(found))[0], record)], found)[0]
     if as_json:
         print_json(letter.to_data())
         return
@@ -116,13 +134,14 @@ def export_letters(
     output: ResultOption = None,
     var: VarOption = None,
 ) -> None:
-    """Open dead letters as a file: a row per record, with its parts as texts.
+    """Write open dead letters to a file: a row per record, with its key and value as strings.
 
     flowql dlq export -o bad.parquet
     """
     scope = Scope.of(ctx, project=project, target=target, var=var)
     form, file = destination(output or [], scope.output)
-    table = table_of(matching(_letters(settings_of(scope.load()))[0], where)).drop_columns(["number"])
+    found = scope.load()
+    table = table_of(matching(_whole(_letters(settings_of(found))[0], found), where)).drop_columns(["number"])
     rows = write_answer(Answer(table.schema, iter(table.to_batches())), form, file)
     if file is not None:
         note(f"{rows:,} {'record' if rows == 1 else 'records'} in {file}")
@@ -140,19 +159,32 @@ def replay_letters(
             metavar="COLUMN=SQL",
         ),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what records would become, and change nothing.")
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the repaired records, and change nothing.")] = False,
+    once: Annotated[
+        bool,
+        typer.Option(
+            "--append",
+            help="Deliver the records to the queries that skipped them as if they arrived now; rebuild nothing.",
+        ),
     ] = False,
-    no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait until what is rebuilt serves.")] = False,
+    to_test: Annotated[
+        Path | None,
+        typer.Option(
+            "--to-test",
+            help="Write a test of the project from the repaired records, and change nothing else.",
+            metavar="FILE",
+        ),
+    ] = None,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait until rebuilt queries serve.")] = False,
     project: ProjectOption = None,
     target: TargetOption = None,
     output: OutputOption = None,
     var: VarOption = None,
 ) -> None:
-    """Repair records and rebuild the queries that missed them, so that results are as if the records had been right.
+    """Repair records and rebuild the queries that skipped them, so that results are as if the records had been correct.
 
-    The topic keeps what was written; repairs are laid over it wherever it is read, by later rebuilds too. A record that a query
-    still could not read refuses the whole. Expressions are SQL of DuckDB over the columns of the source as texts and key, value,
+    The topic itself is not changed; a repair replaces the record whenever it is read, also by later rebuilds. If a query still could not
+    process one of the records, nothing is done. Expressions are DuckDB SQL over the columns of the source as strings and key, value,
     rowtime, topic, partition, "offset".
 
     flowql dlq replay --set "AMOUNT = replace(AMOUNT, ',', '.')::DOUBLE" --dry-run
@@ -165,7 +197,7 @@ def replay_letters(
         title = "repairs are not supported on Spark: its jobs would read the records as they were written"
         raise CommandError(title, code=UNSUPPORTED_TARGET, help="use a target with `engine: runtime`")
     letters, plan = _letters(settings)
-    letters = matching(letters, where)
+    letters = matching(_whole(letters, found), where)
     if not letters:
         note("no open dead letters: nothing to replay")
         return
@@ -176,11 +208,20 @@ def replay_letters(
     else:
         if rows := list(_shown(repairs[-_SHOWN:])):
             print_rows(("record", "what", "was", "is read as"), rows)
-        note(f"{_counted(letters, min(_SHOWN, len(repairs)))}; to be rebuilt: {', '.join(queries)}")
+        what = "to be given to" if once else "to be rebuilt"
+        note(f"{_counted(letters, min(_SHOWN, len(repairs)))}; {what}: {', '.join(queries)}")
     if dry_run:
         note("nothing was done (--dry-run)")
         return
+    if to_test is not None:
+        _write_test(to_test, repairs, plan)
+        return
     client = connect(settings.data_dir) or spawn(settings)
+    if once:
+        with closing(client):
+            for line in _appended(append(client, repairs, plan)):
+                note(line)
+        return
     with closing(client), closing(open_log(found)) as log:
         changed = [r for r in repairs if _is_changed(r)]
         replay(client, log, settings.application_id, changed, queries, int(time.time() * 1_000))
@@ -188,14 +229,49 @@ def replay_letters(
             raise typer.Exit(130)
 
 
-def _letters(settings: Settings) -> tuple[list[Letter], Plan]:
+def _write_test(path: Path, repairs: Sequence[Repaired], plan: Plan) -> None:
+    from flowql.dlq.to_test import test_of  # loads the engine, which runs the queries
+
+    if path.exists():
+        raise CommandError(f"{path} is there already", code=NOT_HERE, help="name another file")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(test_of(repairs, plan), encoding="utf-8")
+    note(f"a test of {len(repairs):,} records is in {path}; nothing else was done. To run it:  flowql test")
+
+
+def _appended(done: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """A line per query, and what its results may not be what a rebuild would give."""
+    for query, said in sorted(done.items()):
+        yield f"{query}: {said['rows']:,} rows"
+        if said["late"]:
+            yield f"{query}: {said['late']:,} of them are late: their windows are closed, and count without them"
+        if said["older"]:
+            yield (
+                f"{query}: {said['older']:,} of them are older than what it has read: joins and what depends on the order, as "
+                "LATEST_BY_OFFSET, take them as the newest"
+            )
+        if said["table"]:
+            yield f"{query}: it reads a table, where they take the place of newer records of their keys"
+
+
+def _letters(settings: Settings, question: str = QUESTION) -> tuple[list[Letter], Plan]:
     """Open letters, and the plan that serves."""
     plan = deployed(settings).plan
-    with asking(settings, QUESTION) as answer:
+    with closing(log_at(settings.log_dir, settings.kafka, settings.application_id)) as log:
+        repairs = Repairs(log, settings.application_id)
+    with asking(settings, question) as answer:
         table = answer.table()
     at = table.schema.get_field_index("ROWTIME")
     times = table.column(at).cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
-    return open_letters(table.set_column(at, "ROWTIME", times).to_pylist(), plan), plan
+    return open_letters(table.set_column(at, "ROWTIME", times).to_pylist(), plan, repairs.is_delivered), plan
+
+
+def _whole(letters: Sequence[Letter], project: Project) -> list[Letter]:
+    """With the records that some of them only name."""
+    if all(is_whole(x) for x in letters):
+        return list(letters)
+    with closing(open_log(project)) as log:
+        return with_records(letters, log, settings_of(project).application_id)
 
 
 def _counted(letters: Sequence[Letter], shown: int) -> str:

@@ -1,4 +1,4 @@
-"""`flowql doctor`: does this machine have what the project needs?"""
+"""`flowql doctor`: checks of the machine, the project and its targets."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def command(
     backup: Annotated[
         Path | None,
         typer.Option(
-            "--backup", help="Look at this backup instead, every byte of it.", metavar="DIR", show_default=False
+            "--backup", help="Verify this backup instead, every byte of it.", metavar="DIR", show_default=False
         ),
     ] = None,
 ) -> None:
-    """Look at this machine, the project and its targets, and say what to do about what is wrong.
+    """Check this machine, the project and its targets, and suggest how to correct problems.
 
-    Nothing is started or changed. Exit code 1 when something does not work.
+    Nothing is started or changed. Exit code 1 if a check fails.
 
     flowql doctor                everything
     flowql doctor -t kafka       one target: do its brokers answer?

@@ -39,15 +39,16 @@ def command(
     target: TargetOption = None,
     select: SelectOption = None,
     late: Annotated[
-        bool, typer.Option("--late", help="Show which rows of a query came too late, and where stream time stood.")
+        bool,
+        typer.Option("--late", help="Show which rows of a query came too late, and the stream time at that moment."),
     ] = False,
     output: OutputOption = None,
     var: VarOption = None,
 ) -> None:
     """Show the plan of queries, or an error's page.
 
-    Sources, the tree of each query, what each optimiser rule did, operators, stores and topics. With --late what was too late for
-    its windows instead, of the instance that runs or of the last commit.
+    Sources, the tree of each query, what each optimiser rule did, operators, stores and topics. With --late: rows that were too
+    late for their windows, of the running instance or of the last commit.
 
     flowql explain SPENT_PER_HOUR --late
     """
@@ -98,7 +99,7 @@ def _explain_late(scope: Scope, subject: str | None, *, as_json: bool) -> None:
 
 
 def chosen_queries(plan: Plan, names: list[str]) -> tuple[QueryPlan, ...]:
-    """The queries of these ids or results, in the order of the plan; all when none is named. CommandError for a stranger."""
+    """The queries of these ids or results, in the order of the plan; all when none is named. CommandError for an unknown name."""
     if not names:
         return plan.queries
     known = {n.upper(): q.id for q in plan.queries for n in (q.sink, q.id)}

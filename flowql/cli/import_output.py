@@ -13,13 +13,16 @@ from flowql.cli.results import answer_lines
 from flowql.topics.import_job import Job
 from flowql.topics.import_times import BEGINNING_MS, make_topic
 from flowql.topics.importing import Outcome, Preview, import_file, preview
+from runtime.config import LetterRetention
 from runtime.log.base import Log
+from runtime.task.dead_letters import topic_config
 
 
-def import_and_tell(log: Log, job: Job) -> None:
+def import_and_tell(log: Log, job: Job, kept: LetterRetention) -> None:
+    """kept: dead letters, where their topic does not exist yet."""
     make_topic(log, job)
     if job.on_error == "dead-letter":
-        log.admin().create_topic(job.dead_letters, 1)
+        log.admin().create_topic(job.dead_letters, 1, topic_config(kept))
     began = time.monotonic()
     with progress(f"import {job.file.name}", _size(job), in_bytes=True) as advance:
         outcome = import_file(log, job, advance)

@@ -24,7 +24,7 @@ from flowql.ksqldb.replay import Replay
 from flowql.ksqldb.scripts import Found, find_scripts
 from runtime.serde.registry import registry_at
 
-app = typer.Typer(help="Projects of other systems.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Import projects of other systems.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.callback()
@@ -54,16 +54,16 @@ def ksql(
         typer.Option("--priority", help="A query's class (may be given again).", metavar="QUERY=CLASS"),
     ] = None,
     leave_out: Annotated[
-        bool, typer.Option("--leave-out", help="Leave statements with mistakes out, with a note each.")
+        bool, typer.Option("--leave-out", help="Leave out statements with mistakes, with a note for each.")
     ] = False,
     output: OutputOption = None,
     var: VarOption = None,
 ) -> None:
-    """Make a project of ksqlDB's scripts.
+    """Convert ksqlDB scripts to a project.
 
-    Statements are applied in order, as a ksqlDB server would; what exists after the last of them becomes the project. A folder of
-    migrations (V000001__name.sql) is applied by version. IMPORT.md of the project says what became of every statement: what is
-    left out, and what behaves differently here. Mistakes are shown all at once, and then nothing is written.
+    Statements are applied in order, as a ksqlDB server would; the objects that exist after the last of them become the project. A folder of
+    migrations (V000001__name.sql) is applied by version. IMPORT.md in the project reports every statement: what is left out, and what behaves differently here. If there are
+    mistakes, all are shown at once and nothing is written.
 
     flowql import ksql fraud.sql --into fraud
     flowql import ksql ksql-migrations/ --into shop --bootstrap broker:9092

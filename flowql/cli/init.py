@@ -28,20 +28,20 @@ class Template(Enum):
     SPARK = "spark"
 
 
-Folder = Annotated[Path, typer.Argument(help="The folder; made if missing.", metavar="[DIR]", show_default="here")]
+Folder = Annotated[Path, typer.Argument(help="The folder; created if missing.", metavar="[DIR]", show_default="here")]
 TemplateOption = Annotated[
     Template,
     typer.Option(
         "--template",
-        help="quickstart: sources, queries, a test and data; blank: nothing in it; kafka, spark: the same on these.",
+        help="quickstart: sources, queries, a test and data; blank: an empty project; kafka, spark: quickstart on Kafka or Spark.",
     ),
 ]
 
 
 def command(folder: Folder = Path("."), template: TemplateOption = Template.QUICKSTART) -> None:
-    """Make a small project that works.
+    """Create a small working project.
 
-    It says what to type next.
+    Prints the next commands to type.
 
     flowql init shop                       a first project
     flowql init shop --template kafka      one that runs on Apache Kafka

@@ -14,7 +14,7 @@ from flowql.config.load import find_project_file, shown_path
 from flowql.errors import ProjectError
 from flowql.kafka.place import BROKER_DIR
 
-app = typer.Typer(help="A Kafka broker to try with, on this machine.", no_args_is_help=True)
+app = typer.Typer(help="A local Kafka broker for trials.", no_args_is_help=True)
 DirOption = Annotated[
     Path | None, typer.Option("--dir", help="Where its records are.", show_default=f"{BROKER_DIR} of the project")
 ]
@@ -30,7 +30,7 @@ def up(
     ] = None,
     memory: Annotated[int, typer.Option(min=128, help="What Java may use, in MB.")] = 512,
 ) -> None:
-    """Start it and wait until it answers. Fetches Kafka (40 MB) the first time; needs Java 17."""
+    """Start the broker and wait until it responds. Downloads Kafka (40 MB) the first time; needs Java 17."""
     from flowql.kafka.broker import Broker
     from flowql.kafka.jars import KAFKA_VERSION, cache_dir, fetched_jars
 
@@ -44,7 +44,7 @@ def up(
 
 @app.command()
 def down(ctx: typer.Context, project: ProjectOption = None, directory: DirOption = None) -> None:
-    """Stop it; its records stay."""
+    """Stop the broker; its records are kept."""
     from flowql.kafka.broker import Broker
 
     broker = Broker(_directory(ctx, project, directory))
@@ -56,7 +56,7 @@ def down(ctx: typer.Context, project: ProjectOption = None, directory: DirOption
 def status(
     ctx: typer.Context, project: ProjectOption = None, directory: DirOption = None, output: OutputOption = None
 ) -> None:
-    """Whether it runs, and where. Exit code 1 if it does not."""
+    """Print the broker's address if it runs. Exit code 1 if it does not."""
     from flowql.kafka.broker import Broker
     from runtime.log.kafka.connection import answers
 

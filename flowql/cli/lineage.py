@@ -37,7 +37,7 @@ ColumnOption = Annotated[
     str | None, typer.Option("--column", "-c", help="Follow this column.", metavar="RELATION.COLUMN")
 ]
 RelationArgument = Annotated[
-    list[str] | None, typer.Argument(help="Only what lies before and after these.", metavar="[STREAM | TABLE]...")
+    list[str] | None, typer.Argument(help="Only the inputs and dependents of these.", metavar="[STREAM | TABLE]...")
 ]
 
 
@@ -52,7 +52,7 @@ def command(
     select: SelectOption = None,
     var: VarOption = None,
 ) -> None:
-    """Show what each stream and table is made of, and what is made of it.
+    """Show the inputs and the dependents of each stream and table.
 
     flowql lineage                                   every query in a line
     flowql lineage SPENT_PER_HOUR                    what lies before and after one table

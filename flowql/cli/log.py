@@ -29,17 +29,17 @@ def verify_log(
     ctx: typer.Context,
     skip_damaged: Annotated[
         bool,
-        typer.Option("--skip-damaged", help="Note what is damaged: readers and rebuilds leave it out from now on."),
+        typer.Option("--skip-damaged", help="Mark damaged records: readers and rebuilds skip them from now on."),
     ] = False,
     project: ProjectOption = None,
     target: TargetOption = None,
     output: OutputOption = None,
     var: VarOption = None,
 ) -> None:
-    """Compare all records with their checksums, while the instance runs or not.
+    """Compare all records with their checksums, whether the instance is running or stopped.
 
     flowql log verify
-    flowql log verify --skip-damaged      # records that cannot be had back are left out, and counted
+    flowql log verify --skip-damaged      # leave out records that cannot be recovered, and count them
     """
     scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
     as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
 from typing import Annotated, Any
@@ -24,15 +25,14 @@ def command(
     target: TargetOption = None,
     output: OutputOption = None,
     var: VarOption = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is to come, until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the log until Ctrl-C.")] = False,
     query: Annotated[str, typer.Option("--query", help="Only of this query.", metavar="QUERY")] = "",
     level: Annotated[LogLevel, typer.Option("--level", help="Only this and more serious.")] = LogLevel.DEBUG,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="At most so many of those there are.")] = 100,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Maximum number of existing lines.")] = 100,
 ) -> None:
     """Show what happened in the instance: starts, deployments, failures and restarts of queries, trouble with commits.
 
-    The log is JSON lines in the target's directory, 50 MB at most; -o json shows them as they are. What is written down at
-    all is said by `log_level` of the target.
+    The log is JSON lines in the target's directory, 50 MB at most; -o json shows them as they are. `log_level` of the target sets what is logged.
 
     Examples:  flowql logs --level warning
 
@@ -47,6 +47,7 @@ def command(
         note(f"nothing in {shown_path(settings.data_dir / FILE)}")
     _show(found, as_json=as_json)
     while follow:
+        sys.stdout.flush()  # a pipe would keep lines back until many have come
         time.sleep(LOOK_S)
         _show((line for line in reader.newer() if wanted(parsed(line))), as_json=as_json)
 

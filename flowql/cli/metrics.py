@@ -8,9 +8,9 @@ from flowql.cli.live import live_client
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
 from flowql.cli.render import print_json, print_rows, print_text
 
-HELP = """Figures of a running instance for Prometheus, and a Grafana dashboard over them.
+HELP = """Metrics of a running instance for Prometheus, and a Grafana dashboard for them.
 
-With `metrics: 9464` in a target of flowql.yaml Prometheus finds them at http://127.0.0.1:9464/metrics.
+With `metrics: 9464` in a target of flowql.yaml, Prometheus can read them at http://127.0.0.1:9464/metrics.
 
 Examples:  flowql metrics show
 
@@ -26,7 +26,7 @@ def show(
     target: TargetOption = None,
     var: VarOption = None,
 ) -> None:
-    """Write what Prometheus would read now."""
+    """Print the metrics as Prometheus would read them now."""
     scope = Scope.of(ctx, project=project, target=target, var=var)
     with live_client(scope) as client:
         print_text(client.metrics())

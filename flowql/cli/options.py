@@ -53,14 +53,14 @@ DeployedOption = Annotated[
     typer.Option(
         "--select",
         "-s",
-        help="Only this query: NAME, +NAME with all it is made of, NAME+ with all made of it (may be given again).",
+        help="Only this query: NAME, +NAME with all its inputs, NAME+ with all queries that read its result (may be given again).",
         metavar="QUERY",
     ),
 ]
 OutputOption = Annotated[Output | None, typer.Option("--output", "-o", help="How to write results.")]
 LogLevelOption = Annotated[
     LogLevel | None,
-    typer.Option("--log-level", help="What the instance writes down.", show_default="log_level of the target"),
+    typer.Option("--log-level", help="Lowest level that the instance logs.", show_default="log_level of the target"),
 ]
 VarOption = Annotated[list[str] | None, typer.Option("--var", help="A variable's value.", metavar="NAME=VALUE")]
 

@@ -1,4 +1,4 @@
-"""`flowql pause`: a query stops where it is, and keeps what it has."""
+"""`flowql pause`: a query stops at its current offsets and keeps its state."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def command(
     output: OutputOption = None,
     var: VarOption = None,
 ) -> None:
-    """Stop queries where they are; their state and positions stay.
+    """Pause queries; their state and positions are kept.
 
-    Others go on. A pause outlives restarts and deployments, until `flowql resume`.
+    Other queries keep running. A pause survives restarts and deployments, until `flowql resume`.
 
     Example:  flowql pause orders_by_customer
     """

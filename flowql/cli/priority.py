@@ -16,8 +16,8 @@ from flowql.deploy.control import NewPriority
 
 HELP = """Show and change how queries share the processor.
 
-Alone it shows each query's class and weight, its part if all had work, what it was entitled to beside those that had, and what it
-got in the last ten seconds.
+Without a subcommand it shows for each query its class and weight, its share if all queries had work, and the share that it was
+entitled to and got in the last ten seconds.
 
 Examples:  flowql priority
 
@@ -85,12 +85,12 @@ def set_(
     query: Annotated[str, typer.Argument(help="Its id, or the name of its result.", metavar="QUERY")],
     priority: Annotated[PriorityClass, typer.Argument(help="The class.", metavar="CLASS", show_default=False)],
     weight: Annotated[
-        int | None, typer.Option("--weight", min=1, max=WEIGHT_MAX, help="Another weight than the class has.")
+        int | None, typer.Option("--weight", min=1, max=WEIGHT_MAX, help="A weight that overrides that of the class.")
     ] = None,
     latency_target: Annotated[
         str | None,
         typer.Option(
-            "--latency-target", help="Shorter turns and more frequent commits; `none` takes it away.", metavar="TIME"
+            "--latency-target", help="Shorter turns and more frequent commits; `none` removes it.", metavar="TIME"
         ),
     ] = None,
     project: ProjectOption = None,
@@ -100,7 +100,7 @@ def set_(
 ) -> None:
     """Change a query's class (critical, high, normal, batch) at once, without a restart.
 
-    It outlives a restart of the instance, and lasts until the next deployment of a project that says otherwise.
+    The change survives a restart of the instance, and lasts until the next deployment of a project that sets another class.
 
     Examples:  flowql priority set orders_by_customer critical --latency-target '200 ms'
 

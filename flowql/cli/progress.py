@@ -1,4 +1,4 @@
-"""A progress bar for what takes longer than a second; none when nobody watches."""
+"""A progress bar for operations longer than a second; none without a terminal."""
 
 from __future__ import annotations
 

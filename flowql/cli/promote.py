@@ -15,17 +15,21 @@ from flowql.cli.render import note, print_json
 def command(
     ctx: typer.Context,
     query: Annotated[
-        str | None, typer.Argument(help="Its id, or its result; without it, all.", metavar="[NAME]", show_default=False)
+        str | None,
+        typer.Argument(
+            help="Id of the query, or name of its result; default: all.", metavar="[NAME]", show_default=False
+        ),
     ] = None,
     project: ProjectOption = None,
     target: TargetOption = None,
     output: OutputOption = None,
     var: VarOption = None,
-    no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait until it serves.")] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait until the new generation serves.")] = False,
 ) -> None:
-    """Let what `deploy --shadow` has built take the place of what serves.
+    """Let the generation built by `deploy --shadow` replace the serving one.
 
-    Queries that read each other's results swap in together, in one commit. One that is still behind does so when it has come up.
+    Queries that read each other's results swap in together, in one commit. A generation that still lags behind is swapped in as soon as it
+    has caught up.
 
     Example:  flowql promote
     """

@@ -38,9 +38,9 @@ def command(
     output: ResultOption = None,
     var: VarOption = None,
 ) -> None:
-    """Ask SQL of tables and internal stores.
+    """Query tables and internal stores with SQL.
 
-    The answer is about one commit: of the live instance, or of a stopped one's directory. It is written as it comes.
+    The answer reflects one commit: of the running instance, or of a stopped one's directory. Rows are written as they are computed.
 
     A table on the terminal:  flowql query "SELECT * FROM SPENT_PER_HOUR LIMIT 10"
 
@@ -84,8 +84,11 @@ def _live(settings: Settings, sql: str, stack: ExitStack) -> Answer | None:
 
 
 def _at_rest(settings: Settings, sql: str, stack: ExitStack) -> Answer:
+    from flowql.query.database import QuestionDatabase, QuestionLimits
     from flowql.query.session import answer  # the engine's reading side and DuckDB: 0.4 s to import
     from flowql.server.choice import at_rest
 
     take = stack.enter_context(at_rest(settings).commits())
-    return stack.enter_context(closing(answer(sql, take)))
+    limits = QuestionLimits.of(settings.memory_bytes, settings.questions, settings.data_dir)
+    database = stack.enter_context(closing(QuestionDatabase(limits)))
+    return stack.enter_context(closing(answer(sql, take, database=database)))

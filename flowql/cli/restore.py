@@ -16,19 +16,19 @@ from flowql.deploy.settings import settings_of
 
 def command(
     ctx: typer.Context,
-    folder: Annotated[Path, typer.Argument(help="What `flowql backup` has made.", metavar="DIR")],
+    folder: Annotated[Path, typer.Argument(help="A directory written by `flowql backup`.", metavar="DIR")],
     replace: Annotated[
-        bool, typer.Option("--replace", help="Keep the data that is there under another name, and print it.")
+        bool, typer.Option("--replace", help="Keep the existing data under another name, and print that name.")
     ] = False,
     project: ProjectOption = None,
     target: TargetOption = None,
     output: OutputOption = None,
     var: VarOption = None,
 ) -> None:
-    """Make a backup the data of a target, which does not run.
+    """Replace the data of a stopped target with a backup.
 
-    All of it is verified first; a backup that is not whole changes nothing. Then `flowql deploy` or `flowql run` goes on from the
-    backup's commit: what was imported or produced later is not there, and can be imported again.
+    The whole backup is verified first; an incomplete one changes nothing. Then `flowql deploy` or `flowql run` continues from the backup's
+    commit: records imported or produced later are missing, and can be imported again.
 
     flowql restore backups/monday
     flowql restore backups/monday --replace   # the directory before gets another name

@@ -1,4 +1,4 @@
-"""`flowql resume`: queries that were paused go on."""
+"""`flowql resume`: paused queries continue, and those whose function hung are tried again."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def command(
     output: OutputOption = None,
     var: VarOption = None,
 ) -> None:
-    """Let paused queries go on where they stopped.
+    """Resume paused queries where they stopped.
 
-    What arrived meanwhile waits in the log, and is processed now.
+    Records that arrived meanwhile are in the log, and are processed now. A query in state `hung` is tried again.
 
     Example:  flowql resume orders_by_customer
     """

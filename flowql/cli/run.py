@@ -44,21 +44,21 @@ def command(
     var: VarOption = None,
     log_level: LogLevelOption = None,
     until_caught_up: Annotated[
-        bool, typer.Option("--until-caught-up", help="End when everything there is now is processed and committed.")
+        bool, typer.Option("--until-caught-up", help="End when all existing records are processed and committed.")
     ] = False,
     bounded: Annotated[
         bool,
         typer.Option(
-            "--bounded", help="Compute everything there is once, from the beginning, as a batch (Spark targets)."
+            "--bounded", help="Compute all existing records once, from the beginning, as a batch (Spark targets)."
         ),
     ] = False,
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Throw away what queries kept that no longer fits, and compute it anew.")
+        bool, typer.Option("--rebuild", help="Discard state that no longer fits, and recompute its queries.")
     ] = False,
 ) -> None:
     """Run the project here, until Ctrl-C.
 
-    Questions and deployments from elsewhere reach it meanwhile.
+    Meanwhile it accepts queries and deployments from other processes.
     """
     scope = Scope.of(ctx, project=project, target=target, select=select, var=var)
     found = read(scope)
@@ -87,7 +87,7 @@ def command(
 
 
 def _catch_up(host: Host) -> None:
-    """Until every source is read up to where it ends now, and what follows from it is committed."""
+    """Until every source is read up to its current end, and all results are committed."""
     engine = host.engine
     caught_up = engine.catch_up()
     left = total = _lag(engine)
@@ -107,7 +107,7 @@ def _catch_up(host: Host) -> None:
 
 
 def _await_restored(host: Host) -> None:
-    """A bar while lost state comes back from changelogs. Queries that have theirs go on meanwhile."""
+    """A progress bar while lost state is restored from changelogs. Queries with complete state run meanwhile."""
     done, total = _restored(host.engine)
     if not total:
         return
@@ -121,7 +121,7 @@ def _await_restored(host: Host) -> None:
 
 
 def _restored(engine: Engine) -> tuple[int, int]:
-    """Records of changelogs that are back, and how many there are for the queries that wait; (0, 0) when all is back."""
+    """Restored records of changelogs, and their total for the waiting queries; (0, 0) when all are restored."""
     found = [q["restored"] for q in _queries(engine) if "restored" in q]
     return sum(r["records"] for r in found), sum(r["total"] for r in found)
 
@@ -136,14 +136,14 @@ def _queries(engine: Engine) -> list[dict[str, Any]]:
 
 
 def _check_broken(engine: Engine) -> None:
-    """A query whose source is gone has not caught up, however far the others are."""
-    broken = [s for s in _queries(engine) if s["state"] == "error"]
+    """A query whose source was deleted, or whose function hung, has not caught up, whatever the progress of the others."""
+    broken = [s for s in _queries(engine) if s["state"] in ("error", "hung")]
     if broken:
         raise CommandError("; ".join(f"{s['id']}: {s['last_error']}" for s in broken), code=STUCK, help="flowql status")
 
 
 def _check_failing(engine: Engine) -> None:
-    """Give up when all that is left to do is a query that fails again and again."""
+    """Give up when only queries that fail repeatedly have work left."""
     states = _queries(engine)
     failing = [s for s in states if s["errors"] >= FAILURES_MAX and (s["lag"] or s["state"] == "failed")]
     if failing and all(s in failing or not s["lag"] for s in states):

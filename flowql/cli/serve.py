@@ -17,9 +17,9 @@ def command(
     var: VarOption = None,
     log_level: LogLevelOption = None,
 ) -> None:
-    """Go on with what was deployed, until Ctrl-C.
+    """Run what was deployed, until Ctrl-C.
 
-    `flowql deploy` from elsewhere changes it.
+    `flowql deploy` from another process changes it.
     """
     scope = Scope.of(ctx, project=project, target=target, var=var)
     settings = with_log_level(settings_of(scope.load()), log_level)

@@ -23,7 +23,7 @@ from flowql.deploy.settings import Settings, settings_of
 from flowql.errors import CommandError
 from flowql.query.errors import UNKNOWN, QueryError
 
-app = typer.Typer(help="What queries have remembered.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Read the state stores of queries.", no_args_is_help=True, rich_markup_mode=None)
 Store = Annotated[str, typer.Argument(help="A table or an internal store (flowql state ls).", metavar="STORE")]
 Keys = Annotated[
     list[str] | None,
@@ -42,9 +42,9 @@ def list_stores(
     output: OutputOption = None,
     var: VarOption = None,
 ) -> None:
-    """Stores, whose they are, how many rows they hold and how many bytes.
+    """List stores with their query, number of rows and bytes.
 
-    A bucket of a join or the sessions of a key are one row here. In SQL:  SELECT * FROM FLOWQL_STORES
+    A bucket of a join, or all sessions of a key, count as one row here. In SQL:  SELECT * FROM FLOWQL_STORES
     """
     scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
     _answer(settings_of(scope.load()), f"SELECT * FROM {STORES} ORDER BY QUERY, STORE", scope.output, None)
@@ -60,7 +60,7 @@ def get(
     output: OutputOption = None,
     var: VarOption = None,
 ) -> None:
-    """The row of a key; of a windowed table its rows in all windows. Exit code 1 when there is none.
+    """Print the row of a key; for a windowed table its rows in all windows. Exit code 1 if there is none.
 
     flowql state get SPENT_PER_HOUR ada
     """
@@ -90,14 +90,14 @@ def scan(
         str | None, typer.Option("--to", help="The next key column is below this.", metavar="VALUE")
     ] = None,
     prefix: Annotated[
-        str | None, typer.Option("--prefix", help="The next key column begins so.", metavar="TEXT")
+        str | None, typer.Option("--prefix", help="The next key column starts with this.", metavar="TEXT")
     ] = None,
     window_from: Annotated[
         str | None,
-        typer.Option("--window-from", help="Windows that begin at or after: ms or ISO-8601.", metavar="TIME"),
+        typer.Option("--window-from", help="Windows that start at or after this time: ms or ISO-8601.", metavar="TIME"),
     ] = None,
     window_to: Annotated[
-        str | None, typer.Option("--window-to", help="Windows that begin before.", metavar="TIME")
+        str | None, typer.Option("--window-to", help="Windows that start before this time.", metavar="TIME")
     ] = None,
     limit: Limit = None,
     project: ProjectOption = None,
@@ -105,7 +105,7 @@ def scan(
     output: OutputOption = None,
     var: VarOption = None,
 ) -> None:
-    """Rows by the first key columns, by a range of the next one, or by window.
+    """Print rows by the first key columns, by a range of the next one, or by window.
 
     flowql state scan SPENT_PER_HOUR --prefix a --window-from 2026-01-01T09:00:00Z --limit 20
     """
@@ -130,7 +130,7 @@ def export(
     output: ResultOption = None,
     var: VarOption = None,
 ) -> None:
-    """All rows, as of one commit, to a file or a pipe.
+    """Write all rows of a store, as of one commit, to a file or a pipe.
 
     flowql state export SPENT_PER_HOUR -o spent.parquet
     """

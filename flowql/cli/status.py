@@ -1,4 +1,4 @@
-"""`flowql status`: what runs, and how far it is."""
+"""`flowql status`: the queries of an instance and their progress."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, Targe
 from flowql.cli.render import note, print_json, print_rows
 from flowql.deploy.settings import settings_of
 from flowql.server.client import connect
+from flowql.topics.keeping import letters_kept
+from runtime.config import LetterRetention
 
 # Field -> its heading. Fits in 80 columns with queries of ordinary names; what went wrong last stands below.
 COLUMNS = {
@@ -37,9 +39,9 @@ def command(
     output: OutputOption = None,
     var: VarOption = None,
 ) -> None:
-    """Show what runs and how far it is.
+    """Show the queries of an instance and their progress.
 
-    Of a stopped instance: what was deployed and how far it came.
+    For a stopped instance: the deployed queries and their progress at the last commit.
     """
     scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
     as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
@@ -57,6 +59,8 @@ def command(
     note(_headline(found["instance"]))
     for trouble in found["instance"].get("trouble", ()):
         note(troubled(trouble))
+    for stuck in found["instance"].get("stuck", ()):
+        note(held_up(stuck))
     if not found["queries"]:
         note("nothing is deployed")
         return
@@ -64,6 +68,8 @@ def command(
     columns = COLUMNS | (SKIPPED if any(q.get("skipped_records") for q in found["queries"]) else {})
     columns |= ON_SPARK if found["instance"]["engine"] == "spark" else {}
     print_rows(list(columns.values()), [["" if row.get(c) is None else row[c] for c in columns] for row in rows])
+    if any(q["dead_letters"] for q in found["queries"]) and (kept := found["instance"].get("dead_letters_kept")):
+        note(f"dead letters are {letters_kept(LetterRetention(**kept))}")
     for q in found["queries"]:
         if q["last_error"]:
             note(f"{q['id']}: {q['last_error']}")
@@ -76,7 +82,7 @@ def command(
 
 
 def far_ahead(ahead: dict[str, Any]) -> str:
-    """What a record with a time in the future does to its partition."""
+    """The effect of a record with a time in the future on its partition."""
     hours = ahead["ahead_ms"] / 3_600_000
     return (
         f"stream time of partition {ahead['partition']} is {hours:,.1f} h ahead of the clock; records until then are late "
@@ -85,13 +91,19 @@ def far_ahead(ahead: dict[str, Any]) -> str:
 
 
 def troubled(trouble: dict[str, Any]) -> str:
-    """What cannot be read just now, and since when."""
+    """Partitions that cannot be read at the moment, and since when."""
     where = f"{trouble['partition']} is not read" if trouble["partition"] else "the log is in trouble"
     return f"{where} for {trouble['for_ms'] / 1000:.0f} s, tried {trouble['times']:,} times: {trouble['error']}"
 
 
+def held_up(stuck: dict[str, Any]) -> str:
+    """A thread that makes no progress, and the code it runs."""
+    task = f" with task {stuck['task']}" if stuck["task"] else ""
+    return f"{stuck['step']} has not finished a round for {stuck['for_ms'] / 1000:.0f} s{task}: {stuck['where']}"
+
+
 def described(building: dict[str, Any]) -> str:
-    """How far a generation is that is being built, and what it waits for."""
+    """The progress of a generation that is being built, and what it waits for."""
     done = building["records_in"]
     if building["why"] == BUILT:
         return f"generation {building['generation']} is {BUILT} ({done:,} records)"

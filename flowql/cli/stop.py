@@ -16,9 +16,9 @@ def command(
     target: TargetOption = None,
     var: VarOption = None,
 ) -> None:
-    """End the background instance, after a commit.
+    """Stop the background instance, after a commit.
 
-    `flowql deploy` brings back what ran.
+    `flowql deploy` starts the same queries again.
     """
     scope = Scope.of(ctx, project=project, target=target, var=var)
     settings = settings_of(scope.load())

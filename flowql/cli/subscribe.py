@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from flowql.cli.listening import (
+    Deployed,
     Following,
     JsonWriter,
     TableWriter,
     compile_text,
     deployed,
-    listen,
     refuse_silence,
     until_asked_to_stop,
 )
@@ -21,6 +21,7 @@ from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, Targe
 from flowql.deploy.settings import settings_of
 
 if TYPE_CHECKING:
+    from compiler.driver import PushQuery
     from flowql.query.push import Start
 
 
@@ -28,7 +29,7 @@ def command(
     ctx: typer.Context,
     what: Annotated[str, typer.Argument(help="A stream, a table, or SELECT ... EMIT CHANGES.", metavar="NAME|SELECT")],
     start: Annotated[
-        str, typer.Option("--from", help="Where in the streams to begin.", metavar="earliest|latest")
+        str, typer.Option("--from", help="Where to start reading the streams.", metavar="earliest|latest")
     ] = "latest",
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="End after so many rows.")] = None,
     project: ProjectOption = None,
@@ -36,15 +37,17 @@ def command(
     output: OutputOption = None,
     var: VarOption = None,
 ) -> None:
-    """Print rows of a stream or changes of a table as they come, until Ctrl-C.
+    """Print new rows of a stream or changes of a table as they are committed, until Ctrl-C.
 
-    A SELECT is computed here, over the log, and costs the instance nothing. `-o json` writes a line per row: {op, rowtime, row}.
+    A SELECT is computed in this process from the log, and puts no load on the instance. `-o json` writes a line per row: {op, rowtime, row}.
 
     What comes in:  flowql subscribe ORDERS
 
     Changes of a result, with the past:  flowql subscribe SPENT_PER_HOUR --from earliest
 
-    Some of it, reckoned anew:  flowql subscribe "SELECT ITEM, COUNT(*) AS N FROM ORDERS GROUP BY ITEM EMIT CHANGES"
+    When an input is rebuilt, a line says so (`-o json`: op `rebuilt`), and all rows of the new generation follow.
+
+    A query over it:   flowql subscribe "SELECT ITEM, COUNT(*) AS N FROM ORDERS GROUP BY ITEM EMIT CHANGES"
     """
     scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
     as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
@@ -55,10 +58,13 @@ def command(
         found = scope.load()
         settings = settings_of(found)
         there = deployed(settings)
-        query = compile_text(what, there, settings, found.dialect)
+
+        def anew(there: Deployed) -> PushQuery:
+            return compile_text(what, there, settings, found.dialect)
+
+        query = anew(there)
         refuse_silence(there, from_)
         limits = [n for n in (limit, query.limit) if n is not None]
-        with closing(listen(query, settings, from_)) as subscription:
-            writer = JsonWriter() if as_json else TableWriter(subscription.columns, query.result)
-            following = Following(subscription, settings, there.live, min(limits, default=None), stopped)
+        with closing(Following(query, settings, there, from_, anew, min(limits, default=None), stopped)) as following:
+            writer = JsonWriter() if as_json else TableWriter(following.subscription.columns, query.result)
             following.write_to(writer)

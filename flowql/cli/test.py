@@ -18,18 +18,20 @@ from flowql.errors import CommandError
 
 def command(
     ctx: typer.Context,
-    pattern: Annotated[str, typer.Argument(help="Only tests whose name or file has this in it.")] = "",
+    pattern: Annotated[str, typer.Argument(help="Only tests whose name or file contains this.")] = "",
     project: ProjectOption = None,
     target: TargetOption = None,
     output: OutputOption = None,
     var: VarOption = None,
-    update: Annotated[bool, typer.Option("--update", help="Write what was found into the failed tests.")] = False,
+    update: Annotated[bool, typer.Option("--update", help="Write the actual rows into the failed tests.")] = False,
     junit: Annotated[Path | None, typer.Option(help="Write a JUnit report.", metavar="FILE")] = None,
     splits: Annotated[int, typer.Option(min=0, help="Random ways to split the rows into batches, per test.")] = 3,
-    seed: Annotated[int | None, typer.Option(help="Of the random splits; a failed test says which it was.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the random splits; a failed test prints it.")] = None,
     create: Annotated[str | None, typer.Option(help="Write a test of this query instead.", metavar="QUERY")] = None,
-    from_topic: Annotated[str | None, typer.Option("--from", help="Where its rows are from.", metavar="TOPIC")] = None,
-    rows: Annotated[int, typer.Option(min=1, help="How many of them.")] = 10,
+    from_topic: Annotated[
+        str | None, typer.Option("--from", help="The topic that its rows are taken from.", metavar="TOPIC")
+    ] = None,
+    rows: Annotated[int, typer.Option(min=1, help="Number of rows.")] = 10,
 ) -> None:
     """Run the tests in the project's folder `tests`, with everything in memory: no broker, no data, milliseconds each.
 

@@ -32,23 +32,23 @@ def command(
     sort: Annotated[
         str, typer.Option("--sort", help=f"By which column: {', '.join(KEYS)}.", metavar="COLUMN")
     ] = "share",
-    reverse: Annotated[bool, typer.Option("--reverse", help="The other way round.")] = False,
+    reverse: Annotated[bool, typer.Option("--reverse", help="Reverse the order.")] = False,
     filter_: Annotated[
         str, typer.Option("--filter", help="Only queries with this text in id, class or state.", metavar="TEXT")
     ] = "",
     interval: Annotated[
-        float, typer.Option("--interval", min=INTERVAL_S_MIN, max=INTERVAL_S_MAX, help="Seconds between two looks.")
+        float, typer.Option("--interval", min=INTERVAL_S_MIN, max=INTERVAL_S_MAX, help="Seconds between two refreshes.")
     ] = 2.0,
-    once: Annotated[bool, typer.Option("--once", help="Look once, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print once and exit.")] = False,
 ) -> None:
     """Show what each query does now: share of the processor, rates, lag, latency, state, and what it waits for.
 
-    GOT/DUE is the share of the processor it got in the last ten seconds and what its weight entitled it to beside the
-    others that had work. P50 and P99 are latencies of the last thirty seconds, from when the instance saw that a record
+    GOT/DUE is the share of the processor that the query got in the last ten seconds, and the share that its weight entitled it to among
+    the queries that had work. P50 and P99 are latencies of the last thirty seconds, from when the instance saw that a record
     is in the log to the commit of all that follows from it.
 
-    In a terminal it goes on until you press q; ? shows the other keys. Elsewhere it writes a table at each look, and with
-    -o json a document per line.
+    In a terminal it runs until you press q; ? shows the other keys. Otherwise it prints a table at each interval, and with -o json a
+    document per line.
 
     Examples:  flowql top --sort lag --filter batch
 

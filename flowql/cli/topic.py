@@ -40,7 +40,9 @@ from runtime.task.dead_letters import topic_name as dead_letter_topic
 
 app = typer.Typer(help="Topics and their records.", no_args_is_help=True, rich_markup_mode=None)
 Topic = Annotated[str, typer.Argument(help="A topic, or the stream or table over it.", metavar="TOPIC")]
-Partitions = Annotated[int | None, typer.Option("--partitions", min=1, help="Of a topic that is made.")]
+Partitions = Annotated[
+    int | None, typer.Option("--partitions", min=1, help="Number of partitions, if the topic is created.")
+]
 _WAIT_S = 0.05
 
 
@@ -90,7 +92,7 @@ def create_topic(
     target: TargetOption = None,
     var: VarOption = None,
 ) -> None:
-    """Make a topic; nothing happens when it exists with as many partitions."""
+    """Create a topic; does nothing if it exists with the same number of partitions."""
     wanted = _config(config or [])
     found, plan, log = _open(Scope.of(ctx, project=project, target=target, var=var))
     with closing(log):
@@ -98,7 +100,7 @@ def create_topic(
         info = log.admin().create_topic(name, partitions or _partitions(name, found, plan, log), wanted)
     note(f"topic {info.name}: {info.partitions} {'partition' if info.partitions == 1 else 'partitions'}")
     if any(info.config.get(k) != v for k, v in wanted.items()):
-        note("it was there before: its configuration is unchanged")
+        note("it existed before: its configuration is unchanged")
 
 
 @app.command("describe")
@@ -129,23 +131,23 @@ def set_retention(
     ctx: typer.Context,
     topic: Topic,
     age: Annotated[
-        str | None, typer.Argument(help="How old records may get, such as '7 days'; or: forever.", metavar="[AGE]")
+        str | None, typer.Argument(help="Maximum age of records, such as '7 days'; or: forever.", metavar="[AGE]")
     ] = None,
     size: Annotated[
-        str | None, typer.Option("--size", help="Bytes of a partition, such as '1 GB'; or: unlimited.")
+        str | None, typer.Option("--size", help="Maximum size of a partition, such as '1 GB'; or: unlimited.")
     ] = None,
     compact: Annotated[
-        bool | None, typer.Option("--compact/--no-compact", help="Keep of each key the last record, whatever its age.")
+        bool | None, typer.Option("--compact/--no-compact", help="Keep the last record of each key, whatever its age.")
     ] = None,
     project: ProjectOption = None,
     target: TargetOption = None,
     var: VarOption = None,
 ) -> None:
-    """How long records of a topic are kept: shown, or changed at once. Ages go by the times of records.
+    """How long records of a topic are kept: shown, or changed at once. Age is measured by the time of records.
 
-    flowql topic retention orders               what holds now
+    flowql topic retention orders               the current setting
     flowql topic retention orders '7 days'      older ones go, in whole segments
-    flowql topic retention users --compact      of each key the last one stays
+    flowql topic retention users --compact      keep the last record of each key
     """
     _, plan, log = _open(Scope.of(ctx, project=project, target=target, var=var))
     with closing(log):
@@ -164,7 +166,7 @@ def delete_topic(
     target: TargetOption = None,
     var: VarOption = None,
 ) -> None:
-    """Delete a topic with all its records, unless something that was deployed uses it."""
+    """Delete a topic with all its records, unless a deployed query uses it."""
     scope = Scope.of(ctx, project=project, target=target, var=var)
     found, plan, log = _open(scope)
     with closing(log):
@@ -173,7 +175,7 @@ def delete_topic(
         settings = settings_of(found)
         refuse_if_used(name, read_plan(log, settings.application_id) or Plan(), settings.application_id)
         if not yes and not sys.stdin.isatty():
-            raise typer.BadParameter(f"add --yes to delete topic {name}: nobody is there to be asked")
+            raise typer.BadParameter(f"add --yes to delete topic {name}: there is no terminal to ask for confirmation")
         records = describe(log, info, plan).records
         if not yes and not typer.confirm(f"delete topic {name} with {records:,} records?"):
             raise typer.Exit(1)
@@ -194,7 +196,7 @@ def export_topic(
     output: ResultOption = None,
     var: VarOption = None,
 ) -> None:
-    """All records there are now, to a file or a pipe: partition, offset, timestamp, key and value (as JSON texts), headers.
+    """Write all existing records to a file or a pipe: partition, offset, timestamp, key and value (as JSON texts), headers.
 
     flowql topic export orders -o orders.parquet
     """
@@ -228,9 +230,9 @@ def import_topic(
     ] = None,
     partitions: Partitions = None,
     form: Annotated[
-        str | None, typer.Option("--format", help="csv, jsonl or parquet; else by the file's name.")
+        str | None, typer.Option("--format", help="csv, jsonl or parquet; default: by the file's name.")
     ] = None,
-    key_format: Annotated[str | None, typer.Option("--key-format", help="kafka or json; else as declared.")] = None,
+    key_format: Annotated[str | None, typer.Option("--key-format", help="kafka or json; default: as declared.")] = None,
     null: Annotated[
         list[str] | None,
         typer.Option(
@@ -239,20 +241,20 @@ def import_topic(
     ] = None,
     on_error: Annotated[
         str,
-        typer.Option("--on-error", help="What becomes of records that the declared columns cannot be read from."),
+        typer.Option("--on-error", help="How to handle records that cannot be converted to the declared columns."),
     ] = "fail",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Read the whole file, show ten rows as they are decoded, write nothing.")
     ] = False,
-    again: Annotated[bool, typer.Option("--again", help="Import anew what was imported before.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Import records again that were imported before.")] = False,
     project: ProjectOption = None,
     target: TargetOption = None,
     var: VarOption = None,
 ) -> None:
-    """Write the records of a file to a topic, which is made if missing: each once, however often it is tried.
+    """Import the records of a file into a topic, which is created if missing: each record once, however often the command is repeated.
 
-    Texts are read as the declared types: ISO dates and times, yes and no, spellings of NULL. A column without a declaration is JSON.
-    How far a file was imported is kept with its records, so a second try goes on where the first one ended.
+    Strings are converted to the declared types: ISO dates and times, yes and no, spellings of NULL. A column without a declaration is JSON.
+    The position in the file is committed with its records, so a second attempt continues where the first one ended.
 
     flowql topic import orders orders.parquet --key CUSTOMER --timestamp AT
     flowql topic import orders orders.csv --dry-run
@@ -288,7 +290,7 @@ def import_topic(
         if dry_run:
             show_preview(job)
         else:
-            import_and_tell(log, job)
+            import_and_tell(log, job, settings_of(found).dead_letters)
 
 
 @app.command("produce")
@@ -298,7 +300,7 @@ def produce(
     records: Annotated[
         list[str] | None,
         typer.Argument(
-            help="KEY:VALUE (value in JSON, null for a tombstone), or JSON as `consume` prints it; else lines of stdin.",
+            help="KEY:VALUE (value in JSON, null for a tombstone), or JSON as `consume` prints it; default: lines of stdin.",
             metavar="[RECORD]...",
         ),
     ] = None,
@@ -307,7 +309,7 @@ def produce(
     target: TargetOption = None,
     var: VarOption = None,
 ) -> None:
-    """Write records to a topic, all in one transaction; the topic is made if missing."""
+    """Write records to a topic, all in one transaction; the topic is created if missing."""
     found, plan, log = _open(Scope.of(ctx, project=project, target=target, var=var))
     name = _topic_name(topic, plan, log)
     source = source_over(plan, name)
@@ -335,7 +337,7 @@ def consume(
     output: OutputOption = None,
     var: VarOption = None,
 ) -> None:
-    """Print records, one JSON object per line, up to what is there now."""
+    """Print all existing records, one JSON object per line."""
     scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
     scope.only(Output.TABLE, Output.JSON)
     if start not in ("earliest", "latest") and not start.isdigit():
@@ -392,7 +394,7 @@ def _partitions(topic: str, project: Project, plan: Plan, log: Log) -> int:
 def _existing(topic: str, log: Log) -> TopicInfo:
     topics = log.admin().topics()
     if topic not in topics:
-        hint = did_you_mean(topic, topics) or "flowql topic ls  shows what there is"
+        hint = did_you_mean(topic, topics) or "flowql topic ls  lists topics"
         raise TopicMissing(f"there is no topic {topic}; {hint}")
     return topics[topic]
 

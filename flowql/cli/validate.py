@@ -1,4 +1,4 @@
-"""`flowql validate`: is the project right?"""
+"""`flowql validate`: all mistakes of a project."""
 
 from __future__ import annotations
 

@@ -36,10 +36,10 @@ def command(
     output: OutputOption = None,
     var: VarOption = None,
     held: Annotated[
-        bool, typer.Option("--held", help="Run nothing: compare what the targets have computed already.")
+        bool, typer.Option("--held", help="Run nothing: compare the existing results of the targets.")
     ] = False,
     tolerance: Annotated[
-        float, typer.Option("--tolerance", help="How far DOUBLEs may be apart, relative; 0: not at all.", min=0.0)
+        float, typer.Option("--tolerance", help="Maximum relative difference between DOUBLEs; 0: none.", min=0.0)
     ] = TOLERANCE,
     keep: Annotated[
         Path | None, typer.Option("--keep", help="Run in this new folder, and keep it.", show_default=False)
@@ -47,8 +47,8 @@ def command(
 ) -> None:
     """Compare the results of targets over the same input.
 
-    The topics that come from outside are copied from the log of the first target; all run in fresh directories until
-    everything is processed, those on Kafka on a broker of their own. Each is compared with the first: tables by their final
+    The input topics are copied from the log of the first target; all targets run in new directories until everything is processed, those
+    on Kafka on a separate local broker. Each is compared with the first: tables by their final
     rows, streams as multisets of (key, value, time). Exit code 1 when something differs.
     """
     names = _names(targets)

@@ -15,16 +15,16 @@ KAFKA = Record(
     "kafka",
     {
         "bootstrap": Key(
-            Text("host:port"), "Where brokers are; without it the one of `flowql kafka up` in this project."
+            Text("host:port"), "Addresses of brokers; default: the broker of `flowql kafka up` in this project."
         ),
         "app_id": Key(
             Text("an id"),
-            "Consumer group, transactional id and first part of internal topics; else the project's name.",
+            "Consumer group, transactional id and prefix of internal topics; default: the project's name.",
         ),
-        "replication": Key(Whole(1, 100), "Copies of topics that are made; else what the brokers say."),
+        "replication": Key(Whole(1, 100), "Replication factor of new topics; default: that of the brokers."),
         "instances": Key(
             Choice(("one", "many")),
-            "`many` instances share the work, each with a data directory of its own; of `one`, the newest takes over.",
+            "With `many`, instances share the work, each with its own data directory; with `one`, a new instance takes over from the running one.",
         ),
         "options": Key(
             MapOf(Constant(), "an option"), "Of librdkafka, for all clients: security.protocol, sasl.username, ..."

@@ -14,9 +14,12 @@ from compiler.diagnostics.diagnostic import Diagnostic
 from compiler.diagnostics.source import NOWHERE, SourceText, Span
 from compiler.diagnostics.suggest import did_you_mean
 from flowql.config.kafka import kafka_settings
+from flowql.config.letters import letter_retention
 from flowql.config.members import members_settings
+from flowql.config.memory import default_memory_bytes, memory_there_is
 from flowql.config.places import Places, Taken
 from flowql.config.project import DATA_DIR_DEFAULT, Project, Target
+from flowql.config.questions import questions_settings
 from flowql.config.reader import Item, Reader, compose, texts
 from flowql.config.spark import spark_settings
 from flowql.config.table import FILE_NAME, PROJECT
@@ -242,8 +245,11 @@ class _Loading:
             self._error("FQ3003", title, given["spark"].key, "no meaning here", "add  engine: spark")
         values["spark"], problems = spark_settings(spark, self._root, values)
         self._found += problems
+        values.setdefault("memory_bytes", default_memory_bytes(memory_there_is()))
         values["metrics"] = metrics_settings(values.pop("metrics", {}))
+        values["dead_letters"] = letter_retention(values.pop("dead_letters", {}))
         values["members"] = members_settings(values.pop("members", {}))
+        values["questions"] = questions_settings(values.pop("questions", {}))
         kafka: Mapping[str, Item] = values.pop("kafka", {})
         if values.get("log") == "kafka":
             values["kafka"], problems = kafka_settings(kafka, self._root)

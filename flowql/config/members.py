@@ -13,9 +13,11 @@ _EVERYWHERE = ("0.0.0.0", "::")
 MEMBERS = Record(
     "members",
     {
-        "address": Key(Text("an address"), "That it listens on; 127.0.0.1 where nothing is said."),
-        "port": Key(Whole(1, 65_535), "That it listens on; any free one where nothing is said."),
-        "advertise": Key(Text("a host"), "Where others reach it; else the address, or the name of the machine."),
+        "address": Key(Text("an address"), "Address that it listens on; default: 127.0.0.1."),
+        "port": Key(Whole(1, 65_535), "Port that it listens on; default: any free one."),
+        "advertise": Key(
+            Text("a host"), "Host name for other instances; default: the address, or the name of the machine."
+        ),
     },
 )
 

@@ -12,8 +12,10 @@ from compiler.diagnostics.diagnostic import Diagnostic
 from compiler.diagnostics.source import SourceText, Span
 from flowql.config.members import MembersSettings
 from flowql.config.places import Places
+from flowql.config.questions import QuestionsSettings
 from flowql.config.watching import LogLevel, MetricsSettings
-from runtime.config import MIB
+from runtime.budget import MIB
+from runtime.config import LetterRetention
 from runtime.log.kafka.settings import KafkaSettings
 from runtime.spark.settings import SparkSettings
 
@@ -44,6 +46,8 @@ class Target:
     metrics: MetricsSettings | None = None
     log_level: LogLevel = "info"
     members: MembersSettings = field(default_factory=MembersSettings)
+    questions: QuestionsSettings = field(default_factory=QuestionsSettings)
+    dead_letters: LetterRetention = field(default_factory=LetterRetention)
 
     @property
     def log_dir(self) -> Path:

@@ -246,6 +246,8 @@ def _convert(text: str, tag: str, shape: Shape) -> str | int | float | bool | No
                 return None
             number = int(text)
             return number if number >= least and (most is None or number <= most) else None
+        case Size(unlimited) | Duration(unlimited) if unlimited and text == unlimited:
+            return -1
         case Size():
             return size_bytes(text) or None
         case Duration():
@@ -273,10 +275,10 @@ def _wanted(shape: Shape) -> str:
             return listing(words, "or")
         case Whole(least, most):
             return f"a whole number of at least {least}" if most is None else f"a whole number from {least} to {most:,}"
-        case Size():
-            return "an amount such as '512 MB'"
-        case Duration():
-            return "a duration such as '500 ms'"
+        case Size(unlimited):
+            return "an amount such as '512 MB'" + (f" or {unlimited}" if unlimited else "")
+        case Duration(unlimited):
+            return "a duration such as '500 ms'" + (f" or {unlimited}" if unlimited else "")
     return "a text, number or truth value"
 
 

@@ -23,12 +23,16 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """An amount of memory, `'1 GB'`: powers of 1024; becomes bytes."""
+    """An amount of memory, `'1 GB'`: powers of 1024; becomes bytes. unlimited: a word that becomes -1."""
+
+    unlimited: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """`'500 ms'`, `'2 minutes'`, or milliseconds; becomes milliseconds."""
+    """`'500 ms'`, `'2 minutes'`, or milliseconds; becomes milliseconds. unlimited: a word that becomes -1."""
+
+    unlimited: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,18 +28,18 @@ SPARK = Record(
     "spark",
     {
         "master": Key(
-            Text("a Spark master"), "Where it runs: `local[4]` (cores of this machine), `spark://host:7077`, ..."
+            Text("a Spark master"), "Spark master: `local[4]` (cores of this machine), `spark://host:7077`, ..."
         ),
         "conf": Key(MapOf(Constant(), "a Spark property"), "Spark properties, such as spark.executor.memory."),
         "late_rows": Key(
             Choice(("exact", "none")),
-            "`exact`: lateness is decided row by row as on the runtime. `none`: there are no late rows; more runs natively.",
+            "`exact`: lateness is decided row by row as on the runtime. `none`: you assert that no row is late; more nodes run natively.",
         ),
         "streams": Key(
             Choice(("exact", "native")),
-            "`exact`: streams keep their state as on the runtime, and it can be asked. `native`: as Spark does where results agree.",
+            "`exact`: streams keep their state as on the runtime, and it can be queried. `native`: Spark's own state where results are the same.",
         ),
-        "shuffle_partitions": Key(Whole(1, 100_000), "Parts of native shuffles."),
+        "shuffle_partitions": Key(Whole(1, 100_000), "Number of partitions of native shuffles."),
         "files": Key(MapOf(_FILES, "a topic"), "Files that stand for topics."),
     },
 )

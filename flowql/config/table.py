@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from compiler.plan.topology import PRIORITY_WEIGHTS
 from flowql.config.kafka import KAFKA
+from flowql.config.letters import DEAD_LETTERS
 from flowql.config.members import MEMBERS
+from flowql.config.questions import QUESTIONS
 from flowql.config.shape import Choice, Constant, Duration, Fragment, Key, ListOf, MapOf, Record, Size, Text, Whole
 from flowql.config.spark import SPARK
 from flowql.config.watching import LOG_LEVELS, METRICS
@@ -12,29 +14,39 @@ from flowql.config.watching import LOG_LEVELS, METRICS
 FILE_NAME = "flowql.yaml"
 _PRIORITY = Key(Choice(tuple(PRIORITY_WEIGHTS)), "Its class: 64, 16, 4 or 1 parts of the processing time.")
 _WEIGHT = Key(Whole(1, 1_000_000), "Parts of the processing time, instead of those of its class.")
-_LATENCY = Key(Duration(), "How soon a record should be through: shorter turns, not more of them.")
+_LATENCY = Key(
+    Duration(),
+    "Target time from a record to its results: shorter turns and more frequent commits, not more processing time.",
+)
 
 TARGET = Record(
     "target",
     {
         "engine": Key(Choice(("runtime", "spark")), "What runs the queries."),
-        "log": Key(Choice(("embedded", "kafka")), "Where the records are."),
+        "log": Key(Choice(("embedded", "kafka")), "The log that stores the records."),
         "data_dir": Key(Text("a folder"), "Where log and state are kept, relative to this file."),
         "threads": Key(Whole(1, 1024), "Processing threads."),
-        "memory": Key(Size(), "One budget for buffers, caches and state, such as '1 GB'."),
+        "memory": Key(
+            Size(),
+            "Memory budget of the process for buffers, caches, state and interactive queries; default: a quarter of the machine's memory, at least 256 MB and at most 1 GB.",
+        ),
         "latency_target": Key(
             Duration(),
-            "How soon results are there: commits come after half of the smallest, 10 ms to 1 s; 100 ms if nobody asks.",
+            "Target time until results are committed: the commit interval is half of the smallest target, 10 ms to 1 s; 100 ms without a target.",
         ),
-        "guarantee": Key(Choice(("exactly_once", "at_least_once")), "What a crash may do."),
-        "standbys": Key(
-            Whole(0, 16), "Not supported yet, 0 but for that: copies of state kept warm on other instances."
+        "guarantee": Key(
+            Choice(("exactly_once", "at_least_once")), "Whether a crash may repeat results (at_least_once) or not."
         ),
-        "remote_state": Key(Text("an address"), "Not supported yet: where checkpoints are copied to."),
-        "metrics": Key(METRICS, "A port for Prometheus, 9464 by custom."),
-        "log_level": Key(Choice(LOG_LEVELS), "What the instance writes down: info, where nothing is said."),
-        "members": Key(MEMBERS, "With `instances: many`: where others reach this one for the rows of its partitions."),
-        "kafka": Key(KAFKA, "With `log: kafka`: where the brokers are and how to talk to them."),
+        "standbys": Key(Whole(0, 16), "Not supported yet, must be 0: standby copies of state on other instances."),
+        "remote_state": Key(Text("an address"), "Not supported yet: address that checkpoints are copied to."),
+        "metrics": Key(METRICS, "A port for Prometheus, usually 9464."),
+        "log_level": Key(Choice(LOG_LEVELS), "Lowest level that the instance logs; default: info."),
+        "dead_letters": Key(DEAD_LETTERS, "How long dead letters are kept."),
+        "members": Key(
+            MEMBERS, "With `instances: many`: where other instances reach this one to query the rows of its partitions."
+        ),
+        "questions": Key(QUESTIONS, "Limits of interactive queries."),
+        "kafka": Key(KAFKA, "With `log: kafka`: brokers and settings of clients."),
         "spark": Key(SPARK, "With `engine: spark`: where and how Spark runs."),
     },
 )
@@ -42,24 +54,29 @@ TARGET = Record(
 QUERY = Record(
     "query",
     {
-        "sql": Key(Fragment("SQL statements", script=True), "Statements as text; then nothing else is given."),
-        "name": Key(Text("a name"), "The name of its result; where `into` is given too, the id of the query."),
-        "into": Key(Text("a name"), "The stream or table it makes."),
-        "kind": Key(Choice(("stream", "table")), "What it makes; without it, what the query gives."),
+        "sql": Key(Fragment("SQL statements", script=True), "Statements as text; excludes all other keys."),
+        "name": Key(Text("a name"), "The name of its result; if `into` is given as well, the id of the query."),
+        "into": Key(Text("a name"), "The stream or table that it creates."),
+        "kind": Key(
+            Choice(("stream", "table")), "Whether it creates a stream or a table; default: as the query implies."
+        ),
         "from": Key(Fragment("a stream or table"), "`ORDERS` or `ORDERS O`."),
         "join": Key(ListOf(Fragment("a join"), single=True), "`LEFT JOIN USERS U ON O.USER_ID = U.ID`."),
-        "where": Key(Fragment("a condition"), "Which rows."),
-        "select": Key(ListOf(Fragment("a select item"), single=True), "What of each row: `AMOUNT * 2 AS TWICE`."),
-        "group_by": Key(ListOf(Fragment("an expression"), single=True), "What is counted together."),
+        "where": Key(Fragment("a condition"), "Condition on input rows."),
+        "select": Key(ListOf(Fragment("a select item"), single=True), "Columns of the result: `AMOUNT * 2 AS TWICE`."),
+        "group_by": Key(ListOf(Fragment("an expression"), single=True), "Grouping expressions of an aggregation."),
         "partition_by": Key(ListOf(Fragment("an expression"), single=True), "The new key of a stream."),
         "window": Key(Fragment("a window"), "`TUMBLING (SIZE 1 HOUR, GRACE PERIOD 10 MINUTES)`."),
-        "having": Key(Fragment("a condition"), "Which results."),
-        "emit": Key(Choice(("changes", "final")), "Every change, or only what a closed window came to."),
+        "having": Key(Fragment("a condition"), "Condition on results of an aggregation."),
+        "emit": Key(
+            Choice(("changes", "final")), "Emit every change, or only the final result of a window when it closes."
+        ),
         "priority": _PRIORITY,
         "weight": _WEIGHT,
         "latency_target": _LATENCY,
         "on_change": Key(
-            Choice(("rebuild", "forward")), "What a new text means: all history anew, or what comes from then on."
+            Choice(("rebuild", "forward")),
+            "Whether a changed text recomputes all history, or applies to new records only.",
         ),
         "with": Key(MapOf(Constant(), "a property"), "Properties of the result, as in WITH (...)."),
     },
@@ -68,9 +85,15 @@ QUERY = Record(
 PROJECT = Record(
     "project",
     {
-        "name": Key(Text("a name"), "The project's name; instances and consumer groups carry it.", required=True),
-        "dialect": Key(Choice(("ksql", "standard")), "Unquoted names fold to upper (ksql) or lower case (standard)."),
-        "vars": Key(MapOf(Constant(), "a variable"), "Values of ${NAME}; --var and no default beat them."),
+        "name": Key(Text("a name"), "The project's name; also used for instances and consumer groups.", required=True),
+        "dialect": Key(
+            Choice(("ksql", "standard")),
+            "What SQL means: ksqlDB's, names folded to upper case, or PostgreSQL's, lower.",
+        ),
+        "vars": Key(
+            MapOf(Constant(), "a variable"),
+            "Values of ${NAME}; --var overrides them, and they override the default in ${NAME:-default}.",
+        ),
         "sql": Key(ListOf(Text("a file"), single=True), "SQL files, relative to this file; `*` stands for any part."),
         "queries": Key(ListOf(QUERY), "Queries in this file, as SQL text or as structure."),
         "priorities": Key(
@@ -78,21 +101,21 @@ PROJECT = Record(
                 Record("priority", {"priority": _PRIORITY, "weight": _WEIGHT, "latency_target": _LATENCY}, "priority"),
                 "a query",
             ),
-            "By id of a query or name of its result; they beat what the query says.",
+            "By id of a query or name of its result; they override the query's own properties.",
         ),
         "defaults": Key(
             Record(
                 "defaults",
                 {
-                    "partitions": Key(Whole(1, 10_000), "Of topics that are made."),
-                    "key_format": Key(Text("a format"), "Of keys, where none is given."),
-                    "value_format": Key(Text("a format"), "Of values, where none is given."),
+                    "partitions": Key(Whole(1, 10_000), "Number of partitions of topics that are created."),
+                    "key_format": Key(Text("a format"), "Format of keys, if none is given."),
+                    "value_format": Key(Text("a format"), "Format of values, if none is given."),
                 },
             ),
-            "What holds where nothing is said.",
+            "Defaults.",
         ),
         "properties": Key(MapOf(Constant(), "a property"), "Session properties, as SET 'name' = 'value'."),
-        "targets": Key(MapOf(TARGET, "a target"), "Places to run."),
-        "default_target": Key(Text("a target"), "The target where none is named."),
+        "targets": Key(MapOf(TARGET, "a target"), "Engines and logs that the project can run on."),
+        "default_target": Key(Text("a target"), "The target that is used if none is named."),
     },
 )

@@ -15,11 +15,11 @@ LOG_LEVELS: tuple[LogLevel, ...] = ("debug", "info", "warning", "error")
 METRICS = Record(
     "metrics",
     {
-        "port": Key(Whole(1, 65_535), "Where Prometheus reads, at /metrics.", required=True),
-        "address": Key(Text("an address"), "That it listens on; 127.0.0.1 where nothing is said."),
+        "port": Key(Whole(1, 65_535), "Port of the endpoint /metrics.", required=True),
+        "address": Key(Text("an address"), "Address that it listens on; default: 127.0.0.1."),
         "names": Key(
             ListOf(Text("a host"), single=True),
-            "By which it may be called beside its address and the name of the machine; others are refused.",
+            "Host names that requests may use besides its address and the name of the machine; others are refused.",
         ),
     },
     short="port",

@@ -36,6 +36,7 @@ def config_of(settings: Settings) -> InstanceConfig:
         shared=shared,
         process_id=process_id(settings.data_dir) if shared else "",
         latency_target_ms=settings.latency_target_ms,
+        dead_letters=settings.dead_letters,
     )
 
 
@@ -73,17 +74,17 @@ def open_on(log: Log, state_dir: Path, config: InstanceConfig) -> Instance:
 
 
 def _open_state(state_dir: Path, log: Log, config: InstanceConfig) -> Physical:
-    """A quarter of the memory is the state's: half of it for what is written and not yet on disk."""
-    memory = config.memory_bytes
+    budget = config.budget
+    blocks, writes = budget.block_cache_bytes, budget.write_buffer_bytes
     try:
-        return open_rocks(state_dir, cache_bytes=memory // 4, write_buffer_bytes=memory // 8)
+        return open_rocks(state_dir, cache_bytes=blocks, write_buffer_bytes=writes)
     except StateError as error:
         _check_alone(log, config.application_id)
         if "lock" in str(error).lower() or not state_dir.is_dir():
             raise
         aside = _aside(state_dir)
-        say(WARNING, "state.damaged", f"{error}; it is kept as {aside.name}, and made anew")
-        return open_rocks(state_dir, cache_bytes=memory // 4, write_buffer_bytes=memory // 8)
+        say(WARNING, "state.damaged", f"{error}; it is kept as {aside.name}, and recomputed")
+        return open_rocks(state_dir, cache_bytes=blocks, write_buffer_bytes=writes)
 
 
 def _check_alone(log: Log, application_id: str) -> None:

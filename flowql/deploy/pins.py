@@ -81,7 +81,7 @@ def only_backup(data_dir: Path) -> Iterator[None]:
 
 
 def unpin_left(data_dir: Path) -> None:
-    """Remove the links of a backup that was killed: they keep files on the disk that nobody needs any more."""
+    """Remove the links of a backup that was killed: they keep unused files on the disk."""
     if not (pinned_log(data_dir).exists() or pinned_state(data_dir).exists()):
         return
     lock = DiskFiles().lock(str(data_dir / LOCK), wait=False)

@@ -44,7 +44,7 @@ def chosen(names: Sequence[str], wanted: Plan, base: Plan) -> frozenset[str] | N
     """The ids that `--select` names; None for no names, which means all.
 
     Each is a query of the project, or one that only runs. `NAME` brings what it needs that does not run yet, `+NAME` all that it is
-    made of, `NAME+` all that is made of it. Raises CommandError for a name that nobody has.
+    made of, `NAME+` all that is made of it. Raises CommandError for an unknown name.
     """
     if not names:
         return None

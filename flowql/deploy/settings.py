@@ -9,7 +9,9 @@ from typing import Literal
 
 from flowql.config.members import MembersSettings
 from flowql.config.project import Project
+from flowql.config.questions import QuestionsSettings
 from flowql.config.watching import LogLevel, MetricsSettings
+from runtime.config import LetterRetention
 from runtime.log.kafka.settings import KafkaSettings
 from runtime.spark.settings import SparkSettings, TopicFiles
 
@@ -32,6 +34,8 @@ class Settings:
     log_level: LogLevel = "info"
     latency_target_ms: int | None = None
     members: MembersSettings = field(default_factory=MembersSettings)
+    questions: QuestionsSettings = field(default_factory=QuestionsSettings)
+    dead_letters: LetterRetention = field(default_factory=LetterRetention)
 
     def dumps(self) -> str:
         return json.dumps({**asdict(self), "data_dir": str(self.data_dir)})
@@ -45,6 +49,8 @@ class Settings:
         if (metrics := data["metrics"]) is not None:
             data["metrics"] = MetricsSettings(**{**metrics, "names": tuple(metrics["names"])})
         data["members"] = MembersSettings(**data["members"])
+        data["questions"] = QuestionsSettings(**data["questions"])
+        data["dead_letters"] = LetterRetention(**data["dead_letters"])
         return cls(**{**data, "data_dir": Path(data["data_dir"]), "spark": SparkSettings(**spark, files=files)})
 
     @property
@@ -72,4 +78,6 @@ def settings_of(project: Project) -> Settings:
         target.log_level,
         target.latency_target_ms,
         target.members,
+        target.questions,
+        target.dead_letters,
     )

@@ -83,7 +83,7 @@ class Deployment:
 def decide(
     deployed: Deployed, wanted: Plan, asked: Asked = NOTHING_ELSE, *, partitions: Partitions = NONE_KNOWN
 ) -> Deployment:
-    """How to come from what is deployed to what is wanted. Without `prune` nothing that runs is removed.
+    """The stages from the deployed plan to the wanted one. Without `prune` no running query is removed.
 
     wanted: the whole project; queries that are not selected stay as they run. partitions: of topics that exist. What is paused stays so, and of what is new begins so
     what the project pauses.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -11,13 +11,16 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from compiler.plan.generations import runtime_name
 from compiler.plan.topology import Plan
 from flowql.errors import CommandError
+from flowql.query.database import DEFAULT
 from runtime.log.base import TopicPartition
 from runtime.task.dead_letters import IMPORT
 
 BAD_CONDITION, BAD_NAME = "FQ5801", "FQ5804"
-QUESTION = 'SELECT "QUERY", "TOPIC", "PARTITION", "OFFSET", "ROWTIME", "CODE", "MESSAGE", "KEY", "VALUE", "GENERATION" FROM DEAD_LETTERS'
+LISTED = 'SELECT "TOPIC", "PARTITION", "OFFSET", "ROWTIME", "FAILURES" FROM DEAD_LETTERS'  # without the records
+QUESTION = 'SELECT "TOPIC", "PARTITION", "OFFSET", "ROWTIME", "KEY", "VALUE", "FAILURES" FROM DEAD_LETTERS'
 _PLACE = re.compile(r"(.+)/(\d+)@(\d+)")
 
 
@@ -72,36 +75,35 @@ def _json(data: bytes | None) -> str | bytes | None:
     return data if text is None else text
 
 
-def open_letters(rows: Iterable[Mapping[str, Any]], serving: Plan) -> list[Letter]:
-    """Letters of the generations that serve, by topic, partition and offset. rows: the answer to QUESTION, times in ms.
+# Whether a record was given to a query once more (`runtime.log.repairs`): the record, and the name of the query's generation.
+IsDelivered = Callable[[TopicPartition, int, str], bool]
+
+
+def open_letters(
+    rows: Iterable[Mapping[str, Any]], serving: Plan, is_delivered: IsDelivered = lambda *_: False
+) -> list[Letter]:
+    """Letters of the generations that serve, by topic, partition and offset. rows: the answer to QUESTION or LISTED, times in ms.
 
     A rebuilt query has letters of its own: those of the generation before are done with. Lines that an import could not read belong to
     no query.
     """
-    generations = {q.id: q.generation for q in serving.queries}
-    found: dict[object, Letter] = {}
-    for n, row in enumerate(rows):
-        if row["QUERY"] != IMPORT and generations.get(row["QUERY"]) != (row["GENERATION"] or 1):
-            continue
-        failure = Failure(row["QUERY"], row["CODE"], row["MESSAGE"])
+    generations = {q.id: q.generation for q in serving.queries} | {IMPORT: 1}
+    names, found = {q.id: runtime_name(q) for q in serving.queries}, []
+    for row in rows:
+        of_query = {
+            f["QUERY"]: Failure(f["QUERY"], f["CODE"], f["MESSAGE"])
+            for f in row["FAILURES"]
+            if generations.get(f["QUERY"]) == (f["GENERATION"] or 1)
+        }
         known = row["OFFSET"] is not None
-        place = (row["TOPIC"], row["PARTITION"], row["OFFSET"]) if known else n
-        before = found.get(place)
-        failures = (failure,) if before is None else _with(before.failures, failure)
-        found[place] = Letter(
-            TopicPartition(row["TOPIC"], row["PARTITION"]) if known else None,
-            row["OFFSET"],
-            row["ROWTIME"],
-            row["KEY"],
-            row["VALUE"],
-            failures,
-        )
-    return sorted(found.values(), key=lambda x: (x.tp is None, x.tp, x.offset) if x.tp is not None else (True,))
-
-
-def _with(failures: tuple[Failure, ...], another: Failure) -> tuple[Failure, ...]:
-    """One for each query, by its id: they come in any order."""
-    return tuple(sorted({f.query: f for f in (*failures, another)}.values(), key=lambda f: f.query))
+        tp = TopicPartition(row["TOPIC"], row["PARTITION"]) if known else None
+        if tp is not None:
+            of_query = {q: f for q, f in of_query.items() if not is_delivered(tp, row["OFFSET"], names.get(q, q))}
+        if not of_query:
+            continue
+        parts = row["OFFSET"], row["ROWTIME"], row.get("KEY"), row.get("VALUE")
+        found.append(Letter(tp, *parts, tuple(of_query.values())))
+    return sorted(found, key=lambda x: (x.tp is None, x.tp, x.offset) if x.tp is not None else (True,))
 
 
 def shown_time(ms: int | None) -> str | None:
@@ -195,8 +197,7 @@ def matching(letters: Sequence[Letter], condition: str | None) -> list[Letter]:
 
 def evaluate(letters: pa.Table, sql: str, option: str) -> pa.Table:
     """The answer to a question about the table `letters`, and about nothing else. CommandError, which names the option."""
-    with duckdb.connect(":memory:", config={"threads": "1", "python_enable_replacements": "false"}) as connection:
-        connection.execute("SET temp_directory = ''; SET enable_external_access = false; SET lock_configuration = true")
+    with DEFAULT.connection() as connection:
         connection.register("letters", letters)
         try:
             return connection.sql(sql).to_arrow_table()

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import orjson
 import pyarrow as pa
 
@@ -16,7 +15,7 @@ from compiler.plan.logical import Scan
 from compiler.plan.topology import Plan, QueryPlan, SourceDef
 from flowql.dlq.letters import BAD_CONDITION, Letter, evaluate, shown_bytes, shown_time, table_of, text_of
 from flowql.errors import CommandError
-from runtime.log.base import RECORD_SCHEMA, RawBatch
+from runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
 from runtime.log.repairs import Repair
 from runtime.operators.base import NO_STATE, RunContext
 from runtime.operators.decode import Decoder
@@ -73,7 +72,7 @@ def _check_repairable(letter: Letter, plan: Plan) -> None:
         raise CommandError(title, code=NOT_HERE, help='leave it out:  --where "topic IS NOT NULL"')
     writers = [q.id for q in plan.queries if any(s.topic == letter.tp.topic and s.query == q.id for s in plan.sources)]
     if writers:
-        title = f"{letter.name} was written by {', '.join(writers)}: it is made anew with its query"
+        title = f"{letter.name} was written by {', '.join(writers)}: its query recomputes it"
         raise CommandError(title, code=NOT_HERE, help="repair the records that the query reads, or correct the query")
 
 
@@ -184,6 +183,7 @@ def _write_json(letter: Letter, columns: Mapping[str, Any], source: SourceDef) -
 
 def _cells(value: bytes | None, source: SourceDef) -> list[str]:
     text = (text_of(value) if value is not None else None) or ""
+    csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # a large record may be one large field
     return next(csv.reader([text], delimiter=source.value_format.delimiter), [])
 
 
@@ -213,12 +213,11 @@ _PARTS = {
 
 def _check_readable(found: Sequence[Repaired], plan: Plan) -> None:
     """CommandError with the records that would fail again."""
-    bad = []
+    by_partition: dict[TopicPartition, list[Repaired]] = {}
     for r in found:
-        for name in r.letter.queries:
-            query = plan.query(name)
-            if query is not None and (why := _trouble(r, query)):
-                bad.append(f"{r.letter.name}: {name}: {why}")
+        assert r.letter.tp is not None, "checked above"
+        by_partition.setdefault(r.letter.tp, []).append(r)
+    bad = [why for tp, some in by_partition.items() for why in _troubles(tp, some, plan)]
     if bad:
         more = f" (and {len(bad) - _SHOWN} more)" if len(bad) > _SHOWN else ""
         title = f"still not readable: {'; '.join(bad[:_SHOWN])}{more}"
@@ -227,23 +226,54 @@ def _check_readable(found: Sequence[Repaired], plan: Plan) -> None:
         )
 
 
-def _trouble(r: Repaired, query: QueryPlan) -> str:
-    """Why a query could not read a repaired record, or nothing."""
-    assert r.letter.tp is not None
+def check_never_read(found: Sequence[Repaired], plan: Plan) -> None:
+    """CommandError with a record that one of its queries could read as it was, and failed on a row made of it.
+
+    Other rows of such a record may have been used, and those before the failing operator were.
+    """
+    by_partition: dict[TopicPartition, list[Repaired]] = {}
+    for r in found:
+        assert r.letter.tp is not None, "checked when it was repaired"
+        known = r.letter.timestamp_ms if r.letter.timestamp_ms is not None else r.repair.timestamp_ms
+        before = Repaired(r.letter, Repair(r.letter.key, r.letter.value, known))
+        by_partition.setdefault(r.letter.tp, []).append(before)
+    for tp, some in by_partition.items():
+        some.sort(key=lambda r: r.letter.offset or 0)
+        for name in sorted({q for r in some for q in r.letter.queries}):
+            mine, query = [r for r in some if name in r.letter.queries], plan.query(name)
+            reasons = _reasons(tp, mine, query) if query is not None else {}
+            if read := [r for n, r in enumerate(mine) if n not in reasons]:
+                title = f"{name} could read {read[0].letter.name}, and failed on a row made of it: to give it the record once more counts twice"
+                raise CommandError(
+                    title, code=NOT_HERE, help="replay it without --append, or leave it out with --where"
+                )
+
+
+def _troubles(tp: TopicPartition, some: Sequence[Repaired], plan: Plan) -> Iterator[str]:
+    """Why queries could not read repaired records of a partition, as sentences: one for a record and query."""
+    some = sorted(some, key=lambda r: r.letter.offset or 0)
+    for name in sorted({q for r in some for q in r.letter.queries}):
+        mine = [r for r in some if name in r.letter.queries]
+        query = plan.query(name)
+        reasons = _reasons(tp, mine, query) if query is not None else {}
+        yield from (f"{mine[n].letter.name}: {name}: {why}" for n, why in sorted(reasons.items()))
+
+
+def _reasons(tp: TopicPartition, some: Sequence[Repaired], query: QueryPlan) -> dict[int, str]:
+    """By place in `some`, why a query could not read it. All at once: a decode per record takes a millisecond."""
+    found: dict[int, str] = {}
     for sub in query.subtopologies:
         for op in sub.operators:
-            if isinstance(op.spec, Scan) and op.spec.topic == r.letter.tp.topic:
+            if isinstance(op.spec, Scan) and op.spec.topic == tp.topic:
                 run = RunContext(NO_STATE)
-                Decoder(op.spec, op.schema).decode(_batch(r), run)
-                if run.dead_letters:
-                    return run.dead_letters[0].message
-    return ""
+                Decoder(op.spec, op.schema).decode(_batch(tp, some), run)
+                for letter in run.dead_letters:
+                    found.setdefault(letter.seq, letter.message)
+    return found
 
 
-def _batch(r: Repaired) -> RawBatch:
-    assert r.letter.tp is not None
-    assert r.letter.offset is not None
-    columns = [[r.letter.offset], [r.repair.timestamp_ms], [r.repair.key], [r.repair.value], [None]]
-    arrays = [pa.array(c, f.type) for c, f in zip(columns, RECORD_SCHEMA, strict=True)]
-    records = pa.RecordBatch.from_arrays(arrays, schema=RECORD_SCHEMA)
-    return RawBatch(r.letter.tp, records, r.letter.offset + 1, int(np.sum([len(r.repair.value or b"")])))
+def _batch(tp: TopicPartition, some: Sequence[Repaired]) -> RawBatch:
+    rows = [(r.letter.offset, r.repair.timestamp_ms, r.repair.key, r.repair.value, None) for r in some]
+    columns = zip(zip(*rows, strict=True), RECORD_SCHEMA, strict=True)
+    records = pa.RecordBatch.from_arrays([pa.array(c, f.type) for c, f in columns], schema=RECORD_SCHEMA)
+    return RawBatch(tp, records, (some[-1].letter.offset or 0) + 1, records.nbytes)

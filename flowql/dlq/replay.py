@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from compiler.plan.deployed import About
+from compiler.plan.topology import Plan
 from flowql.deploy.asked import Asked
 from flowql.dlq.letters import Letter
-from flowql.dlq.repair import NOT_HERE, Repaired
+from flowql.dlq.repair import NOT_HERE, Repaired, check_never_read
 from flowql.errors import CommandError
 from flowql.server.client import LOST, Client
+from runtime.log.appending import Redelivery
 from runtime.log.base import Log, TopicPartition
 from runtime.log.repairs import CONFIG, Repair, Repairs, encode, topic_name
 
 _WRITER = "flowql-dlq"
+_AT_ONCE, _BYTES_AT_ONCE = 2_000, 3 << 19  # of a call
 
 
 def queries_of(letters: Sequence[Letter]) -> tuple[str, ...]:
@@ -50,6 +54,48 @@ def replay(
         ):  # without an answer it may have been done: the repairs stay, and the same call does the rest
             write(log, application_id, before, now_ms)
         raise
+
+
+def append(client: Client, repaired: Sequence[Repaired], plan: Plan) -> dict[str, dict[str, Any]]:
+    """Give records, as repaired, once more to the queries that missed them, beside their input. By query, what became of them.
+
+    Each call is one commit. What fails in between leaves the letters of the rest open, and the same command does the rest.
+    """
+    check_never_read(repaired, plan)
+    known = {q.id for q in plan.queries}
+    wanted = [
+        Redelivery(
+            r.letter.tp,
+            r.letter.offset,
+            r.repair,
+            tuple(q for q in r.letter.queries if q in known),
+            (r.repair.key, r.repair.value, r.repair.timestamp_ms)
+            != (r.letter.key, r.letter.value, r.letter.timestamp_ms),
+        )
+        for r in repaired
+        if r.letter.tp is not None and r.letter.offset is not None
+    ]
+    found: dict[str, dict[str, Any]] = {}
+    for some in _calls(wanted):
+        for query, said in client.append(some).items():
+            sums = found.setdefault(query, dict.fromkeys(said, 0))
+            sums.update({n: sums[n] + v if n != "table" else v for n, v in said.items()})
+    return found
+
+
+def _calls(wanted: Sequence[Redelivery]) -> Iterator[list[Redelivery]]:
+    """As many at a time as a body may hold."""
+    some: list[Redelivery] = []
+    size = 0
+    for w in wanted:
+        needs = 512 + (len(w.repair.key or b"") + len(w.repair.value or b"")) * 3 // 2
+        if some and (size + needs > _BYTES_AT_ONCE or len(some) == _AT_ONCE):
+            yield some
+            some, size = [], 0
+        some.append(w)
+        size += needs
+    if some:
+        yield some
 
 
 def write(

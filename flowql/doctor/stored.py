@@ -91,7 +91,7 @@ def _missing(check: str, path: Path, producer: ProducerState, run: str, *, alive
     if not producer.sequence:
         return ok(check, "none yet: nothing has run")
     if not producer.redo_lost:
-        return ok(check, f"{path} is missing; the log's redo has all of it, and the next start makes it anew")
+        return ok(check, f"{path} is missing; the log's redo covers all of it, and the next start restores it")
     return warning(check, f"{path} is missing, though the log is whole: {REBUILT}", run)
 
 

@@ -9,8 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
-
+from flowql.config.memory import memory_there_is
 from flowql.config.project import Target
 from flowql.doctor.finding import Finding, failed, ok, warning
 from flowql.doctor.stored import examine_stored
@@ -105,7 +104,7 @@ def _instance(name: str, target: Target) -> Finding:
     finally:
         client.close()
     queries = status["queries"]
-    broken = [q["id"] for q in queries if q["state"] in ("failed", "stopped")]
+    broken = [q["id"] for q in queries if q["state"] in ("failed", "hung", "stopped")]
     says = f"process {address.pid} runs {len(queries)} queries"
     if broken:
         return warning(check, f"{says}, not {', '.join(broken)}", f"flowql status -t {target.name}")
@@ -113,7 +112,7 @@ def _instance(name: str, target: Target) -> Finding:
 
 
 def _memory(name: str, target: Target) -> Finding:
-    check, total = f"{name}: memory", psutil.virtual_memory().total
+    check, total = f"{name}: memory", memory_there_is()
     says = f"{target.memory_bytes / (1 << 20):,.0f} MB of {total / (1 << 20):,.0f} MB, {target.threads} threads"
     if target.memory_bytes > total * 0.8:
         return warning(check, says, f"set `memory` of target {target.name} to at most {total * 0.6 / (1 << 20):.0f} MB")

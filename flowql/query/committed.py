@@ -15,7 +15,9 @@ from compiler.plan.logical import Format
 from compiler.plan.topology import Plan, SourceDef, StoreSpec, stores_of
 from flowql.config.storage import log_at
 from flowql.query.errors import NOTHING, QueryError
+from flowql.query.letters import LettersRelation
 from flowql.query.relations import STORES, Relation, StoreRelation, StoresRelation, TopicRelation, spans_of
+from flowql.query.room import Room
 from flowql.query.statement import Condition
 from flowql.query.views import StoreView, store_views
 from runtime.app.plan_topic import read_plan
@@ -38,13 +40,15 @@ Take = Callable[[Sequence[str]], "Commit"]  # a commit for a question that reads
 class Wanted:
     """A relation of stores of which an instance is asked for its partitions: those of rows that meet the conditions, at least.
 
-    definition: of its query; who has another one has other rows.
+    definition: of its query; an instance with another definition has other rows. enough: the number of rows of each partition that
+    suffices, in any choice; None: all.
     """
 
     relation: str
     definition: str
     conditions: tuple[Condition, ...] = ()
     columns: frozenset[str] | None = None
+    enough: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,7 @@ class Part:
 
 
 # What all other instances of an application have of what is wanted, and sentences about those that did not answer.
-Others = Callable[[Sequence[Wanted]], tuple[list[Part], list[str]]]
+Others = Callable[[Sequence[Wanted], Room], tuple[list[Part], list[str]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,8 @@ class Commit:
     """A commit as questions see it. `snapshot.sequence` is its number.
 
     apart: why the relations asked for are not at one place of the input they share; empty if they are, or nobody looked.
-    writer: transactional id of the instance that has made it, if it is one of many; others: asks the rest of them.
+    writer: transactional id of the instance that has made it, if it is one of many; others: asks the rest of them. restoring: tasks of
+    an instance that is alone whose rows are not all here.
     """
 
     plan: Plan
@@ -76,6 +81,7 @@ class Commit:
     apart: str = ""
     writer: str = ""
     others: Others | None = None
+    restoring: frozenset[str] = frozenset()
 
     def at_rest(self) -> bool:
         """The log holds this commit and no later one, so that topics and state can be read together."""
@@ -84,13 +90,18 @@ class Commit:
     def relations(self) -> dict[str, Callable[[], Relation]]:
         """Name -> how to make the relation: tables and internal stores, streams and source tables, DEAD_LETTERS, STORES."""
         found: dict[str, Callable[[], Relation]] = {}
-        for source in (*self.plan.sources, dead_letter_source(self.application_id)):
+        for source in self.plan.sources:
             found[source.name] = self._topic(source)
+        found[dead_letters.TABLE] = lambda: LettersRelation(self._letters(), dead_letters.TABLE)
         found[STORES] = lambda: StoresRelation([(q.id, s) for q, s in stores_of(self.plan)], self.snapshot)
         present = {s.name: s for s in self.snapshot.stores()}
         for name, spec, make in store_views(self.plan):
             found[name] = self._store(name, spec, make, present.get(spec.name) == spec)
         return found
+
+    def _letters(self) -> TopicRelation:
+        source = dead_letter_source(self.application_id)
+        return TopicRelation(source.name, source, self.log, spans_of(self.log, source.topic))
 
     def _topic(self, source: SourceDef) -> Callable[[], Relation]:
         return lambda: TopicRelation(source.name, source, self.log, spans_of(self.log, source.topic))
@@ -109,7 +120,7 @@ def queries_behind(plan: Plan, relations: Iterable[str]) -> set[str]:
 
 
 def dead_letter_source(application_id: str) -> SourceDef:
-    """The dead letters as a stream."""
+    """The dead letters as a stream: one per record and query, as they are met."""
     return SourceDef(
         dead_letters.TABLE,
         "stream",

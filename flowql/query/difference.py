@@ -11,12 +11,17 @@ import duckdb
 import pyarrow as pa
 
 from compiler.plan.topology import SourceDef
-from flowql.query.relations import TopicRelation
+from flowql.query.database import DEFAULT, QuestionDatabase
+from flowql.query.loading import load
+from flowql.query.question import Question
+from flowql.query.relations import TopicRelation, arrow_schema
+from flowql.query.statement import Statement
 from flowql.query.tail import with_bounds
 from flowql.query.views import ROWTIME
 from runtime.log.base import Log, TopicPartition
 
 SHOWN = 3  # examples of each kind
+_ALL = Statement("", ())  # of a relation: all rows and columns
 Spans = Mapping[TopicPartition, tuple[int, int]]
 Row = dict[str, Any]
 
@@ -28,8 +33,9 @@ class Version:
     source: SourceDef
     spans: Spans
 
-    def table(self, log: Log) -> pa.Table:
-        return TopicRelation(self.source.name, self.source, log, self.spans).read((), None)
+    def relation(self, log: Log) -> TopicRelation:
+        columns = with_bounds(self.source.schema)  # of a windowed table its rows are told apart by them
+        return TopicRelation(self.source.name, self.source, log, self.spans, columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,30 +66,40 @@ class Difference:
         return counts | {"examples": {**rows, "different": pairs}} | names
 
 
-def difference(serving: Version, built: Version, log: Log, shown: int = SHOWN) -> Difference:
-    """What a swap would change. Values are compared as text where the two have another type, or one that holds others."""
-    old, new = serving.table(log), built.table(log)
+def difference(
+    serving: Version, built: Version, log: Log, database: QuestionDatabase = DEFAULT, *, shown: int = SHOWN
+) -> Difference:
+    """What a swap would change. Values are compared as text where the two have another type, or one that holds others.
+
+    QueryError where it needs more memory or time than a question may take.
+    """
+    relations = {"old": serving.relation(log), "new": built.relation(log)}
+    old, new = (arrow_schema(r.schema) for r in relations.values())
     keys = _keys(serving.source, built.source)
     ignored = {ROWTIME} if keys else set()  # when a row of a table was last written says little
-    names = [n for n in new.column_names if n in old.column_names and n not in ignored]
-    connection = duckdb.connect(":memory:", config={"threads": "1", "python_enable_replacements": "false"})
+    names = [n for n in new.names if n in old.names and n not in ignored]
+    question = Question("", database)
+    connection = question.connection
     try:
-        connection.register("old_rows", old)
-        connection.register("new_rows", new)
-        for name in ("old", "new"):
-            columns = ", ".join(_column(n, old.schema.field(n).type, new.schema.field(n).type) for n in names)
-            connection.execute(f"CREATE TABLE {name} AS SELECT {columns} FROM {name}_rows").fetchall()
+        question.wait_heavy()
+        for name, relation in relations.items():
+            columns = ", ".join(_column(n, old.field(n).type, new.field(n).type) for n in names)
+            load(question, f"{name}_rows", relation, _ALL)
+            connection.execute(f"CREATE TEMP TABLE {name} AS SELECT {columns} FROM {name}_rows").fetchall()
         found = _by_key(connection, keys, names, shown) if keys else _as_multisets(connection, shown)
+        serving_rows, built_rows = (_count(connection, f"SELECT COUNT(*) FROM {name}") for name in relations)
+    except (duckdb.Error, OSError, MemoryError) as error:
+        raise question.error(error) from error
     finally:
-        connection.close()
+        question.end()
     return Difference(
-        old.num_rows,
-        new.num_rows,
+        serving_rows,
+        built_rows,
         *found,
         keys,
         names,
-        [n for n in old.column_names if n not in new.column_names],
-        [n for n in new.column_names if n not in old.column_names],
+        [n for n in old.names if n not in new.names],
+        [n for n in new.names if n not in old.names],
     )
 
 

@@ -15,6 +15,9 @@ INVALID = "FQ5102"  # not SQL, or SQL about columns and types that are not there
 UNKNOWN = "FQ5103"  # no such table, stream or store
 BUSY = "FQ5104"
 NOTHING = "FQ5105"  # nothing was ever deployed here
+TOO_LARGE = "FQ5108"  # it needs more memory and disk than questions have
+NO_ROOM = "FQ5110"  # other questions hold the memory that it needs
+TOO_LONG = "FQ5109"  # more rows or time than an answer may have
 
 SEQUENCE = b"flowql.sequence"  # in the metadata of an answer: the number of the commit it is about
 COVERAGE = b"flowql.partitions"  # the same, of one of many instances: `4 of 8 partitions`; MISSING: why not all of them

@@ -30,6 +30,17 @@ Start = Literal["earliest", "latest"]
 MEMORY_BYTES = 128 << 20
 
 
+class Replaced(RuntimeFailure):
+    """What a push query reads was rebuilt: all records of a topic come once more. It has told nothing of the new ones.
+
+    may_be_retention: it looks the same if all that it had seen of a topic is gone because its time is over; see `Subscription.go_on`.
+    """
+
+    def __init__(self, topic: str, text: str, *, may_be_retention: bool = False) -> None:
+        super().__init__(text)
+        self.topic, self.may_be_retention = topic, may_be_retention
+
+
 def compile_question(
     text: str, plan: Plan, application_id: str, topic_partitions: Mapping[str, int], dialect: DialectName = "ksql"
 ) -> PushQuery:
@@ -68,6 +79,7 @@ class Subscription:
         self._admin = log.admin()
         self._begins = self._admin.begin_offsets(list(self._seen_ends))
         self._topics = sorted({s.topic for s in query.reads})
+        self._untold: list[Change] = []  # until it is known that they are not of a rebuilt stream
         self._counts = self._admin.partition_counts(self._topics)
 
     @property
@@ -85,13 +97,19 @@ class Subscription:
         self._driver.round()
         self._check_partitions()  # before what it has read is told
         self._check()
-        found = list(self._changes())
-        if found:
+        self._untold += self._changes()
+        if self._untold:
             self._check_replaced()
+        found, self._untold = self._untold, []
         if not self._old_news:
             return found
         self._old_news = not self.settled()
         return []
+
+    def go_on(self) -> None:
+        """After Replaced, if retention deleted the records and no rebuild replaced them: rows that came since are emitted."""
+        self._begins = self._admin.begin_offsets(list(self._seen_ends))
+        self._seen_ends = self._admin.end_offsets(list(self._seen_ends))
 
     @property
     def ready(self) -> bool:
@@ -107,20 +125,21 @@ class Subscription:
         return caught_up(self._instance, _ends(self.query.reads, self._log))
 
     def _check_partitions(self) -> None:
-        """RuntimeFailure if a topic has another number of partitions now: its records lie elsewhere, and come once more."""
+        """Replaced if a topic has another number of partitions now: its records lie elsewhere, and come once more."""
         now = self._admin.partition_counts(self._topics)
         for topic, count in self._counts.items():
             if now.get(topic, count) != count:
-                raise RuntimeFailure(f"topic {topic} has {now[topic]} partitions now, not {count}: ask again")
+                raise Replaced(topic, f"topic {topic} has {now[topic]} partitions now, not {count}: repeat the query")
 
     def _check_replaced(self) -> None:
-        """RuntimeFailure if a stream was rebuilt: its new records would be added to what was computed of the old ones.
+        """Replaced if a stream was rebuilt: its new records would be added to what was computed of the old ones.
 
         Looked at behind the changes that are about to be told: new records and the end of old ones are of one commit.
         """
         for tp, begin in self._admin.begin_offsets(list(self._seen_ends)).items():
             if begin > self._begins.get(tp, 0) and begin >= self._seen_ends[tp]:
-                raise RuntimeFailure(f"the records of {tp.topic} were replaced meanwhile, as it was rebuilt: ask again")
+                text = f"the records of {tp.topic} were replaced meanwhile, because it was rebuilt: repeat the query"
+                raise Replaced(tp.topic, text, may_be_retention=True)
         self._seen_ends = self._admin.end_offsets(list(self._seen_ends))
 
     def _check(self) -> None:
@@ -129,6 +148,7 @@ class Subscription:
         for name in self._instance.queries:
             errors = self._instance.metrics.query(name)
             if errors.errors:
+                self._check_replaced()  # what was to be read next may be gone for that
                 raise RuntimeFailure(errors.last_error or "the query failed")
 
     def _changes(self) -> Iterator[Change]:

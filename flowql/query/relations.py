@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +13,10 @@ from compiler.plan.schema import Field, Schema
 from compiler.plan.topology import SourceDef, StoreSpec, scan_of
 from compiler.plan.types import BIGINT, STRING, arrow_type
 from flowql.query.lookup import Points, access
+from flowql.query.room import Room
 from flowql.query.statement import Condition
 from flowql.query.views import ROWTIME, Shown, StoreView
 from runtime.batch import DELETE, Batch, to_arrow
-from runtime.errors import OffsetOutOfRange
 from runtime.log.base import Log, RawBatch, TopicPartition
 from runtime.operators.base import NO_STATE, RunContext
 from runtime.operators.decode import Decoder
@@ -24,7 +24,7 @@ from runtime.state.store import Rows, Snapshot
 from runtime.state.values import encode_value
 
 READ_RECORDS, READ_BYTES = 50_000, 16 << 20
-_REPLACED_TRIES = 5  # results that are replaced more often than a question takes to read them once
+_KEY_BYTES = 250  # of a key and its place in a dictionary
 
 
 class Relation(Protocol):
@@ -36,8 +36,22 @@ class Relation(Protocol):
     @property
     def schema(self) -> Schema: ...
 
-    def read(self, conditions: Sequence[Condition], columns: frozenset[str] | None) -> pa.Table:
-        """At least the rows that meet the conditions. Columns outside `columns` (folded names; None: all) may be null."""
+    def batches(
+        self, conditions: Sequence[Condition], columns: frozenset[str] | None, room: Room
+    ) -> Iterator[pa.RecordBatch]:
+        """At least the rows that meet the conditions, piece by piece. Columns outside `columns` (folded names; None: all) may be null.
+
+        What has to be in memory until the last piece is taken from `room`.
+        """
+        ...
+
+
+@runtime_checkable
+class Replaced(Protocol):
+    """A relation whose records can be replaced while they are read (OffsetOutOfRange)."""
+
+    def again(self) -> Relation:
+        """As it is now."""
         ...
 
 
@@ -54,11 +68,11 @@ class StoreRelation:
     def schema(self) -> Schema:
         return self.view.schema
 
-    def read(self, conditions: Sequence[Condition], columns: frozenset[str] | None) -> pa.Table:
-        return pa.Table.from_batches(self.batches(conditions, columns), arrow_schema(self.schema))
-
-    def batches(self, conditions: Sequence[Condition], columns: frozenset[str] | None) -> Iterator[pa.RecordBatch]:
-        """As `read`, piece by piece: the first has few rows, later ones more."""
+    def batches(
+        self, conditions: Sequence[Condition], columns: frozenset[str] | None, room: Room
+    ) -> Iterator[pa.RecordBatch]:
+        """The first piece has few rows, later ones more."""
+        del room
         if ambiguous(self.schema):
             conditions, columns = (), None
         for rows in self._chunks(conditions):
@@ -77,78 +91,47 @@ class StoreRelation:
             yield from self.snapshot.chunks(self.view.spec.name, low=found.low, high=found.high)
 
 
-@dataclass(slots=True)
-class AsNeeded:
-    """A store that DuckDB reads no further than its statement needs, from the beginning each time it scans it.
-
-    It is what Arrow calls a stream; its snapshot must stay open meanwhile. trouble: why reading it failed, which DuckDB
-    would know as a text only.
-    """
-
-    relation: StoreRelation
-    conditions: Sequence[Condition]
-    columns: frozenset[str] | None
-    trouble: Exception | None = None
-
-    def __arrow_c_schema__(self) -> object:
-        return arrow_schema(self.relation.schema).__arrow_c_schema__()
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        reader = pa.RecordBatchReader.from_batches(arrow_schema(self.relation.schema), self._batches())
-        return reader.__arrow_c_stream__(requested_schema)
-
-    def _batches(self) -> Iterator[pa.RecordBatch]:
-        try:
-            yield from self.relation.batches(self.conditions, self.columns)
-        except Exception as error:
-            self.trouble = error
-            raise
-
-
 @dataclass(frozen=True, slots=True)
 class TopicRelation:
     """A stream or table read from its topic, within `spans`: all records of a stream, the last per key of a table.
 
     Records that cannot be read are left out; they are in DEAD_LETTERS once a query has met them. Where a batch has replaced
-    them meanwhile, what took their place is read.
+    them meanwhile, what took their place is read. columns: those of the source, if nothing else is said.
     """
 
     name: str
     source: SourceDef
     log: Log
     spans: Mapping[TopicPartition, tuple[int, int]]
+    columns: Schema | None = None
 
     @property
     def schema(self) -> Schema:
-        return Schema((*self.source.schema.fields, *self._rowtime()))
+        return Schema((*self._all.fields, *self._rowtime()))
+
+    @property
+    def _all(self) -> Schema:
+        return self.source.schema if self.columns is None else self.columns
 
     def _rowtime(self) -> tuple[Field, ...]:
         return () if self.source.schema.get(ROWTIME) is not None else (Field(ROWTIME, BIGINT),)
 
-    def read(self, conditions: Sequence[Condition], columns: frozenset[str] | None) -> pa.Table:
-        del conditions
-        spans = self.spans
-        for _ in range(_REPLACED_TRIES):
-            try:
-                return self._read(spans, columns)
-            except OffsetOutOfRange:
-                spans = spans_of(self.log, self.source.topic)
-        return self._read(spans, columns)
+    def again(self) -> TopicRelation:
+        return replace(self, spans=spans_of(self.log, self.source.topic))
 
-    def _read(self, spans: Mapping[TopicPartition, tuple[int, int]], columns: frozenset[str] | None) -> pa.Table:
-        is_table = self.source.kind == "table"
+    def batches(
+        self, conditions: Sequence[Condition], columns: frozenset[str] | None, room: Room
+    ) -> Iterator[pa.RecordBatch]:
+        """Raises OffsetOutOfRange where a rebuild has replaced its records meanwhile."""
+        del conditions
         decoder = Decoder(scan_of(self.source), self._wanted(columns))
-        chunks = []
-        for tp, (begin, end) in sorted(spans.items()):
-            batches = [b for raw in _records(self.log, tp, begin, end) if len(b := _decode(decoder, raw))]
-            if is_table:
-                batches = _latest(batches)
-            chunks += [self._shown(b) for b in batches]
-        return pa.Table.from_batches(chunks, arrow_schema(self.schema))
+        for tp, (begin, end) in sorted(self.spans.items()):
+            found = (b for raw in _records(self.log, tp, begin, end) if len(b := _decode(decoder, raw)))
+            yield from map(self._shown, _latest(found, room) if self.source.kind == "table" else found)
 
     def _wanted(self, columns: frozenset[str] | None) -> Schema:
         """Columns to decode: those asked for, and those of the key that tell rows of a table apart."""
-        schema = self.source.schema
+        schema = self._all
         if columns is None or ambiguous(schema):
             return schema
         kept = tuple(f for f in schema if f.role in ("key", "window") or f.name.casefold() in columns)
@@ -185,8 +168,10 @@ class StoresRelation:
     name: str = STORES
     schema: Schema = _STORE_COLUMNS
 
-    def read(self, conditions: Sequence[Condition], columns: frozenset[str] | None) -> pa.Table:
-        del conditions
+    def batches(
+        self, conditions: Sequence[Condition], columns: frozenset[str] | None, room: Room
+    ) -> Iterator[pa.RecordBatch]:
+        del conditions, room
         present = {s.name for s in self.snapshot.stores()}
         measured = columns is None or bool(columns & {"rows", "bytes"})
         rows = []
@@ -194,7 +179,7 @@ class StoresRelation:
             count, size = self.snapshot.size(spec.name) if measured and spec.name in present else (0, 0)
             rows.append((spec.name, query, spec.kind, count, size))
         names = self.schema.names
-        return pa.Table.from_pylist([dict(zip(names, r, strict=True)) for r in rows], arrow_schema(self.schema))
+        yield pa.RecordBatch.from_pylist([dict(zip(names, r, strict=True)) for r in rows], arrow_schema(self.schema))
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:
@@ -250,13 +235,17 @@ def _decode(decoder: Decoder, raw: RawBatch) -> Batch:
     return decoder.decode(raw, RunContext(NO_STATE))
 
 
-def _latest(batches: Sequence[Batch]) -> list[Batch]:
+def _latest(found: Iterable[Batch], room: Room) -> list[Batch]:
     """The last row of each key, without those whose last record was a removal."""
     last: dict[bytes, tuple[int, int]] = {}
-    for n, batch in enumerate(batches):
+    batches: list[Batch] = []
+    for n, batch in enumerate(found):
+        before = len(last)
         names = [f.name for f in batch.schema if f.role in ("key", "window")]
         keys = zip(*(batch.column(name) for name in names), strict=True)
         last.update((encode_value(key), (n, i)) for i, key in enumerate(keys))
+        batches.append(batch)
+        room.take(batch.arrow().nbytes + (len(last) - before) * _KEY_BYTES)
     rows: list[list[int]] = [[] for _ in batches]
     for n, i in last.values():
         if batches[n].op[i] != DELETE:

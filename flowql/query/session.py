@@ -1,8 +1,7 @@
-"""One statement over one commit: load the relations it reads into a private, locked DuckDB and let that answer."""
+"""One statement over one commit: load the relations it reads into a locked DuckDB and let that answer."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
@@ -13,21 +12,23 @@ import pyarrow.compute as pc
 from compiler.diagnostics.suggest import did_you_mean
 from flowql.query.answer import Answer
 from flowql.query.committed import Commit, Take
+from flowql.query.database import DEFAULT, QuestionDatabase
 from flowql.query.errors import (
     APART,
     BUSY,
     COVERAGE,
     INVALID,
     MISSING,
-    REFUSED,
     SEQUENCE,
     UNKNOWN,
     QueryError,
     place_of_word,
 )
-from flowql.query.relations import AsNeeded, Relation, StoreRelation, StoresRelation, arrow_schema
-from flowql.query.statement import Statement, first_line, invalid, parse
-from flowql.query.united import Coverage, unite
+from flowql.query.loading import load
+from flowql.query.question import Heavy, Question, Rows
+from flowql.query.relations import Relation, StoreRelation, StoresRelation, arrow_schema
+from flowql.query.statement import Statement, parse
+from flowql.query.united import Coverage, restored, unite
 
 CHUNK_ROWS = 8_192  # of an answer
 SETTLE_S = 5.0  # how long to look for a moment at which log and state are at the same commit
@@ -36,73 +37,56 @@ MOVING_S = 3.0  # how long to wait for partitions that no instance answers for
 _MOVING_STEP_S = 0.1
 _INT64 = pa.int64()
 Begun = Callable[[Callable[[], None]], None]
-# Order matters: the last one forbids to change the others.
-_LOCKS = (
-    "SET temp_directory = ''",
-    "SET enable_external_access = false",
-    "SET lock_configuration = true",
-)
 
 
-class _Database:
-    """One empty database for all questions of a process: making one takes as long as answering a small question, 19 ms. Each
-    question has a connection of its own, and with it tables of its own.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards the making of connections
-        self._root: duckdb.DuckDBPyConnection | None = None
-
-    def connection(self) -> duckdb.DuckDBPyConnection:
-        with self._lock:
-            if self._root is None:
-                settings = {"threads": "1", "python_enable_replacements": "false"}
-                self._root = duckdb.connect(":memory:", config=settings)
-                for lock in _LOCKS:
-                    self._root.execute(lock)
-            return self._root.cursor()
-
-
-_DATABASE = _Database()
-
-
-def evaluate(sql: str, take: Take) -> pa.Table:
+def evaluate(sql: str, take: Take, database: QuestionDatabase = DEFAULT) -> pa.Table:
     """The whole answer at once; see `answer`."""
-    return answer(sql, take).table()
+    return answer(sql, take, database=database).table()
 
 
-def answer(sql: str, take: Take, begun: Begun = lambda _: None) -> Answer:
+def answer(sql: str, take: Take, begun: Begun = lambda _: None, *, database: QuestionDatabase = DEFAULT) -> Answer:
     """The answer, computed as it is taken, in the thread that takes it; nothing is held that the engine waits for.
 
     Raises QueryError, most often before the first piece. take: gives a commit; its snapshot is closed here. begun: is given
-    what breaks the computation off, from any thread, with a QueryError.
+    what breaks the computation off, from any thread, with a QueryError. database: where it is computed, and what it may take there.
     """
-    pieces = _pieces(sql, take, begun)
+    pieces = _pieces(Question(sql, database), take, begun)
     schema = next(pieces)
     assert isinstance(schema, pa.Schema)
     return Answer(schema, pieces)
 
 
-def _pieces(sql: str, take: Take, begun: Begun) -> Generator[pa.Schema | pa.RecordBatch]:
+def _pieces(question: Question, take: Take, begun: Begun) -> Generator[pa.Schema | pa.RecordBatch]:
     """The schema, then the rows; the first of them are computed before the schema is given, as most mistakes show there."""
-    connection = _DATABASE.connection()
-    begun(connection.interrupt)
+    begun(question.break_off)
     try:
-        statement = parse(sql, connection)
-        commit, relations, said = _gathered(statement, take)
-        schema, batches = _computed(connection, statement, relations, commit, said)
+        statement = parse(question.sql, question.connection)
+        schema, batches = _begun(question, statement, take)
         first = next(batches, None)
+        question.end_heavy()
         yield schema
-        if first is not None:
+        rows = 0
+        while first is not None:
+            rows += first.num_rows
+            question.counted(rows)
+            question.check()
             yield first
-            yield from batches
-    except duckdb.PermissionException as error:
-        title = f"files, the network and extensions are out of reach of a question ({first_line(error)})"
-        raise QueryError(title, code=REFUSED, help="import data with:  flowql topic import") from error
-    except (duckdb.Error, OSError) as error:  # Arrow's reader gives what DuckDB says as an OSError
-        raise invalid(sql, error) from error
+            first = next(batches, None)
+    except (duckdb.Error, OSError, MemoryError) as error:
+        raise question.error(error) from error
     finally:
-        connection.close()
+        question.end()
+
+
+def _begun(question: Question, statement: Statement, take: Take) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """As `_computed`, when it is its turn."""
+    while True:
+        commit, relations, said = _gathered(question, statement, take)
+        try:
+            return _computed(question, statement, relations, commit, said)
+        except Heavy:
+            del commit, relations
+            question.wait_heavy()
 
 
 def _bind(statement: Statement, take: Take) -> tuple[Commit, dict[str, Relation]]:
@@ -123,22 +107,25 @@ def _bind(statement: Statement, take: Take) -> tuple[Commit, dict[str, Relation]
             return commit, relations
         commit.snapshot.close()
         if time.monotonic() > limit:
-            raise QueryError("commits do not come to rest; ask again", code=BUSY)
+            raise QueryError("commits come faster than a snapshot can be taken; repeat the query", code=BUSY)
         time.sleep(_SETTLE_STEP_S)
 
 
-def _gathered(statement: Statement, take: Take) -> tuple[Commit, dict[str, Relation], dict[bytes, bytes]]:
+def _gathered(
+    question: Question, statement: Statement, take: Take
+) -> tuple[Commit, dict[str, Relation], dict[bytes, bytes]]:
     """As `_bind`, with the rows of all instances where several share the application; and what is to be said of them.
 
     Partitions that are on their way from one instance to another are at both or at none for a moment: it asks again.
     """
     limit = time.monotonic() + MOVING_S
     while True:
+        question.room.back()  # what was gathered in vain is no longer held
         commit, relations = _bind(statement, take)
         if commit.others is None:
-            return commit, relations, {}
+            return commit, relations, _said(restored(commit, relations))
         try:
-            united, coverage = unite(commit, relations, statement)
+            united, coverage = unite(commit, relations, statement, question.room)
         except BaseException:
             commit.snapshot.close()
             raise
@@ -183,28 +170,25 @@ def _is_system(table: str) -> bool:
 
 
 def _computed(
-    connection: duckdb.DuckDBPyConnection,
+    question: Question,
     statement: Statement,
     relations: Mapping[str, Relation],
     commit: Commit,
     said: Mapping[bytes, bytes],
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """The answer, whose relations are read before it is taken: the state of a commit is not kept for who reads slowly."""
-    streams: list[AsNeeded] = []
+    streams: list[Rows] = []
     try:
         for name, relation in relations.items():
-            conditions = statement.conditions.get(name.casefold(), ())
-            if statement.is_short and isinstance(relation, StoreRelation):
-                streams.append(AsNeeded(relation, conditions, statement.columns))
-                connection.register(name, streams[-1])
-            else:
-                connection.register(name, relation.read(conditions, statement.columns))
+            rows = load(question, name, relation, statement)
+            streams += [rows] if rows is not None else []
         if not relations:  # SHOW TABLES and the like: names and columns of everything, and no rows
             for name, make in commit.relations().items():
-                connection.register(name, arrow_schema(make().schema).empty_table())
-        schema, batches = _result(connection, statement.sql, commit, said)
-        return schema, iter(list(batches)) if statement.is_short else batches
-    except (duckdb.Error, OSError):
+                question.connection.register(name, arrow_schema(make().schema).empty_table())
+        question.check()
+        schema, batches = _result(question, statement.sql, commit, said)
+        return schema, iter(question.room.keep(batches)) if statement.is_short else batches
+    except (duckdb.Error, OSError, MemoryError):
         for stream in streams:
             if stream.trouble is not None:
                 raise stream.trouble from None
@@ -214,20 +198,21 @@ def _computed(
 
 
 def _result(
-    connection: duckdb.DuckDBPyConnection, sql: str, commit: Commit, said: Mapping[bytes, bytes]
+    question: Question, sql: str, commit: Commit, said: Mapping[bytes, bytes]
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    relation = connection.sql(sql)
+    relation = question.connection.sql(sql)
     if relation is None:
         raise QueryError("this statement gives no rows", code=INVALID)
     metadata = {SEQUENCE: str(commit.snapshot.sequence).encode(), **said}
     if commit.apart:
         metadata[APART] = commit.apart.encode()
     kinds = [str(t) for t in relation.types]
+    reader = relation.to_arrow_reader(CHUNK_ROWS)
     if "HUGEINT" not in kinds:
-        reader = relation.to_arrow_reader(CHUNK_ROWS)
         schema = _named(reader.schema.types, reader.schema.names, metadata)
         return schema, (pa.RecordBatch.from_arrays(b.columns, schema=schema) for b in reader)
-    table = relation.to_arrow_table()  # whether all of a column fits is known when all of it is here
+    batches = question.room.keep(reader)  # whether all of a column fits is known when all of it is here
+    table = pa.Table.from_batches(batches, reader.schema)
     columns = [_whole(c) if k == "HUGEINT" else c for c, k in zip(table.columns, kinds, strict=True)]
     schema = _named([c.type for c in columns], table.column_names, metadata)
     return schema, iter(pa.table(columns, schema=schema).to_batches(CHUNK_ROWS))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -11,6 +11,7 @@ from compiler.plan.schema import Schema
 from compiler.plan.topology import SourceDef
 from flowql.query.committed import Commit
 from flowql.query.relations import Relation, TopicRelation, spans_of
+from flowql.query.room import Room
 from flowql.query.statement import Condition
 from flowql.query.views import StoreView, store_views
 
@@ -53,9 +54,15 @@ class TableOfTopic:
     topic: TopicRelation
     schema: Schema
 
+    def again(self) -> TableOfTopic:
+        return replace(self, topic=self.topic.again())
+
     @property
     def name(self) -> str:
         return self.topic.name
 
-    def read(self, conditions: Sequence[Condition], columns: frozenset[str] | None) -> pa.Table:
-        return self.topic.read(conditions, columns).select(self.schema.names)
+    def batches(
+        self, conditions: Sequence[Condition], columns: frozenset[str] | None, room: Room
+    ) -> Iterator[pa.RecordBatch]:
+        for batch in self.topic.batches(conditions, columns, room):
+            yield batch.select(self.schema.names)

@@ -18,7 +18,8 @@ import duckdb
 from compiler.diagnostics.source import NOWHERE
 from flowql.query.errors import INVALID, REFUSED, QueryError, place, place_of_word
 
-_EXPLAIN = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/)*explain\b(?:\s+analyze\b)?(?:\s*\([^)]*\))?", re.I | re.S)
+_GAP = r"(?:\s|--[^\n\r]*(?:[\n\r]|$)|/\*(?:(?!/\*|\*/).)*\*/)"  # a comment that is in another one is none
+_EXPLAIN = re.compile(rf"{_GAP}*explain\b(?:{_GAP}+analyze\b)?(?:{_GAP}*\([^)]*\))?", re.I | re.S)
 _EXCERPT = re.compile(r"^LINE (\d+): (.*)\n( *\^+)", re.M)
 _NAMED = re.compile(r'(?:"|with name )(\w+)')
 _WRITES = ("INSERT_QUERY_NODE", "UPDATE_QUERY_NODE", "DELETE_QUERY_NODE", "MERGE_QUERY_NODE")
@@ -32,6 +33,12 @@ _COMPARISONS = {
     "COMPARE_GREATERTHAN": ">",
     "COMPARE_GREATERTHANOREQUALTO": ">=",
 }
+_LOOKING = ("where_clause", "group_expressions", "group_sets", "having", "sample", "qualify")
+_STANDARD = "STANDARD_HANDLING"
+_OF_ONE_ROW = ("COLUMN_REF", "STAR", "CONSTANT", "CAST", "TYPE", "COMPARISON", "CONJUNCTION", "CASE", "BETWEEN")
+# Table functions that read nothing but what they are given, and DuckDB's own catalogue: others reach files, also those of the target.
+_ALLOWED = ("range", "generate_series", "unnest", "repeat", "repeat_row", "json_each", "json_tree")
+_ALLOWED_PREFIXES = ("duckdb_", "pragma_")
 ASKING = (
     "a question is one SELECT, WITH, VALUES, DESCRIBE, SUMMARIZE, EXPLAIN or SHOW; state changes through pipelines only"
 )
@@ -59,7 +66,8 @@ class Statement:
     """A question that may be asked.
 
     tables: names as written; ctes: folded names that WITH gives (a table of that name may be meant elsewhere). conditions: by folded name, of relations that are read in one place only. columns: folded
-    names of all columns it can touch; None for all. is_short: its answer has few rows, so it may need few of what it reads.
+    names of all columns it can touch; None for all. is_short: its answer has few rows, so it may need few of what it reads. enough: so many rows
+    of what it reads do, whichever they are; None if it may need all.
     """
 
     sql: str
@@ -68,12 +76,15 @@ class Statement:
     conditions: Mapping[str, tuple[Condition, ...]] = field(default_factory=dict)
     columns: frozenset[str] | None = None
     is_short: bool = False
+    enough: int | None = None
 
 
 def parse(sql: str, connection: duckdb.DuckDBPyConnection) -> Statement:
     """Read a statement. Raises QueryError for anything but one question. `connection` is empty and only used to parse."""
     try:
         found = connection.extract_statements(sql)
+    except duckdb.ConnectionException:  # the database was closed: nothing is wrong with the statement
+        raise
     except duckdb.Error as error:
         raise invalid(sql, error) from error
     if len(found) != 1:
@@ -83,7 +94,10 @@ def parse(sql: str, connection: duckdb.DuckDBPyConnection) -> Statement:
         raise QueryError(title, code=INVALID, help="flowql query 'SELECT ...'")
     kind, asked = found[0].type.name, found[0].query
     if kind == "EXPLAIN":
-        inner = parse(_EXPLAIN.sub("", asked, count=1), connection)
+        explain = _EXPLAIN.match(asked)
+        if explain is None:
+            raise QueryError(f"{kind} is refused after such comments", code=REFUSED, help="leave the comments out")
+        inner = parse(asked[explain.end() :], connection)
         return replace(inner, sql=asked, is_short=True)
     if kind == "MULTI":
         raise QueryError(
@@ -131,6 +145,8 @@ def _select(sql: str, connection: duckdb.DuckDBPyConnection) -> Statement:
     for n in nodes:
         if n.get("function_name") in _HIDING and "catalog" in n:
             raise QueryError(f"{n['function_name']}() is refused: it hides what it reads", code=REFUSED, help=ASKING)
+        if n.get("type") == "TABLE_FUNCTION":
+            _check_table_function(str(n["function"]["function_name"]).casefold())
     # Not get_table_names: it binds, and knows no column of tables that are not loaded yet.
     mentions = [n for n in nodes if n.get("type") == "BASE_TABLE"]
     tables = {str(m["table_name"]) for m in mentions}
@@ -142,7 +158,14 @@ def _select(sql: str, connection: duckdb.DuckDBPyConnection) -> Statement:
         _conditions(nodes, mentions),
         _columns(nodes, mentions),
         _is_short(tree["statements"][0]["node"]),
+        _enough(tree["statements"][0]["node"]),
     )
+
+
+def _check_table_function(name: str) -> None:
+    if name not in (*_ALLOWED, *_HIDING) and not name.startswith(_ALLOWED_PREFIXES):
+        title = f"{name}() is refused: files, the network and extensions are out of reach of a question"
+        raise QueryError(title, code=REFUSED, help="import data with:  flowql topic import")
 
 
 def _objects(tree: Any) -> Iterator[dict[str, Any]]:
@@ -163,6 +186,23 @@ def _is_short(root: dict[str, Any]) -> bool:
             counts = [_whole_number(m.get(part)) for part in ("limit", "offset") if m.get(part) is not None]
             return bool(counts) and m.get("limit") is not None and all(n <= SHORT_ROWS_MAX for n in counts)
     return False
+
+
+def _enough(root: dict[str, Any]) -> int | None:
+    """Of `SELECT columns FROM one relation LIMIT n`, and of nothing that looks at other rows before it knows these."""
+    source = root.get("from_table") or {}
+    plain = root.get("type") == "SELECT_NODE" and source.get("type") == "BASE_TABLE" and _is_short(root)
+    if not plain or any(root.get(part) for part in _LOOKING) or source.get("sample") is not None:
+        return None
+    modifiers = root.get("modifiers", ())
+    if root.get("aggregate_handling", _STANDARD) != _STANDARD:  # GROUP BY ALL
+        return None
+    if len(modifiers) != 1 or (root.get("cte_map") or {}).get("map"):
+        return None
+    if any(n.get("class", "COLUMN_REF") not in _OF_ONE_ROW for n in _objects(root.get("select_list"))):
+        return None
+    counts = [_whole_number(modifiers[0].get(part)) for part in ("limit", "offset") if modifiers[0].get(part)]
+    return int(sum(counts))
 
 
 def _whole_number(e: Any) -> float:

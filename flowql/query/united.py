@@ -16,6 +16,7 @@ from compiler.plan.schema import Schema
 from compiler.plan.topology import Plan, QueryPlan
 from flowql.query.committed import Commit, Part, Wanted
 from flowql.query.relations import STORES, Relation, StoreRelation, StoresRelation, arrow_schema
+from flowql.query.room import Room
 from flowql.query.statement import Condition, Statement
 from runtime.build.query import all_tasks
 from runtime.state.snapshot import StateSnapshot
@@ -47,26 +48,37 @@ class Gathered:
     schema: Schema
     table: pa.Table
 
-    def read(self, conditions: Sequence[Condition], columns: frozenset[str] | None) -> pa.Table:
-        del conditions, columns
-        return self.table
+    def batches(
+        self, conditions: Sequence[Condition], columns: frozenset[str] | None, room: Room
+    ) -> Iterator[pa.RecordBatch]:
+        del conditions, columns, room
+        yield from self.table.to_batches()
 
 
 def unite(
-    commit: Commit, relations: Mapping[str, Relation], statement: Statement
+    commit: Commit, relations: Mapping[str, Relation], statement: Statement, room: Room
 ) -> tuple[dict[str, Relation], Coverage]:
-    """The relations with the rows of all instances, this one's from `commit`. Those of topics are as they are."""
+    """The relations with the rows of all instances, this one's from `commit`. Those of topics are as they are.
+
+    The rows are in memory, taken from `room`: no more of each partition than the statement needs, where that is known.
+    """
     assert commit.others is not None, "an instance that is alone has nobody to ask"
     owners = _owners(commit.plan)
     stores = {n: r for n, r in relations.items() if isinstance(r, StoreRelation | StoresRelation)}
     if not stores:
         return dict(relations), Coverage(0, 0)
     wanted = [
-        Wanted(n, _definition(owners, n), tuple(statement.conditions.get(n.casefold(), ())), statement.columns)
+        Wanted(
+            n,
+            _definition(owners, n),
+            tuple(statement.conditions.get(n.casefold(), ())),
+            statement.columns,
+            statement.enough,
+        )
         for n in stores
     ]
-    parts = list(parts_of(commit, wanted))
-    others, why = commit.others(wanted)
+    parts = list(parts_of(commit, wanted, room))
+    others, why = commit.others(wanted, room)
     parts += others
     newest: dict[tuple[str, str], Part] = {}
     for part in parts:
@@ -80,8 +92,23 @@ def unite(
     return found, _coverage(commit, [n for n in stores if n != STORES], owners, newest, why)
 
 
-def parts_of(commit: Commit, wanted: Iterable[Wanted]) -> Iterator[Part]:
-    """What this instance has of what is wanted: a part per task that it owns, also if it has no rows."""
+def restored(commit: Commit, relations: Mapping[str, Relation]) -> Coverage:
+    """Of an instance that is alone: partitions whose rows come back from changelogs just now are not in an answer as a whole."""
+    if not commit.restoring:
+        return Coverage(0, 0)
+    owners, tasks, why = _owners(commit.plan), dict[str, bool](), list[str]()
+    for name in (n for n, r in relations.items() if isinstance(r, StoreRelation)):
+        query, sub = owners[name]
+        of = [t for t in all_tasks(under_own_name(query), commit.log.admin()) if t.subtopology == sub]
+        tasks |= {str(t): str(t) not in commit.restoring for t in of}
+        if missing := [str(t.partition) for t in of if str(t) in commit.restoring]:
+            why.append(f"rows of {name} are being restored (partition {', '.join(missing[:NAMED_MAX])})")
+    have = sum(tasks.values())
+    return Coverage(have, len(tasks), tuple(why)) if have < len(tasks) else Coverage(0, 0)
+
+
+def parts_of(commit: Commit, wanted: Iterable[Wanted], room: Room) -> Iterator[Part]:
+    """What this instance has of what is wanted: a part per task that it owns, also if it has no rows. room: for all of them."""
     snapshot = commit.snapshot
     assert isinstance(snapshot, StateSnapshot)
     assert snapshot.owned is not None, "an instance that is alone owns everything"
@@ -91,15 +118,27 @@ def parts_of(commit: Commit, wanted: Iterable[Wanted]) -> Iterator[Part]:
             continue
         relation = relations[w.relation]()
         if isinstance(relation, StoresRelation):
-            measured = relation.read(w.conditions, w.columns)
-            yield Part(w.relation, commit.writer, 0, measured)
+            measured = relation.batches(w.conditions, w.columns, room)
+            yield Part(w.relation, commit.writer, 0, pa.Table.from_batches(measured))
             continue
         assert isinstance(relation, StoreRelation)
         prefix = _prefix(*owners[w.relation])
         for task in sorted(t for t in snapshot.owned if t.startswith(prefix)):
             with snapshot.of_task(task) as only:
-                rows = replace(relation, snapshot=only).read(w.conditions, w.columns)
-            yield Part(w.relation, task, _version(known.get(task)), rows)
+                found = replace(relation, snapshot=only).batches(w.conditions, w.columns, room)
+                rows = room.keep(_enough(found, w.enough))
+            table = pa.Table.from_batches(rows, arrow_schema(relation.schema))
+            yield Part(w.relation, task, _version(known.get(task)), table)
+
+
+def _enough(batches: Iterator[pa.RecordBatch], rows: int | None) -> Iterator[pa.RecordBatch]:
+    """The first so many rows; None: all."""
+    for batch in batches:
+        if rows is not None and batch.num_rows >= rows:
+            yield batch.slice(0, rows)
+            return
+        yield batch
+        rows = None if rows is None else rows - batch.num_rows
 
 
 def _coverage(

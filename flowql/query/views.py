@@ -27,7 +27,7 @@ Column = Callable[[], Sequence[Any]]  # makes its values
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Some rows of a view: how many, and how to make each column of its schema. A column that nobody asks for costs nothing."""
+    """Some rows of a view: their number, and how to compute each column of its schema. A column that is not requested costs nothing."""
 
     rows: int
     columns: dict[str, Column]
@@ -89,14 +89,22 @@ def _rows(spec: StoreSpec, *, has_rowtime: bool) -> StoreView:
 
 
 def _aggregate(op: Operator, source: Schema, spec: StoreSpec) -> StoreView:
-    """Key -> (accumulators..., row time)."""
+    """Key -> (accumulators..., row time). A group without a result yet is none."""
     fold, keys = Fold(op, source), op.schema.key
 
     def show(found: Sequence[Key], rows: Sequence[Value]) -> Shown:
+        if any(n > len(fold.bound) + 1 for n in map(len, rows)):
+            seen = [(k, row) for k, row in zip(found, rows, strict=True) if _has_result(fold, row)]
+            found, rows = [k for k, _ in seen], [row for _, row in seen]
         columns = _key_columns(keys, found) | _results(fold, rows) | {ROWTIME: partial(_part, rows, -1)}
         return Shown(len(rows), columns)
 
     return StoreView(spec, _shown(op.schema.fields, True), keys, show)
+
+
+def _has_result(fold: Fold, row: Value) -> bool:
+    accs, unapplied = fold.parted(row)
+    return fold.lives(accs) and not unapplied.has_no_result
 
 
 def _windows(op: Operator, source: Schema, spec: StoreSpec) -> StoreView:
@@ -167,7 +175,7 @@ def _thawed(keys: Sequence[Key], i: int, t: SqlType) -> Sequence[Any]:
 
 def _results(fold: Fold, accumulators: Sequence[tuple[Any, ...]]) -> dict[str, Column]:
     """accumulators: one per aggregate, and whatever follows."""
-    return {b.call.name: partial(_result, b, accumulators, i) for i, b in enumerate(fold.bound)}
+    return {b.call.name: partial(_result, b, accumulators, i) for i, b in enumerate(fold.shown)}
 
 
 def _result(aggregate: BoundAggregate, accumulators: Sequence[tuple[Any, ...]], i: int) -> Sequence[Any]:

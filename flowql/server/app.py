@@ -30,17 +30,19 @@ from flowql.server.limits import Limit, Limited
 from flowql.server.prometheus import CONTENT_TYPE, exposition
 from flowql.server.service import Service
 from flowql.server.streaming import ARROW, encode
+from runtime.events import WARNING, say
+from runtime.log.appending import redelivery_of
 
 REFUSED, FAILED = 403, 400
 PARTITIONS_HEADER = "flowql-partitions"  # of an answer about many instances: `4 of 8 partitions`
 SHORT_PARTS = 3  # an answer of one batch has two
-LOOK_S = 0.5  # how often to look whether somebody still waits for what is computed
+LOOK_S = 0.5  # how often to check that the client is still connected
 INTERNAL = "FQ5000"
 MALFORMED = "FQ5307"
-QUERY_S = 600.0  # of a question until its first rows; a client waits no longer
 # Of the 40 threads that answer requests, queries and what waits for a deployment take 36 at most: status and metrics always answer.
 LIMITS = {
     "/query": Limit(body_bytes=1 << 20, at_once=16),
+    "/append": Limit(64 << 20, at_once=1),
     **dict.fromkeys(("/diff", "/pause", "/promote", "/abandon", "/priority", "/backup"), Limit(at_once=2)),
     "/plan": Limit(body_bytes=64 << 20, at_once=8),
     "/rows": Limit(body_bytes=1 << 20, at_once=16),
@@ -100,6 +102,10 @@ def make_app(service: Service, token: str, request_stop: Callable[[], None]) -> 
         name = await _read(request, lambda body: _name(body["query"]))
         return JSONResponse({"queries": await run_in_threadpool(lambda: service.abandon(name))})
 
+    async def append(request: Request) -> Response:
+        wanted = await _read(request, lambda body: [redelivery_of(record) for record in body["records"]])
+        return JSONResponse(await run_in_threadpool(lambda: service.append(wanted)))
+
     async def diff(request: Request) -> Response:
         name = await _read(request, lambda body: _text(body["result"]))
         return JSONResponse(await run_in_threadpool(lambda: service.diff(name)))
@@ -112,16 +118,14 @@ def make_app(service: Service, token: str, request_stop: Callable[[], None]) -> 
             sql = (await request.body()).decode()
         except UnicodeDecodeError as error:
             raise Malformed(str(error)) from error
-        limit = asyncio.get_running_loop().time() + QUERY_S
         breaks_off: list[Callable[[], None]] = []
         computing = asyncio.ensure_future(run_in_threadpool(lambda: Opened.of(service.query(sql, breaks_off.append))))
         while not computing.done():
             await asyncio.wait([computing], timeout=LOOK_S)
-            late = asyncio.get_running_loop().time() > limit
-            if not computing.done() and (late or await request.is_disconnected()):
+            if not computing.done() and await request.is_disconnected():
                 for break_off in breaks_off:
                     break_off()
-        return (await computing).response()
+        return (await computing).response(service.questions.limits.settings.time_ms / 1000)
 
     async def stop(_: Request) -> Response:
         request_stop()
@@ -142,13 +146,15 @@ def make_app(service: Service, token: str, request_stop: Callable[[], None]) -> 
             route("/pause", pause, "POST"),
             route("/promote", promote, "POST"),
             route("/abandon", abandon, "POST"),
+            route("/append", append, "POST"),
             route("/diff", diff, "POST"),
             route("/backup", pin, "POST"),
             route("/query", query, "POST"),
             route("/stop", stop, "POST"),
         ]
     )
-    return Limited(app, LIMITS)
+    questions = service.questions.limits.settings
+    return Limited(app, {**LIMITS, "/query": replace(LIMITS["/query"], at_once=questions.at_once)})
 
 
 def make_metrics_app(service: Service, names: Collection[str] = ()) -> ASGIApp:
@@ -167,7 +173,7 @@ def make_members_app(service: Service, token: str, names: Collection[str] = ()) 
         wanted = await _read(request, parts.wanted_of)
         found = parts.encode(service.rows(wanted))
         assert isinstance(found, Generator)
-        return Rows((), found, parts.MEDIA_TYPE)
+        return Rows((), found, parts.MEDIA_TYPE, service.questions.limits.settings.time_ms / 1000)
 
     return Limited(Starlette(routes=[Route("/rows", _guarded(rows, token), methods=["POST"])]), LIMITS, names)
 
@@ -193,24 +199,33 @@ class Opened:
         headers = {PARTITIONS_HEADER: coverage.decode()} if coverage is not None else {}
         return cls(list(islice(found, SHORT_PARTS)), found, headers)
 
-    def response(self) -> Response:
+    def response(self, time_s: float) -> Response:
+        """time_s: for what comes after the first pieces, however slowly they are read."""
         if len(self.first) < SHORT_PARTS:  # that was all
             return Response(b"".join(self.first), media_type=ARROW, headers=self.headers)
-        return Rows(self.first, self.rest, ARROW, self.headers)
+        return Rows(self.first, self.rest, ARROW, time_s, self.headers)
 
 
 class Rows(StreamingResponse):
-    """An answer on its way. Who leaves before its end ends its computation."""
+    """An answer on its way. Who leaves before its end ends its computation; who does not take it in time is left."""
 
     def __init__(
-        self, first: Iterable[bytes], rest: Generator[bytes], media_type: str, headers: Mapping[str, str] | None = None
+        self,
+        first: Iterable[bytes],
+        rest: Generator[bytes],
+        media_type: str,
+        time_s: float,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
-        self._rest = rest
+        self._rest, self._time_s = rest, time_s
         super().__init__(chain(first, rest), media_type=media_type, headers=headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await super().__call__(scope, receive, send)
+            async with asyncio.timeout(self._time_s):
+                await super().__call__(scope, receive, send)
+        except TimeoutError:  # the server closes the connection of an answer without an end
+            say(WARNING, "question.slow", f"an answer was not read within {self._time_s:,.0f} s")
         finally:
             self._rest.close()
 

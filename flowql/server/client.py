@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -21,8 +21,11 @@ from flowql.errors import CommandError
 from flowql.query.answer import Answer
 from flowql.query.errors import query_error
 from flowql.server.address import Address, is_alive, read_address
-from flowql.server.http import Http, Unreachable
+from flowql.server.http import Http, Reply, Unreachable
 from flowql.server.streaming import decode
+
+if TYPE_CHECKING:
+    from runtime.log.appending import Redelivery
 
 CONNECT_S, ANSWER_S = 2.0, 600.0  # a deployment waits for a commit, a question for its answer
 LOST = "FQ5302"
@@ -84,6 +87,11 @@ class Client:
         found: list[str] = self._call("POST", "/abandon", {"query": name})["queries"]
         return found
 
+    def append(self, wanted: Sequence[Redelivery]) -> dict[str, Any]:
+        """Gives records to queries once more, in one commit."""
+        found: dict[str, Any] = self._call("POST", "/append", {"records": [w.to_data() for w in wanted]})
+        return found
+
     def diff(self, name: str) -> dict[str, Any]:
         """The two generations of a result, compared."""
         found: dict[str, Any] = self._call("POST", "/diff", {"result": name})
@@ -126,7 +134,7 @@ class Client:
         try:
             with self._http.request("POST", "/query", sql.encode()) as reply:
                 if not reply.is_success:
-                    raise query_error(json.loads(reply.read()))
+                    raise self._refused(reply, reply.read())
                 yield decode(reply.pieces())
         except Unreachable as error:
             raise self._lost(error) from error
@@ -153,8 +161,15 @@ class Client:
             raise self._lost(error) from error
         if reply.is_success:
             return said
-        refused = query_error(json.loads(said))
+        refused = self._refused(reply, said)
         raise CommandError(refused.title, code=refused.code, help=refused.help)
+
+    def _refused(self, reply: Reply, said: bytes) -> CommandError:
+        """What it says; a server that ends meanwhile says nothing of ours."""
+        try:
+            return query_error(json.loads(said))
+        except (ValueError, KeyError, TypeError):
+            return self._lost(Unreachable(f"status {reply.response.status}"))
 
     def _lost(self, error: Unreachable) -> CommandError:
         title = f"process {self.address.pid} does not answer: {error}"

@@ -1,80 +1,16 @@
-"""A background instance: `spawn` starts one and waits until it can be talked to; `python -m flowql.server.daemon` is it."""
+"""A background instance: `python -m flowql.server.daemon` is its process. `flowql.server.spawn` starts one."""
 
 from __future__ import annotations
 
 import json
 import os
-import select
 import signal
-import subprocess
 import sys
-import time
-from contextlib import suppress
-from pathlib import Path
 
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError, RuntimeFailure
-from flowql.server.client import Client, connect
 from flowql.server.host import Host
 from runtime.events import ERROR, say
-
-ERRORS_FILE = "instance.err"  # what its process itself writes: nothing, unless it breaks
-READY_S = 120.0  # recovery of a large state included
-NOT_STARTED = "FQ5305"
-
-
-def spawn(settings: Settings) -> Client:
-    """Start an instance that outlives this process. Raises CommandError with the reason if it does not come up."""
-    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    read_fd, write_fd = os.pipe()
-    try:
-        with (settings.data_dir / ERRORS_FILE).open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "flowql.server.daemon", str(write_fd)],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                pass_fds=(write_fd,),
-                start_new_session=True,
-            )
-        assert process.stdin is not None
-        with suppress(BrokenPipeError), process.stdin:  # not as an argument: it may hold passwords
-            process.stdin.write(settings.dumps().encode())
-    finally:
-        os.close(write_fd)
-    try:
-        answer = _await_ready(read_fd)
-    finally:
-        os.close(read_fd)
-    process.returncode = 0  # it is not ours to wait for: no complaint when this object goes
-    if answer.get("ready"):
-        client = connect(settings.data_dir)
-        if client is not None:
-            return client
-    log_path = settings.data_dir / ERRORS_FILE
-    title = answer.get("title") or f"the instance did not start: {_last_line(log_path)}"
-    raise CommandError(title, code=answer.get("code", NOT_STARTED), help=answer.get("help") or f"see {log_path}")
-
-
-def _await_ready(fd: int) -> dict[str, str]:
-    """What the new process says, or nothing if it dies or keeps silent."""
-    limit = time.monotonic() + READY_S
-    said = b""
-    while time.monotonic() < limit:
-        readable, _, _ = select.select([fd], [], [], 1.0)
-        if not readable:
-            continue
-        part = os.read(fd, 65536)
-        said += part
-        if not part:
-            break
-    answer: dict[str, str] = json.loads(said) if said else {}
-    return answer
-
-
-def _last_line(path: Path) -> str:
-    lines = path.read_text(errors="replace").strip().splitlines() if path.exists() else []
-    return lines[-1] if lines else "it said nothing"
 
 
 def main(arguments: list[str]) -> int:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from compiler.plan.deployed import AS_BEFORE, DEPLOY, About, Deployed, Entry, Hold
 from compiler.plan.diff import QueryChange
 from compiler.plan.topology import Plan
 from flowql.deploy.extents import Extent
-from flowql.query.committed import Commit, Take
-from runtime.app.member_topic import Member
+
+if TYPE_CHECKING:  # they load DuckDB and the engine, which most commands do not need
+    from flowql.query.committed import Commit, Take
+    from flowql.query.database import QuestionDatabase
+    from runtime.app.member_topic import Member
+    from runtime.log.appending import Redelivery
 
 # continuous: until stopped. caught up: until what there is now is processed. bounded: all of it once, as a batch.
 Mode = Literal["continuous", "caught up", "bounded"]
@@ -64,7 +68,7 @@ class Engine(Protocol):
         about: About = DEPLOY,
         swap: Hold = AS_BEFORE,
     ) -> Sequence[QueryChange]:
-        """Make `plan` what runs. rebuild: throw away what queries have kept that no longer fits, and compute it anew.
+        """Deploy `plan`. rebuild: discard state that no longer fits, and recompute its queries.
 
         refresh: ids of queries to rebuild although nothing changed. forward: of queries of which nothing is to be rebuilt. seen: the
         record that this was decided on; raises Superseded if it is not the newest any more. about: for the history. swap: what of it
@@ -76,8 +80,11 @@ class Engine(Protocol):
         """The last deployments, the newest last. CommandError where there is no history."""
         ...
 
-    def diff(self, name: str) -> dict[str, Any]:
-        """The public JSON of what differs between the serving and the built generation of a result. CommandError."""
+    def diff(self, name: str, database: QuestionDatabase) -> dict[str, Any]:
+        """The public JSON of what differs between the serving and the built generation of a result. CommandError.
+
+        database: where they are compared.
+        """
         ...
 
     def catch_up(self) -> Callable[[], bool]:
@@ -101,7 +108,15 @@ class Engine(Protocol):
         ...
 
     def take(self, relations: Sequence[str]) -> Commit:
-        """A commit for a question that reads these relations; who asks closes its snapshot."""
+        """A commit for an interactive query over these relations; the caller closes its snapshot."""
+        ...
+
+    def release_hung(self, ids: Sequence[str]) -> None:
+        """Have queries tried again whose functions hung on some instance; of others nothing changes. RuntimeFailure."""
+        ...
+
+    def append(self, wanted: Sequence[Redelivery]) -> dict[str, Any]:
+        """Give records to queries once more; see `runtime.app.delivering`. RuntimeFailure, CommandError."""
         ...
 
     def pin(self) -> int:

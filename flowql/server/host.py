@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
+from flowql.query.database import QuestionDatabase, QuestionLimits
 from flowql.server.address import own_address, remove_address, write_address
 from flowql.server.app import make_app, make_members_app, make_metrics_app
 from flowql.server.choice import open_engine
@@ -37,6 +38,7 @@ class Host:
         self._stop = threading.Event()
         self._servers: list[tuple[uvicorn.Server, threading.Thread]] = []
         self._closed = False
+        self.questions: QuestionDatabase | None = None
         self._log = ExitStack()
 
     def start(self) -> None:
@@ -48,7 +50,10 @@ class Host:
         say(INFO, "instance.started", pid=os.getpid(), engine=settings.engine, version=metadata.version("flowql"))
         try:
             self.engine.start()
-            self.service = Service(self.engine)
+            self.questions = QuestionDatabase(
+                QuestionLimits.of(settings.memory_bytes, settings.questions, settings.data_dir)
+            )
+            self.service = Service(self.engine, self.questions)
             self._listen()
         except BaseException:
             self.close()
@@ -80,6 +85,8 @@ class Host:
         remove_address(self._settings.data_dir)
         for server, _ in self._servers:
             server.should_exit = True
+        if self.questions is not None:  # or their threads are waited for
+            self.questions.close()
         for _, thread in self._servers:
             thread.join(START_S)
         with self._log:

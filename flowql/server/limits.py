@@ -18,6 +18,7 @@ from flowql.errors import CommandError
 from flowql.query.errors import to_data
 
 CODE = "FQ5308"
+RETRY_AFTER_S = b"1"  # of 503
 BODY_S = 30.0  # from the headers to the end of a body
 ANY_NAME = ("localhost",)
 
@@ -131,6 +132,7 @@ async def _refuse(send: Send, status: int, title: str, help_: str = "") -> None:
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
         (b"connection", b"close"),
+        *([(b"retry-after", RETRY_AFTER_S)] if status == 503 else []),
     ]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

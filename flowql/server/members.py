@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from flowql.query.committed import Part, Wanted
+from flowql.query.room import Room
 from flowql.server.http import Http, Reply, Unreachable
 from flowql.server.parts import decode, wanted_to_data
 from runtime.app.member_topic import Member, MemberReader, write_member
@@ -36,14 +37,18 @@ class Members:
         write_member(self._log, self._id, self._own, member, self._clock.wall_ms())
 
     def leave(self) -> None:
-        """It listens no more. What cannot be written is said: others find out when nobody answers."""
+        """Removes its address from the topic. A failure to write is only logged: others notice when requests fail."""
         try:
             write_member(self._log, self._id, self._own, None, self._clock.wall_ms())
         except LogError as error:
             say(WARNING, "log.trouble", f"{type(error).__name__}: {error}")
 
-    def rows(self, wanted: Sequence[Wanted]) -> tuple[list[Part], list[str]]:
-        """What all others have of it, and a sentence about each that did not answer. Implements `Others`."""
+    def rows(self, wanted: Sequence[Wanted], room: Room) -> tuple[list[Part], list[str]]:
+        """What all others have of it, and a sentence about each that did not answer. Implements `Others`.
+        room: of the question.
+
+        QueryError if it is more than there is room for, here or at one of them.
+        """
         try:
             with self._lock:
                 others = {p: m for p, m in self._reader.read().items() if p != self._own}
@@ -53,10 +58,10 @@ class Members:
             return [], []
         body = json.dumps(wanted_to_data(wanted)).encode()
         with ThreadPoolExecutor(min(ASKED_AT_ONCE, len(others)), "members") as pool:
-            answers = list(pool.map(lambda m: self._asked(m, body), others.values()))
+            answers = list(pool.map(lambda m: self._asked(m, body, room), others.values()))
         return [p for parts, _ in answers for p in parts], [why for _, why in answers if why]
 
-    def _asked(self, member: Member, body: bytes) -> tuple[list[Part], str]:
+    def _asked(self, member: Member, body: bytes, room: Room) -> tuple[list[Part], str]:
         """Its parts, or why there are none. Half of an answer is none."""
         now = time.monotonic()
         if self._avoided.get(member, 0.0) > now:
@@ -67,7 +72,7 @@ class Members:
             with http.request("POST", "/rows", body) as reply:
                 if not reply.is_success:
                     return [], f"{member} refused: {reply.response.status}"
-                return list(decode(_in_time(reply, now + ANSWER_S))), ""
+                return list(decode(_in_time(reply, now + ANSWER_S, room))), ""
         except (Unreachable, ValueError, KeyError, OSError) as error:
             if time.monotonic() - now >= CONNECT_S:
                 self._avoided = {m: at for m, at in self._avoided.items() if at > now} | {
@@ -78,8 +83,9 @@ class Members:
             http.close()
 
 
-def _in_time(reply: Reply, limit: float) -> Iterator[bytes]:
+def _in_time(reply: Reply, limit: float, room: Room) -> Iterator[bytes]:
     for piece in reply.pieces():
+        room.take(len(piece))
         if time.monotonic() > limit:
             raise Unreachable(f"no whole answer within {ANSWER_S:.0f} s")
         yield piece

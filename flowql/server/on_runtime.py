@@ -9,7 +9,6 @@ from typing import Any
 
 from compiler.plan.deployed import AS_BEFORE, DEPLOY, About, Deployed, Entry, Hold
 from compiler.plan.diff import QueryChange
-from compiler.plan.generations import numbered
 from compiler.plan.partitions import as_wanted
 from compiler.plan.topology import Plan
 from flowql.config.storage import check_engine, log_at
@@ -20,18 +19,21 @@ from flowql.deploy.settings import UNSUPPORTED_TARGET, Settings
 from flowql.deploy.shadow import NOT_YET, NOTHING_BUILT, group_of
 from flowql.errors import CommandError
 from flowql.query.committed import Commit, Take, queries_behind, stopped_commits
+from flowql.query.database import QuestionDatabase
 from flowql.query.difference import Spans, Version, difference
 from flowql.query.relations import spans_of
 from flowql.server.engine import Mode
 from flowql.server.members import Members
 from flowql.server.status import live_status, stopped_status
+from runtime.app.comparing import NotYet
+from runtime.app.delivering import deliver
 from runtime.app.instance import Instance
 from runtime.app.member_topic import Member
 from runtime.app.plan_topic import read_entries
 from runtime.app.progress import caught_up, source_ends
-from runtime.app.rebuilding import NotYet
 from runtime.app.without_pandas import leave_pandas_out
 from runtime.clock import SystemClock
+from runtime.log.appending import Redelivery
 from runtime.spark.log_append import places_topic
 from runtime.state.changelog import metadata_topic
 
@@ -118,26 +120,33 @@ class RuntimeEngine:
     def deployments(self) -> list[Entry]:
         return read_entries(self.instance.log, self.instance.config.application_id)
 
-    def diff(self, name: str) -> dict[str, Any]:
+    def diff(self, name: str, database: QuestionDatabase) -> dict[str, Any]:
         instance, deployed = self.instance, self.instance.deployed
         group, query = group_of(deployed, name)
         served, wanted = deployed.serving.source(query.sink), deployed.plan.source(query.sink)
         if served is None or wanted is None:
             title = f"{query.sink} is new: nothing serves that it could be compared with"
             raise CommandError(title, code=NOTHING_BUILT, help="flowql promote")
-        built = replace(wanted, topic=numbered(wanted.topic, query.generation))
+        built = replace(wanted, topic=group.staging[wanted.topic])
         seen = dict[str, Spans]()
 
         def look() -> None:
             seen.update({s.topic: spans_of(instance.log, s.topic) for s in (served, built)})
 
         try:
-            instance.side_by_side(group, look)
+            ahead = instance.side_by_side(group, look)
         except NotYet as why:
             title = f"generation {query.generation} of {query.id} cannot be compared yet: {why}"
             raise CommandError(title, code=NOT_YET, help="flowql status") from why
-        found = difference(Version(served, seen[served.topic]), Version(built, seen[built.topic]), instance.log)
-        return {"result": query.sink, "query": query.id, "generation": query.generation, **found.to_data()}
+        serving, other = (Version(s, seen[s.topic]) for s in (served, built))
+        found = difference(serving, other, instance.log, database)
+        return {
+            "result": query.sink,
+            "query": query.id,
+            "generation": query.generation,
+            "ahead": ahead,
+            **found.to_data(),
+        }
 
     def extents(self, topics: Collection[str]) -> Mapping[str, Extent]:
         return extents_of(self.instance.log, topics)
@@ -154,13 +163,30 @@ class RuntimeEngine:
         instance = self.instance
         queries = queries_behind(instance.plan, relations)
         app, writer = instance.config.application_id, instance.config.transactional_id
+        restoring = (
+            frozenset(instance.state.restoring()) if self._members is None else frozenset[str]()
+        )  # before the snapshot
         if len(queries) > 1:
             taken = instance.aligned_snapshot(queries)
             snapshot, apart = taken.snapshot, taken.reason
         else:
             snapshot, apart = instance.snapshot(), ""
         others = self._members.rows if self._members is not None else None
-        return Commit(instance.plan_at(snapshot.sequence), snapshot, instance.repaired, app, apart, writer, others)
+        return Commit(
+            instance.plan_at(snapshot.sequence), snapshot, instance.repaired, app, apart, writer, others, restoring
+        )
+
+    def release_hung(self, ids: Sequence[str]) -> None:
+        if self.instance.group is not None:
+            self.instance.group.hung.release(ids)
+
+    def append(self, wanted: Sequence[Redelivery]) -> dict[str, Any]:
+        if self.shared:
+            title = "--append is not supported with `instances: many`: another instance may have the partition"
+            raise CommandError(
+                title, code=UNSUPPORTED_TARGET, help="replay without --append, which rebuilds the queries"
+            )
+        return deliver(self.instance, wanted)
 
     def pin(self) -> int:
         data_dir = self.instance.config.data_dir

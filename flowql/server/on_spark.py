@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import asdict
 from typing import Any
 
 from compiler.plan.deployed import AS_BEFORE, DEPLOY, About, Entry, Hold
@@ -18,6 +19,7 @@ from flowql.deploy.pins import of_spark
 from flowql.deploy.settings import UNSUPPORTED_TARGET, Settings
 from flowql.errors import CommandError
 from flowql.query.committed import Commit, Take, queries_behind
+from flowql.query.database import QuestionDatabase
 from flowql.query.errors import NOTHING, QueryError
 from flowql.query.spark import SparkCommit
 from flowql.server.engine import Mode
@@ -25,6 +27,7 @@ from flowql.server.process import process_figures
 from runtime.app.member_topic import Member
 from runtime.app.plan_topic import topic_name
 from runtime.errors import Superseded
+from runtime.log.appending import Redelivery
 from runtime.spark.engine.alignment import apart
 from runtime.spark.engine.checkpoint_state import reader_at_rest
 from runtime.spark.engine.deployed import Deployed, load
@@ -43,7 +46,9 @@ def open_spark(settings: Settings, mode: Mode) -> SparkEngine:
     if settings.kafka is not None:
         with closing(log_at(settings.log_dir, settings.kafka, app)) as log:
             check_engine(log, app, topic_name(app), "a target with `engine: runtime`")
-    instance = SparkInstance(address, settings.state_dir, settings.spark, app, mode=mode)
+    instance = SparkInstance(
+        address, settings.state_dir, settings.spark, app, mode=mode, dead_letters=settings.dead_letters
+    )
     return SparkEngine(instance, settings)
 
 
@@ -93,7 +98,7 @@ class SparkEngine:
             )
         if refresh:
             title = "--full-refresh is not supported for targets with `engine: spark`"
-            raise CommandError(title, code=UNSUPPORTED_TARGET, help="flowql run --bounded computes everything anew")
+            raise CommandError(title, code=UNSUPPORTED_TARGET, help="flowql run --bounded recomputes everything")
         onward = [c.query for c in decide_change(self.deployed, plan, forward=forward).changes if c.action == "forward"]
         if onward:
             title = f"{', '.join(onward)} cannot go on with a new text: not supported for targets with `engine: spark`"
@@ -117,7 +122,8 @@ class SparkEngine:
     def deployments(self) -> list[Entry]:
         raise _no_history()
 
-    def diff(self, name: str) -> dict[str, Any]:
+    def diff(self, name: str, database: QuestionDatabase) -> dict[str, Any]:
+        del database
         title = f"{name}: a target with `engine: spark` builds no generation beside the one that serves"
         raise CommandError(title, code=UNSUPPORTED_TARGET, help="flowql verify  compares targets")
 
@@ -145,6 +151,13 @@ class SparkEngine:
         reason = instance.apart(queries)
         return SparkCommit(plan, snapshot, site.log, site.application_id, reason, newest=lambda: instance.sequence)
 
+    def release_hung(self, ids: Sequence[str]) -> None:
+        """There is one instance, which holds no query for that."""
+
+    def append(self, wanted: Sequence[Redelivery]) -> dict[str, Any]:
+        title = "--append is not supported on Spark: its jobs read nothing but their topics"
+        raise CommandError(title, code=UNSUPPORTED_TARGET, help="use a target with `engine: runtime`")
+
     def pin(self) -> int:
         raise of_spark()
 
@@ -154,7 +167,7 @@ class SparkEngine:
 
 def _no_history() -> CommandError:
     title = "targets with `engine: spark` keep no history of deployments"
-    return CommandError(title, code=UNSUPPORTED_TARGET, help="go back to the files as they were, and:  flowql deploy")
+    return CommandError(title, code=UNSUPPORTED_TARGET, help="restore the previous files, and:  flowql deploy")
 
 
 def _wait_while(apart: Callable[[], bool]) -> None:
@@ -219,7 +232,7 @@ class SparkAtRest:
             return
         log = log_at(s.log_dir, s.kafka, s.application_id)
         try:
-            yield Site(_address(s), s.state_dir, log, s.application_id, s.spark), load(s.state_dir)
+            yield Site(_address(s), s.state_dir, log, s.application_id, s.spark, s.dead_letters), load(s.state_dir)
         finally:
             log.close()
 
@@ -240,5 +253,6 @@ def _instance(pid: int | None, settings: Settings) -> dict[str, Any]:
         "threads": settings.spark.cores(os.cpu_count() or 1) or 0,
         "clients": {"consumers": 0, "producers": 0, "admins": int(running)},
         "physical_stores": 0,
+        "dead_letters_kept": asdict(settings.dead_letters),
         "master": settings.spark.master,
     }

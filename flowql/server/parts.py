@@ -9,7 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from flowql.errors import CommandError
 from flowql.query.committed import Part, Wanted
+from flowql.query.errors import query_error, to_data
 from flowql.query.statement import Condition, Literal
 
 MEDIA_TYPE = "application/vnd.flowql.parts"
@@ -18,19 +20,26 @@ END = {"end": True}  # the last line: without it the answer broke off
 
 
 def encode(parts: Iterable[Part]) -> Iterator[bytes]:
-    for part in parts:
-        yield from _framed({"relation": part.relation, "task": part.task, "version": part.version}, _stream(part.rows))
+    try:
+        for part in parts:
+            about = {"relation": part.relation, "task": part.task, "version": part.version}
+            yield from _framed(about, _stream(part.rows))
+    except CommandError as error:
+        yield from _framed({"error": to_data(error)}, b"")
+        return
     yield from _framed(END, b"")
 
 
 def decode(pieces: Iterator[bytes]) -> Iterator[Part]:
-    """ValueError if it breaks off."""
+    """ValueError if it breaks off, QueryError where the other one says so."""
     source = _Source(pieces)
     while True:
         line, rows = _LENGTHS.unpack(source.take(_LENGTHS.size))
         about = json.loads(source.take(line))
         if about == END:
             return
+        if "error" in about:
+            raise query_error(about["error"])
         table = pa.ipc.open_stream(source.take(rows)).read_all()
         yield Part(about["relation"], about["task"], about["version"], table)
 
@@ -40,7 +49,8 @@ def wanted_to_data(wanted: Iterable[Wanted]) -> dict[str, Any]:
     for w in wanted:
         conditions = [[c.column, c.operator, [[v.kind, v.text] for v in c.values]] for c in w.conditions]
         columns = None if w.columns is None else sorted(w.columns)
-        found.append({"relation": w.relation, "definition": w.definition, "conditions": conditions, "columns": columns})
+        about = {"relation": w.relation, "definition": w.definition, "conditions": conditions}
+        found.append({**about, "columns": columns, "enough": w.enough})
     return {"wanted": found}
 
 
@@ -53,7 +63,10 @@ def wanted_of(data: Any) -> list[Wanted]:
             for column, operator, values in w["conditions"]
         )
         columns = None if w["columns"] is None else frozenset(map(str, w["columns"]))
-        found.append(Wanted(str(w["relation"]), str(w["definition"]), conditions, columns))
+        enough = w.get("enough")
+        if enough is not None and not isinstance(enough, int):
+            raise TypeError("`enough` is a number")
+        found.append(Wanted(str(w["relation"]), str(w["definition"]), conditions, columns, enough))
     return found
 
 

@@ -1,4 +1,4 @@
-"""What an instance does for people, whoever brings the question: HTTP or the command in whose process it runs."""
+"""The operations of an instance for users, called by HTTP or by the command in whose process it runs."""
 
 from __future__ import annotations
 
@@ -16,17 +16,20 @@ from flowql.deploy.shadow import abandoned, promoted
 from flowql.deploy.stages import decide
 from flowql.query.answer import Answer
 from flowql.query.committed import Part, Wanted
+from flowql.query.database import DEFAULT, QuestionDatabase
+from flowql.query.room import Room
 from flowql.query.session import Begun, answer
 from flowql.query.united import parts_of
 from flowql.server.engine import Engine
 from runtime.errors import Superseded
+from runtime.log.appending import Redelivery
 
 
 class Service:
     """Blocking calls; any thread but the engine's. Deployments come one after the other."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, questions: QuestionDatabase = DEFAULT) -> None:
+        self._engine, self.questions = engine, questions
         self._deploying = threading.Lock()
 
     def status(self, *, detail: bool = False) -> dict[str, Any]:
@@ -83,9 +86,11 @@ class Service:
             return priority_of(find_query(plan, wanted.query))
 
     def pause(self, names: Sequence[str], *, paused: bool) -> list[str]:
-        """From now on, and after a restart, until the opposite is asked for. The ids of the queries."""
+        """From now on, and after a restart, until the opposite is asked for. The ids of the queries. Not paused, a hung one is tried again."""
         with self._deploying:
             meant = with_paused(self._engine.deployed.plan, names, paused=paused)[1]
+            if not paused:
+                self._engine.release_hung(meant)
             self._changed("pause" if paused else "resume", lambda plan: with_paused(plan, names, paused=paused)[0])
             return meant
 
@@ -122,7 +127,12 @@ class Service:
     def diff(self, name: str) -> dict[str, Any]:
         """The public JSON of what is different between the serving and the built generation of a result. CommandError."""
         with self._deploying:
-            return self._engine.diff(name)
+            return self._engine.diff(name, self.questions)
+
+    def append(self, wanted: Sequence[Redelivery]) -> dict[str, Any]:
+        """Give records to queries once more, in one commit or, where it fails, in none; the public JSON."""
+        with self._deploying:
+            return self._engine.append(wanted)
 
     def pin(self) -> int:
         """For a backup: see `flowql.deploy.pins`. The commit of the state."""
@@ -131,12 +141,13 @@ class Service:
 
     def rows(self, wanted: Sequence[Wanted]) -> Iterator[Part]:
         """For another instance: what this one has of relations, as of one commit."""
-        commit = self._engine.take([w.relation for w in wanted])
+        commit, room = self._engine.take([w.relation for w in wanted]), Room(self.questions.memory)
         try:
-            yield from parts_of(commit, wanted)
+            yield from parts_of(commit, wanted, room)
         finally:
             commit.snapshot.close()
+            room.back()
 
     def query(self, sql: str, begun: Begun = lambda _: None) -> Answer:
         """Close it, or take all of it. begun: see `flowql.query.session.answer`."""
-        return answer(sql, self._engine.take, begun)
+        return answer(sql, self._engine.take, begun, database=self.questions)

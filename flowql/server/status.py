@@ -17,6 +17,7 @@ from runtime.app.instance import Instance
 from runtime.app.plan_topic import read_deployed
 from runtime.app.progress import skipped_records
 from runtime.app.status import instance_figures, statuses
+from runtime.config import LetterRetention
 from runtime.log.base import Clients, Log, TopicPartition
 from runtime.task.input_buffer import topic_named
 from runtime.task.lost import LOST, losses_of
@@ -32,7 +33,9 @@ def live_status(instance: Instance, *, detail: bool = False) -> dict[str, Any]:
     """detail: what the endpoint for Prometheus tells beside it."""
     kafka = not instance.log.supports_redo
     return {
-        "instance": _instance(os.getpid(), instance.config.threads, instance.clients, kafka=kafka)
+        "instance": _instance(
+            os.getpid(), instance.config.threads, instance.clients, instance.config.dead_letters, kafka=kafka
+        )
         | process_figures()
         | instance_figures(instance, detail=detail),
         "queries": statuses(instance, detail=detail),
@@ -54,12 +57,14 @@ def stopped_status(settings: Settings) -> dict[str, Any]:
     except QueryError:  # nothing has run here yet
         queries = []
     return {
-        "instance": _instance(None, settings.threads, Clients(0, 0, 0), kafka=settings.kafka is not None),
+        "instance": _instance(
+            None, settings.threads, Clients(0, 0, 0), settings.dead_letters, kafka=settings.kafka is not None
+        ),
         "queries": queries,
     }
 
 
-def _instance(pid: int | None, threads: int, clients: Clients, *, kafka: bool) -> dict[str, Any]:
+def _instance(pid: int | None, threads: int, clients: Clients, kept: LetterRetention, *, kafka: bool) -> dict[str, Any]:
     return {
         "pid": pid,
         "engine": "runtime",
@@ -67,6 +72,7 @@ def _instance(pid: int | None, threads: int, clients: Clients, *, kafka: bool) -
         "threads": threads,
         "clients": asdict(clients),
         "physical_stores": PHYSICAL_STORES,
+        "dead_letters_kept": asdict(kept),
     }
 
 

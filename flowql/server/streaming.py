@@ -55,7 +55,7 @@ def encode(answer: Answer) -> Generator[bytes]:
 
 
 def decode(parts: Iterator[bytes]) -> Answer:
-    """The other way round. Raises QueryError where the answer broke off."""
+    """The answer that `encode` wrote. Raises QueryError where the answer broke off."""
     reader = pa.ipc.open_stream(io.BufferedReader(_Readable(parts)))
     return Answer(reader.schema, _batches(reader))
 

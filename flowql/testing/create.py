@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import orjson
@@ -29,7 +29,7 @@ def create(plan: Plan, log: Log, query_name: str, topic: str, rows: int) -> str:
     part = needed(plan, [query.sink])
     outcome = run(case, part, next(timings(case, records_of(case, part, partitions_of(case, part)), 0, 0)), [])
     found = outcome.final.get(query.sink, outcome.records.get(query.sink, ()))
-    return _text(case, Expected(query.sink, found))
+    return text_of(case, [Expected(query.sink, found)])
 
 
 def _query(plan: Plan, name: str) -> QueryPlan:
@@ -74,10 +74,19 @@ def _row(record: dict[str, Any], reader: RecordReader, source: SourceDef) -> Row
     return Row({**key, **columns}, int(record["timestamp"]), record["value"] is None)
 
 
-def _text(case: Case, expected: Expected) -> str:
-    (given,) = case.given
-    rows = [{**r.values, "ROWTIME": r.rowtime_ms, **({"TOMBSTONE": True} if r.tombstone else {})} for r in given.rows]
-    name = yaml.safe_dump({"name": case.name}, width=10_000).strip()
-    lines = [name, "given:", f"  {given.source}:", " " * _INDENT + rows_text(rows, _INDENT), "expect:"]
-    found = [dict(r.values) for r in expected.rows]
-    return "\n".join([*lines, f"  {expected.name}:", " " * _INDENT + rows_text(found, _INDENT), ""])
+def text_of(case: Case, expected: Sequence[Expected]) -> str:
+    """A case as a test file."""
+    lines = [yaml.safe_dump({"name": case.name}, width=10_000).strip(), "given:"]
+    for given in case.given:
+        lines += [f"  {given.source}:", " " * _INDENT + rows_text([_shown(r) for r in given.rows], _INDENT)]
+    lines.append("expect:")
+    for each in expected:
+        lines += [f"  {each.name}:", " " * _INDENT + rows_text([dict(r.values) for r in each.rows], _INDENT)]
+    return "\n".join([*lines, ""])
+
+
+def _shown(row: Row) -> dict[str, Any]:
+    more: dict[str, Any] = {"TOMBSTONE": True} if row.tombstone else {}
+    if row.raw is not None:
+        more["RAW"] = row.raw.decode()
+    return {**row.values, "ROWTIME": row.rowtime_ms, **more}

@@ -1,4 +1,4 @@
-"""What a person and a build server are told of tests."""
+"""Reports of tests for people and for build servers."""
 
 from __future__ import annotations
 

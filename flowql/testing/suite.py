@@ -109,7 +109,7 @@ def _judged(suite: Suite, case: Case, splits: int, seed: int) -> Verdict:
 
 
 def _known(case: Case, plan: Plan, whole: Plan) -> Case:
-    """Without rows for sources that the results do not depend on; a name that nobody knows stays, to be complained of."""
+    """Without rows for sources that the results do not depend on; an unknown name stays, so that it is reported."""
     here = {s.name for s in plan.sources}
     elsewhere = {s.name for s in whole.sources} - here
     return replace(case, given=tuple(g for g in case.given if g.source.upper() not in elsewhere))

@@ -84,7 +84,7 @@ def refuse_if_used(topic: str, plan: Plan, application_id: str) -> None:
     """CommandError when something that was deployed reads or writes the topic, or the instance keeps it for itself."""
     if topic in (plan_topic(application_id), dead_letter_topic(application_id)):
         title = f"the instance keeps topic {topic} for itself"
-        raise CommandError(title, code=IN_USE, help="to start anew, stop it and remove the target's data_dir")
+        raise CommandError(title, code=IN_USE, help="to start over, stop it and remove the target's data_dir")
     users = [q.id for q in plan.queries if topic in _reads(q) or _writes(q, plan) == topic]
     if users:
         title = f"{listing(users)} {'uses' if len(users) == 1 else 'use'} topic {topic}"

@@ -107,4 +107,6 @@ def resume(job: Job, before: Progress | None) -> tuple[Progress | None, Digest]:
         return None, Digest(job)
     what = "with other options" if same else f"and has changed since, before its line {before.line:,}"
     title = f"{job.file.name} was imported into topic {job.topic} before {what}: {before.records:,} records"
-    raise CommandError(title, code=CHANGED, help="--again  imports all of it anew, beside the records that are there")
+    raise CommandError(
+        title, code=CHANGED, help="--again  imports all of it again, in addition to the existing records"
+    )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from compiler.analyze.properties import duration_ms
 from flowql.config.reader import size_bytes
 from flowql.errors import CommandError
+from runtime.config import LetterRetention
 from runtime.log.policy import TopicPolicy
 
 MEANINGLESS = "FQ5013"
@@ -62,6 +63,18 @@ def retention_text(config: Mapping[str, str]) -> str:
         )
         parts.append("records are kept" + ",".join(limit for limit in limits if limit))
     return ", and ".join(parts) or "records are kept for ever"
+
+
+def letters_kept(kept: LetterRetention) -> str:
+    """How long dead letters stay, behind "dead letters are".
+
+    >>> letters_kept(LetterRetention())
+    'kept for 7 days, up to 1 GB'
+    >>> letters_kept(LetterRetention(-1, -1))
+    'kept for ever'
+    """
+    age = f"kept for {_age(kept.age_ms)}" if kept.age_ms >= 0 else "kept for ever"
+    return age if kept.size_bytes < 0 else f"{age}, up to {_size(kept.size_bytes)}"
 
 
 def _age(ms: int) -> str:

@@ -42,7 +42,7 @@ class Watch(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the targets. mode: how its engine reads what there is."""
+    """One of the targets. mode: how its engine reads the existing records."""
 
     name: str
     settings: Settings

@@ -1,6 +1,6 @@
 -- q5: per 10 seconds, every 2 seconds, the auction with most bids; of several the one with the highest number.
 -- A window's counts are final when it closes, each given once.
-CREATE TABLE q5_counts WITH (KAFKA_TOPIC = '${app_id:-nexmark}-q5-counts') AS
+CREATE TABLE q5_counts WITH (KAFKA_TOPIC = '${app_id:-nexmark}-q5-counts', KEY_FORMAT = 'KAFKA') AS
 SELECT auction, COUNT(*) AS num
 FROM bid
 WINDOW HOPPING (SIZE 10 SECONDS, ADVANCE BY 2 SECONDS, GRACE PERIOD 0 SECONDS)

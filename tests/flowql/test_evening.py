@@ -67,6 +67,7 @@ def evening(tmp_path):
     made.close()
 
 
+@pytest.mark.turns("pages")
 def test_a_new_users_evening(evening, tmp_path):
     shop = tmp_path / "shop"
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
+from decimal import Decimal
 from random import Random
 from typing import Any
 
@@ -30,6 +31,13 @@ QUERIES = {
     "MAX(v) FILTER (WHERE t = 'x' OR b IS NULL) AS m, COUNT(*) AS n FROM s GROUP BY g",
     "filter and distinct": "SELECT g, COUNT(DISTINCT t) FILTER (WHERE v BETWEEN 1 AND 6) AS a FROM s GROUP BY g",
     "filter in having": "SELECT g, COUNT(*) AS n FROM s GROUP BY g HAVING COUNT(*) FILTER (WHERE b) > 4",
+    "unknown conditions": "SELECT k, v, t FROM s WHERE NOT (v = 3) AND v NOT IN (1, g) AND g NOT BETWEEN v AND 1",
+    "a list with NULL": "SELECT k, v FROM s WHERE v NOT IN (1, NULL) OR v = 2",
+    "unknown in having": "SELECT t, SUM(v) AS a FROM s GROUP BY t HAVING NOT (SUM(v) = 4) AND MAX(g) <> 0",
+    "unknown beside a join": "SELECT s.k AS k, s.v, r.g AS h FROM s JOIN r ON s.k = r.k AND NOT (s.t = r.name)",
+    "sums of nothing": "SELECT k, t, SUM(v) AS a, AVG(v) AS m, MIN(v) AS l, COUNT(v) AS n FROM s GROUP BY k, t",
+    "texts with NULL": "SELECT k, t || 'x' AS a, t || NULL AS c, COALESCE(t || name, k) AS d FROM "
+    "(SELECT s.k AS k, s.t AS t, r.name AS name FROM s LEFT JOIN r ON s.k = r.k)",
     "filter over a table": "SELECT g, COUNT(*) FILTER (WHERE name <> 'x') AS a, COUNT(*) AS n FROM r GROUP BY g",
     "nested": "SELECT k, v + 1 AS w FROM (SELECT k, v, t FROM s WHERE v > 2) WHERE t IS NOT NULL",
     "nested with an alias": "SELECT x.k, x.w * 2 AS w2 FROM (SELECT k, v + g AS w FROM s) AS x WHERE x.w > 5",
@@ -116,18 +124,9 @@ def test_a_query_gives_what_duckdb_gives(name: str, partitions: int) -> None:
     _, at_once, in_pieces = timings(case, sources, 1, SEED)
     outcome = run(case, plan, at_once if partitions == 1 else in_pieces, ())
     found = outcome.final["result"] if read["result"].kind == "table" else outcome.records["result"]
-    # A group that all rows have left stays, with a count of 0.
-    left = [r for r in found if name not in EMPTIED or 0 not in (r.values.get("n"), r.values.get("groups"))]
-    assert Counter(tuple(_whole(r.values[c]) for c in columns) for r in left) == want
-
-
-EMPTIED = (
-    "filter over a table",
-    "a group of groups",
-    "a nested table",
-    "a group of windows",
-    "how many groups a window has",
-)
+    assert Counter(tuple(_whole(r.values[c]) for c in columns) for r in found) == Counter(
+        {tuple(map(_whole, row)): n for row, n in want.items()}
+    )
 
 
 def compiled(select: str, partitions: int = 1) -> Plan:
@@ -138,6 +137,9 @@ def compiled(select: str, partitions: int = 1) -> Plan:
 
 
 def _whole(value: Any) -> Any:
+    """One value for numbers that differ in type alone; DuckDB's averages are doubles."""
+    if isinstance(value, Decimal):
+        value = float(value)
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -153,7 +155,7 @@ def _whole(value: Any) -> Any:
         ("SELECT v FROM (SELECT k, v FROM s)", "FQ2022", "add k"),
         ("SELECT k, w FROM (SELECT k, v FROM s) q", "FQ2002", "v"),
         ("SELECT k, v FROM (SELECT k, v FROM nowhere)", "FQ2001", ""),
-        ("SELECT k, v FROM (SELECT k, v FROM s LIMIT 3)", "FQ2025", ""),
+        ("SELECT k, v FROM (SELECT k, v FROM s LIMIT 3)", "FQ1901", "LIMIT in a sub-query"),
         ("SELECT k, v FROM (SELECT v FROM s)", "FQ2022", "add k"),
     ],
 )

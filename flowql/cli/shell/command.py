@@ -21,14 +21,14 @@ def command(
     ctx: typer.Context,
     statements: Annotated[
         list[str] | None,
-        typer.Option("--command", "-c", help="Answer this and end (may be given again).", metavar="STATEMENTS"),
+        typer.Option("--command", "-c", help="Run this and exit (may be given again).", metavar="STATEMENTS"),
     ] = None,
     project: ProjectOption = None,
     target: TargetOption = None,
     output: OutputOption = None,
     var: VarOption = None,
 ) -> None:
-    r"""Ask one question after the other: SELECT, SELECT ... EMIT CHANGES, SHOW, DESCRIBE, EXPLAIN.
+    r"""An interactive SQL shell: SELECT, SELECT ... EMIT CHANGES, SHOW, DESCRIBE, EXPLAIN.
 
     On a terminal with completion (Tab), history and several lines; `\\?` helps, `\\q` ends. Otherwise the statements of stdin
     are answered up to the first that fails.

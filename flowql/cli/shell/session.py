@@ -18,7 +18,6 @@ from flowql.cli.listening import (
     TableWriter,
     compile_text,
     deployed,
-    listen,
     refuse_silence,
     until_asked_to_stop,
 )
@@ -37,22 +36,23 @@ from flowql.query.errors import INVALID, REFUSED, QueryError
 from flowql.server.client import connect
 
 if TYPE_CHECKING:
+    from compiler.driver import PushQuery
     from flowql.query.push import Start
 
 HELP = """\
-SELECT ...;                  ask tables, streams and stores (DuckDB's SQL), as of one commit
-SELECT ... EMIT CHANGES;     rows as they come (FlowQL's SQL), until Ctrl-C
+SELECT ...;                  query tables, streams and stores (DuckDB's SQL), as of one commit
+SELECT ... EMIT CHANGES;     new rows as they are committed (FlowQL's SQL), until Ctrl-C
 SHOW STREAMS | TABLES | QUERIES | TOPICS | FUNCTIONS | TYPES | VARIABLES | PROPERTIES;
 DESCRIBE NAME;   DESCRIBE STREAMS;   DESCRIBE FUNCTION NAME;   EXPLAIN QUERY;   EXPLAIN CREATE ...;
 PRINT TOPIC FROM BEGINNING LIMIT 3;   ASSERT TOPIC NAME WITH (PARTITIONS=3);
 PAUSE QUERY;   RESUME QUERY;   RUN SCRIPT 'FILE';   DEFINE NAME = 'VALUE';   ${NAME}
-SET 'auto.offset.reset' = 'earliest';      push queries begin at the beginning (latest: from now on)
-\\d            what there is         \\d NAME      its columns, where it comes from, who reads it
+SET 'auto.offset.reset' = 'earliest';      push queries start at the earliest record (latest: from now on)
+\\d            list everything       \\d NAME      its columns, the query that writes it, its readers
 \\ds  \\dt      streams, tables       \\df TEXT     functions with TEXT in their name
 \\x            a line per value, for wide rows: on, off
 \\timing       how long each statement took: on, off
 \\q            leave (or Ctrl-D)
-Statements end with a semicolon and may have several lines. Ctrl-C drops what is typed, or ends what comes."""
+Statements end with a semicolon and may have several lines. Ctrl-C discards the current input, or ends a push query."""
 OFFSET_RESET = "auto.offset.reset"
 _PUSH = re.compile(r"\bEMIT\s+(CHANGES|FINAL)\b", re.IGNORECASE)
 _NAME = r"[`\"]?(?P<name>[\w-]+)[`\"]?"
@@ -152,7 +152,7 @@ class Session:
         first = re.match(r"\\?\w*|.", text, re.DOTALL)
         word = first.group().upper() if first is not None else ""
         if word.startswith("\\"):
-            raise QueryError(f"there is no command {text.split()[0]}", code=INVALID, help="\\?  shows what there is")
+            raise QueryError(f"there is no command {text.split()[0]}", code=INVALID, help="\\?  lists the commands")
         if word in _WRITING:
             raise _changes_something(word)
         if _PUSH.search(blanked(text)):
@@ -188,15 +188,20 @@ class Session:
 
     def _push(self, text: str) -> None:
         self.refresh()
-        query = compile_text(text, self.there, self.settings, self.project.dialect)
+
+        def anew(there: Deployed) -> PushQuery:
+            return compile_text(text, there, self.settings, self.project.dialect)
+
+        query = anew(self.there)
         refuse_silence(self.there, self.manner.start)
         with (
             until_asked_to_stop() as stopped,
-            closing(listen(query, self.settings, self.manner.start)) as subscription,
+            closing(
+                Following(query, self.settings, self.there, self.manner.start, anew, query.limit, stopped)
+            ) as following,
         ):
             as_json = self.manner.output is Output.JSON
-            writer = JsonWriter() if as_json else TableWriter(subscription.columns, query.result)
-            following = Following(subscription, self.settings, self.there.live, query.limit, stopped)
+            writer = JsonWriter() if as_json else TableWriter(following.subscription.columns, query.result)
             following.write_to(writer)
 
     # Questions about the catalogue.

@@ -101,7 +101,7 @@ def describe(plan: Plan, name: str) -> Rows:
     found = find(plan, name)
     if found is None:
         known = Names.of(plan).relations
-        hint = did_you_mean(name, known) or "\\d  shows what there is"
+        hint = did_you_mean(name, known) or "\\d  lists streams, tables and stores"
         raise QueryError(f"there is no stream, table or store {name}", code=UNKNOWN, help=hint)
     return _store(plan, found) if isinstance(found, StoreSpec) else _source(plan, found)
 

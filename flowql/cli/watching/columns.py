@@ -10,7 +10,7 @@ from flowql.cli.watching.amounts import count, duration, percent, size
 
 Query = Mapping[str, Any]
 NAME_MIN = 20
-WORST_FIRST = {"error": 0, "failed": 1, "blocked": 2, "restoring": 3, "paused": 4}
+WORST_FIRST = {"error": 0, "failed": 1, "blocked": 2, "hung": 3, "restoring": 4, "paused": 5}
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ class Screen:
     _seen: tuple[float, float] | None = field(default=None)
 
     def refresh(self) -> None:
-        """Look again. What was seen last stays when nobody answers."""
+        """Refresh. The last display stays if the instance does not respond."""
         try:
             status = self.look()
         except CommandError as error:

@@ -13,7 +13,14 @@ from rich.text import Text
 from flowql.cli.watching.amounts import count, duration, percent, size
 from flowql.cli.watching.columns import BY_KEY, Column, Query, fitting, least, matching, ordered, wanted
 
-STYLES = {"error": "bold red", "failed": "red", "blocked": "red", "restoring": "cyan", "paused": "yellow"}
+STYLES = {
+    "error": "bold red",
+    "failed": "red",
+    "hung": "red",
+    "blocked": "red",
+    "restoring": "cyan",
+    "paused": "yellow",
+}
 HEADING, SORTED, FAINT = "bold", "bold reverse", "dim"
 
 

@@ -243,6 +243,7 @@ def test_a_command_that_meets_a_full_disk(project: Path) -> None:
     assert examine_backup(project / "backup").state == "ok"
 
 
+@pytest.mark.turns("load")
 @pytest.mark.slow
 def test_kills_in_the_middle(project: Path) -> None:
     """The command is killed ever later, until it gets through: what it leaves is refused, and the instance goes on."""
@@ -253,7 +254,7 @@ def test_kills_in_the_middle(project: Path) -> None:
             feed.send(host.engine.instance.log, 500)
         until_read(host, feed)
         with feed.running(live.data_dir):
-            for n in itertools.count(0, 4):
+            for n in itertools.count(0, 8):
                 folder = project / f"backup-{n}"
                 child = subprocess.Popen(
                     command(project, "backup", str(folder)), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
@@ -271,12 +272,12 @@ def test_kills_in_the_middle(project: Path) -> None:
                     assert FILE in refused(folder, project / "restored").title
                     torn += 1
         until_read(host, feed)
-    assert torn > 3
+    assert torn > 1
     assert not pins.pinned_log(live.data_dir).exists(), "the last one has removed what the others left"
     ends = {query: [len(rows) for rows in feed.fed] for query in ("CTAS_A", "CTAS_B", "CSAS_C")}
     assert found(live)[0] == expected(feed.fed, ends)
     with pytest.raises(CommandError, match="left of a backup that was interrupted"):
-        take_backup(live, project / "backup-4")
+        take_backup(live, project / "backup-8")
 
 
 def _is_begun(folder: Path, files: int) -> bool:

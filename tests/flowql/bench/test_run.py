@@ -5,6 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from flowql.bench.measuring import BenchFailed
+from flowql.cli import main
+
 FLOWQL = [sys.executable, "-c", "from flowql.cli import main; main()"]
 
 
@@ -19,3 +24,18 @@ def test_each_query_runs_alone_and_is_compared_with_the_oracle(tmp_path: Path) -
         ("qc", "runtime", "embedded", 3000),
     ]
     assert all(f["seconds"] > 0 and f["events_per_s"] > 0 and f["cpu_s"] > 0 and f["rss_mb"] > 0 for f in figures)
+
+
+def test_a_failure_has_the_code_of_a_failed_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It had FQ5301, which is a wrong token of a request."""
+
+    def run(*_: object, **__: object) -> None:
+        raise BenchFailed("q0: 1 rows missing")
+
+    monkeypatch.setattr("flowql.cli.bench.run", run)
+    with pytest.raises(SystemExit) as stopped:
+        main(["bench", "nexmark", "--queries", "q0"])
+    assert stopped.value.code == 1
+    assert "error[FQ5001]: q0: 1 rows missing" in capsys.readouterr().err

@@ -72,5 +72,5 @@ def test_watchers_time_stands_still_between_phases() -> None:
 def test_a_crowd_that_does_not_ask_fails_the_measurement() -> None:
     phases = [Phase(1_000, 3.0, 1.0)] * 4
     check(Outcome(phases, phases, Seen(looks=8, answers_ms={"a row by its key": [1.0] * 12})), rate=1.0)
-    with pytest.raises(BenchFailed, match="nobody watched: 8 looks, 2 answers of 13"):
+    with pytest.raises(BenchFailed, match="the monitoring did not run as intended: 8 refreshes, 2 answers of 13"):
         check(Outcome(phases, phases, Seen(looks=8, answers_ms={"a row by its key": [1.0] * 2})), rate=1.0)

@@ -13,10 +13,11 @@ from flowql.dlq.repair import Repaired
 from flowql.dlq.replay import replay
 from flowql.server.client import connect
 from flowql.server.host import Host
-from runtime.log.base import PRODUCE_SCHEMA, TopicPartition
+from runtime.log.base import TopicPartition
 from runtime.log.repairs import Repair, topic_name
 from tests.flowql.cli.program import Program
 from tests.flowql.cli.test_deploy import Site
+from tests.runtime.log.records import produce
 
 SOURCE = """
 CREATE STREAM S (K STRING KEY, V INT, NOTE STRING) WITH (KAFKA_TOPIC = 'in', PARTITIONS = 1, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
@@ -43,19 +44,8 @@ RESULTS = ("TOTALS", "LARGE", "NOTES", "PER_V", "LINES")
 
 class LetterSite(Site):
     def send(self, topic: str, records: list[tuple[str, bytes]]) -> None:
-        import pyarrow as pa
-
-        columns: list[Any] = [
-            list(range(len(records))),
-            [k.encode() for k, _ in records],
-            [v for _, v in records],
-            [None] * len(records),
-        ]
-        arrays = [pa.array(c, f.type) for c, f in zip(columns, PRODUCE_SCHEMA, strict=True)]
-        producer = self.instance.log.producer("test")
-        producer.begin()
-        producer.send(TopicPartition(topic, 0), pa.RecordBatch.from_arrays(arrays, schema=PRODUCE_SCHEMA))
-        producer.commit()
+        rows = [(time_ms, key.encode(), value) for time_ms, (key, value) in enumerate(records)]
+        produce(self.instance.log, "test", (TopicPartition(topic, 0), rows))
         self.settle()
 
     def sql(self, over: int = 5) -> None:
@@ -103,6 +93,10 @@ def test_a_record_is_one_letter_with_the_queries_it_failed(site: LetterSite) -> 
         (3, ["CSAS_LARGE", "CSAS_NOTES", "CTAS_TOTALS"]),
         (4, ["CSAS_LARGE", "CTAS_TOTALS"]),
     ]
+    asked = site("query", "SELECT QUERIES FROM DEAD_LETTERS WHERE TOPIC = 'in' ORDER BY 1", "-o", "json")
+    assert [row["QUERIES"] for row in json.loads(asked.out)] == sorted(
+        [f["query"] for f in x["failures"]] for x in found
+    )
     shown = site("dlq", "show", "in/0@3")
     assert "not json" in shown.out
     assert site("dlq", "show", "in/0@2").code == 1
@@ -230,3 +224,115 @@ def test_a_second_repair_that_is_refused_leaves_the_first(site: LetterSite, monk
     assert repairs.get(TopicPartition("in", 0), 1) == first
     answers(LOST)  # it may have been carried out
     assert repairs.get(TopicPartition("in", 0), 1) == Repair(b"b", b'{"V": 99}', 1)
+
+
+RATIO = "CREATE TABLE RATIO AS SELECT A % 2 AS P, 100 / MIN(A) AS R, COUNT(*) AS N FROM L GROUP BY A % 2;"
+
+
+def test_a_row_behind_a_repartition_is_repaired_where_it_was_read(site: LetterSite) -> None:
+    """Its letter has no bytes of the record, only its place."""
+    (site.folder / "demo.sql").write_text(SOURCE.format(over=5) + RATIO)
+    site.deploy()
+    site.send("lines", [("b", b"4,x"), ("b", b"0,y"), ("c", b"3,z")])
+    where = ("--where", "code = 'FQ4030'")
+    (letter,) = site.listed(*where)
+    assert (letter["topic"], letter["offset"], letter["failures"][0]["query"]) == ("lines", 3, "CTAS_RATIO")
+    shown = site("dlq", "show", "lines/0@3")
+    assert "value   0,y" in shown.out, shown
+    done = site("dlq", "replay", *where, "--set", "A = 2")
+    assert done.code == 0, done
+    site.settle()
+    assert site.listed(*where) == []
+    assert sorted((row["P"], row["R"], row["N"]) for row in site.rows("RATIO")) == [(0, 50, 2), (1, 100, 2)]
+
+
+def test_bad_records_become_a_test_of_the_project(site: LetterSite) -> None:
+    file = site.folder / "tests" / "bad.yaml"
+    done = site("dlq", "replay", *REPAIRS[0], "--to-test", str(file))
+    assert (done.code, "2 records" in done.err) == (0, True), done
+    assert len(site.listed()) == 4, "nothing is repaired"
+    text = file.read_text()
+    assert "RAW" in text
+    done = site("test")
+    assert (done.code, "1 passed" in done.out + done.err) == (0, True), done
+    site.sql(over=100)
+    assert site("test").code == 1, "another query gives something else"
+    assert site("dlq", "replay", *REPAIRS[0], "--to-test", str(file)).code == 1, "no file is overwritten"
+
+
+def test_append_gives_a_record_once_to_the_queries_that_missed_it(site: LetterSite) -> None:
+    for repair in REPAIRS:
+        done = site("dlq", "replay", *repair, "--append")
+        assert done.code == 0, done
+    assert site.listed() == []
+    once = site.results()
+    for query in site.instance.plan.queries:
+        assert query.generation == 1, "nothing is rebuilt"
+    for repair in REPAIRS:
+        assert "nothing to replay" in site("dlq", "replay", *repair, "--append").err
+    assert site.results() == once
+    assert once["TOTALS"] == [
+        '{"K": "a", "TOTAL": 21, "N": 2}',
+        '{"K": "b", "TOTAL": 8, "N": 2}',
+        '{"K": "c", "TOTAL": 30, "N": 1}',
+    ]
+    assert once["PER_V"] == ['{"V": 20, "N": 1}', '{"V": 30, "N": 1}', '{"V": 8, "N": 1}']
+    site.sql(over=-1)  # a later rebuild reads the repairs at their places, and nothing twice
+    site.deploy()
+    site.settle()
+    again = site.results()
+    assert len(again["LARGE"]) == 5
+    assert {n: rows for n, rows in again.items() if n not in ("LARGE", "PER_V")} == {
+        n: rows for n, rows in once.items() if n not in ("LARGE", "PER_V")
+    }
+    assert site.listed() == []
+
+
+def test_append_says_what_a_rebuild_would_not_have(site: LetterSite) -> None:
+    done = site("dlq", "replay", *REPAIRS[1], "--where", '"offset" = 3', "--append", "--dry-run")
+    assert "to be given to" in done.err
+    assert len(site.listed()) == 4
+    done = site("dlq", "replay", *REPAIRS[2], "--append")
+    assert "CTAS_LINES: 1 rows" in done.err
+
+
+def test_what_a_query_does_not_take_is_not_marked(site: LetterSite) -> None:
+    assert site("pause", "LARGE").code == 0
+    from runtime.app import delivering
+
+    before, delivering.WAIT_S = delivering.WAIT_S, 1.0
+    try:
+        done = site("dlq", "replay", *REPAIRS[0], "--append")
+    finally:
+        delivering.WAIT_S = before
+    assert (done.code, "CSAS_LARGE does not run" in done.err) == (1, True), done
+    left = {x["offset"]: [f["query"] for f in x["failures"]] for x in site.listed("--where", "topic = 'in'")}
+    assert left[1] == ["CSAS_LARGE"] or left[1] == ["CSAS_LARGE", "CTAS_TOTALS"]
+    assert site("resume", "LARGE").code == 0
+    assert site("dlq", "replay", *REPAIRS[0], "--append").code == 0
+    site.settle()
+    assert [x["offset"] for x in site.listed("--where", "topic = 'in'")] == [3]
+    assert sorted(site.results()["LARGE"]) == ['{"K": "a", "V": 20}', '{"K": "b", "V": 8}', '{"K": "c", "V": 30}']
+
+
+def test_a_large_record_is_appended_as_others_are(site: LetterSite) -> None:
+    """A body with one record may be as large as the record is."""
+    site.send("in", [("d", json.dumps({"V": "7,5", "NOTE": "x" * 2_500_000}).encode())])
+    assert "in/0@5" in site("dlq", "ls").out
+    done = site("dlq", "replay", *REPAIRS[0], "--append")
+    assert done.code == 0, done.err
+    assert {row["K"]: row["TOTAL"] for row in site.rows("TOTALS")} == {"a": 21, "b": 8, "c": 30, "d": 8}
+    site.send("lines", [("b", b"two," + b"x" * 200_000)])  # more than Python's csv takes if nothing is said
+    done = site("dlq", "replay", *REPAIRS[2], "--append")
+    assert done.code == 0, done.err
+    assert sorted((row["K"], row["TOTAL"]) for row in site.rows("LINES")) == [("a", 3), ("b", 2)]
+
+
+def test_a_record_that_a_query_could_read_is_not_given_to_it_once_more(site: LetterSite) -> None:
+    (site.folder / "demo.sql").write_text(SOURCE.format(over=5) + RATIO)
+    site.deploy()
+    site.send("lines", [("b", b"4,x"), ("b", b"0,y"), ("c", b"3,z")])
+    before = sorted((row["P"], row["N"]) for row in site.rows("RATIO"))
+    done = site("dlq", "replay", "--where", "code = 'FQ4030'", "--set", "A = 2", "--append")
+    assert (done.code, "counts twice" in done.err) == (1, True), done
+    assert sorted((row["P"], row["N"]) for row in site.rows("RATIO")) == before

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import pexpect
@@ -101,6 +102,8 @@ def test_a_state_that_redo_brings_on(shop: Path) -> None:
         feed = Feed(seed=2)
         feed.send(host.engine.instance.log, 100)
         until_read(host, feed)
+        while not host.engine.instance.commit.idle:  # a copy takes its time, in which no file may change
+            time.sleep(0.05)
         shutil.copytree(shop / "data", shop / "killed")  # as kill -9 leaves it: what was not flushed is in the redo
     shutil.rmtree(shop / "data")
     (shop / "killed").rename(shop / "data")

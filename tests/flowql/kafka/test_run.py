@@ -121,6 +121,7 @@ def test_a_project_gives_on_kafka_what_it_gives_on_the_embedded_log(flowql, kafk
     assert [q["lag"] for q in said["queries"]] == [0] * 4
 
 
+@pytest.mark.turns("spark")
 @pytest.mark.spark
 def test_a_project_gives_on_spark_over_kafka_what_it_gives_on_the_embedded_log(flowql, kafka, tmp_path):
     skip_without_spark()

@@ -58,6 +58,13 @@ def test_a_connection_is_used_again(http: Http) -> None:
     assert ask(http, "/whole") == first
 
 
+def test_one_that_was_idle_is_not(http: Http, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server closed it while it was used, and a command was told that nobody answers."""
+    first = ask(http, "/whole")
+    monkeypatch.setattr("flowql.server.http.REUSE_S", 0.0)
+    assert ask(http, "/whole") != first
+
+
 def test_also_after_an_answer_whose_end_nobody_read(http: Http) -> None:
     with http.request("GET", "/whole") as reply:
         first = next(reply.pieces())
@@ -71,7 +78,7 @@ def test_two_requests_at_a_time_have_two_connections(http: Http) -> None:
 
 def test_one_that_the_server_has_closed_is_not(http: Http) -> None:
     first = ask(http, "/leaves")
-    (kept,) = http._free
+    ((kept, _),) = http._free
     assert select.select([kept.sock], [], [], 10)[0], "it says so"
     assert ask(http, "/whole") != first
 

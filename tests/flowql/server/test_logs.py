@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import select
+import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -158,6 +160,23 @@ def test_following_shows_what_comes_and_the_level_is_what_was_asked_for(flowql: 
         flowql("stop", "-p", str(shop))
     found = {(line["event"], line["level"]) for line in lines(shop / ".flowql" / "default")}
     assert ("commit", "debug") in found
+
+
+def test_what_follows_comes_through_a_pipe_at_once(flowql: Program, tmp_path: Path) -> None:
+    """Lines waited in the pipe's buffer for 8 KB of others."""
+    shop = tmp_path / "shop"
+    flowql("init", str(shop))
+    log = shop / ".flowql" / "default" / FILE
+    log.parent.mkdir(parents=True)
+    log.write_text('{"level": "info", "event": "query.paused", "message": "the only line"}\n')
+    program = "from flowql.cli import main; main()"
+    arguments = [sys.executable, "-c", program, "logs", "-f", "-p", str(shop)]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        readable, _, _ = select.select([process.stdout], [], [], WAIT_S)
+        process.kill()
+        assert readable
+        assert "the only line" in process.stdout.read()
 
 
 def test_lines_of_every_generation_are_those_of_the_query() -> None:

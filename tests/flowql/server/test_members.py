@@ -15,6 +15,7 @@ import pytest
 from flowql.deploy.settings import Settings
 from flowql.query import session
 from flowql.query.errors import COVERAGE, MISSING
+from flowql.query.room import QuestionMemory, Room
 from flowql.server import members
 from flowql.server.choice import at_rest
 from flowql.server.client import connect
@@ -244,5 +245,5 @@ def test_without_brokers_the_members_that_are_known_are_none(world):
         def admin(self):
             raise LogError("away")
 
-    found = members.Members(Away(), world.app, "x", None).rows([])
+    found = members.Members(Away(), world.app, "x", None).rows([], Room(QuestionMemory(1)))
     assert found == ([], ["other instances are not known: away"])

@@ -19,6 +19,7 @@ INSERT INTO ORDERS (CUSTOMER, ID, AMOUNT) VALUES ('zoe', 1000, 500.0);
 """
 
 
+@pytest.mark.turns("spark")
 @pytest.mark.spark
 def test_both_engines_are_equal(shop: Path, flowql: Program) -> None:
     skip_without_spark()

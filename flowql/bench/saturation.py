@@ -1,0 +1,271 @@
+"""Whether an instance stays within its memory budget while a query with many keys always has work, with and without interactive queries.
+
+    python -m flowql.bench.saturation [--keys 10000000] [--minutes 60] [--memory MB] [--questions 20] [--threads 2] [--plot FILE]
+
+The instance is a separate process, as `flowql deploy` starts it. Another process keeps a million unread records in its input: first each key
+once, then keys drawn at random. When every key has been read, time is divided into windows: one without interactive queries (questions), one in
+which the given number of clients repeat heavy questions, and so on in turn. Resident memory of the instance, memory used by DuckDB, and records
+read are sampled each second. Only figures of one run on one machine are comparable, because the feed uses a processor as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import psutil
+import pyarrow as pa
+
+from compiler.diagnostics.source import SourceText
+from compiler.driver import compile_project
+from flowql.bench.feeding import feeding
+from flowql.bench.measuring import BenchFailed
+from flowql.bench.nexmark import kafka_bigint
+from flowql.bench.plots import plotted
+from flowql.config.questions import QuestionsSettings
+from flowql.deploy.settings import Settings
+from flowql.errors import CommandError
+from flowql.server.client import Client, connect
+from flowql.server.spawn import spawn
+from runtime.budget import MIB
+from runtime.log.base import HEADERS_TYPE, PRODUCE_SCHEMA, Producer, TopicPartition
+from runtime.log.embedded.log import EmbeddedLog
+
+APPLICATION, TOPIC, QUERY, PARTITIONS = "saturation", "s", "CTAS_C", 4
+SQL = f"""CREATE STREAM S (K BIGINT KEY, V BIGINT)
+  WITH (KAFKA_TOPIC='{TOPIC}', PARTITIONS={PARTITIONS}, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
+CREATE TABLE C AS SELECT K, COUNT(*) AS N, SUM(V) AS T, MAX(V) AS M FROM S GROUP BY K EMIT CHANGES;"""
+KEPT = {"retention.bytes": str(256 * MIB), "segment.bytes": str(32 * MIB)}  # per partition: old input is not needed
+AHEAD, CHUNK = 1_000_000, 100_000  # unread records of the instance; records of one append
+SAMPLE_S, SETTLE_S, WINDOW_S = 1.0, 5.0, 30.0
+HEAVY = (
+    "SELECT * FROM C ORDER BY T DESC, K",
+    "SELECT N, LIST(K) FROM C GROUP BY N",
+    "SELECT COUNT(DISTINCT T * 7919 + K) FROM C",
+    "SELECT COUNT(*) FROM C a JOIN C b ON a.K = b.T % 1000003",
+    "SELECT STRING_AGG(K::VARCHAR, ',') FROM C",
+)
+ENDED_S = 1.0  # for a client to end; its question ends with the instance
+OVER_MAX = 1.1  # of the budget
+CHANGED_MAX = 0.1  # of the throughput
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """At `seconds` after the start: resident bytes, DuckDB's bytes, records read so far. asked: clients sent questions. warm: every key was read."""
+
+    seconds: float
+    rss: int
+    duckdb: int
+    records: int
+    asked: bool
+    warm: bool
+
+
+@dataclass(slots=True)
+class Answers:
+    """Number of questions by error code; "" for answered. Any thread adds."""
+
+    ends: dict[str, int] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, code: str) -> None:
+        with self.lock:
+            self.ends[code] = self.ends.get(code, 0) + 1
+
+
+class Asking:
+    """Clients that send heavy questions, each one after another, while `on` is set."""
+
+    def __init__(self, folder: Path, clients: int, answers: Answers) -> None:
+        self.on, self._ended = threading.Event(), threading.Event()
+        self._threads = [
+            threading.Thread(target=self._ask, args=(folder, n, answers), daemon=True) for n in range(clients)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def end(self) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join(ENDED_S)
+
+    def _ask(self, folder: Path, n: int, answers: Answers) -> None:
+        while not self._ended.is_set():
+            if not self.on.wait(0.2):
+                continue
+            client = connect(folder)
+            if client is None:
+                return
+            try:
+                with client.answer(HEAVY[n % len(HEAVY)]) as answer:
+                    for _ in answer.batches:
+                        pass
+                answers.add("")
+            except CommandError as error:
+                answers.add(error.code)
+                time.sleep(0.5)
+            finally:
+                client.close()
+            n += 1
+
+
+def feed(folder: Path, keys: int) -> None:
+    """Appends records for ever: each key once, then random ones; at most AHEAD records ahead of what the instance has committed."""
+    log = EmbeddedLog(folder / "log")
+    producer, chance = log.producer("feed"), np.random.default_rng(7)
+    sent = 0
+    while True:
+        if sent - sum(p.offset for tp, p in log.committed(APPLICATION).items() if tp.topic == TOPIC) > AHEAD:
+            time.sleep(0.01)
+            continue
+        ids = np.arange(sent, sent + CHUNK) if sent + CHUNK <= keys else chance.integers(0, keys, CHUNK)
+        _append(producer, ids, sent)
+        sent += CHUNK
+
+
+def _append(producer: Producer, ids: npt.NDArray[np.int64], time_ms: int) -> None:
+    producer.begin()
+    for p in range(PARTITIONS):
+        mine = ids[ids % PARTITIONS == p]
+        values = pa.array([b'{"V":%d}' % k for k in mine.tolist()], pa.binary())
+        times = pa.array(np.full(len(mine), time_ms))
+        columns = [times, kafka_bigint(pa.array(mine)), values, pa.nulls(len(mine), HEADERS_TYPE)]
+        producer.send(TopicPartition(TOPIC, p), pa.RecordBatch.from_arrays(columns, schema=PRODUCE_SCHEMA))
+    producer.commit()
+
+
+def run(options: argparse.Namespace, folder: Path) -> tuple[list[Sample], Answers]:
+    """Fill, then windows without and with questions, until the minutes are over."""
+    log = EmbeddedLog(folder / "log")
+    log.admin().create_topic(TOPIC, PARTITIONS, KEPT)
+    log.close()
+    settings = Settings(folder, APPLICATION, options.threads, options.memory * MIB, questions=QuestionsSettings())
+    compiled = compile_project([SourceText("saturation.sql", SQL)])
+    assert compiled.ok, compiled.diagnostics
+    client = spawn(settings)
+    try:
+        client.deploy(compiled.plan)
+        with feeding("flowql.bench.saturation", str(folder), "--keys", str(options.keys)):
+            answers = Answers()
+            asking = Asking(folder, options.questions, answers)
+            try:
+                return list(_watched(client, asking, options)), answers
+            finally:
+                asking.end()
+    finally:
+        client.stop()
+        client.close()
+
+
+def _watched(client: Client, asking: Asking, options: argparse.Namespace) -> Iterator[Sample]:
+    process = psutil.Process(client.address.pid)
+    start, filled = time.monotonic(), 0.0
+    window = min(WINDOW_S, options.minutes * 60 / 6)
+    while (now := time.monotonic() - start) < options.minutes * 60:
+        if not process.is_running():
+            raise BenchFailed("the instance is gone")
+        records = next(q["records_in"] for q in client.status()["queries"] if q["id"] == QUERY)
+        if records >= options.keys and not filled:
+            filled = now
+        asked = bool(filled) and int((now - filled) / window) % 2 == 1 and options.questions > 0
+        (asking.on.set if asked else asking.on.clear)()
+        yield Sample(now, process.memory_info().rss, _duckdb_bytes(client), records, asked, bool(filled))
+        time.sleep(max(0.0, SAMPLE_S - (time.monotonic() - start - now)))
+
+
+def _duckdb_bytes(client: Client) -> int:
+    """0 if the instance rejects the question because too many are in progress."""
+    try:
+        found = client.query("SELECT SUM(memory_usage_bytes)::BIGINT AS B FROM duckdb_memory()").to_pylist()
+    except CommandError:
+        return 0
+    return int(found[0]["B"] or 0)
+
+
+def rates(samples: Sequence[Sample], *, asked: bool) -> list[float]:
+    """Records a second between two samples of one kind of window, without the first SETTLE_S seconds of each window."""
+    found, changed = list[float](), 0.0
+    for a, b in pairwise(samples):
+        changed = b.seconds if a.asked != b.asked else changed
+        if a.warm and a.asked == b.asked == asked and a.seconds - changed > SETTLE_S:
+            found.append((b.records - a.records) / (b.seconds - a.seconds))
+    return found
+
+
+def table(samples: Sequence[Sample], answers: Answers, memory: int) -> str:
+    """The figures, and whether the targets were met."""
+    lines = [f"{'':20}{'samples':>9}{'records/s':>12}{'RSS MB max':>12}{'DuckDB MB max':>15}"]
+    kinds = {
+        "filling": [s for s in samples if not s.warm],
+        "no questions": [s for s in samples if s.warm and not s.asked],
+        "with questions": [s for s in samples if s.asked],
+    }
+    speeds = {"no questions": rates(samples, asked=False), "with questions": rates(samples, asked=True)}
+    for name, found in kinds.items():
+        if found:
+            speed = statistics.mean(speeds.get(name) or [found[-1].records / max(1.0, found[-1].seconds)])
+            peaks = f"{max(s.rss for s in found) / MIB:>12,.0f}{max(s.duckdb for s in found) / MIB:>15,.0f}"
+            lines.append(f"{name:20}{len(found):>9,}{speed:>12,.0f}{peaks}")
+    peak = max(s.rss for s in samples) / MIB
+    within = "met" if peak <= OVER_MAX * memory else "missed"
+    lines.append(
+        f"RSS at most {peak:,.0f} MB of a budget of {memory:,} MB ({peak / memory:.0%}), target 110 %: {within}"
+    )
+    if all(speeds.values()):
+        alone, beside = (statistics.mean(v) for v in speeds.values())
+        kept = "met" if beside >= (1 - CHANGED_MAX) * alone else "missed"
+        lines.append(f"throughput with questions is {beside / alone:.0%} of that without, target 90 %: {kept}")
+    ends = ", ".join(f"{n:,} {code or 'answered'}" for code, n in sorted(answers.ends.items())) or "none"
+    lines.append(f"questions: {ends}")
+    return "\n".join(lines)
+
+
+def draw(samples: Sequence[Sample], memory: int, file: Path) -> None:
+    """Memory and records a second over time; grey where questions were asked."""
+    x = [s.seconds for s in samples]
+    speed = [(b.records - a.records) / (b.seconds - a.seconds) for a, b in pairwise(samples)]
+    with plotted(file, rows=2, size=(7, 6)) as (upper, lower):
+        upper.plot(x, [s.rss / MIB for s in samples], label="resident")
+        upper.plot(x, [s.duckdb / MIB for s in samples], label="DuckDB's")
+        upper.axhline(memory, color="grey", linewidth=0.5)
+        upper.set(ylabel="MB", ylim=(0, None))
+        upper.legend()
+        lower.plot(x[1:], speed)
+        lower.set(xlabel="seconds", ylabel="records a second", ylim=(0, None))
+        for axes in (upper, lower):
+            for a, b in pairwise(samples):
+                if a.asked:
+                    axes.axvspan(a.seconds, b.seconds, color="0.9", linewidth=0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keys", type=int, default=10_000_000)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--memory", type=int, default=1024, help="MB, the budget of the instance")
+    parser.add_argument("--questions", type=int, default=20, help="concurrent clients that send questions; 0: none")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--plot", type=Path)
+    parser.add_argument("--feed", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.feed:
+        feed(Path(options.feed), options.keys)
+    with tempfile.TemporaryDirectory(prefix="flowql-saturation-") as name:
+        samples, answers = run(options, Path(name))
+    print(table(samples, answers, options.memory))
+    if options.plot is not None:
+        draw(samples, options.memory, options.plot)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""The one door to DuckDB for questions: what all questions of a process share, and what they may take together.
+
+Beside the memory that DuckDB counts, a question holds rows while they go from one to the other: pieces of a relation on their way in,
+pieces of the answer on their way out. What is neither is counted (`flowql.query.room`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import duckdb
+
+from flowql.config.questions import QuestionsSettings
+from flowql.query.room import QuestionMemory
+from flowql.query.spilling import SpillFolder, remove_left
+from runtime.budget import MIB, MemoryBudget
+
+HEAVY_AT_ONCE = 1  # questions about more than `registered_bytes`, until their first rows: queries need processors, too
+MEMORY_BYTES_DEFAULT = MemoryBudget(1 << 30).questions_bytes
+# Order matters: the last one forbids to change the others.
+_LOCKS = ("SET enable_external_access = false", "SET lock_configuration = true")
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionLimits:
+    """What questions may take together; of `settings`, rows and time are those of one. folder: where they spill; None: nowhere."""
+
+    memory_bytes: int = MEMORY_BYTES_DEFAULT
+    settings: QuestionsSettings = field(default_factory=QuestionsSettings)
+    folder: Path | None = None
+
+    @classmethod
+    def of(cls, memory_bytes: int, settings: QuestionsSettings, data_dir: Path | None) -> QuestionLimits:
+        """Of a target. memory_bytes: its whole budget."""
+        return cls(MemoryBudget(memory_bytes).questions_bytes, settings, data_dir)
+
+    @property
+    def registered_bytes(self) -> int:
+        """A relation up to this is asked as it was read; larger ones become tables of DuckDB, which can spill them."""
+        return min(4 * MIB, self.memory_bytes // 16)
+
+
+class BreaksOff(Protocol):
+    """A question that is being answered."""
+
+    def break_off(self) -> None: ...
+
+
+class QuestionDatabase:
+    """One empty database for all questions of a process: making one takes as long as answering a small question, 19 ms. Each
+    question has a connection of its own, and with it tables of its own.
+    """
+
+    def __init__(self, limits: QuestionLimits = QuestionLimits()) -> None:
+        self.limits = limits
+        self._lock = threading.Lock()  # guards the making of connections
+        self._root: duckdb.DuckDBPyConnection | None = None
+        self._spill: SpillFolder | None = None
+        self.memory = QuestionMemory(limits.memory_bytes)
+        self.heavy = threading.Semaphore(HEAVY_AT_ONCE)
+        self.running: set[BreaksOff] = set()  # questions; adding and removing are atomic
+
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """Close it when the question is answered."""
+        with self._lock:
+            if self._root is None:
+                self._root = self._opened()
+                atexit.register(self.close)  # or what was spilled would stay
+            return self._root.cursor()
+
+    def break_off(self) -> None:
+        """All questions end now, with an error."""
+        for question in list(self.running):
+            question.break_off()
+
+    def close(self) -> None:
+        """Break off what is still being answered, and remove what was spilled."""
+        self.break_off()
+        with self._lock:
+            if self._root is not None:
+                with suppress(duckdb.Error):  # a question is just being broken off: its own connection goes with it
+                    self._root.close()
+                self._root = None
+                atexit.unregister(self.close)
+                if self._spill is not None:
+                    self._spill.remove()
+                self._spill = None
+
+    def _opened(self) -> duckdb.DuckDBPyConnection:
+        limits = self.limits
+        settings: dict[str, str | bool | int | float | list[str]] = {
+            "threads": "1",
+            "python_enable_replacements": "false",
+            "memory_limit": f"{limits.memory_bytes}B",
+            "temp_directory": "",
+        }
+        data_dir = limits.folder
+        if data_dir is not None and data_dir.is_dir():
+            remove_left(data_dir)
+            self._spill = SpillFolder.made(data_dir)
+        if self._spill is not None:
+            free = shutil.disk_usage(self._spill.path).free
+            settings["temp_directory"] = str(self._spill.files)
+            settings["max_temp_directory_size"] = f"{min(limits.settings.spill_bytes, free // 2)}B"
+        root = duckdb.connect(":memory:", config=settings)
+        for lock in _LOCKS:
+            root.execute(lock)
+        return root
+
+
+DEFAULT = QuestionDatabase()

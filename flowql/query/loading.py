@@ -1,0 +1,83 @@
+"""Relations of a question, put where DuckDB finds them: small ones as they were read, larger ones as tables that it can spill."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+
+import duckdb
+import pyarrow as pa
+
+from flowql.query.question import Pace, Question, Rows
+from flowql.query.relations import Relation, Replaced, StoreRelation, arrow_schema
+from flowql.query.statement import Statement
+from runtime.errors import OffsetOutOfRange
+
+REPLACED_TRIES = 5  # results that are replaced more often than a question takes to read them once
+_LOADING = "flowql_loading"
+
+
+def load(question: Question, name: str, relation: Relation, statement: Statement) -> Rows | None:
+    """The relation by its name on the question's connection. What it gives is read while the answer is computed: its snapshot must
+    stay open meanwhile.
+    """
+    if statement.is_short and isinstance(relation, StoreRelation):
+        rows = Rows(arrow_schema(relation.schema), lambda: _read(question, relation, statement))
+        question.connection.register(name, rows)
+        return rows
+    before = question.room.taken
+    for attempt in range(REPLACED_TRIES):
+        try:
+            _load_all(question, name, relation, statement)
+            break
+        except OffsetOutOfRange:  # a rebuild has replaced its records: what took their place is read
+            if attempt == REPLACED_TRIES - 1 or not isinstance(relation, Replaced):
+                raise
+            question.room.back(before)  # what was read in vain is no longer held
+            relation = relation.again()
+    return None
+
+
+def _load_all(question: Question, name: str, relation: Relation, statement: Statement) -> None:
+    rest = _read(question, relation, statement)
+    first: list[pa.RecordBatch] = []
+    size = 0
+    for batch in rest:
+        first.append(batch)
+        size += batch.nbytes
+        if size > question.limits.registered_bytes:
+            break
+    else:
+        question.room.take(size)
+        question.connection.register(name, pa.Table.from_batches(first, arrow_schema(relation.schema)))
+        return
+    question.begin_heavy()
+    begun: list[Iterator[pa.RecordBatch]] = [chain(first, _paced(rest))]
+    del first  # it is in memory until DuckDB has it, and no longer
+    again = lambda: begun.pop() if begun else _paced(_read(question, relation, statement))  # noqa: E731
+    rows = Rows(arrow_schema(relation.schema), again)
+    question.connection.unregister(name)  # it was smaller when this question began for the first time
+    question.connection.register(_LOADING, rows)
+    try:
+        quoted = '"' + name.replace('"', '""') + '"'
+        question.connection.execute(f"CREATE TEMP TABLE {quoted} AS SELECT * FROM {_LOADING}").fetchall()
+    except (duckdb.Error, OSError):
+        if rows.trouble is not None:
+            raise rows.trouble from None
+        raise
+    finally:
+        question.connection.unregister(_LOADING)
+
+
+def _paced(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    pace = Pace()
+    for batch in batches:
+        yield batch
+        pace.step()
+
+
+def _read(question: Question, relation: Relation, statement: Statement) -> Iterator[pa.RecordBatch]:
+    conditions = statement.conditions.get(relation.name.casefold(), ())
+    for batch in relation.batches(conditions, statement.columns, question.room):
+        question.check()
+        yield batch

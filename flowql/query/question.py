@@ -1,0 +1,161 @@
+"""One question while it is answered: its connection, the memory it holds outside DuckDB, its time, and who may break it off."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import duckdb
+import pyarrow as pa
+
+from flowql.query.database import QuestionDatabase
+from flowql.query.errors import REFUSED, TOO_LONG, QueryError
+from flowql.query.room import Room, too_large
+from flowql.query.statement import first_line, invalid
+
+CONTENDED, YIELDED, YIELDED_S_MAX = 1.5, 4.0, 0.2  # then a question takes a fifth of the interpreter
+_AGAIN_S = 0.2
+
+
+class Heavy(Exception):
+    """A question has to wait for others, and to begin again: meanwhile it holds no commit, as that would hold memory."""
+
+
+class Question:
+    """From `begin` to `end`. The thread that computes the answer, but for `break_off`."""
+
+    def __init__(self, sql: str, database: QuestionDatabase) -> None:
+        self.sql, self.limits = sql, database.limits
+        self.connection = database.connection()
+        self.room = Room(database.memory, self.check)
+        self._time_s = self.limits.settings.time_ms / 1000
+        self._limit = time.monotonic() + self._time_s
+        self._ended, self._over = threading.Event(), threading.Event()  # over: it ended, or is to be broken off
+        self._heavy, self._is_heavy = database.heavy, False
+        self._broken: QueryError | None = None
+        self._running = database.running
+        self._running.add(self)
+        self._watch = threading.Thread(target=self._watched, name="question", daemon=True)
+        self._watch.start()
+
+    def begin_heavy(self) -> None:
+        """It needs more than a moment: until `end_heavy` few others do so at the same time. Raises Heavy if it has to wait for that."""
+        self._is_heavy = self._is_heavy or self._heavy.acquire(blocking=False)
+        if not self._is_heavy:
+            raise Heavy
+
+    def wait_heavy(self) -> None:
+        """Without what it has taken."""
+        self.room.back()
+        while not self._is_heavy:
+            self.check()
+            self._is_heavy = self._heavy.acquire(timeout=_AGAIN_S)
+
+    def end_heavy(self) -> None:
+        if self._is_heavy:
+            self._heavy.release()
+            self._is_heavy = False
+
+    def end(self) -> None:
+        self.end_heavy()
+        self._ended.set()
+        self._over.set()
+        self._running.discard(self)
+        self.room.back()
+        self.connection.close()
+
+    def break_off(self) -> None:
+        """Cancels it: the client disconnected, or the instance is stopping. Any thread, and more than once."""
+        self._break_off(broken_off())
+
+    def check(self) -> None:
+        """Between two pieces of work. Raises QueryError if it was broken off."""
+        if self._broken is not None:
+            raise self._broken
+
+    def error(self, error: Exception) -> QueryError:
+        """What DuckDB or Arrow says, as who asked should see it. (Arrow's reader gives what DuckDB says as an OSError.)"""
+        if self._broken is not None:
+            return self._broken
+        if isinstance(error, duckdb.OutOfMemoryException | MemoryError) or "Out of Memory" in str(error):
+            return too_large(self.limits.memory_bytes)
+        if isinstance(error, duckdb.ConnectionException):  # it began just as the database was closed
+            return broken_off()
+        if isinstance(error, duckdb.PermissionException):
+            title = f"files, the network and extensions are out of reach of a question ({first_line(error)})"
+            return QueryError(title, code=REFUSED, help="import data with:  flowql topic import")
+        return invalid(self.sql, error)
+
+    def counted(self, rows: int) -> None:
+        """So many rows of the answer so far."""
+        most = self.limits.settings.rows
+        if rows > most:
+            title = f"the answer has more than {most:,} rows"
+            raise QueryError(
+                title, code=TOO_LONG, help="LIMIT, or  questions: {rows: ...}  of the target in flowql.yaml"
+            )
+
+    def _break_off(self, why: QueryError) -> None:
+        self._broken = self._broken or why
+        self._over.set()
+
+    def _watched(self) -> None:
+        """Interrupts DuckDB until it notices: it forgets an interruption that comes between two statements."""
+        if not self._over.wait(max(0.0, self._limit - time.monotonic())):
+            title = f"the question was not answered within {self._time_s:g} s"
+            help_ = "ask for less, or  questions: {time: ...}  of the target in flowql.yaml"
+            self._break_off(QueryError(title, code=TOO_LONG, help=help_))
+        while not self._ended.is_set():
+            with suppress(duckdb.Error):  # it has just ended
+                self.connection.interrupt()
+            self._ended.wait(_AGAIN_S)
+
+
+def broken_off() -> QueryError:
+    title = "the question was cancelled: its client disconnected, or the instance is stopping"
+    return QueryError(title, code=TOO_LONG)
+
+
+class Pace:
+    """Leaves time to others who wait for the interpreter, or for a processor: reading state holds the interpreter's lock.
+
+    Waiting is visible in the thread itself: its wall time exceeds its processor time.
+    """
+
+    def __init__(self) -> None:
+        self._cpu, self._wall = time.thread_time(), time.monotonic()
+
+    def step(self) -> None:
+        """Between two pieces of work."""
+        cpu, wall = time.thread_time() - self._cpu, time.monotonic() - self._wall
+        if wall > CONTENDED * cpu:
+            time.sleep(min(YIELDED_S_MAX, YIELDED * cpu))
+        self._cpu, self._wall = time.thread_time(), time.monotonic()
+
+
+class Rows:
+    """A relation on its way into DuckDB, read no further than DuckDB asks. It is what Arrow calls a stream.
+
+    make: gives its rows from the beginning, each time they are scanned. trouble: why reading failed, which DuckDB would know as a
+    text only.
+    """
+
+    def __init__(self, schema: pa.Schema, make: Callable[[], Iterator[pa.RecordBatch]]) -> None:
+        self._schema, self._make = schema, make
+        self.trouble: Exception | None = None
+
+    def __arrow_c_schema__(self) -> object:
+        return self._schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        reader = pa.RecordBatchReader.from_batches(self._schema, self._batches())
+        return reader.__arrow_c_stream__(requested_schema)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self._make()
+        except Exception as error:
+            self.trouble = error
+            raise
