@@ -13,6 +13,10 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
   && echo $$p && break; done)
 # Many tests wait for processes they started: two at a time end in two thirds of the time. Tests of a file stay together.
 WORKERS ?= 2
+# Modules compiled once, not at each start of a process: tests and the quickstart start thousands.
+unexport PYTHONDONTWRITEBYTECODE
+# Of the longest tests some run each time, in turn: TURNS=all runs all of them, a number draws the same ones again.
+export TURNS
 # Quiet unless something is wrong: errors and warnings still show.
 PIP := $(PY) -m pip --disable-pip-version-check --no-input install --quiet --no-compile --require-hashes --no-build-isolation
 LOCK := $(VENV)/bin/pip-compile --generate-hashes --allow-unsafe --strip-extras \

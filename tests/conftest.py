@@ -1,8 +1,14 @@
-"""Golden files: `golden(name, text)` compares with tests/golden/<name>; `pytest --update-golden` rewrites them."""
+"""Golden files: `golden(name, text)` compares with tests/golden/<name>; `pytest --update-golden` rewrites them.
+
+Tests that take turns: of a group of long tests from end to end a few run each time, others from run to run. `make test TURNS=all` runs
+all, a number as TURNS draws the same ones again. Whoever selects no more of a group than run each time gets all of what was selected.
+"""
 
 from __future__ import annotations
 
 import os
+import random
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +22,7 @@ __all__ = ["kafka", "kafka_broker", "own_broker"]  # fixtures of all tests
 for size in ("COLUMNS", "LINES"):
     os.environ.pop(size, None)
 # A machine under load is no reason to fail: nothing here is about time.
-settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("tests", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -29,7 +35,31 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 LONG = ("crash", "kafka", "spark", "sim", "slow")
 
 
+TURNS = {"spark": 3, "kafka": 2, "load": 1, "pages": 2}  # how many of a group run each time
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before the processes of pytest-xdist begin, which inherit it."""
+    os.environ["TURNS"] = os.environ.get("TURNS") or str(random.randrange(1 << 20))
+
+
+def take_turns(items: list[pytest.Item], turns: str) -> None:
+    if turns == "all":
+        return
+    groups: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if (mark := item.get_closest_marker("turns")) is not None:
+            groups[mark.args[0]].append(item)
+    for group, members in groups.items():
+        members.sort(key=lambda i: i.nodeid)
+        drawn = random.Random(f"{turns} {group}").sample(members, min(TURNS[group], len(members)))
+        for item in members:
+            if item not in drawn:
+                item.add_marker(pytest.mark.skip(f"not its turn with TURNS={turns}; TURNS=all runs all"))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    take_turns(items, os.environ["TURNS"])
     long = {i.path for i in items if any(i.get_closest_marker(m) for m in LONG)}
     items.sort(key=lambda i: i.path not in long)
 

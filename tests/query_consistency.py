@@ -28,7 +28,7 @@ from flowql.query.errors import APART
 from flowql.query.session import SEQUENCE
 from flowql.server.address import is_alive, read_address
 from flowql.server.client import connect
-from flowql.server.daemon import ERRORS_FILE
+from flowql.server.spawn import ERRORS_FILE
 from runtime.log.base import PRODUCE_SCHEMA, TopicPartition
 from runtime.log.embedded.log import EmbeddedLog
 

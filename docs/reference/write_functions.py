@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Mapping
 from types import ModuleType
 
 from compiler.functions import builtin
@@ -35,6 +36,25 @@ OPERATORS = {
     "cast": "CAST(a AS type)", "array": "ARRAY[a, b]", "map": "MAP(a := b)", "struct": "STRUCT(a := b)",
     "subscript": "a[b]", "field": "a->b",
 }  # fmt: skip
+# What means something else in the standard dialect: functions of their own, under the names that plans show.
+STANDARD = {
+    **{
+        f"sql_{name}": OPERATORS[name]
+        for name in ("eq", "ne", "lt", "le", "gt", "ge", "in", "add", "sub", "mul", "div", "mod", "neg")
+    },
+    "sql_concat": "a || b",
+    "sql_to_int": "CAST(a AS INT)",
+    "sql_to_bigint": "CAST(a AS BIGINT)",
+    "sql_to_boolean": "CAST(a AS BOOLEAN)",
+    "sql_to_timestamp": "CAST(a AS TIMESTAMP)",
+    "sql_to_text": "CAST(a AS VARCHAR)",
+}
+STANDARD_AGGREGATES = ("sql_avg", "sql_sum")
+STANDARD_HEAD = """\
+Unquoted names fold to lower case in the [standard dialect](statements.md), and what follows means there what it means in SQL: a plan calls
+it by a name of its own. Conditions that are unknown (NULL) are no reason to keep a row, in `WHERE`, `ON` and `HAVING`. `NULL` is a group
+of `GROUP BY`, and a group whose last row is deleted is deleted.
+"""
 HEAD = """\
 # Functions
 
@@ -54,16 +74,29 @@ def page() -> str:
     for name, function in named.items():
         families[_family(name)].append(function)
     aggregates = all_aggregates()
-    titles = ["Operators", *TITLES.values(), "Aggregates"]
+    titles = ["Operators", *TITLES.values(), "Aggregates", "Standard SQL"]
     parts = [HEAD, " · ".join(f"[{t}](#{t.lower().replace(' ', '-')})" for t in titles) + "\n"]
     operators = {n: f for n, f in functions.items() if not n.isupper()}
-    assert operators.keys() == OPERATORS.keys(), operators.keys() ^ OPERATORS.keys()
+    written = OPERATORS.keys() | STANDARD.keys()
+    assert operators.keys() == written, operators.keys() ^ written
     lines = ["## Operators", "", "| written | what it gives |", "|---|---|"]
     lines += [f"| {_code(text)} | {_cell(operators[name].summary)} |" for name, text in OPERATORS.items()]
     parts.append("\n".join(lines) + "\n")
     parts += [_section(TITLES[family], members) for family, members in families.items()]
-    parts.append(_section("Aggregates", list(aggregates.values())))
+    parts.append(_section("Aggregates", [a for n, a in aggregates.items() if n.isupper()]))
+    parts.append(_standard(operators, aggregates))
     return "\n".join(parts)
+
+
+def _standard(operators: Mapping[str, Function], aggregates: Mapping[str, AggregateFunction]) -> str:
+    lower = {n for n in aggregates if not n.isupper()}
+    assert lower == set(STANDARD_AGGREGATES), lower ^ set(STANDARD_AGGREGATES)
+    lines = ["## Standard SQL", "", STANDARD_HEAD, "| written | in plans | what it gives |", "|---|---|---|"]
+    lines += [f"| {_code(text)} | `{name}` | {_cell(operators[name].summary)} |" for name, text in STANDARD.items()]
+    lines += [
+        f"| {_code(aggregates[n].example)} | `{n}` | {_cell(aggregates[n].summary)} |" for n in STANDARD_AGGREGATES
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _family(name: str) -> str:

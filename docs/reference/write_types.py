@@ -6,8 +6,10 @@ import json
 from collections.abc import Sequence
 
 from compiler.analyze.bind import Binder
+from compiler.analyze.certain_failures import refuse_failing
 from compiler.analyze.scope import Scope
 from compiler.catalog.catalog import EMPTY
+from compiler.diagnostics.diagnostic import CompileError
 from compiler.diagnostics.source import SourceText
 from compiler.dialect.parser import parse_expression
 from compiler.functions import builtin
@@ -86,7 +88,8 @@ def page() -> str:
             "Numbers widen by themselves: INT to BIGINT to DECIMAL to DOUBLE.\n",
             _examples(NUMBERS),
             "## Casts\n",
-            "`CAST(value AS type)`; what cannot be converted is NULL, and the record is noted in `DEAD_LETTERS`.\n",
+            "`CAST(value AS type)`; what cannot be converted is NULL, and the record is noted in `DEAD_LETTERS`. A constant that cannot be\n"
+            "converted is refused, as is `n / 0`.\n",
             _examples(CASTS),
             "From each type in a row to those in the columns:\n",
             _cast_table(),
@@ -110,8 +113,12 @@ def _examples(texts: Sequence[str]) -> str:
 
 
 def _example(text: str) -> tuple[str, str, str]:
-    """The expression, its type, and its value as a text of SQL shows it."""
+    """The expression, its type, and its value as a text of SQL shows it, or the code it is refused with."""
     expr = Binder(Scope((), ()), EMPTY, "SELECT").bind(parse_expression(SourceText("", text)))
+    try:
+        refuse_failing([expr])
+    except CompileError as error:
+        return f"`{text}`", f"`{expr.type}`", f"refused: {error.diagnostics[0].code}"
     (value,) = compile_row([expr], [], on_error=lambda _i, _e: None)(())
     shown = "NULL"
     if value is not None:

@@ -16,7 +16,9 @@ from functools import partial
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from tests.change.forward import ForwardOptions, ForwardStory
+from tests.change.machine import Killed
 from tests.change.plants import PLANTS, planted
+from tests.change.processes import ProcessStory
 from tests.change.story import Options, Story
 
 HANG_S = 300
@@ -24,13 +26,16 @@ HANG_S = 300
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a story ended. wrong: in lines; none if all is as from the beginning. moments: at how many the engine might have died."""
+    """How a story ended. wrong: in lines; none if all is as from the beginning. moments: at how many the engine might have died.
+    deaths: how often it did.
+    """
 
     seed: int
     files: str
     trace: tuple[str, ...]
     wrong: tuple[str, ...]
     moments: int = 0
+    deaths: int = 0
 
     def __str__(self) -> str:
         return "\n".join([self.files, *self.trace, *self.wrong])
@@ -45,6 +50,8 @@ class Outcome:
 
 def live(seed: int, options: Options | ForwardOptions, plant: str | None = None) -> Outcome:
     """A story from its beginning to its end, or to what is wrong."""
+    if isinstance(options, Options) and options.processes:
+        return live_process(seed, options, plant)
     story = ForwardStory(seed, options) if isinstance(options, ForwardOptions) else Story(seed, options)
     with planted(plant):
         try:
@@ -53,6 +60,19 @@ def live(seed: int, options: Options | ForwardOptions, plant: str | None = None)
             wrong = traceback.format_exc().splitlines()
     files = story.files if isinstance(story, ForwardStory) else story.project.sql()
     return Outcome(seed, files, tuple(story.trace), tuple(wrong), story.engine.life.moments)
+
+
+def live_process(seed: int, options: Options, plant: str | None = None) -> Outcome:
+    """The same with a real process; a plant is in that one."""
+    story = ProcessStory(seed, options, plant)
+    try:
+        wrong = story.run()
+    except (Exception, Killed):
+        wrong = traceback.format_exc().splitlines()
+    outcome = Outcome(seed, story.project.sql(), tuple(story.trace), tuple(wrong), deaths=story.engine.deaths)
+    if wrong:
+        (story.folder / "story").write_text(str(outcome))
+    return outcome
 
 
 def each_moment(seed: int, options: Options) -> Iterator[tuple[int, Options]]:
@@ -67,15 +87,19 @@ def search(
     """Stories that found something; the first, or all of them."""
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     found: list[Outcome] = []
+    deaths = 0
     with Progress(*columns) as progress, multiprocessing.Pool(jobs, initializer=_quick) as pool:
         bar = progress.add_task(plant or "stories", total=count)
         for outcome in pool.imap_unordered(partial(_live, plant=plant), stories):
             progress.advance(bar)
+            deaths += outcome.deaths
             if outcome.wrong:
                 found.append(outcome)
                 if not go_on:
                     break
                 print(outcome.line, flush=True)
+    if deaths:
+        print(f"{deaths} processes killed")
     return found
 
 
@@ -115,6 +139,9 @@ def main() -> int:
     parser.add_argument(
         "--kafka", choices=("alone", "member"), default="", help="with a log that can do what brokers can"
     )
+    parser.add_argument(
+        "--processes", action="store_true", help="real processes on the embedded log, killed with SIGKILL"
+    )
     parser.add_argument("--turns", type=int, default=4)
     parser.add_argument("--queries", type=int, help="of the first project")
     parser.add_argument("--records", type=int, default=60, help="of a round, at most")
@@ -127,6 +154,8 @@ def main() -> int:
     options: Options | ForwardOptions = Options(
         given.edits, given.kills, given.turns, given.records, given.queries, disk=given.disk, kafka=given.kafka
     )
+    if given.processes:
+        options = replace(options, kills=True, processes=True)
     if given.forward:
         options = ForwardOptions(kills=given.kills, disk=given.disk)
     if given.seeds is None and given.seed is not None and not given.each_moment:

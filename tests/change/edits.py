@@ -294,6 +294,8 @@ EDITS: tuple[Edit, ...] = (
     partitions, shards, shards,
 )  # fmt: skip
 
+REFUSED_BY_BROKERS = (partitions, shards)
+
 
 def edited(editor: Editor, edits: Sequence[Edit], count: int) -> tuple[Project, list[str]]:
     """After so many edits; their names."""

@@ -7,8 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+
 from compiler.plan.topology import SourceDef
+from flowql.query.relations import Relation, arrow_schema
+from flowql.query.room import QuestionMemory, Room
 from flowql.query.session import answer
+from flowql.query.statement import Statement
+from flowql.query.united import restored, unite
 from flowql.server.on_runtime import RuntimeEngine
 from runtime.errors import OffsetOutOfRange
 from runtime.log.base import EARLIEST, Log, Reader, TopicPartition
@@ -54,26 +60,44 @@ def state_of(source: SourceDef, rows: list[Row]) -> State:
     return Counter((*key, value) for key, value in last.items() if value is not None)
 
 
+ROOM = Room(QuestionMemory(1 << 62))  # whatever a story holds
+
+
+class NotWhole(Exception):
+    """A member of a group answers for some partitions only: it has just begun."""
+
+
 def of_relation(front: RuntimeEngine, name: str) -> State:
     """What a question is answered from."""
     return of_relations(front, [name])[name]
 
 
 def of_relations(front: RuntimeEngine, names: Sequence[str]) -> dict[str, State]:
-    """What a question about all of them is answered from."""
+    """What a question about all of them is answered from. NotWhole if that is not all of them."""
     commit = front.take(names)
     try:
-        relations = commit.relations()
-        return {name: _rows(relations[name]().read((), None)) for name in names}
+        made: dict[str, Relation] = {n: make() for n, make in commit.relations().items() if n in names}
+        if commit.others is not None:
+            made, coverage = unite(commit, made, Statement("", tuple(names)), ROOM)
+        else:
+            coverage = restored(commit, made)
+        if not coverage.whole:
+            raise NotWhole(coverage.why)
+        return {
+            name: rows_of_table(
+                pa.Table.from_batches(made[name].batches((), None, ROOM), arrow_schema(made[name].schema))
+            )
+            for name in names
+        }
     finally:
         commit.snapshot.close()
 
 
 def of_question(front: RuntimeEngine, name: str) -> State:
-    return _rows(answer(f"SELECT * FROM {name}", front.take).table())
+    return rows_of_table(answer(f"SELECT * FROM {name}", front.take).table())
 
 
-def _rows(table: Any) -> State:
+def rows_of_table(table: Any) -> State:
     names = tuple(table.column_names)
     columns = [c.to_pylist() for c in table.columns]
     return Counter(

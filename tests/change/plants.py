@@ -55,10 +55,11 @@ def _early(original: Any) -> Callable[..., Any]:
 
     def together(rebuilding: Any, group: Any, limit_ms: int) -> Generator[Any, Any, None]:
         from compiler.plan.generations import runtime_name
+        from runtime.app.draining import at_rest
 
         host, names = rebuilding._host, [runtime_name(q) for q in (*group.gone, *group.queries)]
         host.query_states.hold_for_swap(names)
-        yield from rebuilding._at_rest([runtime_name(q) for q in (*group.gone, *group.queries)], limit_ms)
+        yield from at_rest(host, names, lambda: rebuilding._check_time(limit_ms, "a slice takes too long"))
         yield host.commit.request()
 
     return together
@@ -91,8 +92,8 @@ def _both_generations(original: Any) -> Callable[..., Any]:
 def _rows_left_out(original: Any) -> Callable[..., Any]:
     """Rows of INSERT VALUES are not in a generation that is built later."""
 
-    def inserted(deployment: Any, after: Any, planned: Any) -> list[Any]:
-        return [(tp, batch) for tp, batch in original(deployment, after, planned) if "@" not in tp.topic]
+    def inserted(host: Any, after: Any, planned: Any) -> list[Any]:
+        return [(tp, batch) for tp, batch in original(host, after, planned) if "@" not in tp.topic]
 
     return inserted
 
@@ -140,12 +141,17 @@ def _recorded_too_low(original: Any) -> Callable[..., Any]:
 
 
 def _channels_kept(original: Any) -> Callable[..., Any]:
-    """What is between the parts of a query is counted on from where its old text was."""
+    """What is between the parts of a query that begins again is counted on from where it was."""
 
-    def close(deployment: Any, tasks: Any) -> None:
-        deployment.close_tasks(tasks, ())
+    def opened(exchanges: Any, operator: str, topic: str, partition: int, source: int, schema: Any) -> Any:
+        lane = (topic, partition, source)
+        before = exchanges._saved.get(lane)
+        found = original(exchanges, operator, topic, partition, source, schema)
+        if before is not None:
+            exchanges._saved.setdefault(lane, before)
+        return found
 
-    return close
+    return opened
 
 
 def _never_held(original: Any) -> Callable[..., Any]:
@@ -165,11 +171,11 @@ PLANTS: dict[str, tuple[str, Broken]] = {
     "early-swap": ("runtime.app.rebuilding:Rebuilding._together", _early),
     "two-commits": ("runtime.app.rebuilding:Rebuilding._commit", _two_commits),
     "both-generations": ("runtime.app.rebuilding:replacement", _both_generations),
-    "rows-left-out": ("runtime.app.deployment:Deployment._inserted", _rows_left_out),
+    "rows-left-out": ("runtime.app.deployment:inserted", _rows_left_out),
     "read-again": ("runtime.app.rebuilding:_moved", _read_again),
     "stale-generation": ("compiler.plan.diff:_going_on", _stale_generation),
     "forward-too-low": ("runtime.app.exchanging:recorded", _recorded_too_low),
-    "forward-channels-kept": ("runtime.app.deployment:Deployment._close_for_others", _channels_kept),
+    "channels-kept": ("runtime.app.exchanges:Exchanges.open", _channels_kept),
     "never-held": ("runtime.app.rebuilding:is_held", _never_held),
     "old-number": ("runtime.app.deployment:planned_partitions", _old_number),
     "removed-come-back": ("compiler.plan.diff:_renewed_themselves", _removed_come_back),

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
-from compiler.plan.deployed import groups_of, without
+from compiler.plan.deployed import groups_of, is_serving, without
 from compiler.plan.logical import Scan, walk_nodes
-from compiler.plan.partitions import as_wanted
-from compiler.plan.topology import Plan
+from compiler.plan.topology import InsertValues, Plan
 from flowql.deploy.asked import Asked
 from flowql.deploy.control import NewPriority, with_priority
 from flowql.deploy.selection import chosen as chosen_ids
 from flowql.deploy.stages import Deployment, decide
 from flowql.errors import CommandError
-from runtime.errors import LogError, TopicMissing
-from tests.change.edits import EDITS, SAFE, Edit, Editor, broken, edited
+from runtime.errors import LogError, LogFull, TopicMissing
+from tests.change.edits import EDITS, REFUSED_BY_BROKERS, SAFE, Edit, Editor, broken, edited
 from tests.change.engine import Engine, compiled, swaps
 from tests.change.feed import Feed
 from tests.change.generate import Generator
 from tests.change.machine import Killed
-from tests.change.oracle import Rest, Watch, compare, results_of
-from tests.change.places import Follower
+from tests.change.mixed import Texts
+from tests.change.oracle import Rest, Watch, compare, results_of, run_fresh
+from tests.change.places import Follower, of_relation
 from tests.change.project import Project
 
 BEGIN = ["begin"]
@@ -36,7 +37,7 @@ class Options:
 
     edits: `all` or `safe`. kills: the engine dies at random moments. kill_at: it dies at this moment, counted from the first rest on.
     queries: of the first project; None for a random number. records: of a round, at most. disk: the log is the embedded one, on a disk
-    that loses power; else one in memory. kafka: `alone` or `member`: the log can do what brokers can.
+    that loses power; else one in memory. kafka: `alone` or `member`: the log can do what brokers can. processes: see `processes`.
     """
 
     edits: str = "all"
@@ -47,10 +48,12 @@ class Options:
     kill_at: int | None = None
     disk: bool = False
     kafka: str = ""
+    processes: bool = False
 
     @property
     def choices(self) -> tuple[Edit, ...]:
-        return SAFE if self.edits == "safe" else EDITS
+        found = SAFE if self.edits == "safe" else EDITS
+        return tuple(e for e in found if not (self.kafka and e in REFUSED_BY_BROKERS))
 
 
 class Story:
@@ -64,16 +67,21 @@ class Story:
         self.served = self._chance.random() < 0.5  # deployments and commands go through the service, as people's do
         self.make = Generator(self.rng)
         self.trace: list[str] = []
-        self.engine = Engine(random.Random(f"engine {seed}"), on_disk=options.disk, kafka=options.kafka)
+        self.engine = self._engine(seed)
         self.feed = Feed(self.rng, self.engine.log, records=options.records)
         self.project: Project = self.make.project(options.queries)
+        self._texts = Texts()
         self.history: list[Project] = []
         self.running = Plan()  # what was deployed last
         self.reference: Plan | str = Plan()  # what a fresh engine is given, or files to compile for it
         self.followers: dict[str, Follower] = {}
+        self._rows = set[InsertValues]()  # that had been inserted at the last rest
         self._reshaped = False  # whether topics may have got other partitions
         self._watch: Watch | None = None
         self._last = Rest()
+
+    def _engine(self, seed: int) -> Engine:
+        return Engine(random.Random(f"engine {seed}"), on_disk=self.options.disk, kafka=self.options.kafka)
 
     def run(self) -> list[str]:
         """What is wrong, or nothing."""
@@ -172,14 +180,20 @@ class Story:
 
     def _edit(self) -> None:
         if self.rng.random() < 0.1:
-            self.engine.life.full = self.rng.randint(1, 40)
-            self.trace.append(f"the log is full for {self.engine.life.full} rounds")
+            self._fill_log(self.rng.randint(1, 40))
         if self.rng.random() < 0.08:
-            found = compiled(broken(self.project), self._partitions(), self.engine.plan)
-            assert isinstance(found, str)
-            self.trace.append("a broken file")
+            self._break_file()
             return
         self._deploy(*self._edited())
+
+    def _fill_log(self, rounds: int) -> None:
+        self.engine.life.full = rounds
+        self.trace.append(f"the log is full for {rounds} rounds")
+
+    def _break_file(self) -> None:
+        found = compiled(broken(self.project), self._partitions(), self.engine.plan)
+        assert isinstance(found, str)
+        self.trace.append("a broken file")
 
     def _edited(self) -> tuple[Project, list[str]]:
         editor = Editor(self.make, self.project, self.history, self.feed.now_ms)
@@ -206,11 +220,13 @@ class Story:
             ):  # what goes on running would read a topic that nobody writes any more
                 prune, said = True, f"{said} (--prune)"
                 continue
+            if (chosen or not prune) and not self._texts.fit(deployment.plan, project.partitions):
+                prune, chosen, said = True, [], f"{said} (all, --prune)"
+                continue
             changes = ", ".join(f"{c.query} {c.action}" for c in deployment.applicable)
             self.trace.append(f"{said} [{changes}]")
             if watch:
-                self._watch = Watch(self.engine, self.running, deployment.plan, self._last)
-                self.engine.look = self._watch.look
+                self._watch = self._watching(deployment.plan)
             self._follow(deployment.plan)
             if {"partitions", "shards", "roll_back"} & set(names):
                 self._reshaped = True
@@ -218,8 +234,12 @@ class Story:
                 follower.reshaped = self._reshaped
             try:
                 done = self._mortal(
-                    lambda plan=wanted, asked=asked: self.engine.deploy(plan, asked, served=self.served or asked.shadow)
+                    lambda plan=wanted, asked=asked, chosen=chosen: self._carry_out(project, chosen, plan, asked)
                 )
+            except LogFull as error:  # on Kafka it is for whoever deploys to repeat it
+                self.trace.append(f"refused, {error}")
+                self._some_rounds(20)
+                continue
             except (TopicMissing, LogError) as error:
                 # Of a stream over the topic of a result that is not selected, or of topics that are joined and would differ in partitions.
                 self.trace.append(f"refused, {error}")
@@ -238,10 +258,20 @@ class Story:
             self.history.append(self.project)
         self.project, self.running = project, deployment.plan
 
+    def _carry_out(self, project: Project, chosen: list[str], wanted: Plan, asked: Asked) -> None:
+        del project, chosen  # asked says what of it
+        self.engine.deploy(wanted, asked, served=self.served or asked.shadow)
+
+    def _watching(self, plan: Plan) -> Watch:
+        watch = Watch(self.engine, self.running, plan, self._last)
+        self.engine.look = watch.look
+        return watch
+
     def _wanted(self, project: Project, chosen: list[str], again: list[str], *, prune: bool) -> tuple[Plan, Asked]:
         running = self.engine.deployed
         compiled_plan = compiled(project.sql(), self._partitions(), running if running.queries else None)
         assert isinstance(compiled_plan, Plan), f"{compiled_plan}\n{project.sql()}"
+        self._texts.remember(project, compiled_plan)
         ids = chosen_ids(chosen, compiled_plan, running)
         known = tuple(q for q in again if running.query(q) is not None and (ids is None or q in ids))
         return compiled_plan, Asked(None if ids is None else tuple(ids), prune, known)
@@ -273,8 +303,8 @@ class Story:
             return []
         return [self.rng.choice(self.running.queries).id] if self.running.queries else []
 
-    def _partitions(self) -> dict[str, int]:
-        return as_wanted(self.engine.record, {name: info.partitions for name, info in self.engine.log.topics().items()})
+    def _partitions(self) -> Mapping[str, int]:
+        return self.engine.partitions()
 
     def _follow(self, plan: Plan) -> None:
         known = self.engine.log.topics()
@@ -297,33 +327,79 @@ class Story:
             self._again(self.engine.rest)
             self.trace.append(f"rest after {self.engine.rounds} rounds, {', '.join(self.engine.record.held)} held back")
             topics = [s.topic for s in self.project.sources]
-            plan, lost = self.engine.plan, self.engine.record.lost
-            if not lost:  # else what serves stands still
-                _, wrong = compare(self.engine, plan, topics, self.followers, self._whim, built=True)
-                if wrong:
+            plan = self.engine.plan
+            if not self._stuck():
+                _, wrong = self._compare(plan, self._whim, built=True)
+                if wrong or (wrong := self._side_by_side(topics)):
                     return wrong
         record = self.engine.record
-        promote = bool(record.lost) or self._whim.random() < 0.5
-        kept = without(record, groups_of(record)) if record.held else record.plan
+        promote = self._stuck() or self._whim.random() < 0.5
         self.trace.append("promote" if promote else "abandon")
-        self._again(lambda: self.engine.settle(promote=promote))
+
+        def settle() -> None:
+            nonlocal promote
+            now = self.engine.record
+            promote = promote or bool(now.held and now.lost)  # what served has no state since a death on the way
+            self.engine.settle(promote=promote)
+
+        self._again(settle)
         if not promote and record.held:
-            self.running = self.reference = kept
+            serving = self.engine.record.serving  # what was not held back may have swapped in first
+            gone = [g for g in groups_of(record) if not all(is_serving(serving, q) for q in g.queries)]
+            self.running = self.reference = without(record, gone)
+        return []
+
+    def _stuck(self) -> bool:
+        """Whether what serves stands still, or old texts have met new rows, which they may find late or make others late by."""
+        record = self.engine.record
+        return bool(record.lost) or not self._rows >= set(record.serving.inserts)
+
+    def _side_by_side(self, topics: list[str]) -> list[str]:
+        """What `flowql diff` says of a result that is built, against two fresh runs."""
+        record = self.engine.record
+        known = results_of(record.serving)
+        names = [q.sink for q in record.building if q.sink in known]
+        if not names:
+            return []
+        name = self._whim.choice(sorted(names))
+        told: dict[str, Any] = {}
+        self._again(lambda: told.update(self.engine.diff(name)))
+        self.trace.append(f"diff {name}: {told['serving']} rows serve, {told['built']} are built")
+        counts = []
+        for plan in (record.serving, record.plan):
+            fresh = run_fresh(self.engine, plan, topics, seed=self._whim.randrange(1 << 30))
+            counts.append(of_relation(fresh.front, name).total())
+            fresh.close()
+        if counts != [told["serving"], told["built"]] or told["ahead"]:
+            return [
+                f"diff of {name} says {told['serving']} and {told['built']}, ahead {told['ahead']}; there are {counts}"
+            ]
         return []
 
     def _compared(self) -> list[str]:
         self._again(self.engine.rest)
         self.trace.append(f"rest after {self.engine.rounds} rounds")
         self.engine.look = lambda: None
-        topics = [s.topic for s in self.project.sources]
-        self._last, wrong = compare(self.engine, self._reference_plan(), topics, self.followers, self.rng)
+        self._rows = set(self._reference_plan().inserts)
+        self._last, wrong = self._compare(self._reference_plan(), self.rng, built=False)
         watch, self._watch = self._watch, None
         return wrong or (watch.wrong(self._last) if watch is not None else [])
 
+    def _compare(self, plan: Plan, rng: random.Random, *, built: bool) -> tuple[Rest, list[str]]:
+        topics = [s.topic for s in self.project.sources]
+        return compare(self.engine, plan, topics, self.followers, rng, built=built)
+
     def _again(self, act: Callable[[], None]) -> None:
         """Until it is done, whoever dies."""
-        while not self._mortal(act):
+        while not self._done(act):
             pass
+
+    def _done(self, act: Callable[[], None]) -> bool:
+        try:
+            return self._mortal(act)
+        except LogFull:
+            self._some_rounds(20)
+            return False
 
     def _mortal(self, act: Callable[[], None]) -> bool:
         """Whether it was done; else the engine died on the way and was opened again."""

@@ -24,12 +24,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 20))
     parser.add_argument("--restart", type=int, metavar="RECORDS", help="restart to first commit on a log that long")
     parser.add_argument("--seeds", type=int, help="crashes in the deterministic driver for that many seeds")
+    parser.add_argument(
+        "--disk", action="store_true", help="with --seeds: I/O errors of the state, and wall clocks that jump"
+    )
     parser.add_argument("--power", action="store_true", help="power loss at every I/O call")
     args = parser.parse_args()
     print(f"seed {args.seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="flowql-crash-") as name:
         failed = bool(args.rounds) and not kill(Path(name), args.rounds, args.seed)
-        failed |= bool(args.seeds) and not seeds(args.seed, args.seeds)
+        failed |= bool(args.seeds) and not seeds(args.seed, args.seeds, disk=args.disk)
         failed |= args.power and not power_loss()
         failed |= bool(args.restart) and not restart(Path(name), args.restart)
     return int(failed)
@@ -50,10 +53,10 @@ def kill(folder: Path, rounds: int, seed: int) -> bool:
     return good
 
 
-def seeds(first: int, count: int) -> bool:
+def seeds(first: int, count: int, *, disk: bool) -> bool:
     bad = 0
     for seed in range(first, first + count):
-        found = differences(expected(), Machine(seed).run(4))
+        found = differences(expected(), Machine(seed, faults=disk).run(4))
         bad += bool(found)
         if found:
             print(f"seed {seed}: {found}", flush=True)

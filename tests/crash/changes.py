@@ -7,6 +7,7 @@ topics hold what DuckDB makes of the input with the last change; at no moment a 
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import os
 import random
@@ -23,7 +24,9 @@ from pathlib import Path
 from flowql.kafka.broker import Broker
 from runtime.app.instance import Instance
 from runtime.app.progress import caught_up, source_ends
+from runtime.app.status import instance_figures, statuses
 from runtime.clock import SystemClock
+from runtime.commit.positions import stamped_readers
 from runtime.config import InstanceConfig
 from runtime.errors import LogError, LogUnavailable, RuntimeFailure
 from runtime.log.base import TopicPartition
@@ -43,6 +46,9 @@ def run(folder: Path, bootstrap: str, name: str, mode: str) -> None:
     config = InstanceConfig(APP, threads=2, changelogs=True, shared=shared, process_id=name if shared else "")
     log = KafkaLog(Connection(bootstrap, shared=shared), APP)
     instance = Instance(log, open_rocks(folder / name), SystemClock(), config)
+    asked: list[int] = []
+    signal.signal(signal.SIGUSR1, lambda number, _frame: asked.append(number))
+    faulthandler.register(signal.SIGUSR2)
     instance.start()
     instance.resume()
     print("ready", flush=True)
@@ -51,14 +57,39 @@ def run(folder: Path, bootstrap: str, name: str, mode: str) -> None:
             raise instance.fatal
         change, deployer = json.loads((folder / "wanted").read_text())
         wanted = project.changed_plan(tuple(change))
+        if asked:
+            asked.clear()
+            _say_where(instance, as_wanted=_same(instance.deployed.plan, wanted))
         if not _same(instance.deployed.plan, wanted):
-            if deployer == name:
+            # One that was frozen as it deployed what was wanted then may do so after the other has deployed the last change, and ended.
+            if deployer == name or (folder / "ended").exists():
                 _deploy(instance, wanted)
         elif (folder / "ended").exists() and _caught_up(instance):
             break
         time.sleep(0.05)
     stuck = instance.stop()
     assert not stuck, stuck
+
+
+def _say_where(instance: Instance, *, as_wanted: bool) -> None:
+    """What keeps it from the end."""
+    found: dict[str, object] = {
+        "instance": instance_figures(instance),
+        "queries": statuses(instance),
+        "running": [q.id for q in instance.running.queries],
+        "swap": instance.deployed.swap is not None,
+        "at rest": instance.at_rest,
+        "as wanted": as_wanted,
+    }
+    if instance.group is not None:
+        of, ends = instance.group.readers, source_ends(instance)
+        positions = instance.admin.stable_positions(instance.config.application_id, sorted(of))
+        found["short"] = {
+            str(tp): f"{positions[tp].offset if tp in positions else None} of {end}, "
+            + ("" if tp in positions and stamped_readers(positions[tp].metadata) == of[tp] else "of other tasks")
+            for tp, end in ((tp, ends.get(tp, instance.admin.written_offset(tp))) for tp in sorted(of))
+        }
+    print(json.dumps(found, indent=1, default=str), file=sys.stderr, flush=True)
 
 
 def _same(plan, wanted) -> bool:
@@ -69,6 +100,7 @@ def _same(plan, wanted) -> bool:
 def _deploy(instance: Instance, wanted) -> None:
     try:
         instance.deploy(wanted)
+        print(f"deployed {[q.id for q in instance.running.queries]}", file=sys.stderr, flush=True)
     except (RuntimeFailure, TimeoutError) as error:
         print(f"not deployed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
 
@@ -114,13 +146,25 @@ class Run:
         while any(p.poll() is None for p in self.processes.values()):
             self._watch(0.3)
             if time.monotonic() > limit:
-                for process in self.processes.values():
-                    process.kill()
-                return [*self.wrong, "it never gets there"]
-        failed = [f"{n} ended with {p.returncode}" for n, p in self.processes.items() if p.returncode]
+                return [*self.wrong, *self._stand_still()]
+        failed = [
+            f"{n} ended with {p.returncode}: {self._last_words(n)}" for n, p in self.processes.items() if p.returncode
+        ]
         left = [t for t in self.log.admin().topics() if "staging" in t]
         self.say(f"{self.samples} samples, left: {left}")
         return [*self.wrong, *failed, *project.differences(self.log, change=self.change)]
+
+    def _stand_still(self) -> list[str]:
+        """Who has not come to the end, and what each says of why."""
+        left = {n: p for n, p in self.processes.items() if p.poll() is None}
+        for number in (signal.SIGUSR1, signal.SIGUSR2):
+            for process in left.values():
+                process.send_signal(number)
+            time.sleep(5)
+        return [f"{name} never gets there: {self._last_words(name)}" for name in left]
+
+    def _last_words(self, name: str) -> str:
+        return (self.folder / f"{name}.out").read_text(errors="replace")[-20_000:]
 
     def _start(self, name: str) -> None:
         command = [

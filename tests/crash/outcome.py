@@ -25,7 +25,10 @@ class Outcome:
 def outcome(log: Log, snapshot: Snapshot) -> Outcome:
     found = Outcome()
     for topic in (*APPENDED, DEAD_LETTERS):
-        found.appended[topic] = Counter((p, r["timestamp"], r["key"], r["value"]) for p, r in records_of(log, topic))
+        timed = topic != DEAD_LETTERS  # they carry the time at which they were written
+        found.appended[topic] = Counter(
+            (p, r["timestamp"] if timed else 0, r["key"], r["value"]) for p, r in records_of(log, topic)
+        )
     for topic in UPSERTED:
         last = {(p, r["key"]): (r["timestamp"], r["value"]) for p, r in records_of(log, topic)}
         found.upserted[topic] = {k: v for k, v in last.items() if v[1] is not None}  # a deleted key is no key

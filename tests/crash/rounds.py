@@ -30,7 +30,7 @@ from flowql.kafka.broker import Broker
 from flowql.query.errors import COVERAGE, MISSING
 from flowql.server.address import is_alive
 from flowql.server.client import Client
-from flowql.server.daemon import spawn
+from flowql.server.spawn import spawn
 from runtime.log.base import TopicPartition
 from runtime.log.kafka.connection import LOGGER, Connection
 from runtime.log.kafka.log import KafkaLog
@@ -96,7 +96,10 @@ class Load:
                 continue
             for _ in range(RECORDS_S // 50):
                 self._append()
-            self._client.poll(0.02)
+            self._client.poll(0)
+            time.sleep(
+                0.02
+            )  # `poll` returns as soon as the brokers have answered, which made it 1,000 a second and more
 
     def _append(self) -> None:
         number, amount = self._rng.randrange(IDS), self._rng.randrange(100)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 
 from compiler.plan.topology import Plan
@@ -11,6 +11,7 @@ from runtime.app.driver import Driver
 from runtime.app.instance import Instance
 from runtime.clock import VirtualClock
 from runtime.config import InstanceConfig
+from runtime.errors import StateError
 from runtime.log.base import Log, TopicPartition
 from runtime.log.memory import MemoryLog
 from runtime.log.transaction import Transaction
@@ -20,6 +21,8 @@ from tests.crash.outcome import Outcome, outcome
 from tests.crash.project import append, compiled, create_topics, customers, orders
 
 APP = "flowql"
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
+JUMPS_MS = (HOUR_MS, -HOUR_MS, DAY_MS, -DAY_MS)
 ROUND_MS, SLICE_COST_NS = 25, 1_500_000
 
 
@@ -30,12 +33,15 @@ class Killed(BaseException):
 class LossyPhysical(MemoryPhysical):
     """Like RocksDB without its own log: a crash loses a suffix of what was written since the last flush.
 
-    kill_at: the write batch (from 1) that finds the process gone.
+    kill_at: the write batch (from 1) that finds the process gone. `break_down`: an I/O error, after which it takes no more writes
+    until it is opened again; for as long as `is_full` it cannot be.
     """
 
     def __init__(self, rows: dict[bytes, bytes] | None = None) -> None:
         super().__init__()
         self.kill_at: int | None = None
+        self.broken = self.is_full = False
+        self.reopened = 0
         self._flushed = dict(rows or {})
         self._since: list[tuple[Sequence[bytes], Sequence[bytes | None], Sequence[ByteRange]]] = []
         if rows:
@@ -53,10 +59,38 @@ class LossyPhysical(MemoryPhysical):
             self.kill_at -= 1
             if not self.kill_at:
                 raise Killed
+        self._work()
         self._since.append((keys, values, ranges))
         super().write_batch(keys, values, ranges)
 
+    def break_down(self) -> None:
+        self.broken = True
+
+    def _work(self) -> None:
+        if self.broken:
+            raise StateError("Input/output error")
+
+    def accepts_files(self) -> bool:
+        return not self.is_full
+
+    def reopen(self, bring_forward: Callable[[], None]) -> None:
+        """What is not flushed is gone."""
+        assert self.broken, "nothing was wrong with it"
+        if self.is_full:
+            raise StateError("No space left on device")
+        with self._lock:
+            for key in self._rows.keys() | self._flushed.keys():
+                self._set(key, self._flushed.get(key))
+        self._since, self.broken = [], False
+        self.reopened += 1
+        try:
+            bring_forward()
+        except BaseException:
+            self.broken = True  # it stays closed
+            raise
+
     def flush(self) -> None:
+        self._work()
         self._flushed = dict(self._rows)
         self._since = []
 
@@ -115,11 +149,12 @@ def expected() -> Outcome:
 class Machine:
     """One log and one state, and the engine that runs on them until it is killed. Checks at every round what may never happen."""
 
-    def __init__(self, seed: int, *, count: int = 160) -> None:
-        self.rng = random.Random(f"machine {seed}")
+    def __init__(self, seed: int, *, count: int = 160, faults: bool = False) -> None:
+        """faults: I/O errors of the state, after some of which its disk is full for a while, and jumps of the wall clock."""
+        self.rng, self._faults = random.Random(f"machine {seed}"), faults
         self.log, self.physical = MortalLog(), LossyPhysical()
         self.clock = MeteredClock()
-        self.crashes = 0
+        self.crashes = self.errors = 0
         self._input = list(orders(count, 1, 10))
         self._watch = Watch(self.log)
         create_topics(self.log.admin())
@@ -140,11 +175,23 @@ class Machine:
         while self._input:
             if self.rng.random() < 0.5:
                 append(self.log, self._input.pop(0))
+            if self._faults:
+                self._strike()
             driver.round()
             self._watch.check()
+        self.physical.is_full = False
         driver.run_until_caught_up()
         self._watch.check()
         return driver.instance
+
+    def _strike(self) -> None:
+        self.physical.is_full &= self.rng.random() > 0.2
+        if self.rng.random() < 0.25:
+            self.physical.break_down()
+            self.physical.is_full = self.rng.random() < 0.5
+            self.errors += 1
+        if self.rng.random() < 0.1:
+            self.clock.set_wall(self.rng.choice(JUMPS_MS))
 
     def boot(self) -> None:
         """What is left after the engine was killed."""

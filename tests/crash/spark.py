@@ -109,8 +109,9 @@ def outcome_of(address: Address, queries: Sequence[str]) -> Outcome:
     for topic in (*APPENDED, DEAD_LETTERS):
         if topic in written or topic == DEAD_LETTERS:
             for p, r in records_of(log, topic):
-                value = _WHERE.sub(b"", r["value"]) if topic == DEAD_LETTERS else r["value"]
-                found.appended.setdefault(topic, Counter())[p, r["timestamp"], r["key"], value] += 1
+                is_letter = topic == DEAD_LETTERS  # it carries the time at which it was written
+                value, time = (_WHERE.sub(b"", r["value"]), 0) if is_letter else (r["value"], r["timestamp"])
+                found.appended.setdefault(topic, Counter())[p, time, r["key"], value] += 1
     for topic in (t for t in UPSERTED if t in written):
         last = {(p, r["key"]): (r["timestamp"], r["value"]) for p, r in records_of(log, topic)}
         found.upserted[topic] = {k: v for k, v in last.items() if v[1] is not None}
@@ -155,7 +156,7 @@ class _Driver:
             ended = self.process.poll()
             assert ended in (None, 0), f"the driver ended with {ended}: {self.said()}"
             assert time.monotonic() < limit, self.said()
-            time.sleep(0.05)
+            time.sleep(0.5)  # each look opens a client of the log
 
     def kill(self) -> None:
         """The whole session at once: driver, Java and Python workers."""

@@ -5,9 +5,10 @@ import pytest
 from tests.crash.changes import check
 
 
+@pytest.mark.turns("kafka")
 @pytest.mark.kafka
 @pytest.mark.crash
 @pytest.mark.parametrize(("mode", "seed"), [("many", 100), ("one", 200)])
 def test_queries_are_changed_while_instances_are_killed(own_broker, tmp_path, mode, seed):
-    wrong = check(own_broker, tmp_path, seed, mode=mode, orders=800, seconds=15.0, events=5, say=print)
+    wrong = check(own_broker, tmp_path, seed, mode=mode, orders=500, seconds=10.0, events=4, say=print)
     assert not wrong, f"seed {seed}: {wrong}"

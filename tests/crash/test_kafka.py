@@ -16,15 +16,17 @@ from tests.crash.outcome import outcome
 from tests.crash.project import APPENDED, append, compiled, create_topics, customers, orders
 
 
+@pytest.mark.turns("kafka")
 @pytest.mark.kafka
 @pytest.mark.crash
 def test_kill_9_changes_no_result_on_kafka(own_broker, tmp_path):
     seed = random.randrange(1 << 20)
     print(f"seed {seed}")
-    wrong = check(own_broker, tmp_path, Shape(600, 8.0, 3, seed, moments=seed), Plan(3, 1, 1), print)
+    wrong = check(own_broker, tmp_path, Shape(400, 5.0, 2, seed, moments=seed), Plan(2, 1, 1), print)
     assert not wrong, f"seed {seed}: {wrong}"
 
 
+@pytest.mark.turns("kafka")
 @pytest.mark.kafka
 @pytest.mark.crash
 def test_kill_9_loses_nothing_at_least_once(own_broker, tmp_path):

@@ -11,6 +11,7 @@ from runtime.errors import InstanceRunning
 from tests.crash.kills import Shape, command, disturbed, prepare, undisturbed
 
 
+@pytest.mark.turns("load")
 @pytest.mark.crash
 def test_kill_9_changes_no_result(tmp_path):
     seed = random.randrange(1 << 20)

@@ -8,6 +8,7 @@ from tests.crash.kills import Shape
 from tests.crash.members import check
 
 
+@pytest.mark.turns("kafka")
 @pytest.mark.kafka
 @pytest.mark.crash
 def test_instances_share_an_application(own_broker, tmp_path):

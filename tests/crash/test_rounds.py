@@ -8,6 +8,7 @@ from tests.crash import rounds
 from tests.crash.rounds import EVENTS, READ_AGAIN_S, Watch, run
 
 
+@pytest.mark.turns("kafka")
 @pytest.mark.kafka
 @pytest.mark.crash
 def test_members_are_stopped_killed_redeployed_and_purged_and_answers_stay_right(own_broker, tmp_path):

@@ -30,6 +30,17 @@ def test_a_killed_engine_makes_what_an_undisturbed_one_makes(start):
     assert not caught(range(start, start + 10))
 
 
+def test_io_errors_of_the_state_and_clocks_that_jump_change_nothing():
+    """Crashes as well; the state is opened again and redone from the log."""
+    errors = 0
+    for seed in range(6):
+        machine = Machine(seed, faults=True)
+        found = differences(expected(), machine.run(2))
+        assert not found, f"seed {seed}, {machine.errors} errors: {found}"
+        errors += machine.errors
+    assert errors > 10
+
+
 def test_the_crashes_happen():
     machine = Machine(5)
     machine.run(CRASHES)

@@ -14,6 +14,7 @@ from tests.crash.spark import broker, expected_of, killed, portions_of
 QUERIES = ["ITEMS"]
 
 
+@pytest.mark.turns("spark")
 @pytest.mark.crash
 @pytest.mark.spark
 @pytest.mark.kafka

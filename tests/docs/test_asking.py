@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.docs.tour import ROOT, Shell, blocks, commands, equalised
 from tests.flowql.cli.terminal import Terminal
 
 PAGE = (ROOT / "docs" / "guide" / "asking.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.turns("pages")
 def test_what_the_guide_shows_is_what_comes_out(shell: Shell) -> None:
     for block in blocks(PAGE, "console"):
         for command, shown in commands(block):
             assert (command, equalised(shell.type(command))) == (command, equalised(shown))
-    (shown,) = blocks(PAGE, "text")
+    _, shown = blocks(PAGE, "text")  # the first one: `tests/flowql/cli/test_subscribe.py`
     assert saved_in_dev(shell.folder / "shop") == sorted(shown.splitlines())
 
 

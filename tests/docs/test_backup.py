@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from tests.docs.tour import ROOT, Shell, blocks, commands, equalised
 
 PAGE = (ROOT / "docs" / "guide" / "backup.md").read_text(encoding="utf-8")
@@ -15,6 +17,7 @@ def without_figures(output: str) -> str:
     return FIGURES.sub("#", equalised(output))
 
 
+@pytest.mark.turns("pages")
 def test_what_the_guide_shows_is_what_comes_out(shell: Shell) -> None:
     for block in blocks(PAGE, "console"):
         for command, shown in commands(block):

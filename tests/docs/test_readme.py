@@ -28,6 +28,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     made.close()
 
 
+@pytest.mark.turns("pages")
 @pytest.mark.skipif(not PROGRAM.exists(), reason="needs .venv, which `make setup` makes")
 def test_the_tour_gives_what_the_readme_shows(shell: Shell) -> None:
     for block in blocks("console"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from flowql.cli.watching.columns import COLUMNS
 from tests.docs.tour import ROOT, Shell, blocks, commands, equalised, without_figures
 
@@ -12,6 +14,7 @@ FIGURES = ("flowql top", "flowql logs", "flowql priority")
 SAY = re.compile(r'say\(\s*\w+,\s*("[a-z_.]+"(?: if .*? else "[a-z_.]+")?)')
 
 
+@pytest.mark.turns("pages")
 def test_what_the_guide_shows_is_what_comes_out(shell: Shell) -> None:
     for block in blocks(PAGE, "console"):
         for command, shown in commands(block):
@@ -28,7 +31,7 @@ def test_every_event_is_listed() -> None:
         for event in re.findall(r'"([a-z_.]+)"', found)
     }
     assert len(said) > 10
-    listed = set(re.findall(r"`([a-z]+(?:\.[a-z]+)+|dead_letters)`", PAGE))
+    listed = set(re.findall(r"`([a-z_]+(?:\.[a-z_]+)+|dead_letters)`", PAGE))
     assert said - {"commit"} <= listed, "commit is said at level debug only"
 
 

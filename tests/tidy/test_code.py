@@ -40,18 +40,19 @@ DRIVERS = {
 # Shared structures that are guarded by a named lock (LOCKS and nothing else of threading).
 LOCK_HOLDERS = {
     "runtime/app/alignment.py",
-    "runtime/app/reconciler.py",
     "runtime/app/restoration.py",
     "runtime/build/scans.py",
     "runtime/client/fetch_buffer.py",
     "runtime/log/embedded/ledger.py",
     "runtime/log/embedded/segment.py",
+    "runtime/log/faults.py",
     "runtime/log/kafka/reading.py",
     "runtime/log/memory.py",
     "runtime/log/repairs.py",
     "runtime/metrics.py",
     "runtime/scheduler/manager.py",
     "runtime/state/locks.py",
+    "runtime/state/rocks.py",
     "runtime/state/physical.py",
     "runtime/task/input_buffer.py",
 }
@@ -157,6 +158,86 @@ def test_one_place_says_whether_a_query_runs() -> None:
     found = {str(path): scheduling(str(path), text_of(path) or "") for path in modules("runtime", "flowql")}
     found = {path: calls for path, calls in found.items() if calls}
     assert found.keys() == {"runtime/app/query_state.py"}, found
+
+
+# What the reconciler's procedures do, and nobody else: functions and methods that start tasks and queries, stop, hold or release them.
+LIFE_CYCLE = {
+    "stopped",
+    "handed_over",
+    "hold_for_swap",
+    "release_after_swap",
+    "set_paused",
+    "set_hung",
+    "end",
+    "forget",
+    "reinstate",
+}
+RECONCILER = {
+    "runtime/app/alone.py",
+    "runtime/app/deployment.py",
+    "runtime/app/draining.py",
+    "runtime/app/exchanging.py",
+    "runtime/app/group.py",
+    "runtime/app/group_swap.py",
+    "runtime/app/hung.py",
+    "runtime/app/member_tasks.py",
+    "runtime/app/rebuilding.py",
+}
+LAST = "runtime/app/instance.py"  # ends all queries when it stops
+
+
+def life_cycle_calls(source: str) -> set[str]:
+    """Which of them a module calls: functions by their names, methods of query states and of who has tasks."""
+    found = set()
+    for call in (n.func for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Call)):
+        if isinstance(call, ast.Name) and call.id in ("stopped", "handed_over"):
+            found.add(call.id)
+        if isinstance(call, ast.Attribute):
+            owner = ast.unparse(call.value).rpartition(".")[2].lstrip("_")
+            if owner == "query_states" and call.attr in LIFE_CYCLE:
+                found.add(call.attr)
+            if owner in ("manager", "restoration") and call.attr in ("add", "remove"):
+                found.add(f"{owner}.{call.attr}")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("yield from stopped(host, tasks)", {"stopped"}),
+        ("self._host.query_states.hold_for_swap(old)", {"hold_for_swap"}),
+        ("host.restoration.remove(task)", {"restoration.remove"}),
+        ("self._query_states.fail(query, why)", set()),
+        ("self._asked.add(x); done.stopped()", set()),
+    ],
+)
+def test_the_rule_of_the_life_cycle_finds_what_it_should(source: str, expected: set[str]) -> None:
+    assert life_cycle_calls(source) == expected
+
+
+def test_the_reconciler_alone_starts_stops_holds_and_releases() -> None:
+    calls = {str(path): life_cycle_calls(text_of(path) or "") for path in modules("runtime")}
+    calls = {path: found for path, found in calls.items() if found}
+    assert calls.pop(LAST) == {"end", "manager.add"}, "the end of all, and the hand-over of a restored task"
+    assert calls.pop("runtime/app/procedures.py") == {
+        "manager.add",
+        "manager.remove",
+        "restoration.add",
+        "restoration.remove",
+    }
+    assert calls.keys() <= RECONCILER, calls.keys() - RECONCILER
+    assert not any(c.startswith(("manager.", "restoration.")) for found in calls.values() for c in found), calls
+
+
+def test_procedures_are_carried_out_by_the_reconciler_alone() -> None:
+    """A generator that another thread drove with `send` would start and stop queries beside it."""
+    driven = {
+        str(path)
+        for path in modules("runtime", "flowql")
+        for n in ast.walk(ast.parse(text_of(path) or ""))
+        if isinstance(n, ast.Attribute) and n.attr in ("send", "throw") and "procedure" in ast.unparse(n.value)
+    }
+    assert driven == {"runtime/app/reconciler.py"}
 
 
 def test_files_have_one_subject() -> None:

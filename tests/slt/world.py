@@ -1,0 +1,133 @@
+"""One case's world: a session of the standard dialect, and an instance that runs every view as a deployed query."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from compiler.diagnostics.source import SourceText
+from compiler.driver import Session
+from compiler.plan.topology import InsertValues, Plan
+from flowql.query.committed import Commit
+from flowql.query.session import evaluate
+from runtime.app.driver import Driver
+from runtime.app.instance import Instance
+from runtime.app.progress import caught_up, source_ends
+from runtime.build.inserts import encode_insert
+from runtime.clock import SystemClock, VirtualClock
+from runtime.config import InstanceConfig
+from runtime.log.base import PRODUCE_SCHEMA, TopicPartition
+from runtime.log.memory import MemoryLog
+from runtime.log.murmur2 import murmur2
+from runtime.state.memory import MemoryPhysical
+
+APPLICATION = "flowql"
+FEED = "slt"  # the producer of rows
+NOW = "$__NOW__"  # in statements: the wall clock in nanoseconds
+_QUESTION = re.compile(r"\s*\(*\s*(select|values|with|describe|show|explain)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How queries are run. vector: force vector kernels, or, if False, forbid them. partitions: of each topic of a table."""
+
+    vector: bool | None = None
+    partitions: int = 1
+
+
+class QueryFailed(Exception):
+    """A deployed query stopped."""
+
+
+class World:
+    """Everything is in memory and stepped in this thread; time stands still except for `sleep`."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._session = Session(dialect="standard")
+        self._shape = shape
+        self._log = MemoryLog()
+        self._clock = VirtualClock(SystemClock().wall_ms())
+        self._instance = Instance(
+            self._log, MemoryPhysical(), self._clock, InstanceConfig(threads=1, vector=shape.vector)
+        )
+        self._driver = Driver(self._instance)
+        self._deployed = False
+
+    def close(self) -> None:
+        self._instance.close()
+
+    def execute(self, sql: str) -> None:
+        """One statement of definition or change, applied as a whole. Raises what the product raises."""
+        if _QUESTION.match(sql):
+            self.ask(sql)
+            return
+        results = self._session.execute(SourceText("case.sql", self._at_now(sql)))
+        rows = [r.row for r in results if r.row is not None]
+        if any(r.action not in ("insert", "set", "nothing") for r in results):
+            self._deploy(self._session.plan)
+        if rows:
+            self._write(rows)
+        self.settle()
+
+    def ask(self, sql: str) -> pa.Table:
+        """The answer to a question, once every view has caught up."""
+        self.settle()
+        self._assert_views_run()
+        return evaluate(self._at_now(sql), self._commit)
+
+    def _at_now(self, sql: str) -> str:
+        return sql.replace(NOW, str(self._clock.wall_ms() * 1_000_000))
+
+    def settle(self) -> None:
+        """Let every view catch up with everything written so far."""
+        if not self._deployed:
+            return
+        self._driver.run_until_caught_up()
+        for query in self._instance.queries:
+            found = self._instance.metrics.query(query)
+            if self._instance.fatal is not None or found.errors:
+                raise QueryFailed(str(self._instance.fatal or found.last_error))
+
+    def sleep(self, ms: int) -> None:
+        self._clock.advance(ms)
+        self.settle()
+
+    def _deploy(self, plan: Plan) -> None:
+        """The plan without its INSERT VALUES, which are written one statement at a time."""
+        known = self._log.topics()
+        for source in plan.sources:
+            if source.query is None and source.topic not in known:
+                self._log.create_topic(source.topic, source.partitions or self._shape.partitions)
+        self._instance.deploy(replace(plan, inserts=()))
+        self._deployed = True
+
+    def _write(self, rows: Sequence[InsertValues]) -> None:
+        producer = self._log.producer(FEED)
+        producer.begin()
+        for row in rows:
+            source = self._session.plan.source(row.target)
+            assert source is not None
+            for record in encode_insert(source, row, self._clock.wall_ms()).to_pylist():
+                count = self._log.topics()[source.topic].partitions
+                partition = (murmur2(record["key"]) & 0x7FFF_FFFF) % count if record["key"] is not None else 0
+                producer.send(
+                    TopicPartition(source.topic, partition), pa.RecordBatch.from_pylist([record], PRODUCE_SCHEMA)
+                )
+        producer.commit()
+        producer.close()
+
+    def _assert_views_run(self) -> None:
+        """No view is a text that a question recomputes: each is the result of a running query that has read all of its input."""
+        made = [s for s in self._session.plan.sources if s.query is not None]
+        for source in made:
+            assert source.query in self._instance.queries, f"no query runs that makes {source.name}"
+        if made:
+            assert caught_up(self._instance, source_ends(self._instance)), "a view has not caught up"
+
+    def _commit(self, _relations: Sequence[str]) -> Commit:
+        return Commit(
+            self._instance.plan if self._deployed else Plan(), self._instance.snapshot(), self._log, APPLICATION
+        )

@@ -1,0 +1,66 @@
+"""One seed: files, results of the lowered project, and what DuckDB says."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from compiler.diagnostics.source import SourceText
+from compiler.driver import compile_project
+from compiler.plan.topology import Plan
+from flowql.spark import TableRows
+from runtime.spark.frames.lower import lower
+from tests.spark_files import data
+from tests.spark_files.queries import PROJECT, QUERIES, VIEWS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Few rows: compiling a plan, and adapting it to what its stages gave, costs more than the stages.
+SMALL = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+}
+_PYTHON = re.compile(r"\w+(Python|Arrow|Pandas)\b")
+TABLES = {"D": TableRows(delete_when="OP = 'd'"), "E": TableRows(sequence_by=("SEQ",))}
+
+
+@cache
+def plan() -> Plan:
+    compiled = compile_project([SourceText("project.sql", PROJECT)])
+    assert compiled.ok, compiled.diagnostics
+    return compiled.plan
+
+
+def results(spark: SparkSession, folder: Path) -> dict[str, DataFrame]:
+    read = spark.read.option("mergeSchema", "true")
+    return lower(plan(), {n: read.parquet(str(folder / n)) for n in data.SCHEMAS}, tables=TABLES)
+
+
+def differences(spark: SparkSession, folder: Path, seed: int) -> Iterator[str]:
+    """What Spark and DuckDB say differently about the files of a seed, and where Spark asks Python: texts."""
+    data.write(folder, seed)
+    database = duckdb.connect()
+    database.execute(VIEWS.format(folder=folder))
+    given = results(spark, folder)
+    for name, (_, sql) in QUERIES.items():
+        expected = _rows(database.sql(sql).fetchall())
+        found = _rows(given[name].collect())
+        if python := _PYTHON.search(given[name]._jdf.queryExecution().executedPlan().toString()):
+            yield f"seed {seed}: {name}: {python[0]} in Spark's plan"
+        if not expected:
+            yield f"seed {seed}: {name}: DuckDB gives no rows, so nothing was compared"
+        if found != expected:
+            more, fewer = (sorted((x - y).elements(), key=repr)[:5] for x, y in ((found, expected), (expected, found)))
+            yield f"seed {seed}: {name}: Spark alone {more}, DuckDB alone {fewer}"
+
+
+def _rows(rows: list[Any]) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(r) for r in rows)
