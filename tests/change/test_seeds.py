@@ -41,6 +41,7 @@ def test_a_bug_can_be_planted(plant):
 
 
 @pytest.mark.parametrize("plant", ["readers-kept", "no-tombstones", "early-swap", "two-commits", "other-writers-kept"])
+@pytest.mark.turns("plants")
 def test_a_planted_bug_is_found(plant):
     """The others of `PLANTS` take more stories: `python -m tests.change --plant NAME`."""
     for seed in range(PLANT_SEEDS):

@@ -41,6 +41,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.mark.spark
+@pytest.mark.turns("files")
 def test_a_sample_ends_on_spark_as_the_corpus_says(spark: SparkSession) -> None:
     folder = corpus()
     known = passing() - ORDER_OF_ARRIVAL

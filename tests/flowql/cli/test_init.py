@@ -51,6 +51,7 @@ def test_what_the_quickstart_says_to_type_works(flowql, tmp_path, monkeypatch):
 
 
 @pytest.mark.kafka
+@pytest.mark.turns("kafka")
 def test_what_the_kafka_template_says_to_type_works(flowql, kafka, tmp_path, monkeypatch):
     assert flowql("init", str(tmp_path / "shop"), "--template", "kafka").code == 0
     monkeypatch.chdir(tmp_path / "shop")

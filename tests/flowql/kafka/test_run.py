@@ -99,6 +99,7 @@ def orders(first, count):
     ]
 
 
+@pytest.mark.turns("kafka")
 def test_a_project_gives_on_kafka_what_it_gives_on_the_embedded_log(flowql, kafka, tmp_path):
     project = Project(tmp_path, kafka)
     customers = [(START_MS - 1, f"c{n}", {"CITY": f"city {n % 4}"}) for n in range(25)]

@@ -142,6 +142,7 @@ def test_what_no_longer_fits_is_refused_and_rebuilt_when_asked(opened: Open, tmp
         again.deploy(changed)
 
 
+@pytest.mark.turns("spark")
 def test_batches_compute_everything_again(opened: Open, tmp_path: Path) -> None:
     right: dict[int, Any] = {5: b'{"N":2}'}
     seen: list[Any] = []

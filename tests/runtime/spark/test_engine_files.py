@@ -45,6 +45,7 @@ def test_a_topic_is_fed_for_those_who_cannot_read_its_files() -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.turns("files")
 def test_a_batch_over_files(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     rows = {"K": ["a", "a", "b", "c"], "V": pa.array([1, 2, 3, 4], pa.int32()), "AT": [5, 7, 6, -1]}

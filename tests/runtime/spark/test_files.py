@@ -104,6 +104,7 @@ def files(folder: Path, file_format: Any, **options: str) -> TopicFiles:
 
 
 @pytest.mark.spark
+@pytest.mark.turns("files")
 def test_all_formats_give_the_same_rows_and_go_into_the_log(session: SparkSession, tmp_path: Path) -> None:
     parquet(tmp_path / "parquet")
     bad = ({"ID": "x", "AT": 1, "N": "many"}, {"ID": "y"})
@@ -189,6 +190,7 @@ def test_of_typed_files_spark_reads_what_is_used(session: SparkSession, tmp_path
 
 
 @pytest.mark.spark
+@pytest.mark.turns("files")
 def test_a_stream_of_files_reads_each_once(session: SparkSession, tmp_path: Path) -> None:
     """Each portion by a new query on the same checkpoint."""
     log = open_log(tmp_path, "orders")

@@ -100,6 +100,7 @@ def test_every_node_is_compared_with_duckdb() -> None:
     assert {w.kind for w in windows} == set(WINDOWS)
 
 
+@pytest.mark.turns("files")
 def test_a_union_gives_the_rows_of_all(others: SparkSession) -> None:
     made = compiled("CREATE STREAM OUT AS SELECT K, W FROM B;")
     source, scan = made.source("B"), next(walk_nodes(made.queries[0].logical))
@@ -110,6 +111,7 @@ def test_a_union_gives_the_rows_of_all(others: SparkSession) -> None:
     assert sorted(map(tuple, rows), key=repr) == [(1, 2, 3), (1, 2, 3), (None, 4, 5), (None, 4, 5)]
 
 
+@pytest.mark.turns("files")
 def test_files_in_any_order_give_what_duckdb_says(others: SparkSession, tmp_path: Path) -> None:
     """And no Python takes part. More seeds in other sessions: `python -m tests.spark_files`."""
     assert list(differences(others, tmp_path, 1)) == []

@@ -180,6 +180,7 @@ def allow(world, rules):
         future.result()
 
 
+@pytest.mark.turns("kafka")
 def test_what_the_broker_refuses_of_a_query_stops_that_query_alone(world):
     names = ("large", "denied", "gone", "good")
     world.start(*(QUERY.format(name=name, app="{app}") for name in names))
