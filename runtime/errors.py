@@ -22,6 +22,8 @@
         PartitionsDiffer  a project declares another number of partitions than a topic has
         OutsideRecords    a rebuild would lose records that others have written
         StaleMember       the proof of membership in a group does not count (any more)
+      StatementFailed     a statement would break a rule of its table, or a value of it fails; nothing is changed
+      TableBusy           another statement changed the same table meanwhile; nothing is changed
       StateError          state and log do not fit together
         StateLost         it has to be made anew from inputs
       PlanUnsupported     the plan holds what this runtime does not make
@@ -200,6 +202,19 @@ class OtherMode(LogError):
     """An application that ran alone is to be shared, or the other way round."""
 
     code = "FQ4046"
+
+
+class StatementFailed(RuntimeFailure):
+    """An INSERT, UPDATE or DELETE: a key that exists, NULL where it must not be, a value that fails. Nothing was changed."""
+
+    code = "FQ4062"
+
+
+class TableBusy(RuntimeFailure):
+    """Another statement, or a producer, wrote to the same table while this one ran. Nothing was changed."""
+
+    code = "FQ4063"
+    retriable = True
 
 
 class StateError(RuntimeFailure):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from compiler.analyze.mistakes import mistake
 from compiler.analyze.properties import NO_OPTIONS, QueryOptions
-from compiler.diagnostics.diagnostic import Diagnostic
+from compiler.diagnostics.diagnostic import CompileError, Diagnostic
 from compiler.diagnostics.source import NOWHERE, Span
 from compiler.dialect.ast import (
     Ast,
@@ -29,6 +29,7 @@ from compiler.dialect.ast import (
     TableRef,
     TypeRef,
 )
+from compiler.dialect.table_statements import CreateTable, DeleteRows, InsertRows, InsertSelect, UpdateRows
 
 _TYPE = "type "  # types have names of their own
 
@@ -162,7 +163,7 @@ def _cycle(waiting: Sequence[Pending], producers: Mapping[str, Pending]) -> Diag
 
 
 def _defined(statement: Statement) -> Iterator[str]:
-    if isinstance(statement, (CreateSource, CreateAs)):
+    if isinstance(statement, (CreateSource, CreateAs, CreateTable)):
         yield statement.name
     elif isinstance(statement, CreateType):
         yield _TYPE + statement.name
@@ -178,10 +179,24 @@ def _needed(statement: Statement) -> Iterator[str]:
         case InsertInto():
             yield statement.target
             yield from _query_names(statement.query)
-        case InsertRow():
+        case InsertRow() | InsertRows() | UpdateRows() | DeleteRows():
             yield statement.target
+        case InsertSelect():
+            yield statement.target
+            yield from _query_names(_query_of(statement))
+        case CreateTable():
+            for column in statement.columns:
+                yield from _types(column.type)
         case CreateType() if statement.type is not None:
             yield from _types(statement.type)
+
+
+def _query_of(statement: InsertSelect) -> Query | None:
+    """What it reads, as far as that can be told before its target is known."""
+    try:
+        return statement.as_query().query if statement.as_query is not None else None
+    except CompileError:
+        return None
 
 
 def _types(ref: TypeRef) -> Iterator[str]:

@@ -15,8 +15,10 @@ from compiler.analyze.properties import FOR_INSERT, FOR_SINK, Properties, QueryO
 from compiler.analyze.query import BoundSelect, bind_query
 from compiler.analyze.registered import key_side, value_side, with_schema
 from compiler.analyze.relation import may_have_null_group, project, times_of, with_key_roles
+from compiler.analyze.row_changes import bind_delete, bind_insert, bind_insert_select, bind_update, refuse_view
 from compiler.analyze.scope import Scope
 from compiler.analyze.sources import altered_source, bind_source, resolve_type, timestamp_of
+from compiler.analyze.tables import TOPIC_PREFIX, bind_table
 from compiler.analyze.texts import statement_text
 from compiler.catalog.catalog import Catalog, find_source
 from compiler.catalog.names import did_you_mean, listing
@@ -38,17 +40,25 @@ from compiler.dialect.ast import (
     SetProperty,
     Statement,
 )
+from compiler.dialect.table_statements import (
+    CreateTable,
+    DeleteRows,
+    InsertRows,
+    InsertSelect,
+    UpdateRows,
+    row_statements,
+)
 from compiler.functions.casts import can_cast
 from compiler.functions.coercion import convert
 from compiler.functions.registry import FunctionTypeError
 from compiler.plan.expr import Call, Column, Expr, Literal
 from compiler.plan.logical import ChangeKind, NamedExpr, Node, Rekey, Sink, walk_nodes
 from compiler.plan.schema import Field, Schema
+from compiler.plan.tables import TableChange
 from compiler.plan.topology import InsertValues, SourceDef
 from compiler.plan.types import Kind, SqlType
 
 QUESTIONS = ("SELECT", "SHOW", "LIST", "DESCRIBE", "EXPLAIN", "PRINT")
-PREFIX = "ksql.output.topic.name.prefix"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +131,25 @@ class BoundRow:
     span: Span = NOWHERE
 
 
-Bound = BoundSource | BoundQuery | BoundDrop | BoundType | BoundSetting | BoundRow | BoundControl | Assertion
+@dataclass(frozen=True, slots=True)
+class BoundRows:
+    """INSERT INTO ... VALUES of several rows."""
+
+    inserts: tuple[InsertValues, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BoundChange:
+    """INSERT, UPDATE or DELETE of a table of one's own."""
+
+    change: TableChange
+    span: Span = NOWHERE
+
+
+Bound = (
+    BoundSource | BoundQuery | BoundDrop | BoundType | BoundSetting | BoundRow | BoundRows | BoundChange | BoundControl
+    | Assertion
+)  # fmt: skip
 _EMPTY: dict[str, str] = {}
 
 
@@ -132,6 +160,8 @@ def analyze(statement: Statement, catalog: Catalog, session: Mapping[str, str] =
         refuse_failing_plan(bound.node)
     elif isinstance(bound, BoundRow):
         refuse_failing(bound.insert.values)
+    elif isinstance(bound, BoundRows):
+        refuse_failing(e for insert in bound.inserts for e in insert.values)
     return bound
 
 
@@ -149,6 +179,15 @@ def _bound(statement: Statement, catalog: Catalog, session: Mapping[str, str]) -
             return _insert_query(statement, catalog, session, at)
         case InsertRow():
             return BoundRow(_insert_row(statement, catalog, at), at)
+        case CreateTable():
+            source = bind_table(statement, catalog, session, at)
+            return BoundSource(source, statement.or_replace, statement.if_not_exists, at)
+        case InsertRows() | InsertSelect():
+            return _insert(statement, catalog, session, at)
+        case UpdateRows():
+            return BoundChange(bind_update(statement, catalog, at), at)
+        case DeleteRows():
+            return BoundChange(bind_delete(statement, catalog, at), at)
         case Drop():
             return BoundDrop(statement.name, _kind_to_drop(statement, catalog, at), statement.if_exists, at)
         case CreateType() if statement.type is not None:
@@ -201,7 +240,7 @@ def _create_as(statement: CreateAs, catalog: Catalog, session: Mapping[str, str]
     schema = _sink_schema(bound.node.schema)
     source = bound.inherited
     text = statement_text(statement.name, statement.kind, query)
-    topic = properties.topic or session.get(PREFIX, "") + statement.name
+    topic = properties.topic or session.get(TOPIC_PREFIX, "") + statement.name
     null_group = may_have_null_group(bound.node)
     keys = key_format(properties, session, schema.key, source.key_format, at)
     if null_group and keys.name == "KAFKA" and properties.key_format is None:
@@ -284,6 +323,46 @@ def _keeps_null(node: Node) -> bool:
     return [k.name for k in node.spec.keys] != [f.name for f in node.inputs[0].schema.key]
 
 
+# --- INSERT of standard SQL: the target decides what it is ---
+
+
+def _insert(
+    statement: InsertRows | InsertSelect, catalog: Catalog, session: Mapping[str, str], at: Span
+) -> BoundChange | BoundRows | BoundQuery:
+    """A change of a table of one's own; for all else records that are written once, or a query that keeps running."""
+    target = _known_target(statement.target, catalog, at)
+    refuse_view(target, at, "INSERT")
+    if target.is_own_table:
+        if isinstance(statement, InsertRows):
+            return BoundChange(bind_insert(statement, target, catalog, at), at)
+        return BoundChange(bind_insert_select(statement, target, catalog, at), at)
+    if statement.on_conflict is not None:
+        raise unsupported(
+            "ON CONFLICT is for tables of one's own",
+            statement.on_conflict.span,
+            f"{target.name} is over a topic",
+            help="a record with the key of another replaces it",
+        )
+    if isinstance(statement, InsertSelect):
+        assert statement.as_query is not None
+        return _insert_query(statement.as_query(), catalog, session, at)
+    rows = row_statements(statement)
+    if rows is None:
+        raise unsupported(
+            "DEFAULT is for tables of one's own", at, f"{target.name} is over a topic", help="give the value"
+        )
+    return BoundRows(tuple(_insert_row(r, catalog, at) for r in rows))
+
+
+def _known_target(name: str, catalog: Catalog, at: Span) -> SourceDef:
+    target = catalog.sources.get(name)
+    if target is None:
+        hint = did_you_mean(name, catalog.sources)
+        title = f"cannot insert values into an unknown stream/table: `{name}`"
+        raise mistake("FQ2001", title, at, "unknown source", help=hint)
+    return target
+
+
 # --- INSERT INTO ... SELECT ---
 
 
@@ -351,16 +430,7 @@ def _check_writable(target: SourceDef, at: Span, verb: str) -> None:
 
 
 def _insert_row(statement: InsertRow, catalog: Catalog, at: Span) -> InsertValues:
-    target = catalog.sources.get(statement.target)
-    if target is None:
-        hint = did_you_mean(statement.target, catalog.sources)
-        raise mistake(
-            "FQ2001",
-            f"cannot insert values into an unknown stream/table: `{statement.target}`",
-            at,
-            "unknown source",
-            help=hint,
-        )
+    target = _known_target(statement.target, catalog, at)
     _check_writable(target, at, "insert values into")
     if target.schema.window is not None:
         raise mistake(

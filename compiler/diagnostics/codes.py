@@ -244,6 +244,14 @@ CODES: dict[str, CodePage] = {
         "Stream-table joins are INNER or LEFT with the stream first; WITHIN is for two streams.",
     ),
     "FQ2040": CodePage("This cannot be inserted", "The message names the target and the columns that differ."),
+    "FQ2041": CodePage(
+        "These rows cannot be changed",
+        "INSERT, UPDATE and DELETE change the rows of tables of one's own: tables that are created without KAFKA_TOPIC. The rows of a "
+        "view are those of its query, and records in a topic of another system belong to that system. A table that is created "
+        "with APPEND ONLY takes new rows and keeps them.",
+        "CREATE TABLE t (a INT PRIMARY KEY) APPEND ONLY;\nDELETE FROM t;",
+        "CREATE TABLE t (a INT PRIMARY KEY);\nDELETE FROM t;",
+    ),
     "FQ2050": CodePage("The name is taken", "A name is defined once in a project, unless with OR REPLACE."),
     "FQ2051": CodePage("The source is in use", "Queries read it; end them first."),
     "FQ2052": CodePage(

@@ -165,6 +165,20 @@ ENGINE_CODES: dict[str, CodePage] = {
         "flowql pause TOTALS\nflowql deploy --forward",
         "flowql resume TOTALS\nflowql deploy --forward",
     ),
+    "FQ4062": CodePage(
+        "A statement fails on its rows",
+        "An INSERT, UPDATE or DELETE takes effect as a whole or not at all. This one would have stored a second row with a PRIMARY KEY "
+        "that exists, or NULL in a column that is NOT NULL, or one of its expressions has no value for a row. Nothing was changed.",
+        "INSERT INTO t VALUES (1, 'a'), (1, 'b');",
+        "INSERT INTO t VALUES (1, 'a'), (1, 'b') ON CONFLICT DO NOTHING;",
+    ),
+    "FQ4063": CodePage(
+        "Another statement changed the table meanwhile",
+        "One statement at a time changes a table. This one was computed from rows that another has changed before it was committed, so "
+        "nothing of it was written. Repeat it.",
+        'flowql exec "UPDATE t SET n = n + 1"',
+        'flowql exec "UPDATE t SET n = n + 1"   # again',
+    ),
     "FQ4061": CodePage(
         "Commits fail, so nothing can be deployed",
         "A deployment takes effect with a commit, and the log accepts none: there is no space, or the brokers do not respond. The "

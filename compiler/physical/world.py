@@ -11,10 +11,12 @@ from compiler.analyze.mistakes import mistake
 from compiler.analyze.properties import NO_OPTIONS, QueryOptions
 from compiler.analyze.statements import (
     Bound,
+    BoundChange,
     BoundControl,
     BoundDrop,
     BoundQuery,
     BoundRow,
+    BoundRows,
     BoundSetting,
     BoundSource,
     BoundType,
@@ -33,6 +35,7 @@ from compiler.optimize.rules import optimise
 from compiler.physical.definition import definition_of, is_same
 from compiler.physical.planner import Topology, plan_query
 from compiler.plan.logical import Node, Scan, SchemaRef, walk_nodes
+from compiler.plan.tables import TableChange
 from compiler.plan.topology import PRIORITY_WEIGHTS, InsertValues, Plan, QueryPlan, SourceDef
 
 
@@ -46,10 +49,11 @@ class RuleTrace:
 
 @dataclass(frozen=True, slots=True)
 class StatementResult:
-    """What one statement did: `create`, `query`, `insert`, `drop`, `type`, `set`, `assert`, `terminate`, `pause`, `resume` or `nothing` (IF
+    """What one statement did: `create`, `query`, `insert`, `change`, `drop`, `type`, `set`, `assert`, `terminate`, `pause`, `resume` or `nothing` (IF
     EXISTS and its like).
 
-    query: the persistent query it made or replaced. row: the values of INSERT VALUES. ended: queries it removed.
+    query: the persistent query it made or replaced. rows: the values of INSERT VALUES, one for each row (row: the last).
+    change: of a table of one's own. ended: queries it removed.
     """
 
     action: str
@@ -57,6 +61,8 @@ class StatementResult:
     query: QueryPlan | None = None
     row: InsertValues | None = None
     ended: tuple[str, ...] = ()
+    rows: tuple[InsertValues, ...] = ()
+    change: TableChange | None = None
 
 
 class World:
@@ -78,6 +84,7 @@ class World:
             str, int | None
         ] = {}  # sources whose topics get another number of partitions; None: not known
         self._inserts: list[InsertValues] = []
+        self._changes: list[TableChange] = []
         self._paused: dict[str, None] = {}
         self.assertions: list[Assertion] = []
 
@@ -89,6 +96,7 @@ class World:
             properties=tuple(sorted(properties.items())),
             paused=tuple(q for q in self._queries if q in self._paused),
             schemas=self._schemas(),
+            changes=tuple(self._changes),
         )
 
     def _schemas(self) -> tuple[SchemaRef, ...]:
@@ -107,7 +115,14 @@ class World:
                 return self._query(bound, options)
             case BoundRow():
                 self._inserts.append(bound.insert)
-                return StatementResult("insert", bound.insert.target, row=bound.insert)
+                return StatementResult("insert", bound.insert.target, row=bound.insert, rows=(bound.insert,))
+            case BoundRows():
+                self._inserts += bound.inserts
+                last = bound.inserts[-1]
+                return StatementResult("insert", last.target, row=last, rows=bound.inserts)
+            case BoundChange():
+                self._changes.append(bound.change)
+                return StatementResult("change", bound.change.target, change=bound.change)
             case BoundDrop():
                 return self._drop(bound)
             case BoundType():
@@ -251,6 +266,7 @@ class World:
         for q in writers:
             self._end(q)
         self._inserts = [i for i in self._inserts if i.target != bound.name]
+        self._changes = [c for c in self._changes if c.target != bound.name]
         return StatementResult("drop", bound.name, ended=writers)
 
     def _control(self, bound: BoundControl) -> StatementResult:

@@ -14,11 +14,11 @@ from decimal import Decimal
 from enum import Enum
 from typing import Any
 
-from compiler.plan import changes, deployed, expr, logical, schema, topology, types
+from compiler.plan import changes, deployed, expr, logical, schema, tables, topology, types
 
 _CLASSES: dict[str, type] = {
     c.__name__: c
-    for module in (types, schema, expr, changes, logical, topology, deployed)
+    for module in (types, schema, expr, changes, logical, tables, topology, deployed)
     for c in vars(module).values()
     if isinstance(c, type) and dataclasses.is_dataclass(c)
 }

@@ -15,6 +15,7 @@ from compiler.plan.event_times import USUAL_TIMES, EventTimes
 from compiler.plan.expr import Expr
 from compiler.plan.logical import ChangeKind, Format, Node, OnError, Scan, SchemaRef, Spec, TimestampSpec
 from compiler.plan.schema import Schema
+from compiler.plan.tables import HIDDEN, TableChange, TableRules
 
 PLAN_FORMAT = 1
 PRIORITY_WEIGHTS = {"critical": 64, "high": 16, "normal": 4, "batch": 1}
@@ -82,7 +83,11 @@ class SubTopology:
 
 @dataclass(frozen=True, slots=True)
 class SourceDef:
-    """A stream or table in the catalogue: over a topic, written by a query or by others."""
+    """A stream or table in the catalogue: over a topic, written by a query or by others.
+
+    relation: a relation of standard SQL whose rows are inserted, updated and deleted: a table of one's own, or a view over such.
+    columns: those that can be seen, in the order in which they were declared; empty: as in the schema. rules: of a table of one's own.
+    """
 
     name: str
     kind: Literal["stream", "table"]
@@ -98,6 +103,20 @@ class SourceDef:
     times: EventTimes = USUAL_TIMES
     on_error: tuple[OnError, ...] = ()
     null_group: bool = False  # see `Sink`
+    relation: bool = False
+    columns: tuple[str, ...] = ()
+    rules: TableRules | None = None
+
+    @property
+    def is_own_table(self) -> bool:
+        """Whether its rows are changed by INSERT, UPDATE and DELETE, and by nothing else."""
+        return self.rules is not None
+
+    @property
+    def visible(self) -> tuple[str, ...]:
+        """Names of the columns that can be seen, in order."""
+        names = self.columns or self.schema.names
+        return tuple(n for n in names if not n.startswith(HIDDEN)) if self.relation else names
 
 
 def scan_of(source: SourceDef) -> Scan:
@@ -156,7 +175,7 @@ class Plan:
     """The whole project: what `plan.json` holds and both engines run.
 
     paused: ids of queries that wait for `flowql resume`. schemas: all that records may name which this plan or one before it
-    wrote, where no registry keeps them.
+    wrote, where no registry keeps them. changes: statements that change rows of tables of one's own, each run once.
     """
 
     sources: tuple[SourceDef, ...] = ()
@@ -166,6 +185,7 @@ class Plan:
     paused: tuple[str, ...] = ()
     format: int = PLAN_FORMAT
     schemas: tuple[SchemaRef, ...] = ()
+    changes: tuple[TableChange, ...] = ()
 
     def source(self, name: str) -> SourceDef | None:
         return next((s for s in self.sources if s.name == name), None)

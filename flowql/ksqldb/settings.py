@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from compiler.analyze.formats import DEFAULT_KEY, DEFAULT_VALUE, WRAP_SINGLE
 from compiler.analyze.registered import REGISTRY
-from compiler.analyze.statements import PREFIX
+from compiler.analyze.tables import TOPIC_PREFIX as PREFIX
 from compiler.diagnostics.source import Span
 from compiler.functions.collecting_aggregates import LIMIT_PROPERTIES
 from flowql.ksqldb.notes import Kind, Note

@@ -97,6 +97,9 @@ class Commit:
         present = {s.name: s for s in self.snapshot.stores()}
         for name, spec, make in store_views(self.plan):
             found[name] = self._store(name, spec, make, present.get(spec.name) == spec)
+        for source in self.plan.sources:
+            if source.relation:  # as it is declared, whatever stores have its name
+                found[source.name] = self._topic(source)
         return found
 
     def _letters(self) -> TopicRelation:

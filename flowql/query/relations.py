@@ -96,7 +96,8 @@ class TopicRelation:
     """A stream or table read from its topic, within `spans`: all records of a stream, the last per key of a table.
 
     Records that cannot be read are left out; they are in DEAD_LETTERS once a query has met them. Where a batch has replaced
-    them meanwhile, what took their place is read. columns: those of the source, if nothing else is said.
+    them meanwhile, what took their place is read. columns: those of the source, if nothing else is said. A relation of standard
+    SQL shows its visible columns as declared, and nothing else.
     """
 
     name: str
@@ -107,6 +108,8 @@ class TopicRelation:
 
     @property
     def schema(self) -> Schema:
+        if self.source.relation and self.columns is None:
+            return Schema(tuple(f for n in self.source.visible for f in self._all if f.name == n))
         return Schema((*self._all.fields, *self._rowtime()))
 
     @property

@@ -24,6 +24,7 @@ from compiler.plan.topology import (
 from runtime.build.inserts import encode_insert
 from runtime.build.program import TaskProgram
 from runtime.build.scans import Scans
+from runtime.build.table_writer import POLICY as TABLE_POLICY
 from runtime.clock import Clock
 from runtime.config import InstanceConfig
 from runtime.errors import LogError, TopicMissing
@@ -69,14 +70,16 @@ class BuiltQuery:
 
 
 def ensure_sources(plan: Plan, admin: Admin) -> None:
-    """Create the topics that sources declare with PARTITIONS; TopicMissing names what else is missing."""
+    """Create the topics of tables of one's own, and those declared with PARTITIONS; TopicMissing names what else is missing."""
     known = admin.topics()
     missing = []
     written = {s.topic for s in plan.sources if s.query is not None}
     for source in plan.sources:
         if source.topic in known or source.topic in written:
             continue
-        if source.partitions is None:
+        if source.is_own_table:
+            known[source.topic] = admin.create_topic(source.topic, source.partitions or 1, TABLE_POLICY)
+        elif source.partitions is None:
             missing.append(f"{source.topic} (of {source.name})")
         else:
             known[source.topic] = admin.create_topic(source.topic, source.partitions)

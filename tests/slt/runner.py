@@ -11,6 +11,7 @@ from typing import Any
 
 from compiler.diagnostics.diagnostic import CompileError
 from flowql.errors import CommandError
+from runtime.errors import StatementFailed
 from tests.conformance.runner import TimedOut, time_limit
 from tests.slt.rows import difference, inserts, rendered
 from tests.slt.world import Shape, World
@@ -113,6 +114,8 @@ def _attempt(run: Callable[[], None]) -> _Problem | None:
         return _Problem(REFUSED, f"{first.code}: {first.title}", not_built=not_built)
     except CommandError as error:
         return _Problem(REFUSED, f"{error.code}: {error.title}")
+    except StatementFailed as error:
+        return _Problem(REFUSED, f"{error.code}: {error}")
     except Exception as error:  # a crash is a failed step, with its reason
         return _Problem(INTERNAL, f"{type(error).__name__}: {error}")
     return None

@@ -10,13 +10,16 @@ import pyarrow as pa
 
 from compiler.diagnostics.source import SourceText
 from compiler.driver import Session
+from compiler.plan.tables import TableChange
 from compiler.plan.topology import InsertValues, Plan
+from flowql.query.changing import execute_change
 from flowql.query.committed import Commit
 from flowql.query.session import evaluate
 from runtime.app.driver import Driver
 from runtime.app.instance import Instance
 from runtime.app.progress import caught_up, source_ends
 from runtime.build.inserts import encode_insert
+from runtime.build.table_writer import POLICY
 from runtime.clock import SystemClock, VirtualClock
 from runtime.config import InstanceConfig
 from runtime.log.base import PRODUCE_SCHEMA, TopicPartition
@@ -65,10 +68,12 @@ class World:
             self.ask(sql)
             return
         results = self._session.execute(SourceText("case.sql", self._at_now(sql)))
-        rows = [r.row for r in results if r.row is not None]
-        if any(r.action not in ("insert", "set", "nothing") for r in results):
+        if any(r.action not in ("insert", "change", "set", "nothing") for r in results):
             self._deploy(self._session.plan)
-        if rows:
+        for result in results:
+            if result.change is not None:
+                self._change(result.change)
+        if rows := [row for r in results for row in r.rows]:
             self._write(rows)
         self.settle()
 
@@ -96,13 +101,19 @@ class World:
         self.settle()
 
     def _deploy(self, plan: Plan) -> None:
-        """The plan without its INSERT VALUES, which are written one statement at a time."""
+        """The plan without its statements that write rows, which are run one at a time."""
         known = self._log.topics()
         for source in plan.sources:
             if source.query is None and source.topic not in known:
-                self._log.create_topic(source.topic, source.partitions or self._shape.partitions)
-        self._instance.deploy(replace(plan, inserts=()))
+                policy = POLICY if source.is_own_table else {}
+                self._log.create_topic(source.topic, source.partitions or self._shape.partitions, policy)
+        self._instance.deploy(replace(plan, inserts=(), changes=()))
         self._deployed = True
+
+    def _change(self, change: TableChange) -> None:
+        source = self._session.plan.source(change.target)
+        assert source is not None
+        execute_change(self._log, source, change, APPLICATION, self._clock.wall_ms(), self._commit)
 
     def _write(self, rows: Sequence[InsertValues]) -> None:
         producer = self._log.producer(FEED)

@@ -8,7 +8,7 @@ from compiler.dialect.standard.expressions import parse_expr
 from compiler.dialect.standard.queries import parse_items, parse_query
 from compiler.dialect.standard.reader import Reader
 from compiler.dialect.standard.relations import parse_relations
-from compiler.dialect.standard.statement_tree import Assignment, Delete, Insert, Statement, Update
+from compiler.dialect.standard.statement_tree import Assignment, Delete, Insert, OnConflict, Statement, Update
 from compiler.dialect.standard.tree import Item
 from compiler.dialect.tokens import Tok
 
@@ -22,23 +22,44 @@ def parse_insert(cur: Reader, start: Tok) -> Statement:
         cur.expect_name("an alias")
     columns = cur.expect_names("the name of a column") if cur.at_op("(") and not cur.at_query() else ()
     properties = parse_properties(cur) if cur.at_word("WITH") and cur.at_op("(", ahead=1) else ()
-    query = None
+    query, query_text = None, ""
     if not cur.accept_words("DEFAULT", "VALUES"):
         if not cur.at_query():
             cur.expected("SELECT or VALUES", words=["SELECT", "VALUES"])
+        at = cur.peek()
         query = parse_query(cur)
-    if cur.at_words("ON", "CONFLICT"):
-        cur.unsupported("ON CONFLICT", help="a row with the key of another replaces it")
+        query_text = cur.text_since(at)
+    on_conflict = _on_conflict(cur)
     return Insert(
         target,
         columns,
         query,
         properties,
         _returning(cur),
+        on_conflict,
+        query_text,
         text=cur.text_since(start),
         span=cur.span_since(start),
         name_span=name_span,
     )
+
+
+def _on_conflict(cur: Reader) -> OnConflict | None:
+    start = cur.peek()
+    if not cur.accept_words("ON", "CONFLICT"):
+        return None
+    columns = cur.expect_names("the name of a column") if cur.at_op("(") else ()
+    if cur.at_words("ON", "CONSTRAINT"):
+        cur.unsupported("ON CONFLICT ON CONSTRAINT", help="name the columns of the key:  ON CONFLICT (id)")
+    cur.expect_word("DO", help="write  ON CONFLICT DO NOTHING")
+    if cur.accept_words("NOTHING"):
+        return OnConflict(columns, span=cur.span_since(start))
+    if not cur.accept_words("UPDATE"):
+        cur.expected("NOTHING or UPDATE SET", words=["NOTHING", "UPDATE"])
+    cur.expect_word("SET", help="write  DO UPDATE SET column = EXCLUDED.column")
+    assignments = _assignments(cur)
+    where = parse_expr(cur) if cur.accept_words("WHERE") else None
+    return OnConflict(columns, assignments, where, span=cur.span_since(start))
 
 
 def parse_update(cur: Reader, start: Tok) -> Statement:
@@ -47,14 +68,12 @@ def parse_update(cur: Reader, start: Tok) -> Statement:
     target, name_span = _target(cur)
     alias = _alias(cur)
     cur.expect_word("SET", help="write  UPDATE table SET column = value WHERE condition")
-    assignments = [_assignment(cur)]
-    while cur.accept_op(","):
-        assignments.append(_assignment(cur))
+    assignments = _assignments(cur)
     source = parse_relations(cur) if cur.accept_words("FROM") else None
     where = parse_expr(cur) if cur.accept_words("WHERE") else None
     return Update(
         target,
-        tuple(assignments),
+        assignments,
         alias,
         source,
         where,
@@ -63,6 +82,13 @@ def parse_update(cur: Reader, start: Tok) -> Statement:
         span=cur.span_since(start),
         name_span=name_span,
     )
+
+
+def _assignments(cur: Reader) -> tuple[Assignment, ...]:
+    found = [_assignment(cur)]
+    while cur.accept_op(","):
+        found.append(_assignment(cur))
+    return tuple(found)
 
 
 def _assignment(cur: Reader) -> Assignment:

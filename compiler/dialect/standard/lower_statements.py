@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal
 
 from compiler.diagnostics.source import Span
@@ -14,16 +14,15 @@ from compiler.dialect.ast import (
     CreateSource,
     CreateType,
     Drop,
-    InsertInto,
-    InsertRow,
     OtherStatement,
     Query,
     Statement,
 )
 from compiler.dialect.standard import statement_tree as st
 from compiler.dialect.standard import tree as t
-from compiler.dialect.standard.lower_expressions import lower_expr, lower_exprs
+from compiler.dialect.standard.lower_expressions import lower_expr
 from compiler.dialect.standard.lower_queries import lower_query, renamed
+from compiler.dialect.standard.lower_tables import is_own_table, lower_delete, lower_insert, lower_table, lower_update
 from compiler.dialect.standard.lower_types import lower_type
 from compiler.dialect.standard.names import plain_name
 from compiler.dialect.standard.refuse import fail, unsupported
@@ -62,6 +61,9 @@ def _create_table(s: st.CreateTable) -> list[Statement]:
         ]
     if s.watermarks:
         _check_watermark(s, s.watermarks[0])
+    if is_own_table(s):
+        return [lower_table(s, name)]
+    if s.watermarks:
         unsupported("WATERMARK FOR", s.watermarks[0].span, "name the time column:  WITH (TIMESTAMP='column')")
     if s.append_only:
         unsupported("APPEND ONLY", s.name_span, "write  CREATE STREAM")
@@ -157,38 +159,6 @@ def _add_columns(s: st.AddColumns) -> list[Statement]:
 # --- rows ---
 
 
-def _insert(s: st.Insert) -> list[Statement]:
-    target = plain_name(s.target, s)
-    if s.returning:
-        unsupported("RETURNING", s.returning[0].span, "query the table afterwards")
-    if s.query is None:
-        unsupported("INSERT ... DEFAULT VALUES", s.name_span, "write the values")
-    body = s.query.body
-    if isinstance(body, t.Values):
-        _refuse_clauses_of_values(s.query)
-        return [
-            InsertRow(s.text, s.span, target=target, columns=s.columns, values=row, name_span=s.name_span)
-            for row in map(lower_exprs, body.rows)
-        ]
-    if s.columns:
-        unsupported("a list of columns before the query of an INSERT", s.name_span, "select all columns of the target")
-    query = _persistent(s.query)
-    return [InsertInto(s.text, s.span, target=target, query=query, properties=s.properties, name_span=s.name_span)]
-
-
-def _refuse_clauses_of_values(query: t.Query) -> None:
-    written: Sequence[tuple[object, str]] = (
-        (query.with_, "WITH before VALUES"),
-        (query.order_by, "ORDER BY of VALUES"),
-        (query.limit, "LIMIT of VALUES"),
-        (query.offset, "OFFSET of VALUES"),
-        (query.emit, "EMIT of VALUES"),
-    )
-    for clause, named in written:
-        if clause:
-            unsupported(named, query.span, "write the rows alone")
-
-
 def _assert_rows(s: st.AssertRows) -> list[Statement]:
     return [
         AssertRow(
@@ -255,9 +225,9 @@ _RULES: dict[type, Callable[[Any], list[Statement]]] = {
     st.CreateIndex: _refused("CREATE INDEX", "leave it out: views are kept by their key"),
     st.CreateType: _create_type,
     st.AddColumns: _add_columns,
-    st.Insert: _insert,
-    st.Update: _refused("UPDATE", "insert a row with the same key, which replaces the other"),
-    st.Delete: _refused("DELETE", "write NULL as the value of the key with another producer"),
+    st.Insert: lower_insert,
+    st.Update: lower_update,
+    st.Delete: lower_delete,
     st.DropObject: _drop,
     st.QueryStatement: _query,
     st.AssertRows: _assert_rows,

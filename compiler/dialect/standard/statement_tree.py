@@ -111,22 +111,36 @@ class DropObject(Statement):
 
 
 @dataclass(frozen=True, slots=True)
+class Assignment(Node):
+    """`column = value`, or `(a, b) = value` of an UPDATE."""
+
+    columns: tuple[str, ...]
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class OnConflict(Node):
+    """ON CONFLICT [(columns)] DO UPDATE SET ... [WHERE ...]; without assignments DO NOTHING."""
+
+    columns: tuple[str, ...] = ()
+    assignments: tuple[Assignment, ...] = ()
+    where: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Insert(Statement):
-    """INSERT INTO target [(columns)] query [RETURNING ...]. query: VALUES is one; None for DEFAULT VALUES."""
+    """INSERT INTO target [(columns)] query [ON CONFLICT ...] [RETURNING ...].
+
+    query: VALUES is one; None for DEFAULT VALUES. query_text: it as written.
+    """
 
     target: tuple[str, ...]
     columns: tuple[str, ...] = ()
     query: Query | None = None
     properties: tuple[Property, ...] = ()
     returning: tuple[Item, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment(Node):
-    """`column = value`, or `(a, b) = value` of an UPDATE."""
-
-    columns: tuple[str, ...]
-    value: Expr
+    on_conflict: OnConflict | None = None
+    query_text: str = field(default="", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

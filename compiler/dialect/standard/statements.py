@@ -141,9 +141,10 @@ def _behind_columns(cur: Reader, constraints: list[tuple[str, Span]]) -> bool:
         if cur.accept_words("APPEND", "ONLY"):
             append_only = True
         elif cur.accept_words("ON", "CONFLICT"):
+            words = ["ON CONFLICT"]
             while cur.at_word("DO", "NOTHING", "UPDATE", "FULL", "IF", "NOT", "NULL", "OVERWRITE", "IGNORE"):
-                cur.next()
-            constraints.append(("ON CONFLICT", cur.span_since(start)))
+                words.append(cur.next().upper)
+            constraints.append((" ".join(words), cur.span_since(start)))
         elif cur.accept_words("WITH", "VERSION", "COLUMN"):
             cur.expect_names("the name of a column")
             constraints.append(("WITH VERSION COLUMN", cur.span_since(start)))

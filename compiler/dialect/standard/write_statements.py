@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -98,16 +98,25 @@ def _drop(s: st.DropObject) -> str:
 
 def _insert(s: st.Insert) -> str:
     query = query_sql(s.query) if s.query is not None else "DEFAULT VALUES"
-    return f"INSERT INTO {dotted(s.target)}{names(s.columns)}{_properties(s.properties)} {query}{_returning(s)}"
+    head = f"INSERT INTO {dotted(s.target)}{names(s.columns)}{_properties(s.properties)} {query}"
+    return head + (_conflict(s.on_conflict) if s.on_conflict is not None else "") + _returning(s)
+
+
+def _conflict(c: st.OnConflict) -> str:
+    settings = f"UPDATE SET {_settings(c.assignments)}{_where(c)}" if c.assignments else "NOTHING"
+    return f" ON CONFLICT{names(c.columns)} DO {settings}"
+
+
+def _settings(assignments: Sequence[st.Assignment]) -> str:
+    return ", ".join(
+        f"{quoted(a.columns[0]) if len(a.columns) == 1 else names(a.columns)} = {WRITER.expr(a.value)}"
+        for a in assignments
+    )
 
 
 def _update(s: st.Update) -> str:
-    sets = [
-        f"{quoted(a.columns[0]) if len(a.columns) == 1 else names(a.columns)} = {WRITER.expr(a.value)}"
-        for a in s.assignments
-    ]
     source = f" FROM {relation_sql(s.source)}" if s.source is not None else ""
-    return f"UPDATE {dotted(s.target)}{_alias(s)} SET {', '.join(sets)}{source}{_where(s)}{_returning(s)}"
+    return f"UPDATE {dotted(s.target)}{_alias(s)} SET {_settings(s.assignments)}{source}{_where(s)}{_returning(s)}"
 
 
 def _delete(s: st.Delete) -> str:
@@ -119,7 +128,7 @@ def _alias(s: st.Update | st.Delete) -> str:
     return f" AS {quoted(s.alias)}" if s.alias is not None else ""
 
 
-def _where(s: st.Update | st.Delete) -> str:
+def _where(s: st.Update | st.Delete | st.OnConflict) -> str:
     return f" WHERE {WRITER.expr(s.where)}" if s.where is not None else ""
 
 

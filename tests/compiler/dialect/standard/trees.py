@@ -372,9 +372,10 @@ class TreeMaker:
             columns = self._names() if self._flag() else ()
             return st.CreateView(name, self.query(depth), columns, (), self._flag(), self._flag(), self._flag())
         if shape == 2:
-            return st.Insert(name, self._names() if self._flag() else (), self.query(depth))
+            columns = self._names() if self._flag() else ()
+            return st.Insert(name, columns, self.query(depth), on_conflict=self._maybe(lambda: self._conflict(depth)))
         if shape == 3:
-            sets = self._many(lambda: st.Assignment((self.name(),), self.expr(depth)))
+            sets = self._assignments(depth)
             source = self._maybe(lambda: self.relation(1))
             return st.Update(name, sets, self._maybe(self.name), source, self._maybe(lambda: self.expr(depth)))
         if shape == 4:
@@ -385,6 +386,15 @@ class TreeMaker:
         if shape == 6:
             return st.CreateIndex(self.name(), name, self._many(lambda: self.expr(0)), self._flag(), self._flag())
         return st.QueryStatement(self.query(depth))
+
+    def _assignments(self, depth: int) -> tuple[st.Assignment, ...]:
+        return self._many(lambda: st.Assignment((self.name(),), self.expr(depth)))
+
+    def _conflict(self, depth: int) -> st.OnConflict:
+        columns = self._names() if self._flag() else ()
+        if self._flag():
+            return st.OnConflict(columns)
+        return st.OnConflict(columns, self._assignments(depth), self._maybe(lambda: self.expr(depth)))
 
     def _create_table(self, name: tuple[str, ...]) -> st.Statement:
         columns = tuple(

@@ -1,0 +1,194 @@
+"""INSERT, UPDATE and DELETE of a table of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from compiler.analyze.bind import Binder
+from compiler.analyze.certain_failures import refuse_failing
+from compiler.analyze.mistakes import mistake
+from compiler.analyze.scope import Scope, ScopeColumn
+from compiler.analyze.tables import key_of, span_of
+from compiler.analyze.values import assigned
+from compiler.catalog.catalog import Catalog, find_source
+from compiler.catalog.names import did_you_mean, listing
+from compiler.diagnostics.source import Span
+from compiler.dialect.ast import Ast
+from compiler.dialect.table_statements import DeleteRows, InsertRows, InsertSelect, OnConflict, Setting, UpdateRows
+from compiler.plan.expr import Expr, Literal
+from compiler.plan.logical import NamedExpr
+from compiler.plan.schema import Field
+from compiler.plan.tables import EXCLUDED, OnDuplicate, TableChange, TableRules
+from compiler.plan.topology import SourceDef
+
+
+def bind_insert(statement: InsertRows, target: SourceDef, catalog: Catalog, at: Span) -> TableChange:
+    """Rows of VALUES, each with all columns that can be given."""
+    named = statement.columns
+    fields = _given(named, target, at)
+    defaults = _defaults(target)
+    binder = Binder(Scope((), ()), catalog, "VALUES")
+    rows: list[tuple[Expr, ...]] = []
+    for row in statement.rows:
+        fewer = not named and len(row) < len(fields)  # SQL: the columns that come last get their defaults
+        if len(row) != len(fields) and not fewer:
+            title = (
+                f"expected {len(fields)} values for {target.name} ({', '.join(f.name for f in fields)}), got {len(row)}"
+            )
+            where = span_of(row[-1] if row else None, at)
+            raise mistake("FQ2040", title, where, "another number of values", help="name the columns that are given")
+        given = {f.name: v for f, v in zip(fields, row, strict=False)}
+        rows.append(tuple(_stored(f, given.get(f.name), binder, defaults) for f in _visible(target)))
+    _refuse_null(target, rows, at)
+    refuse_failing(e for row in rows for e in row)
+    made = TableChange(target.name, "insert", target.visible, tuple(rows), statement=statement.text)
+    return _with_conflict(made, statement.on_conflict, target, catalog, at)
+
+
+def bind_insert_select(statement: InsertSelect, target: SourceDef, catalog: Catalog, at: Span) -> TableChange:
+    """Rows of a query, which is asked when the statement runs."""
+    fields = _given(statement.columns, target, at)
+    columns = tuple(f.name for f in fields)
+    made = TableChange(target.name, "insert", columns, select=statement.select, statement=statement.text)
+    return _with_conflict(made, statement.on_conflict, target, catalog, at)
+
+
+def bind_update(statement: UpdateRows, catalog: Catalog, at: Span) -> TableChange:
+    target = _changeable(statement.target, catalog, at, "UPDATE")
+    scope = _scope(target, statement.alias)
+    binder = Binder(scope, catalog, "SET")
+    settings = _settings(statement.settings, target, binder)
+    where = _where(statement.where, scope, catalog)
+    refuse_failing([*(s.expr for s in settings), *([where] if where is not None else [])])
+    return TableChange(target.name, "update", settings=settings, where=where, statement=statement.text)
+
+
+def bind_delete(statement: DeleteRows, catalog: Catalog, at: Span) -> TableChange:
+    target = _changeable(statement.target, catalog, at, "DELETE")
+    where = _where(statement.where, _scope(target, statement.alias), catalog)
+    refuse_failing([where] if where is not None else [])
+    return TableChange(target.name, "delete", where=where, statement=statement.text)
+
+
+def refuse_view(target: SourceDef, at: Span, verb: str) -> None:
+    """Rows of a view are those of its query."""
+    if target.relation and not target.is_own_table:
+        title = f"{target.name} is a view: {verb} changes the rows of tables"
+        raise mistake("FQ2041", title, at, "a view", help="change the tables that its query reads")
+
+
+def _changeable(name: str, catalog: Catalog, at: Span, verb: str) -> SourceDef:
+    target = find_source(catalog, name, at)
+    refuse_view(target, at, verb)
+    if target.rules is None and target.query is not None:
+        title = f"{name} is made by a query: {verb} changes the rows of tables of one's own"
+        raise mistake("FQ2041", title, at, "made by a query", help="change what the query reads")
+    if target.rules is None:
+        title = f"{name} is over the topic {target.topic}: {verb} changes the rows of tables of one's own"
+        help = "create the table without KAFKA_TOPIC, or write records:  flowql topic produce"
+        raise mistake("FQ2041", title, at, f"a {target.kind} over a topic", help=help)
+    if target.rules.append_only:
+        title = f"{name} is APPEND ONLY: its rows are inserted, and never updated or deleted"
+        raise mistake("FQ2041", title, at, "append only", help="create the table without APPEND ONLY")
+    return target
+
+
+def _visible(target: SourceDef) -> list[Field]:
+    fields = {f.name: f for f in target.schema}
+    return [fields[n] for n in target.visible]
+
+
+def _given(names: Sequence[str], target: SourceDef, at: Span) -> list[Field]:
+    """The columns that values are given for: those named, or all."""
+    fields = {f.name: f for f in _visible(target)}
+    for name in names:
+        if name not in fields:
+            raise _unknown(name, target, at)
+    if len(set(names)) < len(names):
+        raise mistake("FQ2004", f"a column of {target.name} is given twice", at, "given twice")
+    return [fields[n] for n in names] if names else [*fields.values()]
+
+
+def _unknown(name: str, target: SourceDef, at: Span) -> Exception:
+    hint = did_you_mean(name, target.visible) or f"columns are {listing(target.visible)}"
+    return mistake("FQ2002", f"column {name} does not exist in {target.name}", at, "unknown column", help=hint)
+
+
+def _rules(target: SourceDef) -> TableRules:
+    assert target.rules is not None
+    return target.rules
+
+
+def _defaults(target: SourceDef) -> dict[str, Expr]:
+    return {d.name: d.expr for d in _rules(target).defaults}
+
+
+def _stored(field: Field, node: Ast | None, binder: Binder, defaults: dict[str, Expr]) -> Expr:
+    """node: None for DEFAULT, also of a column that is not given."""
+    return assigned(node, binder, field) if node is not None else defaults.get(field.name, Literal(field.type, None))
+
+
+def _refuse_null(target: SourceDef, rows: Iterable[Sequence[Expr]], at: Span) -> None:
+    """A NULL that is written is found before anything runs."""
+    names = target.visible
+    wanted = [i for i, n in enumerate(names) if n in _rules(target).not_null]
+    for row in rows:
+        for i in wanted:
+            e = row[i]
+            if isinstance(e, Literal) and e.value is None:
+                what = "of the PRIMARY KEY" if names[i] in key_of(target) else "NOT NULL"
+                title = f"column {names[i]} of {target.name} is {what}: it has no NULL"
+                raise mistake("FQ2040", title, span_of(e, at), "is NULL", help="give a value")
+
+
+def _scope(target: SourceDef, alias: str | None) -> Scope:
+    name = alias or target.name
+    return Scope(tuple(ScopeColumn(name, f.name, f.type, f.name, "value") for f in _visible(target)), (name,))
+
+
+def _settings(settings: Sequence[Setting], target: SourceDef, binder: Binder) -> tuple[NamedExpr, ...]:
+    fields = {f.name: f for f in _visible(target)}
+    defaults = _defaults(target)
+    found: dict[str, NamedExpr] = {}
+    for s in settings:
+        if s.column not in fields:
+            raise _unknown(s.column, target, s.span)
+        if s.column in found:
+            raise mistake("FQ2004", f"column {s.column} is set twice", s.span, "set twice")
+        e = _stored(fields[s.column], s.value, binder, defaults)
+        if isinstance(e, Literal) and e.value is None and s.column in _rules(target).not_null:
+            raise mistake("FQ2040", f"column {s.column} of {target.name} has no NULL", s.span, "is NULL")
+        found[s.column] = NamedExpr(s.column, e)
+    return tuple(found.values())
+
+
+def _where(node: Ast | None, scope: Scope, catalog: Catalog) -> Expr | None:
+    return Binder(scope, catalog, "WHERE").condition(node) if node is not None else None
+
+
+def _with_conflict(
+    made: TableChange, conflict: OnConflict | None, target: SourceDef, catalog: Catalog, at: Span
+) -> TableChange:
+    if conflict is None:
+        return replace(made, on_duplicate=_rules(target).on_duplicate)
+    keys = key_of(target)
+    if conflict.columns and set(conflict.columns) != set(keys):
+        title = f"ON CONFLICT ({', '.join(conflict.columns)}) is not the PRIMARY KEY of {target.name}"
+        help = f"write  ON CONFLICT ({', '.join(keys)})" if keys else f"{target.name} has no PRIMARY KEY"
+        raise mistake("FQ2040", title, conflict.span, "another key", help=help)
+    if not conflict.settings:
+        return replace(made, on_duplicate="nothing")
+    if not keys:
+        title = f"ON CONFLICT DO UPDATE: {target.name} has no PRIMARY KEY"
+        raise mistake("FQ2040", title, conflict.span, "no key", help="write PRIMARY KEY after its column")
+    if _rules(target).append_only:
+        title = f"{target.name} is APPEND ONLY: its rows are inserted, and never updated or deleted"
+        raise mistake("FQ2041", title, conflict.span, "append only", help="write  ON CONFLICT DO NOTHING")
+    there = _scope(target, None)
+    other = tuple(ScopeColumn(EXCLUDED, c.name, c.type, f"{EXCLUDED}.{c.name}", "value") for c in there.columns)
+    scope = Scope((*there.columns, *other), (*there.aliases, EXCLUDED))
+    settings = _settings(conflict.settings, target, Binder(scope, catalog, "SET"))
+    where = _where(conflict.where, scope, catalog)
+    on_duplicate: OnDuplicate = "update"
+    return replace(made, settings=settings, where=where, on_duplicate=on_duplicate)

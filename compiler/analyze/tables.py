@@ -1,0 +1,110 @@
+"""CREATE TABLE of one's own: its rows are held in a topic of the application, the last record of each key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from compiler.analyze.bind import Binder
+from compiler.analyze.certain_failures import refuse_failing
+from compiler.analyze.formats import check_columns
+from compiler.analyze.mistakes import mistake, unsupported
+from compiler.analyze.properties import read_properties
+from compiler.analyze.scope import Scope
+from compiler.analyze.sources import RESERVED, resolve_type
+from compiler.analyze.values import assigned
+from compiler.catalog.catalog import Catalog
+from compiler.diagnostics.source import NOWHERE, Span
+from compiler.dialect.table_statements import CreateTable, TableColumn
+from compiler.plan.expr import Expr, columns_of
+from compiler.plan.logical import Format, NamedExpr
+from compiler.plan.schema import Field, Schema
+from compiler.plan.tables import HIDDEN, ROW_NUMBER, TableRules
+from compiler.plan.topology import SourceDef
+from compiler.plan.types import BIGINT, Kind
+
+FOR_TABLE = frozenset({"PARTITIONS"})
+TOPIC_PREFIX = "ksql.output.topic.name.prefix"
+_NOT_KEYS = (Kind.ARRAY, Kind.MAP, Kind.STRUCT)
+
+
+def bind_table(statement: CreateTable, catalog: Catalog, session: Mapping[str, str], at: Span) -> SourceDef:
+    """The table. Raises CompileError."""
+    name = statement.name
+    if statement.or_replace:
+        title = f"CREATE OR REPLACE of {name}, a table with rows of its own, is not supported"
+        help = f"write  ALTER TABLE {name} ADD COLUMN ..., or DROP TABLE {name} first"
+        raise unsupported(title, at, "would lose its rows", help=help)
+    fields = _fields(statement, catalog)
+    schema = _schema(statement.primary_key, fields)
+    for field in schema.key:
+        if field.type.kind in _NOT_KEYS:
+            title = f"column {field.name} of the PRIMARY KEY of {name} is {field.type}"
+            raise mistake("FQ2022", title, at, "cannot be compared as a key", help="use a number, a text or a time")
+    if statement.on_duplicate != "error" and not statement.primary_key:
+        raise mistake("FQ2022", f"ON CONFLICT of {name} needs a PRIMARY KEY", at, "no PRIMARY KEY")
+    key_format, value_format = Format("JSON", wrap=False), Format("JSON")
+    check_columns("key", "JSON", schema.key, at)
+    check_columns("value", "JSON", schema.value, at)
+    properties = read_properties(statement.properties, FOR_TABLE, catalog.fold)
+    return SourceDef(
+        name=name,
+        kind="table",
+        topic=session.get(TOPIC_PREFIX, "") + name,
+        schema=schema,
+        key_format=key_format,
+        value_format=value_format,
+        partitions=properties.partitions,
+        statement=statement.text,
+        relation=True,
+        columns=tuple(f.name for f in fields),
+        rules=TableRules(
+            tuple(c.name for c in statement.columns if c.not_null or c.name in statement.primary_key),
+            _defaults(statement.columns, fields, catalog),
+            statement.append_only,
+            statement.on_duplicate,
+        ),
+    )
+
+
+def _fields(statement: CreateTable, catalog: Catalog) -> list[Field]:
+    """Its columns in the order declared, all of role `value`."""
+    fields: dict[str, Field] = {}
+    for column in statement.columns:
+        if column.name in RESERVED or column.name.startswith(HIDDEN):
+            title = f"'{column.name}' is a reserved column name and cannot name a column"
+            raise mistake("FQ2008", title, column.span, "reserved", help="choose another name")
+        if column.name in fields:
+            title = f"column {column.name} of {statement.name} is defined twice"
+            raise mistake("FQ2004", title, column.span, "defined before")
+        fields[column.name] = Field(column.name, resolve_type(column.type, catalog, column.span))
+    return [*fields.values()]
+
+
+def _schema(primary_key: Sequence[str], fields: Sequence[Field]) -> Schema:
+    by_name = {f.name: f for f in fields}
+    keys = [Field(n, by_name[n].type, "key") for n in primary_key] or [Field(ROW_NUMBER, BIGINT, "key")]
+    return Schema((*keys, *(f for f in fields if f.name not in primary_key)))
+
+
+def _defaults(columns: Sequence[TableColumn], fields: Sequence[Field], catalog: Catalog) -> tuple[NamedExpr, ...]:
+    binder = Binder(Scope((), ()), catalog, "DEFAULT")
+    found: list[NamedExpr] = []
+    for column, field in zip(columns, fields, strict=True):
+        if column.default is None:
+            continue
+        e: Expr = assigned(column.default, binder, field)
+        assert not columns_of(e)
+        refuse_failing([e])
+        found.append(NamedExpr(field.name, e))
+    return tuple(found)
+
+
+def key_of(source: SourceDef) -> tuple[str, ...]:
+    """The columns of its PRIMARY KEY; none where rows are told apart by their number."""
+    return tuple(f.name for f in source.schema.key if not f.name.startswith(HIDDEN))
+
+
+def span_of(node: object, otherwise: Span) -> Span:
+    """Where a part of a statement stands."""
+    at = getattr(node, "span", NOWHERE)
+    return at if isinstance(at, Span) and at != NOWHERE else otherwise

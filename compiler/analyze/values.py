@@ -1,0 +1,67 @@
+"""Values that are stored in columns: SQL's assignment, which converts less than CAST does."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from compiler.analyze.bind import Binder
+from compiler.analyze.mistakes import mistake
+from compiler.diagnostics.source import NOWHERE
+from compiler.dialect.ast import Ast, CastTo, Lit, TypeRef
+from compiler.functions.casts import can_cast
+from compiler.functions.coercion import convert
+from compiler.functions.evaluate import compile_row
+from compiler.functions.registry import FAILURES, FunctionTypeError
+from compiler.plan.expr import Call, Expr, Literal
+from compiler.plan.schema import Field
+from compiler.plan.types import Kind, SqlType
+
+_NESTED = (Kind.ARRAY, Kind.MAP, Kind.STRUCT)
+_DATES = (Kind.DATE, Kind.TIMESTAMP)
+
+
+def assigned(node: Ast, binder: Binder, field: Field) -> Expr:
+    """`node` as a value of the column: a literal in quotes is read as its type, numbers are rounded, all else must be of the type.
+
+    Constants are computed. Raises CompileError.
+    """
+    e = binder.bind(node)
+    if e.type == field.type:
+        return e
+    if isinstance(e, Literal) and e.value is None:
+        return Literal(field.type, None, e.span)
+    if e.type.kind in _NESTED and e.type.kind is field.type.kind:
+        try:
+            return convert(e, field.type)
+        except FunctionTypeError as problem:
+            _refuse(node, e, field, f": {problem}")
+    in_quotes = isinstance(node, Lit) and node.kind == "string"
+    if not (in_quotes or _assignable(e.type, field.type)) or not can_cast(e.type, field.type):
+        _refuse(node, e, field)
+    return _computed(binder.bind(CastTo(node, TypeRef(known=field.type), getattr(node, "span", NOWHERE))))
+
+
+def _assignable(source: SqlType, target: SqlType) -> bool:
+    if source.is_numeric and target.is_numeric:
+        return True
+    if source.kind in _DATES and target.kind in _DATES:
+        return True
+    return target.kind is Kind.STRING and source.kind is not Kind.BYTES
+
+
+def _refuse(node: Ast, e: Expr, field: Field, why: str = "") -> NoReturn:
+    span = getattr(node, "span", NOWHERE)
+    title = f"column {field.name} is {field.type}, the value is {e.type}{why}"
+    raise mistake("FQ2005", title, span, f"this is {e.type}", help=f"write  CAST(... AS {field.type})")
+
+
+def _computed(e: Expr) -> Expr:
+    """A conversion of a literal as a literal; one that fails stays, and is reported with others."""
+    if not isinstance(e, Call) or not all(isinstance(a, Literal) for a in e.args):
+        return e
+    problems: list[Exception] = []
+    try:
+        (value,) = compile_row([e], [], on_error=lambda _, error: problems.append(error))(())
+    except FAILURES:
+        return e
+    return e if problems or isinstance(value, (list, dict)) else Literal(e.type, value, e.span)

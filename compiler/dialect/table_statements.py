@@ -1,0 +1,114 @@
+"""Statements about tables of one's own, whose rows are inserted, updated and deleted. In these trees None in the place of a value is DEFAULT."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from compiler.diagnostics.source import NOWHERE, Span
+from compiler.dialect.ast import Ast, InsertInto, InsertRow, Property, Statement, TypeRef
+from compiler.plan.tables import OnDuplicate
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """A column. default: None when none is written."""
+
+    name: str
+    type: TypeRef
+    not_null: bool = False
+    default: Ast | None = None
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable(Statement):
+    """CREATE TABLE [IF NOT EXISTS] name (columns) [APPEND ONLY] [ON CONFLICT ...] [WITH (PARTITIONS=n)].
+
+    primary_key: in the order in which the constraint names it. on_duplicate: what INSERT does with a key that exists, where the
+    statement does not say.
+    """
+
+    name: str = ""
+    columns: tuple[TableColumn, ...] = ()
+    primary_key: tuple[str, ...] = ()
+    append_only: bool = False
+    on_duplicate: OnDuplicate = "error"
+    properties: tuple[Property, ...] = ()
+    or_replace: bool = False
+    if_not_exists: bool = False
+    name_span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """`column = value` of an UPDATE."""
+
+    column: str
+    value: Ast | None
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class OnConflict:
+    """ON CONFLICT [(columns)] DO NOTHING | DO UPDATE SET ... [WHERE ...] of an INSERT."""
+
+    columns: tuple[str, ...] = ()
+    settings: tuple[Setting, ...] = ()
+    where: Ast | None = None
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class InsertRows(Statement):
+    """INSERT INTO target [(columns)] VALUES ... or DEFAULT VALUES (one row without values). columns empty: all, in order."""
+
+    target: str = ""
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[Ast | None, ...], ...] = ()
+    on_conflict: OnConflict | None = None
+    name_span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class InsertSelect(Statement):
+    """INSERT INTO target [(columns)] query. select: the text of the query.
+
+    as_query: gives the statement of a query that keeps running, for a target that is a stream. Raises CompileError.
+    """
+
+    target: str = ""
+    columns: tuple[str, ...] = ()
+    select: str = ""
+    as_query: Callable[[], InsertInto] | None = field(default=None, compare=False)
+    on_conflict: OnConflict | None = None
+    name_span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateRows(Statement):
+    """UPDATE target [alias] SET ... [WHERE ...]."""
+
+    target: str = ""
+    alias: str | None = None
+    settings: tuple[Setting, ...] = ()
+    where: Ast | None = None
+    name_span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRows(Statement):
+    """DELETE FROM target [alias] [WHERE ...]."""
+
+    target: str = ""
+    alias: str | None = None
+    where: Ast | None = None
+    name_span: Span = field(default=NOWHERE, compare=False)
+
+
+def row_statements(s: InsertRows) -> list[InsertRow] | None:
+    """One statement per row, as ksqlDB has it; None where a value is DEFAULT."""
+    rows = [tuple(v for v in row if v is not None) for row in s.rows]
+    if not all(s.rows) or any(len(a) < len(b) for a, b in zip(rows, s.rows, strict=True)):
+        return None
+    return [InsertRow(s.text, s.span, s.target, s.columns, row, s.name_span) for row in rows]

@@ -1,0 +1,50 @@
+"""Tables of one's own: what rows may be, and statements that change rows. A table's rows are the last record of each key in its topic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from compiler.plan.expr import Expr
+from compiler.plan.logical import NamedExpr
+
+HIDDEN = "__"  # columns whose name begins so are of no concern to who asks
+ROW_NUMBER = "__row"  # the key of a table without PRIMARY KEY: the number of the row, BIGINT
+EXCLUDED = (
+    "excluded"  # in ON CONFLICT DO UPDATE: the row that was to be inserted; its columns are `excluded.name` in the plan
+)
+OnDuplicate = Literal["error", "nothing", "replace", "update"]
+
+
+@dataclass(frozen=True, slots=True)
+class TableRules:
+    """What holds of the rows of a table of one's own.
+
+    defaults: constants by column, for columns an INSERT leaves out. append_only: rows are never updated or deleted. on_duplicate:
+    what an INSERT does with a key that exists, where it does not say.
+    """
+
+    not_null: tuple[str, ...] = ()
+    defaults: tuple[NamedExpr, ...] = ()
+    append_only: bool = False
+    on_duplicate: OnDuplicate = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """INSERT, UPDATE or DELETE of a table of one's own, bound: it takes effect as a whole or not at all.
+
+    columns, rows: of an insert, constants for each column that is given. select: in their place, the text of a query whose rows are
+    inserted. settings, where: of an update, or of an insert that meets a key that exists, over the columns of the row that is there.
+    statement: as written.
+    """
+
+    target: str
+    kind: Literal["insert", "update", "delete"]
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[Expr, ...], ...] = ()
+    select: str = ""
+    settings: tuple[NamedExpr, ...] = ()
+    where: Expr | None = None
+    on_duplicate: OnDuplicate = "error"
+    statement: str = ""

@@ -1,0 +1,136 @@
+"""INSERT, UPDATE and DELETE of tables of one's own: `flowql exec`, the shell and tests carry them out through here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from compiler.functions.casts import can_cast
+from compiler.functions.evaluate import compile_row
+from compiler.functions.sql_casts import sql_cast
+from compiler.plan.expr import Call, Column, Expr
+from compiler.plan.schema import Field, Schema
+from compiler.plan.tables import TableChange
+from compiler.plan.topology import SourceDef
+from compiler.plan.types import (
+    BIGINT,
+    BOOLEAN,
+    BYTES,
+    DATE,
+    DOUBLE,
+    INT,
+    STRING,
+    TIME,
+    TIMESTAMP,
+    Kind,
+    SqlType,
+    arrow_type,
+    decimal,
+    map_of,
+    struct,
+)
+from compiler.plan.types import array as array_of
+from flowql.query.committed import Take
+from flowql.query.errors import INVALID, QueryError
+from flowql.query.session import evaluate
+from runtime.batch import Row, to_python
+from runtime.build.table_writer import change_table
+from runtime.errors import StatementFailed
+from runtime.log.base import Log
+
+_SIMPLE: tuple[tuple[object, SqlType], ...] = (
+    (pa.types.is_boolean, BOOLEAN),
+    (pa.types.is_floating, DOUBLE),
+    (pa.types.is_string, STRING),
+    (pa.types.is_large_string, STRING),
+    (pa.types.is_binary, BYTES),
+    (pa.types.is_large_binary, BYTES),
+    (pa.types.is_date, DATE),
+    (pa.types.is_time, TIME),
+    (pa.types.is_timestamp, TIMESTAMP),
+    (pa.types.is_null, INT),
+)
+
+
+def execute_change(
+    log: Log, source: SourceDef, change: TableChange, application_id: str, now_ms: int, take: Take
+) -> int:
+    """Carry out a statement; the number of rows it is about.
+
+    take: gives a commit for the query of an INSERT ... SELECT, which is asked as `flowql query` asks it. Raises StatementFailed,
+    TableBusy, QueryError or LogError; then nothing was changed.
+    """
+    rows = _selected(source, change, take) if change.select else None
+    return change_table(log, source, change, application_id, now_ms, rows)
+
+
+def _selected(source: SourceDef, change: TableChange, take: Take) -> list[Row]:
+    """The rows of the query as values of the target's columns."""
+    table = evaluate(change.select, take)
+    fields = [_field(source, n) for n in change.columns[: table.num_columns]]
+    if table.num_columns != len(change.columns):
+        wanted = f"{len(change.columns)} ({', '.join(change.columns)})"
+        title = f"INSERT INTO {source.name}: the query gives {table.num_columns} columns, and there are {wanted}"
+        raise QueryError(title, code=INVALID, help="name the columns that are given:  INSERT INTO t (a, b) SELECT ...")
+    found = [_sql_type(f.type) for f in table.schema]
+    names = [f"c{i}" for i in range(len(fields))]
+    exprs = [_as(Column(t, n), f, source) for t, n, f in zip(found, names, fields, strict=True)]
+    convert = compile_row(exprs, names, on_error=_refuse)
+    columns = [_values(c, t) for c, t in zip(table.columns, found, strict=True)]
+    return [convert(row) for row in zip(*columns, strict=True)]
+
+
+def _field(source: SourceDef, name: str) -> Field:
+    field = source.schema.get(name)
+    assert field is not None
+    return field
+
+
+def _as(e: Column, field: Field, source: SourceDef) -> Expr:
+    """SQL's assignment to a column, as of values that are written."""
+    if e.type == field.type:
+        return e
+    numbers = e.type.is_numeric and field.type.is_numeric
+    times = {e.type.kind, field.type.kind} <= {Kind.DATE, Kind.TIMESTAMP}
+    nested = e.type.kind is field.type.kind and e.type.kind in (Kind.ARRAY, Kind.MAP, Kind.STRUCT)
+    text = field.type.kind is Kind.STRING and e.type.kind is not Kind.BYTES
+    if not (numbers or times or nested or text) or not can_cast(e.type, field.type):
+        title = f"column {field.name} of {source.name} is {field.type}, the query gives {e.type}"
+        raise QueryError(title, code=INVALID, help=f"write  CAST(... AS {field.type})")
+    return Call(field.type, sql_cast(e.type, field.type) or "cast", (e,))
+
+
+def _refuse(_index: int, error: Exception) -> None:
+    raise StatementFailed(f"a value of the query: {error}") from error
+
+
+def _sql_type(t: pa.DataType) -> SqlType:
+    """The type of a column of an answer."""
+    if pa.types.is_integer(t):
+        return INT if t.bit_width < 32 or t == pa.int32() else BIGINT
+    if pa.types.is_decimal(t):
+        return decimal(t.precision, t.scale)
+    if pa.types.is_map(t):
+        return map_of(_sql_type(t.key_type), _sql_type(t.item_type))
+    if pa.types.is_list(t) or pa.types.is_large_list(t):
+        return array_of(_sql_type(t.value_type))
+    if pa.types.is_struct(t):
+        return struct(*((f.name, _sql_type(f.type)) for f in t))
+    for test, of in _SIMPLE:
+        if callable(test) and test(t):
+            return of
+    raise QueryError(f"a column of type {t} cannot be inserted", code=INVALID, help="write  CAST(... AS ...)")
+
+
+def _values(column: pa.ChunkedArray, t: SqlType) -> Sequence[object]:
+    try:
+        cast = column.cast(arrow_type(t)).combine_chunks()
+    except pa.ArrowInvalid as error:
+        raise StatementFailed(f"a value of the query: {error}") from error
+    return to_python(cast.chunk(0) if isinstance(cast, pa.ChunkedArray) else cast, t)
+
+
+def schema_of(source: SourceDef) -> Schema:
+    """The columns of a relation that people see, in the order declared."""
+    return Schema(tuple(_field(source, n) for n in source.visible), source.schema.window)

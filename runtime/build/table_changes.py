@@ -1,0 +1,203 @@
+"""What INSERT, UPDATE and DELETE do to the rows of a table: pure functions over the rows that are there, by row kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from compiler.functions.evaluate import compile_predicate, compile_row
+from compiler.plan.expr import Literal
+from compiler.plan.tables import EXCLUDED, ROW_NUMBER, TableChange
+from compiler.plan.topology import SourceDef
+from runtime.batch import Row
+from runtime.build.table_rows import Key, KeyOf, Rows
+from runtime.errors import StatementFailed
+
+_TEXT_MAX = 80
+
+
+@dataclass(slots=True)
+class Changed:
+    """What a statement changes. count: the number of rows it is about. rows: by key, the row as it is afterwards. gone: the rows of keys
+    that nothing has afterwards.
+    """
+
+    count: int = 0
+    rows: Rows = field(default_factory=dict)
+    gone: Rows = field(default_factory=dict)
+
+    def put(self, key: Key, row: Row) -> None:
+        self.gone.pop(key, None)
+        self.rows[key] = row
+
+    def remove(self, key: Key, row: Row) -> None:
+        self.rows.pop(key, None)
+        self.gone[key] = row
+
+    def there(self, key: Key, present: Rows) -> Row | None:
+        """The row of a key by now."""
+        return self.rows.get(key) or (None if key in self.gone else present.get(key))
+
+
+def given_rows(change: TableChange) -> list[Row]:
+    """The rows of VALUES, in the order of the statement's columns. Raises StatementFailed."""
+    made: list[Row] = []
+    for exprs in change.rows:
+        if all(isinstance(e, Literal) for e in exprs):
+            made.append(tuple(e.value for e in exprs if isinstance(e, Literal)))
+        else:
+            made.append(compile_row(exprs, [], on_error=_failing("VALUES"))(()))
+    return made
+
+
+def insert(source: SourceDef, change: TableChange, given: Sequence[Row], present: Rows, first: int) -> Changed:
+    """Insert rows. given: values of the statement's columns. first: the number of the first row, where rows are told apart by it."""
+    key_of, changed = KeyOf(source), Changed()
+    complete = _completer(source, change.columns)
+    conflict = _Conflict(source, change) if change.on_duplicate == "update" else None
+    for n, values in enumerate(given):
+        row = complete(values, first + n)
+        _refuse_null(source, row)
+        key = key_of(row)
+        there = changed.there(key, present)
+        if there is not None and conflict is not None:
+            changed.count += _on_conflict(source, conflict, changed, present, there, row)
+            continue
+        if there is not None and change.on_duplicate == "error":
+            raise StatementFailed(_duplicate(source, row))
+        if there is None or change.on_duplicate == "replace":
+            changed.put(key, row)
+            changed.count += 1
+    return changed
+
+
+def _on_conflict(
+    source: SourceDef, conflict: _Conflict, changed: Changed, present: Rows, there: Row, given: Row
+) -> bool:
+    """DO UPDATE. Whether it changed the row that is there."""
+    key_of = KeyOf(source)
+    key = key_of(there)
+    if key in changed.rows:
+        title = f"ON CONFLICT DO UPDATE would change a row of {source.name} twice: {_shown_key(source, there)}"
+        raise StatementFailed(title)
+    made = conflict.row(there, given)
+    if made is None:
+        return False
+    _refuse_null(source, made)
+    new_key = key_of(made)
+    if new_key != key:
+        changed.remove(key, there)
+        if changed.there(new_key, present) is not None:
+            raise StatementFailed(_duplicate(source, made))
+    changed.put(new_key, made)
+    return True
+
+
+def update(source: SourceDef, change: TableChange, present: Rows) -> Changed:
+    """Update the rows that meet the condition: all values are computed from the rows as they were, and keys are compared at the end."""
+    key_of, changed = KeyOf(source), Changed()
+    names = source.schema.names
+    matches, setting = _matcher(change, names), _setter(source, change, names)
+    for key, row in present.items():
+        if matches(row):
+            made = setting(row)
+            _refuse_null(source, made)
+            if key_of(made) in changed.rows:
+                raise StatementFailed(_duplicate(source, made))
+            changed.rows[key_of(made)] = made
+            changed.gone[key] = row
+    for key, made in changed.rows.items():
+        if key in present and key not in changed.gone:
+            raise StatementFailed(_duplicate(source, made))
+    changed.count = len(changed.rows)
+    changed.gone = {k: r for k, r in changed.gone.items() if k not in changed.rows}
+    return changed
+
+
+def delete(source: SourceDef, change: TableChange, present: Rows) -> Changed:
+    """Delete the rows that meet the condition."""
+    changed = Changed()
+    matches = _matcher(change, source.schema.names)
+    for key, row in present.items():
+        if matches(row):
+            changed.remove(key, row)
+            changed.count += 1
+    return changed
+
+
+# --- parts ---
+
+
+def _completer(source: SourceDef, columns: Sequence[str]) -> Callable[[Row, int], Row]:
+    """Gives a whole row: columns that are not given have their defaults, and a row without a key has its number."""
+    assert source.rules is not None
+    names = source.schema.names
+    at = {n: i for i, n in enumerate(columns)}
+    missing = [d for d in source.rules.defaults if d.name not in at]
+    computed = compile_row([d.expr for d in missing], [], on_error=_failing("DEFAULT"))
+    defaults = {d.name: i for i, d in enumerate(missing)}
+
+    def complete(values: Row, number: int) -> Row:
+        others = computed(()) if defaults else ()
+        return tuple(
+            number if n == ROW_NUMBER else values[at[n]] if n in at else others[defaults[n]] if n in defaults else None
+            for n in names
+        )
+
+    return complete
+
+
+def _matcher(change: TableChange, names: Sequence[str]) -> Callable[[Row], bool]:
+    if change.where is None:
+        return lambda _row: True
+    return compile_predicate(change.where, names, on_error=_failing("WHERE"))
+
+
+def _setter(source: SourceDef, change: TableChange, names: Sequence[str]) -> Callable[[Row], Row]:
+    computed = compile_row([s.expr for s in change.settings], names, on_error=_failing("SET"))
+    places = [source.schema.names.index(s.name) for s in change.settings]
+
+    def made(row: Row) -> Row:
+        values = list(row[: len(source.schema.names)])
+        for i, value in zip(places, computed(row), strict=True):
+            values[i] = value
+        return tuple(values)
+
+    return made
+
+
+class _Conflict:
+    """DO UPDATE SET of an INSERT."""
+
+    def __init__(self, source: SourceDef, change: TableChange) -> None:
+        names = (*source.schema.names, *(f"{EXCLUDED}.{n}" for n in source.schema.names))
+        self._matches, self._set = _matcher(change, names), _setter(source, change, names)
+
+    def row(self, there: Row, given: Row) -> Row | None:
+        """The row that is there with what is set; None where the condition does not hold."""
+        both = (*there, *given)
+        return self._set(both) if self._matches(both) else None
+
+
+def _refuse_null(source: SourceDef, row: Row) -> None:
+    assert source.rules is not None
+    for name, value in zip(source.schema.names, row, strict=True):
+        if value is None and name in source.rules.not_null:
+            raise StatementFailed(f"column {name} of {source.name} is NOT NULL, and a row would have NULL in it")
+
+
+def _duplicate(source: SourceDef, row: Row) -> str:
+    return f"{source.name} has a row with the key {_shown_key(source, row)} already"
+
+
+def _shown_key(source: SourceDef, row: Row) -> str:
+    names = source.schema.names
+    text = ", ".join(f"{f.name} = {row[names.index(f.name)]}" for f in source.schema.key)
+    return text if len(text) <= _TEXT_MAX else text[:_TEXT_MAX] + "..."
+
+
+def _failing(clause: str) -> Callable[[int, Exception], None]:
+    def report(_index: int, error: Exception) -> None:
+        raise StatementFailed(f"{clause}: {error}") from error
+
+    return report

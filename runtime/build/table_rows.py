@@ -1,0 +1,62 @@
+"""The rows of a table of one's own, from its topic: the last record of each key, up to the committed end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from compiler.plan.topology import SourceDef, scan_of
+from runtime.batch import DELETE, Row
+from runtime.errors import StatementFailed
+from runtime.log.base import Log, TopicPartition
+from runtime.operators.base import NO_STATE, RunContext
+from runtime.operators.decode import Decoder
+from runtime.operators.keys import picker
+from runtime.state.values import encode_value
+
+_RECORDS, _BYTES = 50_000, 16 << 20
+Key = bytes  # the values of the key columns, so that equal keys have equal bytes
+Rows = dict[Key, Row]  # values in the order of the schema
+
+
+class KeyOf:
+    """The key of a row given as values in the order of the schema."""
+
+    def __init__(self, source: SourceDef) -> None:
+        names = source.schema.names
+        self._pick = picker([names.index(f.name) for f in source.schema.key])
+
+    def __call__(self, row: Row) -> Key:
+        return encode_value(self._pick(row))
+
+
+def present_rows(log: Log, source: SourceDef, ends: Mapping[TopicPartition, int]) -> Rows:
+    """All rows at these ends. Reads the whole topic. Raises StatementFailed for a record that cannot be decoded."""
+    decoder = Decoder(scan_of(source), source.schema)
+    key_of = KeyOf(source)
+    rows: Rows = {}
+    for tp, end in sorted(ends.items()):
+        for found, ops in _decoded(log, tp, end, decoder, source):
+            for row, op in zip(found, ops, strict=True):
+                if op == DELETE:
+                    rows.pop(key_of(row), None)
+                else:
+                    rows[key_of(row)] = row
+    return rows
+
+
+def _decoded(
+    log: Log, tp: TopicPartition, end: int, decoder: Decoder, source: SourceDef
+) -> Iterator[tuple[Sequence[Row], Sequence[int]]]:
+    reader = log.reader(tp, log.admin().begin_offset(tp))
+    try:
+        while reader.position < end and (raw := reader.read(_RECORDS, _BYTES)) is not None:
+            run = RunContext(NO_STATE)
+            batch = decoder.decode(raw, run)
+            if run.dead_letters:
+                letter = run.dead_letters[0]
+                raise StatementFailed(
+                    f"the topic {source.topic} of {source.name} holds a record that is no row of it: {letter.message}"
+                )
+            yield batch.rows(), batch.op.tolist()
+    finally:
+        reader.close()

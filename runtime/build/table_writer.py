@@ -1,0 +1,110 @@
+"""Statements that change a table of one's own, each as one transaction: the rows are read at the committed end, changed, and written.
+
+One writer per table: its producer has a transactional id of its own. A second writer shuts the first one out when it begins, so what
+the first one has computed from older rows can no longer be committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+
+import pyarrow as pa
+
+from compiler.plan.logical import Sink
+from compiler.plan.tables import ROW_NUMBER, TableChange
+from compiler.plan.topology import SourceDef
+from runtime.batch import DELETE, INSERT, Row, from_rows
+from runtime.build.table_changes import Changed, delete, given_rows, insert, update
+from runtime.build.table_rows import present_rows
+from runtime.errors import BadRecord, EndMoved, Fenced, StatementFailed, TableBusy, TopicMissing
+from runtime.log.base import Log, Producer, TopicPartition
+from runtime.operators.encode import Encoder
+from runtime.output.partitioner import split
+
+POLICY = {"cleanup.policy": "compact"}
+
+
+def writer_id(application_id: str, table: str) -> str:
+    """The transactional id of a table's writer."""
+    return f"{application_id}-table-{table}"
+
+
+def change_table(
+    log: Log,
+    source: SourceDef,
+    change: TableChange,
+    application_id: str,
+    now_ms: int,
+    selected: Sequence[Row] | None = None,
+) -> int:
+    """Carry out a statement; the number of rows it inserted, updated or deleted. now_ms: the time of the records.
+
+    selected: the rows of an INSERT ... SELECT, values of the statement's columns. Raises StatementFailed, TableBusy or LogError; then
+    nothing was changed.
+    """
+    try:
+        with closing(log.producer(writer_id(application_id, source.name))) as producer:
+            info = log.admin().topics().get(source.topic)
+            if info is None:
+                raise TopicMissing(f"there is no topic {source.topic} of the table {source.name}: deploy the project")
+            tps = [TopicPartition(source.topic, p) for p in range(info.partitions)]
+            ends = log.admin().end_offsets(tps)
+            changed = _changed(log, source, change, selected, ends)
+            if changed.rows or changed.gone:
+                _write(log, producer, source, changed, ends, now_ms)
+            return changed.count
+    except (Fenced, EndMoved) as error:
+        title = f"another statement changed {source.name} meanwhile; nothing of this one was written: repeat it"
+        raise TableBusy(title) from error
+
+
+def _changed(
+    log: Log,
+    source: SourceDef,
+    change: TableChange,
+    selected: Sequence[Row] | None,
+    ends: Mapping[TopicPartition, int],
+) -> Changed:
+    if change.kind == "insert":
+        by_number = source.schema.get(ROW_NUMBER) is not None
+        present = {} if by_number else present_rows(log, source, ends)
+        given = given_rows(change) if selected is None else selected
+        return insert(source, change, given, present, sum(ends.values()))  # ends rise by at least one for each row
+    present = present_rows(log, source, ends)
+    return update(source, change, present) if change.kind == "update" else delete(source, change, present)
+
+
+def _write(
+    log: Log,
+    producer: Producer,
+    source: SourceDef,
+    changed: Changed,
+    ends: Mapping[TopicPartition, int],
+    now_ms: int,
+) -> None:
+    """One transaction: a tombstone for each key that is gone, a record for each row that is new or has changed."""
+    records = _encoded(source, changed, now_ms)
+    producer.begin()
+    try:
+        producer.expect_partitions(source.topic, len(ends))
+        if log.drops_with_commits:  # the log compares; on Kafka the producer's id is what keeps others out
+            for tp, end in ends.items():
+                producer.expect_end(tp, end)
+        for partition, part in split(records, len(ends), 0):
+            producer.send(TopicPartition(source.topic, partition), part)
+    except Exception:
+        producer.abort()
+        raise
+    producer.commit()
+
+
+def _encoded(source: SourceDef, changed: Changed, now_ms: int) -> pa.RecordBatch:
+    rows = [*changed.gone.values(), *changed.rows.values()]
+    ops = [DELETE] * len(changed.gone) + [INSERT] * len(changed.rows)
+    sink = Sink(source.name, source.topic, "table", source.key_format, source.value_format)
+    batch = from_rows(source.schema, rows, [now_ms] * len(rows), ops, range(len(rows)))
+    try:
+        return Encoder(sink, source.schema).encode(batch)
+    except BadRecord as error:
+        raise StatementFailed(f"a row of {source.name} cannot be written: {error}") from error
