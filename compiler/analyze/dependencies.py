@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from compiler.analyze.mistakes import mistake
 from compiler.analyze.properties import NO_OPTIONS, QueryOptions
+from compiler.analyze.relations.view import relations_read
 from compiler.diagnostics.diagnostic import CompileError, Diagnostic
 from compiler.diagnostics.source import NOWHERE, Span
 from compiler.dialect.ast import (
@@ -174,6 +175,9 @@ def _needed(statement: Statement) -> Iterator[str]:
         case CreateSource():
             for c in statement.columns:
                 yield from _types(c.type)
+        case CreateAs() if statement.relational is not None:
+            yield from relations_read(statement.relational.tree)
+            yield from _query_names(statement.query)
         case CreateAs():
             yield from _query_names(statement.query)
         case InsertInto():

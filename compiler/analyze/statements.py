@@ -15,6 +15,7 @@ from compiler.analyze.properties import FOR_INSERT, FOR_SINK, Properties, QueryO
 from compiler.analyze.query import BoundSelect, bind_query
 from compiler.analyze.registered import key_side, value_side, with_schema
 from compiler.analyze.relation import may_have_null_group, project, times_of, with_key_roles
+from compiler.analyze.relations.view import bind_view, reads_relation
 from compiler.analyze.row_changes import bind_delete, bind_insert, bind_insert_select, bind_update, refuse_view
 from compiler.analyze.scope import Scope
 from compiler.analyze.sources import altered_source, bind_source, resolve_type, timestamp_of
@@ -37,9 +38,11 @@ from compiler.dialect.ast import (
     InsertRow,
     OtherStatement,
     QueryControl,
+    Relational,
     SetProperty,
     Statement,
 )
+from compiler.dialect.standard.write_queries import query_sql
 from compiler.dialect.table_statements import (
     CreateTable,
     DeleteRows,
@@ -52,7 +55,7 @@ from compiler.functions.casts import can_cast
 from compiler.functions.coercion import convert
 from compiler.functions.registry import FunctionTypeError
 from compiler.plan.expr import Call, Column, Expr, Literal
-from compiler.plan.logical import ChangeKind, NamedExpr, Node, Rekey, Sink, walk_nodes
+from compiler.plan.logical import ChangeKind, Format, NamedExpr, Node, Rekey, Scan, Sink, walk_nodes
 from compiler.plan.schema import Field, Schema
 from compiler.plan.tables import TableChange
 from compiler.plan.topology import InsertValues, SourceDef
@@ -230,8 +233,13 @@ def _kind_to_drop(statement: Drop, catalog: Catalog, at: Span) -> str:
 
 
 def _create_as(statement: CreateAs, catalog: Catalog, session: Mapping[str, str], at: Span) -> BoundQuery:
+    if statement.relational is not None and reads_relation(statement.relational.tree, catalog):
+        return _create_relation(statement, statement.relational, catalog, session, at)
     query = statement.query
-    assert query is not None
+    if query is None:
+        assert statement.relational is not None
+        assert statement.relational.refusal is not None
+        raise statement.relational.refusal
     properties = read_properties(statement.properties, FOR_SINK, catalog.fold)
     bound = bind_query(query, catalog, session, statement.name)
     if statement.is_view:
@@ -273,6 +281,34 @@ def _create_as(statement: CreateAs, catalog: Catalog, session: Mapping[str, str]
         statement.if_not_exists,
         text,
         at,
+    )
+
+
+def _create_relation(
+    statement: CreateAs, view: Relational, catalog: Catalog, session: Mapping[str, str], at: Span
+) -> BoundQuery:
+    """A view over relations that change: its record key is the row identity, its value holds the selected columns."""
+    properties = read_properties(statement.properties, FOR_SINK, catalog.fold)
+    node, columns = bind_view(view.tree, view.columns, catalog, at)
+    text = f"CREATE TABLE {statement.name} AS {query_sql(view.tree)}"
+    sink = SourceDef(
+        name=statement.name,
+        kind="table",
+        topic=properties.topic or session.get(TOPIC_PREFIX, "") + statement.name,
+        schema=node.schema,
+        key_format=Format("JSON", wrap=False),
+        value_format=value_format(properties, session, node.schema.value, Format("JSON"), at),
+        partitions=properties.partitions,
+        times=times_of(node),
+        statement=text,
+        null_group=True,
+        relation=True,
+        columns=columns,
+    )
+    node = _with_sink(node, sink, properties)
+    reads = tuple(dict.fromkeys(n.spec.source for n in walk_nodes(node) if isinstance(n.spec, Scan)))
+    return BoundQuery(
+        node, sink, reads, properties.options, True, statement.or_replace, statement.if_not_exists, text, at
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
+from compiler.diagnostics.diagnostic import UnsupportedError
 from compiler.diagnostics.source import Span
 from compiler.dialect.ast import (
     AlterSource,
@@ -16,6 +17,7 @@ from compiler.dialect.ast import (
     Drop,
     OtherStatement,
     Query,
+    Relational,
     Statement,
 )
 from compiler.dialect.standard import statement_tree as st
@@ -46,17 +48,19 @@ def lower_statement(statement: st.Statement) -> list[Statement]:
 def _create_table(s: st.CreateTable) -> list[Statement]:
     name = plain_name(s.name, s)
     if s.query is not None:
+        query, relational = _both(s.query, ())
         return [
             CreateAs(
                 s.text,
                 s.span,
                 name=name,
                 kind=s.kind,
-                query=_persistent(s.query),
+                query=query,
                 properties=s.properties,
                 or_replace=s.or_replace,
                 if_not_exists=s.if_not_exists,
                 name_span=s.name_span,
+                relational=relational,
             )
         ]
     if s.watermarks:
@@ -121,23 +125,33 @@ def _column(c: st.ColumnDefinition, role: Literal["value", "key", "primary_key",
 
 
 def _create_view(s: st.CreateView) -> list[Statement]:
-    query = _persistent(s.query)
-    if s.columns:
-        query = renamed(query, s.columns, s)
+    query, relational = _both(s.query, s.columns)
     return [
         CreateAs(
             s.text,
             s.span,
             name=plain_name(s.name, s),
-            kind="table" if query.group_by else "stream",
+            kind="table" if query is None or query.group_by else "stream",
             query=query,
             properties=s.properties,
             or_replace=s.or_replace,
             if_not_exists=s.if_not_exists,
             name_span=s.name_span,
             is_view=True,
+            relational=relational,
         )
     ]
+
+
+def _both(query: t.Query, columns: Sequence[str]) -> tuple[Query | None, Relational]:
+    """The query for the analyzer of streams, if it can say it, and as a tree. What it reads decides between them."""
+    try:
+        lowered = _persistent(query)
+        if columns:
+            lowered = renamed(lowered, columns, query)
+    except UnsupportedError as refusal:
+        return None, Relational(query, tuple(columns), refusal)
+    return lowered, Relational(query, tuple(columns))
 
 
 def _persistent(query: t.Query) -> Query:

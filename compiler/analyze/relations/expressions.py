@@ -1,0 +1,179 @@
+"""Expressions over relations: which column a name means, and expressions that something else has computed before."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from compiler.analyze.bind import Binder
+from compiler.analyze.mistakes import mistake
+from compiler.analyze.relations.relation import RelColumn
+from compiler.analyze.scope import Scope, ScopeColumn, resolve
+from compiler.analyze.texts import text_of
+from compiler.catalog.catalog import Catalog
+from compiler.diagnostics.diagnostic import CompileError
+from compiler.dialect.ast import Ast, Lit, Name
+from compiler.dialect.standard import tree as t
+from compiler.dialect.standard.lower_expressions import lower_expr
+from compiler.dialect.standard.write_queries import WRITER
+from compiler.plan.expr import Column, Expr, Literal
+
+_MARK = "\0"  # in the name of what stands for an expression that is bound already
+
+
+class RelBinder(Binder):
+    """Binds expressions over a relation. outer: the query around a sub-query, whose columns it may name, too.
+
+    given: what a placeholder (`Placeholders`) stands for. uses_outer: whether the last expressions named a column of `outer`.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[RelColumn],
+        catalog: Catalog,
+        clause: str,
+        *,
+        outer: RelBinder | None = None,
+        given: Mapping[str, Expr] | None = None,
+    ) -> None:
+        super().__init__(_scope(columns), catalog, clause)
+        self.columns, self.outer, self.catalog = tuple(columns), outer, catalog
+        self.given: Mapping[str, Expr] = {} if given is None else given
+        self.uses_outer = False
+
+    def bound(self, node: t.Expr) -> Expr:
+        """The typed expression of a tree."""
+        return self.bind(lower_expr(node))
+
+    def true_when(self, node: t.Expr) -> Expr:
+        """The tree as a condition."""
+        return self.condition(lower_expr(node))
+
+    def _name(self, node: Name) -> Expr:
+        if node.parts[0].startswith(_MARK):
+            return self._given(node)
+        if len(node.parts) == 1 and any(node.parts[0] in frame for frame in self._lambda):
+            return super()._name(node)
+        found = self.find(node)
+        if found is not None:
+            return Column(found.type, found.name, node.span)
+        around = self.outer
+        while around is not None:
+            found = around.find(node)
+            if found is not None:
+                self.uses_outer = True
+                return Column(found.type, found.name, node.span)
+            around = around.outer
+        resolve(self._scope, node, self._clause)
+        raise AssertionError("a name that is not found is an error")
+
+    def _given(self, node: Name) -> Expr:
+        found, around = self.given.get(node.parts[0]), self.outer
+        while found is None and around is not None:
+            found, around = around.given.get(node.parts[0]), around.outer
+        if found is None:
+            raise mistake("FQ2005", f"{node.parts[0].split(_MARK)[-1]} cannot stand here", node.span, "not known here")
+        return found
+
+    def find(self, node: Name) -> Column | None:
+        """The column that a name means in this relation alone; None if it has none. Raises for an ambiguous one."""
+        *qualifier, name = node.parts
+        if len(qualifier) > 1:
+            return None
+        found = [
+            c for c in self.columns if c.name == name and (c.source == qualifier[0] if qualifier else not c.qualified)
+        ]
+        if not found:
+            return None
+        if len(found) > 1:
+            resolve(self._scope, node, self._clause)
+        return found[0].expr()
+
+
+class GroupedBinder(RelBinder):
+    """Binds what stands behind GROUP BY: over the groups' expressions and aggregates.
+
+    below: binds over the rows that are grouped. groups: (expression over these rows, column of the result).
+    """
+
+    def __init__(
+        self, below: RelBinder, groups: Sequence[tuple[Expr, Expr]], clause: str, given: Mapping[str, Expr]
+    ) -> None:
+        super().__init__(below.columns, below.catalog, clause, outer=below.outer, given=given)
+        self._below, self._groups = below, groups
+
+    def bind(self, node: Ast) -> Expr:
+        if not isinstance(node, Lit) and not (isinstance(node, Name) and node.parts[0].startswith(_MARK)):
+            whole = self._as_group(node)
+            if whole is not None:
+                return whole
+        return super().bind(node)
+
+    def find(self, node: Name) -> Column | None:
+        found = self._below.find(node)
+        if found is None:
+            return None
+        grouped = next((g for e, g in self._groups if e == found), None)
+        if grouped is None:
+            title = f'column "{text_of(node)}" must appear in the GROUP BY clause or be used in an aggregate function'
+            raise mistake("FQ2021", title, node.span, "not of the group", help="group by it, or use MIN or MAX of it")
+        assert isinstance(grouped, Column)
+        return grouped
+
+    def _as_group(self, node: Ast) -> Expr | None:
+        if isinstance(node, Name):
+            return None
+        try:
+            e = self._below.bind(node)
+        except CompileError:
+            return None
+        return next((g for group, g in self._groups if group == e and not isinstance(e, Literal)), None)
+
+
+def _scope(columns: Sequence[RelColumn]) -> Scope:
+    """For messages about names that are unknown or ambiguous."""
+    aliases = tuple(dict.fromkeys(c.source for c in columns if c.source))
+    return Scope(tuple(ScopeColumn(c.source, c.name, c.type, c.column, "value") for c in columns), aliases)
+
+
+class Placeholders:
+    """Names that stand in a tree for expressions that are bound before it: aggregates, sub-queries, window functions."""
+
+    def __init__(self) -> None:
+        self.exprs: dict[str, Expr] = {}
+
+    def add(self, node: t.Expr, e: Expr) -> t.ColumnRef:
+        """A reference to `e` in the place of `node`, whose text it shows in messages."""
+        key = f"{_MARK}{len(self.exprs)}{_MARK}{WRITER.expr(node)}"
+        self.exprs[key] = e
+        return t.ColumnRef((key,), span=node.span)
+
+
+def without_marks(text: str) -> str:
+    """A message with the texts of what placeholders stand for."""
+    return re.sub(f"{_MARK}\\d+{_MARK}", "", text)
+
+
+Rule = Callable[[t.Node], t.Node | None]
+
+
+def rebuilt(node: Any, rule: Rule) -> Any:
+    """The tree with what `rule` gives in the place of nodes; a node for which it gives None is kept, and its parts are looked at."""
+    if isinstance(node, tuple):
+        made = tuple(rebuilt(n, rule) for n in node)
+        return node if all(a is b for a, b in zip(made, node, strict=True)) else made
+    if not isinstance(node, t.Node):
+        return node
+    replaced = rule(node)
+    if replaced is not None:
+        return replaced
+    changed = {}
+    for f in fields(node):
+        if f.name == "span":
+            continue
+        value = getattr(node, f.name)
+        if isinstance(value, (tuple, t.Node)) and (new := rebuilt(value, rule)) is not value:
+            changed[f.name] = new
+    return replace(node, **changed) if changed else node

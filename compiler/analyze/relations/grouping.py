@@ -1,0 +1,223 @@
+"""GROUP BY and aggregates over relations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from compiler.analyze.mistakes import mistake
+from compiler.analyze.relations.expressions import Placeholders, RelBinder, rebuilt
+from compiler.analyze.relations.relation import Names, Order, Rel, as_columns, column_of
+from compiler.dialect.standard import tree as t
+from compiler.dialect.standard.refuse import unsupported
+from compiler.functions.change_aggregates import aggregate
+from compiler.functions.change_aggregates import names as aggregate_names
+from compiler.functions.registry import FunctionTypeError, lookup_aggregate
+from compiler.plan.changes import GroupAggregate, GroupCall
+from compiler.plan.expr import Expr, Literal
+from compiler.plan.logical import Node
+from compiler.plan.schema import Field, Schema
+from compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, STRING, Kind, SqlType, array
+
+_ALIASES = {"STDDEV": "STDDEV_SAMP", "VARIANCE": "VAR_SAMP", "LISTAGG": "STRING_AGG", "EVERY": "BOOL_AND"}
+_WITHIN_GROUP = ("PERCENTILE_CONT", "PERCENTILE_DISC")
+_DOUBLE_RESULTS = ("VAR_SAMP", "VAR_POP", "STDDEV_SAMP", "STDDEV_POP", "PERCENTILE_CONT")
+# Aggregates that PostgreSQL has and no operator over changes yet.
+_MISSING = ("MODE", "BIT_AND", "BIT_OR", "BIT_XOR", "CORR", "COVAR_POP", "COVAR_SAMP", "REGR_SLOPE", "JSONB_AGG", "JSON_AGG", "JSONB_OBJECT_AGG", "JSON_OBJECT_AGG", "APPROX_COUNT_DISTINCT", "APPROX_PERCENTILE", "GROUPING", "ANY_VALUE")  # fmt: skip
+
+
+def function_of(call: t.Call) -> str:
+    """The aggregate's name in the plan; empty for another function."""
+    name = call.name[-1].upper()
+    name = _ALIASES.get(name, name)
+    return name if name in aggregate_names() or name in _MISSING else ""
+
+
+def is_aggregate(node: t.Node) -> bool:
+    return isinstance(node, t.Call) and node.over is None and bool(function_of(node))
+
+
+def has_aggregates(node: t.Node | None) -> bool:
+    """Whether an aggregate of this query stands in the expression; those of sub-queries are theirs."""
+    if node is None:
+        return False
+    waiting: list[t.Node] = [node]
+    while waiting:
+        here = waiting.pop()
+        if is_aggregate(here):
+            return True
+        if not isinstance(here, t.Query):
+            waiting += t.children(here)
+    return False
+
+
+class Aggregates:
+    """Takes aggregates out of expressions. below: binds over the rows that are grouped."""
+
+    def __init__(self, below: RelBinder, names: Names, placeholders: Placeholders) -> None:
+        self._below, self._names, self._placeholders = below, names, placeholders
+        self.calls: list[_Call] = []
+
+    def taken(self, node: Any) -> Any:
+        """The tree with placeholders for its aggregates."""
+
+        def rule(n: t.Node) -> t.Node | None:
+            if isinstance(n, t.Query):
+                return n
+            if isinstance(n, t.Call) and is_aggregate(n):
+                return self._placeholders.add(n, self._add(n).column)
+            return None
+
+        return rebuilt(node, rule)
+
+    def _add(self, node: t.Call) -> _Call:
+        made = self._bound(node)
+        same = next((c for c in self.calls if c.same(made)), None)
+        if same is None:
+            self.calls.append(made)
+        return same or made
+
+    def _bound(self, node: t.Call) -> _Call:
+        function = function_of(node)
+        if function in _MISSING or node.nulls:
+            unsupported(
+                f"the aggregate {node.name[-1].upper()}" if not node.nulls else f"{node.nulls.upper()} NULLS", node.span
+            )
+        for part in (*node.args, *(o.expr for o in node.order_by), *filter(None, [node.filter])):
+            if has_aggregates(part):
+                raise mistake("FQ2020", "aggregate function calls cannot be nested", node.span, "nested")
+        args = [self._below.bound(a) for a in node.args]
+        init: tuple[Any, ...] = ()
+        orders = [order_of(o, self._below) for o in node.order_by]
+        if function in _WITHIN_GROUP:
+            if len(args) != 1 or len(node.within_group) != 1:
+                raise mistake(
+                    "FQ2005", f"{function} takes a fraction, and WITHIN GROUP (ORDER BY one expression)", node.span
+                )
+            within = order_of(node.within_group[0], self._below)
+            fraction = _constant(args[0], node, function)
+            init = (1 - float(fraction) if within.descending else float(fraction),)
+            if within.descending and function == "PERCENTILE_DISC":
+                unsupported("PERCENTILE_DISC in descending order", node.span, "order ascending, with 1 - fraction")
+            args = [within.expr]
+        elif node.within_group:
+            unsupported(f"WITHIN GROUP of {function}", node.span)
+        if function == "STRING_AGG":
+            if len(args) != 2:
+                raise mistake(
+                    "FQ2005", "string_agg takes a text and a delimiter", node.span, help="write  string_agg(x, ',')"
+                )
+            init, args = (_constant(args[1], node, function),), args[:1]
+        if function == "COUNT" and (
+            node.star or (len(args) == 1 and isinstance(args[0], Literal) and args[0].value is not None)
+        ):
+            args = []
+        elif len(args) != 1:
+            raise mistake("FQ2005", f"{node.name[-1]} takes one argument, not {len(args)}", node.span)
+        condition = self._below.true_when(node.filter) if node.filter is not None else None
+        result = _result_type(function, tuple(a.type for a in args), node)
+        if aggregate(function, tuple(a.type for a in args), result, init) is None:
+            raise mistake("FQ2005", f"{node.name[-1]} of {args[0].type} does not exist", node.span)
+        return _Call(
+            function,
+            tuple(args),
+            result,
+            node.distinct,
+            condition,
+            tuple(orders),
+            init,
+            self._names.fresh(node.name[-1]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One aggregate; `name`: its column."""
+
+    function: str
+    args: tuple[Expr, ...]
+    type: SqlType
+    distinct: bool
+    filter: Expr | None
+    order: tuple[Order, ...]
+    init: tuple[Any, ...]
+    name: str
+
+    @property
+    def column(self) -> Expr:
+        return column_of(Field(self.name, self.type))
+
+    def same(self, other: _Call) -> bool:
+        return all(
+            getattr(self, n) == getattr(other, n)
+            for n in ("function", "args", "type", "distinct", "filter", "order", "init")
+        )
+
+
+def grouped(rel: Rel, keys: Sequence[Expr], calls: Sequence[_Call], names: Names) -> tuple[Rel, list[Expr]]:
+    """The aggregation of a relation, and its key columns: the values of `keys`, in order. Its columns have no names."""
+    rel, key_columns = as_columns(rel, keys, names, "group")
+    distinct_keys = list(dict.fromkeys(key_columns))
+    made: list[GroupCall] = []
+    for call in calls:
+        rel, args = as_columns(rel, call.args, names, "argument")
+        rel, orders = as_columns(rel, [o.expr for o in call.order], names, "order")
+        rel, conditions = as_columns(rel, [call.filter] if call.filter is not None else [], names, "filter")
+        sort = tuple(o.key(c) for o, c in zip(call.order, orders, strict=True))
+        made.append(
+            GroupCall(
+                call.name,
+                call.function,
+                tuple(args),
+                call.type,
+                call.distinct,
+                conditions[0] if conditions else "",
+                sort,
+                call.init,
+            )
+        )
+    if not made:  # groups without an aggregate are counted all the same
+        made.append(GroupCall(names.fresh("rows"), "COUNT", (), BIGINT))
+    types = {f.name: f.type for f in rel.node.schema}
+    fields = [Field(names.fresh(k), types[k], "key") for k in distinct_keys]
+    schema = Schema((*fields, *(Field(c.name, c.type) for c in made)))
+    node = Node(GroupAggregate(tuple(distinct_keys), tuple(made)), (rel.node,), schema, "retract")
+    by_key = dict(zip(distinct_keys, fields, strict=True))
+    return Rel(node, ()), [column_of(by_key[k]) for k in key_columns]
+
+
+def order_of(item: t.OrderItem, binder: RelBinder) -> Order:
+    """An item of ORDER BY: NULLs are the largest values, as in PostgreSQL."""
+    descending = item.direction == "desc"
+    first = descending if item.nulls is None else item.nulls == "first"
+    return Order(binder.bound(item.expr), descending, first)
+
+
+def _constant(e: Expr, node: t.Call, function: str) -> Any:
+    if not isinstance(e, Literal) or e.value is None:
+        raise mistake("FQ2005", f"the second argument of {function} must be a constant", node.span, "not a constant")
+    return float(e.value) if isinstance(e.value, Decimal) else e.value
+
+
+def _result_type(function: str, args: tuple[SqlType, ...], node: t.Call) -> SqlType:
+    if function == "COUNT":
+        return BIGINT
+    if function in ("SUM", "AVG"):
+        found = lookup_aggregate(f"sql_{function.lower()}")
+        assert found is not None
+        try:
+            return found.resolve(args, ()).result
+        except FunctionTypeError as problem:
+            raise mistake(
+                "FQ2005", str(problem), node.span, f"got ({', '.join(map(str, args))})", help=problem.hint
+            ) from None
+    wanted = {"BOOL_AND": Kind.BOOLEAN, "BOOL_OR": Kind.BOOLEAN, "STRING_AGG": Kind.STRING}.get(function)
+    numeric = function in _DOUBLE_RESULTS
+    if (wanted is not None and args[0].kind is not wanted) or (numeric and not args[0].is_numeric):
+        raise mistake("FQ2005", f"{node.name[-1]}({args[0]}) does not exist", node.span, f"got ({args[0]})")
+    if function == "ARRAY_AGG":
+        return array(args[0])
+    fixed = {"BOOL_AND": BOOLEAN, "BOOL_OR": BOOLEAN, "STRING_AGG": STRING, **dict.fromkeys(_DOUBLE_RESULTS, DOUBLE)}
+    return fixed.get(function, args[0])

@@ -1,0 +1,140 @@
+"""Joins of relations: which conditions are equalities of both sides, in which order relations meet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from compiler.analyze.relations.relation import Names, Rel, RelColumn, as_columns, filtered
+from compiler.functions.coercion import unify
+from compiler.functions.registry import FunctionTypeError
+from compiler.functions.sql_comparison import PREFIX
+from compiler.optimize.push_filter import conjunction, conjuncts
+from compiler.plan.changes import EquiJoin, EquiJoinKind
+from compiler.plan.expr import Call, Expr, columns_of
+from compiler.plan.logical import Node
+from compiler.plan.schema import Field, Schema
+from compiler.plan.types import INT, Kind
+
+# Kinds that show no row of a side for which the condition is not true: it may be filtered before.
+_FILTER_LEFT, _FILTER_RIGHT = ("inner", "semi", "right"), ("inner", "semi", "anti", "left")
+EQUAL, NOT_DISTINCT = PREFIX + "eq", "is_not_distinct"
+
+
+@dataclass(frozen=True, slots=True)
+class Equality:
+    """left = right, each an expression over one side, both of one type."""
+
+    left: Expr
+    right: Expr
+    null_safe: bool
+
+
+def equality(condition: Expr, left: frozenset[str], right: frozenset[str]) -> Equality | None:
+    """The condition as an equality of both sides, if it is one."""
+    if not isinstance(condition, Call) or condition.name not in (EQUAL, NOT_DISTINCT, PREFIX + NOT_DISTINCT):
+        return None
+    a, b = condition.args
+    if columns_of(a) <= right and columns_of(b) <= left:
+        a, b = b, a
+    if not (columns_of(a) and columns_of(b) and columns_of(a) <= left and columns_of(b) <= right):
+        return None
+    if a.type != b.type:
+        try:
+            _, (a, b) = unify((a, b))
+        except FunctionTypeError:
+            return None
+    if a.type.kind in (Kind.MAP,):
+        return None
+    return Equality(a, b, condition.name != EQUAL)
+
+
+def all_conjuncts(condition: Expr) -> list[Expr]:
+    """The parts of a conjunction; of `(a AND x) OR (a AND y)` also a, so that it may be the key of a join."""
+    parts: list[Expr] = []
+    for part in conjuncts(condition):
+        common = _common(part)
+        parts += [*(c for c in common if c not in parts), part]
+    return parts
+
+
+def _common(e: Expr) -> list[Expr]:
+    if not isinstance(e, Call) or e.name != "or":
+        return []
+    branches = [conjuncts(b) for b in _branches(e)]
+    return [c for c in branches[0] if all(c in b for b in branches[1:])]
+
+
+def _branches(e: Expr) -> list[Expr]:
+    return [b for a in e.args for b in _branches(a)] if isinstance(e, Call) and e.name == "or" else [e]
+
+
+def joined(kind: EquiJoinKind, left: Rel, right: Rel, conditions: Sequence[Expr], names: Names) -> Rel:
+    """Pairs for which all conditions are true. Columns: those of the left, then of the right; of semi and anti those of the left."""
+    pairs: list[Equality] = []
+    others: list[Expr] = []
+    found = [(c, equality(c, left.names, right.names)) for c in conditions]
+    null_safe = bool(found) and all(e is None or e.null_safe for _, e in found)
+    for condition, pair in found:
+        if pair is not None and pair.null_safe == null_safe:
+            pairs.append(pair)
+        elif kind in _FILTER_LEFT and frozenset() < columns_of(condition) <= left.names:
+            left = filtered(left, [condition])
+        elif kind in _FILTER_RIGHT and frozenset() < columns_of(condition) <= right.names:
+            right = filtered(right, [condition])
+        else:
+            others.append(condition)
+    left, left_keys = as_columns(left, [p.left for p in pairs], names, "key")
+    right, right_keys = as_columns(right, [p.right for p in pairs], names, "key")
+    residual = conjunction(others) if others else None
+    spec = EquiJoin(kind, tuple(left_keys), tuple(right_keys), residual, null_safe and bool(pairs))
+    sides = [left] if kind in ("semi", "anti") else [left, right]
+    keys = [f for s in sides for f in s.node.schema.key]
+    if kind == "full":
+        keys.append(Field(names.fresh("__missing"), INT, "key"))
+    rest = [f for s in sides for f in s.node.schema if f.role != "key"]
+    node = Node(spec, (left.node, right.node), Schema((*keys, *rest)), "retract")
+    return Rel(node, tuple(c for s in sides for c in s.columns))
+
+
+def joined_all(factors: Sequence[Rel], conditions: Sequence[Expr], names: Names) -> Rel:
+    """An inner join of all. Conditions on one relation filter it; the next relation to join is one that an equality connects."""
+    waiting = list(conditions)
+    rels: list[Rel] = []
+    for factor in factors:
+        own = [c for c in waiting if columns_of(c) and columns_of(c) <= factor.names]
+        waiting = [c for c in waiting if c not in own]
+        rels.append(filtered(factor, own))
+    columns = tuple(c for f in factors for c in f.columns)
+    whole, *rest = rels
+    while rest:
+        chosen = next((r for r in rest if any(equality(c, whole.names, r.names) for c in waiting)), rest[0])
+        rest.remove(chosen)
+        known = whole.names | chosen.names
+        now = [c for c in waiting if columns_of(c) and columns_of(c) <= known]
+        waiting = [c for c in waiting if c not in now]
+        whole = joined("inner", whole, chosen, now, names)
+    return Rel(filtered(whole, waiting).node, columns)
+
+
+def merged_columns(kind: str, left: Rel, right: Rel, names: Sequence[str], joined_rel: Rel, fresh: Names) -> Rel:
+    """The join with one column in the place of each pair of USING or NATURAL; those of the sides need their source's name.
+
+    It is that of the side all of whose rows are there; a full join takes whichever is not NULL.
+    """
+    merged: list[RelColumn] = []
+    computed: list[tuple[str, Expr]] = []
+    for name in names:
+        a = next(c for c in left.columns if c.name == name and not c.qualified)
+        b = next(c for c in right.columns if c.name == name and not c.qualified)
+        if kind != "full":
+            chosen = b if kind == "right" else a
+            merged.append(RelColumn("", name, chosen.type, chosen.column))
+            continue
+        common, (x, y) = unify((a.expr(), b.expr()))
+        computed.append((name, Call(common, "COALESCE", (x, y))))
+    if computed:
+        joined_rel, columns = as_columns(joined_rel, [e for _, e in computed], fresh, names[0])
+        merged = [RelColumn("", n, e.type, c) for (n, e), c in zip(computed, columns, strict=True)]
+    rest = [replace(c, qualified=True) if c.name in names and not c.qualified else c for c in joined_rel.columns]
+    return Rel(joined_rel.node, (*merged, *rest))

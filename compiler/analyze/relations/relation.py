@@ -1,0 +1,170 @@
+"""What a part of a query gives: a node, and the names by which an expression may call its columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from compiler.analyze.relation import retracting, scan
+from compiler.plan.changes import SortKey
+from compiler.plan.expr import Column, Expr, Literal
+from compiler.plan.logical import Filter, NamedExpr, Node, Project
+from compiler.plan.schema import Field, Schema
+from compiler.plan.topology import SourceDef
+from compiler.plan.types import BOOLEAN, INT, SqlType
+
+HIDDEN = "__"  # columns of a source that begin so are its row identity, and no one names them
+
+
+@dataclass(frozen=True, slots=True)
+class RelColumn:
+    """A column as an expression names it (`source`.`name`; source is empty for a computed one) and as the plan does (`column`).
+
+    qualified: it has a name only together with its source, because USING or NATURAL made one column of two.
+    """
+
+    source: str
+    name: str
+    type: SqlType
+    column: str
+    qualified: bool = False
+
+    def expr(self) -> Column:
+        return Column(self.type, self.column)
+
+
+@dataclass(frozen=True, slots=True)
+class Rel:
+    """A relation: rows of `node`, whose key columns are the row identity. columns: in the order of `*`. Plan names are unique in a query."""
+
+    node: Node
+    columns: tuple[RelColumn, ...]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Plan names of everything an expression over it may read."""
+        return frozenset(self.node.schema.names)
+
+
+@dataclass(slots=True)
+class Names:
+    """Plan names, each given once: the name that a person would expect, with a number behind it when it is taken."""
+
+    _given: dict[str, int] = field(default_factory=dict)
+
+    def fresh(self, stem: str) -> str:
+        stem = re.sub(r"\W", "_", stem) or "column"
+        while True:
+            count = self._given.get(stem, 0)
+            self._given[stem] = count + 1
+            name = stem if not count else f"{stem}_{count + 1}"
+            if not count or name not in self._given:
+                self._given.setdefault(name, 1)
+                return name
+
+
+def column_of(f: Field) -> Column:
+    return Column(f.type, f.name)
+
+
+def scanned(source: SourceDef, alias: str, names: Names) -> Rel:
+    """All columns of a table or a view, under names of this query, in front of them the row identity."""
+    node = retracting(scan(source, {}))
+    identity = [(Field(names.fresh(f"__{alias}"), f.type, "key"), column_of(f)) for f in node.schema.key]
+    columns: list[RelColumn] = []
+    exprs: list[NamedExpr] = []
+    for name in visible(source):
+        f = source.schema.get(name)
+        assert f is not None
+        columns.append(RelColumn(alias, name, f.type, names.fresh(name)))
+        exprs.append(NamedExpr(columns[-1].column, column_of(f)))
+    return Rel(projected(node, identity, exprs), tuple(columns))
+
+
+def visible(source: SourceDef) -> tuple[str, ...]:
+    """Its columns as `*` shows them."""
+    return source.columns or tuple(f.name for f in source.schema if not f.name.startswith(HIDDEN))
+
+
+def projected(node: Node, identity: Sequence[tuple[Field, Expr]], columns: Sequence[NamedExpr]) -> Node:
+    """A projection with this row identity. identity: (field, what it is) in order."""
+    exprs = (*(NamedExpr(f.name, e) for f, e in identity), *columns)
+    schema = Schema((*(f for f, _ in identity), *(Field(c.name, c.expr.type) for c in columns)))
+    return Node(Project(exprs), (node,), schema, "retract")
+
+
+def kept_identity(node: Node) -> list[tuple[Field, Expr]]:
+    """The row identity of a node as it is."""
+    return [(f, column_of(f)) for f in node.schema.key]
+
+
+def extended(rel: Rel, computed: Sequence[NamedExpr]) -> Rel:
+    """The relation with more columns behind its own, which `*` does not show."""
+    if not computed:
+        return rel
+    own = [NamedExpr(f.name, column_of(f)) for f in rel.node.schema if f.role != "key"]
+    return Rel(projected(rel.node, kept_identity(rel.node), [*own, *computed]), rel.columns)
+
+
+def as_columns(rel: Rel, exprs: Sequence[Expr], names: Names, stem: str) -> tuple[Rel, list[str]]:
+    """The relation with a column for each expression, and the names of these; a column stands for itself."""
+    found: list[str] = []
+    computed: list[NamedExpr] = []
+    for e in exprs:
+        if isinstance(e, Column) and e.name in rel.names:
+            found.append(e.name)
+            continue
+        same = next((c for c in computed if c.expr == e), None)
+        if same is None:
+            same = NamedExpr(names.fresh(stem), e)
+            computed.append(same)
+        found.append(same.name)
+    return extended(rel, computed), found
+
+
+def filtered(rel: Rel, conditions: Iterable[Expr]) -> Rel:
+    """Rows for which every condition is true."""
+    node = rel.node
+    for condition in conditions:
+        if condition == Literal(BOOLEAN, True):
+            continue
+        node = Node(Filter(condition), (node,), node.schema, "retract")
+    return replace(rel, node=node)
+
+
+def renamed_source(rel: Rel, alias: str, columns: Sequence[str] = ()) -> Rel:
+    """The relation under an alias, its first columns under new names."""
+    shown = [c for c in rel.columns if not c.qualified]
+    made = [
+        replace(c, source=alias, name=columns[i] if i < len(columns) else c.name, qualified=False)
+        for i, c in enumerate(shown)
+    ]
+    return Rel(rel.node, tuple(made))
+
+
+def selected(rel: Rel, items: Sequence[tuple[str, Expr]], names: Names) -> Rel:
+    """The relation of these columns alone, each under a plan name of its own."""
+    columns = [RelColumn("", name, e.type, names.fresh(name)) for name, e in items]
+    exprs = [NamedExpr(c.column, e) for c, (_, e) in zip(columns, items, strict=True)]
+    return Rel(projected(rel.node, kept_identity(rel.node), exprs), tuple(columns))
+
+
+def with_identity(node: Node, names: Names) -> Node:
+    """A node whose rows have an identity: the single row of an aggregation without keys has a constant one."""
+    if node.schema.key:
+        return node
+    own = [NamedExpr(f.name, column_of(f)) for f in node.schema]
+    return projected(node, [(Field(names.fresh("__row"), INT, "key"), Literal(INT, 0))], own)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One expression to order by; `nulls_first` is decided."""
+
+    expr: Expr
+    descending: bool
+    nulls_first: bool
+
+    def key(self, column: str) -> SortKey:
+        return SortKey(column, self.descending, self.nulls_first)

@@ -1,0 +1,78 @@
+"""A view over relations that change: its plan up to the sink, and what the catalogue says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from compiler.analyze.mistakes import mistake
+from compiler.analyze.relations.expressions import without_marks
+from compiler.analyze.relations.query import QueryBinder
+from compiler.analyze.relations.relation import HIDDEN, column_of, projected, with_identity
+from compiler.catalog.catalog import Catalog
+from compiler.diagnostics.diagnostic import CompileError
+from compiler.diagnostics.source import Span
+from compiler.dialect.standard import tree as t
+from compiler.plan.changes import Consolidate
+from compiler.plan.logical import NamedExpr, Node
+from compiler.plan.schema import Field
+
+
+def relations_read(query: t.Query) -> Iterator[str]:
+    """Names in FROM, at any depth, that no common table expression of the query defines."""
+    defined = {w.name for n in t.walk(query) if isinstance(n, t.Query) for w in n.with_}
+    for n in t.walk(query):
+        if isinstance(n, t.Table) and not (len(n.name) == 1 and n.name[0] in defined):
+            yield n.name[-1]
+        if isinstance(n, t.TableArgument):
+            yield n.name[-1]
+
+
+def reads_relation(query: t.Query, catalog: Catalog) -> bool:
+    """Whether the query reads a relation that changes, and so is bound here."""
+    found = (catalog.sources.get(n) for n in relations_read(query))
+    return any(s is not None and s.relation for s in found)
+
+
+def bind_view(query: t.Query, columns: Sequence[str], catalog: Catalog, span: Span) -> tuple[Node, tuple[str, ...]]:
+    """The plan of a view: one row per row identity, hidden in key columns, and its columns by their names, in order.
+
+    columns: new names for the first ones. Raises CompileError.
+    """
+    try:
+        return _bound(query, columns, catalog, span)
+    except CompileError as error:
+        plain = [replace(d, title=without_marks(d.title), label=without_marks(d.label)) for d in error.diagnostics]
+        raise type(error)(*plain) from None
+
+
+def _bound(query: t.Query, columns: Sequence[str], catalog: Catalog, span: Span) -> tuple[Node, tuple[str, ...]]:
+    binder = QueryBinder(catalog)
+    rel = binder.query(query)
+    if len(columns) > len(rel.columns):
+        raise mistake(
+            "FQ2004", f"the view has {len(rel.columns)} columns, and {len(columns)} names", span, "too many names"
+        )
+    names = (*columns, *(c.name for c in rel.columns[len(columns) :]))
+    for at, name in enumerate(names):
+        if name in names[:at]:
+            raise mistake(
+                "FQ2004",
+                f'column "{name}" is specified more than once',
+                span,
+                "named like another",
+                help="give one an alias with AS",
+            )
+        if name.startswith(HIDDEN):
+            raise mistake(
+                "FQ2008",
+                f"the name {name} is reserved: it begins with {HIDDEN}",
+                span,
+                "reserved",
+                help="choose another name",
+            )
+    node = with_identity(rel.node, binder.names)
+    identity = [(Field(f"{HIDDEN}{n}", f.type, "key"), column_of(f)) for n, f in enumerate(node.schema.key)]
+    values = [NamedExpr(n, c.expr()) for n, c in zip(names, rel.columns, strict=True)]
+    shown = projected(node, identity, values)
+    return Node(Consolidate(), (shown,), shown.schema, "retract"), names
