@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, GroupCall, TopN
 from compiler.plan.expr import columns_of
 from compiler.plan.logical import Aggregate, Explode, Filter, Join, Materialise, Node, Project, Rekey, Scan
 from compiler.plan.schema import Schema
@@ -47,13 +48,35 @@ def _prune(node: Node, needed: Names) -> Node:
             return replace(node, inputs=(below,))
         case Join():
             return _prune_join(node, needed)
+        case EquiJoin(_, left_keys, right_keys):
+            return _prune_join(node, needed, frozenset((*left_keys, *right_keys)))
+        case GroupAggregate(keys, calls):
+            return _prune_groups(node, needed, keys, calls)
+        case TopN(keys, order):
+            own = frozenset((*keys, *(k.column for k in order)))
+            below = _prune(node.inputs[0], (needed - {node.spec.rank}) | own | _keys(node.inputs[0]))
+            return replace(
+                node, inputs=(below,), schema=_only(node.schema, frozenset(below.schema.names) | {node.spec.rank})
+            )
+        case Consolidate():
+            below = _prune(node.inputs[0], needed | _keys(node.inputs[0]))
+            return replace(node, inputs=(below,), schema=below.schema)
     return replace(node, inputs=tuple(_prune(i, frozenset(i.schema.names)) for i in node.inputs))
 
 
-def _prune_join(node: Node, needed: Names) -> Node:
+def _prune_groups(node: Node, needed: Names, keys: tuple[str, ...], calls: tuple[GroupCall, ...]) -> Node:
+    """One aggregate stays at least: it counts the rows of a group."""
+    kept = tuple(c for c in calls if c.name in needed) or calls[:1]
+    read = [a for c in kept for a in (*c.args, *(k.column for k in c.order), c.filter)]
+    below = _prune(node.inputs[0], frozenset((*keys, *filter(None, read))) | _keys(node.inputs[0]))
+    schema = _only(node.schema, _keys(node) | frozenset(c.name for c in kept))
+    return replace(node, spec=GroupAggregate(keys, kept), inputs=(below,), schema=schema)
+
+
+def _prune_join(node: Node, needed: Names, keys: Names = frozenset()) -> Node:
     inputs = []
     for i in node.inputs:
-        wanted = (needed & frozenset(i.schema.names)) | _keys(i) | columns_of(*exprs_of(node.spec))
+        wanted = (needed & frozenset(i.schema.names)) | _keys(i) | columns_of(*exprs_of(node.spec)) | keys
         inputs.append(_prune(i, wanted & frozenset(i.schema.names)))
     return replace(node, inputs=tuple(inputs), schema=_only(node.schema, needed | _keys(node)))
 

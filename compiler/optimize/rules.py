@@ -9,11 +9,12 @@ from compiler.optimize.fold_constants import fold_constants
 from compiler.optimize.merge_projects import merge_projects
 from compiler.optimize.prune_columns import prune_columns
 from compiler.optimize.push_filter import push_filter
+from compiler.optimize.push_into_changes import push_into_changes
 from compiler.plan.logical import Node
 from compiler.plan.verify import PlanInvariantError
 
 Rule = Callable[[Node], Node]
-RULES: tuple[Rule, ...] = (fold_constants, push_filter, merge_projects, drop_rekey, prune_columns)
+RULES: tuple[Rule, ...] = (fold_constants, push_filter, push_into_changes, merge_projects, drop_rekey, prune_columns)
 Observer = Callable[[str, Node, Node], None]
 
 
