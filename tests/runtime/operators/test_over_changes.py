@@ -10,9 +10,10 @@ import pytest
 from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, GroupCall, SetOperation, SortKey, TopN
 from compiler.plan.codec import from_data, to_data
 from compiler.plan.explain import tree_text
+from compiler.plan.expr import Call, Column
 from compiler.plan.logical import Node
 from compiler.plan.schema import Field, Schema
-from compiler.plan.types import BIGINT, INT, STRING, decimal
+from compiler.plan.types import BIGINT, BOOLEAN, INT, STRING, decimal
 from compiler.plan.verify import PlanInvariantError
 from runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
 from runtime.operators.changes.deltas import Deltas, same
@@ -172,6 +173,80 @@ def test_values_of_doubles_that_a_dict_would_lose():
         deployed.feed("t", [(DELETE, r, 1) for _, r, _ in pieces[3:6]])
         deployed.settle()
         assert deployed.rows() == [(1,)]
+
+
+def paired(kind: str, *, null_safe: bool = False, residual: bool = False) -> Node:
+    """t and u on s; the residual: t.n < u.n. Shown: the ids."""
+    t, u = Table("t", random.Random(0)).node(), Table("u", random.Random(0)).node()
+    less = Call(BOOLEAN, "lt", (Column(BIGINT, "t_n"), Column(BIGINT, "u_n"))) if residual else None
+    missing = [Field("__side", INT, "key")] if kind == "full" else []
+    ids = [Field("t_id", BIGINT), Field("u_id", BIGINT)]
+    schema = Schema((*t.schema.key, *u.schema.key, *missing, *ids))
+    spec = EquiJoin(kind, ("t_s",), ("u_s",), less, null_safe)  # type: ignore[arg-type]
+    node = Node(spec, (t, u), schema, "retract")
+    return Node(Consolidate(), (node,), schema, "retract")
+
+
+def of(key: int, s: str | None, n: int = 0) -> tuple:
+    return (key, key, None, s, None, n, None, None)
+
+
+@pytest.mark.parametrize("kind", ["right", "full"])
+def test_a_right_row_with_a_residual_is_alone_when_its_last_match_goes(kind):
+    """The matches of right rows are counted in state, one by one."""
+    deployed = Deployed(sunk(paired(kind, residual=True)), 1, random.Random(0))
+
+    def after(source: str, op: int, *row: object) -> list:
+        deployed.feed(source, [(op, of(*row), 0)])  # type: ignore[arg-type]
+        deployed.settle()
+        deployed.reopen()
+        return sorted(r for r in deployed.rows() if r[1] is not None)
+
+    assert after("u", INSERT, 7, "a", 5) == [(None, 7)]
+    assert after("t", INSERT, 1, "a", 1) == [(1, 7)]
+    assert after("t", INSERT, 2, "a", 2) == [(1, 7), (2, 7)]
+    assert after("t", INSERT, 3, "a", 9) == [(1, 7), (2, 7)], "no match: the residual is false"
+    assert after("t", DELETE, 1, "a", 1) == [(2, 7)]
+    assert after("t", DELETE, 3, "a", 9) == [(2, 7)]
+    assert after("t", DELETE, 2, "a", 2) == [(None, 7)]
+    assert after("t", INSERT, 2, "a", 2) == [(2, 7)]
+
+
+@pytest.mark.parametrize("kind", ["inner", "left", "right", "full"])
+@pytest.mark.parametrize("null_safe", [True, False])
+def test_null_keys_meet_only_where_the_join_says_is_not_distinct_from(kind, null_safe):
+    deployed = Deployed(sunk(paired(kind, null_safe=null_safe)), 3, random.Random(0))
+    deployed.feed("t", [(INSERT, of(1, None), 0), (INSERT, of(2, "a"), 0)])
+    deployed.feed("u", [(INSERT, of(5, None), 0), (INSERT, of(6, "a"), 0)])
+    deployed.settle()
+    alone = {"inner": [], "left": [(1, None)], "right": [(None, 5)], "full": [(1, None), (None, 5)]}[kind]
+    assert set(deployed.rows()) == {(2, 6), *([(1, 5)] if null_safe else alone)}
+    deployed.reopen()
+    deployed.feed("u", [(DELETE, of(5, None), 1)])
+    deployed.settle()
+    left = [(1, None)] if kind in ("left", "full") else []
+    assert set(deployed.rows()) == {(2, 6), *left}
+
+
+def test_a_row_behind_the_last_shown_one_is_kept_without_reading_the_shown_ones_again():
+    """Its partition is read once: the rows that are shown before; afterwards they are the same."""
+    table = Table("t", random.Random(0))
+    deployed = Deployed(sunk(top(table)), 1, random.Random(0))
+    deployed.feed("t", [(INSERT, of(i, None, i), 0) for i in range(40)])
+    deployed.settle()
+    deployed.reopen()
+
+    def reads(op: int, n: int) -> int:
+        before, given = deployed.touched()[0], deployed.given
+        deployed.feed("t", [(op, of(n, None, n), 0)])
+        deployed.settle()
+        assert (deployed.given > given) == (n < 3)
+        return deployed.touched()[0] - before
+
+    behind, within = reads(INSERT, 50), reads(DELETE, 1)
+    assert behind == 2 + 3, "head, entry, three shown rows"
+    assert within >= behind + 3, "and those that are shown now"
+    assert sorted(r[-1] for r in deployed.rows()) == [1, 2, 3]
 
 
 def test_a_full_join_tells_a_missing_side_from_an_identity_that_is_null():
