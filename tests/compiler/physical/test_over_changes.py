@@ -6,7 +6,7 @@ import random
 
 from compiler.physical.partitioning import MEMCOMPARABLE
 from compiler.physical.planner import Topology, plan_query
-from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, GroupCall, TopN
+from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, GroupCall, Over, SortKey, TopN, WindowCall
 from compiler.plan.expr import Column
 from compiler.plan.logical import NamedExpr, Node, Project, Union
 from compiler.plan.schema import Field, Schema
@@ -64,6 +64,19 @@ def test_one_group_is_on_one_partition():
     assert exchanges(counted(top)) == [()], "all rows are there already"
 
 
+def windowed(below: Node, *keys: str) -> Node:
+    calls = (WindowCall("w", "ROW_NUMBER", (), BIGINT),)
+    schema = Schema((*below.schema, Field("w", BIGINT)))
+    return Node(Over(keys, (SortKey("t_n"),), calls), (below,), schema, "retract")
+
+
+def test_windows_place_rows_by_their_partitions_and_what_follows_stays():
+    assert exchanges(windowed(table(), "t_k")) == [("t_k",)]
+    assert exchanges(windowed(table())) == [()]
+    assert exchanges(windowed(table(), "__t")) == []
+    assert exchanges(counted(windowed(table(), "t_k"), "t_k", "t_s")) == [("t_k",)]
+
+
 def test_groups_of_groups_move_only_for_other_columns():
     once = counted(table(), "t_k", "t_s")
     assert exchanges(counted(once, "__g0", "__g1")) == [("t_k", "t_s")]
@@ -104,4 +117,10 @@ def test_stores_of_each_operator():
         "Q-groupaggregate-1-values": ("__g0", "__call"),
         "Q-groupaggregate-1-values-entries": ("__g0", "__call", "__entry"),
         "OUT": ("__g0",),
+    }
+    assert stores(windowed(table(), "t_k")) == {
+        "Q-over-1": ("t_k",),
+        "Q-over-1-entries": ("t_k", "__entry"),
+        "Q-over-1-back": ("t_k", "__entry"),
+        "OUT": ("__t",),
     }
