@@ -22,7 +22,7 @@ from compiler.physical.partitioning import (
     together,
 )
 from compiler.physical.stores import stores_of
-from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, SetOperation, TopN
+from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, Over, SetOperation, TopN
 from compiler.plan.expr import Column, Literal
 from compiler.plan.logical import (
     Aggregate,
@@ -108,7 +108,7 @@ class _Planner:
                 return self._add(below.fragment, node, (below,), spread)
             case Sink():
                 return self._add(inputs[0].fragment, node, inputs, inputs[0].spread)
-            case GroupAggregate() | TopN() | Consolidate():
+            case GroupAggregate() | TopN() | Over() | Consolidate():
                 return self._over_changes(node, inputs[0])
             case EquiJoin():
                 return self._equi_join(node, node.spec, inputs[0], inputs[1])
@@ -143,7 +143,7 @@ class _Planner:
         match node.spec:
             case GroupAggregate(keys):
                 names = dict(zip(keys, (f.name for f in node.schema.key), strict=True))
-            case TopN(keys):
+            case TopN(keys) | Over(keys):
                 names = {k: k for k in keys}
             case _:
                 names = {f.name: f.name for f in node.schema.key}

@@ -7,6 +7,7 @@
 - Join stream-stream: the rows of both sides, by key and time; outer with a grace period also those nothing matched yet.
 - GroupAggregate: one row of accumulators per group; where values are needed, buckets of them per group and call.
 - EquiJoin: per side buckets of rows by join key. TopN: buckets of rows by partition, in their order.
+- Over: the same; unless it reads whole partitions, also the texts of large ones in the opposite order, to find the rows before one.
 - SetOperation: how often each row is on each side. Consolidate: the rows of each identity.
 - Sink of a table: its rows under the table's own name, for people to ask; a windowed table keeps all its windows.
 """
@@ -18,13 +19,14 @@ from dataclasses import replace
 from typing import Literal
 
 from compiler.functions.change_aggregates import names_of_ordered
-from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, SetOperation, TopN
+from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, Over, SetOperation, TopN
 from compiler.plan.logical import Aggregate, Join, Materialise, Sink, Spec, Window
 from compiler.plan.schema import Field, Schema
 from compiler.plan.topology import StoreSpec
 from compiler.plan.types import BIGINT, INT, STRING
 
 DAY_MS = 86_400_000
+_ENTRY = Field("__entry", STRING, "key")
 
 
 def stores_of(spec: Spec, name: str, inputs: Sequence[Schema], schema: Schema) -> tuple[StoreSpec, ...]:
@@ -53,6 +55,10 @@ def _stores_of_changes(spec: Spec, name: str, inputs: Sequence[Schema], schema: 
         return tuple(s for side, keys, i in sides for s in _buckets(f"{name}-{side}", _columns(i, keys), i.fields))
     if isinstance(spec, TopN):
         return _buckets(name, _columns(inputs[0], spec.keys), inputs[0].fields)
+    if isinstance(spec, Over):
+        by = _columns(inputs[0], spec.keys)
+        back = _table(f"{name}-back", (*by, _ENTRY), (Field("__forward", STRING),))
+        return (*_buckets(name, by, inputs[0].fields), back)
     if isinstance(spec, SetOperation):
         counts = (Field("__left", BIGINT), Field("__right", BIGINT))
         return (_table(name, tuple(replace(f, role="key") for f in inputs[0] if f.role != "key"), counts),)
@@ -68,8 +74,7 @@ def keeps_values(spec: GroupAggregate) -> bool:
 
 def _buckets(name: str, key: Sequence[Field], value: Sequence[Field]) -> tuple[StoreSpec, StoreSpec]:
     """Heads by key, and entries of large buckets by key and entry (`runtime.operators.changes.buckets`)."""
-    entry = Field("__entry", STRING, "key")
-    return _table(name, key, value), _table(f"{name}-entries", (*key, entry), value)
+    return _table(name, key, value), _table(f"{name}-entries", (*key, _ENTRY), value)
 
 
 def _table(name: str, key: Sequence[Field], value: Sequence[Field]) -> StoreSpec:

@@ -8,6 +8,7 @@ An expression that one of these operators reads is a column of its input: a Proj
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Literal
 
 from compiler.plan.expr import Expr
@@ -15,6 +16,8 @@ from compiler.plan.types import SqlType
 
 EquiJoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
 RankFunction = Literal["row_number", "rank", "dense_rank"]
+FrameUnit = Literal["rows", "range", "groups"]
+Offset = int | float | Decimal
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,56 @@ class TopN:
     offset: int = 0
     function: RankFunction = "row_number"
     rank: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The rows of the partition that a window call sees from its row: from `start` to `end`, both included.
+
+    start, end: distances from the current row, negative for PRECEDING, positive for FOLLOWING; 0 is CURRENT ROW (with unit `range`
+    or `groups` all its peers); None is UNBOUNDED. Distances are rows, groups of peers, or for `range` differences of the only
+    column of the order, in its reference values (`compiler.plan.types`: days of a DATE, ms of a TIME or TIMESTAMP). A row that has
+    NULL there is at a distance from no row but its peers.
+    """
+
+    unit: FrameUnit = "range"
+    start: Offset | None = None
+    end: Offset | None = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WindowCall:
+    """One window function of an `Over`: ROW_NUMBER, RANK, DENSE_RANK, PERCENT_RANK, CUME_DIST, NTILE, LAG, LEAD, FIRST_VALUE,
+    LAST_VALUE, NTH_VALUE, or an aggregate in `compiler.functions.change_aggregates` but the percentiles.
+
+    args: columns of the input; of LAG and LEAD the value, then the default if there is one. type: of the result. filter: a BOOLEAN
+    column; an aggregate leaves out rows where it is not true. init: constant arguments: the offset of LAG and LEAD (1 if there is
+    none), the number of NTILE and NTH_VALUE, the separator of STRING_AGG; where such a number is NULL the result is. ignore_nulls:
+    LAG, LEAD and the three VALUE functions pass over rows whose value is NULL. Ranks, NTILE, LAG and LEAD have no frame.
+    """
+
+    name: str
+    function: str
+    args: tuple[str, ...]
+    type: SqlType
+    frame: Frame = Frame()
+    filter: str = ""
+    init: tuple[bool | int | float | str | None, ...] = ()
+    ignore_nulls: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """Every row of the input with the results of window functions, as PostgreSQL computes them.
+
+    keys: the columns to partition by, NULLs are equal; none: all rows are one partition. What `order` leaves equal are peers, and
+    are ordered by row identity where the order of single rows counts. The output: the columns of the input, its row identity
+    among them, then one column per call.
+    """
+
+    keys: tuple[str, ...]
+    order: tuple[SortKey, ...]
+    calls: tuple[WindowCall, ...]
 
 
 @dataclass(frozen=True, slots=True)

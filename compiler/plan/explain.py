@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, GroupCall, SetOperation, SortKey, TopN
+from compiler.plan.changes import (
+    Consolidate,
+    EquiJoin,
+    Frame,
+    GroupAggregate,
+    GroupCall,
+    Offset,
+    Over,
+    SetOperation,
+    SortKey,
+    TopN,
+    WindowCall,
+)
 from compiler.plan.expr import Call, Column, Expr, Lambda, LambdaVar, Literal
 from compiler.plan.logical import (
     Aggregate,
@@ -93,7 +105,7 @@ def spec_text(spec: Spec | ExchangeSink | ExchangeSource) -> str:
             return "Materialise"
         case Union():
             return "Union"
-        case GroupAggregate() | EquiJoin() | SetOperation() | TopN() | Consolidate():
+        case GroupAggregate() | EquiJoin() | SetOperation() | TopN() | Over() | Consolidate():
             return change_text(spec)
         case Sink():
             return f"Sink {spec.kind} {spec.name} (topic {spec.topic}, {_format(spec.key_format)}/{_format(spec.value_format)})"
@@ -123,6 +135,10 @@ def change_text(spec: ChangeSpec) -> str:
             by = f" per ({', '.join(spec.keys)})" if spec.keys else ""
             name = f" as {spec.rank}" if spec.rank else ""
             return f"TopN {spec.function}{name}{by} order by {_order(spec.order)}{limit}{offset}"
+        case Over(keys, order, calls):
+            by = f" per ({', '.join(keys)})" if keys else ""
+            ordered = f" order by {_order(order)}" if order else ""
+            return f"Over{by}{ordered} {', '.join(map(_window_call, calls))}"
         case Consolidate():
             return "Consolidate"
     raise AssertionError(f"unknown operator {spec!r}")
@@ -133,6 +149,28 @@ def _group_call(c: GroupCall) -> str:
     init = "".join(f", {v!r}" for v in c.init)
     where = f" filter {c.filter}" if c.filter else ""
     return f"{c.name} := {c.function}({'distinct ' if c.distinct else ''}{', '.join(c.args)}{init}{order}){where}"
+
+
+def _window_call(c: WindowCall) -> str:
+    args = ", ".join([*c.args, *(repr(v) for v in c.init)])
+    nulls = " ignore nulls" if c.ignore_nulls else ""
+    where = f" filter {c.filter}" if c.filter else ""
+    frame = "" if c.frame == Frame() else f" {_frame(c.frame)}"
+    return f"{c.name} := {c.function}({args}){nulls}{where}{frame}"
+
+
+def _frame(frame: Frame) -> str:
+    """As SQL has it."""
+    start, end = _bound(frame.start, "preceding"), _bound(frame.end, "following")
+    return f"{frame.unit} between {start} and {end}"
+
+
+def _bound(offset: Offset | None, side: str) -> str:
+    if offset is None:
+        return f"unbounded {side}"
+    if not offset:
+        return "current row"
+    return f"{-offset} preceding" if offset < 0 else f"{offset} following"
 
 
 def _order(keys: tuple[SortKey, ...]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, SetOperation, TopN
+from compiler.plan.changes import Consolidate, EquiJoin, Frame, GroupAggregate, Over, SetOperation, TopN
 from compiler.plan.expr import ROWTIME, Lambda, LambdaVar, columns_of
 from compiler.plan.logical import Aggregate, Filter, Join, Project, Rekey, Scan, Sink, Spec, Union, walk_nodes
 from compiler.plan.schema import Schema
@@ -128,8 +128,43 @@ def _verify_changes(spec: Spec, inputs: Sequence[Schema], schema: Schema, where:
                 [(f.name, f.type) for f in schema] == [*((f.name, f.type) for f in inputs[0]), *ranked],
                 f"{where}: columns",
             )
+        case Over(keys, order, calls):
+            read = [
+                *keys,
+                *(k.column for k in order),
+                *(a for c in calls for a in (*c.args, *filter(None, [c.filter]))),
+            ]
+            _known(read, inputs[0], where)
+            by = [_type(inputs[0], k.column) for k in order]
+            for c in calls:
+                _verify_frame(c.frame, by, f"{where}: {c.name}")
+            _holds(
+                [(f.name, f.type, f.role) for f in schema]
+                == [*((f.name, f.type, f.role) for f in inputs[0]), *((c.name, c.type, "value") for c in calls)],
+                f"{where}: columns",
+            )
         case Consolidate():
             _holds(schema == inputs[0], f"{where}: schema and that of its input differ")
+
+
+_MEASURED = (Kind.INT, Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL, Kind.DATE, Kind.TIME, Kind.TIMESTAMP)
+
+
+def _verify_frame(frame: Frame, order: Sequence[SqlType | None], where: str) -> None:
+    """order: types of the columns that rows are ordered by."""
+    offsets = [o for o in (frame.start, frame.end) if o is not None]
+    if None not in (frame.start, frame.end):
+        # SQL has no frame that ends on the other side of the current row than it starts.
+        outside = (offsets[0] > 0 and offsets[1] <= 0) or (offsets[0] == 0 and offsets[1] < 0)
+        _holds(not outside, f"{where}: its frame starts behind its end")
+    if frame.unit == "range":
+        if any(offsets):
+            kinds = [None if t is None else t.kind for t in order]
+            _holds(
+                len(kinds) == 1 and kinds[0] in _MEASURED, f"{where}: a distance needs one ordered column of numbers"
+            )
+    else:
+        _holds(all(type(o) is int for o in offsets), f"{where}: a frame of {frame.unit} is counted in whole numbers")
 
 
 def _known(columns: Sequence[str], schema: Schema, where: str) -> None:

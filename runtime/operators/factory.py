@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, SetOperation, TopN
+from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, Over, SetOperation, TopN
 from compiler.plan.logical import Aggregate, Explode, Join, Materialise, Rekey, Union
 from compiler.plan.topology import Operator
 from runtime.errors import PlanUnsupported
@@ -13,6 +13,7 @@ from runtime.operators.base import RuntimeOperator
 from runtime.operators.changes.consolidate import ConsolidateOperator
 from runtime.operators.changes.equi_join import EquiJoinOperator
 from runtime.operators.changes.group_aggregate import GroupAggregateOperator
+from runtime.operators.changes.over import OverOperator
 from runtime.operators.changes.set_operation import SetOperationOperator
 from runtime.operators.changes.top_n import TopNOperator
 from runtime.operators.explode import ExplodeOperator
@@ -40,6 +41,7 @@ _PLAIN: dict[type, Factory] = {
     Explode: ExplodeOperator,
     GroupAggregate: GroupAggregateOperator,
     Materialise: MaterialiseOperator,
+    Over: OverOperator,
     Rekey: RekeyOperator,
     SetOperation: SetOperationOperator,
     TopN: TopNOperator,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, SetOperation, TopN
+from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, Over, SetOperation, TopN
 from compiler.plan.logical import Spec
 
 WAY_ROUND = "run it on the runtime"
@@ -12,6 +12,7 @@ _REASONS: dict[type, str] = {
     EquiJoin: "a join that follows updates and deletions of both sides is kept by the runtime's operator",
     SetOperation: "DISTINCT, INTERSECT and EXCEPT over rows that are updated and deleted are kept by the runtime's operator",
     TopN: "ranks that change when a row comes or goes are kept by the runtime's operator",
+    Over: "window functions over rows that are updated and deleted are kept by the runtime's operator",
     Consolidate: "updates and deletions of single rows are put together by the runtime's operator",
 }
 

@@ -14,6 +14,7 @@ from tests.incremental.queries import (
     topped,
     union_all,
 )
+from tests.incremental.windows import windowed
 
 
 def moved(m: Maker) -> Query:
@@ -44,6 +45,20 @@ def ranked(m: Maker) -> Query:
     return topped(m, filtered(m, m.table(0)))
 
 
+def windows(m: Maker) -> Query:
+    return windowed(m, filtered(m, m.table(0)))
+
+
+def near_windows(m: Maker) -> Query:
+    """Frames with an offset on both sides, LAG and LEAD."""
+    return windowed(m, m.table(0), reach="near")
+
+
+def running_windows(m: Maker) -> Query:
+    """Frames up to the current row, and ranks."""
+    return windowed(m, m.table(0), reach="running")
+
+
 def views(m: Maker) -> Query:
     """Two or three operators on top of each other."""
     return _view(m, m.rng.choice((2, 2, 3)))
@@ -53,7 +68,9 @@ def _view(m: Maker, depth: int) -> Query:
     """A pair of all rows with all is made of small results alone."""
     if not depth:
         return m.table()
-    kind = m.rng.choice(("aggregate", "aggregate", "total", "join", "join", "theta", "set", "top", "move", "union"))
+    kind = m.rng.choice(
+        ("aggregate", "aggregate", "total", "join", "join", "theta", "set", "top", "over", "over", "move", "union")
+    )
     match kind:
         case "aggregate":
             return grouped(m, _view(m, depth - 1), exact=True)
@@ -79,6 +96,8 @@ def _view(m: Maker, depth: int) -> Query:
             )
         case "top":
             return topped(m, _view(m, depth - 1))
+        case "over":
+            return windowed(m, _view(m, depth - 1), exact=True)
         case "union":
             below = _view(m, depth - 1)
             return union_all(m, [below, filtered(m, below)])
@@ -86,5 +105,17 @@ def _view(m: Maker, depth: int) -> Query:
 
 
 SHAPES: dict[str, Shape] = {
-    f.__name__.replace("_", "-"): f for f in (moved, aggregated, totals, paired, counted_rows, ranked, views)
+    f.__name__.replace("_", "-"): f
+    for f in (
+        moved,
+        aggregated,
+        totals,
+        paired,
+        counted_rows,
+        ranked,
+        windows,
+        near_windows,
+        running_windows,
+        views,
+    )
 }

@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, SetOperation, TopN
+from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, Over, SetOperation, TopN
 from compiler.plan.logical import ChangeSpec, Node
 from compiler.plan.topology import Plan
 from runtime.spark.choose import NodeChoice, choose, explain_lines, is_native
@@ -144,6 +144,7 @@ OVER_CHANGES = (
     EquiJoin("inner", (), ()),
     SetOperation("distinct"),
     TopN((), (), 1),
+    Over((), (), ()),
     Consolidate(),
 )
 

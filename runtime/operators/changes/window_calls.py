@@ -1,0 +1,377 @@
+"""Window functions over rows of a partition: how far the result of a row depends on other rows, and what it is.
+
+A call is one of three sorts. *Running*: its frame is all rows up to the current one (or its last peer); a small state per row is
+enough to go on from it. *Near*: it depends on rows at a limited distance. *Whole*: on any row of the partition.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from compiler.functions.change_aggregates import Linear, Ordered
+from compiler.plan.changes import Frame, GroupCall, SortKey, WindowCall
+from compiler.plan.schema import Schema
+from compiler.plan.types import SqlType
+from runtime.batch import Row
+from runtime.operators.changes.frames import Lines, bounds_of, scaled_frame
+from runtime.operators.changes.group_deltas import BoundCall, bind
+from runtime.operators.fold import AggregateUnsupported
+
+_CURRENT = Frame("rows", None, 0)
+Results = Callable[[Lines, int, int], list[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A result that its type cannot hold."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How far results depend on rows in one direction: so many rows, groups of peers (0: the own one, -1: none), a distance."""
+
+    rows: int = 0
+    groups: int = -1
+    distance: Any = None
+
+    def widened(self, other: Reach) -> Reach:
+        known = [d for d in (self.distance, other.distance) if d is not None]
+        return Reach(max(self.rows, other.rows), max(self.groups, other.groups), max(known, default=None))
+
+    @property
+    def counts_rows(self) -> bool:
+        """Whether it is known without looking at rows."""
+        return self.groups < 0 and self.distance is None
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A state that goes on from row to row. step: (state, row, the row before is no peer) -> state.
+
+    peers: a row shows the state of its last peer, else its own. needs_peers: whether the step asks for the row before.
+    """
+
+    first: Any
+    step: Callable[[Any, Row, bool], Any]
+    result: Callable[[Any], Any]
+    peers: bool = False
+    needs_peers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BoundWindow:
+    """A call over a schema. results: of the rows [low, high) of some; of running calls made from their states instead."""
+
+    call: WindowCall
+    running: Running | None = None
+    results: Results | None = None
+    before: Reach = Reach()
+    after: Reach = Reach()
+    whole: bool = False
+
+
+def bind_window(call: WindowCall, source: Schema, order: Sequence[SortKey]) -> BoundWindow:
+    """Raises AggregateUnsupported for what is no window function or cannot be kept up to date."""
+    names = source.names
+    if call.function in _RANKS:
+        return BoundWindow(call, _RANKS[call.function])
+    if call.function in _PLACES:
+        return BoundWindow(call, results=_PLACES[call.function](call), whole=True)
+    if call.function in ("LAG", "LEAD"):
+        return _neighbour(call, [names.index(a) for a in call.args])
+    types = {f.name: f.type for f in source}
+    call = replace(call, frame=_scaled(call.frame, types, order))
+    frame = call.frame
+    if call.function in _VALUES:
+        at = names.index(call.args[0])
+        if frame.start is None and not order and frame.unit != "rows":
+            call = replace(call, frame=Frame("rows", None, None))
+        if call.function == "FIRST_VALUE" and not call.ignore_nulls and _holds_first_row(call.frame):
+            call = replace(call, frame=_CURRENT)
+        running = _running_value(call, at) if _is_running(call.frame, order) else None
+        return _framed(call, order, running, _value_results(call, at))
+    bound = bind(
+        GroupCall(call.name, call.function, call.args, call.type, False, call.filter, (), call.init), 0, source
+    )
+    if isinstance(bound.kind, Linear):
+        linear = _running_linear(bound, bound.kind, frame) if _is_running(frame, order) else None
+        return _framed(call, order, linear, _linear_results(bound, bound.kind, frame))
+    if bound.kind.reading == "all":
+        return _framed(call, order, None, _all_results(bound, bound.kind, frame))
+    if bound.kind.reading == "place":
+        raise AggregateUnsupported(f"{call.function} is no window function")
+    extreme = _running_extreme(bound, frame) if _is_running(frame, order) else None
+    return _framed(call, order, extreme, _extreme_results(bound, frame))
+
+
+def _scaled(frame: Frame, types: dict[str, SqlType], order: Sequence[SortKey]) -> Frame:
+    return scaled_frame(frame, types[order[0].column]) if len(order) == 1 else frame
+
+
+def _holds_first_row(frame: Frame) -> bool:
+    """The frame of every row starts with the first row of the partition and is not empty."""
+    return frame.start is None and (frame.end is None or frame.end >= 0)
+
+
+def _is_running(frame: Frame, order: Sequence[SortKey]) -> bool:
+    return frame.start is None and frame.end == 0 and (bool(order) or frame.unit == "rows")
+
+
+def _framed(call: WindowCall, order: Sequence[SortKey], running: Running | None, results: Results) -> BoundWindow:
+    frame = call.frame
+    if running is not None:
+        peers = Reach(groups=0) if running.peers else Reach()
+        return BoundWindow(call, running, None, peers, peers)
+    if frame.start is None or frame.end is None or (not order and frame.unit != "rows"):
+        return BoundWindow(call, results=results, whole=True)
+    before, after = max(0, -frame.start), max(0, frame.end)
+    return BoundWindow(call, results=results, before=_reach(frame, before), after=_reach(frame, after))
+
+
+def _reach(frame: Frame, offset: Any) -> Reach:
+    if frame.unit == "rows":
+        return Reach(rows=offset)
+    if frame.unit == "groups":
+        return Reach(groups=offset)
+    return Reach(groups=0, distance=offset or None)
+
+
+def shown(function: Callable[[Any], Any], state: Any) -> Any:
+    """A result, or why there is none."""
+    try:
+        return function(state)
+    except ArithmeticError as error:
+        return Failed(str(error))
+
+
+_RANKS = {
+    "ROW_NUMBER": Running(0, lambda s, _row, _new: s + 1, lambda s: s),
+    "RANK": Running(
+        (0, 0), lambda s, _row, new: (s[0] + 1, s[0] + 1 if new else s[1]), lambda s: s[1], needs_peers=True
+    ),
+    "DENSE_RANK": Running(0, lambda s, _row, new: s + new, lambda s: s, needs_peers=True),
+}
+
+
+def _percent_rank(_call: WindowCall) -> Results:
+    def results(lines: Lines, low: int, high: int) -> list[Any]:
+        of, starts = lines.groups
+        return [starts[of[i]] / (len(lines) - 1) if len(lines) > 1 else 0.0 for i in range(low, high)]
+
+    return results
+
+
+def _cume_dist(_call: WindowCall) -> Results:
+    def results(lines: Lines, low: int, high: int) -> list[Any]:
+        of, starts = lines.groups
+        return [starts[of[i] + 1] / len(lines) for i in range(low, high)]
+
+    return results
+
+
+def _ntile(call: WindowCall) -> Results:
+    tiles = _number(call, 0)
+
+    def results(lines: Lines, low: int, high: int) -> list[Any]:
+        if tiles is None:
+            return [None] * (high - low)
+        size, larger = divmod(len(lines), tiles)
+        limit = larger * (size + 1)
+        return [i // (size + 1) + 1 if i < limit else larger + (i - limit) // size + 1 for i in range(low, high)]
+
+    return results
+
+
+_PLACES: dict[str, Callable[[WindowCall], Results]] = {
+    "PERCENT_RANK": _percent_rank,
+    "CUME_DIST": _cume_dist,
+    "NTILE": _ntile,
+}
+_VALUES = ("FIRST_VALUE", "LAST_VALUE", "NTH_VALUE")
+
+
+def _number(call: WindowCall, least: int | None) -> int | None:
+    """The constant of a call; None: it is NULL."""
+    (found,) = call.init
+    assert found is None or type(found) is int, f"{call.name}: {found!r} is no whole number"
+    assert found is None or least is None or found > least, f"{call.name}: {found} is not above {least}"
+    return found
+
+
+def _neighbour(call: WindowCall, args: Sequence[int]) -> BoundWindow:
+    """LAG and LEAD: the value so many rows before or behind, where there is such a row, else the default."""
+    offset = _number(call, None) if call.init else 1
+    step = 0 if offset is None else offset if call.function == "LEAD" else -offset
+    value, default = args[0], args[1] if len(args) > 1 else None
+
+    def results(lines: Lines, low: int, high: int) -> list[Any]:
+        if offset is None:
+            return [None] * (high - low)
+        rows = [line.row for line in lines.lines]
+        known = [i for i, r in enumerate(rows) if r[value] is not None] if call.ignore_nulls and step else None
+        found = []
+        for i in range(low, high):
+            at = i + step
+            if known is not None:
+                place = bisect_left(known, i) + step if step < 0 else bisect_left(known, i + 1) + step - 1
+                at = known[place] if 0 <= place < len(known) else -1
+            if 0 <= at < len(rows):
+                found.append(rows[at][value])
+            else:
+                found.append(None if default is None else rows[i][default])
+        return found
+
+    if call.ignore_nulls and step:
+        return BoundWindow(call, results=results, whole=True)
+    return BoundWindow(call, results=results, before=Reach(rows=max(0, -step)), after=Reach(rows=max(0, step)))
+
+
+def _running_value(call: WindowCall, at: int) -> Running:
+    """State: (rows counted, the value), counted no further than needed; so what comes behind the value changes nothing."""
+    ignore, peers = call.ignore_nulls, call.frame.unit != "rows"
+    if call.function == "LAST_VALUE":
+        return Running(None, lambda s, row, _new: s if ignore and row[at] is None else row[at], lambda s: s, peers)
+    wanted = 1 if call.function == "FIRST_VALUE" else _number(call, 0)
+    if wanted is None:
+        return Running(None, lambda s, _row, _new: s, lambda s: s)
+
+    def step(s: Any, row: Row, _new: bool) -> Any:
+        if s[0] == wanted or (ignore and row[at] is None):
+            return s
+        return s[0] + 1, row[at] if s[0] + 1 == wanted else None
+
+    return Running((0, None), step, lambda s: s[1], peers)
+
+
+def _value_results(call: WindowCall, at: int) -> Results:
+    nth = 1 if call.function == "FIRST_VALUE" else _number(call, 0) if call.function == "NTH_VALUE" else 0
+
+    def results(lines: Lines, low: int, high: int) -> list[Any]:
+        if nth is None:
+            return [None] * (high - low)
+        values = lines.column(at)
+        known = [i for i, v in enumerate(values) if v is not None or not call.ignore_nulls]
+        bounds = bounds_of(call.frame, lines)
+        found = []
+        for i in range(low, high):
+            start, end = bounds(i)
+            first, behind = bisect_left(known, start), bisect_left(known, end)
+            place = behind - 1 if call.function == "LAST_VALUE" else first + nth - 1
+            found.append(values[known[place]] if first <= place < behind else None)
+        return found
+
+    return results
+
+
+def _arguments(bound: BoundCall) -> Callable[[Row], Row | None]:
+    """The arguments of a row; None where the filter leaves it out."""
+    args, condition = bound.args, bound.filter
+    if condition is None:
+        return lambda row: tuple([row[i] for i in args])
+    return lambda row: tuple([row[i] for i in args]) if row[condition] is True else None
+
+
+def _running_linear(bound: BoundCall, kind: Linear, frame: Frame) -> Running:
+    arguments = _arguments(bound)
+
+    def step(s: Any, row: Row, _new: bool) -> Any:
+        args = arguments(row)
+        part = None if args is None else kind.part(args, 1)
+        return s if part is None else kind.add(s, part)
+
+    return Running(kind.zero, step, kind.result, frame.unit != "rows")
+
+
+def _linear_results(bound: BoundCall, kind: Linear, frame: Frame) -> Results:
+    """Frames move forwards: what enters is added, what leaves is taken out, which is exact."""
+    arguments = _arguments(bound)
+
+    def results(lines: Lines, low: int, high: int) -> list[Any]:
+        args = [arguments(line.row) for line in lines.lines]
+        bounds = bounds_of(frame, lines)
+        acc, first, behind, found = kind.zero, 0, 0, []
+        for i in range(low, high):
+            start, end = bounds(i)
+            end = max(start, end)
+            if start >= behind:
+                acc, first, behind = kind.zero, start, start
+            for places, weight in ((range(behind, end), 1), (range(first, start), -1)):
+                for at in places:
+                    given = args[at]
+                    part = None if given is None else kind.part(given, weight)
+                    acc = acc if part is None else kind.add(acc, part)
+            first, behind = start, end
+            found.append(shown(kind.result, acc))
+        return found
+
+    return results
+
+
+def _running_extreme(bound: BoundCall, frame: Frame) -> Running:
+    """MIN and MAX. State: (value, its text), None of no values."""
+    arguments, text = _arguments(bound), bound.text
+    assert text is not None
+
+    def step(s: Any, row: Row, _new: bool) -> Any:
+        args = arguments(row)
+        if args is None or args[0] is None:
+            return s
+        found = text(args)
+        return (args[0], found) if s is None or found < s[1] else s
+
+    return Running(None, step, lambda s: None if s is None else s[0], frame.unit != "rows")
+
+
+def _extreme_results(bound: BoundCall, frame: Frame) -> Results:
+    """The queue holds the rows of the frame that no later one is better than or as good as, so its first is the best."""
+    arguments, text = _arguments(bound), bound.text
+    assert text is not None
+
+    def results(lines: Lines, low: int, high: int) -> list[Any]:
+        bounds = bounds_of(frame, lines)
+        queue: deque[tuple[int, str, Any]] = deque()
+        behind, found = 0, []
+        for i in range(low, high):
+            start, end = bounds(i)
+            for at in range(max(behind, start), end):
+                args = arguments(lines.lines[at].row)
+                if args is None or args[0] is None:
+                    continue
+                own = text(args)
+                while queue and queue[-1][1] >= own:
+                    queue.pop()
+                queue.append((at, own, args[0]))
+            behind = max(behind, end)
+            while queue and queue[0][0] < start:
+                queue.popleft()
+            found.append(queue[0][2] if queue else None)
+        return found
+
+    return results
+
+
+def _all_results(bound: BoundCall, kind: Ordered, frame: Frame) -> Results:
+    """STRING_AGG and ARRAY_AGG, in the order of the window."""
+    arguments, make = _arguments(bound), kind.result
+    assert make is not None
+
+    def results(lines: Lines, low: int, high: int) -> list[Any]:
+        args = [arguments(line.row) for line in lines.lines]
+        bounds = bounds_of(frame, lines)
+        last: tuple[tuple[int, int], Any] | None = None
+        found = []
+        for i in range(low, high):
+            here = bounds(i)
+            if last is None or last[0] != here:
+                given = [a[0] for a in args[here[0] : here[1]] if a is not None and (kind.nulls or a[0] is not None)]
+                last = here, make([(v, 1) for v in given])
+            found.append(last[1])
+        return found
+
+    return results
