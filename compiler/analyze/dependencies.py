@@ -30,6 +30,7 @@ from compiler.dialect.ast import (
     TableRef,
     TypeRef,
 )
+from compiler.dialect.standard.view_statement import CreateView
 from compiler.dialect.table_statements import CreateTable, DeleteRows, InsertRows, InsertSelect, UpdateRows
 
 _TYPE = "type "  # types have names of their own
@@ -175,8 +176,8 @@ def _needed(statement: Statement) -> Iterator[str]:
         case CreateSource():
             for c in statement.columns:
                 yield from _types(c.type)
-        case CreateAs() if statement.relational is not None:
-            yield from relations_read(statement.relational.tree)
+        case CreateView() if statement.tree is not None:
+            yield from relations_read(statement.tree)
             yield from _query_names(statement.query)
         case CreateAs():
             yield from _query_names(statement.query)

@@ -38,10 +38,11 @@ from compiler.dialect.ast import (
     InsertRow,
     OtherStatement,
     QueryControl,
-    Relational,
     SetProperty,
     Statement,
 )
+from compiler.dialect.standard.tree import Query
+from compiler.dialect.standard.view_statement import CreateView
 from compiler.dialect.standard.write_queries import query_sql
 from compiler.dialect.table_statements import (
     CreateTable,
@@ -233,13 +234,13 @@ def _kind_to_drop(statement: Drop, catalog: Catalog, at: Span) -> str:
 
 
 def _create_as(statement: CreateAs, catalog: Catalog, session: Mapping[str, str], at: Span) -> BoundQuery:
-    if statement.relational is not None and reads_relation(statement.relational.tree, catalog):
-        return _create_relation(statement, statement.relational, catalog, session, at)
+    if isinstance(statement, CreateView) and statement.tree is not None:
+        if reads_relation(statement.tree, catalog):
+            return _create_relation(statement, statement.tree, catalog, session, at)
+        if statement.refusal is not None:
+            raise statement.refusal
     query = statement.query
-    if query is None:
-        assert statement.relational is not None
-        assert statement.relational.refusal is not None
-        raise statement.relational.refusal
+    assert query is not None
     properties = read_properties(statement.properties, FOR_SINK, catalog.fold)
     bound = bind_query(query, catalog, session, statement.name)
     if statement.is_view:
@@ -285,12 +286,12 @@ def _create_as(statement: CreateAs, catalog: Catalog, session: Mapping[str, str]
 
 
 def _create_relation(
-    statement: CreateAs, view: Relational, catalog: Catalog, session: Mapping[str, str], at: Span
+    statement: CreateView, tree: Query, catalog: Catalog, session: Mapping[str, str], at: Span
 ) -> BoundQuery:
     """A view over relations that change: its record key is the row identity, its value holds the selected columns."""
     properties = read_properties(statement.properties, FOR_SINK, catalog.fold)
-    node, columns = bind_view(view.tree, view.columns, catalog, at)
-    text = f"CREATE TABLE {statement.name} AS {query_sql(view.tree)}"
+    node, columns = bind_view(tree, statement.columns, catalog, at)
+    text = f"CREATE TABLE {statement.name} AS {query_sql(tree)}"
     sink = SourceDef(
         name=statement.name,
         kind="table",

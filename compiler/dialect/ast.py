@@ -16,14 +16,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from compiler.diagnostics.diagnostic import UnsupportedError
 from compiler.diagnostics.source import NOWHERE, Span
 from compiler.plan.types import SqlType
-
-if TYPE_CHECKING:
-    from compiler.dialect.standard.tree import Query as StandardQuery
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,23 +213,8 @@ class CreateSource(Statement):
 
 
 @dataclass(frozen=True, slots=True)
-class Relational:
-    """A query of standard SQL as a tree, for views over relations that change.
-
-    columns: names of the view's first columns. refusal: why there is no `Query` that means the same, if there is none.
-    """
-
-    tree: StandardQuery
-    columns: tuple[str, ...] = ()
-    refusal: UnsupportedError | None = field(default=None, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
 class CreateAs(Statement):
-    """CREATE [OR REPLACE] STREAM|TABLE [IF NOT EXISTS] name WITH (...) AS query. is_view: the query decides the kind.
-
-    relational: in standard SQL, the same query as a tree; then `query` may be missing.
-    """
+    """CREATE [OR REPLACE] STREAM|TABLE [IF NOT EXISTS] name WITH (...) AS query. is_view: the query decides the kind."""
 
     name: str = ""
     kind: Literal["stream", "table"] = "stream"
@@ -243,7 +224,6 @@ class CreateAs(Statement):
     if_not_exists: bool = False
     name_span: Span = field(default=NOWHERE, compare=False)
     is_view: bool = False
-    relational: Relational | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, GroupCall, TopN
+from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, GroupCall, Over, TopN
 from compiler.plan.expr import columns_of
 from compiler.plan.logical import Aggregate, Explode, Filter, Join, Materialise, Node, Project, Rekey, Scan
 from compiler.plan.schema import Schema
@@ -58,6 +58,11 @@ def _prune(node: Node, needed: Names) -> Node:
             return replace(
                 node, inputs=(below,), schema=_only(node.schema, frozenset(below.schema.names) | {node.spec.rank})
             )
+        case Over(keys, order, calls):
+            made = frozenset(c.name for c in calls)
+            read = [*keys, *(k.column for k in order), *(a for c in calls for a in (*c.args, c.filter) if a)]
+            below = _prune(node.inputs[0], (needed - made) | frozenset(read) | _keys(node.inputs[0]))
+            return replace(node, inputs=(below,), schema=_only(node.schema, frozenset(below.schema.names) | made))
         case Consolidate():
             below = _prune(node.inputs[0], needed | _keys(node.inputs[0]))
             return replace(node, inputs=(below,), schema=below.schema)

@@ -12,9 +12,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from compiler.functions.registry import lookup
-from compiler.plan.expr import Call, Expr, columns_of, walk
+from compiler.plan.expr import Call, Expr, columns_of, conjunction, conjuncts, walk
 from compiler.plan.logical import Filter, Join, Node, Project, Rekey
-from compiler.plan.types import BOOLEAN
 from compiler.plan.visit import map_nodes, substitute
 
 
@@ -73,17 +72,3 @@ def _below_join(node: Node, join: Node) -> Node:
 def is_deterministic(e: Expr) -> bool:
     calls = [c for c in walk(e) if isinstance(c, Call)]
     return all((f := lookup(c.name)) is None or f.deterministic for c in calls)
-
-
-def conjuncts(e: Expr) -> list[Expr]:
-    """The parts of a conjunction, left to right."""
-    if isinstance(e, Call) and e.name == "and":
-        return [c for a in e.args for c in conjuncts(a)]
-    return [e]
-
-
-def conjunction(parts: list[Expr]) -> Expr:
-    whole = parts[0]
-    for p in parts[1:]:
-        whole = Call(BOOLEAN, "and", (whole, p))
-    return whole

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from compiler.functions.sql_comparison import PREFIX
-from compiler.optimize.push_filter import conjunction, conjuncts, is_deterministic
-from compiler.plan.changes import EquiJoin, GroupAggregate, TopN
-from compiler.plan.expr import Call, Column, Expr, Literal, columns_of
+from compiler.optimize.push_filter import is_deterministic
+from compiler.plan.changes import EquiJoin, GroupAggregate, Over, TopN
+from compiler.plan.expr import Call, Column, Expr, Literal, columns_of, conjunction, conjuncts
 from compiler.plan.logical import Filter, Node, Project, Union
 from compiler.plan.visit import map_nodes, substitute
 
@@ -44,6 +44,9 @@ def _push(node: Node) -> Node:
             return _below_one(node, below, keys) if keys else node
         case TopN():
             return _below_top(node, below, below.spec)
+        case Over(keys):
+            fields = {f.name: Column(f.type, f.name) for f in below.schema if f.name in keys}
+            return _below_one(node, below, fields) if fields else node
         case Union() if len(below.inputs) > 1:
             inputs = tuple(_push(_over(i, conjuncts(node.spec.predicate))) for i in below.inputs)
             return replace(below, inputs=inputs)

@@ -7,12 +7,12 @@ Spans are for messages: they take no part in equality or in the plan codec.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
 from compiler.diagnostics.source import NOWHERE, Span
-from compiler.plan.types import SqlType
+from compiler.plan.types import BOOLEAN, SqlType
 
 ROWTIME = "__rowtime"  # system column of every batch: record timestamp, int64 ms
 LiteralValue = bool | int | float | str | bytes | Decimal | None
@@ -90,3 +90,17 @@ def walk(e: Expr) -> Iterator[Expr]:
 def columns_of(*exprs: Expr) -> frozenset[str]:
     """Names of the input columns that the expressions read."""
     return frozenset(n.name for e in exprs for n in walk(e) if isinstance(n, Column))
+
+
+def conjuncts(e: Expr) -> list[Expr]:
+    """The parts of a conjunction, left to right."""
+    if isinstance(e, Call) and e.name == "and":
+        return [c for a in e.args for c in conjuncts(a)]
+    return [e]
+
+
+def conjunction(parts: Sequence[Expr]) -> Expr:
+    whole = parts[0]
+    for p in parts[1:]:
+        whole = Call(BOOLEAN, "and", (whole, p))
+    return whole

@@ -14,6 +14,7 @@ from compiler.dialect.standard import tree as t
 from compiler.dialect.standard.refuse import unsupported
 from compiler.functions.change_aggregates import aggregate
 from compiler.functions.change_aggregates import names as aggregate_names
+from compiler.functions.folding import folded
 from compiler.functions.registry import FunctionTypeError, lookup_aggregate
 from compiler.plan.changes import GroupAggregate, GroupCall
 from compiler.plan.expr import Expr, Literal
@@ -58,7 +59,7 @@ class Aggregates:
 
     def __init__(self, below: RelBinder, names: Names, placeholders: Placeholders) -> None:
         self._below, self._names, self._placeholders = below, names, placeholders
-        self.calls: list[_Call] = []
+        self.calls: list[AggregateCall] = []
 
     def taken(self, node: Any) -> Any:
         """The tree with placeholders for its aggregates."""
@@ -72,14 +73,15 @@ class Aggregates:
 
         return rebuilt(node, rule)
 
-    def _add(self, node: t.Call) -> _Call:
-        made = self._bound(node)
+    def _add(self, node: t.Call) -> AggregateCall:
+        made = self.bound(node)
         same = next((c for c in self.calls if c.same(made)), None)
         if same is None:
             self.calls.append(made)
         return same or made
 
-    def _bound(self, node: t.Call) -> _Call:
+    def bound(self, node: t.Call) -> AggregateCall:
+        """A call with its arguments over the rows that are grouped."""
         function = function_of(node)
         if function in _MISSING or node.nulls:
             unsupported(
@@ -120,7 +122,7 @@ class Aggregates:
         result = _result_type(function, tuple(a.type for a in args), node)
         if aggregate(function, tuple(a.type for a in args), result, init) is None:
             raise mistake("FQ2005", f"{node.name[-1]} of {args[0].type} does not exist", node.span)
-        return _Call(
+        return AggregateCall(
             function,
             tuple(args),
             result,
@@ -133,7 +135,7 @@ class Aggregates:
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
+class AggregateCall:
     """One aggregate; `name`: its column."""
 
     function: str
@@ -149,14 +151,14 @@ class _Call:
     def column(self) -> Expr:
         return column_of(Field(self.name, self.type))
 
-    def same(self, other: _Call) -> bool:
+    def same(self, other: AggregateCall) -> bool:
         return all(
             getattr(self, n) == getattr(other, n)
             for n in ("function", "args", "type", "distinct", "filter", "order", "init")
         )
 
 
-def grouped(rel: Rel, keys: Sequence[Expr], calls: Sequence[_Call], names: Names) -> tuple[Rel, list[Expr]]:
+def grouped(rel: Rel, keys: Sequence[Expr], calls: Sequence[AggregateCall], names: Names) -> tuple[Rel, list[Expr]]:
     """The aggregation of a relation, and its key columns: the values of `keys`, in order. Its columns have no names."""
     rel, key_columns = as_columns(rel, keys, names, "group")
     distinct_keys = list(dict.fromkeys(key_columns))
@@ -196,8 +198,9 @@ def order_of(item: t.OrderItem, binder: RelBinder) -> Order:
 
 
 def _constant(e: Expr, node: t.Call, function: str) -> Any:
+    e = folded(e)
     if not isinstance(e, Literal) or e.value is None:
-        raise mistake("FQ2005", f"the second argument of {function} must be a constant", node.span, "not a constant")
+        unsupported(f"{function} with an argument that is no constant", node.span, "write a constant")
     return float(e.value) if isinstance(e.value, Decimal) else e.value
 
 

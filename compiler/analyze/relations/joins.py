@@ -9,9 +9,8 @@ from compiler.analyze.relations.relation import Names, Rel, RelColumn, as_column
 from compiler.functions.coercion import unify
 from compiler.functions.registry import FunctionTypeError
 from compiler.functions.sql_comparison import PREFIX
-from compiler.optimize.push_filter import conjunction, conjuncts
 from compiler.plan.changes import EquiJoin, EquiJoinKind
-from compiler.plan.expr import Call, Expr, columns_of
+from compiler.plan.expr import Call, Expr, columns_of, conjunction, conjuncts
 from compiler.plan.logical import Node
 from compiler.plan.schema import Field, Schema
 from compiler.plan.types import INT, Kind

@@ -33,6 +33,7 @@ from compiler.dialect.standard import tree as t
 from compiler.dialect.standard.names import plain_name
 from compiler.dialect.standard.refuse import unsupported
 from compiler.functions.coercion import unify
+from compiler.functions.folding import folded
 from compiler.functions.registry import FunctionTypeError
 from compiler.plan.changes import RankFunction, SetOperation, TopN
 from compiler.plan.expr import Column, Expr, Literal, columns_of
@@ -120,7 +121,7 @@ class QueryBinder:
     def _count(self, node: t.Expr | None) -> int | None:
         if node is None:
             return None
-        e = RelBinder((), self.catalog, "LIMIT").bound(node)
+        e = folded(RelBinder((), self.catalog, "LIMIT").bound(node))
         if not isinstance(e, Literal) or (e.value is not None and not isinstance(e.value, int)):
             unsupported("LIMIT or OFFSET of an expression", node.span, "write a whole number")
         if e.value is not None and e.value < 0:

@@ -14,8 +14,6 @@ from compiler.plan.schema import Field, Schema
 from compiler.plan.topology import SourceDef
 from compiler.plan.types import BOOLEAN, INT, SqlType
 
-HIDDEN = "__"  # columns of a source that begin so are its row identity, and no one names them
-
 
 @dataclass(frozen=True, slots=True)
 class RelColumn:
@@ -74,17 +72,12 @@ def scanned(source: SourceDef, alias: str, names: Names) -> Rel:
     identity = [(Field(names.fresh(f"__{alias}"), f.type, "key"), column_of(f)) for f in node.schema.key]
     columns: list[RelColumn] = []
     exprs: list[NamedExpr] = []
-    for name in visible(source):
+    for name in source.visible:
         f = source.schema.get(name)
         assert f is not None
         columns.append(RelColumn(alias, name, f.type, names.fresh(name)))
         exprs.append(NamedExpr(columns[-1].column, column_of(f)))
     return Rel(projected(node, identity, exprs), tuple(columns))
-
-
-def visible(source: SourceDef) -> tuple[str, ...]:
-    """Its columns as `*` shows them."""
-    return source.columns or tuple(f.name for f in source.schema if not f.name.startswith(HIDDEN))
 
 
 def projected(node: Node, identity: Sequence[tuple[Field, Expr]], columns: Sequence[NamedExpr]) -> Node:

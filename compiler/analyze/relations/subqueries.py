@@ -2,30 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from compiler.analyze.mistakes import mistake
-from compiler.analyze.relations.expressions import RelBinder, rebuilt
+from compiler.analyze.relations.expressions import Placeholders, RelBinder, rebuilt
 from compiler.analyze.relations.grouping import Aggregates, grouped, has_aggregates
 from compiler.analyze.relations.joins import EQUAL, Equality, equality, joined
-from compiler.analyze.relations.relation import HIDDEN, Rel, with_identity
+from compiler.analyze.relations.relation import Names, Rel, with_identity
+from compiler.catalog.catalog import Catalog
 from compiler.dialect.standard import tree as t
 from compiler.dialect.standard.refuse import unsupported
 from compiler.plan.expr import Call, Column, Expr, Literal, columns_of
+from compiler.plan.tables import HIDDEN
 from compiler.plan.types import BIGINT, BOOLEAN
 
-if TYPE_CHECKING:
-    from compiler.analyze.relations.query import QueryBinder, Tables
-
+Tables = Mapping[str, Any]  # common table expressions by name, as `query` has them
 _TWO_LEVELS = "a sub-query that names a column of a query two levels above"
+
+
+class Given(Protocol):
+    """FROM and WHERE of a sub-query; correlated: conditions that name columns of the query around it."""
+
+    @property
+    def rel(self) -> Rel: ...
+    @property
+    def correlated(self) -> tuple[Expr, ...]: ...
+
+
+class Queries(Protocol):
+    """What binds whole queries: `query.QueryBinder`."""
+
+    catalog: Catalog
+    names: Names
+    placeholders: Placeholders
+
+    def query(self, query: t.Query, tables: Tables, outer: RelBinder | None) -> Rel: ...
+    def with_tables(self, query: t.Query, tables: Tables) -> Tables: ...
+    def filtered(self, select: t.Select, tables: Tables, outer: RelBinder | None) -> Given: ...
 
 
 class Subqueries:
     """Those of one SELECT. tables: common table expressions that they may name."""
 
-    def __init__(self, queries: QueryBinder, tables: Tables) -> None:
+    def __init__(self, queries: Queries, tables: Tables) -> None:
         self._queries, self._tables = queries, tables
         self._names, self._placeholders = queries.names, queries.placeholders
 
@@ -199,7 +220,7 @@ class Subqueries:
         return Rel(made.node, rel.columns)
 
 
-def binder_source(queries: QueryBinder, table: t.Table) -> Any:
+def binder_source(queries: Queries, table: t.Table) -> Any:
     return queries.catalog.sources.get(table.name[-1])
 
 

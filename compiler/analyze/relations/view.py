@@ -8,7 +8,7 @@ from dataclasses import replace
 from compiler.analyze.mistakes import mistake
 from compiler.analyze.relations.expressions import without_marks
 from compiler.analyze.relations.query import QueryBinder
-from compiler.analyze.relations.relation import HIDDEN, column_of, projected, with_identity
+from compiler.analyze.relations.relation import column_of, projected, with_identity
 from compiler.catalog.catalog import Catalog
 from compiler.diagnostics.diagnostic import CompileError
 from compiler.diagnostics.source import Span
@@ -16,6 +16,7 @@ from compiler.dialect.standard import tree as t
 from compiler.plan.changes import Consolidate
 from compiler.plan.logical import NamedExpr, Node
 from compiler.plan.schema import Field
+from compiler.plan.tables import HIDDEN
 
 
 def relations_read(query: t.Query) -> Iterator[str]:

@@ -11,13 +11,11 @@ from compiler.dialect.ast import (
     AlterSource,
     AssertRow,
     ColumnDef,
-    CreateAs,
     CreateSource,
     CreateType,
     Drop,
     OtherStatement,
     Query,
-    Relational,
     Statement,
 )
 from compiler.dialect.standard import statement_tree as st
@@ -28,6 +26,7 @@ from compiler.dialect.standard.lower_tables import is_own_table, lower_delete, l
 from compiler.dialect.standard.lower_types import lower_type
 from compiler.dialect.standard.names import plain_name
 from compiler.dialect.standard.refuse import fail, unsupported
+from compiler.dialect.standard.view_statement import CreateView
 
 _TIMES = ("timestamp", "timestamptz", "date")
 _CONSTRAINTS = {
@@ -48,9 +47,9 @@ def lower_statement(statement: st.Statement) -> list[Statement]:
 def _create_table(s: st.CreateTable) -> list[Statement]:
     name = plain_name(s.name, s)
     if s.query is not None:
-        query, relational = _both(s.query, ())
+        query, refusal = _for_streams(s.query, ())
         return [
-            CreateAs(
+            CreateView(
                 s.text,
                 s.span,
                 name=name,
@@ -60,7 +59,8 @@ def _create_table(s: st.CreateTable) -> list[Statement]:
                 or_replace=s.or_replace,
                 if_not_exists=s.if_not_exists,
                 name_span=s.name_span,
-                relational=relational,
+                tree=s.query,
+                refusal=refusal,
             )
         ]
     if s.watermarks:
@@ -125,9 +125,9 @@ def _column(c: st.ColumnDefinition, role: Literal["value", "key", "primary_key",
 
 
 def _create_view(s: st.CreateView) -> list[Statement]:
-    query, relational = _both(s.query, s.columns)
+    query, refusal = _for_streams(s.query, s.columns)
     return [
-        CreateAs(
+        CreateView(
             s.text,
             s.span,
             name=plain_name(s.name, s),
@@ -138,20 +138,20 @@ def _create_view(s: st.CreateView) -> list[Statement]:
             if_not_exists=s.if_not_exists,
             name_span=s.name_span,
             is_view=True,
-            relational=relational,
+            tree=s.query,
+            columns=s.columns,
+            refusal=refusal,
         )
     ]
 
 
-def _both(query: t.Query, columns: Sequence[str]) -> tuple[Query | None, Relational]:
-    """The query for the analyzer of streams, if it can say it, and as a tree. What it reads decides between them."""
+def _for_streams(query: t.Query, columns: Sequence[str]) -> tuple[Query | None, UnsupportedError | None]:
+    """The query for the analyzer of streams, or why there is none."""
     try:
         lowered = _persistent(query)
-        if columns:
-            lowered = renamed(lowered, columns, query)
+        return (renamed(lowered, columns, query) if columns else lowered), None
     except UnsupportedError as refusal:
-        return None, Relational(query, tuple(columns), refusal)
-    return lowered, Relational(query, tuple(columns))
+        return None, refusal
 
 
 def _persistent(query: t.Query) -> Query:
