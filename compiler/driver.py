@@ -9,19 +9,22 @@ from typing import Literal
 from compiler.analyze.assertions import Assertion
 from compiler.analyze.dependencies import Pending, in_order
 from compiler.analyze.hints import hints_about
+from compiler.analyze.mistakes import mistake, unsupported
 from compiler.analyze.properties import NO_OPTIONS, QueryOptions
 from compiler.analyze.push import HIDDEN, INCOMPLETE, PUSH, complete
-from compiler.analyze.statements import analyze
+from compiler.analyze.statements import BoundChange, BoundRow, BoundRows, analyze
 from compiler.catalog.catalog import EMPTY, Catalog
 from compiler.diagnostics.diagnostic import CompileError, Diagnostic, ParseError, UnsupportedError
 from compiler.diagnostics.source import NOWHERE, SourceText, Span
 from compiler.dialect.ast import CreateAs, Property, Query, SetProperty, Statement
 from compiler.dialect.parser import DialectName as DialectName  # re-exported
 from compiler.dialect.parser import parse_query, parse_statements
+from compiler.dialect.table_statements import is_row_statement
 from compiler.functions import builtin as _builtin  # noqa: F401 - fills the function catalogue
 from compiler.physical.world import RuleTrace, StatementResult, World
 from compiler.plan.logical import Scan, walk_nodes
-from compiler.plan.topology import Plan, SourceDef
+from compiler.plan.tables import TableChange
+from compiler.plan.topology import InsertValues, Plan, SourceDef
 from compiler.plan.verify import verify_plan
 from compiler.schemas.lookup import NO_SCHEMAS, SchemaLookup
 
@@ -93,7 +96,10 @@ def compile_project(
             continue
         try:
             statement = _with_kind(p.statement, world.catalog) if p.infer_kind else p.statement
-            made = world.apply(analyze(statement, world.catalog, p.properties), p.options)
+            bound = analyze(statement, world.catalog, p.properties)
+            if isinstance(bound, BoundChange) and bound.change.select:
+                raise _once_refused(bound)
+            made = world.apply(bound, p.options)
             if made.query is not None:
                 diagnostics += hints_about(made.query, world.catalog.sources, p.span)
         except CompileError as error:
@@ -103,6 +109,13 @@ def compile_project(
     plan = world.plan(final)
     verify_plan(plan)
     return Compiled(plan, world.catalog, tuple(diagnostics), world.trace, tuple(world.assertions))
+
+
+def _once_refused(bound: BoundChange) -> CompileError:
+    """What a query gives depends on when it is asked, and a deployment that is repeated would not ask it again."""
+    title = f"INSERT INTO {bound.change.target} ... SELECT in a file of the project"
+    help = 'carry it out once, when its inputs are there:  flowql exec "INSERT INTO ... SELECT ..."'
+    return unsupported(title, bound.span, "a table of one's own", help=help)
 
 
 def _empty(dialect: DialectName, registry: SchemaLookup) -> Catalog:
@@ -206,6 +219,44 @@ class Session:
             _set(self.properties, statement)
             return StatementResult("set", statement.name)
         return self._world.apply(analyze(statement, self._world.catalog, self.properties), NO_OPTIONS)
+
+
+def compile_changes(
+    source: SourceText,
+    sources: Sequence[SourceDef],
+    *,
+    dialect: DialectName = "ksql",
+    variables: Mapping[str, str] = _NO_PROPERTIES,
+) -> list[TableChange | InsertValues]:
+    """Statements that change rows, over streams and tables that exist: one change each, or one InsertValues per record.
+
+    Raises CompileError with all mistakes.
+    """
+    statements, mistakes = parse_statements(source, dialect, dict(variables))
+    catalog = replace(_empty(dialect, NO_SCHEMAS), sources={s.name: s for s in sources})
+    found: list[TableChange | InsertValues] = []
+    for statement in statements:
+        try:
+            found += _changes(statement, catalog)
+        except CompileError as error:
+            mistakes += error.diagnostics
+    if mistakes:
+        raise (UnsupportedError if all(m.unsupported for m in mistakes) else CompileError)(*mistakes)
+    return found
+
+
+def _changes(statement: Statement, catalog: Catalog) -> list[TableChange | InsertValues]:
+    bound = analyze(statement, catalog, _NO_PROPERTIES) if is_row_statement(statement) else None
+    match bound:
+        case BoundChange():
+            return [bound.change]
+        case BoundRow():
+            return [bound.insert]
+        case BoundRows():
+            return [*bound.inserts]
+    title = "only INSERT, UPDATE and DELETE of rows can be carried out here"
+    help = "write it into the project's files, then:  flowql deploy"
+    raise mistake("FQ2018", title, statement.span, "defines what runs", help=help)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ def bind_insert(statement: InsertRows, target: SourceDef, catalog: Catalog, at: 
         rows.append(tuple(_stored(f, given.get(f.name), binder, defaults) for f in _visible(target)))
     _refuse_null(target, rows, at)
     refuse_failing(e for row in rows for e in row)
-    made = TableChange(target.name, "insert", target.visible, tuple(rows), statement=statement.text)
+    made = TableChange(target.name, "insert", target.visible, tuple(rows), statement=statement.normal)
     return _with_conflict(made, statement.on_conflict, target, catalog, at)
 
 
@@ -61,14 +61,14 @@ def bind_update(statement: UpdateRows, catalog: Catalog, at: Span) -> TableChang
     settings = _settings(statement.settings, target, binder)
     where = _where(statement.where, scope, catalog)
     refuse_failing([*(s.expr for s in settings), *([where] if where is not None else [])])
-    return TableChange(target.name, "update", settings=settings, where=where, statement=statement.text)
+    return TableChange(target.name, "update", settings=settings, where=where, statement=statement.normal)
 
 
 def bind_delete(statement: DeleteRows, catalog: Catalog, at: Span) -> TableChange:
     target = _changeable(statement.target, catalog, at, "DELETE")
     where = _where(statement.where, _scope(target, statement.alias), catalog)
     refuse_failing([where] if where is not None else [])
-    return TableChange(target.name, "delete", where=where, statement=statement.text)
+    return TableChange(target.name, "delete", where=where, statement=statement.normal)
 
 
 def refuse_view(target: SourceDef, at: Span, verb: str) -> None:

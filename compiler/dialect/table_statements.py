@@ -1,4 +1,7 @@
-"""Statements about tables of one's own, whose rows are inserted, updated and deleted. In these trees None in the place of a value is DEFAULT."""
+"""Statements about tables of one's own, whose rows are inserted, updated and deleted.
+
+In these trees None in the place of a value is DEFAULT. normal: a statement's text without comments and in one spelling.
+"""
 
 from __future__ import annotations
 
@@ -68,6 +71,7 @@ class InsertRows(Statement):
     rows: tuple[tuple[Ast | None, ...], ...] = ()
     on_conflict: OnConflict | None = None
     name_span: Span = field(default=NOWHERE, compare=False)
+    normal: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,7 @@ class UpdateRows(Statement):
     settings: tuple[Setting, ...] = ()
     where: Ast | None = None
     name_span: Span = field(default=NOWHERE, compare=False)
+    normal: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +109,12 @@ class DeleteRows(Statement):
     alias: str | None = None
     where: Ast | None = None
     name_span: Span = field(default=NOWHERE, compare=False)
+    normal: str = field(default="", compare=False)
+
+
+def is_row_statement(statement: Statement) -> bool:
+    """Whether it changes rows, and defines nothing."""
+    return isinstance(statement, InsertRow | InsertRows | InsertSelect | UpdateRows | DeleteRows)
 
 
 def row_statements(s: InsertRows) -> list[InsertRow] | None:

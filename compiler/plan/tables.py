@@ -36,7 +36,7 @@ class TableChange:
 
     columns, rows: of an insert, constants for each column that is given. select: in their place, the text of a query whose rows are
     inserted. settings, where: of an update, or of an insert that meets a key that exists, over the columns of the row that is there.
-    statement: as written.
+    statement: its text, without comments and in one spelling.
     """
 
     target: str

@@ -42,6 +42,7 @@ VERBS = {
     "backup": "Copy the log and the state of a target, as of one commit, whether it is running or stopped.",
     "restore": "Replace the data of a stopped target with a backup.",
     "query": "Query tables and internal stores with SQL.",
+    "exec": "Insert, update and delete rows of tables, each statement as one transaction.",
     "shell": "An interactive SQL shell: SELECT, SELECT ... EMIT CHANGES, SHOW, DESCRIBE, EXPLAIN.",
     "subscribe": "Print new rows of a stream or changes of a table as they are committed, until Ctrl-C.",
     "verify": "Compare the results of targets over the same input.",

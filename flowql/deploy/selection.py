@@ -84,6 +84,7 @@ def select(plan: Plan, names: Sequence[str]) -> Plan:
         sources=tuple(s for s in plan.sources if s.name in needed),
         queries=queries,
         inserts=tuple(i for i in plan.inserts if i.target in needed),
+        changes=tuple(c for c in plan.changes if c.target in needed),
     )
 
 
@@ -133,12 +134,15 @@ def merged(base: Plan, wanted: Plan, ids: Collection[str] | None, gone: Collecti
     inserts = [i for i in wanted.inserts if i.target in from_project]
     here = {s.name for s in sources} - from_project
     inserts += [i for i in base.inserts if i.target in here]
+    changes = [c for c in wanted.changes if c.target in from_project]
+    changes += [c for c in base.changes if c.target in here]
     begins = {q for q in wanted.paused if base.query(q) is None}
     plan = replace(
         wanted,
         sources=sources,
         queries=_in_order([queries[i] for i in names]),
         inserts=tuple(inserts),
+        changes=tuple(changes),
         schemas=tuple(dict.fromkeys((*base.schemas, *wanted.schemas))),  # of records that stay
         paused=tuple(i for i in names if i in base.paused or i in begins),
     )

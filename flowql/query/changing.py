@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
@@ -10,9 +10,9 @@ from compiler.functions.casts import can_cast
 from compiler.functions.evaluate import compile_row
 from compiler.functions.sql_casts import sql_cast
 from compiler.plan.expr import Call, Column, Expr
-from compiler.plan.schema import Field, Schema
+from compiler.plan.schema import Field
 from compiler.plan.tables import TableChange
-from compiler.plan.topology import SourceDef
+from compiler.plan.topology import InsertValues, SourceDef
 from compiler.plan.types import (
     BIGINT,
     BOOLEAN,
@@ -31,14 +31,15 @@ from compiler.plan.types import (
     struct,
 )
 from compiler.plan.types import array as array_of
-from flowql.query.committed import Take
 from flowql.query.errors import INVALID, QueryError
-from flowql.query.session import evaluate
 from runtime.batch import Row, to_python
+from runtime.build.inserts import encode_insert
 from runtime.build.table_writer import change_table
-from runtime.errors import StatementFailed
-from runtime.log.base import Log
+from runtime.errors import StatementFailed, TopicMissing
+from runtime.log.base import Log, TopicPartition
+from runtime.output.partitioner import split
 
+Ask = Callable[[str], pa.Table]  # the answer to a question
 _SIMPLE: tuple[tuple[object, SqlType], ...] = (
     (pa.types.is_boolean, BOOLEAN),
     (pa.types.is_floating, DOUBLE),
@@ -53,21 +54,40 @@ _SIMPLE: tuple[tuple[object, SqlType], ...] = (
 )
 
 
-def execute_change(
-    log: Log, source: SourceDef, change: TableChange, application_id: str, now_ms: int, take: Take
-) -> int:
+def execute_change(log: Log, source: SourceDef, change: TableChange, application_id: str, now_ms: int, ask: Ask) -> int:
     """Carry out a statement; the number of rows it is about.
 
-    take: gives a commit for the query of an INSERT ... SELECT, which is asked as `flowql query` asks it. Raises StatementFailed,
+    ask: answers the query of an INSERT ... SELECT, as `flowql query` does. Raises StatementFailed,
     TableBusy, QueryError or LogError; then nothing was changed.
     """
-    rows = _selected(source, change, take) if change.select else None
+    rows = _selected(source, change, ask) if change.select else None
     return change_table(log, source, change, application_id, now_ms, rows)
 
 
-def _selected(source: SourceDef, change: TableChange, take: Take) -> list[Row]:
+def write_rows(
+    log: Log, sources: Sequence[SourceDef], inserts: Sequence[InsertValues], transactional_id: str, now_ms: int
+) -> int:
+    """Rows of INSERT ... VALUES into streams and tables over topics, all in one transaction; their number."""
+    known = {s.name: s for s in sources}
+    topics = log.admin().topics()
+    producer = log.producer(transactional_id)
+    try:
+        producer.begin()
+        for insert in inserts:
+            source = known[insert.target]
+            if source.topic not in topics:
+                raise TopicMissing(f"there is no topic {source.topic} of {source.name}")
+            for partition, part in split(encode_insert(source, insert, now_ms), topics[source.topic].partitions, 0):
+                producer.send(TopicPartition(source.topic, partition), part)
+        producer.commit()
+    finally:
+        producer.close()
+    return len(inserts)
+
+
+def _selected(source: SourceDef, change: TableChange, ask: Ask) -> list[Row]:
     """The rows of the query as values of the target's columns."""
-    table = evaluate(change.select, take)
+    table = ask(change.select)
     fields = [_field(source, n) for n in change.columns[: table.num_columns]]
     if table.num_columns != len(change.columns):
         wanted = f"{len(change.columns)} ({', '.join(change.columns)})"
@@ -129,8 +149,3 @@ def _values(column: pa.ChunkedArray, t: SqlType) -> Sequence[object]:
     except pa.ArrowInvalid as error:
         raise StatementFailed(f"a value of the query: {error}") from error
     return to_python(cast.chunk(0) if isinstance(cast, pa.ChunkedArray) else cast, t)
-
-
-def schema_of(source: SourceDef) -> Schema:
-    """The columns of a relation that people see, in the order declared."""
-    return Schema(tuple(_field(source, n) for n in source.visible), source.schema.window)

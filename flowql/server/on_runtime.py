@@ -32,6 +32,7 @@ from runtime.app.member_topic import Member
 from runtime.app.plan_topic import read_entries
 from runtime.app.progress import caught_up, source_ends
 from runtime.app.without_pandas import leave_pandas_out
+from runtime.build.table_statements import carry_out
 from runtime.clock import SystemClock
 from runtime.log.appending import Redelivery
 from runtime.spark.log_append import places_topic
@@ -107,7 +108,11 @@ class RuntimeEngine:
     ) -> Sequence[QueryChange]:
         """Changed queries are always built anew."""
         del rebuild
-        return self.instance.deploy(plan, refresh=refresh, forward=forward, seen=seen, about=about, swap=swap)
+        done = self.instance.deploy(plan, refresh=refresh, forward=forward, seen=seen, about=about, swap=swap)
+        carry_out(
+            self.instance.log, plan, self.instance.config.application_id, self.instance.clock.wall_ms()
+        )  # what fails is repeated by the next deployment
+        return done
 
     def catch_up(self) -> Callable[[], bool]:
         ends = source_ends(self.instance)

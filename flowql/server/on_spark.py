@@ -26,6 +26,8 @@ from flowql.server.engine import Mode
 from flowql.server.process import process_figures
 from runtime.app.member_topic import Member
 from runtime.app.plan_topic import topic_name
+from runtime.build.table_statements import carry_out
+from runtime.clock import SystemClock
 from runtime.errors import Superseded
 from runtime.log.appending import Redelivery
 from runtime.spark.engine.alignment import apart
@@ -107,7 +109,10 @@ class SparkEngine:
             )
         if seen is not None and seen.serving != self.instance.plan:
             raise Superseded("another deployment came first")
-        return self.instance.deploy(plan, rebuild=rebuild)
+        done = self.instance.deploy(plan, rebuild=rebuild)
+        site = self.instance.site
+        carry_out(site.log, plan, site.application_id, SystemClock().wall_ms())
+        return done
 
     def catch_up(self) -> Callable[[], bool]:
         return self.instance.catch_up()

@@ -15,6 +15,8 @@ from flowql.testing.feed import Timing
 from flowql.topics.codecs import RecordReader, shown
 from runtime.app.driver import Driver
 from runtime.app.instance import Instance
+from runtime.build.table_statements import carry_out
+from runtime.build.table_writer import POLICY
 from runtime.clock import VirtualClock
 from runtime.config import InstanceConfig
 from runtime.errors import TopicMissing
@@ -52,7 +54,14 @@ def needed(plan: Plan, names: Iterable[str]) -> Plan:
     topics = {t for q in queries.values() for t in read_topics(q)} | {known[q.sink].topic for q in queries.values()}
     kept = tuple(q for q in plan.queries if q.id in queries)
     inserts = tuple(i for i in plan.inserts if known[i.target].topic in topics)
-    made = replace(plan, queries=kept, inserts=inserts, sources=tuple(s for s in plan.sources if s.topic in topics))
+    changes = tuple(c for c in plan.changes if known[c.target].topic in topics)
+    made = replace(
+        plan,
+        queries=kept,
+        inserts=inserts,
+        changes=changes,
+        sources=tuple(s for s in plan.sources if s.topic in topics),
+    )
     return plan if made == plan else made  # what is known of a plan is known of this object
 
 
@@ -68,12 +77,14 @@ def partitions_of(case: Case, plan: Plan) -> dict[str, int]:
 def run(case: Case, plan: Plan, timing: Timing, stores: Iterable[str]) -> Outcome:
     """Feed the rows of a test as the timing says, and look at everything there is in the end."""
     log, clock = MemoryLog(), VirtualClock()
+    own = {s.topic for s in plan.sources if s.is_own_table}
     for topic, count in partitions_of(case, plan).items():
-        log.create_topic(topic, count)
+        log.create_topic(topic, count, POLICY if topic in own else {})
     instance = Instance(log, MemoryPhysical(), clock, CONFIG)
     driver = Driver(instance)
     try:
         instance.deploy(plan)
+        carry_out(log, plan, CONFIG.application_id, clock.wall_ms())
         producer = log.producer("rows of the test")
         for chunk in timing.chunks:
             producer.begin()

@@ -131,7 +131,7 @@ def _run(plan: Plan, side: Side, watch: Watch) -> None:
     engine = open_engine(side.settings, side.mode)
     try:
         engine.start()
-        engine.deploy(replace(plan, inserts=()))
+        engine.deploy(replace(plan, inserts=(), changes=()))
         done = engine.catch_up()
         _follow(engine, side, done, watch)
     finally:

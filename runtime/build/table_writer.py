@@ -6,7 +6,7 @@ the first one has computed from older rows can no longer be committed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from runtime.log.base import Log, Producer, TopicPartition
 from runtime.operators.encode import Encoder
 from runtime.output.partitioner import split
 
+Mark = Callable[[int], tuple[TopicPartition, pa.RecordBatch]]  # given the sum of the topic's ends after the statement
 POLICY = {"cleanup.policy": "compact"}
 
 
@@ -37,10 +38,12 @@ def change_table(
     application_id: str,
     now_ms: int,
     selected: Sequence[Row] | None = None,
+    mark: Mark | None = None,
 ) -> int:
     """Carry out a statement; the number of rows it inserted, updated or deleted. now_ms: the time of the records.
 
-    selected: the rows of an INSERT ... SELECT, values of the statement's columns. Raises StatementFailed, TableBusy or LogError; then
+    selected: the rows of an INSERT ... SELECT, values of the statement's columns. mark: gives a record that is written in the same
+    transaction, also where no row changes. Raises StatementFailed, TableBusy or LogError; then
     nothing was changed.
     """
     try:
@@ -51,8 +54,10 @@ def change_table(
             tps = [TopicPartition(source.topic, p) for p in range(info.partitions)]
             ends = log.admin().end_offsets(tps)
             changed = _changed(log, source, change, selected, ends)
-            if changed.rows or changed.gone:
-                _write(log, producer, source, changed, ends, now_ms)
+            records = _encoded(source, changed, now_ms)
+            if records.num_rows or mark is not None:
+                marked = mark(sum(ends.values()) + records.num_rows) if mark is not None else None
+                _write(log, producer, source, records, ends, marked)
             return changed.count
     except (Fenced, EndMoved) as error:
         title = f"another statement changed {source.name} meanwhile; nothing of this one was written: repeat it"
@@ -79,12 +84,11 @@ def _write(
     log: Log,
     producer: Producer,
     source: SourceDef,
-    changed: Changed,
+    records: pa.RecordBatch,
     ends: Mapping[TopicPartition, int],
-    now_ms: int,
+    marked: tuple[TopicPartition, pa.RecordBatch] | None,
 ) -> None:
-    """One transaction: a tombstone for each key that is gone, a record for each row that is new or has changed."""
-    records = _encoded(source, changed, now_ms)
+    """One transaction."""
     producer.begin()
     try:
         producer.expect_partitions(source.topic, len(ends))
@@ -93,6 +97,8 @@ def _write(
                 producer.expect_end(tp, end)
         for partition, part in split(records, len(ends), 0):
             producer.send(TopicPartition(source.topic, partition), part)
+        if marked is not None:
+            producer.send(*marked)
     except Exception:
         producer.abort()
         raise
@@ -100,6 +106,7 @@ def _write(
 
 
 def _encoded(source: SourceDef, changed: Changed, now_ms: int) -> pa.RecordBatch:
+    """A tombstone for each key that is gone, a record for each row that is new or has changed."""
     rows = [*changed.gone.values(), *changed.rows.values()]
     ops = [DELETE] * len(changed.gone) + [INSERT] * len(changed.rows)
     sink = Sink(source.name, source.topic, "table", source.key_format, source.value_format)

@@ -12,19 +12,16 @@ from compiler.diagnostics.source import SourceText
 from compiler.driver import Session
 from compiler.plan.tables import TableChange
 from compiler.plan.topology import InsertValues, Plan
-from flowql.query.changing import execute_change
+from flowql.query.changing import execute_change, write_rows
 from flowql.query.committed import Commit
 from flowql.query.session import evaluate
 from runtime.app.driver import Driver
 from runtime.app.instance import Instance
 from runtime.app.progress import caught_up, source_ends
-from runtime.build.inserts import encode_insert
 from runtime.build.table_writer import POLICY
 from runtime.clock import SystemClock, VirtualClock
 from runtime.config import InstanceConfig
-from runtime.log.base import PRODUCE_SCHEMA, TopicPartition
 from runtime.log.memory import MemoryLog
-from runtime.log.murmur2 import murmur2
 from runtime.state.memory import MemoryPhysical
 
 APPLICATION = "flowql"
@@ -113,22 +110,13 @@ class World:
     def _change(self, change: TableChange) -> None:
         source = self._session.plan.source(change.target)
         assert source is not None
-        execute_change(self._log, source, change, APPLICATION, self._clock.wall_ms(), self._commit)
+        execute_change(self._log, source, change, APPLICATION, self._clock.wall_ms(), self._answer)
+
+    def _answer(self, sql: str) -> pa.Table:
+        return evaluate(sql, self._commit)
 
     def _write(self, rows: Sequence[InsertValues]) -> None:
-        producer = self._log.producer(FEED)
-        producer.begin()
-        for row in rows:
-            source = self._session.plan.source(row.target)
-            assert source is not None
-            for record in encode_insert(source, row, self._clock.wall_ms()).to_pylist():
-                count = self._log.topics()[source.topic].partitions
-                partition = (murmur2(record["key"]) & 0x7FFF_FFFF) % count if record["key"] is not None else 0
-                producer.send(
-                    TopicPartition(source.topic, partition), pa.RecordBatch.from_pylist([record], PRODUCE_SCHEMA)
-                )
-        producer.commit()
-        producer.close()
+        write_rows(self._log, self._session.plan.sources, rows, FEED, self._clock.wall_ms())
 
     def _assert_views_run(self) -> None:
         """No view is a text that a question recomputes: each is the result of a running query that has read all of its input."""

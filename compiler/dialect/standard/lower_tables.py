@@ -13,6 +13,7 @@ from compiler.dialect.standard.lower_queries import lower_query
 from compiler.dialect.standard.lower_types import lower_type
 from compiler.dialect.standard.names import plain_name
 from compiler.dialect.standard.refuse import fail, unsupported
+from compiler.dialect.standard.write_statements import to_sql
 from compiler.dialect.table_statements import (
     CreateTable,
     DeleteRows,
@@ -111,12 +112,12 @@ def lower_insert(s: st.Insert) -> list[Statement]:
     _refuse_returning(s.returning)
     conflict = _conflict(s.on_conflict) if s.on_conflict is not None else None
     if s.query is None:
-        return [InsertRows(s.text, s.span, target, (), ((),), conflict, s.name_span)]
+        return [InsertRows(s.text, s.span, target, (), ((),), conflict, s.name_span, to_sql(s))]
     body = s.query.body
     if isinstance(body, t.Values):
         _refuse_clauses_of_values(s.query)
         rows = tuple(tuple(map(_value, row)) for row in body.rows)
-        return [InsertRows(s.text, s.span, target, s.columns, rows, conflict, s.name_span)]
+        return [InsertRows(s.text, s.span, target, s.columns, rows, conflict, s.name_span, to_sql(s))]
     return [
         InsertSelect(
             s.text,
@@ -190,7 +191,7 @@ def lower_update(s: st.Update) -> list[Statement]:
         unsupported("UPDATE ... FROM", s.source.span, "write the values, or replace the rows:  INSERT ... SELECT")
     where = lower_expr(s.where) if s.where is not None else None
     target = plain_name(s.target, s)
-    return [UpdateRows(s.text, s.span, target, s.alias, _settings(s.assignments), where, s.name_span)]
+    return [UpdateRows(s.text, s.span, target, s.alias, _settings(s.assignments), where, s.name_span, to_sql(s))]
 
 
 def lower_delete(s: st.Delete) -> list[Statement]:
@@ -199,4 +200,4 @@ def lower_delete(s: st.Delete) -> list[Statement]:
     if s.source is not None:
         unsupported("DELETE ... USING", s.source.span, "name the rows with a condition on their own columns")
     where = lower_expr(s.where) if s.where is not None else None
-    return [DeleteRows(s.text, s.span, plain_name(s.target, s), s.alias, where, s.name_span)]
+    return [DeleteRows(s.text, s.span, plain_name(s.target, s), s.alias, where, s.name_span, to_sql(s))]

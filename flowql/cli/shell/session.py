@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flowql.cli.aligned import record_lines
+from flowql.cli.exec import execute
 from flowql.cli.listening import (
     Deployed,
     Following,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 HELP = """\
 SELECT ...;                  query tables, streams and stores (DuckDB's SQL), as of one commit
+INSERT ...;  UPDATE ...;  DELETE ...;      change rows of tables, each statement as one transaction
 SELECT ... EMIT CHANGES;     new rows as they are committed (FlowQL's SQL), until Ctrl-C
 SHOW STREAMS | TABLES | QUERIES | TOPICS | FUNCTIONS | TYPES | VARIABLES | PROPERTIES;
 DESCRIBE NAME;   DESCRIBE STREAMS;   DESCRIBE FUNCTION NAME;   EXPLAIN QUERY;   EXPLAIN CREATE ...;
@@ -61,9 +63,10 @@ _PRINT = (
     r"(\s+(INTERVAL|SAMPLE)\s+(?P<every>\d+))?(\s+LIMIT\s+(?P<limit>\d+))?"
 )
 _DEPTH_MAX = 20  # of scripts that run scripts
+_CHANGING = ("INSERT", "UPDATE", "DELETE")
 _WRITING = (
-    *("ALTER", "ATTACH", "CALL", "COPY", "CREATE", "DELETE", "DROP", "INSERT", "INSTALL", "LOAD", "MERGE"),
-    *("TERMINATE", "TRUNCATE", "UPDATE", "USE"),
+    *("ALTER", "ATTACH", "CALL", "COPY", "CREATE", "DROP", "INSTALL", "LOAD", "MERGE"),
+    *("TERMINATE", "TRUNCATE", "USE"),
 )
 FORMS = (Output.TABLE, Output.JSON, Output.CSV)
 
@@ -153,6 +156,9 @@ class Session:
         word = first.group().upper() if first is not None else ""
         if word.startswith("\\"):
             raise QueryError(f"there is no command {text.split()[0]}", code=INVALID, help="\\?  lists the commands")
+        if word in _CHANGING:
+            self._change(text)
+            return
         if word in _WRITING:
             raise _changes_something(word)
         if _PUSH.search(blanked(text)):
@@ -169,6 +175,11 @@ class Session:
                 write_answer(answer, self.manner.output)
                 return
             page(self._lines(answer), paging=self.manner.interactive)
+
+    def _change(self, text: str) -> None:
+        """INSERT, UPDATE, DELETE."""
+        for verb, name, rows in execute(self.project, self.settings, text):
+            note(f"{verb} {rows:,} {'row' if rows == 1 else 'rows'} of {name}")
 
     def _lines(self, answer: Answer) -> Iterator[str]:
         count = 0
@@ -320,8 +331,6 @@ class Session:
 
 def _changes_something(word: str) -> QueryError:
     title = f"{word} would change something, and the shell only asks"
-    if word == "INSERT":
-        return QueryError(title, code=REFUSED, help="""flowql topic produce TOPIC 'KEY:{"COLUMN": 1}'""")
     if word == "TERMINATE":
         return QueryError(title, code=REFUSED, help="take it out of the project's files, then:  flowql deploy --prune")
     return QueryError(title, code=REFUSED, help="write it into the project's files, then:  flowql deploy")

@@ -1,0 +1,85 @@
+"""Statements of a project's files that change rows: each is carried out once, however often the project is deployed.
+
+A statement and the mark that it was carried out are committed in one transaction. Marks are kept in a compacted topic of the
+application by a hash of the statement, which does not change with its layout and comments. A mark says how far the table's topic
+reached: with a topic that was deleted and made anew, its marks have no meaning.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+import orjson
+import pyarrow as pa
+
+from compiler.plan.tables import TableChange
+from compiler.plan.topology import Plan
+from runtime.build.table_writer import change_table
+from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Admin, Log, TopicPartition
+
+COMPACTED = {"cleanup.policy": "compact"}
+
+
+def topic_name(application_id: str) -> str:
+    return f"{application_id}-statements"
+
+
+def carry_out(log: Log, plan: Plan, application_id: str, now_ms: int) -> dict[str, int]:
+    """Carry out the statements that were not yet, in order: rows changed, by table.
+
+    Raises as `change_table`; what precedes the statement that failed stays done, and a repetition goes on there.
+    """
+    changed: Counter[str] = Counter()
+    if not plan.changes:
+        return changed
+    admin = log.admin()
+    admin.create_topic(topic_name(application_id), 1, COMPACTED)
+    done = _marks(log, application_id)
+    for key, change in _keyed(plan):
+        source = plan.source(change.target)
+        assert source is not None, "the compiler knows the table"
+        if key in done and _reach(admin, source.topic) >= done[key]:
+            continue
+        mark = lambda reach, key=key, change=change: _mark(application_id, key, change, reach, now_ms)  # noqa: E731
+        changed[change.target] += change_table(log, source, change, application_id, now_ms, mark=mark)
+    return changed
+
+
+def _keyed(plan: Plan) -> Iterator[tuple[bytes, TableChange]]:
+    """Each statement with its key; of equal ones each has its own."""
+    count: Counter[tuple[str, str]] = Counter()
+    for change in plan.changes:
+        count[change.target, change.statement] += 1
+        text = f"{change.target}\0{change.statement}\0{count[change.target, change.statement]}"
+        yield hashlib.sha256(text.encode()).hexdigest().encode(), change
+
+
+def _marks(log: Log, application_id: str) -> Mapping[bytes, int]:
+    """How far the topic of each statement's table reached when it was carried out, by its key."""
+    reader = log.reader(TopicPartition(topic_name(application_id), 0), EARLIEST)
+    found: dict[bytes, int] = {}
+    while (batch := reader.read(10_000, 1 << 24)) is not None:
+        for key, value in zip(
+            batch.records.column("key").to_pylist(), batch.records.column("value").to_pylist(), strict=True
+        ):
+            found[key] = orjson.loads(value)["reach"]
+    reader.close()
+    return found
+
+
+def _reach(admin: Admin, topic: str) -> int:
+    """The sum of its ends: it rises with each record."""
+    info = admin.topics().get(topic)
+    tps = [TopicPartition(topic, p) for p in range(info.partitions)] if info is not None else []
+    return sum(admin.end_offsets(tps).values())
+
+
+def _mark(
+    application_id: str, key: bytes, change: TableChange, reach: int, now_ms: int
+) -> tuple[TopicPartition, pa.RecordBatch]:
+    value = orjson.dumps({"table": change.target, "statement": change.statement[:1_000], "reach": reach})
+    columns = [[now_ms], [key], [value], [None]]
+    arrays = [pa.array(c, f.type) for c, f in zip(columns, PRODUCE_SCHEMA, strict=True)]
+    return TopicPartition(topic_name(application_id), 0), pa.RecordBatch.from_arrays(arrays, schema=PRODUCE_SCHEMA)
