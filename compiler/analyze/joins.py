@@ -14,7 +14,7 @@ from compiler.analyze.bind import Binder
 from compiler.analyze.mistakes import mistake
 from compiler.analyze.push import HIDDEN
 from compiler.analyze.relation import KeyColumn, Relation, filtered, project, rekey, retracting, scan
-from compiler.analyze.scope import Scope, ScopeColumn, join_scopes, scope_of
+from compiler.analyze.scope import Scope, ScopeColumn, join_scopes, scope_of, without_hidden
 from compiler.analyze.texts import text_of
 from compiler.catalog.catalog import Catalog, find_source
 from compiler.catalog.names import listing
@@ -104,9 +104,14 @@ def _check_formats(definitions: Sequence[SourceDef], query: Query) -> None:
 def _single(given: Input) -> Relation:
     definition, node = given.definition, given.node
     keys = tuple(KeyColumn((f.name,), (f.name,)) for f in definition.schema.key)
-    scope = scope_of(_alias(given.ref), node.schema)
+    scope = _scope(given)
     shown = tuple(c for c in scope.columns if not c.name.startswith(HIDDEN))
     return Relation(node, replace(scope, columns=shown), keys, (definition,))
+
+
+def _scope(given: Input, prefix: str = "") -> Scope:
+    scope = scope_of(_alias(given.ref), given.node.schema, prefix)
+    return without_hidden(scope, given.definition.visible) if given.definition.relation else scope
 
 
 def _prefixed(given: Input) -> Relation:
@@ -117,7 +122,7 @@ def _prefixed(given: Input) -> Relation:
     columns.append(NamedExpr(f"{prefix}ROWTIME", Column(BIGINT, ROWTIME)))
     if definition.schema.window is not None:
         columns += [NamedExpr(f.name, Column(f.type, f.name)) for f in WINDOW_FIELDS]
-    scope = scope_of(alias, node.schema, prefix)
+    scope = _scope(given, prefix)
     keys = tuple(KeyColumn((prefix + f.name,), (f"{alias}.{f.name}",)) for f in definition.schema.key)
     return Relation(project(node, columns), scope, keys, (definition,))
 

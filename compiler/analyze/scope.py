@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from compiler.analyze.mistakes import mistake
 from compiler.catalog.names import did_you_mean, listing
+from compiler.diagnostics.source import NOWHERE
 from compiler.dialect.ast import Name
 from compiler.plan.expr import ROWTIME, Column
 from compiler.plan.schema import WINDOW_END, WINDOW_START, Role, Schema
@@ -17,13 +19,14 @@ BOUNDS = (WINDOW_START, WINDOW_END)
 
 @dataclass(frozen=True, slots=True)
 class ScopeColumn:
-    """A column as the user names it (`source`.`name`) and as the plan does (`column`)."""
+    """A column as the user names it (`source`.`name`) and as the plan does (`column`). hidden: no one may name it."""
 
     source: str
     name: str
     type: SqlType
     column: str
     role: Role
+    hidden: bool = False
 
     def expr(self) -> Column:
         return Column(self.type, self.column)
@@ -58,6 +61,13 @@ def scope_of(alias: str, schema: Schema, prefix: str = "") -> Scope:
     return Scope(tuple(columns), (alias,))
 
 
+def without_hidden(scope: Scope, names: Sequence[str]) -> Scope:
+    """The scope of one relation of standard SQL: the columns that can be seen in their order, then all others."""
+    by_name = {c.name: c for c in scope.columns}
+    others = [c if c.name in PSEUDO else replace(c, hidden=True) for c in scope.columns if c.name not in names]
+    return replace(scope, columns=(*(by_name[n] for n in names), *others))
+
+
 def join_scopes(left: Scope, right: Scope) -> Scope:
     return Scope(left.columns + right.columns, left.aliases + right.aliases)
 
@@ -69,7 +79,9 @@ def resolve(scope: Scope, name: Name, clause: str) -> ScopeColumn:
         hint = did_you_mean(qualifier[0], scope.aliases) or f"sources here are {listing(scope.aliases)}"
         title = f"'{qualifier[0]}' is not a valid stream/table name or alias"
         raise mistake("FQ2001", title, name.span, "unknown source", help=hint)
-    found = [c for c in scope.columns if c.name == column and (not qualifier or c.source == qualifier[0])]
+    of_user = name.span != NOWHERE
+    known = [c for c in scope.columns if not (c.hidden and of_user)]
+    found = [c for c in known if c.name == column and (not qualifier or c.source == qualifier[0])]
     if len(found) == 1:
         return found[0]
     if found:
@@ -81,7 +93,7 @@ def resolve(scope: Scope, name: Name, clause: str) -> ScopeColumn:
             "in several sources",
             help=f"write {could}",
         )
-    names = [c.name for c in scope.columns if (not qualifier or c.source == qualifier[0]) and c.name not in PSEUDO]
+    names = [c.name for c in known if (not qualifier or c.source == qualifier[0]) and c.name not in PSEUDO]
     hint = did_you_mean(column, names) or (f"columns are {listing(dict.fromkeys(names))}" if names else "")
     title = f"{clause} column '{'.'.join(name.parts)}' cannot be resolved"
     raise mistake("FQ2002", title, name.span, "unknown column", help=hint)

@@ -39,7 +39,7 @@ class Item:
 def star_columns(scope: Scope, alias: str | None) -> list[ScopeColumn]:
     """Columns of `*` or `alias.*`: the own columns of the sources, and a synthetic join key for a bare star."""
     hidden = ("pseudo",) if scope.joined else ("pseudo", "window")  # joins of windowed sources show their bounds
-    wanted = [c for c in scope.columns if c.role not in hidden]
+    wanted = [c for c in scope.columns if c.role not in hidden and not c.hidden]
     return [c for c in wanted if (c.source == alias if alias is not None else True)]
 
 

@@ -219,7 +219,8 @@ def altered_source(statement: AlterSource, catalog: Catalog, session: Mapping[st
     side = value_side(source.topic, Properties(), statement.name_span)
     fmt = with_schema(replace(fmt, schema=None), side, values, catalog, session, writes=True)
     schema = Schema((*source.schema.key, *values, *rest), source.schema.window)
-    return replace(source, schema=schema, value_format=fmt)
+    columns = (*source.columns, *(f.name for f in added)) if source.columns else ()
+    return replace(source, schema=schema, value_format=fmt, columns=columns)
 
 
 def timestamp_of(properties: Properties, schema: Schema, span: Span) -> TimestampSpec | None:

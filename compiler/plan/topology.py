@@ -118,6 +118,13 @@ class SourceDef:
         names = self.columns or self.schema.names
         return tuple(n for n in names if not n.startswith(HIDDEN)) if self.relation else names
 
+    @property
+    def shown(self) -> Schema:
+        """The columns that can be seen, in order."""
+        if not self.relation:
+            return self.schema
+        return Schema(tuple(f for n in self.visible for f in self.schema if f.name == n), self.schema.window)
+
 
 def scan_of(source: SourceDef) -> Scan:
     """The source operator that reads all a source declares."""

@@ -144,7 +144,7 @@ def _titled(title: str, lines: list[str]) -> str:
 
 def _source(s: SourceDef) -> str:
     partitions = f", {s.partitions} partitions" if s.partitions else ""
-    return f"{s.kind} {s.name} (topic {s.topic}{partitions})\n  {schema_text(s.schema)}"
+    return f"{s.kind} {s.name} (topic {s.topic}{partitions})\n  {schema_text(s.shown)}"
 
 
 def _query(compiled: Compiled, query: QueryPlan) -> str:

@@ -104,7 +104,7 @@ def _place(graph: Graph, plan: Plan, text: str) -> Place:
         raise typer.BadParameter(f"--column takes RELATION.COLUMN, not {text!r}")
     name = _known(graph, relation)
     source = plan.source(name)
-    names = list(source.schema.names) if source is not None else []
+    names = list(source.visible) if source is not None else []
     alike = [n for n in names if n == column] or [n for n in names if n.upper() == column.upper()]
     if len(alike) != 1:
         hint = did_you_mean(column, names) or f"its columns are {listing(names)}"

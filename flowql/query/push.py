@@ -86,6 +86,8 @@ class Subscription:
     def columns(self) -> tuple[str, ...]:
         """Of the rows: those that were asked for, of a windowed table also the bounds of the window after its key."""
         bounds = [f.name for f in self._tail.schema if f.role == "window"]
+        if not bounds:
+            return self.query.columns
         return tuple(n for n in self._tail.schema.names if n in bounds or n in self.query.columns)
 
     def close(self) -> None:

@@ -109,7 +109,7 @@ class TopicRelation:
     @property
     def schema(self) -> Schema:
         if self.source.relation and self.columns is None:
-            return Schema(tuple(f for n in self.source.visible for f in self._all if f.name == n))
+            return self.source.shown
         return Schema((*self._all.fields, *self._rowtime()))
 
     @property

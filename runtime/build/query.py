@@ -19,6 +19,7 @@ from compiler.plan.topology import (
     InsertValues,
     Plan,
     QueryPlan,
+    SourceDef,
     SubTopology,
 )
 from runtime.build.inserts import encode_insert
@@ -28,7 +29,7 @@ from runtime.build.table_writer import POLICY as TABLE_POLICY
 from runtime.clock import Clock
 from runtime.config import InstanceConfig
 from runtime.errors import LogError, TopicMissing
-from runtime.log.base import Admin, TopicPartition
+from runtime.log.base import Admin, TopicInfo, TopicPartition
 from runtime.output.partitioner import split
 from runtime.state.changelog import COMPACTED, changelog_topic
 from runtime.state.manager import StateManager
@@ -75,6 +76,8 @@ def ensure_sources(plan: Plan, admin: Admin) -> None:
     missing = []
     written = {s.topic for s in plan.sources if s.query is not None}
     for source in plan.sources:
+        if source.is_own_table and source.topic in known:
+            _check_own(source, known[source.topic])
         if source.topic in known or source.topic in written:
             continue
         if source.is_own_table:
@@ -86,6 +89,17 @@ def ensure_sources(plan: Plan, admin: Admin) -> None:
     if missing:
         msg = f"topics that do not exist: {', '.join(missing)}; import data into them, or declare PARTITIONS to create them"
         raise TopicMissing(msg)
+
+
+def _check_own(source: SourceDef, info: TopicInfo) -> None:
+    """LogError for a topic that is not that of a table: it holds records of others."""
+    if "compact" not in info.config.get("cleanup.policy", ""):
+        title = (
+            f"the table {source.name} would hold its rows in the topic {info.name}, which exists and is not compacted"
+        )
+        raise LogError(
+            f"{title}: give the table another name, or read the topic:  WITH (KAFKA_TOPIC='{info.name}', ...)"
+        )
 
 
 def ensure_topics(plan: Plan, admin: Admin, planned: Mapping[str, int] = NONE_KNOWN) -> None:

@@ -56,7 +56,7 @@ def insert(source: SourceDef, change: TableChange, given: Sequence[Row], present
     complete = _completer(source, change.columns)
     conflict = _Conflict(source, change) if change.on_duplicate == "update" else None
     for n, values in enumerate(given):
-        row = complete(values, first + n)
+        row = key_of.as_stored(complete(values, first + n))
         _refuse_null(source, row)
         key = key_of(row)
         there = changed.there(key, present)
@@ -83,6 +83,7 @@ def _on_conflict(
     made = conflict.row(there, given)
     if made is None:
         return False
+    made = key_of.as_stored(made)
     _refuse_null(source, made)
     new_key = key_of(made)
     if new_key != key:
@@ -100,7 +101,7 @@ def update(source: SourceDef, change: TableChange, present: Rows) -> Changed:
     matches, setting = _matcher(change, names), _setter(source, change, names)
     for key, row in present.items():
         if matches(row):
-            made = setting(row)
+            made = key_of.as_stored(setting(row))
             _refuse_null(source, made)
             if key_of(made) in changed.rows:
                 raise StatementFailed(_duplicate(source, made))

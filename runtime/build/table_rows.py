@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from compiler.plan.topology import SourceDef, scan_of
+from compiler.plan.types import Kind
 from runtime.batch import DELETE, Row
 from runtime.errors import StatementFailed
 from runtime.log.base import Log, TopicPartition
@@ -24,6 +25,13 @@ class KeyOf:
     def __init__(self, source: SourceDef) -> None:
         names = source.schema.names
         self._pick = picker([names.index(f.name) for f in source.schema.key])
+        self._doubles = [names.index(f.name) for f in source.schema.key if f.type.kind is Kind.DOUBLE]
+
+    def as_stored(self, row: Row) -> Row:
+        """The row with one spelling of equal keys: zero has no sign."""
+        if not any(row[i] == 0 for i in self._doubles):
+            return row
+        return tuple(0.0 if i in self._doubles and v == 0 else v for i, v in enumerate(row))
 
     def __call__(self, row: Row) -> Key:
         return encode_value(self._pick(row))

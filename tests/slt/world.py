@@ -64,9 +64,12 @@ class World:
         if _QUESTION.match(sql):
             self.ask(sql)
             return
+        own = {s.topic for s in self._session.plan.sources if s.is_own_table}
         results = self._session.execute(SourceText("case.sql", self._at_now(sql)))
         if any(r.action not in ("insert", "change", "set", "nothing") for r in results):
             self._deploy(self._session.plan)
+            for topic in own - {s.topic for s in self._session.plan.sources}:
+                self._log.delete_topic(topic)
         for result in results:
             if result.change is not None:
                 self._change(result.change)

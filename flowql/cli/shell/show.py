@@ -115,7 +115,7 @@ def _source(plan: Plan, source: SourceDef) -> Rows:
         foot.append(f"made by {source.query}" + (f":\n{_indented(query.sql)}" if query is not None else ""))
         foot += [f"store {s.name}" for q, s in stores_of(plan) if q.id == source.query and s.name != source.name]
     foot += [f"read by {q.id}" for q in plan.queries if source.name in _reads(q)]
-    return Rows(("column", "type", ""), _columns(source.schema), head, "\n".join(foot))
+    return Rows(("column", "type", ""), _columns(source.shown), head, "\n".join(foot))
 
 
 def _store(plan: Plan, store: StoreSpec) -> Rows:
