@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 
 from compiler.plan.changes import Consolidate, EquiJoin, Frame, GroupAggregate, Over, SetOperation, TopN
 from compiler.plan.expr import ROWTIME, Lambda, LambdaVar, columns_of
@@ -147,7 +148,12 @@ def _verify_changes(spec: Spec, inputs: Sequence[Schema], schema: Schema, where:
             _holds(schema == inputs[0], f"{where}: schema and that of its input differ")
 
 
-_MEASURED = (Kind.INT, Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL, Kind.DATE, Kind.TIME, Kind.TIMESTAMP)
+# Kind of the column that rows are ordered by -> what a distance in it is.
+_DISTANCES: dict[Kind, tuple[type, ...]] = {
+    **dict.fromkeys((Kind.INT, Kind.BIGINT, Kind.DATE, Kind.TIME, Kind.TIMESTAMP), (int,)),
+    Kind.DOUBLE: (int, float),
+    Kind.DECIMAL: (int, Decimal),
+}
 
 
 def _verify_frame(frame: Frame, order: Sequence[SqlType | None], where: str) -> None:
@@ -160,9 +166,10 @@ def _verify_frame(frame: Frame, order: Sequence[SqlType | None], where: str) -> 
     if frame.unit == "range":
         if any(offsets):
             kinds = [None if t is None else t.kind for t in order]
-            _holds(
-                len(kinds) == 1 and kinds[0] in _MEASURED, f"{where}: a distance needs one ordered column of numbers"
-            )
+            allowed = _DISTANCES.get(kinds[0]) if len(kinds) == 1 and kinds[0] is not None else None
+            if allowed is None:
+                raise PlanInvariantError(f"{where}: a distance needs one ordered column of numbers")
+            _holds(all(type(o) in allowed for o in offsets), f"{where}: {offsets} is no distance of {kinds[0]}")
     else:
         _holds(all(type(o) is int for o in offsets), f"{where}: a frame of {frame.unit} is counted in whole numbers")
 

@@ -9,7 +9,7 @@ An entry is a text (`order_text`), and entries are ordered by it; a payload is a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 
 from runtime.state.store import Key, Store, Value
@@ -45,6 +45,13 @@ class Bucket:
     def know(self, entry: str, payload: Value | None) -> None:
         """What one look-up for many buckets found for an entry."""
         self._known[entry] = payload
+
+    def expect(self, entries: Sequence[str]) -> None:
+        """Read entries that are about to be looked up, all at once."""
+        wanted = [e for e in entries if e not in self._known] if self.items is None else []
+        if wanted:
+            payloads = self._rows.get_many([(*self.prefix, e) for e in wanted])
+            self._known.update(zip(wanted, payloads, strict=True))
 
     def put(self, entry: str, payload: Value | None) -> None:
         """None removes."""

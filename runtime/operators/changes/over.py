@@ -70,8 +70,7 @@ class OverOperator:
             0 if self._whole else len(self._running),
             ties=self._whole
             or max(self._before.groups, self._after.groups) >= 0
-            or any(r.needs_peers for r in self._running)
-            or any(f.unit != "rows" for f in frames),
+            or any(r.needs_peers for r in self._running),
             positions=any(f.unit == "range" and (f.start or f.end) for f in frames),
         )
         self._key = frozen_picker(schema, spec.keys)
@@ -111,7 +110,7 @@ class OverOperator:
 
     def _edits(self, partition: PartitionRows, changes: Sequence[Change]) -> _Edits:
         edits: _Edits = {}
-        for sign, row, time, _ in sorted(changes, key=lambda c: c[0]):
+        for sign, row, time, _ in changes:
             entry = self._form.entry(row)
             if entry not in edits:
                 old = partition.get(entry)
@@ -157,7 +156,7 @@ class OverOperator:
         origin = _origin(edit)
         walk = _Walk(self._after, self._before, origin)
         if not walk.done() and not partition.empty:
-            for item in partition.before(origin):
+            for item in partition.before(origin, self._after.rows + self._before.rows):
                 where = walk.take(item)
                 if where == _BEYOND:
                     break

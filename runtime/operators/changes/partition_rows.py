@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any
 
 from compiler.plan.changes import SortKey
@@ -108,8 +109,8 @@ class PartitionRows:
             self._bucket.know(found, payload)
             yield self._form.read(found, payload)
 
-    def before(self, origin: Item) -> Iterator[Item]:
-        """Those before it, the nearest first."""
+    def before(self, origin: Item, wanted: int) -> Iterator[Item]:
+        """Those before it, the nearest first. wanted: how many will be consumed if there are as many: these are read at once."""
         if self._bucket.items is not None:
             for entry in sorted((e for e in self._bucket.items if e < origin.entry), reverse=True):
                 yield self.get(entry)
@@ -117,7 +118,10 @@ class PartitionRows:
         assert self._backwards is not None
         prefix = self._bucket.prefix
         place = (*prefix, self._form.back(origin.lines[0].row))
-        for _, (entry,) in self._backwards.scan_prefix(prefix, after=place):
+        entries = (entry for _, (entry,) in self._backwards.scan_prefix(prefix, after=place))
+        known = list(islice(entries, wanted))
+        self._bucket.expect(known)
+        for entry in chain(known, entries):
             yield self.get(entry)
 
     def put(self, old: Item, new: Item) -> None:

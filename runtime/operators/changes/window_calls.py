@@ -79,11 +79,16 @@ class BoundWindow:
 def bind_window(call: WindowCall, source: Schema, order: Sequence[SortKey]) -> BoundWindow:
     """Raises AggregateUnsupported for what is no window function or cannot be kept up to date."""
     names = source.names
+    own = call.function in (*_RANKS, *_PLACES, *_NEIGHBOURS, *_VALUES)
+    if call.filter and own:
+        raise AggregateUnsupported(f"{call.function} takes no FILTER, which is of aggregates")
+    if call.ignore_nulls and call.function not in (*_NEIGHBOURS, *_VALUES):
+        raise AggregateUnsupported(f"{call.function} takes no IGNORE NULLS")
     if call.function in _RANKS:
         return BoundWindow(call, _RANKS[call.function])
     if call.function in _PLACES:
         return BoundWindow(call, results=_PLACES[call.function](call), whole=True)
-    if call.function in ("LAG", "LEAD"):
+    if call.function in _NEIGHBOURS:
         return _neighbour(call, [names.index(a) for a in call.args])
     types = {f.name: f.type for f in source}
     call = replace(call, frame=_scaled(call.frame, types, order))
@@ -193,6 +198,7 @@ _PLACES: dict[str, Callable[[WindowCall], Results]] = {
     "CUME_DIST": _cume_dist,
     "NTILE": _ntile,
 }
+_NEIGHBOURS = ("LAG", "LEAD")
 _VALUES = ("FIRST_VALUE", "LAST_VALUE", "NTH_VALUE")
 
 
