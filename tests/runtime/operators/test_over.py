@@ -350,9 +350,12 @@ def test_a_result_out_of_range_is_null_with_one_dead_letter_until_it_fits_again(
         deployed.settle()
     assert sorted((r[0], r[-1]) for r in deployed.rows()) == [(0, 2**31 - 1), (1, None), (2, 2**31 - 1)]
     assert [d.code for d in deployed.dead] == [AGGREGATE_FAILED]
+    deployed.feed("t", [(INSERT, (-1, -1, None, None, None, 0, None, None), 1)])
+    deployed.settle()
+    assert [r[-1] for r in sorted(deployed.rows())][2] is None, "computed again, failed again"
     deployed.feed("t", [(DELETE, rows[0], 1)])
     deployed.settle()
-    assert sorted((r[0], r[-1]) for r in deployed.rows()) == [(1, 1), (2, 0)]
+    assert sorted((r[0], r[-1]) for r in deployed.rows()) == [(-1, 0), (1, 1), (2, 0)]
     assert len(deployed.dead) == 1
 
 
