@@ -94,6 +94,38 @@ def test_scattered_changes_in_one_large_partition(reach, seed):
             ), query.sql
 
 
+@pytest.mark.parametrize("unit", ["groups", "range", "rows"])
+@pytest.mark.parametrize(("start", "end"), [(-2, 1), (-1, 2), (1, 2), (-3, -1), (0, 3), (0, 0)])
+def test_near_frames_of_a_large_partition_see_far_enough_on_both_sides(unit, start, end):
+    """Rows that a change affects depend on rows that are further away than they are themselves."""
+    rng = random.Random(start * 10 + end)
+    table = Table("t", rng, values=120)
+    order = (SortKey("t_n"), *([SortKey("t_id")] if unit == "rows" else []))
+    call = WindowCall("w", "SUM", ("t_id",), decimal(38, 0), Frame(unit, start, end))
+    deployed = Deployed(sunk(over(table, call, order=order)), 1, rng)
+    rows: list = []
+    for key in range(150):
+        table._set(rows, key, table._row(key))
+    table._next = 150
+    deployed.feed("t", rows)
+    by = ", ".join(f"{k.column} NULLS LAST" for k in order)
+    text = f"{unit} BETWEEN {_bound(start, 'PRECEDING')} AND {_bound(end, 'FOLLOWING')}"
+    sql = f"SELECT *, sum(t_id) OVER (ORDER BY {by} {text}) FROM t"
+    with duckdb.connect(config={"threads": 1}) as connection:
+        for n in (0, *(1, 1, 2, 3) * 4):
+            deployed.feed("t", table.changes(n))
+            deployed.settle()
+            connection.register("t", table.arrow())
+            expected = Counter(map(plain, connection.execute(sql).fetchall()))
+            assert Counter(map(plain, deployed.rows())) == expected
+
+
+def _bound(offset: int, side: str) -> str:
+    if not offset:
+        return "CURRENT ROW"
+    return f"{abs(offset)} {'PRECEDING' if offset < 0 else 'FOLLOWING'}"
+
+
 def test_the_default_frame_ends_with_the_last_peer_and_is_the_partition_without_an_order():
     total = WindowCall("s", "SUM", ("t_k",), decimal(38, 0))
     rows = [(i, k, None, None, n, None, None) for i, (k, n) in enumerate([(1, 10), (2, 10), (3, 20), (4, None)])]
@@ -238,6 +270,14 @@ def test_a_bounded_frame_of_rows_reads_its_offsets_around_a_change():
     assert found[0] - reads == 2 + 2 * 4 + 4, "head, entry, rows before, rows behind"
     assert found[1] - writes == 3, "head, entry, backwards"
     assert deployed.given - given == 1 + 4, "the row, and the four that saw it"
+
+
+def test_a_frame_of_the_row_itself_reads_no_other():
+    deployed, table = _filled(WindowCall("w", "SUM", ("t_k",), BIGINT, Frame("rows", 0, 0)), 100)
+    reads, writes = deployed.touched()
+    deployed.feed("t", [(DELETE, table.rows[50], 0)])
+    deployed.settle()
+    assert deployed.touched() == (reads + 2, writes + 3), "head and entry; and the opposite order"
 
 
 def test_a_run_reads_heads_and_changed_rows_at_once_and_the_rows_before_a_change_as_well(monkeypatch):
