@@ -95,8 +95,6 @@ def bind_window(call: WindowCall, source: Schema, order: Sequence[SortKey]) -> B
     frame = call.frame
     if call.function in _VALUES:
         at = names.index(call.args[0])
-        if frame.start is None and not order and frame.unit != "rows":
-            call = replace(call, frame=Frame("rows", None, None))
         if call.function == "FIRST_VALUE" and not call.ignore_nulls and _holds_first_row(call.frame):
             call = replace(call, frame=_CURRENT)
         running = _running_value(call, at) if _is_running(call.frame, order) else None

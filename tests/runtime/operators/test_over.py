@@ -102,7 +102,8 @@ def test_near_frames_of_a_large_partition_see_far_enough_on_both_sides(unit, sta
     table = Table("t", rng, values=120)
     order = (SortKey("t_n"), *([SortKey("t_id")] if unit == "rows" else []))
     call = WindowCall("w", "SUM", ("t_id",), decimal(38, 0), Frame(unit, start, end))
-    deployed = Deployed(sunk(over(table, call, order=order)), 1, rng)
+    nearer = WindowCall("x", "MAX", ("t_id",), BIGINT, Frame(unit, -1, 0))
+    deployed = Deployed(sunk(over(table, call, nearer, order=order)), 1, rng)
     rows: list = []
     for key in range(150):
         table._set(rows, key, table._row(key))
@@ -110,7 +111,8 @@ def test_near_frames_of_a_large_partition_see_far_enough_on_both_sides(unit, sta
     deployed.feed("t", rows)
     by = ", ".join(f"{k.column} NULLS LAST" for k in order)
     text = f"{unit} BETWEEN {_bound(start, 'PRECEDING')} AND {_bound(end, 'FOLLOWING')}"
-    sql = f"SELECT *, sum(t_id) OVER (ORDER BY {by} {text}) FROM t"
+    one = f"{unit} BETWEEN 1 PRECEDING AND CURRENT ROW"
+    sql = f"SELECT *, sum(t_id) OVER (ORDER BY {by} {text}), max(t_id) OVER (ORDER BY {by} {one}) FROM t"
     with duckdb.connect(config={"threads": 1}) as connection:
         for n in (0, *(1, 1, 2, 3) * 4):
             deployed.feed("t", table.changes(n))
@@ -154,13 +156,13 @@ def test_distances_of_wide_decimals_are_exact():
     fields = tuple(Field(f.name, wide if f.name == "t_m" else f.type, f.role) for f in table_node.schema)
     below = Node(table_node.spec, (), Schema(fields), "retract")
     big = Decimal("999999999999999999999999999999999999.99")
-    for offset, seen in ((Decimal("0.01"), 2), (Decimal("0.009"), 1), (Decimal("0.019"), 2)):
+    for offset, seen in ((Decimal("0.29"), 2), (Decimal("0.2899999999"), 1), (Decimal("0.299"), 2)):
         for descending in (False, True):
             call = WindowCall("c", "COUNT", (), BIGINT, Frame("range", -offset, offset))
             spec = Over((), (SortKey("t_m", descending),), (call,))
             node = Node(spec, (below,), Schema((*fields, Field("c", BIGINT))), "retract")
             deployed = Deployed(sunk(node), 1, random.Random(0))
-            values = [big, Decimal("999999999999999999999999999999999999.98")]
+            values = [big, Decimal("999999999999999999999999999999999999.70")]
             deployed.feed("t", [(INSERT, (i, i, *[None] * 5, v), 0) for i, v in enumerate(values)])
             deployed.settle()
             assert [r[-1] for r in deployed.rows()] == [seen, seen], (offset, descending)
@@ -278,6 +280,19 @@ def test_a_frame_of_the_row_itself_reads_no_other():
     deployed.feed("t", [(DELETE, table.rows[50], 0)])
     deployed.settle()
     assert deployed.touched() == (reads + 2, writes + 3), "head and entry; and the opposite order"
+
+
+def test_a_distance_ends_before_a_large_group_of_nulls():
+    frame = Frame("range", -5, 5)
+    deployed, table = _filled(WindowCall("w", "COUNT", (), BIGINT, frame), 50)
+    nulls = [(INSERT, (k, k, None, None, None, None, None, None), 0) for k in range(1_000, 1_300)]
+    deployed.feed("t", nulls)
+    deployed.settle()
+    last = max((r for r in table.rows.values()), key=lambda r: r[5])
+    before = sum(deployed.touched())
+    deployed.feed("t", [(DELETE, last, 0)])
+    deployed.settle()
+    assert sum(deployed.touched()) - before <= 10
 
 
 def test_a_run_reads_heads_and_changed_rows_at_once_and_the_rows_before_a_change_as_well(monkeypatch):
