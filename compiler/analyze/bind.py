@@ -9,7 +9,7 @@ from decimal import Decimal
 from compiler.analyze.literals import bind_literal, time_literal
 from compiler.analyze.mistakes import mistake
 from compiler.analyze.modifiers import plain_aggregate
-from compiler.analyze.operators import OPERATORS, STANDARD_OPERATORS, sql_text_of_time
+from compiler.analyze.operators import OPERATORS, STANDARD_OPERATORS, interval_numbers, sql_text_of_time
 from compiler.analyze.scope import Scope, resolve
 from compiler.analyze.sources import resolve_type
 from compiler.analyze.texts import text_of
@@ -32,6 +32,7 @@ from compiler.functions.registry import (
     lookup_aggregate,
 )
 from compiler.functions.sql_casts import sql_cast
+from compiler.functions.sql_define import NAMES as STANDARD_NAMES
 from compiler.plan.expr import Call, Column, Expr, Lambda, LambdaVar, Literal
 from compiler.plan.logical import AggregateCall, NamedExpr
 from compiler.plan.schema import WINDOW_END, WINDOW_START
@@ -144,7 +145,8 @@ class Binder:
             return self._aggregate(node, aggregate)
         function = self._function_of(node)
         if function is None:
-            hint = did_you_mean(node.name, [*(n for n in all_functions() if n.isupper()), *all_aggregates()])
+            known = (*all_functions(), *(STANDARD_NAMES if self._catalog.standard else ()))
+            hint = did_you_mean(node.name, [*(n for n in known if n.isupper()), *all_aggregates()])
             raise mistake("FQ2006", f"unknown function {node.name}", node.span, "not a function", help=hint)
         return self._table_call(node, function) if function.table else self._call(node, function)
 
@@ -292,6 +294,8 @@ class Binder:
         if with_null and not self._catalog.standard:
             title = f"comparison with NULL not supported: {text_of(node.args[0])} {sign} {text_of(node.args[1])}"
             raise mistake("FQ2005", title, node.span, "is never true", help="write IS NULL or IS NOT NULL")
+        if self._catalog.standard:
+            left, right = interval_numbers(left, right)
         left, right = self._comparable(node, left, right)
         function = self._function_of(node)
         if function is None:
@@ -358,7 +362,8 @@ class Binder:
         ):
             return Literal(operand.type, -operand.value, node.span)
         function = self._function_of(node)
-        if function is None or not operand.type.is_numeric:
+        is_interval = operand.type.kind is Kind.INTERVAL
+        if function is None or not (operand.type.is_numeric or is_interval):
             raise mistake(
                 "FQ2005", f"cannot negate {text_of(node.args[0])}, which is {operand.type}", node.span, "not a number"
             )
@@ -369,7 +374,7 @@ class Binder:
         to = resolve_type(node.type, self._catalog, node.span)
         operand = self.bind(node.operand)
         of_standard = sql_cast(operand.type, to) if self._catalog.standard else ""
-        if of_standard and not (to.kind is Kind.TIMESTAMP and _is_text(operand)):
+        if of_standard:
             return Call(to, of_standard, (operand,), node.span)
         if not can_cast(operand.type, to):
             title = f"CAST of {operand.type} to {to} is not supported: {text_of(node.operand)}"

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from compiler.analyze.mistakes import mistake
+from compiler.analyze.standard_functions import FUNCTIONS
 from compiler.analyze.texts import text_of
 from compiler.catalog.names import did_you_mean, listing
 from compiler.dialect.ast import Ast, Func, Lit
 from compiler.dialect.forms import with_t
+from compiler.dialect.standard.intervals import read_interval
 from compiler.functions.coercion import convert, unify
 from compiler.functions.dialects import function_name
 from compiler.functions.registry import FunctionTypeError
+from compiler.functions.sql_intervals import total_micros
 from compiler.plan.expr import Call, Expr, Literal
-from compiler.plan.types import BOOLEAN, STRING, Kind, SqlType, array, map_of, struct
+from compiler.plan.types import BIGINT, BOOLEAN, STRING, Kind, SqlType, array, map_of, struct
 
 Bind = Callable[[Ast], Expr]  # binds a part of the expression in the same scope
 
@@ -84,8 +87,33 @@ def _standard_in(bind: Bind, node: Func) -> Expr:
     common, args = _unified(lambda a: known[id(a)], node, node.args)
     if common.kind is Kind.NULL:
         return Literal(BOOLEAN, None, node.span)
+    if common.kind is Kind.INTERVAL:
+        args = tuple(interval_number(e) for e in args)
     call = Call(BOOLEAN, function_name("in", standard=True), args, node.span)
     return Call(BOOLEAN, "not", (call,), node.span) if node.name == "not_in" else call
+
+
+def interval_number(e: Expr) -> Expr:
+    """What intervals are compared by; '1 day' and '24 hours' are equal. Other expressions stay as they are."""
+    if e.type.kind is not Kind.INTERVAL:
+        return e
+    return convert(e, BIGINT) if isinstance(e, Literal) else Call(BIGINT, "sql_interval_micros", (e,))
+
+
+def interval_numbers(left: Expr, right: Expr) -> tuple[Expr, Expr]:
+    """Two operands of a comparison; a text literal beside an interval is one. Raises CompileError."""
+    if Kind.INTERVAL in (left.type.kind, right.type.kind):
+        left, right = _text_interval(left), _text_interval(right)
+    return interval_number(left), interval_number(right)
+
+
+def _text_interval(e: Expr) -> Expr:
+    if not (isinstance(e, Literal) and isinstance(e.value, str)):
+        return e
+    found = read_interval(e.value)
+    if found is None:
+        raise mistake("FQ1009", f"'{e.value}' is not an interval", e.span, help="write  INTERVAL '5' MINUTE")
+    return Literal(BIGINT, total_micros((found.months, found.days, found.micros)), e.span)
 
 
 def sql_text_of_time(e: Expr) -> Expr:
@@ -197,4 +225,4 @@ OPERATORS: dict[str, Callable[[Bind, Func], Expr]] = {
     "struct": _struct,
     "AS_VALUE": _as_value,
 }
-STANDARD_OPERATORS = {**OPERATORS, "case": _standard_case, "in": _standard_in, "not_in": _standard_in}
+STANDARD_OPERATORS = {**OPERATORS, **FUNCTIONS, "case": _standard_case, "in": _standard_in, "not_in": _standard_in}

@@ -19,6 +19,7 @@ from compiler.analyze.relations.view import bind_view, reads_relation
 from compiler.analyze.row_changes import bind_delete, bind_insert, bind_insert_select, bind_update, refuse_view
 from compiler.analyze.scope import Scope
 from compiler.analyze.sources import altered_source, bind_source, resolve_type, timestamp_of
+from compiler.analyze.standard_limits import refuse_intervals, refuse_unkept
 from compiler.analyze.tables import TOPIC_PREFIX, bind_table
 from compiler.analyze.texts import statement_text
 from compiler.catalog.catalog import Catalog, find_source
@@ -161,11 +162,16 @@ def analyze(statement: Statement, catalog: Catalog, session: Mapping[str, str] =
     """Bind one statement. Raises CompileError (UnsupportedError for what is not built yet)."""
     bound = _bound(statement, catalog, session)
     if isinstance(bound, BoundQuery):
+        if catalog.standard:
+            refuse_unkept(bound.node)
         refuse_failing_plan(bound.node)
     elif isinstance(bound, BoundRow):
+        refuse_intervals(bound.insert.values)
         refuse_failing(bound.insert.values)
     elif isinstance(bound, BoundRows):
-        refuse_failing(e for insert in bound.inserts for e in insert.values)
+        values = [e for insert in bound.inserts for e in insert.values]
+        refuse_intervals(values)
+        refuse_failing(values)
     return bound
 
 

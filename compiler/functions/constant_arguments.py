@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from compiler.functions import regex
+from compiler.functions import regex, sql_patterns, sql_to_char
 from compiler.functions.comparison import like_pattern
 from compiler.functions.dates import INTERVAL_FUNCTIONS, unit_ms
 from compiler.functions.java_time import parts_of
 from compiler.functions.json_functions import path_of
+from compiler.functions.sql_times import truncation
 from compiler.functions.temporal import zone_of
 
 Check = Callable[[Any], object]
@@ -37,6 +38,9 @@ _CHECKS: dict[str, Mapping[int, Check]] = {
     "mod": {1: _divisor},
     "sql_div": {1: _sql_divisor},
     "sql_mod": {1: _sql_divisor},
+    "sql_date_trunc": {0: truncation},
+    **{key: {1: sql_to_char.items_of} for key in ("sql_to_char", "sql_to_date_by", "sql_to_timestamp_by")},
+    **{key: {1: sql_patterns.posix} for key in ("sql_regexp_like", "sql_regexp_replace")},
     "REGEXP_EXTRACT": {0: regex.compiled},
     "REGEXP_EXTRACT_ALL": {0: regex.compiled},
     "REGEXP_REPLACE": {1: regex.compiled},

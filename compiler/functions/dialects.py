@@ -7,12 +7,16 @@ Functions that are not listed have one meaning in both.
 
 from __future__ import annotations
 
+from compiler.functions import builtin
 from compiler.functions.arithmetic import SYMBOLS as ARITHMETIC
 from compiler.functions.comparison import SYMBOLS
 from compiler.functions.sql_comparison import PREFIX
+from compiler.functions.sql_define import NAMES
+
+assert builtin.FAMILIES
 
 # Names in the syntax tree -> names in the catalogue of functions.
-_STANDARD = {op: PREFIX + op for op in (*SYMBOLS, *ARITHMETIC, "neg", "in", "concat")}
+_STANDARD = {**{op: PREFIX + op for op in (*SYMBOLS, *ARITHMETIC, "neg", "in", "concat")}, "MOD": "sql_mod", **NAMES}
 _AGGREGATES = {"SUM": "sql_sum", "AVG": "sql_avg"}
 
 

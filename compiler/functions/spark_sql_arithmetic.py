@@ -9,6 +9,7 @@ from compiler.functions.registry import Lowering, Resolution, lower_on_spark
 from compiler.functions.spark_operators import TRIED, exact_decimal, least
 from compiler.functions.spark_text import null_where
 from compiler.functions.sql_arithmetic import RANGES, is_exact
+from compiler.functions.sql_time_arithmetic import is_temporal
 from compiler.plan.types import Kind, spark_type
 
 _INFINITE = "('Infinity', '-Infinity')"
@@ -30,6 +31,8 @@ def _value(op: str, args: Sequence[str], r: Resolution) -> str:
 
 def _lowering(op: str) -> Lowering:
     def lowering(args: Sequence[str], r: Resolution) -> str:
+        if is_temporal(r.args):
+            return ""
         sql, fails = _value(op, args, r), _fails(op)(args, r)
         tried = r.result.kind in RANGES and op != "div"
         return null_where(fails, sql) if sql and fails and not tried else sql
@@ -39,6 +42,8 @@ def _lowering(op: str) -> Lowering:
 
 def _fails(op: str) -> Lowering:
     def fails(args: Sequence[str], r: Resolution) -> str:
+        if is_temporal(r.args):
+            return ""
         a, b = args
         kind = r.result.kind
         zero = f"({a} IS NOT NULL AND {b} = 0)"
@@ -80,6 +85,8 @@ def _negation_fails(args: Sequence[str], r: Resolution) -> str:
 
 
 def _negation(args: Sequence[str], r: Resolution) -> str:
+    if is_temporal(r.args):
+        return ""
     fails = _negation_fails(args, r)
     return null_where(fails, f"-{args[0]}") if fails else f"(-{args[0]})"
 

@@ -27,6 +27,7 @@ from compiler.functions.numeric import (
 from compiler.functions.registry import Function, FunctionTypeError, Lowering, Reference, Resolution, register
 from compiler.functions.signatures import as_decimal, common_numeric
 from compiler.functions.sql_aggregates import NUMERIC_SCALE
+from compiler.functions.sql_time_arithmetic import is_temporal, temporal_rule, temporal_types
 from compiler.plan.types import Kind, SqlType, decimal, duckdb_type
 
 SQL_ARITHMETIC = {f"sql_{op}": sign for op, sign in SYMBOLS.items()}
@@ -51,6 +52,8 @@ def result_decimal(op: str, a: SqlType, b: SqlType) -> SqlType:
 
 def _resolver(op: str) -> Callable[[tuple[SqlType, ...]], Resolution]:
     def resolve(types: tuple[SqlType, ...]) -> Resolution:
+        if is_temporal(types) and (found := temporal_types(op, types)) is not None:
+            return found
         a, b = types
         a, b = (b if a.kind is Kind.NULL else a), (a if b.kind is Kind.NULL else b)
         common = common_numeric(a, b)
@@ -112,6 +115,8 @@ def _double(op: str) -> Reference:
 def _reference(op: str) -> Callable[[Resolution], Reference]:
     def reference(r: Resolution) -> Reference:
         kind = r.result.kind
+        if (rule := temporal_rule(op, r)) is not None:
+            return rule.by
         if kind is Kind.DOUBLE:
             return _double(op)
         if kind is Kind.DECIMAL:
@@ -128,6 +133,8 @@ def _duckdb(op: str) -> Lowering:
 
     def lowering(args: Sequence[str], r: Resolution) -> str:
         a, b = args
+        if (rule := temporal_rule(op, r)) is not None:
+            return rule.sql(a, b)
         if r.result.kind is Kind.DOUBLE:
             return f"({a} {SYMBOLS[op]} {b})"
         if r.result.kind is Kind.DECIMAL:
@@ -150,6 +157,8 @@ def _declines(op: str) -> Lowering:
     value = _duckdb(op)
 
     def lowering(args: Sequence[str], r: Resolution) -> str:
+        if (rule := temporal_rule(op, r)) is not None:
+            return rule.declines(*args)
         if r.result.kind is Kind.DOUBLE:
             v = value(args, r)
             zero = f" OR {args[1]} = 0" if op in ("div", "mod") else ""
@@ -179,6 +188,8 @@ for _op, _result in _EXAMPLES.items():
 
 def _negated_type(types: tuple[SqlType, ...]) -> Resolution:
     (t,) = types
+    if is_temporal(types) and (found := temporal_types("neg", types)) is not None:
+        return found
     if not t.is_numeric:
         raise FunctionTypeError(f"cannot negate {t}", "cast it to a number")
     return Resolution(types, t)
@@ -186,12 +197,20 @@ def _negated_type(types: tuple[SqlType, ...]) -> Resolution:
 
 def _negate(r: Resolution) -> Reference:
     kind = r.result.kind
+    if (rule := temporal_rule("neg", r)) is not None:
+        return rule.by
     if kind is Kind.DECIMAL:
         return lambda v: v.copy_negate() if v else v  # the operator would round to 28 digits
     if kind is Kind.DOUBLE:
         return operator.neg
     high = RANGES[kind][1]
     return lambda v: -v if -v <= high else out_of_range(kind.value)
+
+
+def _negation_sql(args: Sequence[str], r: Resolution) -> str:
+    if is_temporal(r.args):
+        return ""
+    return f"TRY(-{args[0]})" if r.result.kind in RANGES else f"(-{args[0]})"
 
 
 def _negation_declines(args: Sequence[str], r: Resolution) -> str:
@@ -203,7 +222,7 @@ register(
         "sql_neg",
         _negated_type,
         _negate,
-        duckdb=lambda a, r: f"TRY(-{a[0]})" if r.result.kind in RANGES else f"(-{a[0]})",
+        duckdb=_negation_sql,
         declines=_negation_declines,
         summary="The unary operator -; a result out of range is an error.",
         example="sql_neg(5) -> -5",

@@ -1,13 +1,17 @@
-"""Casts that mean something else in standard SQL than in ksqlDB: numbers are rounded and checked, truth values read exactly, texts PostgreSQL's.
+r"""Casts that mean something else in standard SQL than in ksqlDB: numbers are rounded and checked, truth values read exactly, texts PostgreSQL's.
 
 | from | to | here | ksqlDB |
 |---|---|---|---|
 | DECIMAL, DOUBLE | INT, BIGINT | rounded; an error out of range | cut, wrapped or clamped |
 | BIGINT | INT | an error out of range | wrapped |
 | STRING | BOOLEAN | an error for what is neither true nor false | false |
+| STRING | DATE, TIMESTAMP | all of year, month and day; an offset is not read; an error for a part of a millisecond | any beginning; cut |
+| STRING | TIME, DOUBLE | `infinity` and `nan` in any case; an error for a part of a millisecond | `1.5f`; cut |
+| STRING, BYTES | BYTES, STRING | `\\x1f`, octal escapes | no cast |
 | BOOLEAN, INT | INT, BOOLEAN | 1 is true | no cast |
 | STRING | TIMESTAMP | a blank or a T before the time of day | a T |
 | TIMESTAMP, DOUBLE | STRING | `2024-05-01 12:00:00`, `1e+20`, `2` | `2024-05-01T12:00:00.000`, `1.0E20`, `2.0` |
+| TIME, ARRAY, STRUCT | STRING | `08:00:00`, `{1,NULL}`, `(1,a)` | `08:00`, `[1, null]`, `{A=1}` |
 
 All other casts are `cast` in both dialects.
 """
@@ -22,8 +26,7 @@ from typing import Any
 from compiler.functions.numeric import WIDE, NumericOverflow
 from compiler.functions.registry import Function, FunctionTypeError, Reference, Resolution, register
 from compiler.functions.sql_arithmetic import RANGES
-from compiler.functions.temporal import parse_timestamp, timestamp_text
-from compiler.plan.types import BIGINT, BOOLEAN, INT, STRING, TIMESTAMP, Kind, SqlType, duckdb_type
+from compiler.plan.types import BIGINT, BOOLEAN, INT, Kind, SqlType, duckdb_type
 
 # Target -> (function, kinds it takes).
 _FUNCTIONS: dict[Kind, tuple[str, frozenset[Kind]]] = {
@@ -31,12 +34,18 @@ _FUNCTIONS: dict[Kind, tuple[str, frozenset[Kind]]] = {
     Kind.BIGINT: ("sql_to_bigint", frozenset({Kind.DECIMAL, Kind.DOUBLE})),
     Kind.BOOLEAN: ("sql_to_boolean", frozenset({Kind.STRING, Kind.INT})),
     Kind.TIMESTAMP: ("sql_to_timestamp", frozenset({Kind.STRING})),
-    Kind.STRING: ("sql_to_text", frozenset({Kind.TIMESTAMP, Kind.DOUBLE})),
+    Kind.DATE: ("sql_to_date", frozenset({Kind.STRING})),
+    Kind.TIME: ("sql_to_time", frozenset({Kind.STRING})),
+    Kind.DOUBLE: ("sql_to_double", frozenset({Kind.STRING})),
+    Kind.BYTES: ("sql_to_bytes", frozenset({Kind.STRING})),
+    Kind.STRING: (
+        "sql_to_text",
+        frozenset({Kind.TIMESTAMP, Kind.DOUBLE, Kind.TIME, Kind.BYTES, Kind.INTERVAL, Kind.ARRAY, Kind.STRUCT}),
+    ),
 }
 # PostgreSQL takes every unambiguous beginning of these words.
 TRUE = ("t", "tr", "tru", "true", "y", "ye", "yes", "on", "1")
 FALSE = ("f", "fa", "fal", "fals", "false", "n", "no", "of", "off", "0")
-_PLAIN_DIGITS = 15  # doubles from here on are written with an exponent
 
 
 def sql_cast(source: SqlType, target: SqlType) -> str:
@@ -45,7 +54,8 @@ def sql_cast(source: SqlType, target: SqlType) -> str:
     return name if source.kind in kinds else ""
 
 
-def _resolver(result: SqlType) -> Callable[[tuple[SqlType, ...]], Resolution]:
+def cast_resolver(result: SqlType) -> Callable[[tuple[SqlType, ...]], Resolution]:
+    """How a cast to a type binds."""
     kinds = _FUNCTIONS[result.kind][1]
 
     def resolve(types: tuple[SqlType, ...]) -> Resolution:
@@ -89,7 +99,7 @@ for _t in (INT, BIGINT):
     register(
         Function(
             _FUNCTIONS[_t.kind][0],
-            _resolver(_t),
+            cast_resolver(_t),
             _to_integer,
             duckdb=_to_integer_sql,
             declines=_is_lost,
@@ -124,7 +134,7 @@ def _boolean_declines(args: Sequence[str], r: Resolution) -> str:
 register(
     Function(
         "sql_to_boolean",
-        _resolver(BOOLEAN),
+        cast_resolver(BOOLEAN),
         lambda r: (lambda v: v != 0) if r.args[0].kind is Kind.INT else _read_boolean,
         duckdb=_boolean_sql,
         declines=_boolean_declines,
@@ -134,49 +144,26 @@ register(
 )
 
 
-def _read_timestamp(text: str) -> int:
-    date, blank, time = text.strip().partition(" ")
-    return parse_timestamp(f"{date}T{time.lstrip()}" if blank else date)
+def _in_range(types: tuple[SqlType, ...]) -> Resolution:
+    if len(types) != 3 or any(t.kind is not Kind.INT for t in types):
+        raise FunctionTypeError(f"an INT and its bounds are needed, not ({', '.join(map(str, types))})")
+    return Resolution(types, INT)
+
+
+def _checked(v: int, low: int, high: int) -> int:
+    if not low <= v <= high:
+        raise NumericOverflow(f"{v} is not from {low} to {high}")
+    return v
 
 
 register(
     Function(
-        "sql_to_timestamp",
-        _resolver(TIMESTAMP),
-        lambda _r: _read_timestamp,
-        summary="The moment that a text names: a date, and behind a blank or a T a time of day.",
-        example="sql_to_timestamp('1970-01-01 00:00:01') -> 1000",
-    )
-)
-
-
-def _timestamp_text(v: int) -> str:
-    date, _, time = timestamp_text(v).rpartition("T")
-    whole, _, fraction = time.partition(".")
-    fraction = fraction.rstrip("0")
-    return f"{date} {whole}.{fraction}" if fraction else f"{date} {whole}"
-
-
-def _double_text(v: float) -> str:
-    """The shortest text that is read as this double: plain from 0.0001 to below 1e15."""
-    if not math.isfinite(v):
-        return "NaN" if v != v else "Infinity" if v > 0 else "-Infinity"
-    sign, digits, exponent = Decimal(repr(v)).normalize().as_tuple()
-    assert isinstance(exponent, int)
-    minus, text = "-" if sign else "", "".join(map(str, digits))
-    power = len(text) - 1 + exponent
-    if not v or -5 < power < _PLAIN_DIGITS:
-        return f"{minus}{abs(Decimal(repr(v)).normalize(WIDE)):f}" if v else f"{minus}0"
-    mantissa = f"{text[0]}.{text[1:]}" if len(text) > 1 else text
-    return f"{minus}{mantissa}e{'-' if power < 0 else '+'}{abs(power):02d}"
-
-
-register(
-    Function(
-        "sql_to_text",
-        _resolver(STRING),
-        lambda r: _timestamp_text if r.args[0].kind is Kind.TIMESTAMP else _double_text,
-        summary="A moment or a floating point number as PostgreSQL writes it.",
-        example="sql_to_text(1e20) -> '1e+20'",
+        "sql_in_range",
+        _in_range,
+        lambda _r: _checked,
+        duckdb=lambda a, _r: f"(CASE WHEN {a[0]} BETWEEN {a[1]} AND {a[2]} THEN {a[0]} END)",
+        declines=lambda a, _r: f"({a[0]} NOT BETWEEN {a[1]} AND {a[2]})",
+        summary="A number that is an error outside a range.",
+        example="sql_in_range(5, -32768, 32767) -> 5",
     )
 )

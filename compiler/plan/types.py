@@ -17,6 +17,7 @@ Reference values, which row kernels and function references use:
 | ARRAY<T>  | list                        | list<T>          |
 | MAP<K, V> | dict                        | map<K, V>        |
 | STRUCT    | dict, every field present   | struct           |
+| INTERVAL  | (months, days, microseconds)| never a column   |
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class Kind(Enum):
     ARRAY = "ARRAY"
     MAP = "MAP"
     STRUCT = "STRUCT"
+    INTERVAL = "INTERVAL"  # inside expressions of standard SQL; never the type of a column
     NULL = "NULL"  # the type of a bare NULL literal; never the type of a column
     LAMBDA = "LAMBDA"  # the type of a lambda argument; never the type of a column
 
@@ -89,6 +91,7 @@ BYTES = SqlType(Kind.BYTES)
 DATE = SqlType(Kind.DATE)
 TIME = SqlType(Kind.TIME)
 TIMESTAMP = SqlType(Kind.TIMESTAMP)
+INTERVAL = SqlType(Kind.INTERVAL)
 NULL = SqlType(Kind.NULL)
 
 
@@ -131,6 +134,7 @@ _DUCKDB: dict[Kind, str] = {
     Kind.DATE: "DATE",
     Kind.TIME: "TIME",
     Kind.TIMESTAMP: "TIMESTAMP_MS",
+    Kind.INTERVAL: "INTERVAL",
     Kind.NULL: "INTEGER",
 }
 _SPARK = {**_DUCKDB, Kind.INT: "INT", Kind.STRING: "STRING", Kind.BYTES: "BINARY", Kind.TIMESTAMP: "TIMESTAMP_NTZ"}

@@ -9,6 +9,7 @@ from types import ModuleType
 
 from compiler.functions import builtin
 from compiler.functions.registry import AggregateFunction, Function, all_aggregates, all_functions
+from compiler.functions.sql_define import NAMES
 
 TITLES = {
     "strings": "Text",
@@ -48,12 +49,25 @@ STANDARD = {
     "sql_to_boolean": "CAST(a AS BOOLEAN)",
     "sql_to_timestamp": "CAST(a AS TIMESTAMP)",
     "sql_to_text": "CAST(a AS VARCHAR)",
+    "sql_to_date": "CAST(a AS DATE)",
+    "sql_to_time": "CAST(a AS TIME)",
+    "sql_to_double": "CAST(a AS DOUBLE PRECISION)",
+    "sql_to_bytes": "CAST(a AS BYTEA)",
+    "sql_in_range": "CAST(a AS SMALLINT)",
+    "sql_interval": "INTERVAL '1' DAY",
+    "sql_interval_micros": "INTERVAL '1' DAY = a",
 }
 STANDARD_AGGREGATES = ("sql_avg", "sql_sum")
 STANDARD_HEAD = """\
 Unquoted names fold to lower case in the [standard dialect](statements.md), and what follows means there what it means in SQL: a plan calls
 it by a name of its own. Conditions that are unknown (NULL) are no reason to keep a row, in `WHERE`, `ON` and `HAVING`. `NULL` is a group
 of `GROUP BY`, and a group whose last row is deleted is deleted.
+"""
+STANDARD_FUNCTIONS = """\
+These functions are PostgreSQL's, and only standard SQL has them, or has them with this meaning; those of the other sections can be called as
+well. Regular expressions are Python's, with POSIX classes; of several matches at one place the first alternative wins. Intervals are
+inside expressions only: what is selected or grouped by is a moment, a number (`EXTRACT(EPOCH FROM a - b)`) or a text. `NOW()` and
+`CURRENT_DATE` are for `INSERT`; a view cannot change with the clock.
 """
 HEAD = """\
 # Functions
@@ -77,7 +91,7 @@ def page() -> str:
     titles = ["Operators", *TITLES.values(), "Aggregates", "Standard SQL"]
     parts = [HEAD, " · ".join(f"[{t}](#{t.lower().replace(' ', '-')})" for t in titles) + "\n"]
     operators = {n: f for n, f in functions.items() if not n.isupper()}
-    written = OPERATORS.keys() | STANDARD.keys()
+    written = OPERATORS.keys() | STANDARD.keys() | set(NAMES.values())
     assert operators.keys() == written, operators.keys() ^ written
     lines = ["## Operators", "", "| written | what it gives |", "|---|---|"]
     lines += [f"| {_code(text)} | {_cell(operators[name].summary)} |" for name, text in OPERATORS.items()]
@@ -96,12 +110,25 @@ def _standard(operators: Mapping[str, Function], aggregates: Mapping[str, Aggreg
     lines += [
         f"| {_code(aggregates[n].example)} | `{n}` | {_cell(aggregates[n].summary)} |" for n in STANDARD_AGGREGATES
     ]
+    lines += ["", STANDARD_FUNCTIONS, "| function | what it gives | example |", "|---|---|---|"]
+    for name in sorted(set(NAMES.values())):
+        names = ", ".join(f"`{w}`" for w, n in NAMES.items() if n == name)
+        example = _code(_as_written(operators[name].example))
+        lines.append(f"| {names} | {_cell(operators[name].summary)} | {example} |")
     return "\n".join(lines) + "\n"
+
+
+def _as_written(example: str) -> str:
+    """An example with the names that people write."""
+    written = {n: w for w, n in reversed(NAMES.items())}
+    text = re.sub(r"\bsql_\w+", lambda m: written.get(m[0], m[0]), example)
+    return text.replace("sql_to_bytes(", "bytea(").replace("sql_to_date(", "date(").replace("sql_to_time(", "time(")
 
 
 def _family(name: str) -> str:
     """The module that defines a function: the one that spells its name."""
-    found = [m.__name__.rpartition(".")[2] for m in builtin.FAMILIES if f'"{name}"' in _source(m)]
+    modules = [(m.__name__.rpartition(".")[2], m) for m in builtin.FAMILIES]
+    found = [n for n, m in modules if not n.startswith("sql_") and f'"{name}"' in _source(m)]
     assert len(found) == 1, f"{name} is spelt in {found}"
     return found[0]
 

@@ -8,7 +8,7 @@ import random
 import re
 import struct as packing
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Context, Decimal
 from functools import cache
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from compiler.diagnostics.source import SourceText
 from compiler.driver import Session
 from compiler.functions.registry import FunctionTypeError, all_functions
+from compiler.functions.sql_define import NAMES as STANDARD_NAMES
 from compiler.plan.expr import Call, Column, Expr, walk
 from compiler.plan.logical import Project, walk_nodes
 from compiler.plan.schema import Field, Schema
@@ -166,11 +167,14 @@ SPECIAL = {"cast", "struct", "field", "array", "map", "subscript", "case"}
 
 
 # How many operands an operator has is the grammar's to say, and not checked again.
-OPERANDS = {
+OPERANDS: dict[str, Sequence[int]] = {
     **dict.fromkeys(("neg", "sql_neg", "not", "is_null", "is_not_null"), (1,)),
     **dict.fromkeys(("sql_to_int", "sql_to_bigint", "sql_to_boolean", "sql_to_timestamp", "sql_to_text"), (1,)),
     **dict.fromkeys(("between", "not_between"), (3,)),
     **dict.fromkeys(("like", "not_like", "in", "not_in", "sql_in"), (2, 3)),
+    **dict.fromkeys(STANDARD_NAMES.values(), range(4)),
+    **dict.fromkeys(("sql_to_date", "sql_to_time", "sql_to_double", "sql_to_bytes", "sql_interval_micros"), (1,)),
+    **dict.fromkeys(("sql_interval", "sql_in_range"), (3,)),
 }
 
 
@@ -184,6 +188,8 @@ def calls(name: str, most: int, wanted: Callable[[Call], bool] = lambda call: Tr
             try:
                 r = function.resolve(types)
             except (FunctionTypeError, ValueError, IndexError):
+                continue
+            if r.result.kind is Kind.INTERVAL:  # of which there are no columns
                 continue
             if r.args == types and wanted(call := Call(r.result, name, columns(types))):
                 found.append(call)
@@ -213,13 +219,49 @@ N0 / N4_0 | N0 * N30_0 | N0 % N4_0 | N30_0 + N0 | I0 / I1 | B0 % I0 | D0 / D1 | 
 """
 
 
+# The same in standard SQL. An interval ends in a text, a number or a moment. Each line is one dialect's `|`, which is no operator there.
+STANDARD_WRITTEN = r"""
+"T0" + INTERVAL '1 month 2 days 03:00:00.5' | "T0" - INTERVAL '1-1' YEAR TO MONTH | "DAY0" + INTERVAL '1' MONTH | "DAY0" - INTERVAL '1' DAY * ("I0" % 1000)
+INTERVAL '90' MINUTE + "T1" | CAST("T0" - "T1" AS VARCHAR) | "T0" - "T1" > INTERVAL '1' DAY | "T0" - "T1" BETWEEN INTERVAL '-1' DAY AND INTERVAL '1 mon'
+"DAY0" - "DAY1" | "DAY0" + "I0" % 10000 | "I0" % 10000 + "DAY0" | "DAY0" - "I0" | "DAY0" + "C0" | "C0" + INTERVAL '25' HOUR | CAST("C0" - "C1" AS VARCHAR)
+"T0" + "I0" * INTERVAL '1' HOUR | "T0" + INTERVAL '1' MONTH * ("I0" % 100) | "T0" + INTERVAL '1 month 1 day' / 2 | CAST(-(INTERVAL '1 mon -3 days') + INTERVAL '1 s' AS VARCHAR)
+EXTRACT(EPOCH FROM "T0" - "T1") | EXTRACT(DAY FROM "T0" - "T1") | EXTRACT(YEAR FROM "T0") | EXTRACT(QUARTER FROM "T0") | EXTRACT(MONTH FROM "DAY0") | EXTRACT(DAY FROM "T0")
+EXTRACT(WEEK FROM "T0") | EXTRACT(ISOYEAR FROM "T0") | EXTRACT(DOW FROM "T0") | EXTRACT(ISODOW FROM "DAY0") | EXTRACT(DOY FROM "T0") | EXTRACT(HOUR FROM "T0")
+EXTRACT(MINUTE FROM "T0") | EXTRACT(SECOND FROM "T0") | EXTRACT(EPOCH FROM "T0") | EXTRACT(EPOCH FROM "DAY0") | EXTRACT(HOUR FROM "C0") | EXTRACT(CENTURY FROM "T0")
+EXTRACT(DECADE FROM "DAY0") | EXTRACT(MILLENNIUM FROM "T0") | EXTRACT(MILLISECONDS FROM "T0") | EXTRACT(MICROSECONDS FROM "C0") | DATE_PART('year', "T0") | DATE_PART('epoch', "T0")
+DATE_PART("S0", "T0") | DATE_TRUNC('week', "T0") | DATE_TRUNC('quarter', "T0") | DATE_TRUNC('month', "DAY0") | DATE_TRUNC('year', "T0") | DATE_TRUNC('hour', "T0") | DATE_TRUNC('decade', "T0")
+DATE_TRUNC('second', "T0") | DATE_TRUNC('minute', "T0") | DATE_TRUNC('day', "T0") | DATE_TRUNC('century', "T0") | DATE_TRUNC("S0", "T0") | MAKE_TIMESTAMP("I0" % 9999, 2, "I1" % 30, 3, 4, 5.5)
+TO_CHAR("T0", 'YYYY-MM-DD HH24:MI:SS.MS FMDay, DDth Mon Q IYYY-IW DDD D AM') | TO_CHAR("DAY0", "S0") | TO_DATE(SUBSTRING("WHEN", 1, 10), 'YYYY-MM-DD') | TO_TIMESTAMP("WHEN", 'YYYY-MM-DD HH24:MI:SS')
+CAST("WHEN" AS TIMESTAMP) | CAST(SUBSTRING("WHEN", 1, 10) AS DATE) | CAST(SUBSTRING("WHEN", 12) AS TIME) | CAST("S0" AS DOUBLE PRECISION) | CAST("S0" AS BYTEA) | CAST("Y0" AS VARCHAR)
+CAST("S0" AS TIMESTAMP) | CAST("S0" AS DATE) | CAST("S0" AS TIME) | CAST("I0" AS SMALLINT) | CAST("S0" AS VARCHAR(3)) | CAST("LS0" AS VARCHAR) | CAST("P0" AS VARCHAR) | CAST("C0" AS VARCHAR)
+SUBSTRING("S0" FROM "I0" FOR "I1" % 10) | SUBSTRING("S0" FOR 2) | TRIM(LEADING 'a ' FROM "S0") | TRIM("S0") | TRIM(BOTH "S1" FROM "S0") | OVERLAY("S0" PLACING "S1" FROM 2 FOR 1) | POSITION("S1" IN "S0")
+LPAD("S0", "I0" % 50, "S1") | RPAD("S0", 5) | LEFT("S0", "I0" % 4) | RIGHT("S0", "I0" % 4) | SPLIT_PART("S0", '.', "I0" % 4) | SPLIT_PART("S0", "S1", 1) | REPEAT("S0", "I0" % 3) | TRANSLATE("S0", 'abc', 'x')
+"S0" ILIKE 'A%' | "S0" NOT ILIKE "S1" | "S0" SIMILAR TO '(a|[0-9]+)%' | "S0" ~ '^[[:alpha:]]+$' | "S0" ~* 'A' | "S0" !~ "LIKE" | REGEXP_REPLACE("S0", '(.)', '<\1>') | REGEXP_REPLACE("S0", 'a', '-', 'g')
+"D0" ^ 2 | "I0" ^ 0.5 | "N0" ^ 2 | ROUND("N0", 1) | ROUND("N30_0") | ROUND("N0", "I0" % 3) | TRUNC("N0", -1) | ROUND("D0") | LOG(2, "N0") | SQRT("N0") | MOD("I0", "I1") | MOD("N0", "N4_0")
+CONCAT("S0", "I0", "F0", "D0", NULL, "T0") | CONCAT_WS("S0", "I0", "N0", NULL) | COALESCE("N0", "I0", 0) | GREATEST("I0", "N0", "B0") | LEAST("D0", "I0") | NULLIF("S0", '') | COALESCE("N0", '1.5')
+"T0" BETWEEN SYMMETRIC "T1" AND "T2" | CASE WHEN "T0" - "T1" > INTERVAL '1' HOUR THEN "T0" + INTERVAL '1' DAY ELSE NULL END | "T0" - "T1" IN (INTERVAL '24' HOUR, "T1" - "T2") | NOT ("T0" - "T1" = INTERVAL '1 day')
+"""
+
+
 @cache
 def written() -> tuple[Expr, ...]:
     """The expressions of WRITTEN, bound by the compiler."""
-    listed = ", ".join(f"`{n}` {_sql(t)}" for n, t in NAMES)
-    session = Session()
-    session.execute(SourceText("s.sql", f"CREATE STREAM S ({listed}) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON');"))
     texts = [re.sub(r"\b(N\d+)_", r"\1", t.strip()) for line in WRITTEN.strip().splitlines() for t in line.split("|")]
+    return _bound(texts, "`", Session())
+
+
+@cache
+def written_standard() -> tuple[Expr, ...]:
+    """The expressions of STANDARD_WRITTEN, bound by the compiler."""
+    lines = STANDARD_WRITTEN.strip().splitlines()
+    texts = [re.sub(r'"(N\d+)_', r'"\1', t.strip()) for line in lines for t in line.split(" | ")]
+    return _bound(texts, '"', Session(dialect="standard"))
+
+
+def _bound(texts: list[str], quote: str, session: Session) -> tuple[Expr, ...]:
+    listed = ", ".join(f"{quote}{n}{quote} {_sql(t, quote)}" for n, t in NAMES)
+    with_ = "WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON')"
+    session.execute(SourceText("s.sql", f"CREATE STREAM S ({listed}) {with_};"))
     items = ", ".join(f"{t} AS X{i}" for i, t in enumerate(texts))
     session.execute(SourceText("q.sql", f"CREATE STREAM Q AS SELECT {items} FROM S;"))
     specs = [n.spec for n in walk_nodes(session.plan.queries[-1].logical)]
@@ -228,9 +270,9 @@ def written() -> tuple[Expr, ...]:
     return tuple(c.expr for c in project.columns)
 
 
-def _sql(t: SqlType) -> str:
+def _sql(t: SqlType, quote: str) -> str:
     if t.kind is Kind.STRUCT:
-        return "STRUCT<" + ", ".join(f"`{n}` {f}" for n, f in t.fields) + ">"
+        return "STRUCT<" + ", ".join(f"{quote}{n}{quote} {f}" for n, f in t.fields) + ">"
     return str(t)
 
 
@@ -243,6 +285,7 @@ def everything(most: int) -> Iterator[Expr]:
     """Every function over generated argument lists, and what is written."""
     yield from (c for name in names() if name not in SPECIAL for c in calls(name, most))
     yield from written()
+    yield from written_standard()
 
 
 def alike(a: Any, b: Any) -> bool:

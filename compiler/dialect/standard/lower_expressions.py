@@ -29,15 +29,19 @@ _BINARY = {
     "<=": "le",
     ">": "gt",
     ">=": "ge",
+    "^": "POWER",
+    "~": "REGEXP_LIKE",
+    "~*": "REGEXP_LIKE",
+    "!~": "REGEXP_LIKE",
+    "!~*": "REGEXP_LIKE",
 }
 _IN_PLACE_OF = {
-    "^": "write  POWER(x, y)",
-    "~": "write  REGEXP_LIKE(text, pattern)",
-    "!~": "write  NOT REGEXP_LIKE(text, pattern)",
     "->": "write  EXTRACTJSONFIELD(text, '$.field')",
     "->>": "write  EXTRACTJSONFIELD(text, '$.field')",
 }
+_NOW = ("CURRENT_DATE", "CURRENT_TIMESTAMP", "LOCALTIMESTAMP")
 _LEFT_DEEP_MAX = 16
+_SMALL = {"smallint": 2**15, "int2": 2**15, "tinyint": 2**7}
 _INT_MAX, _BIGINT_MAX = 2**31 - 1, 2**63 - 1
 
 
@@ -87,6 +91,8 @@ def _number(node: t.Expr, text: str) -> Lit:
 
 
 def _typed(node: t.TypedText) -> Ast:
+    if node.type.name == "interval":
+        return _interval(t.Interval(node.text, span=node.span))
     if node.type.name in ("decimal", "dec", "numeric") and not node.type.parameters:
         try:
             return Lit("decimal", Decimal(node.text), node.span)
@@ -100,15 +106,27 @@ def _interval(node: t.Interval) -> Ast:
     found = read_interval(node.text, node.units)
     if found is None:
         fail("FQ1009", f"'{node.text}' is not an interval", node.span, help="write  INTERVAL '5' MINUTE")
-    if found.months:
-        unsupported("an interval of months or years", node.span, "write it in days")
-    ms, rest = divmod(found.micros, 1000)
-    if rest:
+    if found.micros % 1000:
         unsupported("an interval with a part of a millisecond", node.span)
-    return Lit("interval", found.days * 86_400_000 + ms, node.span)
+    if max(abs(found.months), abs(found.days)) > _INT_MAX or abs(found.micros) > _BIGINT_MAX:
+        fail("FQ1004", f"'{node.text}' is out of the range of intervals", node.span)
+    parts = Lit("int", found.months), Lit("int", found.days), Lit("bigint", found.micros)
+    return Func("sql_interval", parts, node.span)
+
+
+def lower_duration(node: t.Interval) -> int:
+    """The milliseconds of an interval that has one length: no months, which have several."""
+    found = read_interval(node.text, node.units)
+    if found is not None and found.months:
+        unsupported("a duration of months or years", node.span, "write it in days")
+    _interval(node)
+    assert found is not None
+    return found.days * 86_400_000 + found.micros // 1000
 
 
 def _special(node: t.SpecialValue) -> Ast:
+    if node.name in _NOW and node.precision in (None, 3, 6):
+        return Func(node.name, (), node.span)
     unsupported(node.name, node.span, "the time of a row is  ROWTIME" if "TIME" in node.name else "")
 
 
@@ -145,8 +163,18 @@ def _binary(node: t.Binary) -> Ast:
         name = _BINARY.get(n.op)
         if name is None:
             unsupported(f"the operator {n.op.upper()}", n.span, _IN_PLACE_OF.get(n.op, ""))
-        made = Func(name, (made, lower_expr(n.right)), n.span)
+        if name == "REGEXP_LIKE":
+            made = _regular(n, made, lower_expr(n.right))
+        else:
+            made = Func(name, (made, lower_expr(n.right)), n.span)
     return made
+
+
+def _regular(node: t.Binary, text: Ast, pattern: Ast) -> Ast:
+    """`~`; with a * whatever the case, with a ! negated."""
+    flags = (Lit("string", "i", node.span),) if node.op.endswith("*") else ()
+    made = Func("REGEXP_LIKE", (text, pattern, *flags), node.span)
+    return Func("not", (made,), node.span) if node.op.startswith("!") else made
 
 
 def _logical(node: t.Logical) -> Ast:
@@ -179,21 +207,23 @@ def _distinct(node: t.Distinct) -> Ast:
 
 
 def _between(node: t.Between) -> Ast:
-    if node.symmetric:
-        unsupported("BETWEEN SYMMETRIC", node.span, "write both orders with OR")
     name = "not_between" if node.negated else "between"
+    if node.symmetric:
+        value, low, high = lower_exprs((node.operand, node.low, node.high))
+        orders = Func(name, (value, low, high), node.span), Func(name, (value, high, low), node.span)
+        return Func("and" if node.negated else "or", orders, node.span)
     return Func(name, lower_exprs((node.operand, node.low, node.high)), node.span)
 
 
 def _like(node: t.Like) -> Ast:
-    if node.kind != "like":
-        named = "ILIKE" if node.kind == "ilike" else "SIMILAR TO"
-        unsupported(named, node.span, "write  LCASE(x) LIKE ..." if node.kind == "ilike" else _IN_PLACE_OF["~"])
     args = [lower_expr(node.operand), lower_expr(node.pattern)]
     if node.escape is not None:
         if not isinstance(node.escape, t.Constant) or node.escape.kind != "string":
             fail("FQ1001", "ESCAPE takes a character in single quotes", node.escape.span, help="write  ESCAPE '!'")
         args.append(lower_expr(node.escape))
+    if node.kind != "like":
+        made = Func("ILIKE" if node.kind == "ilike" else "SIMILAR", tuple(args), node.span)
+        return Func("not", (made,), node.span) if node.negated else made
     return Func("not_like" if node.negated else "like", tuple(args), node.span)
 
 
@@ -221,7 +251,22 @@ def _scalar_query(node: t.ScalarQuery) -> Ast:
 def _cast(node: t.Cast) -> Ast:
     if node.safe:
         unsupported("TRY_CAST", node.span, "write  CAST(x AS type)")
-    return CastTo(lower_expr(node.operand), lower_type(node.type), node.span)
+    if node.type.name == "interval" and isinstance(node.operand, t.Constant) and node.operand.kind == "string":
+        return _interval(t.Interval(node.operand.value, span=node.span))
+    made = CastTo(lower_expr(node.operand), lower_type(node.type), node.span)
+    return _narrowed(node.type, made)
+
+
+def _narrowed(type_: t.TypeName, made: CastTo) -> Ast:
+    """What a CAST to a type does that a column of its kind does not show: cut texts, and smaller ranges."""
+    if type_.name in _SMALL:
+        most = _SMALL[type_.name]
+        return Func("sql_in_range", (made, Lit("int", -most), Lit("int", most - 1)), made.span)
+    if type_.name in ("varchar", "char") and type_.parameters:
+        if type_.name == "char":
+            unsupported("a CAST to CHAR(n), which adds blanks", made.span, "write  VARCHAR(n)")
+        return Func("LEFT", (made, Lit("int", type_.parameters[0], made.span)), made.span)
+    return made
 
 
 def _case(node: t.Case) -> Ast:
@@ -238,7 +283,7 @@ def _case(node: t.Case) -> Ast:
 
 
 def _extract(node: t.Extract) -> Ast:
-    unsupported(f"EXTRACT({node.part} FROM ...)", node.span, "write  FORMAT_TIMESTAMP(ts, 'yyyy')  and cast it")
+    return Func("EXTRACT", (Lit("string", node.part, node.span), lower_expr(node.source)), node.span)
 
 
 # --- containers ---

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from compiler.dialect.ast import Lit, Name, TableRef, WindowClause
+from compiler.dialect.ast import Name, TableRef, WindowClause
 from compiler.dialect.standard import tree as t
-from compiler.dialect.standard.lower_expressions import lower_expr
+from compiler.dialect.standard.lower_expressions import lower_duration
 from compiler.dialect.standard.names import plain_name
 from compiler.dialect.standard.refuse import fail, unsupported
 from compiler.dialect.window_functions import FUNCTIONS
@@ -82,9 +82,9 @@ def _time(node: t.Expr) -> Name:
 
 
 def _duration(place: str, node: t.Expr) -> int:
-    lowered = lower_expr(node) if isinstance(node, t.Interval) else None
-    if not isinstance(lowered, Lit) or not isinstance(lowered.value, int):
+    if not isinstance(node, t.Interval):
         fail("FQ1001", f"expected {place} as an interval", node.span, help="write  INTERVAL '1' MINUTE")
-    if lowered.value < 0 or (lowered.value == 0 and place != "GRACE"):
+    duration = lower_duration(node)
+    if duration < 0 or (duration == 0 and place != "GRACE"):
         fail("FQ1009", f"{place} must be longer than nothing", node.span, help="write  INTERVAL '1' MINUTE")
-    return lowered.value
+    return duration

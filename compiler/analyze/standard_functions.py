@@ -1,0 +1,107 @@
+"""Functions of standard SQL whose types follow rules of their own: their arguments adapt to one another, or a constant decides the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from compiler.analyze.mistakes import mistake
+from compiler.analyze.texts import text_of
+from compiler.catalog.names import listing
+from compiler.dialect.ast import Ast, CastTo, Func, Lit, TypeRef
+from compiler.functions.coercion import convert, unify
+from compiler.functions.dialects import function_name
+from compiler.functions.registry import FunctionTypeError, lookup
+from compiler.functions.sql_times import check_part, part_type
+from compiler.plan.expr import Call, Expr, Literal
+from compiler.plan.types import STRING, TIMESTAMP, Kind, decimal
+
+Bind = Callable[[Ast], Expr]  # binds a part of the expression in the same scope
+_PRECISION_MAX = 38
+
+
+def called(node: Func, args: Sequence[Expr], name: str = "") -> Call:
+    """A call with bound arguments. name: of the function, where it is not the one written. Raises CompileError."""
+    function = lookup(function_name(name or node.name, standard=True))
+    assert function is not None, node.name
+    try:
+        found = function.resolve(tuple(a.type for a in args))
+        made = tuple(convert(a, t) for a, t in zip(args, found.args, strict=True))
+    except FunctionTypeError as problem:
+        given = ", ".join(str(a.type) for a in args)
+        title = f"error processing expression {text_of(node)}: {problem}"
+        raise mistake("FQ2005", title, node.span, f"got ({given})", help=problem.hint) from None
+    return Call(found.result, function.name, made, node.span)
+
+
+def _unified(node: Func, args: Sequence[Expr]) -> tuple[Expr, ...]:
+    try:
+        return unify(args)[1]
+    except FunctionTypeError as problem:
+        given = listing([f"{text_of(n)} ({a.type})" for n, a in zip(node.args, args, strict=True)])
+        title = f"{problem}; the values are {given}"
+        raise mistake("FQ2005", title, node.span, "of different types", help=problem.hint or "add a CAST") from None
+
+
+def _alike(bind: Bind, node: Func) -> Expr:
+    """Arguments of one type, which literals adapt to."""
+    args = [bind(a) for a in node.args]
+    unified = _unified(node, args)
+    if unified and unified[0].type.kind is Kind.NULL:
+        return Literal(STRING, None, node.span)  # of what has no type PostgreSQL makes a text
+    return called(node, unified)
+
+
+def _moments(bind: Bind, node: Func) -> Expr:
+    """A date where a timestamp is wanted is its midnight."""
+    args = [bind(a) for a in node.args]
+    return called(node, [convert(a, TIMESTAMP) if a.type.kind is Kind.DATE else a for a in args])
+
+
+def _extract(bind: Bind, node: Func) -> Expr:
+    part, source = (bind(a) for a in node.args)
+    call = called(node, (part, source))
+    assert isinstance(part, Literal)
+    kind = call.args[1].type.kind
+    try:
+        check_part(str(part.value), kind)
+    except ValueError as problem:
+        raise mistake("FQ2005", str(problem), node.span, f"this is {kind.value}") from None
+    return Call(part_type(str(part.value)), call.name, call.args, node.span)
+
+
+def _rounded(bind: Bind, node: Func) -> Expr:
+    """To a constant number of digits: a DECIMAL of so many."""
+    args = [bind(a) for a in node.args]
+    if len(args) == 2 and args[0].type.kind in (Kind.INT, Kind.BIGINT):
+        args[0] = convert(args[0], decimal(19 if args[0].type.kind is Kind.BIGINT else 10, 0))
+    call = called(node, args)
+    digits = args[1].value if len(args) == 2 and isinstance(args[1], Literal) else None
+    t = call.type
+    if not isinstance(digits, int) or t.kind is not Kind.DECIMAL or digits >= t.scale:
+        return call
+    places = max(digits, 0)
+    return Call(decimal(max(1, t.precision - t.scale + places), places), "cast", (call,), node.span)
+
+
+def _joined(bind: Bind, node: Func) -> Expr:
+    """CONCAT and CONCAT_WS take values of any type, as they are written out."""
+    texts = [_text(bind, a, bind(a)) for a in node.args]
+    return called(node, texts)
+
+
+def _text(bind: Bind, node: Ast, e: Expr) -> Expr:
+    if e.type.kind in (Kind.STRING, Kind.NULL):
+        return convert(e, STRING)
+    if e.type.kind is Kind.BOOLEAN:  # t and f, unlike in a CAST
+        letters = Lit("string", "t", node.span), Func("not", (node,), node.span), Lit("string", "f", node.span)
+        return bind(Func("case", (node, *letters), node.span))
+    return bind(CastTo(node, TypeRef(known=STRING, span=node.span), node.span))
+
+
+FUNCTIONS: dict[str, Callable[[Bind, Func], Expr]] = {
+    **dict.fromkeys(("COALESCE", "GREATEST", "LEAST", "NULLIF"), _alike),
+    **dict.fromkeys(("DATE_TRUNC", "TO_CHAR"), _moments),
+    **dict.fromkeys(("ROUND", "TRUNC"), _rounded),
+    **dict.fromkeys(("CONCAT", "CONCAT_WS"), _joined),
+    "EXTRACT": _extract,
+}

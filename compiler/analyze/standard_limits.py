@@ -1,0 +1,68 @@
+"""What expressions of standard SQL can say inside a statement, and a view cannot keep: intervals as values, and the present moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from compiler.diagnostics.diagnostic import Diagnostic, UnsupportedError
+from compiler.diagnostics.source import NOWHERE, Span
+from compiler.plan.expr import Call, Expr, walk
+from compiler.plan.logical import Node, walk_nodes
+from compiler.plan.types import Kind, SqlType
+from compiler.plan.visit import exprs_of
+
+_MOMENTS = {"sql_now": "the present moment (NOW)", "sql_current_date": "the present day (CURRENT_DATE)"}
+# What takes intervals: operators, and functions that choose one of their arguments.
+_OF_INTERVALS = frozenset(
+    {
+        *(f"sql_{op}" for op in ("add", "sub", "mul", "div", "neg")),
+        *("sql_interval_micros", "sql_extract", "sql_date_part", "sql_to_text", "case", "cast", "COALESCE"),
+        *("is_null", "is_not_null"),
+    }
+)
+_TO_TEXT = "as text:  CAST(x AS VARCHAR);  as a number of seconds:  EXTRACT(EPOCH FROM x)"
+
+
+def refuse_unkept(node: Node) -> None:
+    """Raise UnsupportedError where a query would keep an interval, or would have to change with the clock."""
+    values = [e for n in walk_nodes(node) for e in exprs_of(n.spec)]
+    _refuse([*_intervals(values), *(d for e in values for d in _moments(e))])
+
+
+def refuse_intervals(values: Iterable[Expr]) -> None:
+    """Raise UnsupportedError where a value to be written is an interval, or a function has no meaning for one."""
+    _refuse(_intervals(values))
+
+
+def _refuse(found: Iterable[Diagnostic]) -> None:
+    different = {(d.title, d.span): d for d in found}  # one expression may stand in several nodes
+    if different:
+        raise UnsupportedError(*different.values())
+
+
+def _moments(e: Expr) -> Iterator[Diagnostic]:
+    for part in walk(e):
+        if isinstance(part, Call) and part.name in _MOMENTS:
+            title = f"{_MOMENTS[part.name]} in a view, whose rows would come and go with the clock,"
+            yield _diagnostic(title, part.span, "changes without input", "the time of a row is  ROWTIME")
+
+
+def _intervals(values: Iterable[Expr]) -> Iterator[Diagnostic]:
+    for e in values:
+        yield from _misused(e)
+        if _has_interval(e.type):
+            yield _diagnostic("a column of type INTERVAL", getattr(e, "span", NOWHERE), "an interval", _TO_TEXT)
+
+
+def _misused(e: Expr) -> Iterator[Diagnostic]:
+    for part in walk(e):
+        if isinstance(part, Call) and part.name not in _OF_INTERVALS and any(_has_interval(a.type) for a in part.args):
+            yield _diagnostic(f"an INTERVAL as an argument of {part.name.upper()}", part.span, "an interval", _TO_TEXT)
+
+
+def _has_interval(t: SqlType) -> bool:
+    return t.kind is Kind.INTERVAL or any(map(_has_interval, t.args)) or any(_has_interval(f) for _, f in t.fields)
+
+
+def _diagnostic(title: str, span: Span, label: str, help: str) -> Diagnostic:
+    return Diagnostic("FQ1901", f"{title} is not supported yet", span, label=label, help=help, unsupported=True)

@@ -1,0 +1,94 @@
+"""The proleptic Gregorian calendar of standard SQL's dates and timestamps: its parts, its beginnings, and months added.
+
+Days count from 1970-01-01, timestamps in ms. Years are those of PostgreSQL: 4713 BC to 294276; there is no year 0.
+"""
+
+from __future__ import annotations
+
+from compiler.functions.numeric import NumericOverflow
+from compiler.functions.temporal import DAY_MS
+
+DAY_MIN, DAY_MAX = -2_440_588, 106_751_990
+_CYCLE_DAYS = 146_097  # of 400 years
+_LENGTHS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+
+
+def civil(day: int) -> tuple[int, int, int]:
+    """(year, month, day); the year before 1 is 0.
+
+    >>> civil(0), civil(-719528), civil(19782)
+    ((1970, 1, 1), (0, 1, 1), (2024, 2, 29))
+    """
+    cycles, rest = divmod(day + 719_468, _CYCLE_DAYS)
+    of_cycle = (rest - rest // 1_460 + rest // 36_524 - rest // 146_096) // 365
+    of_year = rest - (365 * of_cycle + of_cycle // 4 - of_cycle // 100)
+    month = (5 * of_year + 2) // 153
+    found = month + 3 if month < 10 else month - 9
+    return cycles * 400 + of_cycle + (found <= 2), found, of_year - (153 * month + 2) // 5 + 1
+
+
+def day_of(year: int, month: int, day: int) -> int:
+    """The number of a day.
+
+    >>> day_of(1970, 1, 1), day_of(2024, 2, 29)
+    (0, 19782)
+    """
+    year -= month <= 2
+    cycles, of_cycle = divmod(year, 400)
+    of_year = (153 * (month - 3 if month > 2 else month + 9) + 2) // 5 + day - 1
+    return cycles * _CYCLE_DAYS + of_cycle * 365 + of_cycle // 4 - of_cycle // 100 + of_year - 719_468
+
+
+def month_days(year: int, month: int) -> int:
+    """How many days a month has."""
+    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    return 29 if month == 2 and leap else _LENGTHS[month - 1]
+
+
+def checked_day(day: int) -> int:
+    """Raises NumericOverflow."""
+    if not DAY_MIN <= day <= DAY_MAX:
+        raise NumericOverflow("date out of range")
+    return day
+
+
+def checked_timestamp(ms: int) -> int:
+    """Raises NumericOverflow."""
+    if not DAY_MIN * DAY_MS <= ms < (DAY_MAX + 1) * DAY_MS:
+        raise NumericOverflow("timestamp out of range")
+    return ms
+
+
+def months_later(day: int, months: int) -> int:
+    """The same day of another month, or its last one. Raises NumericOverflow.
+
+    >>> civil(months_later(day_of(2024, 1, 31), 1))
+    (2024, 2, 29)
+    """
+    year, month, of_month = civil(day)
+    years, month0 = divmod(month - 1 + months, 12)
+    year += years
+    if not -5_000 < year < 300_000:
+        raise NumericOverflow("timestamp out of range")
+    return checked_day(day_of(year, month0 + 1, min(of_month, month_days(year, month0 + 1))))
+
+
+def iso_week(day: int) -> tuple[int, int]:
+    """(ISO year, week): the week, from Monday, belongs to the year of its Thursday.
+
+    >>> iso_week(day_of(2005, 1, 2)), iso_week(day_of(2012, 12, 31))
+    ((2004, 53), (2013, 1))
+    """
+    thursday = day - (day + 3) % 7 + 3
+    year = civil(thursday)[0]
+    return year, (thursday - day_of(year, 1, 1)) // 7 + 1
+
+
+def shown_year(year: int) -> int:
+    """Without a year 0: the year before 1 is -1."""
+    return year if year > 0 else year - 1
+
+
+def century(year: int, years: int) -> int:
+    """The number of a span of 100 or 1000 years, counted from the year 1 in both directions."""
+    return (year + years - 1) // years if year > 0 else -((years - year) // years)

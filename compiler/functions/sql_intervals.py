@@ -1,0 +1,148 @@
+"""Intervals of standard SQL inside an expression: months, days and microseconds, which do not add up to one number.
+
+The reference value is a tuple of the three. No column has this type: what an expression gives is a moment, a number or a text. DuckDB's
+INTERVAL holds the same three numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from decimal import Decimal
+from fractions import Fraction
+
+from compiler.functions.numeric import BIGINT_MAX, INT_MAX, INT_MIN, NumericOverflow
+from compiler.functions.registry import Function, FunctionTypeError, Resolution, register
+from compiler.plan.types import BIGINT, INT, INTERVAL, Kind, SqlType
+
+Interval = tuple[int, int, int]
+DAY_MICROS = 86_400_000_000
+MONTH_DAYS = 30  # where intervals are compared, multiplied and divided
+
+
+def interval(months: int, days: int, micros: int) -> Interval:
+    """Raises NumericOverflow, also for a part of a millisecond, which timestamps do not have."""
+    if not (INT_MIN <= months <= INT_MAX and INT_MIN <= days <= INT_MAX and -BIGINT_MAX <= micros <= BIGINT_MAX):
+        raise NumericOverflow("interval out of range")
+    if micros % 1000:
+        raise NumericOverflow("an interval with a part of a millisecond is not supported")
+    return months, days, micros
+
+
+def plus(a: Interval, b: Interval) -> Interval:
+    return interval(a[0] + b[0], a[1] + b[1], a[2] + b[2])
+
+
+def minus(a: Interval, b: Interval) -> Interval:
+    return interval(a[0] - b[0], a[1] - b[1], a[2] - b[2])
+
+
+def negated(a: Interval) -> Interval:
+    return interval(-a[0], -a[1], -a[2])
+
+
+def between(micros: int) -> Interval:
+    """The time between two timestamps: whole days, and the rest with the same sign."""
+    days = abs(micros) // DAY_MICROS * (1 if micros > 0 else -1)
+    return interval(0, days, micros - days * DAY_MICROS)
+
+
+def scaled(a: Interval, factor: int | float | Decimal) -> Interval:
+    """Parts of months become days of which a month has 30, parts of days become time."""
+    if isinstance(factor, float) and not math.isfinite(factor):
+        raise NumericOverflow("interval out of range")
+    return _of_parts(a, Fraction(factor))
+
+
+def divided(a: Interval, divisor: int | float | Decimal) -> Interval:
+    if divisor == 0:
+        raise ZeroDivisionError("division by zero")
+    if isinstance(divisor, float) and not math.isfinite(divisor):
+        raise NumericOverflow("interval out of range")
+    return _of_parts(a, 1 / Fraction(divisor))
+
+
+def _of_parts(a: Interval, factor: Fraction) -> Interval:
+    months = a[0] * factor
+    days = a[1] * factor + (months - math.trunc(months)) * MONTH_DAYS
+    whole = math.trunc(a[1] * factor) + math.trunc((months - math.trunc(months)) * MONTH_DAYS)
+    micros = a[2] * factor + (days - whole) * DAY_MICROS
+    carried = math.trunc(days - whole)  # two parts of days that make a whole one
+    return interval(math.trunc(months), whole + carried, round(micros - carried * DAY_MICROS))
+
+
+def total_micros(a: Interval) -> int:
+    """What intervals are ordered by: a month as 30 days, a day as 24 hours."""
+    return (a[0] * MONTH_DAYS + a[1]) * DAY_MICROS + a[2]
+
+
+def interval_text(a: Interval) -> str:
+    """As PostgreSQL writes it: `1 year 2 mons 3 days 04:05:06.789`.
+
+    >>> interval_text((14, 3, 14706789000)), interval_text((0, 0, 0)), interval_text((-1, 2, -3000000))
+    ('1 year 2 mons 3 days 04:05:06.789', '00:00:00', '-1 mons +2 days -00:00:03')
+    """
+    months, days, micros = a
+    years = math.trunc(months / 12)
+    parts: list[str] = []
+    before = False  # whether a negative part stands before: then positive ones get a sign
+    for n, unit in ((years, "year"), (months - years * 12, "mon"), (days, "day")):
+        if n:
+            parts.append(f"{'+' if before and n > 0 else ''}{n} {unit}{'' if n == 1 else 's'}")
+            before = n < 0
+    if micros or not parts:
+        seconds, fraction = divmod(abs(micros), 1_000_000)
+        sign = "-" if micros < 0 else "+" if before else ""
+        text = f"{sign}{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+        parts.append(f"{text}.{fraction:06d}".rstrip("0") if fraction else text)
+    return " ".join(parts)
+
+
+def interval_sql(months: str, days: str, micros: str) -> str:
+    """DuckDB's INTERVAL of three numbers."""
+    return f"(to_months({months}) + to_days({days}) + to_microseconds({micros}))"
+
+
+def _of_numbers(types: tuple[SqlType, ...]) -> Resolution:
+    if len(types) != 3 or any(t.kind not in (Kind.INT, Kind.BIGINT, Kind.NULL) for t in types):
+        raise FunctionTypeError("an interval is made of months, days and microseconds")
+    return Resolution((INT, INT, BIGINT), INTERVAL)
+
+
+def _declines(args: Sequence[str], _r: Resolution) -> str:
+    return f"({args[2]} % 1000 <> 0)"
+
+
+register(
+    Function(
+        "sql_interval",
+        _of_numbers,
+        lambda _r: interval,
+        duckdb=lambda a, _r: interval_sql(*a),
+        declines=_declines,
+        summary="An interval of so many months, days and microseconds; only inside expressions.",
+        example="sql_interval_micros(sql_interval(1, 2, 3000)) -> 2764800003000",
+    )
+)
+
+
+def _one_interval(types: tuple[SqlType, ...]) -> Resolution:
+    if len(types) != 1 or types[0].kind not in (Kind.INTERVAL, Kind.NULL):
+        raise FunctionTypeError(f"an INTERVAL is needed, not ({', '.join(map(str, types))})")
+    return Resolution((INTERVAL,), BIGINT)
+
+
+register(
+    Function(
+        "sql_interval_micros",
+        _one_interval,
+        lambda _r: total_micros,
+        duckdb=lambda a, _r: (
+            f"TRY(((date_part('year', {a[0]}) * 12 + date_part('month', {a[0]})) * {MONTH_DAYS} + date_part('day', {a[0]})) * {DAY_MICROS}"
+            f" + date_part('hour', {a[0]}) * 3600000000 + date_part('minute', {a[0]}) * 60000000 + date_part('microsecond', {a[0]}))"
+        ),
+        declines=lambda a, _r: f"(abs(date_part('year', {a[0]})) > 9000)",
+        summary="What an interval is compared by: its microseconds, with months of 30 days and days of 24 hours.",
+        example="sql_interval_micros(sql_interval(0, 1, 0)) -> 86400000000",
+    )
+)

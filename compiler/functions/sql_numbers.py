@@ -1,0 +1,301 @@
+"""Functions of numbers in standard SQL: of DECIMALs exact and a DECIMAL, of other numbers a DOUBLE where PostgreSQL gives one.
+
+What has no value is an error: the root or logarithm of a negative number, a result out of range.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
+from typing import Any
+
+from compiler.functions.define import takes
+from compiler.functions.numeric import MAX_PRECISION, WIDE, NumericOverflow, fit_decimal
+from compiler.functions.registry import Lowering, Reference, Resolution
+from compiler.functions.signatures import DEC, as_decimal, not_accepted
+from compiler.functions.sql_aggregates import NUMERIC_SCALE
+from compiler.functions.sql_arithmetic import RANGES, out_of_range
+from compiler.functions.sql_define import Resolve, standard
+from compiler.plan.types import BIGINT, DOUBLE, INT, Kind, SqlType, decimal
+
+_WIDEST = decimal(MAX_PRECISION, NUMERIC_SCALE)
+
+
+def _whole_type(args: tuple[SqlType, ...]) -> SqlType:
+    """Of a DECIMAL rounded to a whole number: one digit more than it has before the point."""
+    t = args[0]
+    return decimal(max(1, min(MAX_PRECISION, t.precision - t.scale + 1)), 0)
+
+
+def _absolute(r: Resolution) -> Reference:
+    kind = r.result.kind
+    if kind is Kind.DECIMAL:
+        return Decimal.copy_abs
+    if kind is Kind.DOUBLE:
+        return abs
+    high = RANGES[kind][1]
+    return lambda v: abs(v) if abs(v) <= high else out_of_range(kind.value)
+
+
+def _least_declines(args: Sequence[str], r: Resolution) -> str:
+    return f"({args[0]} = {RANGES[r.result.kind][0]})" if r.result.kind in RANGES else ""
+
+
+standard(
+    "ABS",
+    takes(INT, gives=INT),
+    takes(BIGINT, gives=BIGINT),
+    takes(DEC, gives=DEC),
+    takes(DOUBLE, gives=DOUBLE),
+    by_types=_absolute,
+    duckdb=lambda a, r: f"TRY(abs({a[0]}))" if r.result.kind in RANGES else f"abs({a[0]})",
+    declines=_least_declines,
+    summary="The number without its sign.",
+    example="sql_abs(-3) -> 3",
+)
+
+
+# --- to whole numbers and to digits ---
+
+
+def _nearest(v: float) -> float:
+    """Halves to the even number, as IEEE rounds."""
+    return math.copysign(float(round(v)), v) if math.isfinite(v) else v
+
+
+def _stepped(step: Callable[[float], int]) -> Callable[[float], float]:
+    return lambda v: math.copysign(float(step(v)), v) if math.isfinite(v) else v
+
+
+def _to_digits(v: Decimal, digits: int, mode: str) -> Decimal:
+    """Raises NumericOverflow for more digits than there are."""
+    with localcontext(WIDE) as context:
+        context.rounding = mode
+        try:
+            return v.quantize(Decimal(1).scaleb(-digits)) if digits >= -MAX_PRECISION else Decimal(0)
+        except InvalidOperation as e:
+            raise NumericOverflow(f"{v} has no {digits} digits") from e
+
+
+def _rounding(whole: Callable[[float], float], mode: str) -> Callable[[Resolution], Reference]:
+    def reference(r: Resolution) -> Reference:
+        if r.result.kind is Kind.DOUBLE:
+            return lambda v: whole(float(v))
+        p, s = r.result.precision, r.result.scale
+        if len(r.args) == 1:
+            return lambda v: fit_decimal(_to_digits(v, 0, mode), p, s)
+        return lambda v, n: fit_decimal(v if n >= s else _to_digits(v, n, mode), p, s)
+
+    return reference
+
+
+def _one_more(args: tuple[SqlType, ...]) -> SqlType:
+    return decimal(min(MAX_PRECISION, args[0].precision + 1), args[0].scale)
+
+
+_TO_WHOLE = (
+    takes(INT, gives=DOUBLE),
+    takes(BIGINT, gives=DOUBLE),
+    takes(DOUBLE, gives=DOUBLE),
+    takes(DEC, gives=_whole_type),
+)
+_MODES: tuple[tuple[str, Callable[[float], float], str, str, str], ...] = (
+    ("CEIL", _stepped(math.ceil), ROUND_CEILING, "The nearest whole number above", "-1.0"),
+    ("FLOOR", _stepped(math.floor), ROUND_FLOOR, "The nearest whole number below", "-2.0"),
+    ("ROUND", _nearest, ROUND_HALF_UP, "The nearest number, halves of decimals away from zero and of doubles to the even one", "-2.0"),
+    ("TRUNC", _stepped(math.trunc), ROUND_DOWN, "The number cut towards zero", "-1.0"),
+)  # fmt: skip
+
+
+def _whole_sql(name: str) -> Lowering:
+    function = {"CEIL": "ceil", "FLOOR": "floor", "TRUNC": "trunc"}.get(name, "")
+    if not function:
+        return lambda _a, _r: ""
+    return lambda a, r: f"{function}({a[0]})" if r.args[0].kind is Kind.DOUBLE else ""
+
+
+for _name, _f, _mode, _summary, _shown in _MODES:
+    _has_digits = _name in ("ROUND", "TRUNC")
+    standard(
+        _name,
+        *_TO_WHOLE,
+        *([takes(DEC, INT, gives=_one_more)] if _has_digits else []),
+        by_types=_rounding(_f, _mode),
+        also=("CEILING",) if _name == "CEIL" else (),
+        duckdb=_whole_sql(_name),
+        summary=_summary + ("; of a DECIMAL also to a number of digits." if _has_digits else "."),
+        example=f"sql_{_name.lower()}(-1.5e0) -> {_shown}",
+    )
+
+
+def _sign(r: Resolution) -> Reference:
+    if r.result.kind is Kind.DECIMAL:
+        return lambda v: Decimal((v > 0) - (v < 0))
+    return lambda v: v if v != v else float((v > 0) - (v < 0))
+
+
+standard(
+    "SIGN",
+    takes(INT, gives=DOUBLE),
+    takes(BIGINT, gives=DOUBLE),
+    takes(DOUBLE, gives=DOUBLE),
+    takes(DEC, gives=decimal(1, 0)),
+    by_types=_sign,
+    summary="-1, 0 or 1 for negative, zero and positive.",
+    example="sql_sign(-7) -> -1.0",
+)
+
+
+# --- roots, powers and logarithms ---
+
+
+def _analytic(written: str, least: int, most: int) -> Resolve:
+    """DECIMALs, with whole numbers beside them, give a DECIMAL; all else is a DOUBLE."""
+
+    def resolve(types: tuple[SqlType, ...]) -> Resolution:
+        kinds = {t.kind for t in types}
+        if not least <= len(types) <= most or not all(t.is_numeric or t.kind is Kind.NULL for t in types):
+            takes_ = " or ".join(str(n) for n in range(least, most + 1))
+            raise not_accepted(written, types, f"it takes {takes_} numbers")
+        if Kind.DECIMAL in kinds and Kind.DOUBLE not in kinds:
+            return Resolution(tuple(as_decimal(t) if t.is_numeric else decimal(1, 0) for t in types), _WIDEST)
+        return Resolution(tuple(DOUBLE for _ in types), DOUBLE)
+
+    return resolve
+
+
+def _defined(f: Callable[..., float]) -> Callable[..., float]:
+    """Where Python raises, or finite numbers give an infinity, the result is out of range."""
+
+    def run(*args: float) -> float:
+        try:
+            v = f(*args)
+        except OverflowError:
+            return out_of_range("DOUBLE")
+        if math.isinf(v) and all(map(math.isfinite, args)):
+            out_of_range("DOUBLE")
+        return v
+
+    return run
+
+
+def _positive(v: Any, of: str) -> None:
+    if v <= 0:
+        raise ValueError(f"cannot take {of} of {'zero' if v == 0 else 'a negative number'}")
+
+
+def _root(v: Any) -> Any:
+    if v < 0:
+        raise ValueError("cannot take square root of a negative number")
+    return WIDE.sqrt(v) if isinstance(v, Decimal) else math.sqrt(v)
+
+
+def _natural(v: Any) -> Any:
+    _positive(v, "logarithm")
+    return WIDE.ln(v) if isinstance(v, Decimal) else math.log(v)
+
+
+def _exponential(v: Any) -> Any:
+    if isinstance(v, Decimal):
+        return WIDE.exp(v) if v < 100 else out_of_range(str(_WIDEST))
+    found = math.exp(v)
+    return found if found or v == -math.inf else out_of_range("DOUBLE")
+
+
+def _logarithm(*args: Any) -> Any:
+    """To base 10, or `log(base, x)`."""
+    for v in args:
+        _positive(v, "logarithm")
+    if len(args) == 1:
+        return WIDE.log10(args[0]) if isinstance(args[0], Decimal) else math.log10(args[0])
+    base, v = args
+    if base == 1:
+        raise ZeroDivisionError("division by zero")
+    return WIDE.divide(WIDE.ln(v), WIDE.ln(base)) if isinstance(v, Decimal) else math.log(v) / math.log(base)
+
+
+def _power(x: Any, y: Any) -> Any:
+    if x == 0 and y < 0:
+        raise ValueError("zero raised to a negative power is undefined")
+    if x < 0 and math.isfinite(y) and y != math.floor(y):
+        raise ValueError("a negative number raised to a non-integer power yields a complex result")
+    if not isinstance(x, Decimal):
+        return _double_power(x, y)
+    if y == 0:
+        return Decimal(1)
+    if x == 0:
+        return Decimal(0)
+    if abs(y) * abs(x.adjusted() + (x.adjusted() >= 0)) > 2_000:
+        return out_of_range(str(_WIDEST)) if (y > 0) == (abs(x) > 1) else Decimal(0)
+    return WIDE.power(x, y)
+
+
+def _double_power(x: float, y: float) -> float:
+    found = math.pow(x, y)
+    if found == 0.0 and x != 0.0 and math.isfinite(x) and math.isfinite(y):
+        out_of_range("DOUBLE")
+    return found
+
+
+def _exact_or_double(f: Callable[..., Any]) -> Callable[[Resolution], Reference]:
+    def reference(r: Resolution) -> Reference:
+        if r.result.kind is Kind.DOUBLE:
+            return _defined(f)
+        p, s = r.result.precision, r.result.scale
+        return lambda *args: fit_decimal(f(*args), p, s)
+
+    return reference
+
+
+for _name, _function, _most, _summary, _example in (
+    ("SQRT", _root, 1, "The square root.", "sql_sqrt(9) -> 3.0"),
+    ("EXP", _exponential, 1, "e to a power.", "sql_exp(0) -> 1.0"),
+    ("LN", _natural, 1, "The natural logarithm.", "sql_ln(1) -> 0.0"),
+    ("LOG10", _logarithm, 1, "The logarithm to base 10.", "sql_log10(100) -> 2.0"),
+    ("LOG", _logarithm, 2, "The logarithm to base 10, or `LOG(base, x)`.", "sql_log(2, 8) -> 3.0"),
+):
+    standard(
+        _name,
+        resolve=_analytic(_name, 1, _most),
+        by_types=_exact_or_double(_function),
+        summary=_summary,
+        example=_example,
+    )
+standard(
+    "POWER",
+    resolve=_analytic("POWER", 2, 2),
+    by_types=_exact_or_double(_power),
+    also=("POW",),
+    summary="A number to a power. Also `x ^ y`.",
+    example="sql_power(2, 10) -> 1024.0",
+)
+
+
+# --- angles ---
+
+
+def _angle(f: Callable[[float], float]) -> Callable[[float], float]:
+    def run(v: float) -> float:
+        try:
+            return f(v)
+        except ValueError:
+            raise ValueError("input is out of range") from None
+
+    return run
+
+
+for _name, _of, _summary, _at in (
+    ("ACOS", math.acos, "The inverse cosine, in radians.", 1),
+    ("ASIN", math.asin, "The inverse sine, in radians.", 0),
+    ("COS", math.cos, "The cosine of radians.", 0),
+    ("SIN", math.sin, "The sine of radians.", 0),
+    ("TAN", math.tan, "The tangent of radians.", 0),
+):
+    standard(
+        _name,
+        takes(DOUBLE, gives=DOUBLE),
+        by=_angle(_of),
+        summary=_summary,
+        example=f"sql_{_name.lower()}({_at}) -> {_of(_at)}",
+    )

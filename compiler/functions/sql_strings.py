@@ -1,0 +1,316 @@
+"""Functions of texts in standard SQL, as PostgreSQL has them. Positions and lengths count Unicode characters, from 1."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from compiler.functions.define import ascii_only, named, takes
+from compiler.functions.registry import Lowering, Reference, Resolution
+from compiler.functions.sql_define import standard
+from compiler.functions.strings import PAD_MAX
+from compiler.plan.types import BYTES, INT, STRING, Kind
+
+_BLANK = "' '"
+_ANY = (takes(STRING, gives=INT), takes(BYTES, gives=INT))
+
+
+def _bounded(characters: int) -> None:
+    if characters > PAD_MAX:
+        raise ValueError(f"a text of {characters} characters is longer than {PAD_MAX}")
+
+
+def substring(s: Any, start: int, count: int | None = None) -> Any:
+    """`count` characters from position `start`; positions before the first one count, but hold nothing. For texts and bytes."""
+    if count is None:
+        return s[max(start - 1, 0) :]
+    if count < 0:
+        raise ValueError("negative substring length not allowed")
+    return s[max(start - 1, 0) : max(start - 1 + count, 0)]
+
+
+def overlay(s: str, part: str, start: int, count: int | None = None) -> str:
+    """`part` in the place of `count` characters from `start`, as many as it has if not given."""
+    if start <= 0:
+        raise ValueError("negative substring length not allowed")
+    end = start - 1 + (len(part) if count is None else count)
+    return s[: start - 1] + part + s[max(end, 0) :]
+
+
+def pad(s: str, length: int, fill: str, *, left: bool) -> str:
+    """Cut to `length`, or filled up to it; nothing is filled with an empty text."""
+    _bounded(length)
+    length = max(length, 0)
+    missing = length - len(s)
+    if missing <= 0 or not fill:
+        return s[:length]
+    filling = (fill * (missing // len(fill) + 1))[:missing]
+    return filling + s if left else s + filling
+
+
+def split_part(s: str, delimiter: str, n: int) -> str:
+    """The n-th part between delimiters, from the end when negative; empty when there is none."""
+    if n == 0:
+        raise ValueError("field position must not be zero")
+    parts = s.split(delimiter) if delimiter else [s]
+    at = n - 1 if n > 0 else len(parts) + n
+    return parts[at] if 0 <= at < len(parts) else ""
+
+
+def initcap(s: str) -> str:
+    """Every run of letters and digits with its first character in upper and the others in lower case."""
+    out, inside = [], False
+    for c in s:
+        out.append(c.lower() if inside else c.upper())
+        inside = c.isalnum()
+    return "".join(out)
+
+
+def left(s: str, n: int) -> str:
+    """The first n characters; all but the last -n when negative."""
+    return s[:n]
+
+
+def right(s: str, n: int) -> str:
+    """The last n characters; all but the first -n when negative."""
+    if n >= 0:
+        return s[len(s) - n :] if n < len(s) else s
+    return s[-n:]
+
+
+def repeat(s: str, n: int) -> str:
+    """The text n times; empty when n is negative."""
+    _bounded(len(s) * max(n, 0))
+    return s * n
+
+
+def translate(s: str, source: str, target: str) -> str:
+    """Each character that occurs in `source` as the one at that place of `target`; without one it goes."""
+    places: dict[str, str] = {}
+    for i, c in enumerate(source):
+        places.setdefault(c, target[i : i + 1])
+    return "".join(places.get(c, c) for c in s)
+
+
+def character(code: int) -> str:
+    """The character of a code point."""
+    if code == 0:
+        raise ValueError("null character not permitted")
+    if not 0 < code <= 0x10FFFF or 0xD800 <= code < 0xE000:
+        raise ValueError(f"requested character not valid for encoding: {code}")
+    return chr(code)
+
+
+def _octets(r: Resolution) -> Callable[[Any], int]:
+    return len if r.args[0].kind is Kind.BYTES else lambda s: len(s.encode())
+
+
+def _octets_sql(factor: str) -> Lowering:
+    def lowering(args: Sequence[str], r: Resolution) -> str:
+        return f"CAST(strlen({args[0]}){factor} AS INTEGER)" if r.args[0].kind is Kind.STRING else ""
+
+    return lowering
+
+
+def _or_not_ascii(test: Callable[[Sequence[str]], str]) -> Lowering:
+    """Declines texts with other than ASCII characters, and rows where the test is true."""
+    return lambda a, r: f"({test(a)} OR {ascii_only(a, r)})"
+
+
+def _substring_declines(a: Sequence[str]) -> str:
+    counted = f" OR {a[2]} NOT BETWEEN 0 AND 1000000000" if len(a) > 2 else ""
+    return f"{a[1]} NOT BETWEEN 1 AND 1000000000{counted}"
+
+
+def _strip(by: Callable[[str, str], str]) -> Reference:
+    return lambda s, characters=" ": by(s, characters) if characters else s
+
+
+def _strip_sql(function: str) -> Lowering:
+    return lambda a, _r: f"{function}({a[0]}, {a[1] if len(a) > 1 else _BLANK})"
+
+
+def _strip_declines(a: Sequence[str], r: Resolution) -> str:
+    return ascii_only(a, r) if len(a) < 2 else f"({ascii_only(a, r)} OR {a[1]} = '' OR {ascii_only(a[1:], r)})"
+
+
+def _pad(*, left: bool) -> Reference:
+    return lambda s, n, fill=" ": pad(s, n, fill, left=left)
+
+
+def _pad_sql(function: str) -> Lowering:
+    """Guarded by CASE: DuckDB would build the huge text of a declined row all the same."""
+
+    def lowering(a: Sequence[str], _r: Resolution) -> str:
+        fill = a[2] if len(a) > 2 else _BLANK
+        return f"(CASE WHEN {a[1]} BETWEEN 0 AND 100000 THEN TRY({function}({a[0]}, {a[1]}, {fill})) END)"
+
+    return lowering
+
+
+def _pad_declines(a: Sequence[str], r: Resolution) -> str:
+    fill = f" OR {a[2]} = '' OR {ascii_only(a[2:], r)}" if len(a) > 2 else ""
+    return f"({a[1]} NOT BETWEEN 0 AND 100000 OR {ascii_only(a, r)}{fill})"
+
+
+def _texts(sql: Callable[[Sequence[str]], str]) -> Lowering:
+    return lambda a, r: sql(a) if r.args[0].kind is Kind.STRING else ""
+
+
+standard(
+    "CHAR_LENGTH",
+    takes(STRING, gives=INT),
+    by=len,
+    also=("CHARACTER_LENGTH",),
+    duckdb=lambda a, _r: f"CAST(length({a[0]}) AS INTEGER)",
+    summary="The number of characters of a text.",
+    example="sql_char_length('flow') -> 4",
+)
+standard(
+    "OCTET_LENGTH",
+    *_ANY,
+    by_types=_octets,
+    duckdb=_octets_sql(""),
+    summary="The number of bytes: of a text in UTF-8.",
+    example="sql_octet_length('é') -> 2",
+)
+standard(
+    "BIT_LENGTH",
+    *_ANY,
+    by_types=lambda r: lambda v: 8 * _octets(r)(v),
+    duckdb=_octets_sql(" * 8"),
+    summary="The number of bits: of a text in UTF-8.",
+    example="sql_bit_length('ab') -> 16",
+)
+standard(
+    "SUBSTRING",
+    takes(STRING, INT, gives=STRING),
+    takes(STRING, INT, INT, gives=STRING),
+    takes(BYTES, INT, gives=BYTES),
+    takes(BYTES, INT, INT, gives=BYTES),
+    by=substring,
+    also=("SUBSTR",),
+    duckdb=_texts(lambda a: f"substring({', '.join(a)})"),
+    declines=_or_not_ascii(_substring_declines),
+    summary="So many characters (or bytes) from a position; places before the first one count and are empty. Also `SUBSTRING(x FROM 2 FOR 3)`.",
+    example="sql_substring('stream', 0, 3) -> 'st'",
+)  # fmt: skip
+standard(
+    "OVERLAY",
+    takes(STRING, STRING, INT, gives=STRING),
+    takes(STRING, STRING, INT, INT, gives=STRING),
+    by=overlay,
+    summary="A text with a part of it replaced. Also `OVERLAY(x PLACING y FROM 2 FOR 3)`.",
+    example="sql_overlay('stream', 'lu', 3) -> 'stluam'",
+)
+standard(
+    "STRPOS",
+    takes(STRING, STRING, gives=INT),
+    by=lambda s, part: s.find(part) + 1,
+    duckdb=lambda a, _r: f"CAST(instr({a[0]}, {a[1]}) AS INTEGER)",
+    summary="Where a part begins in a text, 0 when it is not there. Also `POSITION(part IN text)`.",
+    example="sql_strpos('stream', 're') -> 3",
+)
+for _name, _by, _summary in (
+    ("BTRIM", str.strip, "both ends. Also `TRIM(x)` and `TRIM(BOTH y FROM x)`"),
+    ("LTRIM", str.lstrip, "its beginning. Also `TRIM(LEADING y FROM x)`"),
+    ("RTRIM", str.rstrip, "its end. Also `TRIM(TRAILING y FROM x)`"),
+):
+    standard(
+        _name,
+        takes(STRING, gives=STRING),
+        takes(STRING, STRING, gives=STRING),
+        by=_strip(_by),
+        also=("TRIM",) if _name == "BTRIM" else (),
+        duckdb=_strip_sql("trim" if _name == "BTRIM" else _name.lower()),
+        declines=_strip_declines,
+        summary=f"The text without blanks, or without any of the given characters, at {_summary}.",
+        example=f"sql_{_name.lower()}('xxaxx', 'x') -> {_by('xxaxx', 'x')!r}",
+    )
+for _name, _side, _shown in (("LPAD", "left", "xxxab"), ("RPAD", "right", "abxxx")):
+    standard(
+        _name,
+        takes(STRING, INT, gives=STRING),
+        takes(STRING, INT, STRING, gives=STRING),
+        by=_pad(left=_side == "left"),
+        duckdb=_pad_sql(_name.lower()),
+        declines=_pad_declines,
+        summary=f"The text cut to a length, or filled up to it at the {_side}, with blanks if nothing is given.",
+        example=f"sql_{_name.lower()}('ab', 5, 'x') -> {_shown!r}",
+    )
+standard(
+    "SPLIT_PART",
+    takes(STRING, STRING, INT, gives=STRING),
+    by=split_part,
+    duckdb=lambda a, _r: f"split_part({', '.join(a)})",
+    declines=lambda a, _r: f"({a[1]} = '' OR {a[2]} NOT BETWEEN 1 AND 1000000000)",
+    summary="The n-th part of a text between delimiters, from the end when negative; empty when there is none.",
+    example="sql_split_part('a-b-c', '-', -1) -> 'c'",
+)
+standard(
+    "REPLACE",
+    takes(STRING, STRING, STRING, gives=STRING),
+    by=lambda s, a, b: s.replace(a, b) if a else s,
+    duckdb=named("replace"),
+    declines=lambda a, _r: f"({a[1]} = '')",
+    summary="The text with every occurrence of a part replaced; with an empty part as it is.",
+    example="sql_replace('banana', 'an', '-') -> 'b--a'",
+)
+standard(
+    "TRANSLATE",
+    takes(STRING, STRING, STRING, gives=STRING),
+    by=translate,
+    summary="The text with characters replaced by those at the same places of another list, or removed.",
+    example="sql_translate('12345', '143', 'ax') -> 'a2x5'",
+)
+standard(
+    "REVERSE",
+    takes(STRING, gives=STRING),
+    by=lambda s: s[::-1],
+    duckdb=named("reverse"),
+    declines=ascii_only,
+    summary="The characters in the opposite order.",
+    example="sql_reverse('abc') -> 'cba'",
+)
+standard(
+    "REPEAT",
+    takes(STRING, INT, gives=STRING),
+    by=repeat,
+    duckdb=lambda a, _r: f"repeat({a[0]}, CASE WHEN {a[1]} BETWEEN 0 AND 1000 THEN {a[1]} WHEN {a[1]} < 0 THEN 0 END)",
+    declines=lambda a, _r: f"({a[1]} > 1000 OR strlen({a[0]}) > 10000)",
+    summary="The text so many times.",
+    example="sql_repeat('ab', 3) -> 'ababab'",
+)
+for _name, _f in (("LEFT", left), ("RIGHT", right)):
+    standard(
+        _name,
+        takes(STRING, INT, gives=STRING),
+        by=_f,
+        duckdb=named(_name.lower()),
+        declines=_or_not_ascii(lambda a: f"{a[1]} NOT BETWEEN -1000000000 AND 1000000000"),
+        summary=f"The {'first' if _name == 'LEFT' else 'last'} n characters; all but the {'last' if _name == 'LEFT' else 'first'} n when negative.",
+        example=f"sql_{_name.lower()}('stream', -2) -> {_f('stream', -2)!r}",
+    )
+standard(
+    "INITCAP",
+    takes(STRING, gives=STRING),
+    by=initcap,
+    summary="The text with each word capitalised; words are runs of letters and digits.",
+    example="sql_initcap('the fOx-hole') -> 'The Fox-Hole'",
+)
+standard(
+    "ASCII",
+    takes(STRING, gives=INT),
+    by=lambda s: ord(s[0]) if s else 0,
+    duckdb=lambda a, _r: f"CAST(ascii({a[0]}) AS INTEGER)",
+    declines=ascii_only,
+    summary="The code point of the first character, 0 of an empty text.",
+    example="sql_ascii('flow') -> 102",
+)
+standard(
+    "CHR",
+    takes(INT, gives=STRING),
+    by=character,
+    summary="The character of a code point.",
+    example="sql_chr(75) -> 'K'",
+)

@@ -1,0 +1,233 @@
+"""Casts between texts and other values as PostgreSQL reads and writes them (see `compiler.functions.sql_casts`)."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any
+
+from compiler.functions.numeric import WIDE
+from compiler.functions.registry import Function, Resolution, register
+from compiler.functions.sql_bytes import bytes_of_text, text_of_bytes
+from compiler.functions.sql_casts import cast_resolver
+from compiler.functions.sql_intervals import interval_text
+from compiler.functions.sql_times import made_date
+from compiler.functions.temporal import DAY_MS, datetime_of
+from compiler.functions.values import text_of
+from compiler.plan.types import BYTES, DATE, DOUBLE, STRING, TIME, TIMESTAMP, Kind, SqlType
+
+_PLAIN_DIGITS = 15  # doubles from here on are written with an exponent
+_DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})", re.ASCII)
+_CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d+))?)?", re.ASCII)
+_ZONE = re.compile(r"\s*(?:Z|UTC|[+-]\d{1,2}(?::?\d{2})?)", re.IGNORECASE | re.ASCII)
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
+_NOT_FINITE = {"nan": math.nan, "inf": math.inf, "infinity": math.inf}
+_SPACES = " \t\n\r\v\f"
+
+
+def _invalid(kind: str, text: str) -> ValueError:
+    return ValueError(f'invalid input syntax for type {kind}: "{text}"')
+
+
+# --- reading ---
+
+
+def read_timestamp(text: str) -> int:
+    """A date, and behind a blank or a T a time of day. An offset from UTC is not read, as PostgreSQL does not. Raises ValueError."""
+    body = text.strip(_SPACES)
+    match = _DATE.match(body)
+    if match is None:
+        raise _invalid("timestamp", text)
+    ms = made_date(*(int(g) for g in match.groups())) * DAY_MS
+    rest = body[match.end() :]
+    if not rest:
+        return ms
+    clock = rest[1:].lstrip(_SPACES) if rest[0] in "Tt" or rest[0] in _SPACES else ""
+    if not clock:
+        raise _invalid("timestamp", text)
+    return ms + _clock(clock, "timestamp", text)
+
+
+def _clock(clock: str, kind: str, text: str) -> int:
+    match = _CLOCK.match(clock)
+    rest = clock[match.end() :] if match is not None else ""
+    if match is None or (rest and not _ZONE.fullmatch(rest)):
+        raise _invalid(kind, text)
+    hour, minute, second = int(match[1]), int(match[2]), int(match[3] or 0)
+    if hour > 23 or minute > 59 or second > 59:
+        raise ValueError(f'date/time field value out of range: "{text}"')
+    fraction = (match[4] or "").rstrip("0")
+    if len(fraction) > 3:
+        raise ValueError(f'"{text}" has parts of a millisecond, which are not supported')
+    return ((hour * 60 + minute) * 60 + second) * 1000 + int(fraction.ljust(3, "0"))
+
+
+def read_date(text: str) -> int:
+    """A date; a time of day behind it is left out. Raises ValueError."""
+    return read_timestamp(text) // DAY_MS
+
+
+def read_time(text: str) -> int:
+    """A time of day. Raises ValueError."""
+    return _clock(text.strip(_SPACES), "time", text)
+
+
+def read_double(text: str) -> float:
+    """Raises ValueError, also for a number out of range."""
+    body = text.strip(_SPACES)
+    if not _NUMBER.fullmatch(body):
+        sign, word = (-1.0, body[1:]) if body[:1] == "-" else (1.0, body.removeprefix("+"))
+        if word.lower() not in _NOT_FINITE:
+            raise _invalid("double precision", text)
+        return sign * _NOT_FINITE[word.lower()] if word.lower() != "nan" else math.nan
+    value = float(body)
+    if math.isinf(value) or (value == 0.0 and Decimal(body) != 0):
+        raise ValueError(f'"{text}" is out of range for type double precision')
+    return value
+
+
+def _reads(
+    to: SqlType, read: Callable[[str], Any], summary: str, example: str, pattern: str = "", cast: str = ""
+) -> None:
+    """Register the cast of texts to a type. cast: DuckDB's of `{}`, for texts that match `pattern`; it gives NULL where it fails."""
+
+    def lowering(args: Sequence[str], _r: Resolution) -> str:
+        return cast.replace("{}", args[0])
+
+    def declines(args: Sequence[str], r: Resolution) -> str:
+        form = f"NOT regexp_full_match({args[0]}, '{pattern}') OR starts_with({args[0]}, '0000')"
+        return f"({form} OR {lowering(args, r)} IS NULL)"
+
+    register(
+        Function(
+            f"sql_to_{to.kind.value.lower()}",
+            cast_resolver(to),
+            lambda _r: read,
+            duckdb=lowering if cast else None,
+            declines=declines if cast else None,
+            summary=summary,
+            example=example,
+        )
+    )
+
+
+_DATE_SQL = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_reads(
+    TIMESTAMP,
+    read_timestamp,
+    "The moment that a text names: a date, and behind a blank or a T a time of day.",
+    "sql_to_timestamp('1970-01-01 00:00:01') -> 1000",
+    _DATE_SQL + "[ T][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,3})?",
+    "CAST(TRY_CAST({} AS TIMESTAMP) AS TIMESTAMP_MS)",
+)
+_reads(
+    DATE,
+    read_date,
+    "The date that a text names.",
+    "sql_date_part('doy', sql_to_date('2024-02-01')) -> 32.0",
+    _DATE_SQL,
+    "TRY_CAST({} AS DATE)",
+)
+_reads(TIME, read_time, "The time of day that a text names.", "sql_date_part('hour', sql_to_time('08:15')) -> 8.0")
+_reads(
+    DOUBLE,
+    read_double,
+    "The number that a text names.",
+    "sql_to_double('1e3') -> 1000.0",
+    "-?[0-9]{1,15}([.][0-9]{1,15})?",
+    "TRY_CAST({} AS DOUBLE)",
+)
+_reads(
+    BYTES,
+    bytes_of_text,
+    "The bytes that a text names: hexadecimal digits after \\\\x, or characters with octal escapes.",
+    "sql_encode(sql_to_bytes('ab'), 'hex') -> '6162'",
+)
+
+
+# --- writing ---
+
+
+def timestamp_text(v: int) -> str:
+    """`2024-05-01 12:00:00`, with a fraction where there is one."""
+    d = datetime_of(v)
+    return f"{d.year:04d}{d:-%m-%d %H:%M:%S}{_fraction(v % 1000)}"
+
+
+def _time_text(v: int) -> str:
+    seconds, ms = divmod(v, 1000)
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{_fraction(ms)}"
+
+
+def _fraction(ms: int) -> str:
+    return f".{ms:03d}".rstrip("0") if ms else ""
+
+
+def double_text(v: float) -> str:
+    """The shortest text that is read as this double: plain from 0.0001 to below 1e15."""
+    if not math.isfinite(v):
+        return "NaN" if v != v else "Infinity" if v > 0 else "-Infinity"
+    sign, digits, exponent = Decimal(repr(v)).normalize().as_tuple()
+    assert isinstance(exponent, int)
+    minus, text = "-" if sign else "", "".join(map(str, digits))
+    power = len(text) - 1 + exponent
+    if not v or -5 < power < _PLAIN_DIGITS:
+        return f"{minus}{abs(Decimal(repr(v)).normalize(WIDE)):f}" if v else f"{minus}0"
+    mantissa = f"{text[0]}.{text[1:]}" if len(text) > 1 else text
+    return f"{minus}{mantissa}e{'-' if power < 0 else '+'}{abs(power):02d}"
+
+
+_TEXTS: dict[Kind, Callable[[Any], str]] = {
+    Kind.TIMESTAMP: timestamp_text,
+    Kind.DOUBLE: double_text,
+    Kind.TIME: _time_text,
+    Kind.BYTES: text_of_bytes,
+    Kind.INTERVAL: interval_text,
+}
+_IN_ARRAY = re.compile(r'[\s,{}"\\]')
+_IN_STRUCT = re.compile(r'[\s,()"\\]')
+
+
+def text_writer(t: SqlType) -> Callable[[Any], str]:
+    """How values of a type, none of them NULL, are written out."""
+    if t.kind is Kind.ARRAY:
+        element, nested = _written_inside(t.element), t.element.kind is Kind.ARRAY
+        return lambda v: "{" + ",".join(_element(x, element, nested=nested) for x in v) + "}"
+    if t.kind is Kind.STRUCT:
+        fields = [(n, _written_inside(f)) for n, f in t.fields]
+        return lambda v: "(" + ",".join(_field(v.get(n), write) for n, write in fields) + ")"
+    return _TEXTS.get(t.kind) or text_of(t)
+
+
+def _written_inside(t: SqlType) -> Callable[[Any], str]:
+    """Inside arrays and structs a truth value is a letter."""
+    return (lambda v: "t" if v else "f") if t.kind is Kind.BOOLEAN else text_writer(t)
+
+
+def _element(v: Any, write: Callable[[Any], str], *, nested: bool) -> str:
+    if v is None:
+        return "NULL"
+    text = write(v)
+    quoted = not nested and (text == "" or text.upper() == "NULL" or _IN_ARRAY.search(text))
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"' if quoted else text
+
+
+def _field(v: Any, write: Callable[[Any], str]) -> str:
+    if v is None:
+        return ""
+    text = write(v)
+    quoted = text == "" or _IN_STRUCT.search(text)
+    return '"' + text.replace("\\", "\\\\").replace('"', '""') + '"' if quoted else text
+
+
+register(
+    Function(
+        "sql_to_text",
+        cast_resolver(STRING),
+        lambda r: text_writer(r.args[0]),
+        summary="A value as PostgreSQL writes it: a floating point number, a time, an array, a struct, ...",
+        example="sql_to_text(1e20) -> '1e+20'",
+    )
+)
