@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NoReturn
 
 from compiler.analyze.bind import Binder
 from compiler.analyze.mistakes import mistake
@@ -12,10 +14,11 @@ from compiler.functions.casts import can_cast
 from compiler.functions.coercion import convert
 from compiler.functions.evaluate import compile_row
 from compiler.functions.registry import FAILURES, FunctionTypeError
-from compiler.plan.expr import Call, Expr, Literal
+from compiler.plan.expr import Call, Column, Expr, Literal
 from compiler.plan.schema import Field
 from compiler.plan.types import Kind, SqlType
 
+Row = tuple[Any, ...]
 _NESTED = (Kind.ARRAY, Kind.MAP, Kind.STRUCT)
 _DATES = (Kind.DATE, Kind.TIMESTAMP)
 
@@ -55,13 +58,34 @@ def _refuse(node: Ast, e: Expr, field: Field, why: str = "") -> NoReturn:
     raise mistake("FQ2005", title, span, f"this is {e.type}", help=f"write  CAST(... AS {field.type})")
 
 
+@lru_cache(maxsize=256)
+def _conversion(to: SqlType, name: str, types: tuple[SqlType, ...]) -> Callable[[Row, list[Exception]], Row]:
+    """A call over columns of these types, compiled once: an INSERT may have thousands of literals."""
+    fields = [Field(f"c{i}", t) for i, t in enumerate(types)]
+    problems: list[Exception] = []
+    row = compile_row(
+        [Call(to, name, tuple(Column(f.type, f.name) for f in fields))],
+        [f.name for f in fields],
+        on_error=lambda _, error: problems.append(error),
+    )
+
+    def convert_one(values: Row, found: list[Exception]) -> Row:
+        problems.clear()
+        made = row(values)
+        found += problems
+        return made
+
+    return convert_one
+
+
 def _computed(e: Expr) -> Expr:
     """A conversion of a literal as a literal; one that fails stays, and is reported with others."""
     if not isinstance(e, Call) or not all(isinstance(a, Literal) for a in e.args):
         return e
     problems: list[Exception] = []
+    values = tuple(a.value for a in e.args if isinstance(a, Literal))
     try:
-        (value,) = compile_row([e], [], on_error=lambda _, error: problems.append(error))(())
+        (value,) = _conversion(e.type, e.name, tuple(a.type for a in e.args))(values, problems)
     except FAILURES:
         return e
     return e if problems or isinstance(value, (list, dict)) else Literal(e.type, value, e.span)
