@@ -1,0 +1,228 @@
+"""INSERT, UPDATE and DELETE against DuckDB, which carries out the same statements."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+
+import duckdb
+import pytest
+
+from flowql.query.errors import QueryError
+from runtime.errors import StatementFailed
+from tests.slt.world import Shape, World
+
+SEEDS, STATEMENTS = 12, 25
+CREATE = {
+    "t": "CREATE TABLE t (a INT, k INT PRIMARY KEY, s TEXT, n DECIMAL(8, 2), b BOOLEAN)",
+    "bag": "CREATE TABLE bag (a INT, k INT, s TEXT, n DECIMAL(8, 2), b BOOLEAN)",
+}
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World(Shape(partitions=3))
+    yield made
+    made.close()
+
+
+class Statements:
+    """Random statements over tables of CREATE, in SQL that PostgreSQL, DuckDB and we understand alike."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def next(self, table: str) -> str:
+        kinds: tuple[Callable[[str], str], ...] = (self._insert, self._insert, self._update, self._delete, self._copy)
+        return self._random.choice(kinds)(table)
+
+    def _value(self, column: str) -> str:
+        if column != "k" and self._random.random() < 0.25:
+            return "NULL"
+        n = self._random.randint(-4, 12)
+        return {"a": str(n), "k": str(n), "s": f"'{'xyz'[n % 3] * (n % 4)}'", "n": f"{n}.25", "b": str(n % 2 == 0)}[
+            column
+        ]
+
+    def _insert(self, table: str) -> str:
+        columns = ["k", *self._random.sample(["a", "s", "n", "b"], self._random.randint(0, 4))]
+        self._random.shuffle(columns)
+        made = [[self._value(c) for c in columns] for _ in range(self._random.randint(1, 4))]
+        conflict = ""
+        if table == "t":
+            where = self._random.choice(["", " WHERE t.a IS NULL", " WHERE excluded.a > t.a"])
+            conflict = self._random.choice(
+                ["", " ON CONFLICT DO NOTHING", f" ON CONFLICT (k) DO UPDATE SET a = excluded.a, s = t.s || '+'{where}"]
+            )
+        if conflict:  # DuckDB lets a statement change a row twice, PostgreSQL does not
+            made = list({row[columns.index("k")]: row for row in made}.values())
+        rows = ", ".join(f"({', '.join(row)})" for row in made)
+        return f"INSERT INTO {table} ({', '.join(columns)}) VALUES {rows}{conflict}"
+
+    def _condition(self) -> str:
+        simple = [
+            f"a > {self._value('a')}",
+            f"a = {self._value('a')}",
+            "a IS NULL",
+            "NOT (a IN (1, 2, NULL))",
+            "s LIKE 'x%'",
+            f"s < {self._value('s')}",
+            f"n BETWEEN {self._value('n')} AND 9",
+            "b",
+            "NOT b",
+            "k % 3 = 1",
+            "CASE WHEN a > 3 THEN b ELSE s IS NOT NULL END",
+            "COALESCE(a, 5) = 5",
+        ]
+        first, second = self._random.sample(simple, 2)
+        return self._random.choice(
+            [first, f"{first} AND {second}", f"{first} OR {second}", f"NOT ({first} AND {second})"]
+        )
+
+    def _where(self) -> str:
+        return "" if self._random.random() < 0.1 else f" WHERE {self._condition()}"
+
+    def _update(self, table: str) -> str:
+        settings = [
+            "a = a + 1",
+            "a = k",
+            "s = s || 'z'",
+            "s = NULL",
+            "n = n * 2",
+            "n = a",
+            "b = NOT b",
+            "b = a > k",
+            f"a = {self._value('a')}",
+            "k = k + 1000" if table == "t" else "k = a",
+            "n = DEFAULT",
+        ]
+        chosen = self._random.sample(settings, 2)
+        if chosen[0].split()[0] == chosen[1].split()[0]:
+            chosen.pop()
+        return f"UPDATE {table} SET {', '.join(chosen)}{self._where()}"
+
+    def _delete(self, table: str) -> str:
+        return f"DELETE FROM {table}{self._where()}"
+
+    def _copy(self, table: str) -> str:
+        shift = self._random.randint(100, 10**6)
+        return f"INSERT INTO {table} (s, k, a) SELECT s, k + {shift}, a FROM {table}{self._where()}"
+
+
+def run(world: World, oracle: duckdb.DuckDBPyConnection, sql: str) -> bool:
+    """Whether both carried it out; both refuse it otherwise."""
+    try:
+        oracle.execute(sql.replace("n = DEFAULT", "n = NULL"))
+    except (duckdb.ConstraintException, duckdb.InvalidInputException, duckdb.ConversionException):
+        with pytest.raises((StatementFailed, QueryError)):
+            world.execute(sql)
+        return False
+    world.execute(sql)
+    return True
+
+
+def rows(found: list[tuple[object, ...]]) -> list[str]:
+    return sorted(map(repr, found))
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_random_statements_leave_the_rows_that_duckdb_has(world: World, seed: int) -> None:
+    oracle = duckdb.connect()
+    for sql in CREATE.values():
+        world.execute(sql)
+        oracle.execute(sql)
+    statements, done = Statements(seed), 0
+    for n in range(STATEMENTS):
+        table = ("t", "bag")[n % 2]
+        sql = statements.next(table)
+        done += run(world, oracle, sql)
+        answer = world.ask(f"SELECT * FROM {table}")
+        assert answer.column_names == ["a", "k", "s", "n", "b"]
+        expected = oracle.execute(f"SELECT * FROM {table}").fetchall()
+        assert rows([tuple(r.values()) for r in answer.to_pylist()]) == rows(expected), f"seed {seed}: {sql}"
+    assert done > STATEMENTS / 2, "most are refused: nothing is compared"
+
+
+def test_a_statement_that_fails_changes_nothing(world: World) -> None:
+    world.execute(CREATE["t"])
+    world.execute("INSERT INTO t (k, a) VALUES (1, 0), (2, 5)")
+    for sql in (
+        "UPDATE t SET a = 10 / a",
+        "UPDATE t SET k = 7",
+        "INSERT INTO t (k) VALUES (3), (2)",
+        "INSERT INTO t (k) VALUES (3), (3)",
+        "UPDATE t SET k = k + 1 WHERE k = 1",
+        "UPDATE t SET k = CASE WHEN a = 5 THEN a END",
+        "INSERT INTO t (k, a) VALUES (4, 1), (4, 2) ON CONFLICT (k) DO UPDATE SET a = 1",
+        "DELETE FROM t WHERE 10 / a > 1",
+    ):
+        with pytest.raises(StatementFailed):
+            world.execute(sql)
+        assert rows([tuple(r.values()) for r in world.ask("SELECT k, a FROM t").to_pylist()]) == ["(1, 0)", "(2, 5)"], (
+            sql
+        )
+
+
+def test_keys_that_change_places_are_compared_at_the_end_of_a_statement(world: World) -> None:
+    world.execute(CREATE["t"])
+    world.execute("INSERT INTO t (k, a) VALUES (1, 10), (2, 20), (3, 30)")
+    world.execute("UPDATE t SET k = 4 - k")
+    assert rows([tuple(r.values()) for r in world.ask("SELECT k, a FROM t").to_pylist()]) == [
+        "(1, 30)",
+        "(2, 20)",
+        "(3, 10)",
+    ]
+
+
+def test_zero_is_one_key_whatever_its_sign(world: World) -> None:
+    world.execute("CREATE TABLE d (k DOUBLE PRIMARY KEY)")
+    world.execute("INSERT INTO d VALUES (-0.0)")
+    with pytest.raises(StatementFailed):
+        world.execute("INSERT INTO d VALUES (0.0)")
+    world.execute("DELETE FROM d WHERE k = 0")
+    assert world.ask("SELECT * FROM d").num_rows == 0
+
+
+def test_values_of_every_type_come_back_as_they_were_written(world: World) -> None:
+    world.execute(
+        "CREATE TABLE v (i INT, l BIGINT, d DOUBLE, n NUMERIC, s TEXT, y DATE, h TIME, ts TIMESTAMP, o BOOLEAN, a INT[])"
+    )
+    world.execute(
+        "INSERT INTO v VALUES (-2147483648, 9223372036854775807, 'NaN', 12345678901234567890.123456789012345678, "
+        "'a''\"\\ é \t', '1969-12-31', '23:59:59.999', '2024-02-29 23:59:59.999', TRUE, ARRAY[1, NULL])"
+    )
+    world.execute("INSERT INTO v (d, s) VALUES (5e-324, ''), ('-Infinity', 'null')")
+    world.execute("UPDATE v SET o = NOT o")
+    (first,) = [r for r in world.ask("SELECT * FROM v").to_pylist() if r["i"] is not None]
+    assert str(first["d"]) == "nan"
+    assert first["n"] == Decimal("12345678901234567890.123456789012345678")
+    assert first["s"] == "a'\"\\ é \t"
+    shown = {k: str(v) for k, v in first.items() if k in ("i", "l", "y", "h", "ts", "o", "a")}
+    assert shown == {
+        "i": "-2147483648",
+        "l": "9223372036854775807",
+        "y": "1969-12-31",
+        "h": "23:59:59.999000",
+        "ts": "2024-02-29 23:59:59.999000",
+        "o": "False",
+        "a": "[1, None]",
+    }
+    assert rows([tuple(r.values()) for r in world.ask("SELECT d, s FROM v WHERE i IS NULL").to_pylist()]) == [
+        "(-inf, 'null')",
+        "(5e-324, '')",
+    ]
+
+
+def test_the_query_of_an_insert_is_assigned_as_values_are(world: World) -> None:
+    world.execute("CREATE TABLE n (i INT, s TEXT, d NUMERIC(6, 2))")
+    world.execute("INSERT INTO n SELECT 1.5, 7, 2.345")
+    world.execute("INSERT INTO n (d) SELECT CAST(x AS INT) FROM (VALUES (1), (2)) AS q(x)")
+    found = [tuple(r.values()) for r in world.ask("SELECT * FROM n ORDER BY d").to_pylist()]
+    assert found[2] == (2, "7", Decimal("2.35"))
+    for sql in ("INSERT INTO n SELECT 'x'", "INSERT INTO n (i) SELECT 'x'", "INSERT INTO n (i) SELECT TRUE"):
+        with pytest.raises(QueryError):
+            world.execute(sql)
+    with pytest.raises(StatementFailed):
+        world.execute("INSERT INTO n (i) SELECT 3000000000")
+    assert world.ask("SELECT * FROM n").num_rows == 3

@@ -1,0 +1,193 @@
+"""Statements that change tables: one writer at a time, and statements of files once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+
+from compiler.diagnostics.source import SourceText
+from compiler.driver import compile_changes, compile_project
+from compiler.plan.tables import TableChange
+from compiler.plan.topology import Plan, SourceDef
+from runtime.build import table_writer
+from runtime.build.query import ensure_sources
+from runtime.build.table_rows import Rows, present_rows
+from runtime.build.table_statements import carry_out
+from runtime.build.table_writer import change_table
+from runtime.errors import LogError, StatementFailed, TableBusy, TopicMissing
+from runtime.log.base import PRODUCE_SCHEMA, Log, TopicPartition
+from runtime.log.memory import MemoryLog
+
+APP, NOW = "app", 1_700_000_000_000
+TABLES = "CREATE TABLE t (k INT PRIMARY KEY, n INT); CREATE TABLE bag (n INT) WITH (PARTITIONS=3);"
+
+
+def plan_of(sql: str) -> Plan:
+    result = compile_project([SourceText("t.sql", sql)], dialect="standard")
+    assert result.ok, [d.title for d in result.diagnostics]
+    return result.plan
+
+
+class Tables:
+    def __init__(self, sql: str = TABLES) -> None:
+        self.log, self.plan = MemoryLog(), plan_of(sql)
+        ensure_sources(self.plan, self.log)
+
+    def change(self, sql: str) -> int:
+        (made,) = compile_changes(SourceText("", sql), self.plan.sources, dialect="standard")
+        assert isinstance(made, TableChange)
+        return change_table(self.log, self.source(made.target), made, APP, NOW)
+
+    def source(self, name: str) -> SourceDef:
+        found = self.plan.source(name)
+        assert found is not None
+        return found
+
+    def rows(self, name: str) -> list[tuple[object, ...]]:
+        source = self.source(name)
+        tps = [TopicPartition(name, p) for p in range(self.log.topics()[name].partitions)]
+        rows = present_rows(self.log, source, self.log.end_offsets(tps))
+        at = [source.schema.names.index(n) for n in source.visible]
+        return sorted(tuple(row[i] for i in at) for row in rows.values())
+
+
+@pytest.fixture
+def tables() -> Tables:
+    return Tables()
+
+
+def test_a_deployment_makes_the_topic_and_it_is_compacted(tables: Tables) -> None:
+    found = tables.log.topics()
+    assert {n: (i.partitions, i.config) for n, i in found.items()} == {
+        "t": (1, {"cleanup.policy": "compact"}),
+        "bag": (3, {"cleanup.policy": "compact"}),
+    }
+    ensure_sources(tables.plan, tables.log)
+
+
+def test_a_topic_of_others_is_not_written_to(tables: Tables) -> None:
+    log = MemoryLog()
+    log.create_topic("t", 1)
+    with pytest.raises(LogError, match="exists and is not compacted"):
+        ensure_sources(tables.plan, log)
+    with pytest.raises(TopicMissing, match="deploy"):
+        change_table(log, replace(tables.source("t"), topic="gone"), TableChange("t", "delete"), APP, NOW)
+
+
+def between(monkeypatch: pytest.MonkeyPatch, act: Sequence[object]) -> None:
+    """Do something after a statement has read the rows, and before it writes."""
+    waiting = list(act)
+
+    def read(log: Log, source: SourceDef, ends: Mapping[TopicPartition, int]) -> Rows:
+        rows = present_rows(log, source, ends)
+        if waiting:
+            waiting.pop()()  # type: ignore[operator]
+        return rows
+
+    monkeypatch.setattr(table_writer, "present_rows", read)
+
+
+def test_of_two_statements_at_once_the_first_fails_and_leaves_no_trace(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables.change("INSERT INTO t VALUES (1, 0)")
+    between(monkeypatch, [lambda: tables.change("UPDATE t SET n = n + 1")])
+    with pytest.raises(TableBusy, match="repeat it"):
+        tables.change("UPDATE t SET n = n + 1")
+    assert tables.rows("t") == [(1, 1)]
+    assert tables.change("UPDATE t SET n = n + 1") == 1
+    assert tables.rows("t") == [(1, 2)]
+
+
+def test_what_others_write_meanwhile_is_noticed(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A producer with another id is not shut out; the log compares the end."""
+    tables.change("INSERT INTO t VALUES (1, 0)")
+
+    def other() -> None:
+        producer = tables.log.producer("other")
+        producer.begin()
+        batch = {"timestamp": NOW, "key": b"2", "value": b'{"n":7}', "headers": None}
+        producer.send(TopicPartition("t", 0), table_writer.pa.RecordBatch.from_pylist([batch], PRODUCE_SCHEMA))
+        producer.commit()
+
+    between(monkeypatch, [other])
+    with pytest.raises(TableBusy):
+        tables.change("UPDATE t SET n = 5")
+    assert tables.rows("t") == [(1, 0), (2, 7)]
+
+
+def test_rows_without_key_get_numbers_that_never_come_again(tables: Tables) -> None:
+    numbers: list[int] = []
+    for _ in range(5):
+        tables.change("INSERT INTO bag VALUES (1), (1), (2)")
+        tables.change("DELETE FROM bag WHERE n = 2")
+        source = tables.source("bag")
+        tps = [TopicPartition("bag", p) for p in range(3)]
+        numbers += [row[0] for row in present_rows(tables.log, source, tables.log.end_offsets(tps)).values()]
+    assert len(tables.rows("bag")) == 10
+    assert len(set(numbers)) == 10, "a row keeps its number"
+
+
+def test_a_record_that_is_no_row_stops_a_statement(tables: Tables) -> None:
+    producer = tables.log.producer("other")
+    producer.begin()
+    batch = {"timestamp": NOW, "key": b"2", "value": b"not JSON", "headers": None}
+    producer.send(TopicPartition("t", 0), table_writer.pa.RecordBatch.from_pylist([batch], PRODUCE_SCHEMA))
+    producer.commit()
+    with pytest.raises(StatementFailed, match="no row of it"):
+        tables.change("DELETE FROM t")
+
+
+# --- statements of files ---
+
+FILE = """
+INSERT INTO t VALUES (1, 1), (2, 2);
+UPDATE t SET n = n * 10;
+INSERT INTO bag VALUES (1);
+INSERT INTO bag VALUES (1);
+"""
+
+
+def test_statements_of_files_are_carried_out_once() -> None:
+    tables = Tables(TABLES + FILE)
+    assert carry_out(tables.log, tables.plan, APP, NOW) == {"t": 4, "bag": 2}
+    assert carry_out(tables.log, tables.plan, APP, NOW) == {}
+    assert (tables.rows("t"), tables.rows("bag")) == ([(1, 10), (2, 20)], [(1,), (1,)])
+
+
+def test_a_new_statement_is_carried_out_and_another_layout_is_none() -> None:
+    tables = Tables(TABLES + FILE)
+    carry_out(tables.log, tables.plan, APP, NOW)
+    text = (
+        FILE.replace("UPDATE t SET n = n * 10", "update t -- ten times\n  set n=n*10") + "INSERT INTO bag VALUES (1);"
+    )
+    assert carry_out(tables.log, plan_of(TABLES + text), APP, NOW) == {"bag": 1}
+
+
+def test_after_a_failure_it_goes_on_where_it_stopped() -> None:
+    tables = Tables(TABLES + FILE)
+    tables.change("INSERT INTO t VALUES (2, 0)")
+    with pytest.raises(StatementFailed):
+        carry_out(tables.log, tables.plan, APP, NOW)
+    assert tables.rows("bag") == []
+    tables.change("DELETE FROM t")
+    assert carry_out(tables.log, tables.plan, APP, NOW) == {"t": 4, "bag": 2}
+
+
+def test_a_statement_that_is_found_to_change_nothing_is_done_all_the_same() -> None:
+    tables = Tables(TABLES + "DELETE FROM t;")
+    assert carry_out(tables.log, tables.plan, APP, NOW) == {"t": 0}
+    tables.change("INSERT INTO t VALUES (1, 1)")
+    assert carry_out(tables.log, tables.plan, APP, NOW) == {}
+    assert tables.rows("t") == [(1, 1)]
+
+
+def test_a_topic_that_was_made_anew_gets_its_rows_again() -> None:
+    tables = Tables(TABLES + FILE)
+    carry_out(tables.log, tables.plan, APP, NOW)
+    tables.log.delete_topic("t")
+    ensure_sources(tables.plan, tables.log)
+    assert carry_out(tables.log, tables.plan, APP, NOW) == {"t": 4}
+    assert (tables.rows("t"), tables.rows("bag")) == ([(1, 10), (2, 20)], [(1,), (1,)])
