@@ -1,0 +1,132 @@
+"""`flowql exec` on a real log: beside a live instance, at rest, and from several processes at once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flowql.config.load import load_project
+from flowql.deploy.settings import settings_of
+from flowql.server.host import Host
+from tests.flowql.cli.program import Outcome, Program
+
+FILE = """
+CREATE TABLE users (id INT PRIMARY KEY, name TEXT NOT NULL, visits INT DEFAULT 0);
+CREATE TABLE notes (line TEXT, n INT);
+CREATE STREAM clicks (k INT KEY, page TEXT) WITH (KAFKA_TOPIC='clicks', PARTITIONS=1, VALUE_FORMAT='JSON');
+INSERT INTO users (id, name) VALUES (1, 'ann'), (2, 'bob');
+"""
+PROCESSES, TRIES = 3, 4
+
+
+class Shell:
+    def __init__(self, flowql: Program, folder: Path) -> None:
+        self._flowql, self._folder = flowql, folder
+
+    def __call__(self, *arguments: str) -> Outcome:
+        return self._flowql(*arguments, "-p", str(self._folder))
+
+    def rows(self, sql: str) -> list[list[object]]:
+        found = self("query", sql, "-o", "json")
+        assert found.code == 0, found.err
+        return [[*row.values()] for row in json.loads(found.out)]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "flowql.yaml").write_text("name: demo\ndialect: standard\nsql: [demo.sql]\n")
+    (tmp_path / "demo.sql").write_text(FILE)
+    return tmp_path
+
+
+@pytest.fixture
+def shell(flowql: Program, project: Path) -> Shell:
+    made = Shell(flowql, project)
+    assert made("run", "--until-caught-up").code == 0
+    return made
+
+
+def test_statements_are_carried_out_in_order_and_told(shell: Shell) -> None:
+    done = shell("exec", "UPDATE users SET visits = visits + 1 WHERE id = 1; DELETE FROM users WHERE id = 2")
+    assert (done.code, done.err.splitlines()) == (0, ["UPDATE 1 row of users", "DELETE 1 row of users"])
+    inserted = shell("exec", "-o", "json", "INSERT INTO notes SELECT name, visits FROM users")
+    assert json.loads(inserted.out) == [{"statement": "insert", "table": "notes", "rows": 1}]
+    assert shell.rows("SELECT * FROM users") == [[1, "ann", 1]]
+    assert shell.rows("SELECT * FROM notes") == [["ann", 1]]
+
+
+def test_rows_of_a_file_are_inserted_once(shell: Shell) -> None:
+    shell("exec", "DELETE FROM users")
+    assert shell("run", "--until-caught-up").code == 0
+    assert shell.rows("SELECT * FROM users") == []
+
+
+@pytest.mark.parametrize(
+    ("sql", "code"),
+    [
+        ("INSERT INTO users VALUES (1, 'eve')", "FQ4062"),
+        ("UPDATE users SET visits = 1 / visits", "FQ4062"),
+        ("UPDATE users SET name = NULL", "FQ2040"),
+        ("DELETE FROM clicks", "FQ2041"),
+        ("DROP TABLE users", "FQ2018"),
+        ("SELECT 1", "FQ2018"),
+        ("DELETE users", "FQ1001"),
+        ("INSERT INTO users SELECT * FROM nope", "FQ5103"),
+        ("INSERT INTO users SELECT 5", "FQ5102"),
+    ],
+)
+def test_what_is_refused_changes_nothing(shell: Shell, sql: str, code: str) -> None:
+    refused = shell("exec", sql)
+    assert (refused.code, f"error[{code}]" in refused.err) == (1, True), refused.err
+    assert shell.rows("SELECT * FROM users ORDER BY id") == [[1, "ann", 0], [2, "bob", 0]]
+
+
+def test_mistakes_in_any_statement_are_found_before_the_first_is_carried_out(shell: Shell) -> None:
+    assert shell("exec", "DELETE FROM users; DELETE FROM clicks").code == 1
+    assert len(shell.rows("SELECT * FROM users")) == 2
+
+
+def test_rows_of_a_stream_are_appended(shell: Shell) -> None:
+    assert shell("exec", "INSERT INTO clicks VALUES (1, 'a'), (2, 'b')").err == "INSERT 2 rows of clicks\n"
+    assert len(shell.rows("SELECT * FROM clicks")) == 2
+
+
+def test_people_see_the_declared_columns_alone(shell: Shell) -> None:
+    assert [r[0] for r in shell.rows("DESCRIBE notes")] == ["line", "n"]
+    described = shell("shell", "-c", "DESCRIBE notes")
+    assert ("__row" in described.out, "line" in described.out) == (False, True)
+    assert "__row" not in shell("explain").out
+
+
+def test_beside_a_live_instance_and_in_the_shell(flowql: Program, project: Path) -> None:
+    made = Host(settings_of(load_project(project)))
+    made.start()
+    try:
+        shell = Shell(flowql, project)
+        assert shell("deploy").code == 0
+        assert shell("exec", "UPDATE users SET name = name || '!' WHERE id = 1").code == 0
+        assert shell("shell", "-c", "DELETE FROM users WHERE id = 2").err == "DELETE 1 row of users\n"
+        assert shell.rows("SELECT * FROM users") == [[1, "ann!", 0]]
+    finally:
+        made.close()
+
+
+def test_of_processes_that_change_a_table_at_once_none_is_lost_and_none_counts_twice(
+    shell: Shell, project: Path
+) -> None:
+    """Each statement is carried out, or fails with FQ4063 and leaves no trace."""
+    call = [sys.executable, "-c", "from flowql.cli import main; main()", "exec", "-p", str(project)]
+    call.append("UPDATE users SET visits = visits + 1 WHERE id = 1")
+    done = 0
+    for _ in range(TRIES):
+        running = [subprocess.Popen(call, stderr=subprocess.PIPE, text=True) for _ in range(PROCESSES)]
+        for process in running:
+            error = process.communicate(timeout=60)[1]
+            assert process.returncode == 0 or "FQ4063" in error, error
+            done += process.returncode == 0
+    assert done >= TRIES, "of those that run at once one succeeds at least"
+    assert shell.rows("SELECT visits FROM users WHERE id = 1") == [[done]]
