@@ -14,14 +14,15 @@ The n-th ASSERT of a result is about its n-th record. Other statements stand bes
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from compiler.analyze.constants import constants
 from compiler.diagnostics.diagnostic import CompileError, Diagnostic
 from compiler.diagnostics.source import NOWHERE, SourceText, Span
-from compiler.dialect.ast import AssertRow, InsertRow
+from compiler.dialect.ast import AssertRow, InsertRow, Statement
 from compiler.dialect.parser import parse_statements
+from compiler.dialect.table_statements import CreateTable, InsertRows, row_statements
 from compiler.dialect.tokens import Positions
 from compiler.driver import DialectName
 from compiler.plan.topology import Plan
@@ -70,11 +71,14 @@ def _case(
     statements, mistakes = parse_statements(source, dialect)
     parts = _Parts()
     if error is None or not mistakes:
+        own = {s.name for s in statements if isinstance(s, CreateTable)}
+        own |= {s.name for s in plan.sources if s.is_own_table}
         for s in statements:
+            rows = _rows_of(s, own)
             try:
-                if isinstance(s, (InsertRow, AssertRow)):
-                    parts.rows.append(s.span)
-                    _row(s, parts, plan)
+                parts.rows += [s.span] if rows else []
+                for row in rows:
+                    _row(row, parts, plan)
             except CompileError as e:
                 mistakes += e.diagnostics
     case = Case(
@@ -87,6 +91,15 @@ def _case(
         error=ExpectedError(error[1], text=(error[2] or "").strip()) if error else None,
     )
     return case, [] if error else mistakes
+
+
+def _rows_of(statement: Statement, own: Collection[str]) -> Sequence[InsertRow | AssertRow]:
+    """The rows that a statement gives or expects. Rows of tables of one's own are changed by the statement itself."""
+    if isinstance(statement, InsertRow | AssertRow):
+        return [statement]
+    if isinstance(statement, InsertRows) and statement.target not in own and statement.on_conflict is None:
+        return row_statements(statement) or []
+    return []
 
 
 def _without(source: SourceText, spans: Iterable[Span]) -> str:
@@ -112,7 +125,7 @@ def _columns(statement: InsertRow | AssertRow, plan: Plan) -> tuple[str, ...]:
     source = find_source(plan, statement.target)
     names = statement.columns
     if not names and source is not None:
-        fields = source.schema.key if isinstance(statement, AssertRow) and statement.deleted else source.schema
+        fields = source.schema.key if isinstance(statement, AssertRow) and statement.deleted else source.shown
         names = tuple(f.name for f in fields if f.role in ("key", "value"))
     if len(names) == len(statement.values):
         return names
