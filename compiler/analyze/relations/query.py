@@ -25,6 +25,7 @@ from compiler.analyze.relations.relation import (
     selected,
 )
 from compiler.analyze.relations.subqueries import Subqueries
+from compiler.analyze.relations.time_windows import in_windows, is_time_window, source_of
 from compiler.analyze.relations.tree_names import tree_name
 from compiler.analyze.relations.windows import windowed
 from compiler.catalog.catalog import Catalog, find_source
@@ -462,6 +463,11 @@ class QueryBinder:
                 return self._aliased(rel, alias, relation.alias)
             case t.Join():
                 return self._outer_join(relation, tables)
+            case t.TableFunction() if is_time_window(relation):
+                rel = self._table(source_of(relation), tables)
+                rel = in_windows(relation, rel, self.catalog, self.names, self._united)
+                alias = relation.alias.name if relation.alias is not None else relation.call.name[-1]
+                return self._aliased(rel, alias, relation.alias)
         unsupported(f"the table function {relation.call.name[-1].upper()}(...) in FROM", relation.span)
 
     def _table(self, table: t.Table, tables: Tables) -> Rel:

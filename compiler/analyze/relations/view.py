@@ -9,6 +9,7 @@ from compiler.analyze.mistakes import mistake
 from compiler.analyze.relations.expressions import without_marks
 from compiler.analyze.relations.query import QueryBinder
 from compiler.analyze.relations.relation import column_of, projected, with_identity
+from compiler.analyze.relations.time_windows import is_time_window, source_of
 from compiler.catalog.catalog import Catalog
 from compiler.diagnostics.diagnostic import CompileError
 from compiler.diagnostics.source import Span
@@ -25,8 +26,8 @@ def relations_read(query: t.Query) -> Iterator[str]:
     for n in t.walk(query):
         if isinstance(n, t.Table) and not (len(n.name) == 1 and n.name[0] in defined):
             yield n.name[-1]
-        if isinstance(n, t.TableArgument):
-            yield n.name[-1]
+        if isinstance(n, t.TableFunction) and is_time_window(n) and n.call.args:
+            yield source_of(n).name[-1]
 
 
 def reads_relation(query: t.Query, catalog: Catalog) -> bool:
