@@ -112,7 +112,11 @@ class Buckets:
     def load(self, prefixes: Iterable[Key]) -> None:
         """Read these buckets; the same one twice costs nothing."""
         new = [p for p in dict.fromkeys(prefixes) if p not in self._loaded]
-        for prefix, head in zip(new, self._heads.get_many(new), strict=True):
+        self.know(dict(zip(new, self._heads.get_many(new), strict=True)))
+
+    def know(self, heads: Mapping[Key, Value | None]) -> None:
+        """Buckets whose heads have been read already."""
+        for prefix, head in heads.items():
             self._loaded[prefix] = Bucket(prefix, head, self._rows)
 
     def __getitem__(self, prefix: Key) -> Bucket:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from compiler.plan.topology import Operator
 from runtime.batch import Batch, Row
 from runtime.operators.base import RunContext
-from runtime.operators.changes.deltas import deltas_of, same
+from runtime.operators.changes.deltas import deltas_of, same_by
 from runtime.operators.keys import RowKey
 from runtime.operators.rows import Emitter
 from runtime.state.store import Value
@@ -23,13 +23,14 @@ class ConsolidateOperator:
     def __init__(self, plan: Operator, inputs: Sequence[Operator]) -> None:
         self.plan = plan
         self._key = RowKey(plan.schema)
+        self._same = same_by(f.type for f in plan.schema)
         self._width = len(plan.schema.names) - len(self._key.fields)
 
     def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
         batch = inputs[0]
         if batch is None or not len(batch):
             return None
-        changed = list(deltas_of(batch, self._key))
+        changed = list(deltas_of(batch, self._key, self._same))
         store = run.state.store(self.plan.stores[0].name)
         keys = [key for key, _ in changed]
         out: list[tuple[int, Row | None, Row | None, int]] = []  # seq, before, after, time
@@ -42,14 +43,14 @@ class ConsolidateOperator:
                 if sign > 0:
                     rows.append(value)
                 else:
-                    at = next((i for i, r in enumerate(rows) if same(r, value)), None)
+                    at = next((i for i, r in enumerate(rows) if self._same(r, value)), None)
                     assert at is not None, f"{self.plan.id}: a row of {key} was removed that never came"
                     del rows[at]
             after = rows[-1] if rows else None
             written.append(
                 tuple(v for r in rows for v in r) if rows and self._width else (len(rows),) if rows else None
             )
-            if not same(before, after):
+            if not self._same(before, after):
                 images = [None if r is None else self._key.row(key, r) for r in (before, after)]
                 out.append((max(c[3] for c in changes), images[0], images[1], max(c[2] for c in changes)))
         store.put_many(keys, written)

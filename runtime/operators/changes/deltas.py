@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import operator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from compiler.plan.schema import Schema
+from compiler.plan.types import Kind, SqlType
 from runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Ops, Row, from_rows
 from runtime.operators.base import RunContext
 from runtime.operators.keys import RowKey
@@ -17,6 +19,8 @@ from runtime.state.store import Key
 COLUMN_ROWS = 64  # measured: below, the fixed costs of numpy and Arrow exceed those of a loop over rows
 Signs = npt.NDArray[np.int64]
 Change = tuple[int, Row, int, int]  # sign, row, row time, seq
+Out = tuple[int, int, Row, int]  # seq, op, row, row time
+Same = Callable[[Any, Any], bool]
 
 
 def by_columns(batch: Batch, run: RunContext) -> bool:
@@ -44,6 +48,15 @@ def same(a: Any, b: Any) -> bool:
     return type(a) is type(b) and bool(a == b)
 
 
+def same_by(types: Iterable[SqlType]) -> Same:
+    """`same` for rows of these types: without doubles it is `==`, which is much faster."""
+    return same if any(map(_holds_double, types)) else operator.eq
+
+
+def _holds_double(t: SqlType) -> bool:
+    return t.kind is Kind.DOUBLE or any(map(_holds_double, (*t.args, *(f for _, f in t.fields))))
+
+
 class Deltas:
     """Changes of rows by row identity, collected in any order.
 
@@ -51,17 +64,17 @@ class Deltas:
     update. Identities stand in the order of their last changes.
     """
 
-    __slots__ = ("_by_identity", "_identity")
+    __slots__ = ("_by_identity", "_identity", "_same")
 
-    def __init__(self, identity: Callable[[Row], Key]) -> None:
-        self._identity = identity
+    def __init__(self, identity: Callable[[Row], Key], equal: Same = same) -> None:
+        self._identity, self._same = identity, equal
         self._by_identity: dict[Key, list[Change]] = {}
 
     def add(self, sign: int, row: Row, rowtime: int, seq: int) -> None:
         """sign: 1 or -1."""
         of = self._by_identity.setdefault(self._identity(row), [])
         for i, (other, known, _, _) in enumerate(of):
-            if other != sign and same(known, row):
+            if other != sign and self._same(known, row):
                 del of[i]
                 return
         of.append((sign, row, rowtime, seq))
@@ -70,28 +83,49 @@ class Deltas:
         """(identity, its changes) for identities that changed."""
         return ((i, changes) for i, changes in self._by_identity.items() if changes)
 
-    def batch(self, schema: Schema) -> Batch | None:
+    def rows(self) -> list[Out]:
         """As rows of an operator's output, removals of an identity before additions."""
-        out: list[tuple[int, int, int, Row, int]] = []  # seq, place, op, row, rowtime
+        out: list[Out] = []
         for _, changes in self:
             seq = max(c[3] for c in changes)
             gone, come = [c for c in changes if c[0] < 0], [c for c in changes if c[0] > 0]
             for k in range(max(len(gone), len(come))):
                 pair = k < len(gone) and k < len(come)
                 if k < len(gone):
-                    out.append((seq, len(out), UPDATE_BEFORE if pair else DELETE, gone[k][1], gone[k][2]))
+                    out.append((seq, UPDATE_BEFORE if pair else DELETE, gone[k][1], gone[k][2]))
                 if k < len(come):
-                    out.append((seq, len(out), UPDATE_AFTER if pair else INSERT, come[k][1], come[k][2]))
-        if not out:
-            return None
-        out.sort(key=lambda o: o[:2])
-        return from_rows(schema, [o[3] for o in out], [o[4] for o in out], [o[2] for o in out], [o[0] for o in out])
+                    out.append((seq, UPDATE_AFTER if pair else INSERT, come[k][1], come[k][2]))
+        return out
+
+    def batch(self, schema: Schema) -> Batch | None:
+        return out_batch(schema, self.rows())
 
 
-def deltas_of(batch: Batch, identity: RowKey) -> Deltas:
+def out_batch(schema: Schema, out: list[Out]) -> Batch | None:
+    """Rows in the order of `seq`; None of none."""
+    if not out:
+        return None
+    out.sort(key=operator.itemgetter(0))
+    seqs, ops, rows, times = zip(*out, strict=True)
+    return from_rows(schema, list(rows), times, ops, seqs)
+
+
+def deltas_of(batch: Batch, identity: RowKey, equal: Same = same) -> Deltas:
     """The net changes of a batch."""
-    found = Deltas(identity.of)
-    columns = (signs(batch.op).tolist(), batch.rows(), batch.rowtime.tolist(), batch.seq.tolist())
-    for sign, row, rowtime, seq in zip(*columns, strict=True):
-        found.add(sign, row, rowtime, seq)
+    found = Deltas(identity.of, equal)
+    for change in _changes_of(batch):
+        found.add(*change)
     return found
+
+
+def net_changes(batch: Batch, identity: RowKey, equal: Same) -> Iterable[Change]:
+    """The same in any order of identities. Rows that all come, or all go, are net changes as they are."""
+    if len(batch) and (
+        np.isin(batch.op, (INSERT, UPDATE_AFTER)).all() or np.isin(batch.op, (DELETE, UPDATE_BEFORE)).all()
+    ):
+        return _changes_of(batch)
+    return (change for _, changes in deltas_of(batch, identity, equal) for change in changes)
+
+
+def _changes_of(batch: Batch) -> Iterable[Change]:
+    return zip(signs(batch.op).tolist(), batch.rows(), batch.rowtime.tolist(), batch.seq.tolist(), strict=True)

@@ -15,11 +15,12 @@ from compiler.plan.topology import Operator
 from runtime.batch import Batch, Row, from_rows
 from runtime.operators.base import NO_STATE, DeadLetter, RunContext
 from runtime.operators.changes.buckets import Buckets
-from runtime.operators.changes.deltas import Change, Deltas
+from runtime.operators.changes.deltas import Change, Deltas, Out, out_batch, same_by
+from runtime.operators.changes.join_inline import InlineJoin
 from runtime.operators.changes.join_side import JoinRow, JoinSide, KeyedSide
 from runtime.operators.keys import RowKey, picker
 from runtime.operators.stages import StageChain
-from runtime.state.store import Key
+from runtime.state.store import Key, Value
 
 LEFT, RIGHT = 0, 1
 _NULL_EXTENDED = {"left": (True, False), "right": (False, True), "full": (True, True)}
@@ -70,28 +71,53 @@ class EquiJoinOperator:
         self._arrange = picker([names.index(n) for n in plan.schema.names])
         self._blank: list[Row] = [(None,) * len(s.names) for s in schemas]
         self._identity = RowKey(plan.schema)
+        self._same = same_by(f.type for f in plan.schema)
+        self._inline = InlineJoin(
+            self._sides,
+            pairs=self._pairs,
+            shows=shows,
+            wants=spec.kind == "semi",
+            pair=lambda left, right: self._arrange((*left, *right, 0)),
+            single=self._single,
+            same=self._same,
+        )
 
     def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
         found = [s.changes(b) for s, b in zip(self._sides, inputs, strict=True)]
-        out = Deltas(self._identity.of)
+        out = Deltas(self._identity.of, self._same)
+        rows: list[Out] = []
         for side, (_, alone) in enumerate(found):
             if self._shows[side] and self._kind != "semi":  # it matches nothing, now and ever
                 for sign, row, time, seq in alone:
                     out.add(sign, self._single(side, row), time, seq)
         by_key = [changes for changes, _ in found]
         keys = list(dict.fromkeys((*by_key[LEFT], *by_key[RIGHT])))
+        heads: dict[Key, list[Value | None]] | None = None
+        if keys and run.vector is not False and self._residual is None:
+            stores = [run.state.store(self.plan.stores[i].name) for i in (0, 2)]
+            heads = self._inline.apply(keys, by_key, stores, rows, out)
+            keys = list(heads)
         if keys:
-            self._join(keys, by_key, out, run)
-        return out.batch(self.plan.schema)
+            self._join(keys, by_key, out, run, heads)
+        return out_batch(self.plan.schema, rows + out.rows())
 
     def _join(
-        self, keys: Sequence[Key], by_key: Sequence[dict[Key, list[Change]]], out: Deltas, run: RunContext
+        self,
+        keys: Sequence[Key],
+        by_key: Sequence[dict[Key, list[Change]]],
+        out: Deltas,
+        run: RunContext,
+        heads: dict[Key, list[Value | None]] | None,
     ) -> None:
+        """heads: of both sides, where they are known."""
         stores = [run.state.store(s.name) for s in self.plan.stores]
         buckets = [Buckets(stores[0], stores[1]), Buckets(stores[2], stores[3])]
         for side, of in enumerate(buckets):
-            of.load(keys)
-            large = {k: cs for k, cs in by_key[side].items() if of[k].items is None}
+            if heads is None:
+                of.load(keys)
+            else:
+                of.know({k: both[side] for k, both in heads.items()})
+            large = {k: by_key[side][k] for k in keys if k in by_key[side] and of[k].items is None}
             of.expect({k: [self._sides[side].entry(c[1]) for c in cs] for k, cs in large.items()})
         groups = [_Group([KeyedSide(s, b[k]) for s, b in zip(self._sides, buckets, strict=True)]) for k in keys]
         candidates: list[_Candidate] = []

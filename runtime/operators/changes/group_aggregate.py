@@ -12,7 +12,7 @@ from compiler.plan.topology import Operator
 from runtime.batch import Batch, Row
 from runtime.operators.base import RunContext
 from runtime.operators.changes.buckets import Bucket, Buckets
-from runtime.operators.changes.deltas import by_columns, same
+from runtime.operators.changes.deltas import by_columns, same_by
 from runtime.operators.changes.group_deltas import BoundCall, GroupDelta, GroupDeltas
 from runtime.operators.fold import AGGREGATE_FAILED
 from runtime.operators.keys import picker, thaw
@@ -43,6 +43,7 @@ class GroupAggregateOperator:
         made = [*(f.name for f in plan.schema.key), *(c.name for c in plan.spec.calls)]
         assert len(plan.schema.key) == len(plan.spec.keys), "the output is keyed by the group"
         self._arrange = None if tuple(made) == plan.schema.names else picker([made.index(n) for n in plan.schema.names])
+        self._same = same_by(f.type for f in plan.schema)
         self._nothing: Value = (0, 0, *(c.kind.zero if isinstance(c.kind, Linear) else None for c in self._calls))
 
     @property
@@ -81,7 +82,7 @@ class GroupAggregateOperator:
             written.append(after if after[_ROWS] or self._always else None)
             old = None if before is None else self._row(key, before)
             new = None if written[-1] is None else self._row(key, after, run, delta.seq)
-            if not same(old, new):
+            if not self._same(old, new):
                 changes.append((delta.seq, old, new, after[_TIME]))
         store.put_many(keys, written)
         if buckets is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from compiler.plan.schema import Schema
 from runtime.batch import Batch, Row
 from runtime.operators.changes.buckets import Bucket
-from runtime.operators.changes.deltas import Change, deltas_of, same
+from runtime.operators.changes.deltas import Change, net_changes, same_by
 from runtime.operators.changes.order import SortPart, order_text
 from runtime.operators.keys import RowKey, frozen_picker, picker
 from runtime.state.store import Key, Value
@@ -47,6 +47,7 @@ class JoinSide:
         self._text = order_text([SortPart(f.type) for f in schema.key])
         self._row_key = RowKey(schema)
         self._null_safe, self._counted = null_safe, counted
+        self.same = same_by(f.type for f in schema)
         self._columns = len(names)
         self._width = self._columns + 1 + counted
 
@@ -56,13 +57,12 @@ class JoinSide:
         alone: list[Change] = []
         if batch is None or not len(batch):
             return by_key, alone
-        for _, changes in deltas_of(batch, self._row_key):
-            for change in changes:
-                key = self._key(change[1])
-                if not self._null_safe and None in key:
-                    alone.append(change)
-                else:
-                    by_key.setdefault(key, []).append(change)
+        for change in net_changes(batch, self._row_key, self.same):
+            key = self._key(change[1])
+            if not self._null_safe and None in key:
+                alone.append(change)
+            else:
+                by_key.setdefault(key, []).append(change)
         return by_key, alone
 
     def entry(self, row: Row) -> str:
@@ -75,6 +75,21 @@ class JoinSide:
             JoinRow(payload[i : i + n], payload[i + n], True, True, m := payload[i + n + 1] if self._counted else 0, m)
             for i in range(0, len(payload), width)
         ]
+
+    def rows(self, head: Value | None) -> list[tuple[Row, int]]:
+        """(row, row time) of all rows of a bucket that is in its head; not for counted sides."""
+        if head is None:
+            return []
+        n, width = self._columns, self._width
+        return [(p[i : i + n], p[i + n]) for p in head[2::2] for i in range(0, len(p), width)]
+
+    def without(self, payload: Value, row: Row) -> tuple[Value, int]:
+        """(payload of an entry without the row, the row time it had)."""
+        n, width = self._columns, self._width
+        for i in range(0, len(payload), width):
+            if self.same(payload[i : i + n], row):
+                return payload[:i] + payload[i + width :], payload[i + n]
+        raise AssertionError(f"a row was removed that never came: {row}")
 
     def write(self, rows: Sequence[JoinRow]) -> Value | None:
         parts: list[object] = []
@@ -113,7 +128,7 @@ class KeyedSide:
                 changed = JoinRow(row, time, was=False, now=True, dirty=True)
                 rows.append(changed)
             else:
-                found = next((r for r in rows if r.now and same(r.row, row)), None)
+                found = next((r for r in rows if r.now and self._side.same(r.row, row)), None)
                 assert found is not None, f"a row of {self._bucket.prefix} was removed that never came: {row}"
                 changed = found
                 changed.now, changed.dirty = False, True

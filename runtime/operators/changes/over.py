@@ -12,7 +12,7 @@ from compiler.plan.topology import Operator
 from runtime.batch import Batch
 from runtime.operators.base import RunContext
 from runtime.operators.changes.buckets import Buckets
-from runtime.operators.changes.deltas import Change, Deltas, deltas_of, same
+from runtime.operators.changes.deltas import Change, Deltas, deltas_of, same, same_by
 from runtime.operators.changes.frames import Line, Lines, apart
 from runtime.operators.changes.partition_rows import Item, PartitionRows, RowForm
 from runtime.operators.changes.window_calls import BoundWindow, Failed, Reach, bind_window, shown
@@ -75,13 +75,14 @@ class OverOperator:
         )
         self._key = frozen_picker(schema, spec.keys)
         self._in_key, self._out_key = RowKey(schema), RowKey(plan.schema)
+        self._same_in, self._same_out = same_by(f.type for f in schema), same_by(f.type for f in plan.schema)
 
     def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
         batch = inputs[0]
         if batch is None or not len(batch):
             return None
         by_key: dict[Key, list[Change]] = {}
-        for _, changes in deltas_of(batch, self._in_key):
+        for _, changes in deltas_of(batch, self._in_key, self._same_in):
             for change in changes:
                 by_key.setdefault(self._key(change[1]), []).append(change)
         heads, rows, back = (run.state.store(s.name) for s in self.plan.stores)
@@ -89,7 +90,7 @@ class OverOperator:
         buckets.load(by_key)
         large = {k: cs for k, cs in by_key.items() if buckets[k].items is None}
         buckets.expect({k: {self._form.entry(c[1]): None for c in cs} for k, cs in large.items()})
-        out = Deltas(self._out_key.of)
+        out = Deltas(self._out_key.of, self._same_out)
         partitions = {k: PartitionRows(self._form, buckets[k], None if self._whole else back) for k in by_key}
         for key, changes in by_key.items():
             self._change(partitions[key], changes, out, run)
@@ -119,7 +120,7 @@ class OverOperator:
             if sign > 0:
                 lines.append(self._form.line(row, time))
                 continue
-            at = next((i for i, line in enumerate(lines) if same(line.row, row)), None)
+            at = next((i for i, line in enumerate(lines) if self._same_in(line.row, row)), None)
             assert at is not None, f"{self.plan.id}: a row was removed that never came: {row}"
             del lines[at]
         return edits

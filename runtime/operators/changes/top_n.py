@@ -9,7 +9,7 @@ from compiler.plan.topology import Operator
 from runtime.batch import Batch, Row
 from runtime.operators.base import RunContext
 from runtime.operators.changes.buckets import Bucket, Buckets
-from runtime.operators.changes.deltas import Change, Deltas, deltas_of, same
+from runtime.operators.changes.deltas import Change, Deltas, deltas_of, same_by
 from runtime.operators.changes.order import SortPart, order_text
 from runtime.operators.keys import RowKey, frozen_picker, picker
 from runtime.state.store import Key, Value
@@ -39,6 +39,7 @@ class TopNOperator:
         self._entry_of = picker([*by, *(i for i, _ in identity)])
         self._text = order_text([*order, *(p for _, p in identity)])
         self._in_key, self._out_key = RowKey(schema), RowKey(plan.schema)
+        self._same = same_by(types)
         self._width = len(names) + 1
         self._end = None if spec.limit is None else spec.offset + spec.limit
 
@@ -47,7 +48,7 @@ class TopNOperator:
         if batch is None or not len(batch):
             return None
         by_key: dict[Key, list[Change]] = {}
-        for _, changes in deltas_of(batch, self._in_key):
+        for _, changes in deltas_of(batch, self._in_key, self._same):
             for change in changes:
                 by_key.setdefault(self._key(change[1]), []).append(change)
         heads, rows = (run.state.store(s.name) for s in self.plan.stores)
@@ -55,7 +56,7 @@ class TopNOperator:
         buckets.load(by_key)
         large = {k: cs for k, cs in by_key.items() if buckets[k].items is None}
         buckets.expect({k: [self._text(self._entry_of(c[1])) for c in cs] for k, cs in large.items()})
-        out = Deltas(self._out_key.of)
+        out = Deltas(self._out_key.of, self._same)
         for key, changes in by_key.items():
             self._change(buckets[key], changes, out)
         buckets.flush()
@@ -86,7 +87,7 @@ class TopNOperator:
         if sign > 0:
             rows.append((*row, time))
         else:
-            at = next((i for i, r in enumerate(rows) if same(r[:-1], row)), None)
+            at = next((i for i, r in enumerate(rows) if self._same(r[:-1], row)), None)
             assert at is not None, f"{self.plan.id}: a row was removed that never came: {row}"
             del rows[at]
         bucket.put(entry, tuple(v for r in rows for v in r) or None)

@@ -302,7 +302,6 @@ def _linear_results(bound: BoundCall, kind: Linear, frame: Frame) -> Results:
         acc, first, behind, found = kind.zero, 0, 0, []
         for i in range(low, high):
             start, end = bounds(i)
-            end = max(start, end)
             if start >= behind:
                 acc, first, behind = kind.zero, start, start
             for places, weight in ((range(behind, end), 1), (range(first, start), -1)):

@@ -214,6 +214,23 @@ def test_lag_and_lead_say_null_or_the_default_of_the_current_row_beyond_the_part
     ]
 
 
+def test_the_first_value_that_is_not_null_may_be_behind_the_current_row():
+    calls = [
+        WindowCall("a", "FIRST_VALUE", ("t_k",), INT, Frame("rows", None, 1), ignore_nulls=True),
+        WindowCall("b", "FIRST_VALUE", ("t_k",), INT, Frame("rows", None, 1)),
+        WindowCall("c", "LAST_VALUE", ("t_k",), INT, Frame("rows", None, None), ignore_nulls=True),
+        WindowCall("d", "NTH_VALUE", ("t_k",), INT, Frame("rows", None, None), init=(2,), ignore_nulls=True),
+    ]
+    rows = [(i, k, None, None, None, None, None) for i, k in enumerate((None, None, 3, 4, None))]
+    assert results(calls, rows, SortKey("t_id")) == [
+        (None, None, 4, 4),
+        (3, None, 4, 4),
+        (3, None, 4, 4),
+        (3, None, 4, 4),
+        (3, None, 4, 4),
+    ]
+
+
 def test_small_and_tied_partitions_of_ranks():
     calls = [
         WindowCall("p", "PERCENT_RANK", (), DOUBLE),
@@ -280,6 +297,18 @@ def test_a_frame_of_the_row_itself_reads_no_other():
     deployed.feed("t", [(DELETE, table.rows[50], 0)])
     deployed.settle()
     assert deployed.touched() == (reads + 2, writes + 3), "head and entry; and the opposite order"
+
+
+@pytest.mark.parametrize("frame", [Frame(), Frame("range", 0, 0)])
+def test_without_an_order_a_partition_is_read_once(frame):
+    """All rows are peers, and none has a place before another."""
+    call = WindowCall("w", "SUM", ("t_n",), decimal(38, 0), frame)
+    deployed, table = _filled(call, 200, order=())
+    reads, writes = deployed.touched()
+    deployed.feed("t", [(DELETE, table.rows[100], 0)])
+    deployed.settle()
+    found = deployed.touched()
+    assert (found[0] - reads, found[1] - writes) == (2 + 200, 2), "head and entry, then all; nothing is kept but rows"
 
 
 def test_a_distance_ends_before_a_large_group_of_nulls():
@@ -368,11 +397,11 @@ class WholeRuns(random.Random):
         return b
 
 
-def _filled(call: WindowCall, rows: int) -> tuple[Deployed, Table]:
+def _filled(call: WindowCall, rows: int, *, order: tuple[SortKey, ...] = (SortKey("t_n"),)) -> tuple[Deployed, Table]:
     """All in one partition, ordered by numbers of which few are equal."""
     table = Table("t", random.Random(3), values=10**6)
     table._value = _without_nulls(table)  # type: ignore[method-assign]
-    deployed = Deployed(sunk(over(table, call, order=(SortKey("t_n"),))), 1, random.Random(1))
+    deployed = Deployed(sunk(over(table, call, order=order)), 1, random.Random(1))
     found: list = []
     for key in range(rows):
         table._set(found, key, table._row(key))
