@@ -22,8 +22,8 @@ from runtime.state.manager import StateManager
 from runtime.state.memory import MemoryPhysical
 from tests.incremental.check import inline_max
 
-LEFT = Schema((Field("__l", BIGINT, "key"), Field("a", INT), Field("x", DOUBLE)))
-RIGHT = Schema((Field("__r", BIGINT, "key"), Field("b", INT), Field("y", STRING)))
+LEFT = Schema((Field("__l", BIGINT, "key"), Field("a", INT), Field("x", DOUBLE), Field("hidden", INT)))
+RIGHT = Schema((Field("__r", BIGINT, "key"), Field("b", INT), Field("y", STRING), Field("unseen", INT)))
 KINDS: tuple[EquiJoinKind, ...] = ("inner", "left", "right", "full", "semi", "anti")
 
 
@@ -49,6 +49,7 @@ class Join:
             self._state.publish({})
         if out is None:
             return Counter()
+        assert out.seq.tolist() == sorted(out.seq.tolist())
         signs = [1 if op in (INSERT, UPDATE_AFTER) else -1 for op in out.op.tolist()]
         return Counter(zip(signs, map(str, out.rows()), out.rowtime.tolist(), strict=True))
 
@@ -63,15 +64,21 @@ class Join:
 
 
 class Side:
-    """Random changes of one input: few keys, so that rows meet, and updates that move them."""
+    """Random changes of one input: few keys, so that rows meet, and updates that move them.
 
-    def __init__(self, rng: random.Random, schema: Schema) -> None:
-        self._rng, self._schema, self._rows, self._clock = rng, schema, {}, 0  # type: ignore[var-annotated]
+    apart: removals may come a batch later than what is added in their place.
+    """
+
+    def __init__(self, rng: random.Random, schema: Schema, *, apart: bool) -> None:
+        self._rng, self._schema, self._apart = rng, schema, apart
+        self._rows: dict[int, tuple[Any, ...]] = {}
+        self._late: list[tuple[int, tuple[Any, ...], int]] = []
 
     def batch(self, n: int, *, only_new: bool) -> Batch | None:
-        rng, rows, ops, times = self._rng, [], [], []
+        rng = self._rng
+        pieces, self._late = self._late, []
         for _ in range(n):
-            self._clock += rng.randint(0, 2)
+            time = rng.randint(0, 50)
             key = rng.randint(0, 25)
             old = None if only_new else self._rows.get(key)
             if only_new and key in self._rows:
@@ -79,19 +86,21 @@ class Side:
             new = None if old is not None and rng.random() < 0.4 else self._row(key)
             for op, row in ((UPDATE_BEFORE if new else DELETE, old), (UPDATE_AFTER if old else INSERT, new)):
                 if row is not None:
-                    rows.append(row)
-                    ops.append(op)
-                    times.append(self._clock)
+                    later = self._apart and op == UPDATE_BEFORE and rng.random() < 0.3
+                    (self._late if later else pieces).append((op, row, time))
             if new is None:
                 self._rows.pop(key, None)
             else:
                 self._rows[key] = new
-        return from_rows(self._schema, rows, times, ops, range(len(rows))) if rows else None
+        if not pieces:
+            return None
+        ops, rows, times = zip(*pieces, strict=True)
+        return from_rows(self._schema, list(rows), times, ops, range(len(rows)))
 
     def _row(self, key: int) -> tuple[Any, ...]:
         rng = self._rng
         last = rng.choice((0.0, -0.0, float("nan"), None, 1.5)) if self._schema is LEFT else rng.choice(("p", "q"))
-        return key, rng.choice((None, 1, 2, 3, 4, 5, 6, 7)), last
+        return key, rng.choice((None, 1, 2, 3, 4, 5, 6, 7)), last, rng.randint(0, 3)
 
 
 @pytest.mark.parametrize("null_safe", [True, False])
@@ -100,7 +109,8 @@ def test_each_run_gives_what_the_general_way_gives_and_keeps_the_same_state(kind
     for seed in range(8):
         rng = random.Random(seed)
         ways = [Join(kind, vector=v, null_safe=null_safe) for v in (True, False)]
-        left, right = Side(rng, LEFT), Side(rng, RIGHT)
+        apart = seed % 2 > 0
+        left, right = Side(rng, LEFT, apart=apart), Side(rng, RIGHT, apart=apart)
         with inline_max(rng.choice((1, 3, 16))):
             for _ in range(25):
                 sides = rng.choice(((1, 0), (0, 1), (1, 1)))
@@ -109,20 +119,29 @@ def test_each_run_gives_what_the_general_way_gives_and_keeps_the_same_state(kind
                     for s, n in zip((left, right), sides, strict=True)
                 ]
                 quick, general = (w.run(*inputs) for w in ways)
-                assert quick == general, (seed, kind)
+                # A pair whose sides both have two rows for a while may go under one key and come under another.
+                assert _net(quick) == _net(general) if apart else quick == general, (seed, kind)
             assert ways[0].state() == ways[1].state()
+
+
+def _net(found: Counter[Any]) -> dict[str, int]:
+    """How much more often each row is there."""
+    net: Counter[str] = Counter()
+    for (sign, row, _), n in found.items():
+        net[row] += sign * n
+    return {row: n for row, n in net.items() if n}
 
 
 def test_a_key_that_outgrows_its_head_goes_the_general_way():
     way = Join("inner", vector=True, null_safe=False)
-    rows = [(i, 1, 0.5) for i in range(3 * buckets.INLINE_MAX)]
+    rows = [(i, 1, 0.5, 0) for i in range(3 * buckets.INLINE_MAX)]
     for start in range(0, len(rows), 10):
         part = rows[start : start + 10]
         way.run(from_rows(LEFT, part, [0] * len(part), [INSERT] * len(part), range(len(part))), None)
     heads, entries = (s for n, s in way.state().items() if "left" in n)
     assert list(heads.values()) == [str((len(rows), []))]
     assert len(entries) == len(rows)
-    one = from_rows(RIGHT, [(7, 1, "p")], [0], [INSERT], [0])
+    one = from_rows(RIGHT, [(7, 1, "p", 0)], [0], [INSERT], [0])
     assert sum(way.run(None, one).values()) == len(rows)
 
 
