@@ -12,6 +12,7 @@ from compiler.analyze.modifiers import plain_aggregate
 from compiler.analyze.operators import OPERATORS, STANDARD_OPERATORS, interval_numbers, sql_text_of_time
 from compiler.analyze.scope import Scope, resolve
 from compiler.analyze.sources import resolve_type
+from compiler.analyze.standard_functions import row_as
 from compiler.analyze.texts import text_of
 from compiler.catalog.catalog import Catalog
 from compiler.catalog.names import did_you_mean
@@ -372,6 +373,8 @@ class Binder:
 
     def _cast(self, node: CastTo) -> Expr:
         to = resolve_type(node.type, self._catalog, node.span)
+        if isinstance(node.operand, Func) and node.operand.name == "row" and to.kind is Kind.STRUCT:
+            return self.bind(row_as(node.operand, to))
         operand = self.bind(node.operand)
         of_standard = sql_cast(operand.type, to) if self._catalog.standard else ""
         if of_standard:

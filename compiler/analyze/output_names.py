@@ -20,7 +20,7 @@ _TYPES = {
     Kind.BYTES: "bytea",
 }
 # Forms that are functions by another writing.
-_FORMS = {"array": "array", "struct": "row", "map": "map"}
+_FORMS = {"row": "row", "array": "array", "struct": "row", "map": "map"}
 
 
 def output_name(node: Ast) -> str:

@@ -13,7 +13,7 @@ from compiler.functions.dialects import function_name
 from compiler.functions.registry import FunctionTypeError, lookup
 from compiler.functions.sql_times import check_part, part_type
 from compiler.plan.expr import Call, Expr, Literal
-from compiler.plan.types import STRING, TIMESTAMP, Kind, decimal
+from compiler.plan.types import STRING, TIMESTAMP, Kind, SqlType, decimal
 
 Bind = Callable[[Ast], Expr]  # binds a part of the expression in the same scope
 _PRECISION_MAX = 38
@@ -98,10 +98,31 @@ def _text(bind: Bind, node: Ast, e: Expr) -> Expr:
     return bind(CastTo(node, TypeRef(known=STRING, span=node.span), node.span))
 
 
+def _row(bind: Bind, node: Func) -> Expr:
+    """ROW(a, b): a struct with the fields f1 and f2, as PostgreSQL names them. A bare NULL is a text."""
+    named: list[Ast] = []
+    for i, a in enumerate(node.args):
+        untyped = isinstance(a, Lit) and a.value is None
+        named += [Lit("string", f"f{i + 1}", node.span), CastTo(a, TypeRef(known=STRING)) if untyped else a]
+    return bind(Func("struct", tuple(named), node.span))
+
+
+def row_as(node: Func, to: SqlType) -> Func:
+    """ROW(...) cast to a struct: each value to the field at its place. Raises CompileError."""
+    if len(node.args) != len(to.fields):
+        title = f"{text_of(node)} has {len(node.args)} values, {to} has {len(to.fields)} fields"
+        raise mistake("FQ2005", title, node.span, "not so many")
+    parts: list[Ast] = []
+    for a, (name, t) in zip(node.args, to.fields, strict=True):
+        parts += [Lit("string", name, node.span), CastTo(a, TypeRef(known=t, span=node.span), node.span)]
+    return Func("struct", tuple(parts), node.span)
+
+
 FUNCTIONS: dict[str, Callable[[Bind, Func], Expr]] = {
     **dict.fromkeys(("COALESCE", "GREATEST", "LEAST", "NULLIF"), _alike),
     **dict.fromkeys(("DATE_TRUNC", "TO_CHAR"), _moments),
     **dict.fromkeys(("ROUND", "TRUNC"), _rounded),
     **dict.fromkeys(("CONCAT", "CONCAT_WS"), _joined),
     "EXTRACT": _extract,
+    "row": _row,
 }

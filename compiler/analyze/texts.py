@@ -57,6 +57,8 @@ def _function(node: Func) -> str:
         case name if name in _BINARY and len(args) >= 2:
             escape = f" ESCAPE {args[2]}" if len(args) > 2 else ""
             return f"({args[0]} {_BINARY[name]} {args[1]}{escape})"
+        case "row":
+            return f"ROW({', '.join(args)})"
         case "sql_interval":
             return f"INTERVAL '{args[0]} months {args[1]} days {args[2]} us'"
         case "neg":

@@ -40,7 +40,7 @@ _CHECKS: dict[str, Mapping[int, Check]] = {
     "sql_mod": {1: _sql_divisor},
     "sql_date_trunc": {0: truncation},
     **{key: {1: sql_to_char.items_of} for key in ("sql_to_char", "sql_to_date_by", "sql_to_timestamp_by")},
-    **{key: {1: sql_patterns.posix} for key in ("sql_regexp_like", "sql_regexp_replace")},
+    **{key: {1: sql_patterns.posix} for key in ("sql_regexp_like", "sql_regexp_match", "sql_regexp_replace")},
     "REGEXP_EXTRACT": {0: regex.compiled},
     "REGEXP_EXTRACT_ALL": {0: regex.compiled},
     "REGEXP_REPLACE": {1: regex.compiled},

@@ -13,7 +13,7 @@ from functools import lru_cache
 from compiler.functions.comparison import like_pattern
 from compiler.functions.define import takes
 from compiler.functions.sql_define import standard
-from compiler.plan.types import BOOLEAN, STRING
+from compiler.plan.types import BOOLEAN, STRING, array
 
 _CLASSES = {
     "alpha": "a-zA-Z", "digit": "0-9", "alnum": "a-zA-Z0-9", "upper": "A-Z", "lower": "a-z", "space": r"\s", "blank": r" \t",
@@ -179,6 +179,24 @@ _test(
     "Whether a text contains what a POSIX regular expression describes; with the flag i whatever the case. Also `x ~ y`, `x ~* y`, `x !~ y`.",
     "sql_regexp_like('flow', '^f.*w$') -> True",
     most=3,
+)
+
+
+def first_match(s: str, pattern: str, flags: str = "") -> list[str | None] | None:
+    """The groups of the first match, or all of it where the expression has none; NULL when there is none."""
+    found = posix(pattern, ignore_case=_ignores_case(flags, "i")).search(s)
+    if found is None:
+        return None
+    return list(found.groups()) or [found[0]]
+
+
+standard(
+    "REGEXP_MATCH",
+    takes(STRING, STRING, gives=array(STRING)),
+    takes(STRING, STRING, STRING, gives=array(STRING)),
+    by=first_match,
+    summary="The groups of the first match of a POSIX regular expression, or the match if it has none; NULL when there is none.",
+    example="sql_regexp_match('a=1&b=22', '(b)=([0-9]+)') -> ['b', '22']",
 )
 standard(
     "REGEXP_REPLACE",

@@ -155,6 +155,8 @@ def _unary(node: t.Unary) -> Ast:
 
 def _binary(node: t.Binary) -> Ast:
     """Chains like a + b + c are as deep as they are long: they are lowered without recursion."""
+    if isinstance(node.left, t.Row):
+        return _compared_rows(node, node.left)
     chain = [node]
     while isinstance(chain[-1].left, t.Binary):
         chain.append(chain[-1].left)
@@ -228,6 +230,11 @@ def _like(node: t.Like) -> Ast:
 
 
 def _in_list(node: t.InList) -> Ast:
+    if isinstance(node.operand, t.Row):
+        equal: Ast = _rows_equal(node, node.operand, node.items[0])
+        for item in node.items[1:]:
+            equal = Func("or", (equal, _rows_equal(node, node.operand, item)), node.span)
+        return Func("not", (equal,), node.span) if node.negated else equal
     return Func("not_in" if node.negated else "in", lower_exprs((node.operand, *node.items)), node.span)
 
 
@@ -294,7 +301,25 @@ def _array(node: t.ArrayItems) -> Ast:
 
 
 def _row(node: t.Row) -> Ast:
-    unsupported("ROW(...)", node.span, "write  STRUCT(name := value)")
+    return Func("row", lower_exprs(node.items), node.span)
+
+
+def _rows_equal(node: t.Expr, left: t.Row, right: t.Expr) -> Ast:
+    """`(a, b) = (c, d)`: unknown where a comparison of values is and no other is false."""
+    if not isinstance(right, t.Row) or len(left.items) != len(right.items):
+        fail("FQ2005", "rows of different length are compared", node.span, label="not so many values")
+    made = [Func("eq", lower_exprs(pair), node.span) for pair in zip(left.items, right.items, strict=True)]
+    joined: Ast = made[0]
+    for comparison in made[1:]:
+        joined = Func("and", (joined, comparison), node.span)
+    return joined
+
+
+def _compared_rows(node: t.Binary, left: t.Row) -> Ast:
+    if node.op not in ("=", "<>"):
+        unsupported(f"the operator {node.op} of rows", node.span, "compare the columns one by one")
+    equal = _rows_equal(node, left, node.right)
+    return equal if node.op == "=" else Func("not", (equal,), node.span)
 
 
 def _map(node: t.MapItems) -> Ast:

@@ -17,7 +17,7 @@ from compiler.driver import Session, compile_project
 from compiler.functions.evaluate import compile_row
 from compiler.functions.sql_calendar import DAY_MAX, DAY_MIN, civil, day_of, months_later
 from compiler.functions.sql_text_casts import text_writer
-from compiler.plan.expr import Expr
+from compiler.plan.expr import Expr, Literal
 from compiler.plan.logical import Project, walk_nodes
 from compiler.plan.types import DATE, DOUBLE, INT, STRING, TIME, TIMESTAMP, Kind, SqlType, arrow_type, decimal
 
@@ -236,6 +236,19 @@ NULLIF(1, 1) => NULL
 ' -inF '::double precision => -Infinity
 'abcdef'::varchar(3) => abc
 32767::smallint => 32767
+ARRAY_TO_STRING(ARRAY[1, 2, NULL, 3], ',') => 1,2,3
+ARRAY_TO_STRING(ARRAY[1, 2, NULL], ',', '*') => 1,2,*
+STRING_TO_ARRAY('xx~~yy~~zz', '~~', 'yy')::varchar => {xx,NULL,zz}
+ARRAY_LENGTH(ARRAY[1, 2, 3], 1) => 3
+REGEXP_MATCH('foobarbequebaz', '(bar)(beque)')::varchar => {bar,beque}
+(REGEXP_MATCH('a&channel_id=7', '(&|^)channel_id=([^&]*)'))[2] => 7
+(1, 2) = (1, 2) => t
+(1, NULL) = (1, 2) => NULL
+(1, NULL) = (2, 2) => f
+(1, 2) IN ((3, 4), (1, 2)) => t
+(1, 2) NOT IN ((3, 4), (1, NULL)) => NULL
+ROW(1, 'a b', NULL)::varchar => (1,"a b",)
+CAST(ROW(1, 2) AS STRUCT<i BIGINT, j VARCHAR>)::varchar => (1,2)
 ARRAY[1, NULL, 3]::varchar => {1,NULL,3}
 ARRAY['a b', '', 'x']::varchar => {"a b","",x}
 ARRAY[TRUE, FALSE]::varchar => {t,f}
@@ -318,6 +331,40 @@ def test_ksqldb_has_none_of_them() -> None:
     for text in ("DATE_TRUNC('day', t)", "SPLIT_PART('a', 'b', 1)", "TO_CHAR(t, 'YYYY')"):
         made = compile_project([SourceText("q.sql", f"{source} CREATE STREAM q AS SELECT {text} AS x FROM r;")])
         assert [d.code for d in made.diagnostics] == ["FQ2006"], text
+
+
+# --- as values of columns ---
+
+TABLE = "CREATE TABLE a (c STRUCT<i STRUCT<a INT>, j INT>, b BYTEA);"
+
+
+def written(values: str) -> tuple[tuple[Any, ...], tuple[Diagnostic, ...]]:
+    """The values of an INSERT, or what it is refused for."""
+    made = compile_project([SourceText("i.sql", f"{TABLE} INSERT INTO a VALUES {values};")], dialect="standard")
+    rows = [
+        [v.value if isinstance(v, Literal) else evaluated([v], ())[0] for v in row]
+        for change in made.plan.changes
+        for row in change.rows
+    ]
+    return tuple(map(tuple, rows)), made.diagnostics
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ("(ROW(ROW(3), 4), '\\x12CD')", ({"i": {"a": 3}, "j": 4}, b"\x12\xcd")),
+        ("((ROW(NULL), '7'), 'fgh')", ({"i": {"a": None}, "j": 7}, b"fgh")),
+        ("(ROW(NULL, 1), NULL)", ({"i": None, "j": 1}, None)),
+    ],
+)
+def test_a_row_is_a_struct_by_places(values: str, wanted: tuple[Any, ...]) -> None:
+    assert written(values) == ((wanted,), ())
+
+
+@pytest.mark.parametrize("values", ["(1, NULL)", "(ROW(1, 2), NULL)", "(ROW(ROW(1, 2), 3), NULL)", "(NULL, 5)", "(ROW(3), NULL)"])  # fmt: skip
+def test_a_row_of_another_shape_is_refused(values: str) -> None:
+    _, found = written(values)
+    assert [d.code for d in found] == ["FQ2005"]
 
 
 # --- against DuckDB, over rows with NULL in each position ---

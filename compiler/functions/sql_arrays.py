@@ -1,0 +1,63 @@
+"""Functions of arrays in standard SQL, as PostgreSQL has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from compiler.functions.define import takes
+from compiler.functions.registry import Reference, Resolution
+from compiler.functions.signatures import ArrayOf, T
+from compiler.functions.sql_define import standard
+from compiler.functions.sql_text_casts import text_writer
+from compiler.plan.types import INT, STRING
+
+_LIST = ArrayOf(T)
+
+
+def _joined(r: Resolution) -> Reference:
+    write = text_writer(r.args[0].element)
+
+    def run(values: list[Any] | None, delimiter: str | None, null: str | None = None) -> str | None:
+        if values is None or delimiter is None:
+            return None
+        texts = (null if v is None else write(v) for v in values)
+        return delimiter.join(t for t in texts if t is not None)
+
+    return run
+
+
+def _parts(text: str | None, delimiter: str | None, null: str | None = None) -> list[str | None] | None:
+    """The parts between delimiters; with a NULL delimiter the characters. An empty text has no parts."""
+    if text is None:
+        return None
+    found = list(text) if delimiter is None else (text.split(delimiter) if delimiter else [text]) if text else []
+    return [None if null is not None and p == null else p for p in found]
+
+
+standard(
+    "ARRAY_TO_STRING",
+    takes(_LIST, STRING, gives=STRING),
+    takes(_LIST, STRING, STRING, gives=STRING),
+    by_types=_joined,
+    null_propagating=False,
+    also=("ARRAY_JOIN",),
+    summary="The texts of the elements with a delimiter between them; NULLs are left out, or written as the third argument.",
+    example="sql_array_to_string(ARRAY['a', NULL, 'b'], '-') -> 'a-b'",
+)
+standard(
+    "STRING_TO_ARRAY",
+    takes(STRING, STRING, gives=ArrayOf(STRING)),
+    takes(STRING, STRING, STRING, gives=ArrayOf(STRING)),
+    by=_parts,
+    null_propagating=False,
+    summary="The parts of a text between delimiters; those that are the third argument are NULL.",
+    example="sql_string_to_array('a,,b', ',', '') -> ['a', None, 'b']",
+)
+standard(
+    "ARRAY_LENGTH",
+    takes(_LIST, gives=INT),
+    takes(_LIST, INT, gives=INT),
+    by=lambda values, *dimension: len(values) if not dimension or (dimension == (1,) and values) else None,
+    summary="The number of elements; in a dimension, of which only the first is known, NULL of an empty array.",
+    example="sql_array_length(ARRAY[1, 2], 1) -> 2",
+)
