@@ -9,7 +9,7 @@ from decimal import Decimal
 from compiler.analyze.literals import bind_literal, time_literal
 from compiler.analyze.mistakes import mistake
 from compiler.analyze.modifiers import plain_aggregate
-from compiler.analyze.operators import OPERATORS, STANDARD_OPERATORS, interval_numbers, sql_text_of_time
+from compiler.analyze.operators import OPERATORS, STANDARD_OPERATORS, interval_numbers, sql_time
 from compiler.analyze.scope import Scope, resolve
 from compiler.analyze.sources import resolve_type
 from compiler.analyze.standard_functions import row_as
@@ -37,7 +37,7 @@ from compiler.functions.sql_define import NAMES as STANDARD_NAMES
 from compiler.plan.expr import Call, Column, Expr, Lambda, LambdaVar, Literal
 from compiler.plan.logical import AggregateCall, NamedExpr
 from compiler.plan.schema import WINDOW_END, WINDOW_START
-from compiler.plan.types import BOOLEAN, Kind, SqlType
+from compiler.plan.types import BOOLEAN, TIMESTAMPTZ, Kind, SqlType
 
 _COMPARISONS = {"eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "is_distinct": "IS DISTINCT FROM", "is_not_distinct": "IS NOT DISTINCT FROM"}  # fmt: skip
 _NO_SESSION: Mapping[str, str] = {}
@@ -315,6 +315,8 @@ class Binder:
             return left, convert(self._standard_time(right, a), a)
         if b.kind in _TEMPORAL and a.kind is Kind.STRING:
             return convert(self._standard_time(left, b), b), right
+        if a.kind is b.kind is Kind.TIMESTAMP and a != b:
+            return convert(left, TIMESTAMPTZ), convert(right, TIMESTAMPTZ)
         if {a.kind, b.kind} == {Kind.DATE, Kind.TIMESTAMP}:
             to = a if a.kind is Kind.TIMESTAMP else b
             return convert(left, to), convert(right, to)
@@ -343,8 +345,8 @@ class Binder:
         return (read, right) if text is left else (left, read)
 
     def _standard_time(self, e: Expr, to: SqlType) -> Expr:
-        """A text that becomes a timestamp: standard SQL separates date and time by a blank, ksqlDB by a T."""
-        return sql_text_of_time(e) if self._catalog.standard and to.kind is Kind.TIMESTAMP else e
+        """A text beside a time: each dialect reads it as its casts do."""
+        return sql_time(e, to) if self._catalog.standard else e
 
     def _is_time(self, e: Expr) -> bool:
         """A row time or window bound: a BIGINT that texts may be compared with."""
@@ -384,7 +386,7 @@ class Binder:
             raise mistake("FQ2005", title, node.span, f"this is {operand.type}")
         if isinstance(operand, Literal) and operand.value is None:
             return Literal(to, None, node.span)
-        return Call(to, "cast", (self._standard_time(operand, to),), node.span)
+        return Call(to, "cast", (operand,), node.span)
 
 
 def _column(t: SqlType, name: str, span: Span) -> Expr:

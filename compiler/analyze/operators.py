@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from compiler.analyze.mistakes import mistake
-from compiler.analyze.standard_functions import FUNCTIONS
+from compiler.analyze.standard_functions import FUNCTIONS, called
 from compiler.analyze.texts import text_of
 from compiler.catalog.names import did_you_mean, listing
+from compiler.diagnostics.source import NOWHERE
 from compiler.dialect.ast import Ast, Func, Lit
-from compiler.dialect.forms import with_t
 from compiler.dialect.standard.intervals import read_interval
 from compiler.functions.coercion import convert, unify
 from compiler.functions.dialects import function_name
 from compiler.functions.registry import FunctionTypeError
+from compiler.functions.sql_casts import sql_cast
 from compiler.functions.sql_intervals import total_micros
 from compiler.plan.expr import Call, Expr, Literal
 from compiler.plan.types import BIGINT, BOOLEAN, STRING, Kind, SqlType, array, map_of, struct
 
+_TIMES = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP)
 Bind = Callable[[Ast], Expr]  # binds a part of the expression in the same scope
 
 
@@ -81,8 +83,9 @@ def _in(bind: Bind, node: Func) -> Expr:
 def _standard_in(bind: Bind, node: Func) -> Expr:
     """In three-valued logic; a text beside a timestamp separates date and time by a blank."""
     found = [bind(a) for a in node.args]
-    if any(e.type.kind is Kind.TIMESTAMP for e in found):
-        found = [sql_text_of_time(e) for e in found]
+    time = next((e.type for e in found if e.type.kind in _TIMES), None)
+    if time is not None:
+        found = [sql_time(e, time) for e in found]
     known = dict(zip(map(id, node.args), found, strict=True))
     common, args = _unified(lambda a: known[id(a)], node, node.args)
     if common.kind is Kind.NULL:
@@ -116,9 +119,9 @@ def _text_interval(e: Expr) -> Expr:
     return Literal(BIGINT, total_micros((found.months, found.days, found.micros)), e.span)
 
 
-def sql_text_of_time(e: Expr) -> Expr:
-    """A text literal that is to become a timestamp, as casts read it: ksqlDB separates date and time by a T."""
-    return Literal(e.type, with_t(e.value), e.span) if isinstance(e, Literal) and isinstance(e.value, str) else e
+def sql_time(e: Expr, to: SqlType) -> Expr:
+    """A text that stands beside a time, as standard SQL's cast reads it. Other expressions stay as they are."""
+    return Call(to, sql_cast(e.type, to), (e,), getattr(e, "span", NOWHERE)) if e.type == STRING else e
 
 
 def _between(bind: Bind, node: Func) -> Expr:
@@ -154,7 +157,16 @@ def _field(bind: Bind, node: Func) -> Expr:
 
 
 def _subscript(bind: Bind, node: Func) -> Expr:
+    return _element(node, *(bind(a) for a in node.args))
+
+
+def _standard_subscript(bind: Bind, node: Func) -> Expr:
+    """Of an array as PostgreSQL counts: no element is at 0 or below."""
     base, index = (bind(a) for a in node.args)
+    return called(node, (base, index), "SUBSCRIPT") if base.type.kind is Kind.ARRAY else _element(node, base, index)
+
+
+def _element(node: Func, base: Expr, index: Expr) -> Expr:
     if base.type.kind is Kind.ARRAY and index.type.kind in (Kind.INT, Kind.BIGINT):
         return Call(base.type.element, "subscript", (base, index), node.span)
     if base.type.kind is Kind.MAP:
@@ -225,4 +237,11 @@ OPERATORS: dict[str, Callable[[Bind, Func], Expr]] = {
     "struct": _struct,
     "AS_VALUE": _as_value,
 }
-STANDARD_OPERATORS = {**OPERATORS, **FUNCTIONS, "case": _standard_case, "in": _standard_in, "not_in": _standard_in}
+STANDARD_OPERATORS = {
+    **OPERATORS,
+    **FUNCTIONS,
+    "case": _standard_case,
+    "subscript": _standard_subscript,
+    "in": _standard_in,
+    "not_in": _standard_in,
+}

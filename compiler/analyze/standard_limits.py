@@ -11,7 +11,11 @@ from compiler.plan.logical import Node, walk_nodes
 from compiler.plan.types import Kind, SqlType
 from compiler.plan.visit import exprs_of
 
-_MOMENTS = {"sql_now": "the present moment (NOW)", "sql_current_date": "the present day (CURRENT_DATE)"}
+_MOMENTS = {
+    "sql_now": "the present moment (NOW)",
+    "sql_localtimestamp": "the present moment (LOCALTIMESTAMP)",
+    "sql_current_date": "the present day (CURRENT_DATE)",
+}
 # What takes intervals: operators, and functions that choose one of their arguments.
 _OF_INTERVALS = frozenset(
     {

@@ -181,6 +181,7 @@ _TEMPORAL: dict[tuple[Kind, Kind], Cast] = {
     (Kind.TIMESTAMP, Kind.DATE): lambda v: v // DAY_MS,
     (Kind.TIMESTAMP, Kind.TIME): lambda v: v % DAY_MS,
     (Kind.DATE, Kind.TIMESTAMP): lambda v: v * DAY_MS,
+    (Kind.TIMESTAMP, Kind.TIMESTAMP): _unchanged,  # with a time zone or without
 }
 
 
@@ -221,6 +222,7 @@ def has_duckdb_cast(source: SqlType, target: SqlType) -> bool:
         (Kind.STRING, Kind.DOUBLE),
         (Kind.DATE, Kind.TIMESTAMP),
         (Kind.TIMESTAMP, Kind.DATE),
+        (Kind.TIMESTAMP, Kind.TIMESTAMP),
     }
     return (s, t) in exact and not (t is Kind.STRING and _without_whole(source) and source.precision == 38)
 
@@ -254,7 +256,8 @@ def _always_fits(source: SqlType, target: SqlType) -> bool:
         digits, scale = {Kind.INT: (10, 0), Kind.BIGINT: (19, 0)}.get(source.kind, (source.precision, source.scale))
         return scale <= target.scale and digits - scale <= target.precision - target.scale
     widening = {(Kind.INT, Kind.BIGINT), (Kind.INT, Kind.DOUBLE), (Kind.BIGINT, Kind.DOUBLE)}
-    return (source.kind, target.kind) in widening or target.kind is Kind.STRING
+    same = source.kind is target.kind is Kind.TIMESTAMP
+    return same or (source.kind, target.kind) in widening or target.kind is Kind.STRING
 
 
 _DUCK: dict[Kind, Callable[[SqlType], str]] = {

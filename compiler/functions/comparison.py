@@ -14,7 +14,7 @@ from typing import Any
 from compiler.functions.registry import Function, FunctionTypeError, Lowering, Reference, Resolution, register
 from compiler.functions.signatures import as_decimal, common_numeric
 from compiler.functions.values import is_ordered, less, same
-from compiler.plan.types import BOOLEAN, STRING, TIMESTAMP, Kind, SqlType
+from compiler.plan.types import BOOLEAN, STRING, TIMESTAMP, TIMESTAMPTZ, Kind, SqlType
 
 SYMBOLS = {"eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 NAMES = {
@@ -42,6 +42,8 @@ def comparable(a: SqlType, b: SqlType) -> tuple[SqlType, SqlType] | None:
     if a.kind is Kind.NULL or b.kind is Kind.NULL:
         other = b if a.kind is Kind.NULL else a
         return other, other
+    if a.kind is b.kind is Kind.TIMESTAMP:
+        return TIMESTAMPTZ, TIMESTAMPTZ
     if a.kind is Kind.STRING and b.kind in _TEMPORAL:
         return b, b
     if b.kind is Kind.STRING and a.kind in _TEMPORAL:

@@ -56,7 +56,7 @@ Bindings = Mapping[str, SqlType]
 
 T, K, V, U = Var("T"), Var("K"), Var("V"), Var("U")
 DEC = AnyDecimal()
-_EXACT, _NULL, _WIDEN = 0, 1, 10
+_EXACT, _NULL, _ZONE, _WIDEN = 0, 1, 1, 10
 _NUMERIC_ORDER = (Kind.INT, Kind.BIGINT, Kind.DECIMAL, Kind.DOUBLE)
 _INTEGER_DIGITS = {Kind.INT: 10, Kind.BIGINT: 19}
 
@@ -136,6 +136,8 @@ def _match(p: Pattern, t: SqlType, bound: dict[str, SqlType]) -> int | None:
     if t.kind is Kind.NULL:
         return _NULL
     if isinstance(p, SqlType):
+        if p.zoned != t.zoned:
+            return _ZONE if p.kind is t.kind else None
         return _EXACT if p == t else (None if p.kind in (Kind.ARRAY, Kind.MAP) else _widening(p.kind, t))
     if isinstance(p, AnyDecimal):
         return _match_decimal(p, t, bound)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from compiler.functions.define import takes
@@ -34,6 +35,36 @@ def _parts(text: str | None, delimiter: str | None, null: str | None = None) -> 
     return [None if null is not None and p == null else p for p in found]
 
 
+def _element(values: list[Any], index: int) -> Any:
+    return values[index - 1] if 1 <= index <= len(values) else None
+
+
+def _slice(values: list[Any], low: int, high: int) -> list[Any]:
+    """From one place to another, both of them in it; what lies outside is left out."""
+    return values[max(low, 1) - 1 : max(high, 0)]
+
+
+def _slice_sql(args: Sequence[str], _r: Resolution) -> str:
+    values, low, high = args
+    return f"(CASE WHEN {values} IS NULL OR {low} IS NULL OR {high} IS NULL THEN NULL WHEN {high} < 1 THEN [] ELSE list_slice({values}, greatest({low}, 1), {high}) END)"
+
+
+standard(
+    "SUBSCRIPT",
+    takes(_LIST, INT, gives=T),
+    by=_element,
+    duckdb=lambda a, _r: f"(CASE WHEN {a[1]} >= 1 THEN {a[0]}[{a[1]}] END)",
+    summary="The element at a place, counted from 1; NULL where there is none. Written `a[2]`.",
+    example="sql_subscript(ARRAY[10, 20], 2) -> 20",
+)
+standard(
+    "SLICE",
+    takes(_LIST, INT, INT, gives=_LIST),
+    by=_slice,
+    duckdb=_slice_sql,
+    summary="The elements from one place to another, counted from 1; what lies outside is left out. Also `a[2:3]`.",
+    example="sql_slice(ARRAY[1, 2, 3], 2, 9) -> [2, 3]",
+)
 standard(
     "ARRAY_TO_STRING",
     takes(_LIST, STRING, gives=STRING),

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
+from compiler.functions.define import takes
 from compiler.functions.numeric import WIDE
 from compiler.functions.registry import Function, Resolution, register
 from compiler.functions.sql_bytes import bytes_of_text, text_of_bytes
 from compiler.functions.sql_casts import cast_resolver
+from compiler.functions.sql_define import standard
 from compiler.functions.sql_intervals import interval_text
 from compiler.functions.sql_times import made_date
-from compiler.functions.temporal import DAY_MS, datetime_of
+from compiler.functions.temporal import DAY_MS, datetime_of, millis_of, zone_of
 from compiler.functions.values import text_of
-from compiler.plan.types import BYTES, DATE, DOUBLE, STRING, TIME, TIMESTAMP, Kind, SqlType
+from compiler.plan.types import BYTES, DATE, DOUBLE, STRING, TIME, TIMESTAMP, TIMESTAMPTZ, Kind, SqlType
 
 _PLAIN_DIGITS = 15  # doubles from here on are written with an exponent
 _DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})", re.ASCII)
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d+))?)?", re.ASCII)
-_ZONE = re.compile(r"\s*(?:Z|UTC|[+-]\d{1,2}(?::?\d{2})?)", re.IGNORECASE | re.ASCII)
+_ZONE = re.compile(r"\s*(?:Z|UTC|[+-]\d{1,2}(?::?\d{2})?)$", re.IGNORECASE | re.ASCII)
+_REGION = re.compile(r"\s+[A-Za-z]+(?:/[A-Za-z_/+-]+\d*)?$", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "infinity": math.inf}
 _SPACES = " \t\n\r\v\f"
@@ -48,6 +52,24 @@ def read_timestamp(text: str) -> int:
     if not clock:
         raise _invalid("timestamp", text)
     return ms + _clock(clock, "timestamp", text)
+
+
+def read_timestamptz(text: str) -> int:
+    """As `read_timestamp`, in UTC or at the offset or in the zone that stands behind it. Raises ValueError."""
+    body = text.strip(_SPACES)
+    match = _ZONE.search(body, 11) or _REGION.search(body, 11)
+    if match is None:
+        return read_timestamp(body)
+    zone = match[0].strip(_SPACES)
+    local = read_timestamp(body[: match.start()])
+    return local if zone.upper() in ("Z", "UTC") else utc_of(local, zone_of(zone))
+
+
+def utc_of(local: int, zone: dt.tzinfo) -> int:
+    """The moment when clocks of a zone show this; of two the later one, and in a gap as before it."""
+    shown = datetime_of(local).replace(tzinfo=zone)
+    offsets = [shown.replace(fold=fold).utcoffset() or dt.timedelta() for fold in (0, 1)]
+    return local - min(offsets) // dt.timedelta(milliseconds=1)
 
 
 def _clock(clock: str, kind: str, text: str) -> int:
@@ -102,7 +124,7 @@ def _reads(
 
     register(
         Function(
-            f"sql_to_{to.kind.value.lower()}",
+            f"sql_to_{str(to).lower()}",
             cast_resolver(to),
             lambda _r: read,
             duckdb=lowering if cast else None,
@@ -121,6 +143,12 @@ _reads(
     "sql_to_timestamp('1970-01-01 00:00:01') -> 1000",
     _DATE_SQL + "[ T][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,3})?",
     "CAST(TRY_CAST({} AS TIMESTAMP) AS TIMESTAMP_MS)",
+)
+_reads(
+    TIMESTAMPTZ,
+    read_timestamptz,
+    "The moment that a text names, at the offset from UTC that stands behind it.",
+    "sql_date_part('hour', sql_to_timestamptz('2024-05-01 12:00:00+02')) -> 10.0",
 )
 _reads(
     DATE,
@@ -198,6 +226,8 @@ def text_writer(t: SqlType) -> Callable[[Any], str]:
     if t.kind is Kind.STRUCT:
         fields = [(n, _written_inside(f)) for n, f in t.fields]
         return lambda v: "(" + ",".join(_field(v.get(n), write) for n, write in fields) + ")"
+    if t.zoned:
+        return lambda v: f"{timestamp_text(v)}+00"
     return _TEXTS.get(t.kind) or text_of(t)
 
 
@@ -230,4 +260,20 @@ register(
         summary="A value as PostgreSQL writes it: a floating point number, a time, an array, a struct, ...",
         example="sql_to_text(1e20) -> '1e+20'",
     )
+)
+
+
+def _at_zone(r: Resolution) -> Callable[[str, int], int]:
+    if r.result.zoned:
+        return lambda zone, ms: utc_of(ms, zone_of(zone))
+    return lambda zone, ms: millis_of(datetime_of(ms, zone_of(zone)).replace(tzinfo=dt.UTC))
+
+
+standard(
+    "TIMEZONE",
+    takes(STRING, TIMESTAMP, gives=TIMESTAMPTZ),
+    takes(STRING, TIMESTAMPTZ, gives=TIMESTAMP),
+    by_types=_at_zone,
+    summary="The moment when clocks of a zone show a timestamp, or what they show at a moment. Also `x AT TIME ZONE 'Europe/Oslo'`.",
+    example="sql_date_part('hour', sql_timezone('Europe/Oslo', sql_make_timestamp(2024, 1, 1, 12, 0, 0))) -> 11.0",
 )

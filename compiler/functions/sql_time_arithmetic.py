@@ -22,7 +22,7 @@ from compiler.functions.sql_intervals import (
     scaled,
 )
 from compiler.functions.temporal import DAY_MS
-from compiler.plan.types import BIGINT, DATE, INT, INTERVAL, TIME, TIMESTAMP, Kind, SqlType
+from compiler.plan.types import BIGINT, DATE, INT, INTERVAL, TIME, TIMESTAMP, TIMESTAMPTZ, Kind, SqlType
 
 _TEMPORAL = frozenset({Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.INTERVAL})
 _SAFE_MS = 60_000_000_000_000  # to the years 69 and 3871: months added stay within DuckDB's timestamps
@@ -142,7 +142,12 @@ _MULTIPLIED = {"mul": scaled, "div": divided}
 def temporal_types(op: str, types: Sequence[SqlType]) -> Resolution | None:
     """How an operator binds for these types; None when they are not its own: it is no operator of times then, or none at all."""
     rule = _rule(op, types)
-    return Resolution(rule.args, rule.result) if rule is not None else None
+    if rule is None:
+        return None
+    if TIMESTAMPTZ not in types:
+        return Resolution(rule.args, rule.result)
+    args = tuple(TIMESTAMPTZ if t == TIMESTAMP else t for t in rule.args)
+    return Resolution(args, TIMESTAMPTZ if rule.result == TIMESTAMP else rule.result)
 
 
 def is_temporal(types: Sequence[SqlType]) -> bool:

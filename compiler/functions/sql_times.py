@@ -24,7 +24,7 @@ from compiler.functions.sql_calendar import (
 from compiler.functions.sql_define import Resolve, standard
 from compiler.functions.sql_intervals import DAY_MICROS, Interval
 from compiler.functions.temporal import DAY_MS
-from compiler.plan.types import DATE, DOUBLE, INT, STRING, TIME, TIMESTAMP, Kind, SqlType, decimal
+from compiler.plan.types import DATE, DOUBLE, INT, STRING, TIME, TIMESTAMP, TIMESTAMPTZ, Kind, SqlType, decimal
 
 _ALIASES = {
     "YEARS": "YEAR", "MONTHS": "MONTH", "DAYS": "DAY", "HOURS": "HOUR", "MINUTES": "MINUTE", "SECONDS": "SECOND", "WEEKS": "WEEK",
@@ -251,6 +251,7 @@ def _trunc_sql(args: Sequence[str], _r: Resolution) -> str:
 standard(
     "DATE_TRUNC",
     takes(STRING, TIMESTAMP, gives=TIMESTAMP),
+    takes(STRING, TIMESTAMPTZ, gives=TIMESTAMPTZ),
     by=lambda part, ms: checked_timestamp(truncation(part)(ms)),
     duckdb=_trunc_sql,
     declines=_range_declines(1),
@@ -300,12 +301,20 @@ standard(
 )
 standard(
     "NOW",
+    takes(gives=TIMESTAMPTZ),
+    by=lambda: Clock.now_ms(),
+    deterministic=False,
+    also=("CURRENT_TIMESTAMP", "TRANSACTION_TIMESTAMP", "STATEMENT_TIMESTAMP"),
+    summary="The present moment; not in a view.",
+    example="sql_date_part('year', sql_now()) > 2000 -> True",
+)
+standard(
+    "LOCALTIMESTAMP",
     takes(gives=TIMESTAMP),
     by=lambda: Clock.now_ms(),
     deterministic=False,
-    also=("CURRENT_TIMESTAMP", "LOCALTIMESTAMP", "TRANSACTION_TIMESTAMP", "STATEMENT_TIMESTAMP"),
-    summary="The present moment in UTC, the same for a whole statement; not in a view.",
-    example="sql_date_part('year', sql_now()) > 2000 -> True",
+    summary="What a clock in UTC shows; not in a view.",
+    example="sql_date_part('year', sql_localtimestamp()) > 2000 -> True",
 )
 standard(
     "CURRENT_DATE",

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
 from compiler.functions.define import takes
+from compiler.functions.numeric import NumericOverflow
 from compiler.functions.sql_calendar import checked_timestamp, civil, day_of, iso_week, month_days, shown_year
 from compiler.functions.sql_define import standard
 from compiler.functions.temporal import DAY_MS
-from compiler.plan.types import DATE, STRING, TIMESTAMP
+from compiler.plan.types import DATE, DOUBLE, STRING, TIMESTAMP, TIMESTAMPTZ
 
 _MONTHS = [
     "January",
@@ -243,9 +245,19 @@ def parsed(text: str, pattern: str) -> int:
     return checked_timestamp(days * DAY_MS + ((hour * 60 + minute) * 60 + second) * 1000 + micros // 1000)
 
 
+def _of_epoch(seconds: float) -> int:
+    if not math.isfinite(seconds):
+        raise NumericOverflow("timestamp out of range")
+    micros = round(seconds * 1_000_000)
+    if micros % 1000:
+        raise ValueError(f"{seconds} has parts of a millisecond, which are not supported")
+    return checked_timestamp(micros // 1000)
+
+
 standard(
     "TO_CHAR",
     takes(TIMESTAMP, STRING, gives=STRING),
+    takes(TIMESTAMPTZ, STRING, gives=STRING),
     by=to_char,
     summary="A timestamp as a text, by a pattern of PostgreSQL (`YYYY-MM-DD HH24:MI:SS.MS`, `Mon`, `Day`, `IW`, `Q`, `AM`, with FM and TH).",
     example="sql_to_char(sql_make_timestamp(2024, 2, 9, 15, 4, 5.5), 'FMDDth Mon YYYY, HH12:MI AM') -> '9th Feb 2024, 03:04 PM'",
@@ -260,9 +272,10 @@ standard(
 )
 standard(
     "TO_TIMESTAMP",
-    takes(STRING, STRING, gives=TIMESTAMP),
-    by=parsed,
+    takes(STRING, STRING, gives=TIMESTAMPTZ),
+    takes(DOUBLE, gives=TIMESTAMPTZ),
+    by_types=lambda r: parsed if len(r.args) == 2 else _of_epoch,
     name="sql_to_timestamp_by",
-    summary="The timestamp, in UTC, that a text is by a pattern of PostgreSQL.",
+    summary="The moment that a text, in UTC, is by a pattern of PostgreSQL; or so many seconds after 1970.",
     example="sql_date_part('hour', sql_to_timestamp_by('05.02.2024 17:30', 'DD.MM.YYYY HH24:MI')) -> 17.0",
 )

@@ -51,13 +51,18 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SqlType:
-    """A SQL type. `args` are element types (ARRAY 1, MAP 2); `fields` are those of a STRUCT."""
+    """A SQL type. `args` are element types (ARRAY 1, MAP 2); `fields` are those of a STRUCT.
+
+    zoned: of a TIMESTAMP, that it is a moment (TIMESTAMP WITH TIME ZONE of standard SQL), not what a clock shows somewhere. Its values
+    are the same, as the time zone is UTC; how texts are read and written differs.
+    """
 
     kind: Kind
     args: tuple[SqlType, ...] = ()
     fields: tuple[tuple[str, SqlType], ...] = ()
     precision: int = 0
     scale: int = 0
+    zoned: bool = False
 
     def __str__(self) -> str:
         if self.kind is Kind.DECIMAL:
@@ -66,7 +71,7 @@ class SqlType:
             return f"{self.kind.value}<{', '.join(map(str, self.args))}>"
         if self.kind is Kind.STRUCT:
             return "STRUCT<" + ", ".join(f"{n} {t}" for n, t in self.fields) + ">"
-        return self.kind.value
+        return "TIMESTAMPTZ" if self.zoned else self.kind.value
 
     @property
     def is_numeric(self) -> bool:
@@ -91,6 +96,7 @@ BYTES = SqlType(Kind.BYTES)
 DATE = SqlType(Kind.DATE)
 TIME = SqlType(Kind.TIME)
 TIMESTAMP = SqlType(Kind.TIMESTAMP)
+TIMESTAMPTZ = SqlType(Kind.TIMESTAMP, zoned=True)
 INTERVAL = SqlType(Kind.INTERVAL)
 NULL = SqlType(Kind.NULL)
 

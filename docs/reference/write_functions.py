@@ -50,6 +50,7 @@ STANDARD = {
     "sql_to_timestamp": "CAST(a AS TIMESTAMP)",
     "sql_to_text": "CAST(a AS VARCHAR)",
     "sql_to_date": "CAST(a AS DATE)",
+    "sql_to_timestamptz": "CAST(a AS TIMESTAMPTZ)",
     "sql_to_time": "CAST(a AS TIME)",
     "sql_to_double": "CAST(a AS DOUBLE PRECISION)",
     "sql_to_bytes": "CAST(a AS BYTEA)",

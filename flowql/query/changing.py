@@ -23,6 +23,7 @@ from compiler.plan.types import (
     STRING,
     TIME,
     TIMESTAMP,
+    TIMESTAMPTZ,
     Kind,
     SqlType,
     arrow_type,
@@ -49,6 +50,7 @@ _SIMPLE: tuple[tuple[object, SqlType], ...] = (
     (pa.types.is_large_binary, BYTES),
     (pa.types.is_date, DATE),
     (pa.types.is_time, TIME),
+    (lambda t: pa.types.is_timestamp(t) and t.tz is not None, TIMESTAMPTZ),
     (pa.types.is_timestamp, TIMESTAMP),
     (pa.types.is_null, INT),
 )

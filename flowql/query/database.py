@@ -24,7 +24,7 @@ from runtime.budget import MIB, MemoryBudget
 HEAVY_AT_ONCE = 1  # questions about more than `registered_bytes`, until their first rows: queries need processors, too
 MEMORY_BYTES_DEFAULT = MemoryBudget(1 << 30).questions_bytes
 # Order matters: the last one forbids to change the others.
-_LOCKS = ("SET enable_external_access = false", "SET lock_configuration = true")
+_LOCKS = ("SET TimeZone = 'UTC'", "SET enable_external_access = false", "SET lock_configuration = true")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 
 from flowql.query.question import Pace, Question, Rows
-from flowql.query.relations import Relation, Replaced, StoreRelation, arrow_schema
+from flowql.query.relations import Relation, Replaced, StoreRelation, arrow_schema, zoned_schema
 from flowql.query.statement import Statement
 from runtime.errors import OffsetOutOfRange
 
@@ -22,7 +22,7 @@ def load(question: Question, name: str, relation: Relation, statement: Statement
     stay open meanwhile.
     """
     if statement.is_short and isinstance(relation, StoreRelation):
-        rows = Rows(arrow_schema(relation.schema), lambda: _read(question, relation, statement))
+        rows = Rows(zoned_schema(relation.schema), lambda: _read(question, relation, statement))
         question.connection.register(name, rows)
         return rows
     before = question.room.taken
@@ -49,13 +49,13 @@ def _load_all(question: Question, name: str, relation: Relation, statement: Stat
             break
     else:
         question.room.take(size)
-        question.connection.register(name, pa.Table.from_batches(first, arrow_schema(relation.schema)))
+        question.connection.register(name, pa.Table.from_batches(first, zoned_schema(relation.schema)))
         return
     question.begin_heavy()
     begun: list[Iterator[pa.RecordBatch]] = [chain(first, _paced(rest))]
     del first  # it is in memory until DuckDB has it, and no longer
     again = lambda: begun.pop() if begun else _paced(_read(question, relation, statement))  # noqa: E731
-    rows = Rows(arrow_schema(relation.schema), again)
+    rows = Rows(zoned_schema(relation.schema), again)
     question.connection.unregister(name)  # it was smaller when this question began for the first time
     question.connection.register(_LOADING, rows)
     try:
@@ -78,6 +78,7 @@ def _paced(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _read(question: Question, relation: Relation, statement: Statement) -> Iterator[pa.RecordBatch]:
     conditions = statement.conditions.get(relation.name.casefold(), ())
+    plain, shown = arrow_schema(relation.schema), zoned_schema(relation.schema)
     for batch in relation.batches(conditions, statement.columns, question.room):
         question.check()
-        yield batch
+        yield batch if shown == plain else batch.cast(shown)

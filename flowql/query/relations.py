@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from compiler.plan.schema import Field, Schema
 from compiler.plan.topology import SourceDef, StoreSpec, scan_of
-from compiler.plan.types import BIGINT, STRING, arrow_type
+from compiler.plan.types import BIGINT, STRING, Kind, SqlType, arrow_type
 from flowql.query.lookup import Points, access
 from flowql.query.room import Room
 from flowql.query.statement import Condition
@@ -183,6 +183,21 @@ class StoresRelation:
             rows.append((spec.name, query, spec.kind, count, size))
         names = self.schema.names
         yield pa.RecordBatch.from_pylist([dict(zip(names, r, strict=True)) for r in rows], arrow_schema(self.schema))
+
+
+def zoned_schema(schema: Schema) -> pa.Schema:
+    """As `arrow_schema`; moments (TIMESTAMP WITH TIME ZONE) are in UTC, as DuckDB is to read and write them."""
+    return pa.schema([pa.field(f.name, _zoned(f.type)) for f in schema])
+
+
+def _zoned(t: SqlType) -> pa.DataType:
+    if t.zoned:
+        return pa.timestamp("ms", "UTC")
+    if t.kind is Kind.ARRAY:
+        return pa.list_(_zoned(t.element))
+    if t.kind is Kind.MAP:
+        return pa.map_(_zoned(t.args[0]), _zoned(t.args[1]))
+    return pa.struct([pa.field(n, _zoned(f)) for n, f in t.fields]) if t.kind is Kind.STRUCT else arrow_type(t)
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:

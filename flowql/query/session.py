@@ -26,7 +26,7 @@ from flowql.query.errors import (
 )
 from flowql.query.loading import load
 from flowql.query.question import Heavy, Question, Rows
-from flowql.query.relations import Relation, StoreRelation, StoresRelation, arrow_schema
+from flowql.query.relations import Relation, StoreRelation, StoresRelation, zoned_schema
 from flowql.query.statement import Statement, parse
 from flowql.query.united import Coverage, restored, unite
 
@@ -184,7 +184,7 @@ def _computed(
             streams += [rows] if rows is not None else []
         if not relations:  # SHOW TABLES and the like: names and columns of everything, and no rows
             for name, make in commit.relations().items():
-                question.connection.register(name, arrow_schema(make().schema).empty_table())
+                question.connection.register(name, zoned_schema(make().schema).empty_table())
         question.check()
         schema, batches = _result(question, statement.sql, commit, said)
         return schema, iter(question.room.keep(batches)) if statement.is_short else batches

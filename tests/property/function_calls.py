@@ -173,7 +173,10 @@ OPERANDS: dict[str, Sequence[int]] = {
     **dict.fromkeys(("between", "not_between"), (3,)),
     **dict.fromkeys(("like", "not_like", "in", "not_in", "sql_in"), (2, 3)),
     **dict.fromkeys(STANDARD_NAMES.values(), range(4)),
-    **dict.fromkeys(("sql_to_date", "sql_to_time", "sql_to_double", "sql_to_bytes", "sql_interval_micros"), (1,)),
+    **dict.fromkeys(
+        ("sql_to_date", "sql_to_time", "sql_to_double", "sql_to_bytes", "sql_interval_micros", "sql_to_timestamptz"),
+        (1,),
+    ),
     **dict.fromkeys(("sql_interval", "sql_in_range"), (3,)),
 }
 
@@ -233,6 +236,9 @@ DATE_PART("S0", "T0") | DATE_TRUNC('week', "T0") | DATE_TRUNC('quarter', "T0") |
 DATE_TRUNC('second', "T0") | DATE_TRUNC('minute', "T0") | DATE_TRUNC('day', "T0") | DATE_TRUNC('century', "T0") | DATE_TRUNC("S0", "T0") | MAKE_TIMESTAMP("I0" % 9999, 2, "I1" % 30, 3, 4, 5.5)
 TO_CHAR("T0", 'YYYY-MM-DD HH24:MI:SS.MS FMDay, DDth Mon Q IYYY-IW DDD D AM') | TO_CHAR("DAY0", "S0") | TO_DATE(SUBSTRING("WHEN", 1, 10), 'YYYY-MM-DD') | TO_TIMESTAMP("WHEN", 'YYYY-MM-DD HH24:MI:SS')
 CAST("WHEN" AS TIMESTAMP) | CAST(SUBSTRING("WHEN", 1, 10) AS DATE) | CAST(SUBSTRING("WHEN", 12) AS TIME) | CAST("S0" AS DOUBLE PRECISION) | CAST("S0" AS BYTEA) | CAST("Y0" AS VARCHAR)
+CAST("WHEN" AS TIMESTAMPTZ) | CAST("T0" AS TIMESTAMPTZ) + INTERVAL '1 month' | CAST("T0" AS TIMESTAMPTZ) > "T1" | CAST(CAST("T0" AS TIMESTAMPTZ) AS VARCHAR)
+"T0" AT TIME ZONE 'Europe/Berlin' | CAST("T0" AS TIMESTAMPTZ) AT TIME ZONE "ZONE" | DATE_TRUNC('month', CAST("T0" AS TIMESTAMPTZ)) | CAST("DAY0" AS TIMESTAMPTZ) - "T0" > INTERVAL '1 day'
+"LI0"["I0" % 5] | "LI0"["I0" % 4 : "I1" % 4] | "LS0"[:2] | "LS0"["I0" % 3:] | "M0"["S0"] | ARRAY_TO_STRING("LI0", '-') | ARRAY_TO_STRING("LS0", "S0", '*')
 CAST("S0" AS TIMESTAMP) | CAST("S0" AS DATE) | CAST("S0" AS TIME) | CAST("I0" AS SMALLINT) | CAST("S0" AS VARCHAR(3)) | CAST("LS0" AS VARCHAR) | CAST("P0" AS VARCHAR) | CAST("C0" AS VARCHAR)
 SUBSTRING("S0" FROM "I0" FOR "I1" % 10) | SUBSTRING("S0" FOR 2) | TRIM(LEADING 'a ' FROM "S0") | TRIM("S0") | TRIM(BOTH "S1" FROM "S0") | OVERLAY("S0" PLACING "S1" FROM 2 FOR 1) | POSITION("S1" IN "S0")
 LPAD("S0", "I0" % 50, "S1") | RPAD("S0", 5) | LEFT("S0", "I0" % 4) | RIGHT("S0", "I0" % 4) | SPLIT_PART("S0", '.', "I0" % 4) | SPLIT_PART("S0", "S1", 1) | REPEAT("S0", "I0" % 3) | TRANSLATE("S0", 'abc', 'x')

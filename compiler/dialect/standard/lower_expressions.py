@@ -98,7 +98,7 @@ def _typed(node: t.TypedText) -> Ast:
             return Lit("decimal", Decimal(node.text), node.span)
         except InvalidOperation:
             fail("FQ1004", f"'{node.text}' is not a decimal number", node.span)
-    text = with_t(node.text) if node.type.name == "timestamp" else node.text
+    text = with_t(node.text) if node.type.name in ("timestamp", "timestamptz") else node.text
     return CastTo(Lit("string", text, node.span), lower_type(node.type), node.span)
 
 
@@ -293,6 +293,10 @@ def _extract(node: t.Extract) -> Ast:
     return Func("EXTRACT", (Lit("string", node.part, node.span), lower_expr(node.source)), node.span)
 
 
+def _at_time_zone(node: t.AtTimeZone) -> Ast:
+    return Func("TIMEZONE", lower_exprs((node.zone, node.operand)), node.span)
+
+
 # --- containers ---
 
 
@@ -333,6 +337,12 @@ def _struct(node: t.StructItems) -> Ast:
 
 def _subscript(node: t.Subscript) -> Ast:
     return Func("subscript", (lower_expr(node.base), lower_expr(node.index)), node.span)
+
+
+def _slice(node: t.Slice) -> Ast:
+    low = lower_expr(node.low) if node.low is not None else Lit("int", 1, node.span)
+    high = lower_expr(node.high) if node.high is not None else Lit("int", _INT_MAX, node.span)
+    return Func("SLICE", (lower_expr(node.base), low, high), node.span)
 
 
 def _field(node: t.Field) -> Ast:
@@ -411,7 +421,7 @@ _RULES: dict[type, Callable[[Any], Ast]] = {
     t.Cast: _cast,
     t.Case: _case,
     t.Extract: _extract,
-    t.AtTimeZone: _refused("AT TIME ZONE", "write  CONVERT_TZ(ts, from, to)"),
+    t.AtTimeZone: _at_time_zone,
     t.Collate: _refused("COLLATE"),
     t.ArrayItems: _array,
     t.ArrayQuery: _refused("ARRAY(a sub-query)", "write  COLLECT_LIST(x) in a query with GROUP BY"),
@@ -419,7 +429,7 @@ _RULES: dict[type, Callable[[Any], Ast]] = {
     t.MapItems: _map,
     t.StructItems: _struct,
     t.Subscript: _subscript,
-    t.Slice: _refused("a slice of an array", "write  SLICE(array, from, to)"),
+    t.Slice: _slice,
     t.Field: _field,
     t.Named: _named,
     t.LambdaExpr: _lambda,

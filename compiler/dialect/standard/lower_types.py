@@ -37,11 +37,11 @@ _KNOWN: dict[str, SqlType] = {
     "date": t.DATE,
     "time": t.TIME,
     "timestamp": t.TIMESTAMP,
+    "timestamptz": t.TIMESTAMPTZ,
 }
 _NUMERIC = t.decimal(38, 18)  # given neither precision nor scale
 _DECIMALS = ("decimal", "dec", "numeric")
 _MISSING = {
-    "timestamptz": "write  TIMESTAMP, which is in UTC",
     "timetz": "write  TIME",
     "interval": "",
     "json": "write  STRING or STRUCT<...>",

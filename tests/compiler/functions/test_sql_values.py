@@ -120,7 +120,30 @@ TO_CHAR(TIMESTAMP '2002-04-01 00:31:12', 'FMDDth FMMonth YYYY, hh:mi am') => 1st
 TO_CHAR(TIMESTAMP '2005-01-01 00:00', 'IYYY-IW-ID Q DDD D YY SSSS') => 2004-53-6 1 001 7 05 0
 TO_CHAR(TIMESTAMP '2024-11-05 00:00', '"Year": YYYY Mon dy MON') => Year: 2024 Nov tue NOV
 TO_DATE('05 Dec 2000', 'DD Mon YYYY') => 2000-12-05
-TO_TIMESTAMP('2024-02-29 23:59:58', 'YYYY-MM-DD HH24:MI:SS') => 2024-02-29 23:59:58
+TO_TIMESTAMP('2024-02-29 23:59:58', 'YYYY-MM-DD HH24:MI:SS') => 2024-02-29 23:59:58+00
+TO_TIMESTAMP(1284352323) => 2010-09-13 04:32:03+00
+TO_TIMESTAMP(1284352323.5) => 2010-09-13 04:32:03.5+00
+'2022-10-01 12:00:00-08:00'::timestamptz => 2022-10-01 20:00:00+00
+'2022-10-01T12:00:00Z'::timestamp with time zone => 2022-10-01 12:00:00+00
+'2023-11-05 01:40-07:00'::timestamptz => 2023-11-05 08:40:00+00
+'2022-01-01'::timestamptz => 2022-01-01 00:00:00+00
+'2022-07-01 12:00 Europe/Oslo'::timestamptz => 2022-07-01 10:00:00+00
+'2022-10-01 12:00:00+02'::timestamptz::timestamp => 2022-10-01 10:00:00
+'2022-10-01 00:30:00+02'::timestamptz::date => 2022-09-30
+DATE '2022-10-01'::timestamptz => 2022-10-01 00:00:00+00
+'2022-10-01 12:00:00+01:00'::timestamptz BETWEEN '2022-10-01T10:59:59Z' AND '2022-10-01T11:00:01Z' => t
+'2022-10-01 12:00:00+01'::timestamptz = TIMESTAMP '2022-10-01 11:00:00' => t
+'2022-10-01 12:00:00+01'::timestamptz IN ('2022-10-01 11:00Z', NULL) => t
+'2022-03-13 09:00:00Z'::timestamptz + INTERVAL '1' DAY - INTERVAL '24' HOUR => 2022-03-13 09:00:00+00
+CAST(TO_TIMESTAMP(1672535000) - TO_TIMESTAMP(1672530000) AS VARCHAR) => 01:23:20
+EXTRACT(EPOCH FROM '2010-01-01 12:34:56.789Z'::timestamptz) => 1262349296.789000
+DATE_TRUNC('day', '2022-10-01 12:00:00Z'::timestamptz) => 2022-10-01 00:00:00+00
+TIMESTAMP '2001-02-16 20:38:40' AT TIME ZONE 'America/Denver' => 2001-02-17 03:38:40+00
+'2001-02-16 20:38:40-05'::timestamptz AT TIME ZONE 'America/Denver' => 2001-02-16 18:38:40
+TIMESTAMP '2023-11-05 01:30:00' AT TIME ZONE 'America/New_York' => 2023-11-05 06:30:00+00
+TIMESTAMP '2023-03-12 02:30:00' AT TIME ZONE 'America/New_York' => 2023-03-12 07:30:00+00
+'2022-10-01 12:00:00+02' > TIMESTAMP '2022-10-01 11:00:00' => t
+TO_CHAR('2022-10-01 12:00:00+02'::timestamptz, 'HH24:MI') => 10:00
 SUBSTRING('Thomas' FROM 2 FOR 3) => hom
 SUBSTRING('Thomas' FROM 0 FOR 3) => Th
 SUBSTRING('Thomas' FROM -2 FOR 5) => Th
@@ -240,6 +263,15 @@ ARRAY_TO_STRING(ARRAY[1, 2, NULL, 3], ',') => 1,2,3
 ARRAY_TO_STRING(ARRAY[1, 2, NULL], ',', '*') => 1,2,*
 STRING_TO_ARRAY('xx~~yy~~zz', '~~', 'yy')::varchar => {xx,NULL,zz}
 ARRAY_LENGTH(ARRAY[1, 2, 3], 1) => 3
+(ARRAY[10, 20, 30])[1] => 10
+(ARRAY[10, 20, 30])[-1] => NULL
+(ARRAY[10, 20, 30])[0] => NULL
+(ARRAY[10, 20, 30])[4] => NULL
+((ARRAY[1, NULL, 2])[:2])::varchar => {1,NULL}
+((ARRAY[1, NULL, 2])[-1:])::varchar => {1,NULL,2}
+((ARRAY[1, NULL, 2])[2:999])::varchar => {NULL,2}
+((ARRAY[1, NULL, 2])[3:1])::varchar => {}
+((ARRAY[1, NULL, 2])[:-1])::varchar => {}
 REGEXP_MATCH('foobarbequebaz', '(bar)(beque)')::varchar => {bar,beque}
 (REGEXP_MATCH('a&channel_id=7', '(&|^)channel_id=([^&]*)'))[2] => 7
 (1, 2) = (1, 2) => t
@@ -256,7 +288,7 @@ ARRAY[TRUE, FALSE]::varchar => {t,f}
 ERRORS = """
 '2022-02-30'::date | '2022'::date | '2022-13-01 00:00'::timestamp | '25:00'::time | '0'::timestamp | 'maybe'::boolean | 'x'::double precision | '1e999'::double precision
 '\\xDeAdBeEx'::bytea | '\\x123'::bytea | 40000::smallint | '2022-01-01 00:00:00.1234567'::timestamp | SUBSTRING('a' FROM 1 FOR -1) | SPLIT_PART('a', ',', 0)
-CHR(0) | SQRT(-1.0) | LN(0.0) | LOG(0e0) | ACOS(2e0) | POWER(0e0, -1e0) | POWER(-8e0, 0.5e0) | EXP(1000e0) | 1 / 0 | MOD(1, 0) | ABS(-2147483648)
+'0'::timestamptz | '2022-10-01 12:00 Nowhere/At_All'::timestamptz | TO_TIMESTAMP(0.0001) | CHR(0) | SQRT(-1.0) | LN(0.0) | LOG(0e0) | ACOS(2e0) | POWER(0e0, -1e0) | POWER(-8e0, 0.5e0) | EXP(1000e0) | 1 / 0 | MOD(1, 0) | ABS(-2147483648)
 DATE_TRUNC('fortnight', TIMESTAMP '2024-01-01 00:00:00') | MAKE_DATE(2023, 2, 29) | MAKE_TIME(24, 0, 0) | TO_DATE('2024-13-01', 'YYYY-MM-DD') | TO_CHAR(TIMESTAMP '2024-01-01', 'TZ')
 'a' ~ '(' | 'a' ~ '[[:nothing:]]' | 'a' ~ '(?<=b)a' | DECODE('zz', 'hex') | ENCODE('a'::bytea, 'rot13') | DATE '2024-01-01' + 2000000000 | TIMESTAMP '2024-01-01' + INTERVAL '400000 years'
 INTERVAL '1 day' / 0 = INTERVAL '1 day' | OVERLAY('abc' PLACING 'x' FROM 0)
