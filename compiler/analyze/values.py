@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
-from typing import Any, NoReturn
+import functools
+from typing import NoReturn
 
 from compiler.analyze.bind import Binder
 from compiler.analyze.mistakes import mistake
 from compiler.diagnostics.source import NOWHERE
-from compiler.dialect.ast import Ast, CastTo, Func, Lit, TypeRef
+from compiler.dialect.ast import Ast, CastTo, Lit, TypeRef
 from compiler.functions.casts import can_cast
 from compiler.functions.coercion import convert
-from compiler.functions.evaluate import compile_row
+from compiler.functions.evaluate import RowFunction, compile_row
 from compiler.functions.registry import FAILURES, FunctionTypeError
-from compiler.functions.sql_casts import sql_cast
 from compiler.plan.expr import Call, Column, Expr, Literal
 from compiler.plan.schema import Field
 from compiler.plan.types import Kind, SqlType
 
-Row = tuple[Any, ...]
 _NESTED = (Kind.ARRAY, Kind.MAP, Kind.STRUCT)
 _DATES = (Kind.DATE, Kind.TIMESTAMP)
 
@@ -29,11 +26,9 @@ def assigned(node: Ast, binder: Binder, field: Field) -> Expr:
 
     Constants are computed. Raises CompileError.
     """
-    if isinstance(node, Func) and node.name == "row" and field.type.kind is Kind.STRUCT:
-        return _row(node, binder, field)
     e = binder.bind(node)
     if e.type == field.type:
-        return e
+        return _computed(e)
     if isinstance(e, Literal) and e.value is None:
         return Literal(field.type, None, e.span)
     if e.type.kind in _NESTED and e.type.kind is field.type.kind:
@@ -42,20 +37,9 @@ def assigned(node: Ast, binder: Binder, field: Field) -> Expr:
         except FunctionTypeError as problem:
             _refuse(node, e, field, f": {problem}")
     in_quotes = isinstance(node, Lit) and node.kind == "string"
-    castable = can_cast(e.type, field.type) or sql_cast(e.type, field.type) != ""
-    if not (in_quotes or _assignable(e.type, field.type)) or not castable:
+    if not (in_quotes or _assignable(e.type, field.type)) or not can_cast(e.type, field.type):
         _refuse(node, e, field)
     return _computed(binder.bind(CastTo(node, TypeRef(known=field.type), getattr(node, "span", NOWHERE))))
-
-
-def _row(node: Func, binder: Binder, field: Field) -> Expr:
-    """ROW(...) as a struct: its values belong to the fields in their order."""
-    fields = field.type.fields
-    if len(node.args) != len(fields):
-        title = f"column {field.name} is {field.type}, which has {len(fields)} fields, and the ROW has {len(node.args)}"
-        raise mistake("FQ2005", title, node.span, "not so many")
-    values = (assigned(a, binder, Field(f"{field.name}.{n}", t)) for a, (n, t) in zip(node.args, fields, strict=True))
-    return Call(field.type, "struct", tuple(values), node.span)
 
 
 def _assignable(source: SqlType, target: SqlType) -> bool:
@@ -72,34 +56,29 @@ def _refuse(node: Ast, e: Expr, field: Field, why: str = "") -> NoReturn:
     raise mistake("FQ2005", title, span, f"this is {e.type}", help=f"write  CAST(... AS {field.type})")
 
 
-@lru_cache(maxsize=256)
-def _conversion(to: SqlType, name: str, types: tuple[SqlType, ...]) -> Callable[[Row, list[Exception]], Row]:
-    """A call over columns of these types, compiled once: an INSERT may have thousands of literals."""
-    fields = [Field(f"c{i}", t) for i, t in enumerate(types)]
-    problems: list[Exception] = []
-    row = compile_row(
-        [Call(to, name, tuple(Column(f.type, f.name) for f in fields))],
-        [f.name for f in fields],
-        on_error=lambda _, error: problems.append(error),
-    )
-
-    def convert_one(values: Row, found: list[Exception]) -> Row:
-        problems.clear()
-        made = row(values)
-        found += problems
-        return made
-
-    return convert_one
-
-
 def _computed(e: Expr) -> Expr:
     """A conversion of a literal as a literal; one that fails stays, and is reported with others."""
-    if not isinstance(e, Call) or not all(isinstance(a, Literal) for a in e.args):
+    if not isinstance(e, Call) or len(e.args) != 1 or not (e.name == "cast" or e.name.startswith("sql_to_")):
         return e
-    problems: list[Exception] = []
-    values = tuple(a.value for a in e.args if isinstance(a, Literal))
+    (given,) = e.args
+    if not isinstance(given, Literal):
+        return e
     try:
-        (value,) = _conversion(e.type, e.name, tuple(a.type for a in e.args))(values, problems)
-    except FAILURES:
+        (value,) = _conversion(e.name, given.type, e.type)((given.value,))
+    except (*FAILURES, _Failed):
         return e
-    return e if problems or isinstance(value, (list, dict)) else Literal(e.type, value, e.span)
+    return e if isinstance(value, (list, dict)) else Literal(e.type, value, e.span)
+
+
+class _Failed(Exception):
+    """A conversion has no value."""
+
+
+@functools.lru_cache(maxsize=1_000)
+def _conversion(name: str, source: SqlType, target: SqlType) -> RowFunction:
+    """The function of a conversion: made once, as thousands of values may follow."""
+    return compile_row([Call(target, name, (Column(source, "v"),))], ["v"], on_error=_fail)
+
+
+def _fail(_index: int, error: Exception) -> None:
+    raise _Failed from error

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
+from compiler.plan.schema import Schema
 from compiler.plan.topology import SourceDef, scan_of
 from compiler.plan.types import Kind
 from runtime.batch import DELETE, Row
@@ -37,10 +39,14 @@ class KeyOf:
         return encode_value(self._pick(row))
 
 
-def present_rows(log: Log, source: SourceDef, ends: Mapping[TopicPartition, int]) -> Rows:
-    """All rows at these ends. Reads the whole topic. Raises StatementFailed for a record that cannot be decoded."""
-    decoder = Decoder(scan_of(source), source.schema)
-    key_of = KeyOf(source)
+def present_rows(log: Log, source: SourceDef, ends: Mapping[TopicPartition, int], *, keys_alone: bool = False) -> Rows:
+    """All rows at these ends. Reads the whole topic. Raises StatementFailed for a record that cannot be decoded.
+
+    keys_alone: rows have their key columns and nothing else.
+    """
+    declared = Schema(source.schema.key) if keys_alone else source.schema
+    decoder = Decoder(scan_of(source), declared)
+    key_of = KeyOf(replace(source, schema=declared))
     rows: Rows = {}
     for tp, end in sorted(ends.items()):
         for found, ops in _decoded(log, tp, end, decoder, source):

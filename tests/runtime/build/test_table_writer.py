@@ -80,8 +80,8 @@ def between(monkeypatch: pytest.MonkeyPatch, act: Sequence[object]) -> None:
     """Do something after a statement has read the rows, and before it writes."""
     waiting = list(act)
 
-    def read(log: Log, source: SourceDef, ends: Mapping[TopicPartition, int]) -> Rows:
-        rows = present_rows(log, source, ends)
+    def read(log: Log, source: SourceDef, ends: Mapping[TopicPartition, int], *, keys_alone: bool = False) -> Rows:
+        rows = present_rows(log, source, ends, keys_alone=keys_alone)
         if waiting:
             waiting.pop()()  # type: ignore[operator]
         return rows
