@@ -117,6 +117,13 @@ PROJECT_CODES: dict[str, CodePage] = {
         "flowql topic produce users 'ada:lovelace'",
         'flowql topic produce users \'ada:{"NAME": "lovelace"}\'',
     ),
+    "FQ5017": CodePage(
+        "The topic holds the rows of a table",
+        "A table that is created without KAFKA_TOPIC has rules for its rows: a PRIMARY KEY, NOT NULL, numbers of rows without a key. They "
+        "are kept by INSERT, UPDATE and DELETE, and records that are written to its topic would not be checked.",
+        'flowql topic produce users \'1:{"name": "ada"}\'',
+        "flowql exec \"INSERT INTO users VALUES (1, 'ada')\"",
+    ),
     "FQ5012": CodePage(
         "The topic is in use",
         "A deployed query reads or writes it, or the instance uses it internally; without it that query would stop with an error. To "

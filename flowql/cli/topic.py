@@ -25,7 +25,7 @@ from flowql.config.storage import open_log
 from flowql.deploy.settings import settings_of
 from flowql.errors import CommandError
 from flowql.query.answer import Answer
-from flowql.topics.codecs import KeyWriter, RecordReader, ValueWriter, source_over
+from flowql.topics.codecs import KeyWriter, RecordReader, ValueWriter, refuse_own_table, source_over
 from flowql.topics.describing import PARTITION_COLUMNS, describe, refuse_if_used
 from flowql.topics.exporting import SCHEMA, exported
 from flowql.topics.import_files import file_format
@@ -271,6 +271,7 @@ def import_topic(
     with closing(log):
         name = _topic_name(topic, plan, log)
         source = source_over(plan, name)
+        refuse_own_table(source)
         job = Job(
             topic=name,
             partitions=partitions or _partitions(name, found, plan, log),
@@ -313,6 +314,7 @@ def produce(
     found, plan, log = _open(Scope.of(ctx, project=project, target=target, var=var))
     name = _topic_name(topic, plan, log)
     source = source_over(plan, name)
+    refuse_own_table(source)
     keys, values, now = KeyWriter(source), ValueWriter(source), _now_ms()
     texts = records or [line for line in sys.stdin if line.strip()]
     parsed = [parse_record(t, keys, values, now) for t in texts]

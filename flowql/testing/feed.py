@@ -12,6 +12,7 @@ import pyarrow as pa
 from compiler.diagnostics.diagnostic import CompileError, Diagnostic
 from compiler.diagnostics.suggest import did_you_mean
 from compiler.plan.logical import Scan
+from compiler.plan.tables import ROW_NUMBER
 from compiler.plan.topology import Plan, SourceDef
 from flowql.testing.case import Case, Given, Row
 from flowql.testing.times import as_declared
@@ -70,7 +71,8 @@ class _Writing:
     def __init__(self, source: SourceDef, plan: Plan, partitions: int, number: int, mistakes: list[Diagnostic]) -> None:
         self._source, self._partitions, self._number, self._mistakes = source, partitions, number, mistakes
         self._key, self._value = KeyWriter(source), ValueWriter(source)
-        self._columns = {f.name: f for f in (*source.schema.key, *source.schema.value)}
+        self._columns = {f.name: f for f in (*source.schema.key, *source.schema.value) if f.name in source.visible}
+        self._by_number, self._rows = source.schema.get(ROW_NUMBER) is not None and source.is_own_table, 0
         scans = [(o.spec, o.schema) for q in plan.queries for s in q.subtopologies for o in s.operators
                  if isinstance(o.spec, Scan) and o.spec.topic == source.topic]  # fmt: skip
         self._decoder = Decoder(*scans[0]) if scans and source.timestamp is not None else None
@@ -95,7 +97,7 @@ class _Writing:
             values[column] = value
         try:
             values = {c: as_declared(v, self._columns[c].type) for c, v in values.items()}
-            key = self._key.encode(orjson.dumps(values, default=str))
+            key = self._key.encode(orjson.dumps({**values, **self._numbered()}, default=str))
             value = row.raw if row.raw is not None else None if row.tombstone else self._encoded(values)
         except (BadRecord, TypeError, ValueError) as e:
             self._wrong(row, f"this is no row of {self._source.name}: {e}", "")
@@ -106,6 +108,11 @@ class _Writing:
         return Arriving(
             self._number, self._time(record, time_ms), TopicPartition(self._source.topic, partition), record
         )
+
+    def _numbered(self) -> dict[str, int]:
+        """The number of a row that has no key of its own: below those that statements give."""
+        self._rows += 1
+        return {ROW_NUMBER: -self._rows} if self._by_number else {}
 
     def _encoded(self, values: Mapping[str, object]) -> bytes | None:
         names = [f.name for f in self._source.schema.value]

@@ -27,6 +27,13 @@ def source_over(plan: Plan, topic: str) -> SourceDef | None:
     return next((s for s in plan.sources if s.topic == topic), None)
 
 
+def refuse_own_table(source: SourceDef | None) -> None:
+    """CommandError for a table of one's own: its rows have rules that records do not know."""
+    if source is not None and source.is_own_table:
+        title = f"the topic {source.topic} holds the rows of the table {source.name}, which statements change"
+        raise CommandError(title, code="FQ5017", help=f'flowql exec "INSERT INTO {source.name} ..."')
+
+
 class KeyWriter:
     """Encodes keys given as JSON objects of the key columns, as the source says; without one, a text as KAFKA STRING.
 

@@ -95,6 +95,13 @@ def test_rows_of_a_stream_are_appended(shell: Shell) -> None:
     assert len(shell.rows("SELECT * FROM clicks")) == 2
 
 
+def test_records_are_not_written_past_the_rules_of_a_table(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("line,n\nx,1\n")
+    for arguments in (("produce", "users", '3:{"name": null}'), ("import", "notes", str(tmp_path / "rows.csv"))):
+        refused = shell("topic", *arguments)
+        assert (refused.code, "error[FQ5017]" in refused.err) == (1, True), refused.err
+
+
 def test_people_see_the_declared_columns_alone(shell: Shell) -> None:
     assert [r[0] for r in shell.rows("DESCRIBE notes")] == ["line", "n"]
     described = shell("shell", "-c", "DESCRIBE notes")

@@ -355,3 +355,37 @@ def test_columns_may_be_called_as_truth_values_of_yaml_are(suite: Suite) -> None
         )
     suite.write("lots.yaml", "given: {LOTS: [{ID: 1, NO: l1, S: {Y: 5}}]}\nexpect: {NUMBERS: [{ID: 1, NO: l1, Y: 5}]}")
     assert "1 passed, 0 failed" in suite.run()[1]
+
+
+def test_rows_of_tables_of_ones_own_are_given_or_inserted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    suite = Suite(tmp_path, capsys)
+    (tmp_path / "flowql.yaml").write_text("name: shop\ndialect: standard\nsql: queries.sql\n")
+    (tmp_path / "queries.sql").write_text(
+        "CREATE TABLE users (id INT PRIMARY KEY, city TEXT);\nCREATE TABLE notes (line TEXT);\n"
+        "CREATE VIEW cities AS SELECT city, COUNT(*) AS n FROM users GROUP BY city;\n"
+        "CREATE VIEW lines AS SELECT line, COUNT(*) AS n FROM notes GROUP BY line;\n"
+    )
+    suite.write(
+        "own.yaml",
+        """
+        given:
+          users: [{id: 1, city: Oslo}, {id: 2, city: Oslo}]
+          notes: [{line: a}, {line: a}]
+        expect:
+          cities: [{city: Oslo, n: 2}]
+          lines: [{line: a, n: 2}]
+        """,
+    )
+    suite.write(
+        "own.sql",
+        """
+        --@test: statements of the test
+        INSERT INTO users VALUES (1, 'Oslo'), (2, 'Rome');
+        DELETE FROM users WHERE id = 1;
+        ASSERT VALUES cities (city, n) VALUES ('Oslo', 1);
+        ASSERT VALUES cities (city, n) VALUES ('Rome', 1);
+        ASSERT NULL VALUES cities (city) VALUES ('Oslo');
+        """,
+    )
+    code, out, err = suite.run()
+    assert code == 0, out + err
