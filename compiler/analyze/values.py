@@ -8,11 +8,12 @@ from typing import NoReturn
 from compiler.analyze.bind import Binder
 from compiler.analyze.mistakes import mistake
 from compiler.diagnostics.source import NOWHERE
-from compiler.dialect.ast import Ast, CastTo, Lit, TypeRef
+from compiler.dialect.ast import Ast, CastTo, Func, Lit, TypeRef
 from compiler.functions.casts import can_cast
 from compiler.functions.coercion import convert
 from compiler.functions.evaluate import RowFunction, compile_row
 from compiler.functions.registry import FAILURES, FunctionTypeError
+from compiler.functions.sql_casts import sql_cast
 from compiler.plan.expr import Call, Column, Expr, Literal
 from compiler.plan.schema import Field
 from compiler.plan.types import Kind, SqlType
@@ -26,6 +27,8 @@ def assigned(node: Ast, binder: Binder, field: Field) -> Expr:
 
     Constants are computed. Raises CompileError.
     """
+    if isinstance(node, Func) and node.name == "row" and field.type.kind is Kind.STRUCT:
+        return _row(node, binder, field)
     e = binder.bind(node)
     if e.type == field.type:
         return _computed(e)
@@ -37,9 +40,20 @@ def assigned(node: Ast, binder: Binder, field: Field) -> Expr:
         except FunctionTypeError as problem:
             _refuse(node, e, field, f": {problem}")
     in_quotes = isinstance(node, Lit) and node.kind == "string"
-    if not (in_quotes or _assignable(e.type, field.type)) or not can_cast(e.type, field.type):
+    castable = can_cast(e.type, field.type) or sql_cast(e.type, field.type) != ""
+    if not (in_quotes or _assignable(e.type, field.type)) or not castable:
         _refuse(node, e, field)
     return _computed(binder.bind(CastTo(node, TypeRef(known=field.type), getattr(node, "span", NOWHERE))))
+
+
+def _row(node: Func, binder: Binder, field: Field) -> Expr:
+    """ROW(...) as a struct: its values belong to the fields in their order."""
+    fields = field.type.fields
+    if len(node.args) != len(fields):
+        title = f"column {field.name} is {field.type}, which has {len(fields)} fields, and the ROW has {len(node.args)}"
+        raise mistake("FQ2005", title, node.span, "not so many")
+    values = (assigned(a, binder, Field(f"{field.name}.{n}", t)) for a, (n, t) in zip(node.args, fields, strict=True))
+    return Call(field.type, "struct", tuple(values), node.span)
 
 
 def _assignable(source: SqlType, target: SqlType) -> bool:

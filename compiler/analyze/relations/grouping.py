@@ -224,3 +224,27 @@ def _result_type(function: str, args: tuple[SqlType, ...], node: t.Call) -> SqlT
         return array(args[0])
     fixed = {"BOOL_AND": BOOLEAN, "BOOL_OR": BOOLEAN, "STRING_AGG": STRING, **dict.fromkeys(_DOUBLE_RESULTS, DOUBLE)}
     return fixed.get(function, args[0])
+
+
+def grouping_sets(elements: Sequence[t.GroupElement]) -> list[list[t.Expr]]:
+    """Every set of expressions to group by: the product of the elements of GROUP BY."""
+    sets: list[list[t.Expr]] = [[]]
+    for element in elements:
+        sets = [[*s, *more] for s in sets for more in _sets_of(element)]
+    return sets
+
+
+def _sets_of(element: t.GroupElement) -> list[list[t.Expr]]:
+    if not isinstance(element, t.Grouping):
+        return [[element]]
+    if element.kind == "sets":
+        return [s for e in element.elements for s in _sets_of(e)]
+    parts = [[x for s in _sets_of(e) for x in s] for e in element.elements]
+    flat = [x for p in parts for x in p]
+    if element.kind == "set":
+        return [flat]
+    if element.kind == "rollup":
+        return [[x for p in parts[:n] for x in p] for n in range(len(parts), -1, -1)]
+    if len(parts) > 6:
+        unsupported("CUBE of more than six elements", element.span, "list the GROUPING SETS that are wanted")
+    return [[x for i, p in enumerate(parts) if mask >> i & 1 for x in p] for mask in range(2 ** len(parts) - 1, -1, -1)]

@@ -8,7 +8,7 @@ from typing import Any
 
 from compiler.analyze.mistakes import mistake
 from compiler.analyze.relations.expressions import GroupedBinder, Placeholders, RelBinder
-from compiler.analyze.relations.grouping import Aggregates, grouped, has_aggregates, order_of
+from compiler.analyze.relations.grouping import Aggregates, grouped, grouping_sets, has_aggregates, order_of
 from compiler.analyze.relations.joins import all_conjuncts, joined, joined_all, merged_columns
 from compiler.analyze.relations.relation import (
     Names,
@@ -238,7 +238,7 @@ class QueryBinder:
     def _grouped(self, select: t.Select, parts: Any, rel: Rel, below: RelBinder) -> tuple[Rel, RelBinder, Any]:
         aggregates = Aggregates(below, self.names, self.placeholders)
         parts = aggregates.taken(parts)
-        sets = _grouping_sets(select.group_by)
+        sets = grouping_sets(select.group_by)
         exprs = [[self._group(e, select, below) for e in one] for one in sets]
         if len(exprs) == 1:
             made, keys = grouped(rel, exprs[0], aggregates.calls, self.names)
@@ -576,27 +576,3 @@ def _operands(body: t.SetOperation) -> list[t.Body]:
         found.append(left.right)
         left = left.left
     return [left, *reversed(found)]
-
-
-def _grouping_sets(elements: Sequence[t.GroupElement]) -> list[list[t.Expr]]:
-    """Every set of expressions to group by: the product of the elements of GROUP BY."""
-    sets: list[list[t.Expr]] = [[]]
-    for element in elements:
-        sets = [[*s, *more] for s in sets for more in _sets_of(element)]
-    return sets
-
-
-def _sets_of(element: t.GroupElement) -> list[list[t.Expr]]:
-    if not isinstance(element, t.Grouping):
-        return [[element]]
-    if element.kind == "sets":
-        return [s for e in element.elements for s in _sets_of(e)]
-    parts = [[x for s in _sets_of(e) for x in s] for e in element.elements]
-    flat = [x for p in parts for x in p]
-    if element.kind == "set":
-        return [flat]
-    if element.kind == "rollup":
-        return [[x for p in parts[:n] for x in p] for n in range(len(parts), -1, -1)]
-    if len(parts) > 6:
-        unsupported("CUBE of more than six elements", element.span, "list the GROUPING SETS that are wanted")
-    return [[x for i, p in enumerate(parts) if mask >> i & 1 for x in p] for mask in range(2 ** len(parts) - 1, -1, -1)]
