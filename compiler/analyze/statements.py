@@ -15,7 +15,7 @@ from compiler.analyze.properties import FOR_INSERT, FOR_SINK, Properties, QueryO
 from compiler.analyze.query import BoundSelect, bind_query
 from compiler.analyze.registered import key_side, value_side, with_schema
 from compiler.analyze.relation import may_have_null_group, project, times_of, with_key_roles
-from compiler.analyze.relations.view import bind_view, reads_relation
+from compiler.analyze.relations.view import bind_view, is_relational
 from compiler.analyze.row_changes import bind_delete, bind_insert, bind_insert_select, bind_update, refuse_view
 from compiler.analyze.scope import Scope
 from compiler.analyze.sources import altered_source, bind_source, resolve_type, timestamp_of
@@ -241,7 +241,7 @@ def _kind_to_drop(statement: Drop, catalog: Catalog, at: Span) -> str:
 
 def _create_as(statement: CreateAs, catalog: Catalog, session: Mapping[str, str], at: Span) -> BoundQuery:
     if isinstance(statement, CreateView) and statement.tree is not None:
-        if reads_relation(statement.tree, catalog):
+        if is_relational(statement.tree, catalog, refused=statement.refusal is not None):
             return _create_relation(statement, statement.tree, catalog, session, at)
         if statement.refusal is not None:
             raise statement.refusal

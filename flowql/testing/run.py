@@ -30,13 +30,17 @@ CONFIG = InstanceConfig(application_id="test", threads=1, coalesce=False)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run came to. records: by result, every record in order (by partition); final: by table; state: by store."""
+    """What a run came to. records: by result, every record in order (by partition); final: by table; state: by store.
+
+    views: those over tables that change, of which the rows at the end count: their records depend on how input is cut into runs.
+    """
 
     timing: str
     records: Mapping[str, tuple[Row, ...]]
     final: Mapping[str, tuple[Row, ...]]
     state: Mapping[str, tuple[Row, ...]]
     hints: tuple[str, ...] = field(default=(), compare=False)
+    views: frozenset[str] = frozenset()
 
 
 def needed(plan: Plan, names: Iterable[str]) -> Plan:
@@ -98,7 +102,8 @@ def run(case: Case, plan: Plan, timing: Timing, stores: Iterable[str]) -> Outcom
         results = [s for s in plan.sources if s.name in written]
         records = {s.name: tuple(_records(log, s)) for s in results}
         final = {s.name: _final(records[s.name], s) for s in results if s.kind == "table"}
-        return Outcome(timing.name, records, final, _stores(instance, stores), tuple(_hints(instance, log)))
+        views = frozenset(s.name for s in results if s.relation)
+        return Outcome(timing.name, records, final, _stores(instance, stores), tuple(_hints(instance, log)), views)
     finally:
         instance.close()
 
@@ -129,7 +134,12 @@ def _final(records: Iterable[Row], source: SourceDef) -> tuple[Row, ...]:
     """The last row of every key; deleted ones are gone."""
     names = [f.name for f in source.schema.key] + ["WINDOWSTART", "WINDOWEND"] * (source.schema.window is not None)
     last = {orjson.dumps([r.values.get(n) for n in names]): r for r in records}
-    return tuple(r for r in last.values() if not r.tombstone)
+    rows = tuple(r for r in last.values() if not r.tombstone)
+    return (
+        tuple(replace(r, values={n: r.values.get(n) for n in source.visible}) for r in rows)
+        if source.relation
+        else rows
+    )
 
 
 def _stores(instance: Instance, names: Iterable[str]) -> dict[str, tuple[Row, ...]]:

@@ -18,6 +18,7 @@ from compiler.plan.changes import Consolidate
 from compiler.plan.logical import NamedExpr, Node
 from compiler.plan.schema import Field
 from compiler.plan.tables import HIDDEN
+from compiler.plan.topology import SourceDef
 
 
 def relations_read(query: t.Query) -> Iterator[str]:
@@ -30,10 +31,14 @@ def relations_read(query: t.Query) -> Iterator[str]:
             yield source_of(n).name[-1]
 
 
-def reads_relation(query: t.Query, catalog: Catalog) -> bool:
-    """Whether the query reads a relation that changes, and so is bound here."""
-    found = (catalog.sources.get(n) for n in relations_read(query))
-    return any(s is not None and s.relation for s in found)
+def is_relational(query: t.Query, catalog: Catalog, *, refused: bool) -> bool:
+    """Whether the query is bound here: it reads a relation that changes, or, where queries over streams cannot say it, tables alone."""
+    found = [s for n in relations_read(query) if (s := catalog.sources.get(n)) is not None]
+    return any(s.relation for s in found) or (refused and all(_is_table(s) for s in found))
+
+
+def _is_table(source: SourceDef) -> bool:
+    return source.kind == "table" and source.schema.window is None
 
 
 def bind_view(query: t.Query, columns: Sequence[str], catalog: Catalog, span: Span) -> tuple[Node, tuple[str, ...]]:
