@@ -20,6 +20,7 @@
         RebuildUnsupported  old records cannot be deleted from a topic that is only compacted
         ForwardUnsupported  a query cannot go on with a new text where, or as, it runs
         PartitionsDiffer  a project declares another number of partitions than a topic has
+        TableUnsupported  a table with rows would get a declaration that they do not fit
         OutsideRecords    a rebuild would lose records that others have written
         StaleMember       the proof of membership in a group does not count (any more)
       StatementFailed     a statement would break a rule of its table, or a value of it fails; nothing is changed
@@ -165,6 +166,12 @@ class OutsideRecords(LogError):
     """A result is to be rebuilt, and its topic holds records that others have written: they would be lost."""
 
     code = "FQ4048"
+
+
+class TableUnsupported(LogError):
+    """A table of one's own has rows, and would be declared in a way that they do not fit; nothing was changed."""
+
+    code = "FQ4064"
 
 
 class RebuildUnsupported(LogError):

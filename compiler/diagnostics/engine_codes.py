@@ -179,6 +179,14 @@ ENGINE_CODES: dict[str, CodePage] = {
         'flowql exec "UPDATE t SET n = n + 1"',
         'flowql exec "UPDATE t SET n = n + 1"   # again',
     ),
+    "FQ4064": CodePage(
+        "A table with rows would no longer fit them",
+        "Rows of a table stay as they were written. So a table that has rows keeps its PRIMARY KEY and its columns; columns can be added, "
+        "which are NULL in the rows that there are. A new table is not laid over the topic that one with its name has left. Nothing was "
+        "changed.",
+        "CREATE TABLE users (id INT PRIMARY KEY, age TEXT);   -- was: age INT",
+        "CREATE TABLE users (id INT PRIMARY KEY, age INT, age_text TEXT);",
+    ),
     "FQ4061": CodePage(
         "Commits fail, so nothing can be deployed",
         "A deployment takes effect with a commit, and the log accepts none: there is no space, or the brokers do not respond. The "

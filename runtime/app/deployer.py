@@ -33,6 +33,7 @@ from runtime.app.reconciler import Asked, Reconciler
 from runtime.app.swapping import all_wait
 from runtime.build.partitions import check_partitions, planned_partitions
 from runtime.build.query import ensure_sources, ensure_topics
+from runtime.build.table_declarations import check_tables
 from runtime.errors import CommitsBlocked, RuntimeFailure, StaleMember, Superseded
 from runtime.events import INFO, WARNING, say
 from runtime.log.base import TopicPartition
@@ -134,6 +135,7 @@ class Deployer:
         change = decide()
         if is_same(change.deployed, before):
             return change.changes
+        check_tables(before.plan, change.deployed.plan, host.admin)
         if self._group is None:
             ensure_sources(change.deployed.plan, host.admin)
         host.repaired.repairs.read_on()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from compiler.plan.diff import QueryChange, diff_plans
 from compiler.plan.topology import Plan
 from runtime.build.partitions import refuse_partitions
+from runtime.build.table_declarations import check_tables
 from runtime.clock import Clock, SystemClock
 from runtime.config import LetterRetention
 from runtime.errors import RuntimeFailure
@@ -117,6 +118,7 @@ class SparkInstance:
         """
         before = self._deployed
         refuse_partitions(before.plan, plan, self.site.log)
+        check_tables(before.plan, plan, self.site.log.admin())
         changes = diff_plans(before.plan, plan)
         how = self._how(plan)
         anew = decide_rebuild(self.site, before, plan, how, self.form, asked=rebuild)

@@ -137,3 +137,13 @@ def test_of_processes_that_change_a_table_at_once_none_is_lost_and_none_counts_t
             done += process.returncode == 0
     assert done >= TRIES, "of those that run at once one succeeds at least"
     assert shell.rows("SELECT visits FROM users WHERE id = 1") == [[done]]
+
+
+def test_a_deployment_that_rows_do_not_fit_is_refused(shell: Shell, project: Path) -> None:
+    (project / "demo.sql").write_text(FILE.replace("visits INT DEFAULT 0", "visits TEXT"))
+    refused = shell("run", "--until-caught-up")
+    assert (refused.code, "error[FQ4064]" in refused.err) == (1, True), refused.err
+    (project / "demo.sql").write_text(FILE.replace("visits INT DEFAULT 0", "visits INT DEFAULT 0, city TEXT"))
+    assert shell("run", "--until-caught-up").code == 0
+    assert shell("exec", "UPDATE users SET city = 'Oslo' WHERE id = 2").code == 0
+    assert shell.rows("SELECT * FROM users ORDER BY id") == [[1, "ann", 0, None], [2, "bob", 0, "Oslo"]]

@@ -13,10 +13,11 @@ from compiler.plan.tables import TableChange
 from compiler.plan.topology import Plan, SourceDef
 from runtime.build import table_writer
 from runtime.build.query import ensure_sources
+from runtime.build.table_declarations import check_tables
 from runtime.build.table_rows import Rows, present_rows
 from runtime.build.table_statements import carry_out
 from runtime.build.table_writer import change_table
-from runtime.errors import LogError, StatementFailed, TableBusy, TopicMissing
+from runtime.errors import LogError, StatementFailed, TableBusy, TableUnsupported, TopicMissing
 from runtime.log.base import PRODUCE_SCHEMA, Log, TopicPartition
 from runtime.log.memory import MemoryLog
 
@@ -191,3 +192,41 @@ def test_a_topic_that_was_made_anew_gets_its_rows_again() -> None:
     ensure_sources(tables.plan, tables.log)
     assert carry_out(tables.log, tables.plan, APP, NOW) == {"t": 4}
     assert (tables.rows("t"), tables.rows("bag")) == ([(1, 10), (2, 20)], [(1,), (1,)])
+
+
+# --- other declarations ---
+
+
+@pytest.mark.parametrize(
+    ("declared", "why"),
+    [
+        ("t (k INT PRIMARY KEY, n INT)", ""),
+        ("t (k INT PRIMARY KEY, n INT DEFAULT 7)", ""),
+        ("t (n INT, k INT, PRIMARY KEY (k))", ""),
+        ("t (k INT PRIMARY KEY, n INT, new TEXT)", ""),
+        ("t (k INT PRIMARY KEY, n INT, new TEXT NOT NULL)", "new would become NOT NULL"),
+        ("t (k INT PRIMARY KEY, n INT, new TEXT DEFAULT 'x')", "new column new is NULL"),
+        ("t (k INT PRIMARY KEY, n INT NOT NULL)", "n would become NOT NULL"),
+        ("t (k INT PRIMARY KEY, n TEXT)", "column n, INT, would become STRING"),
+        ("t (k INT PRIMARY KEY)", "column n, INT, would be gone"),
+        ("t (k INT, n INT PRIMARY KEY)", "its key would change"),
+        ("t (k INT, n INT)", "its key would change"),
+        ("t (k TEXT PRIMARY KEY, n INT)", "its key would change"),
+    ],
+)
+def test_a_table_with_rows_keeps_what_they_need(declared: str, why: str) -> None:
+    tables, wanted = Tables(), plan_of(f"CREATE TABLE {declared};")
+    check_tables(tables.plan, wanted, tables.log)
+    tables.change("INSERT INTO t VALUES (1, NULL)")
+    if not why:
+        check_tables(tables.plan, wanted, tables.log)
+        return
+    with pytest.raises(TableUnsupported, match=why):
+        check_tables(tables.plan, wanted, tables.log)
+
+
+def test_a_new_table_is_not_laid_over_rows_of_an_older_one(tables: Tables) -> None:
+    check_tables(Plan(), tables.plan, tables.log)
+    tables.change("INSERT INTO t VALUES (1, NULL)")
+    with pytest.raises(TableUnsupported, match="flowql topic delete t"):
+        check_tables(Plan(), tables.plan, tables.log)
