@@ -388,7 +388,8 @@ def test_rows_of_tables_of_ones_own_are_given_or_inserted(tmp_path: Path, capsys
     code, out, err = suite.run()
     assert code == 0, out + err
     suite.write(
-        "gone.sql", "INSERT INTO users VALUES (1, 'Oslo');\nASSERT NULL VALUES cities (city) VALUES ('Oslo');\n"
+        "gone.sql",
+        "--@test: a row that is gone\nINSERT INTO users VALUES (1, 'Oslo');\nASSERT NULL VALUES cities (city) VALUES ('Oslo');\n",
     )
     code, out, err = suite.run()
     assert code == 1
