@@ -34,7 +34,7 @@ def relations_read(query: t.Query) -> Iterator[str]:
 def is_relational(query: t.Query, catalog: Catalog, *, refused: bool) -> bool:
     """Whether the query is bound here: it reads a relation that changes, or, where queries over streams cannot say it, tables alone."""
     found = [s for n in relations_read(query) if (s := catalog.sources.get(n)) is not None]
-    return any(s.relation for s in found) or (refused and all(_is_table(s) for s in found))
+    return any(s.relation for s in found) or (refused and bool(found) and all(_is_table(s) for s in found))
 
 
 def _is_table(source: SourceDef) -> bool:
