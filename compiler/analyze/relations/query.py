@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from compiler.analyze.mistakes import mistake
-from compiler.analyze.relations.expressions import GroupedBinder, Placeholders, RelBinder
-from compiler.analyze.relations.grouping import Aggregates, grouped, grouping_sets, has_aggregates, order_of
+from compiler.analyze.relations.expressions import GroupedBinder, Placeholders, RelBinder, rebuilt
+from compiler.analyze.relations.grouping import (
+    Aggregates,
+    grouped,
+    grouping_sets,
+    has_aggregates,
+    is_aggregate,
+    order_of,
+)
 from compiler.analyze.relations.joins import all_conjuncts, joined, joined_all, merged_columns
 from compiler.analyze.relations.relation import (
     Names,
@@ -27,6 +34,7 @@ from compiler.analyze.relations.relation import (
 from compiler.analyze.relations.subqueries import Subqueries
 from compiler.analyze.relations.time_windows import in_windows, is_time_window, source_of
 from compiler.analyze.relations.tree_names import tree_name
+from compiler.analyze.relations.tree_parts import and_parts, has_query, nodes, operands
 from compiler.analyze.relations.windows import windowed
 from compiler.catalog.catalog import Catalog, find_source
 from compiler.catalog.names import listing
@@ -206,8 +214,8 @@ class QueryBinder:
         """Groups, HAVING, sub-queries and window functions of a SELECT over what FROM and WHERE give."""
         binder = RelBinder(rel.columns, self.catalog, "SELECT", outer=outer, given=self.placeholders.exprs)
         parts = (select.items, select.having, tuple(order_by), select.distinct_on)
-        if select.group_by or select.having is not None or any(has_aggregates(n) for n in _nodes(parts)):
-            rel, binder, parts = self._grouped(select, parts, rel, binder)
+        if select.group_by or select.having is not None or any(has_aggregates(n) for n in nodes(parts)):
+            rel, binder, parts = self._grouped(select, parts, rel, binder, Subqueries(self, tables))
             if parts[1] is not None:
                 rel = self._having(parts[1], rel, binder, tables)
         subqueries = Subqueries(self, tables)
@@ -235,11 +243,14 @@ class QueryBinder:
 
     # --- GROUP BY ---
 
-    def _grouped(self, select: t.Select, parts: Any, rel: Rel, below: RelBinder) -> tuple[Rel, RelBinder, Any]:
+    def _grouped(
+        self, select: t.Select, parts: Any, rel: Rel, below: RelBinder, subqueries: Subqueries
+    ) -> tuple[Rel, RelBinder, Any]:
+        sets = [[self._group(e, select, below) for e in one] for one in grouping_sets(select.group_by)]
+        rel, sets, parts = self._before_groups(rel, sets, parts, below, subqueries)
         aggregates = Aggregates(below, self.names, self.placeholders)
         parts = aggregates.taken(parts)
-        sets = grouping_sets(select.group_by)
-        exprs = [[self._group(e, select, below) for e in one] for one in sets]
+        exprs = [[below.bound(e) for e in one] for one in sets]
         if len(exprs) == 1:
             made, keys = grouped(rel, exprs[0], aggregates.calls, self.names)
             groups = list(zip(exprs[0], keys, strict=True))
@@ -248,7 +259,28 @@ class QueryBinder:
         binder = GroupedBinder(below, groups, "SELECT", self.placeholders.exprs)
         return made, binder, parts
 
-    def _group(self, node: t.Expr, select: t.Select, below: RelBinder) -> Expr:
+    def _before_groups(
+        self, rel: Rel, sets: list[list[t.Expr]], parts: Any, below: RelBinder, subqueries: Subqueries
+    ) -> tuple[Rel, list[list[t.Expr]], Any]:
+        """Sub-queries in expressions of GROUP BY and inside aggregates are of the rows that are grouped."""
+        found = [rel]
+        made: dict[t.Expr, t.Expr] = {}
+        for node in (n for one in sets for n in one if has_query(n) and n not in made):
+            found[0], made[node] = subqueries.values(found[0], node, below)
+
+        def rule(n: t.Node) -> t.Node | None:
+            if n in made:
+                return made[n]
+            if is_aggregate(n) and has_query(n):
+                found[0], call = subqueries.values(found[0], n, below)
+                return cast(t.Node, call)
+            return None
+
+        if any(has_query(n) for n in nodes(parts)):
+            parts = rebuilt(parts, rule)
+        return found[0], [[made.get(n, n) for n in one] for one in sets], parts
+
+    def _group(self, node: t.Expr, select: t.Select, below: RelBinder) -> t.Expr:
         """An expression of GROUP BY: a column of the input, a position, the name of an output column, or any expression."""
         if isinstance(node, t.Constant) and node.kind == "number":
             at = int(node.value) if node.value.isdigit() else 0
@@ -266,7 +298,7 @@ class QueryBinder:
             node = named[0] if named else node
         if has_aggregates(node):
             raise mistake("FQ2020", "aggregate functions are not allowed in GROUP BY", node.span, "an aggregate")
-        return below.bound(node)
+        return node
 
     def _grouping_sets(
         self, rel: Rel, sets: Sequence[Sequence[Expr]], aggregates: Aggregates
@@ -353,7 +385,7 @@ class QueryBinder:
     def _set_operation(self, body: t.SetOperation, tables: Tables, outer: RelBinder | None) -> Rel:
         if body.corresponding:
             unsupported(f"{body.op.upper()} CORRESPONDING", body.at, "select the same columns in each query")
-        sides = [self._body(b, tables, outer) for b in _operands(body)]
+        sides = [self._body(b, tables, outer) for b in operands(body)]
         sides = self._aligned(sides, body)
         if body.op == "union":
             united = self._united(sides)
@@ -412,11 +444,11 @@ class QueryBinder:
         columns = tuple(c for f in factors for c in f.columns)
         binder = RelBinder(columns, self.catalog, "WHERE", outer=outer, given=self.placeholders.exprs)
         written = [*on, *([select.where] if select.where is not None else [])]
-        parts = [p for n in written for p in _and_parts(n)]
+        parts = [p for n in written for p in and_parts(n)]
         for part in parts:
             if has_aggregates(part):
                 raise mistake("FQ2020", "aggregate functions are not allowed in WHERE", part.span, help="use HAVING")
-        plain = [p for p in parts if not _has_query(p)]
+        plain = [p for p in parts if not has_query(p)]
         own: list[Expr] = []
         correlated: list[Expr] = []
         known = frozenset(n for f in factors for n in f.names)
@@ -424,7 +456,7 @@ class QueryBinder:
             for condition in all_conjuncts(binder.true_when(part)):
                 (own if columns_of(condition) <= known else correlated).append(condition)
         rel = joined_all(factors, own, self.names)
-        rest = [p for p in parts if _has_query(p)]
+        rest = [p for p in parts if has_query(p)]
         rel, conditions = Subqueries(self, tables).conditions(rel, rest, binder)
         inside = [c for c in conditions if columns_of(c) <= rel.names]
         correlated += [c for c in conditions if c not in inside]
@@ -508,7 +540,7 @@ class QueryBinder:
         kind: Any = join.kind if join.kind in ("left", "right", "full") else "inner"
         using = self._using(join, left, right)
         if join.on is not None:
-            if _has_query(join.on):
+            if has_query(join.on):
                 unsupported("a sub-query in ON", join.on.span, "put it into WHERE")
             binder = RelBinder((*left.columns, *right.columns), self.catalog, "ON", given=self.placeholders.exprs)
             conditions = all_conjuncts(binder.true_when(join.on))
@@ -523,7 +555,7 @@ class QueryBinder:
         self._flatten(relation, tables, factors, on)
         columns = tuple(c for f in factors for c in f.columns)
         binder = RelBinder(columns, self.catalog, "ON", given=self.placeholders.exprs)
-        conditions = [c for n in on for p in _and_parts(n) for c in all_conjuncts(binder.true_when(p))]
+        conditions = [c for n in on for p in and_parts(n) for c in all_conjuncts(binder.true_when(p))]
         return joined_all(factors, conditions, self.names)
 
     def _using(self, join: t.Join, left: Rel, right: Rel) -> list[str]:
@@ -548,31 +580,3 @@ class QueryBinder:
 
 def _reference(c: RelColumn, star: t.Star) -> t.ColumnRef:
     return t.ColumnRef((c.source, c.name) if c.source else (c.name,), span=star.span)
-
-
-def _nodes(parts: Any) -> list[t.Node]:
-    if isinstance(parts, tuple):
-        return [n for p in parts for n in _nodes(p)]
-    return [parts] if isinstance(parts, t.Node) else []
-
-
-def _and_parts(node: t.Expr) -> list[t.Expr]:
-    if isinstance(node, t.Logical) and node.op == "and":
-        return [p for o in node.operands for p in _and_parts(o)]
-    return [node]
-
-
-def _has_query(node: t.Node) -> bool:
-    return any(isinstance(n, t.Query) for n in t.walk(node))
-
-
-def _operands(body: t.SetOperation) -> list[t.Body]:
-    """Both sides; of a chain of UNION ALL all of them."""
-    if body.op != "union" or not body.all:
-        return [body.left, body.right]
-    found: list[t.Body] = []
-    left: t.Body = body
-    while isinstance(left, t.SetOperation) and left.op == "union" and left.all and not left.corresponding:
-        found.append(left.right)
-        left = left.left
-    return [left, *reversed(found)]

@@ -1,0 +1,35 @@
+"""Parts of a query's tree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from compiler.dialect.standard import tree as t
+
+
+def nodes(parts: Any) -> list[t.Node]:
+    if isinstance(parts, tuple):
+        return [n for p in parts for n in nodes(p)]
+    return [parts] if isinstance(parts, t.Node) else []
+
+
+def and_parts(node: t.Expr) -> list[t.Expr]:
+    if isinstance(node, t.Logical) and node.op == "and":
+        return [p for o in node.operands for p in and_parts(o)]
+    return [node]
+
+
+def has_query(node: t.Node) -> bool:
+    return any(isinstance(n, t.Query) for n in t.walk(node))
+
+
+def operands(body: t.SetOperation) -> list[t.Body]:
+    """Both sides; of a chain of UNION ALL all of them."""
+    if body.op != "union" or not body.all:
+        return [body.left, body.right]
+    found: list[t.Body] = []
+    left: t.Body = body
+    while isinstance(left, t.SetOperation) and left.op == "union" and left.all and not left.corresponding:
+        found.append(left.right)
+        left = left.left
+    return [left, *reversed(found)]
