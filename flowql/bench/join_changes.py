@@ -78,10 +78,22 @@ def phases(rows: int, size: int) -> Iterator[Phase]:
     wide = known * 3 // 2
     yield Phase("auctions come", known, [[None, _inserts(AUCTION, auctions(c, 0))] for c in few])
     yield Phase("bids come", rows, [[_inserts(BID, bids(c, 0, wide)), None] for c in chunks])
+    yield Phase(
+        "both come", rows + known, [[_inserts(BID, b), _inserts(AUCTION, a)] for a, b in _together(rows, size, wide)]
+    )
     halves = [h for c in chunks for h in np.array_split(c, 2)]
     yield Phase("bids change", 2 * rows, [[_updates(BID, bids(c, 0, wide), bids(c, 1, wide)), None] for c in halves])
     few = [h for c in few for h in np.array_split(c, 2)]
     yield Phase("auctions change", 2 * known, [[None, _updates(AUCTION, auctions(c, 0), auctions(c, 1))] for c in few])
+
+
+def _together(rows: int, size: int, wide: int) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+    """New auctions and the bids for them in the same batch."""
+    for start in range(0, rows // BIDS_PER_AUCTION, size // BIDS_PER_AUCTION):
+        ids = np.arange(start, min(start + size // BIDS_PER_AUCTION, rows // BIDS_PER_AUCTION)) + wide
+        of_bids = np.arange(BIDS_PER_AUCTION * start, BIDS_PER_AUCTION * (start + len(ids))) + rows
+        found = bids(of_bids, 0, wide)
+        yield auctions(ids, 0), found.set_column(1, "auction", pa.array(np.repeat(ids, BIDS_PER_AUCTION)))
 
 
 def _inserts(schema: Schema, rows: pa.RecordBatch) -> Batch:

@@ -1,4 +1,4 @@
-"""The quick way through a join over changes: keys of which one side changes in a run, with few rows on both sides.
+"""The quick way through a join over changes: keys with few rows on both sides.
 
 Their heads hold all that is needed (`buckets.py`), so a key costs one look-up on each side, one write, and no objects but the rows
 that are given out. Every other key goes the general way. Both give the same changes; a test compares them.
@@ -46,9 +46,11 @@ class InlineJoin:
         by_key: Sequence[Mapping[Key, list[Change]]],
         heads: Sequence[Store],
         out: list[Out],
-        alone: Deltas,
+        net: Deltas,
     ) -> dict[Key, list[Value | None]]:
-        """Applies what it can: pairs go to `out`, rows that are shown by themselves to `alone`, as they may move from key to key.
+        """Applies what it can. Rows of the result go to `out` where they are net changes as they are: pairs of a key of which one
+        side changes. The others go to `net`: rows that are shown by themselves, as they may move from key to key, and pairs of which both
+        sides change.
 
         heads: of both sides. Returns the heads of the keys that are left.
         """
@@ -56,20 +58,37 @@ class InlineJoin:
         left: dict[Key, list[Value | None]] = {}
         written: list[tuple[list[Key], list[Value | None]]] = [([], []), ([], [])]
         for key, *both in zip(keys, *found, strict=True):
-            changes = [c.get(key) for c in by_key]
-            side = 0 if changes[1] is None else 1
-            mine, other, changed = both[side], both[1 - side], changes[side]
-            after = None
-            if changes[1 - side] is None and changed is not None and _inline(mine) and _inline(other):
-                after = self._changed(side, changed, mine, other, out, alone)
-            if after is None:
+            changes = [c.get(key, ()) for c in by_key]
+            after: Sequence[Value | None] = (None, None)
+            if _inline(both[0]) and _inline(both[1]):
+                if not changes[1]:
+                    after = self._changed(0, changes[0], both[0], both[1], out, net), None
+                elif not changes[0]:
+                    after = None, self._changed(1, changes[1], both[1], both[0], out, net)
+                elif all(map(_fits, both, changes)):
+                    after = self._both(changes, both, net)
+            if after == (None, None):
                 left[key] = both
-            else:
-                written[side][0].append(key)
-                written[side][1].append(after or None)
+            for (changed_keys, values), head in zip(written, after, strict=True):
+                if head is not None:
+                    changed_keys.append(key)
+                    values.append(head or None)
         for store, (changed_keys, values) in zip(heads, written, strict=True):
             store.put_many(changed_keys, values)
         return left
+
+    def _both(
+        self, changes: Sequence[Sequence[Change]], heads: Sequence[Value | None], net: Deltas
+    ) -> list[Value | None]:
+        """The changes of the left with the right as it was, then those of the right with the left as it is."""
+        out: list[Out] = []
+        left = self._changed(0, changes[0], heads[0], heads[1], out, net)
+        right = self._changed(1, changes[1], heads[1], left or None, out, net)
+        assert left is not None
+        assert right is not None
+        for seq, op, row, time in out:
+            net.add(1 if op in (INSERT, UPDATE_AFTER) else -1, row, time, seq)
+        return [left, right]
 
     def _changed(
         self,
@@ -78,7 +97,7 @@ class InlineJoin:
         mine: Value | None,
         other: Value | None,
         out: list[Out],
-        alone: Deltas,
+        net: Deltas,
     ) -> Value | None:
         """The new head of the side that changes, empty if no row is left; None: it is too large, and nothing was done."""
         form = self._sides[side]
@@ -99,7 +118,7 @@ class InlineJoin:
                 del entries[entry]
         if len(entries) > buckets.INLINE_MAX:
             return None
-        self._give(side, changes, moved, (had, bool(entries)), other, out, alone)
+        self._give(side, changes, moved, (had, bool(entries)), other, out, net)
         return (len(entries), *chain.from_iterable(entries.items())) if entries else ()
 
     def _give(
@@ -110,7 +129,7 @@ class InlineJoin:
         any_: tuple[bool, bool],
         other: Value | None,
         out: list[Out],
-        alone: Deltas,
+        net: Deltas,
     ) -> None:
         """any_: whether the side that changes has rows of the key, before and after."""
         others = self._sides[1 - side].rows(other)
@@ -127,11 +146,11 @@ class InlineJoin:
             for gone, come in moved.values():
                 for sign, rows in ((-1, gone), (1, come)):
                     for row, time, _ in rows:
-                        alone.add(sign, self._single(side, row), max(time, now), seq)
+                        net.add(sign, self._single(side, row), max(time, now), seq)
         if others_flip:
             sign = 1 if any_[1] == self._wants else -1
             for row, time in others:
-                alone.add(sign, self._single(1 - side, row), max(time, now), seq)
+                net.add(sign, self._single(1 - side, row), max(time, now), seq)
 
     def _pairing(self, side: int, other: Row) -> Callable[[Row], Row]:
         """A function from a row of one side to its pair with a row of the other."""
@@ -165,3 +184,8 @@ class InlineJoin:
 def _inline(head: Value | None) -> bool:
     """All entries are in the head."""
     return head is None or len(head) > 1
+
+
+def _fits(head: Value | None, changes: Sequence[Change]) -> bool:
+    """The head has room for all rows that come."""
+    return (0 if head is None else head[0]) + sum(c[0] > 0 for c in changes) <= buckets.INLINE_MAX

@@ -119,9 +119,20 @@ def test_each_run_gives_what_the_general_way_gives_and_keeps_the_same_state(kind
                     for s, n in zip((left, right), sides, strict=True)
                 ]
                 quick, general = (w.run(*inputs) for w in ways)
-                # A pair whose sides both have two rows for a while may go under one key and come under another.
-                assert _net(quick) == _net(general) if apart else quick == general, (seed, kind)
+                if None in inputs and not apart:
+                    assert quick == general, (seed, kind)
+                elif not apart:  # row times of what goes may differ where both sides change
+                    assert _timeless(quick) == _timeless(general), (seed, kind)
+                else:  # a pair whose sides both have two rows for a while may go under one key and come under another
+                    assert _net(quick) == _net(general), (seed, kind)
             assert ways[0].state() == ways[1].state()
+
+
+def _timeless(found: Counter[Any]) -> Counter[Any]:
+    counts: Counter[Any] = Counter()
+    for (sign, row, _), n in found.items():
+        counts[sign, row] += n
+    return counts
 
 
 def _net(found: Counter[Any]) -> dict[str, int]:
