@@ -83,7 +83,7 @@ class Side:
             old = None if only_new else self._rows.get(key)
             if only_new and key in self._rows:
                 continue
-            new = None if old is not None and rng.random() < 0.4 else self._row(key)
+            new = None if old is not None and rng.random() < 0.4 else self._row(key, old)
             for op, row in ((UPDATE_BEFORE if new else DELETE, old), (UPDATE_AFTER if old else INSERT, new)):
                 if row is not None:
                     later = self._apart and op == UPDATE_BEFORE and rng.random() < 0.3
@@ -97,10 +97,11 @@ class Side:
         ops, rows, times = zip(*pieces, strict=True)
         return from_rows(self._schema, list(rows), times, ops, range(len(rows)))
 
-    def _row(self, key: int) -> tuple[Any, ...]:
+    def _row(self, key: int, old: tuple[Any, ...] | None) -> tuple[Any, ...]:
         rng = self._rng
         last = rng.choice((0.0, -0.0, float("nan"), None, 1.5)) if self._schema is LEFT else rng.choice(("p", "q"))
-        return key, rng.choice((None, 1, 2, 3, 4, 5, 6, 7)), last, rng.randint(0, 3)
+        joined = old[1] if old is not None and rng.random() < 0.6 else rng.choice((None, 1, 2, 3, 4, 5, 6, 7))
+        return key, joined, last, rng.randint(0, 3)
 
 
 @pytest.mark.parametrize("null_safe", [True, False])
@@ -111,11 +112,11 @@ def test_each_run_gives_what_the_general_way_gives_and_keeps_the_same_state(kind
         ways = [Join(kind, vector=v, null_safe=null_safe) for v in (True, False)]
         apart = seed % 2 > 0
         left, right = Side(rng, LEFT, apart=apart), Side(rng, RIGHT, apart=apart)
-        with inline_max(rng.choice((1, 3, 16))):
-            for _ in range(25):
+        with inline_max(rng.choice((1, 6, 16))):
+            for _ in range(40):
                 sides = rng.choice(((1, 0), (0, 1), (1, 1)))
                 inputs = [
-                    s.batch(n * rng.choice((1, 4, 12)), only_new=rng.random() < 0.3)
+                    s.batch(n * rng.choice((1, 2, 4, 8)), only_new=rng.random() < 0.3)
                     for s, n in zip((left, right), sides, strict=True)
                 ]
                 quick, general = (w.run(*inputs) for w in ways)
@@ -141,6 +142,20 @@ def _net(found: Counter[Any]) -> dict[str, int]:
     for (sign, row, _), n in found.items():
         net[row] += sign * n
     return {row: n for row, n in net.items() if n}
+
+
+def test_keys_with_few_rows_never_go_the_general_way(monkeypatch):
+    def general(*_: object) -> None:
+        raise AssertionError("the general way")
+
+    monkeypatch.setattr(EquiJoinOperator, "_join", general)
+    way = Join("full", vector=True, null_safe=False)
+    for op, value in ((INSERT, 0.5), (DELETE, 0.5)):
+        inputs = [
+            from_rows(schema, [(i, i % 3, last, 0) for i in range(9)], [0] * 9, [op] * 9, range(9))
+            for schema, last in ((LEFT, value), (RIGHT, "p"))
+        ]
+        assert sum(way.run(*inputs).values()) == 27
 
 
 def test_a_key_that_outgrows_its_head_goes_the_general_way():
