@@ -42,6 +42,8 @@ class EquiJoinOperator:
     the right. A row of a side that the result shows by itself (outer, semi, anti) is looked at again when it gets its first match or
     loses its last.
 
+    Keys with few rows and without a residual take the quick way (`InlineJoin`), unless the row kernel is asked for.
+
     State: see `JoinSide`. With a residual an outer, semi or anti join counts the matches of each row that it may show; without one
     a row is matched when the other side has any row.
 
