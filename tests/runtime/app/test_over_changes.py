@@ -12,7 +12,7 @@ import pytest
 from compiler.diagnostics.source import SourceText
 from compiler.driver import compile_project
 from compiler.physical.planner import plan_query
-from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, GroupCall
+from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, GroupCall, Over, SortKey, WindowCall
 from compiler.plan.expr import Column, Expr
 from compiler.plan.logical import Format, Materialise, NamedExpr, Node, Project, Sink, walk_nodes
 from compiler.plan.schema import Field, Schema
@@ -179,4 +179,38 @@ def test_a_full_join_of_a_table_with_itself_through_repartitions(rows_per_run):
         world.send(change, at=at)
         assert world.rows() == expected()
     world.restart()
+    assert world.rows() == expected()
+
+
+@pytest.mark.parametrize("rows_per_run", [1, 2, None])
+def test_windows_follow_changes_through_repartitions_commits_and_restarts(rows_per_run):
+    """Per V in the order of K: the place, the K before, and the sum so far."""
+    below = named(table(), "W")
+    calls = (
+        WindowCall("N", "ROW_NUMBER", (), BIGINT),
+        WindowCall("B", "LAG", ("WK",), BIGINT),
+        WindowCall("S", "SUM", ("WK",), BIGINT),
+    )
+    schema = Schema((*below.schema, *(Field(c.name, c.type) for c in calls)))
+    world = World(
+        plan_of(Node(Over(("WV",), (SortKey("WK"),), calls), (below,), schema, "retract")), rows_per_run=rows_per_run
+    )
+    rows: dict[int, int | None] = {}
+
+    def expected() -> list[tuple[object, ...]]:
+        found: list[tuple[object, ...]] = []
+        for v in {v for v in rows.values() if v is not None}:
+            keys = sorted(k for k, of in rows.items() if of == v)
+            found += [(k, v, n + 1, keys[n - 1] if n else None, sum(keys[: n + 1])) for n, k in enumerate(keys)]
+        return sorted(found, key=str)
+
+    first = [(k, k % 2) for k in range(40)]
+    rows.update(first)
+    world.send(*first)
+    assert world.rows() == expected()
+    for at, changes in enumerate([[(3, 0)], [(7, None), (8, 1)], [(0, None)], [(41, 1), (1, None)]], start=100):
+        rows.update(changes)
+        world.send(*changes, at=at)
+        assert world.rows() == expected()
+        world.restart()
     assert world.rows() == expected()
