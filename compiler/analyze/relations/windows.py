@@ -151,7 +151,7 @@ def _arguments(function: str, args: list[Expr], node: t.Call) -> tuple[list[Expr
     if function in _RESULTS:
         return [], _RESULTS[function], ()
     if function == "NTILE":
-        return [], INT, (_whole(args[0], node),)
+        return [], INT, (_positive(args[0], node),)
     if function in ("LAG", "LEAD"):
         offset = (_whole(args[1], node),) if len(args) > 1 else ()
         if len(args) < 3:
@@ -161,7 +161,14 @@ def _arguments(function: str, args: list[Expr], node: t.Call) -> tuple[list[Expr
         except FunctionTypeError as problem:
             raise mistake("FQ2005", f"{function.lower()}: {problem}", node.span, help=problem.hint) from None
         return list(both), common, offset
-    return args[:1], args[0].type, (_whole(args[1], node),) if function == "NTH_VALUE" else ()
+    return args[:1], args[0].type, (_positive(args[1], node),) if function == "NTH_VALUE" else ()
+
+
+def _positive(e: Expr, node: t.Call) -> int | None:
+    n = _whole(e, node)
+    if n is not None and n <= 0:
+        raise mistake("FQ2005", f"the number of {node.name[-1].lower()} must be greater than zero", node.span)
+    return n
 
 
 def _whole(e: Expr, node: t.Call) -> int | None:
