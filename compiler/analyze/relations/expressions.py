@@ -105,7 +105,10 @@ class GroupedBinder(RelBinder):
         self._below, self._groups = below, groups
 
     def bind(self, node: Ast) -> Expr:
-        if not isinstance(node, Lit) and not (isinstance(node, Name) and node.parts[0].startswith(_MARK)):
+        if isinstance(node, Name) and node.parts[0].startswith(_MARK):
+            given = self._name(node)
+            return next((g for group, g in self._groups if group == given), given)
+        if not isinstance(node, Lit):
             whole = self._as_group(node)
             if whole is not None:
                 return whole
