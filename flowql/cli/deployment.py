@@ -27,6 +27,7 @@ def show_deployment(done: Mapping[str, Any], *, as_json: bool = False) -> None:
     print_rows([name for name, i in columns.items() if i in shown], [[row[i] for i in shown] for row in rows])
     for sentence in done["lost_history"]:
         note(f"gone: {sentence}; a rebuild needs --accept-history")
+    note_rows(done)
     if withheld:
         note(f"{', '.join(withheld)}: not in the project; still running. To remove:  flowql deploy --prune")
     if waiting := [q for q in done["waiting"] if not done["applied"]]:
@@ -39,6 +40,12 @@ def show_deployment(done: Mapping[str, Any], *, as_json: bool = False) -> None:
         note(f"{changed} to change; nothing was done (--dry-run)")
     else:
         note(f"{changed} changed" if changed else "no changes")
+
+
+def note_rows(done: Mapping[str, Any]) -> None:
+    """How many rows statements of the project have changed, by table."""
+    for table, rows in done.get("rows_changed", {}).items():
+        note(f"statements of the project changed {rows:,} {'row' if rows == 1 else 'rows'} of {table}")
 
 
 def _tree(changes: Sequence[Change]) -> Iterator[tuple[str, Change]]:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from flowql.cli.building import with_building
+from flowql.cli.deployment import note_rows
 from flowql.cli.foreground import hosting
 from flowql.cli.lost import lost_text
 from flowql.cli.options import (
@@ -76,6 +77,7 @@ def command(
         done = service.deploy(plan, asked_of(scope, found, plan, running, rebuild=rebuild))
         if done["withheld"]:
             note(f"{', '.join(done['withheld'])}: not in the project; still running. To remove:  flowql deploy --prune")
+        note_rows(done)
         count = len(service.plan.queries)
         note(f"{found.name}: {count} {'query' if count == 1 else 'queries'} on {shown_path(settings.data_dir)}")
         _await_restored(host)

@@ -76,6 +76,13 @@ class Engine(Protocol):
         """
         ...
 
+    def carry_out(self, plan: Plan) -> Mapping[str, int]:
+        """The statements of a deployed plan that change rows, those that were not yet: rows changed, by table.
+
+        Raises StatementFailed, TableBusy, LogError; a repetition goes on where it stopped.
+        """
+        ...
+
     def deployments(self) -> list[Entry]:
         """The last deployments, the newest last. CommandError where there is no history."""
         ...

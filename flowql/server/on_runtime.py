@@ -108,11 +108,11 @@ class RuntimeEngine:
     ) -> Sequence[QueryChange]:
         """Changed queries are always built anew."""
         del rebuild
-        done = self.instance.deploy(plan, refresh=refresh, forward=forward, seen=seen, about=about, swap=swap)
-        carry_out(
-            self.instance.log, plan, self.instance.config.application_id, self.instance.clock.wall_ms()
-        )  # what fails is repeated by the next deployment
-        return done
+        return self.instance.deploy(plan, refresh=refresh, forward=forward, seen=seen, about=about, swap=swap)
+
+    def carry_out(self, plan: Plan) -> Mapping[str, int]:
+        instance = self.instance
+        return carry_out(instance.log, plan, instance.config.application_id, instance.clock.wall_ms())
 
     def catch_up(self) -> Callable[[], bool]:
         ends = source_ends(self.instance)

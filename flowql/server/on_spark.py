@@ -109,10 +109,11 @@ class SparkEngine:
             )
         if seen is not None and seen.serving != self.instance.plan:
             raise Superseded("another deployment came first")
-        done = self.instance.deploy(plan, rebuild=rebuild)
+        return self.instance.deploy(plan, rebuild=rebuild)
+
+    def carry_out(self, plan: Plan) -> Mapping[str, int]:
         site = self.instance.site
-        carry_out(site.log, plan, site.application_id, SystemClock().wall_ms())
-        return done
+        return carry_out(site.log, plan, site.application_id, SystemClock().wall_ms())
 
     def catch_up(self) -> Callable[[], bool]:
         return self.instance.catch_up()

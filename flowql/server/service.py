@@ -73,7 +73,9 @@ class Service:
                     continue
                 assert tuple(done) == deployment.change.changes, "what was shown is what was done"
                 break
-            return deployment.to_data(costs, applied=not asked.dry_run)
+            told = deployment.to_data(costs, applied=not asked.dry_run)
+            changed = {} if asked.dry_run else self._engine.carry_out(deployment.plan)
+            return {**told, "rows_changed": dict(changed)} if changed else told
 
     def deployments(self) -> list[Entry]:
         """The last ones, the newest last."""

@@ -9,7 +9,7 @@ from compiler.plan.schema import Schema
 from compiler.plan.topology import SourceDef, scan_of
 from compiler.plan.types import Kind
 from runtime.batch import DELETE, Row
-from runtime.errors import StatementFailed
+from runtime.errors import LogUnavailable, StatementFailed
 from runtime.log.base import Log, TopicPartition
 from runtime.operators.base import NO_STATE, RunContext
 from runtime.operators.decode import Decoder
@@ -72,5 +72,7 @@ def _decoded(
                     f"the topic {source.topic} of {source.name} holds a record that is no row of it: {letter.message}"
                 )
             yield batch.rows(), batch.op.tolist()
+        if reader.position < end:  # what is missing would pass for rows that are not there
+            raise LogUnavailable(f"{tp}: records {reader.position} to {end - 1} cannot be read now")
     finally:
         reader.close()

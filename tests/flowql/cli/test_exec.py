@@ -59,10 +59,24 @@ def test_statements_are_carried_out_in_order_and_told(shell: Shell) -> None:
     assert shell.rows("SELECT * FROM notes") == [["ann", 1]]
 
 
-def test_rows_of_a_file_are_inserted_once(shell: Shell) -> None:
+def test_rows_of_a_file_are_inserted_once(shell: Shell, project: Path) -> None:
     shell("exec", "DELETE FROM users")
-    assert shell("run", "--until-caught-up").code == 0
+    assert "statements of the project" not in shell("run", "--until-caught-up").err
     assert shell.rows("SELECT * FROM users") == []
+    (project / "demo.sql").write_text(FILE + "INSERT INTO users VALUES (3, 'eve', 5);\nUPDATE users SET visits = 6;")
+    assert "statements of the project changed 2 rows of users\n" in shell("run", "--until-caught-up").err
+    assert shell.rows("SELECT * FROM users") == [[3, "eve", 6]]
+
+
+def test_a_statement_of_a_file_that_fails_is_tried_again_by_the_next_deployment(shell: Shell, project: Path) -> None:
+    (project / "demo.sql").write_text(
+        FILE + "INSERT INTO notes VALUES ('a', 1);\nINSERT INTO users VALUES (2, 'again', 0);"
+    )
+    assert "error[FQ4062]" in shell("run", "--until-caught-up").err
+    shell("exec", "DELETE FROM users WHERE id = 2")
+    assert shell("run", "--until-caught-up").code == 0
+    assert shell.rows("SELECT * FROM notes") == [["a", 1]]
+    assert shell.rows("SELECT id, name FROM users ORDER BY id") == [[1, "ann"], [2, "again"]]
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,9 @@ def plan_of(sql: str) -> Plan:
 
 class Tables:
     def __init__(self, sql: str = TABLES) -> None:
-        self.log, self.plan = MemoryLog(), plan_of(sql)
-        ensure_sources(self.plan, self.log)
+        self.log: Log = MemoryLog()
+        self.plan = plan_of(sql)
+        ensure_sources(self.plan, self.log.admin())
 
     def change(self, sql: str) -> int:
         (made,) = compile_changes(SourceText("", sql), self.plan.sources, dialect="standard")
@@ -48,8 +49,9 @@ class Tables:
 
     def rows(self, name: str) -> list[tuple[object, ...]]:
         source = self.source(name)
-        tps = [TopicPartition(name, p) for p in range(self.log.topics()[name].partitions)]
-        rows = present_rows(self.log, source, self.log.end_offsets(tps))
+        admin = self.log.admin()
+        tps = [TopicPartition(source.topic, p) for p in range(admin.topics()[source.topic].partitions)]
+        rows = present_rows(self.log, source, admin.end_offsets(tps))
         at = [source.schema.names.index(n) for n in source.visible]
         return sorted(tuple(row[i] for i in at) for row in rows.values())
 
@@ -60,12 +62,12 @@ def tables() -> Tables:
 
 
 def test_a_deployment_makes_the_topic_and_it_is_compacted(tables: Tables) -> None:
-    found = tables.log.topics()
+    found = tables.log.admin().topics()
     assert {n: (i.partitions, i.config) for n, i in found.items()} == {
         "t": (1, {"cleanup.policy": "compact"}),
         "bag": (3, {"cleanup.policy": "compact"}),
     }
-    ensure_sources(tables.plan, tables.log)
+    ensure_sources(tables.plan, tables.log.admin())
 
 
 def test_a_topic_of_others_is_not_written_to(tables: Tables) -> None:
@@ -126,7 +128,7 @@ def test_rows_without_key_get_numbers_that_never_come_again(tables: Tables) -> N
         tables.change("DELETE FROM bag WHERE n = 2")
         source = tables.source("bag")
         tps = [TopicPartition("bag", p) for p in range(3)]
-        numbers += [row[0] for row in present_rows(tables.log, source, tables.log.end_offsets(tps)).values()]
+        numbers += [row[0] for row in present_rows(tables.log, source, tables.log.admin().end_offsets(tps)).values()]
     assert len(tables.rows("bag")) == 10
     assert len(set(numbers)) == 10, "a row keeps its number"
 
@@ -188,8 +190,8 @@ def test_a_statement_that_is_found_to_change_nothing_is_done_all_the_same() -> N
 def test_a_topic_that_was_made_anew_gets_its_rows_again() -> None:
     tables = Tables(TABLES + FILE)
     carry_out(tables.log, tables.plan, APP, NOW)
-    tables.log.delete_topic("t")
-    ensure_sources(tables.plan, tables.log)
+    tables.log.admin().delete_topic("t")
+    ensure_sources(tables.plan, tables.log.admin())
     assert carry_out(tables.log, tables.plan, APP, NOW) == {"t": 4}
     assert (tables.rows("t"), tables.rows("bag")) == ([(1, 10), (2, 20)], [(1,), (1,)])
 
@@ -216,17 +218,17 @@ def test_a_topic_that_was_made_anew_gets_its_rows_again() -> None:
 )
 def test_a_table_with_rows_keeps_what_they_need(declared: str, why: str) -> None:
     tables, wanted = Tables(), plan_of(f"CREATE TABLE {declared};")
-    check_tables(tables.plan, wanted, tables.log)
+    check_tables(tables.plan, wanted, tables.log.admin())
     tables.change("INSERT INTO t VALUES (1, NULL)")
     if not why:
-        check_tables(tables.plan, wanted, tables.log)
+        check_tables(tables.plan, wanted, tables.log.admin())
         return
     with pytest.raises(TableUnsupported, match=why):
-        check_tables(tables.plan, wanted, tables.log)
+        check_tables(tables.plan, wanted, tables.log.admin())
 
 
 def test_a_new_table_is_not_laid_over_rows_of_an_older_one(tables: Tables) -> None:
-    check_tables(Plan(), tables.plan, tables.log)
+    check_tables(Plan(), tables.plan, tables.log.admin())
     tables.change("INSERT INTO t VALUES (1, NULL)")
     with pytest.raises(TableUnsupported, match="flowql topic delete t"):
-        check_tables(Plan(), tables.plan, tables.log)
+        check_tables(Plan(), tables.plan, tables.log.admin())

@@ -1,0 +1,73 @@
+"""Statements that change tables on Kafka: a broker's offsets have gaps, and the transactional id alone keeps a second writer out."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from runtime.build import table_writer
+from runtime.build.query import ensure_sources
+from runtime.build.table_statements import carry_out
+from runtime.errors import TableBusy
+from runtime.log.kafka.connection import Connection
+from runtime.log.kafka.log import KafkaLog
+from tests.runtime.build.test_table_writer import FILE, NOW, TABLES, Tables, between, plan_of
+
+pytestmark = pytest.mark.kafka
+
+
+class KafkaTables(Tables):
+    def __init__(self, log: KafkaLog, sql: str, prefix: str) -> None:
+        self.log = log  # type: ignore[assignment]
+        self.plan = plan_of(f"SET 'ksql.output.topic.name.prefix' = '{prefix}';" + sql)
+        ensure_sources(self.plan, log.admin())
+
+
+@pytest.fixture
+def log(kafka: str) -> Iterator[KafkaLog]:
+    made = KafkaLog(Connection(kafka), "tables")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def prefix() -> str:
+    return f"t{uuid.uuid4().hex[:8]}-"
+
+
+def test_rows_are_changed_as_on_the_embedded_log(log: KafkaLog, prefix: str) -> None:
+    tables = KafkaTables(log, TABLES, prefix)
+    for sql in (
+        "INSERT INTO t VALUES (1, 1), (2, 2), (3, 3)",
+        "UPDATE t SET n = n * 10 WHERE k > 1",
+        "DELETE FROM t WHERE k = 3",
+        "UPDATE t SET k = 3 - k",
+        "INSERT INTO t VALUES (1, 5), (7, 7) ON CONFLICT (k) DO UPDATE SET n = t.n + excluded.n",
+        "INSERT INTO bag VALUES (1), (1)",
+        "INSERT INTO bag VALUES (1), (2)",
+        "DELETE FROM bag WHERE n = 2",
+    ):
+        tables.change(sql)
+    assert tables.rows("t") == [(1, 25), (2, 1), (7, 7)]
+    assert tables.rows("bag") == [(1,), (1,), (1,)]
+
+
+def test_of_two_statements_at_once_the_first_fails_and_leaves_no_trace(
+    log: KafkaLog, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = KafkaTables(log, TABLES, prefix)
+    tables.change("INSERT INTO t VALUES (1, 0)")
+    between(monkeypatch, [lambda: tables.change("UPDATE t SET n = n + 1")])
+    with pytest.raises(TableBusy):
+        tables.change("UPDATE t SET n = n + 1")
+    assert tables.rows("t") == [(1, 1)]
+
+
+def test_statements_of_files_are_carried_out_once(log: KafkaLog, prefix: str) -> None:
+    tables = KafkaTables(log, TABLES + FILE, prefix)
+    assert carry_out(log, tables.plan, prefix + "app", NOW) == {"t": 4, "bag": 2}
+    assert carry_out(log, tables.plan, prefix + "app", NOW) == {}
+    assert (tables.rows("t"), tables.rows("bag")) == ([(1, 10), (2, 20)], [(1,), (1,)])
+    assert table_writer.writer_id("a", "t") == "a-table-t"
