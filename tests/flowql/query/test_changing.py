@@ -156,6 +156,8 @@ def test_a_statement_that_fails_changes_nothing(world: World) -> None:
         "UPDATE t SET k = CASE WHEN a = 5 THEN a END",
         "INSERT INTO t (k, a) VALUES (4, 1), (4, 2) ON CONFLICT (k) DO UPDATE SET a = 1",
         "DELETE FROM t WHERE 10 / a > 1",
+        "INSERT INTO t (k) VALUES (9), (CASE WHEN 1 = 2 THEN 5 END)",
+        "INSERT INTO t (k) SELECT CAST(NULL AS INT)",
     ):
         with pytest.raises(StatementFailed):
             world.execute(sql)
