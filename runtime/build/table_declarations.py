@@ -17,7 +17,8 @@ def check_tables(before: Plan, wanted: Plan, admin: Admin) -> None:
     for source in changed:
         if _has_records(source.topic, topics, admin):
             old = before.source(source.name)
-            why = _why_not(old, source) if old is not None and old.topic == source.topic else _left(source)
+            kept = old is not None and old.topic == source.topic
+            why = _why_not(old, source, topics[source.topic].partitions) if old is not None and kept else _left(source)
             if why:
                 raise TableUnsupported(why)
 
@@ -35,12 +36,14 @@ def _left(source: SourceDef) -> str:
     )
 
 
-def _why_not(old: SourceDef, new: SourceDef) -> str:
+def _why_not(old: SourceDef, new: SourceDef, partitions: int) -> str:
     """Why rows that are there cannot be read, or would break a rule; nothing if they fit."""
     if old.rules is None or new.rules is None:
         return _left(new)
     if [(f.name, f.type) for f in old.schema.key] != [(f.name, f.type) for f in new.schema.key]:
         return f"the table {new.name} has rows, and its key would change: make a new table, and copy them:  INSERT INTO ... SELECT"
+    if new.partitions not in (None, partitions):
+        return f"the table {new.name} has rows in {partitions} partitions: make a new table, and copy them:  INSERT INTO ... SELECT"
     types = {f.name: f.type for f in new.schema.value}
     for field in old.schema.value:
         if types.get(field.name) != field.type:

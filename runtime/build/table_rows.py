@@ -14,6 +14,7 @@ from runtime.log.base import Log, TopicPartition
 from runtime.operators.base import NO_STATE, RunContext
 from runtime.operators.decode import Decoder
 from runtime.operators.keys import picker
+from runtime.output.partitioner import partitions_of
 from runtime.state.values import encode_value
 
 _RECORDS, _BYTES = 50_000, 16 << 20
@@ -49,7 +50,7 @@ def present_rows(log: Log, source: SourceDef, ends: Mapping[TopicPartition, int]
     key_of = KeyOf(replace(source, schema=declared))
     rows: Rows = {}
     for tp, end in sorted(ends.items()):
-        for found, ops in _decoded(log, tp, end, decoder, source):
+        for found, ops in _decoded(log, tp, end, decoder, source, len(ends)):
             for row, op in zip(found, ops, strict=True):
                 if op == DELETE:
                     rows.pop(key_of(row), None)
@@ -59,11 +60,16 @@ def present_rows(log: Log, source: SourceDef, ends: Mapping[TopicPartition, int]
 
 
 def _decoded(
-    log: Log, tp: TopicPartition, end: int, decoder: Decoder, source: SourceDef
+    log: Log, tp: TopicPartition, end: int, decoder: Decoder, source: SourceDef, partitions: int
 ) -> Iterator[tuple[Sequence[Row], Sequence[int]]]:
     reader = log.reader(tp, log.admin().begin_offset(tp))
     try:
         while reader.position < end and (raw := reader.read(_RECORDS, _BYTES)) is not None:
+            if (partitions_of(raw.records.column("key"), partitions, 0) != tp.partition).any():
+                raise StatementFailed(
+                    f"records of {source.name} are not in the partitions of their keys: the topic {source.topic} has another number "
+                    "of partitions than when they were written; copy the rows into a new table"
+                )
             run = RunContext(NO_STATE)
             batch = decoder.decode(raw, run)
             if run.dead_letters:

@@ -143,6 +143,19 @@ def test_a_record_that_is_no_row_stops_a_statement(tables: Tables) -> None:
         tables.change("DELETE FROM t")
 
 
+def test_a_topic_that_has_got_more_partitions_is_noticed(tables: Tables) -> None:
+    tables.change("INSERT INTO t VALUES (1, 1), (2, 2), (3, 3), (4, 4)")
+    grown = Tables("CREATE TABLE t (k INT PRIMARY KEY, n INT) WITH (PARTITIONS=2)")
+    batch = tables.log.reader(TopicPartition("t", 0)).read(10, 1 << 20)
+    assert batch is not None
+    producer = grown.log.producer("other")
+    producer.begin()
+    producer.send(TopicPartition("t", 0), batch.records.drop_columns("offset"))
+    producer.commit()
+    with pytest.raises(StatementFailed, match="partitions of their keys"):
+        grown.change("DELETE FROM t")
+
+
 # --- statements of files ---
 
 FILE = """
@@ -213,6 +226,8 @@ def test_a_topic_that_was_made_anew_gets_its_rows_again() -> None:
         ("t (k INT PRIMARY KEY)", "column n, INT, would be gone"),
         ("t (k INT, n INT PRIMARY KEY)", "its key would change"),
         ("t (k INT, n INT)", "its key would change"),
+        ("t (k INT PRIMARY KEY, n INT) WITH (PARTITIONS=1)", ""),
+        ("t (k INT PRIMARY KEY, n INT) WITH (PARTITIONS=2)", "rows in 1 partitions"),
         ("t (k TEXT PRIMARY KEY, n INT)", "its key would change"),
     ],
 )
