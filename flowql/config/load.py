@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -96,14 +97,14 @@ class _Loading:
         items = self._items()
         name = items["name"].value if "name" in items else self._root.name
         dialect = cast("DialectName", items["dialect"].value if "dialect" in items else "ksql")
-        targets = self._targets(items)
+        targets = {name: _asked_in(t, dialect) for name, t in self._targets(items).items()}
         defaults: Mapping[str, Item] = items["defaults"].value if "defaults" in items else {}
         properties = texts(items["properties"].value) if "properties" in items else {}
         for key, session in (("key_format", DEFAULT_KEY), ("value_format", DEFAULT_VALUE)):
             if key in defaults:
                 properties.setdefault(session, defaults[key].value)
         sources = [*self._files(items), *self._queries(items, dialect)]
-        chosen = self._chosen(items, targets, target)
+        chosen = _asked_in(self._chosen(items, targets, target), dialect)
         priorities: Mapping[str, Item] = items["priorities"].value if "priorities" in items else {}
         return Project(
             name=name,
@@ -279,6 +280,11 @@ class _Loading:
 
     def _error(self, code: str, title: str, span: Span, label: str = "", help_: str = "") -> None:
         self._found.append(Diagnostic(code, title, span, label, help=help_))
+
+
+def _asked_in(target: Target, dialect: DialectName) -> Target:
+    """Questions are written in the dialect of the project."""
+    return replace(target, questions=replace(target.questions, dialect=dialect))
 
 
 def _options(given: Mapping[str, Item]) -> QueryOptions:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from compiler.dialect.parser import DialectName
 from flowql.config.reader import Item
 from flowql.config.shape import Duration, Key, Record, Size, Whole
 
@@ -28,13 +29,14 @@ QUESTIONS = Record(
 @dataclass(frozen=True, slots=True)
 class QuestionsSettings:
     """What questions may take beside their share of memory: rows of one answer, its time, how many are answered at the same time, and
-    bytes on disk of all together.
+    bytes on disk of all together. dialect: of the project, which questions are written in.
     """
 
     rows: int = 100_000_000
     time_ms: int = 600_000
     at_once: int = AT_ONCE_MAX
     spill_bytes: int = 4 << 30
+    dialect: DialectName = "ksql"
 
 
 def questions_settings(given: Mapping[str, Item]) -> QuestionsSettings:

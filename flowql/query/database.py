@@ -19,12 +19,13 @@ import duckdb
 from flowql.config.questions import QuestionsSettings
 from flowql.query.room import QuestionMemory
 from flowql.query.spilling import SpillFolder, remove_left
+from flowql.query.standard import SETTINGS
 from runtime.budget import MIB, MemoryBudget
 
 HEAVY_AT_ONCE = 1  # questions about more than `registered_bytes`, until their first rows: queries need processors, too
 MEMORY_BYTES_DEFAULT = MemoryBudget(1 << 30).questions_bytes
 # Order matters: the last one forbids to change the others.
-_LOCKS = ("SET TimeZone = 'UTC'", "SET enable_external_access = false", "SET lock_configuration = true")
+_LOCKS = ("SET GLOBAL TimeZone = 'UTC'", "SET enable_external_access = false", "SET lock_configuration = true")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +110,9 @@ class QuestionDatabase:
             settings["temp_directory"] = str(self._spill.files)
             settings["max_temp_directory_size"] = f"{min(limits.settings.spill_bytes, free // 2)}B"
         root = duckdb.connect(":memory:", config=settings)
-        for lock in _LOCKS:
-            root.execute(lock)
+        standard = limits.settings.dialect == "standard"
+        for setting in (*(SETTINGS if standard else ()), *_LOCKS):
+            root.execute(setting)
         return root
 
 

@@ -12,8 +12,10 @@ from compiler.diagnostics.source import SourceText
 from compiler.driver import Session
 from compiler.plan.tables import TableChange
 from compiler.plan.topology import InsertValues, Plan
+from flowql.config.questions import QuestionsSettings
 from flowql.query.changing import execute_change, write_rows
 from flowql.query.committed import Commit
+from flowql.query.database import QuestionDatabase, QuestionLimits
 from flowql.query.session import evaluate
 from runtime.app.driver import Driver
 from runtime.app.instance import Instance
@@ -25,6 +27,7 @@ from runtime.log.memory import MemoryLog
 from runtime.state.memory import MemoryPhysical
 
 APPLICATION = "flowql"
+QUESTIONS = QuestionDatabase(QuestionLimits(settings=QuestionsSettings(dialect="standard")))
 FEED = "slt"  # the producer of rows
 NOW = "$__NOW__"  # in statements: the wall clock in nanoseconds
 _QUESTION = re.compile(r"\s*\(*\s*(select|values|with|describe|show|explain)\b", re.IGNORECASE)
@@ -81,7 +84,7 @@ class World:
         """The answer to a question, once every view has caught up."""
         self.settle()
         self._assert_views_run()
-        return evaluate(self._at_now(sql), self._commit)
+        return evaluate(self._at_now(sql), self._commit, QUESTIONS)
 
     def _at_now(self, sql: str) -> str:
         return sql.replace(NOW, str(self._clock.wall_ms() * 1_000_000))
@@ -116,7 +119,7 @@ class World:
         execute_change(self._log, source, change, APPLICATION, self._clock.wall_ms(), self._answer)
 
     def _answer(self, sql: str) -> pa.Table:
-        return evaluate(sql, self._commit)
+        return evaluate(sql, self._commit, QUESTIONS)
 
     def _write(self, rows: Sequence[InsertValues]) -> None:
         write_rows(self._log, self._session.plan.sources, rows, FEED, self._clock.wall_ms())

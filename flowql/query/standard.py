@@ -1,0 +1,380 @@
+"""Questions of the standard dialect as DuckDB reads them: what DuckDB understands otherwise, or has by another name, is written as what is meant.
+
+The question is read by the grammar of the dialect; one that this grammar does not know goes to DuckDB as it is. What depends on the types of
+columns stays as it is: `ROUND` of halves of doubles, and the texts of doubles and truth values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from typing import Any, TypeVar
+
+from compiler.diagnostics.diagnostic import CompileError
+from compiler.diagnostics.source import SourceText
+from compiler.dialect.standard import tree as t
+from compiler.dialect.standard.parser import parse_trees
+from compiler.dialect.standard.statement_tree import QueryStatement
+from compiler.dialect.standard.write_expressions import quoted, write_type
+from compiler.dialect.standard.write_queries import query_sql
+from compiler.functions.numeric import INT_MAX
+from compiler.functions.sql_bytes import bytes_of_text
+from compiler.functions.sql_patterns import similar
+from compiler.functions.sql_times import part_name, part_type
+from compiler.functions.sql_to_char import items_of
+from flowql.query.errors import INVALID, QueryError
+
+# Of a connection: `/` of whole numbers cuts, and NULL is the largest value.
+SETTINGS = ("SET GLOBAL integer_division = true", "SET GLOBAL default_null_order = 'nulls_last_on_asc_first_on_desc'")
+_MATCHES = {"~": "s", "~*": "is", "!~": "s", "!~*": "is"}
+_NUMERIC = ("decimal", "numeric", "dec")
+# Patterns of TO_CHAR -> those of strftime.
+_STRFTIME = {
+    "YYYY": "%Y", "MM": "%m", "DD": "%d", "HH24": "%H", "HH12": "%I", "HH": "%I", "MI": "%M", "SS": "%S", "MS": "%g", "US": "%f",
+    "DDD": "%j", "Mon": "%b", "Dy": "%a", "AM": "%p", "PM": "%p", "IYYY": "%G", "IW": "%V", "ID": "%u",
+}  # fmt: skip
+_SAME = {"char_length": "length", "btrim": "trim", "regexp_like": "regexp_matches"}
+_TYPE_NAMES = {
+    "DECIMAL": "numeric", "DOUBLE": "double precision", "FLOAT": "real", "VARCHAR": "character varying", "BLOB": "bytea",
+    "TIMESTAMP": "timestamp without time zone", "TIMESTAMP_MS": "timestamp without time zone", "TIME": "time without time zone",
+}  # fmt: skip
+_MARK = "flowql_type_"  # a type that DuckDB writes otherwise, until the question is written: its text in hexadecimal digits follows
+N = TypeVar("N", bound=t.Node)
+
+
+def in_duckdb(sql: str) -> str:
+    """The question for DuckDB. Raises QueryError for what DuckDB cannot be asked in these words."""
+    try:
+        found, mistakes = parse_trees(SourceText("", sql))
+    except CompileError:
+        return sql
+    if mistakes or len(found) != 1 or not isinstance(found[0], QueryStatement):
+        return sql
+    made = _meant(found[0].query)
+    if made == found[0].query:
+        return sql
+    return re.sub(f"{_MARK}([0-9a-f]+)", lambda m: bytes.fromhex(m[1]).decode(), query_sql(made))
+
+
+def _meant(node: N) -> N:
+    """A tree with every node as it is meant, innermost first."""
+    changed = {f.name: v for f in fields(node) if (v := _part(old := getattr(node, f.name))) is not old}
+    made = replace(node, **changed) if changed else node
+    rule = _RULES.get(type(made))
+    return rule(made) if rule is not None else made
+
+
+def _part(value: Any) -> Any:
+    if isinstance(value, t.Node):
+        return _meant(value)
+    if isinstance(value, tuple):
+        parts = tuple(map(_part, value))
+        return parts if any(a is not b for a, b in zip(parts, value, strict=True)) else value
+    return value
+
+
+def _call(name: str, *args: t.Expr) -> t.Call:
+    return t.Call((name,), args)
+
+
+def _text(value: str) -> t.Constant:
+    return t.Constant("string", value)
+
+
+def _number(value: int) -> t.Constant:
+    return t.Constant("number", str(value))
+
+
+def _refuse(what: str, help_: str) -> QueryError:
+    return QueryError(f"{what} cannot be asked in a question", code=INVALID, help=help_)
+
+
+def _constant(node: t.Expr) -> int | None:
+    """A whole number as it is written."""
+    if isinstance(node, t.Unary) and node.op == "-":
+        inner = _constant(node.operand)
+        return -inner if inner is not None else None
+    return int(node.value) if isinstance(node, t.Constant) and node.kind == "number" and node.value.isdigit() else None
+
+
+def _rows_equal(left: t.Row, right: t.Expr) -> t.Expr:
+    """In three-valued logic, value by value; DuckDB takes NULL for a value here."""
+    if not isinstance(right, t.Row) or len(left.items) != len(right.items):
+        raise QueryError("rows of different length are compared", code=INVALID, help="compare as many values")
+    pairs = [t.Binary("=", *pair) for pair in zip(left.items, right.items, strict=True)]
+    return t.Logical("and", tuple(pairs)) if len(pairs) > 1 else pairs[0]
+
+
+def _in_list(node: t.InList) -> t.Expr:
+    if not isinstance(node.operand, t.Row):
+        return node
+    tests = tuple(_rows_equal(node.operand, item) for item in node.items)
+    made = t.Logical("or", tests) if len(tests) > 1 else tests[0]
+    return t.Not(made) if node.negated else made
+
+
+def _binary(node: t.Binary) -> t.Expr:
+    if isinstance(node.left, t.Row):
+        if node.op not in ("=", "<>"):
+            raise _refuse(f"the operator {node.op} of rows", "compare the values one by one")
+        equal = _rows_equal(node.left, node.right)
+        return equal if node.op == "=" else t.Not(equal)
+    flags = _MATCHES.get(node.op)
+    if flags is None:
+        return node
+    made = _call("regexp_matches", node.left, node.right, _text(flags))
+    return t.Not(made) if node.op.startswith("!") else made
+
+
+def _like(node: t.Like) -> t.Expr:
+    if node.kind != "similar":
+        return node
+    constant = node.pattern if isinstance(node.pattern, t.Constant) and node.pattern.kind == "string" else None
+    if constant is None or node.escape is not None:
+        raise _refuse("SIMILAR TO with a pattern that is no constant", "write the pattern as a text")
+    try:
+        pattern = similar(constant.value).pattern
+    except ValueError as error:
+        raise QueryError(str(error), code=INVALID) from error
+    made = _call("regexp_full_match", node.operand, _text(pattern), _text("s"))
+    return t.Not(made) if node.negated else made
+
+
+def _between(node: t.Between) -> t.Expr:
+    if not node.symmetric:
+        return node
+    one = t.Between(node.operand, node.low, node.high, node.negated)
+    other = t.Between(node.operand, node.high, node.low, node.negated)
+    return t.Logical("and" if node.negated else "or", (one, other))
+
+
+def _extract(node: t.Extract) -> t.Expr:
+    """A DECIMAL, with all its places."""
+    made: t.Expr = replace(node, part=part_name(node.part))
+    if part_name(node.part) in ("SECOND", "MILLISECONDS"):
+        made = _of_micros(node.source, 6 if part_name(node.part) == "SECOND" else 3)
+    to = part_type(node.part)
+    return t.Cast(made, t.TypeName("decimal", (to.precision, to.scale)))
+
+
+def _of_micros(source: t.Expr, places: int) -> t.Expr:
+    micros = t.Cast(t.Extract("MICROSECONDS", source), t.TypeName("decimal", (14, 0)))
+    return t.Binary("*", micros, t.Constant("number", f"0.{'1'.rjust(places, '0')}"))
+
+
+def _cast(node: t.Cast) -> t.Expr:
+    constant = node.operand if isinstance(node.operand, t.Constant) and node.operand.kind == "string" else None
+    if node.type.name == "bytea" and constant is not None:
+        try:
+            return _call("unhex", _text(bytes_of_text(constant.value).hex()))
+        except ValueError as error:
+            raise QueryError(str(error), code=INVALID) from error
+    if node.type.name not in ("varchar", "text", "string"):
+        return node
+    if isinstance(node.operand, t.ArrayItems | t.Row | t.Slice):
+        raise _refuse("the text of an array or row", "leave out the CAST, or ask for its elements")
+    if node.type.parameters:
+        return _call("left", replace(node, type=t.TypeName("varchar")), _number(node.type.parameters[0]))
+    if _is_bytes(node.operand):
+        return t.Binary("||", _text("\\x"), _call("lower", _call("hex", node.operand)))
+    return node
+
+
+def _is_bytes(node: t.Expr) -> bool:
+    """Whether it can be seen that an expression is of bytes."""
+    return (isinstance(node, t.Call) and node.name == ("unhex",)) or (
+        isinstance(node, t.Cast) and node.type.name == "bytea"
+    )
+
+
+def _type(node: t.TypeName) -> t.TypeName:
+    """As columns of such a type are kept: NUMERIC alone has 18 places, REAL is DOUBLE."""
+    if node.name in _NUMERIC and not node.parameters:
+        return replace(node, parameters=(38, 18))
+    if node.name in ("real", "float4"):
+        return replace(node, name="double")
+    if node.name in ("struct", "map") and (node.fields or node.args):
+        return t.TypeName(_MARK + _written(node).encode().hex())
+    return node
+
+
+def _written(node: t.TypeName) -> str:
+    """STRUCT(a INTEGER), MAP(VARCHAR, INTEGER): a type as DuckDB writes it."""
+    if node.name.startswith(_MARK):
+        return bytes.fromhex(node.name.removeprefix(_MARK)).decode()
+    if node.name == "array" and node.args:
+        return f"{_written(node.args[0])}[]"
+    if node.name in ("struct", "map"):
+        inner = [f"{quoted(n)} {_written(of)}" for n, of in node.fields] or list(map(_written, node.args))
+        return f"{node.name}({', '.join(inner)})"
+    return write_type(node)
+
+
+def _slice(node: t.Slice) -> t.Expr:
+    """Places are counted from the beginning only."""
+    for place in (node.low, node.high):
+        if place is not None and abs(_constant(place) or 0) > INT_MAX:
+            raise QueryError("a place of an array is an INT", code=INVALID, help="places count from 1")
+    low = node.low if node.low is None or (_constant(node.low) or 0) > 0 else _call("greatest", node.low, _number(1))
+    high = (
+        node.high if node.high is None or (_constant(node.high) or 0) > 0 else _call("greatest", node.high, _number(0))
+    )
+    return replace(node, low=low, high=high)  # fmt: skip
+
+
+def _subscript(node: t.Subscript) -> t.Expr:
+    index = _constant(node.index)
+    return replace(node, index=_number(0)) if index is not None and index < 0 else node
+
+
+def _function(node: t.Call) -> t.Expr:
+    if len(node.name) != 1 or node.over is not None:
+        return node
+    (name,) = node.name
+    rule = _CALLS.get(name)
+    if rule is not None and (made := rule(node.args)) is not None:
+        return made
+    return replace(node, name=(_SAME[name],)) if name in _SAME else node
+
+
+def _substring(args: Sequence[t.Expr]) -> t.Expr | None:
+    """Places before the first one count, and hold nothing."""
+    if len(args) not in (2, 3) or (_constant(args[1]) or 0) > 0:
+        return None
+    first = _call("greatest", args[1], _number(1))
+    if len(args) == 2:
+        return _call("substring", args[0], first)
+    end = t.Binary("+", args[1], args[2])
+    return _call("substring", args[0], first, _call("greatest", t.Binary("-", end, first), _number(0)))
+
+
+def _overlay(args: Sequence[t.Expr]) -> t.Expr | None:
+    if len(args) not in (3, 4):
+        return None
+    text, part, start = args[:3]
+    count = args[3] if len(args) == 4 else _call("length", part)
+    before = _call("substring", text, _number(1), t.Binary("-", start, _number(1)))
+    after = _call("substring", text, t.Binary("+", start, count))
+    return t.Binary("||", t.Binary("||", before, part), after)
+
+
+def _to_char(args: Sequence[t.Expr]) -> t.Expr | None:
+    if len(args) != 2:
+        return None
+    return _call("strftime", args[0], _strftime(args[1], "TO_CHAR"))
+
+
+def _strftime(pattern: t.Expr, of: str) -> t.Expr:
+    """A constant pattern of PostgreSQL as one of strftime."""
+    if not isinstance(pattern, t.Constant) or pattern.kind != "string":
+        raise _refuse(f"{of} without a constant pattern", "write the pattern as a text")
+    out = []
+    try:
+        items = items_of(pattern.value)
+    except ValueError as error:
+        raise QueryError(str(error), code=INVALID) from error
+    for item in items:
+        known = _STRFTIME.get(item.name, "")
+        if item.name and (not known or item.ordinal or not item.fill):
+            help_ = f"a question knows {', '.join(_STRFTIME)}; a view all patterns"
+            raise _refuse(f"{item.name} in a pattern", help_)
+        out.append(known or item.text.replace("%", "%%"))
+    return _text("".join(out))
+
+
+def _read(to: str) -> Callable[[Sequence[t.Expr]], t.Expr | None]:
+    """TO_DATE and TO_TIMESTAMP of a text."""
+
+    def rule(args: Sequence[t.Expr]) -> t.Expr | None:
+        if len(args) != 2:
+            return None
+        return t.Cast(
+            _call("strptime", args[0], _strftime(args[1], "the pattern of a text to be read")), t.TypeName(to)
+        )
+
+    return rule
+
+
+def _trunc(args: Sequence[t.Expr]) -> t.Expr | None:
+    unit = part_name(args[0].value) if args and isinstance(args[0], t.Constant) else ""
+    if unit in ("CENTURY", "MILLENNIUM"):
+        raise _refuse(f"DATE_TRUNC to a {unit.lower()}", "a view knows it")
+    return None
+
+
+def _date_part(args: Sequence[t.Expr]) -> t.Expr | None:
+    """A DOUBLE, with all its places."""
+    if len(args) != 2 or not isinstance(args[0], t.Constant):
+        return None
+    return t.Cast(_extract(t.Extract(args[0].value.upper(), args[1])), t.TypeName("double"))
+
+
+def _padded(name: str) -> Callable[[Sequence[t.Expr]], t.Expr | None]:
+    return lambda args: _call(name, *args, _text(" ")) if len(args) == 2 else None
+
+
+def _encode(args: Sequence[t.Expr]) -> t.Expr | None:
+    return _by_format(args, {"hex": lambda x: _call("lower", _call("hex", x)), "base64": lambda x: _call("to_base64", x)})  # fmt: skip
+
+
+def _decode(args: Sequence[t.Expr]) -> t.Expr | None:
+    return _by_format(args, {"hex": lambda x: _call("unhex", x), "base64": lambda x: _call("from_base64", x)})
+
+
+def _by_format(args: Sequence[t.Expr], known: dict[str, Callable[[t.Expr], t.Expr]]) -> t.Expr | None:
+    """ENCODE and DECODE; DuckDB's own take one argument."""
+    if len(args) != 2:
+        return None
+    name = args[1].value.lower() if isinstance(args[1], t.Constant) else ""
+    if name not in known:
+        raise _refuse("this format of ENCODE or DECODE", f"write one of {', '.join(known)}")
+    return known[name](args[0])
+
+
+def _hashed(name: str) -> Callable[[Sequence[t.Expr]], t.Expr | None]:
+    return lambda args: _call("unhex", _call(name, *args))
+
+
+def _octets(args: Sequence[t.Expr]) -> t.Expr | None:
+    return None if any(map(_is_bytes, args)) else _call("strlen", *args)
+
+
+def _type_name(args: Sequence[t.Expr]) -> t.Expr | None:
+    """PostgreSQL's name of a type."""
+    found = _call("typeof", *args)
+    head = _call("regexp_replace", found, _text("[(].*"), _text(""))
+    names = tuple((_text(duckdb), _text(name)) for duckdb, name in _TYPE_NAMES.items())
+    return t.Case(head, names, _call("lower", found))
+
+
+_CALLS: dict[str, Callable[[Sequence[t.Expr]], t.Expr | None]] = {
+    "substring": _substring,
+    "substr": _substring,
+    "overlay": _overlay,
+    "to_char": _to_char,
+    "to_date": _read("date"),
+    "to_timestamp": _read("timestamptz"),
+    "to_hex": lambda args: _call("lower", t.Call(("to_hex",), tuple(args))),
+    "date_trunc": _trunc,
+    "date_part": _date_part,
+    "lpad": _padded("lpad"),
+    "rpad": _padded("rpad"),
+    "encode": _encode,
+    "decode": _decode,
+    "sha256": _hashed("sha256"),
+    "octet_length": _octets,
+    "pg_typeof": _type_name,
+}
+_RULES: dict[type, Callable[[Any], Any]] = {
+    t.Binary: _binary,
+    t.Like: _like,
+    t.Between: _between,
+    t.InList: _in_list,
+    t.Extract: _extract,
+    t.Cast: _cast,
+    t.TypeName: _type,
+    t.Slice: _slice,
+    t.Subscript: _subscript,
+    t.Call: _function,
+}

@@ -1,0 +1,126 @@
+"""Questions of the standard dialect mean what views mean: the same values, or a refusal; what differs all the same is listed here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from compiler.diagnostics.source import SourceText
+from compiler.dialect.standard.parser import parse_trees
+from flowql.config.load import load_project
+from flowql.query.errors import QueryError
+from flowql.query.standard import in_duckdb
+from tests.compiler.functions.test_sql_values import POSTGRESQL
+from tests.slt.rows import difference, rendered
+from tests.slt.world import Shape, World
+
+# What depends on types that only DuckDB knows: halves of doubles, and the texts of intervals, doubles and structs.
+DIFFERENT = (
+    "CAST(INTERVAL '1 year 1 month' * 1.5 AS VARCHAR)",
+    "CAST(INTERVAL '1 year 2 months 3 days 4 hours 5 minutes 6 seconds' AS VARCHAR)",
+    "CAST(INTERVAL '-1 year 2 days' AS VARCHAR)",
+    "CONCAT('abcde', 2, NULL, 22, TRUE, 1.50, 2e0)",
+    "ROUND(2.5e0)",
+    "CAST(ROW(1, 2) AS STRUCT<i BIGINT, j VARCHAR>)::varchar",
+)
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    made = World(Shape())
+    made.execute("CREATE TABLE t (k INT PRIMARY KEY, v INT, s VARCHAR, at_ TIMESTAMP, n NUMERIC, r REAL, a INT[])")
+    made.execute(
+        "INSERT INTO t VALUES (1, 7, 'Abc', '2024-02-29 13:05:28.5', 1.23456, 1.5, ARRAY[1, 2, 3]), (2, NULL, NULL, NULL, NULL, NULL, NULL)"
+    )
+    yield made
+    made.close()
+
+
+def test_a_question_gives_what_a_view_gives(world: World) -> None:
+    same, refused, wrong = 0, 0, []
+    for line in POSTGRESQL.strip().splitlines():
+        text, wanted = line.rsplit(" => ", 1)
+        try:
+            found = rendered(world.ask(f"SELECT {text}"))
+        except QueryError:
+            refused += 1
+            continue
+        apart = difference([wanted[1:-1] if wanted.startswith("'") else wanted], found, ordered=True)
+        same += not apart
+        if bool(apart) != (text in DIFFERENT):
+            wrong.append(f"{text}: {apart or 'the same'}")
+    assert not wrong, "\n".join(wrong)
+    assert (same > 200, refused < 30) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("select", "wanted"),
+    [
+        ("v / 2, -v / 2, v % 4", "3 -3 3"),
+        ("s ~ 'b', s !~ '^b', s ~* 'B$', s SIMILAR TO '(a|A)%'", "t t f t"),
+        ("EXTRACT(SECOND FROM at_), EXTRACT(YEAR FROM at_) / 3, DATE_PART('second', at_)", "28.5 674.666666667 28.5"),
+        ("TO_CHAR(at_, 'YYYY-MM-DD HH24:MI:SS.MS')", "2024-02-29 13:05:28.500"),
+        ("SUBSTRING(s FROM 0 FOR 2), SUBSTRING(s, -1), LPAD(s, 5)", "A Abc Abc"),
+        ("a[-1], a[2:9], a[-5:1]", "NULL {2,3} {1}"),
+        ("n::numeric * 1, pg_typeof(r), pg_typeof(n), pg_typeof(s)", "1.23456 double precision numeric character varying"),
+        ("(k, v) IN ((1, 7)), (k, v) = (1, NULL)", "t NULL"),
+        ("k BETWEEN SYMMETRIC 5 AND 0", "t"),
+        ("'\\x6162'::bytea::varchar, OCTET_LENGTH(s || 'é'), OCTET_LENGTH('é'::bytea)", "\\x6162 5 2"),
+        ("ENCODE(SHA256('a'::bytea), 'hex') = ENCODE(SHA256('a'::bytea), 'hex'), TO_HEX(255)", "t ff"),
+        ("TO_DATE('29.02.2024', 'DD.MM.YYYY'), OVERLAY(s PLACING 'x' FROM 2 FOR 1)", "2024-02-29 Axc"),
+    ],
+)  # fmt: skip
+def test_columns_are_asked_as_views_compute(world: World, select: str, wanted: str) -> None:
+    assert difference([wanted], rendered(world.ask(f"SELECT {select} FROM t WHERE k = 1")), ordered=True) == ""
+    nothing = world.ask(f"SELECT {select} FROM t WHERE k = 2")  # no function fails for NULL
+    assert nothing.num_rows == 1
+
+
+def test_null_is_the_largest_value(world: World) -> None:
+    assert rendered(world.ask("SELECT v FROM t ORDER BY v DESC")) == ["NULL", "7"]
+    assert rendered(world.ask("SELECT v FROM t ORDER BY v")) == ["7", "NULL"]
+
+
+@pytest.mark.parametrize(
+    "select",
+    [
+        "s SIMILAR TO s FROM t",
+        "TO_CHAR(at_, s) FROM t",
+        "TO_CHAR(at_, 'Day') FROM t",
+        "(ARRAY[1])[4294967296:3]",
+        "(1, 2) < (3, 4)",
+        "(1, 2) = (1, 2, 3)",
+        "ARRAY[1]::varchar",
+        "'\\x1'::bytea",
+        "ENCODE('a'::bytea, 'escape')",
+        "v / 0 FROM t",
+    ],
+)
+def test_what_cannot_be_asked_is_refused(world: World, select: str) -> None:
+    with pytest.raises(QueryError):
+        world.ask(f"SELECT {select}")
+
+
+def test_what_means_the_same_goes_to_duckdb_as_it_is() -> None:
+    for text in (
+        "select  A, b   from t -- as written",
+        "DESCRIBE t",
+        "SELECT list_sort(a) FROM t",
+        "SELECT * EXCLUDE (a) FROM t",
+    ):
+        assert in_duckdb(text) == text
+    changed = in_duckdb("SELECT s ~ 'a' FROM t")
+    assert changed == "SELECT regexp_matches(s, 'a', 's') FROM t"
+    assert not parse_trees(SourceText("", changed))[1]
+
+
+def test_the_dialect_of_a_project_is_that_of_its_questions(tmp_path: Path) -> None:
+    for dialect in ("standard", "ksql"):
+        file = tmp_path / "flowql.yaml"
+        file.write_text(f"name: p\ndialect: {dialect}\n")
+        assert load_project(file).target.questions.dialect == dialect
+    file.write_text("name: p\ndialect: standard\ntargets: {dev: {memory: 2 GB, questions: {rows: 5}}}\n")
+    target = load_project(file).target
+    assert (target.questions.dialect, target.questions.rows) == ("standard", 5)
