@@ -9,10 +9,10 @@ from decimal import Decimal
 from compiler.analyze.literals import bind_literal, time_literal
 from compiler.analyze.mistakes import mistake
 from compiler.analyze.modifiers import plain_aggregate
-from compiler.analyze.operators import OPERATORS, STANDARD_OPERATORS, interval_numbers, sql_time
+from compiler.analyze.operators import OPERATORS, STANDARD_OPERATORS, interval_numbers
 from compiler.analyze.scope import Scope, resolve
 from compiler.analyze.sources import resolve_type
-from compiler.analyze.standard_functions import row_as
+from compiler.analyze.standard_functions import row_as, sql_time
 from compiler.analyze.texts import text_of
 from compiler.catalog.catalog import Catalog
 from compiler.catalog.names import did_you_mean

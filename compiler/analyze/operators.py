@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from compiler.analyze.mistakes import mistake
-from compiler.analyze.standard_functions import FUNCTIONS, called
+from compiler.analyze.standard_functions import FUNCTIONS, beside_times, called
 from compiler.analyze.texts import text_of
 from compiler.catalog.names import did_you_mean, listing
-from compiler.diagnostics.source import NOWHERE
 from compiler.dialect.ast import Ast, Func, Lit
 from compiler.dialect.standard.intervals import read_interval
 from compiler.functions.coercion import convert, unify
 from compiler.functions.dialects import function_name
 from compiler.functions.registry import FunctionTypeError
-from compiler.functions.sql_casts import sql_cast
 from compiler.functions.sql_intervals import total_micros
 from compiler.plan.expr import Call, Expr, Literal
 from compiler.plan.types import BIGINT, BOOLEAN, STRING, Kind, SqlType, array, map_of, struct
 
-_TIMES = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP)
 Bind = Callable[[Ast], Expr]  # binds a part of the expression in the same scope
 
 
@@ -44,11 +41,21 @@ def _case(bind: Bind, node: Func) -> Expr:
     return _case_of(bind, node, [bind(a) for a in node.args[0 : pairs * 2 : 2]])
 
 
+def _results(node: Func) -> list[Ast]:
+    """What a CASE may give, NULL at the end where there is no ELSE."""
+    found = list(node.args[1 : len(node.args) // 2 * 2 : 2])
+    found.append(node.args[-1] if len(node.args) % 2 else Lit("null", None, node.span))
+    return found
+
+
 def _standard_case(bind: Bind, node: Func) -> Expr:
     """WHEN may be unknown from the start: `WHEN NULL`, `CASE x WHEN NULL`."""
     pairs = len(node.args) // 2
     whens = [bind(a) for a in node.args[0 : pairs * 2 : 2]]
-    return _case_of(bind, node, [convert(e, BOOLEAN) if e.type.kind is Kind.NULL else e for e in whens])
+    results = [a for a in _results(node) if a in node.args]
+    known = dict(zip(map(id, results), beside_times([bind(a) for a in results]), strict=True))
+    conditions = [convert(e, BOOLEAN) if e.type.kind is Kind.NULL else e for e in whens]
+    return _case_of(lambda a: known[id(a)] if id(a) in known else bind(a), node, conditions)
 
 
 def _case_of(bind: Bind, node: Func, whens: Sequence[Expr]) -> Expr:
@@ -56,11 +63,7 @@ def _case_of(bind: Bind, node: Func, whens: Sequence[Expr]) -> Expr:
     for a, e in zip(node.args[0 : pairs * 2 : 2], whens, strict=True):
         if e.type.kind is not Kind.BOOLEAN:
             raise mistake("FQ2007", f"WHEN operand {text_of(a)} is {e.type}, not boolean", a.span, f"this is {e.type}")
-    results = list(node.args[1 : pairs * 2 : 2])
-    if len(node.args) % 2:
-        results.append(node.args[-1])
-    else:
-        results.append(Lit("null", None, node.span))
+    results = _results(node)
     result, thens = _unified(bind, node, results)
     if result.kind is Kind.NULL:
         raise mistake(
@@ -83,9 +86,7 @@ def _in(bind: Bind, node: Func) -> Expr:
 def _standard_in(bind: Bind, node: Func) -> Expr:
     """In three-valued logic; a text beside a timestamp separates date and time by a blank."""
     found = [bind(a) for a in node.args]
-    time = next((e.type for e in found if e.type.kind in _TIMES), None)
-    if time is not None:
-        found = [sql_time(e, time) for e in found]
+    found = beside_times(found)
     known = dict(zip(map(id, node.args), found, strict=True))
     common, args = _unified(lambda a: known[id(a)], node, node.args)
     if common.kind is Kind.NULL:
@@ -117,11 +118,6 @@ def _text_interval(e: Expr) -> Expr:
     if found is None:
         raise mistake("FQ1009", f"'{e.value}' is not an interval", e.span, help="write  INTERVAL '5' MINUTE")
     return Literal(BIGINT, total_micros((found.months, found.days, found.micros)), e.span)
-
-
-def sql_time(e: Expr, to: SqlType) -> Expr:
-    """A text that stands beside a time, as standard SQL's cast reads it. Other expressions stay as they are."""
-    return Call(to, sql_cast(e.type, to), (e,), getattr(e, "span", NOWHERE)) if e.type == STRING else e
 
 
 def _between(bind: Bind, node: Func) -> Expr:

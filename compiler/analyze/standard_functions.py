@@ -7,16 +7,18 @@ from collections.abc import Callable, Sequence
 from compiler.analyze.mistakes import mistake
 from compiler.analyze.texts import text_of
 from compiler.catalog.names import listing
+from compiler.diagnostics.source import NOWHERE
 from compiler.dialect.ast import Ast, CastTo, Func, Lit, TypeRef
 from compiler.functions.coercion import convert, unify
 from compiler.functions.dialects import function_name
 from compiler.functions.registry import FunctionTypeError, lookup
+from compiler.functions.sql_casts import sql_cast
 from compiler.functions.sql_times import check_part, part_type
 from compiler.plan.expr import Call, Expr, Literal
 from compiler.plan.types import STRING, TIMESTAMP, Kind, SqlType, decimal
 
 Bind = Callable[[Ast], Expr]  # binds a part of the expression in the same scope
-_PRECISION_MAX = 38
+_TIMES = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP)
 
 
 def called(node: Func, args: Sequence[Expr], name: str = "") -> Call:
@@ -42,9 +44,20 @@ def _unified(node: Func, args: Sequence[Expr]) -> tuple[Expr, ...]:
         raise mistake("FQ2005", title, node.span, "of different types", help=problem.hint or "add a CAST") from None
 
 
+def sql_time(e: Expr, to: SqlType) -> Expr:
+    """A text that stands beside a time, as standard SQL's cast reads it. Other expressions stay as they are."""
+    return Call(to, sql_cast(e.type, to), (e,), getattr(e, "span", NOWHERE)) if e.type == STRING else e
+
+
+def beside_times(found: Sequence[Expr]) -> list[Expr]:
+    """Values of one type; where there is a date, a time or a timestamp among them, a text literal is one, too."""
+    time = next((e.type for e in found if e.type.kind in _TIMES), None)
+    return [sql_time(e, time) if time is not None and isinstance(e, Literal) else e for e in found]
+
+
 def _alike(bind: Bind, node: Func) -> Expr:
     """Arguments of one type, which literals adapt to."""
-    args = [bind(a) for a in node.args]
+    args = beside_times([bind(a) for a in node.args])
     unified = _unified(node, args)
     if unified and unified[0].type.kind is Kind.NULL:
         return Literal(STRING, None, node.span)  # of what has no type PostgreSQL makes a text
@@ -57,15 +70,30 @@ def _moments(bind: Bind, node: Func) -> Expr:
     return called(node, [convert(a, TIMESTAMP) if a.type.kind is Kind.DATE else a for a in args])
 
 
+def _date_part(bind: Bind, node: Func) -> Expr:
+    """Of a date what its midnight has."""
+    args = [bind(a) for a in node.args]
+    call = called(node, [convert(a, TIMESTAMP) if a.type.kind is Kind.DATE else a for a in args])
+    _check_part(node, call)
+    return call
+
+
+def _check_part(node: Func, call: Call) -> None:
+    """A part that is a constant must be one that times of this type have. Raises CompileError."""
+    part, source = call.args
+    if not isinstance(part, Literal) or part.value is None:
+        return
+    try:
+        check_part(str(part.value), source.type.kind)
+    except ValueError as problem:
+        raise mistake("FQ2005", str(problem), node.span, f"this is {source.type}") from None
+
+
 def _extract(bind: Bind, node: Func) -> Expr:
     part, source = (bind(a) for a in node.args)
     call = called(node, (part, source))
     assert isinstance(part, Literal)
-    kind = call.args[1].type.kind
-    try:
-        check_part(str(part.value), kind)
-    except ValueError as problem:
-        raise mistake("FQ2005", str(problem), node.span, f"this is {kind.value}") from None
+    _check_part(node, call)
     return Call(part_type(str(part.value)), call.name, call.args, node.span)
 
 
@@ -124,5 +152,6 @@ FUNCTIONS: dict[str, Callable[[Bind, Func], Expr]] = {
     **dict.fromkeys(("ROUND", "TRUNC"), _rounded),
     **dict.fromkeys(("CONCAT", "CONCAT_WS"), _joined),
     "EXTRACT": _extract,
+    "DATE_PART": _date_part,
     "row": _row,
 }

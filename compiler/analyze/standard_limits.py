@@ -30,7 +30,10 @@ _TO_TEXT = "as text:  CAST(x AS VARCHAR);  as a number of seconds:  EXTRACT(EPOC
 def refuse_unkept(node: Node) -> None:
     """Raise UnsupportedError where a query would keep an interval, or would have to change with the clock."""
     values = [e for n in walk_nodes(node) for e in exprs_of(n.spec)]
-    _refuse([*_intervals(values), *(d for e in values for d in _moments(e))])
+    found = [*_intervals(values), *(d for e in values for d in _moments(e))]
+    if not found and any(_has_interval(f.type) for n in walk_nodes(node) for f in n.schema):
+        found.append(_diagnostic("a column of type INTERVAL", NOWHERE, "", _TO_TEXT))
+    _refuse(found)
 
 
 def refuse_intervals(values: Iterable[Expr]) -> None:

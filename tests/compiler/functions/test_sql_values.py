@@ -102,6 +102,12 @@ EXTRACT(MONTH FROM INTERVAL '3 years 7 months') => 7
 EXTRACT(DAY FROM INTERVAL '40 days 1 minute') => 40
 EXTRACT(YEAR FROM DATE '2024-05-01') / 2 => 1012.000000000000000000
 DATE_PART('hour', INTERVAL '4 hours 3 minutes') => 4
+DATE_PART('hour', DATE '2024-05-01') => 0
+COALESCE(NULL, TIMESTAMP '2024-05-01 10:00:00', '2024-06-01 00:00') => 2024-05-01 10:00:00
+GREATEST('2024-06-01 00:30:00', TIMESTAMP '2024-05-01 10:00:00') => 2024-06-01 00:30:00
+NULLIF(DATE '2024-05-01', '2024-05-01') => NULL
+CASE WHEN FALSE THEN TIMESTAMP '2024-05-01 10:00:00' ELSE '2024-06-01 00:30' END => 2024-06-01 00:30:00
+CASE WHEN TRUE THEN '2024-06-01' ELSE DATE '2024-05-01' END => 2024-06-01
 DATE_PART('epoch', TIMESTAMP '1970-01-01 00:00:01.5') => 1.5
 DATE_TRUNC('hour', TIMESTAMP '2001-02-16 20:38:40') => 2001-02-16 20:00:00
 DATE_TRUNC('year', TIMESTAMP '2001-02-16 20:38:40') => 2001-01-01 00:00:00
@@ -303,6 +309,7 @@ REFUSED = {
     "d + CURRENT_DATE - CURRENT_DATE": "unsupported arithmetic types: DATE + DATE",
     "CURRENT_DATE - d": "CURRENT_DATE",
     "EXTRACT(HOUR FROM d)": 'unit "hour" not supported for type date',
+    "DATE_PART('fortnight', ts)": 'unit "fortnight" not supported for type timestamp',
     "EXTRACT(fortnight FROM ts)": 'unit "fortnight" not supported for type timestamp',
     "ROUND(x, 2)": "does not accept parameters (DOUBLE, INT)",
     "ts + 1": "unsupported arithmetic types: TIMESTAMP + INT",
