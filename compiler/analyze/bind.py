@@ -17,7 +17,7 @@ from compiler.analyze.texts import text_of
 from compiler.catalog.catalog import Catalog
 from compiler.catalog.names import did_you_mean
 from compiler.diagnostics.source import Span
-from compiler.dialect.ast import Ast, CastTo, Func, LambdaFn, Lit, Name, Star
+from compiler.dialect.ast import Ast, CastTo, Func, LambdaFn, Lit, Name, Star, TypeRef
 from compiler.functions.casts import can_cast
 from compiler.functions.coercion import convert, unify
 from compiler.functions.collecting_aggregates import LIMIT_PROPERTIES
@@ -377,6 +377,13 @@ class Binder:
         to = resolve_type(node.type, self._catalog, node.span)
         if isinstance(node.operand, Func) and node.operand.name == "row" and to.kind is Kind.STRUCT:
             return self.bind(row_as(node.operand, to))
+        of_array = isinstance(node.operand, Func) and node.operand.name == "array" and to.kind is Kind.ARRAY
+        if (
+            self._catalog.standard and of_array and isinstance(node.operand, Func)
+        ):  # of which ARRAY[NULL] has no other type
+            element = TypeRef(known=to.element, span=node.span)
+            parts = tuple(self.bind(CastTo(a, element, node.span)) for a in node.operand.args)
+            return Call(to, "array", parts, node.span)
         operand = self.bind(node.operand)
         of_standard = sql_cast(operand.type, to) if self._catalog.standard else ""
         if of_standard:

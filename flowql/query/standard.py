@@ -172,13 +172,20 @@ def _cast(node: t.Cast) -> t.Expr:
             raise QueryError(str(error), code=INVALID) from error
     if node.type.name not in ("varchar", "text", "string"):
         return node
-    if isinstance(node.operand, t.ArrayItems | t.Row | t.Slice):
+    if _is_nested(node.operand):
         raise _refuse("the text of an array or row", "leave out the CAST, or ask for its elements")
     if node.type.parameters:
         return _call("left", replace(node, type=t.TypeName("varchar")), _number(node.type.parameters[0]))
     if _is_bytes(node.operand):
         return t.Binary("||", _text("\\x"), _call("lower", _call("hex", node.operand)))
     return node
+
+
+def _is_nested(node: t.Expr) -> bool:
+    """Whether it can be seen that an expression is an array, a row or a map."""
+    if isinstance(node, t.Cast):
+        return node.type.name in ("array", "map", "struct") or node.type.name.startswith(_MARK)
+    return isinstance(node, t.ArrayItems | t.Row | t.Slice)
 
 
 def _is_bytes(node: t.Expr) -> bool:
@@ -364,6 +371,7 @@ _CALLS: dict[str, Callable[[Sequence[t.Expr]], t.Expr | None]] = {
     "decode": _decode,
     "sha256": _hashed("sha256"),
     "octet_length": _octets,
+    "bit_length": lambda args: t.Binary("*", _octets(args) or _call("octet_length", *args), _number(8)),
     "pg_typeof": _type_name,
 }
 _RULES: dict[type, Callable[[Any], Any]] = {

@@ -16,14 +16,13 @@ from tests.compiler.functions.test_sql_values import POSTGRESQL
 from tests.slt.rows import difference, rendered
 from tests.slt.world import Shape, World
 
-# What depends on types that only DuckDB knows: halves of doubles, and the texts of intervals, doubles and structs.
+# What depends on types that only DuckDB knows: halves of doubles, and the texts of intervals, doubles and truth values.
 DIFFERENT = (
     "CAST(INTERVAL '1 year 1 month' * 1.5 AS VARCHAR)",
     "CAST(INTERVAL '1 year 2 months 3 days 4 hours 5 minutes 6 seconds' AS VARCHAR)",
     "CAST(INTERVAL '-1 year 2 days' AS VARCHAR)",
     "CONCAT('abcde', 2, NULL, 22, TRUE, 1.50, 2e0)",
     "ROUND(2.5e0)",
-    "CAST(ROW(1, 2) AS STRUCT<i BIGINT, j VARCHAR>)::varchar",
 )
 
 
@@ -52,7 +51,7 @@ def test_a_question_gives_what_a_view_gives(world: World) -> None:
         if bool(apart) != (text in DIFFERENT):
             wrong.append(f"{text}: {apart or 'the same'}")
     assert not wrong, "\n".join(wrong)
-    assert (same > 200, refused < 30) == (True, True)
+    assert (same > 200, refused < 35) == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +66,7 @@ def test_a_question_gives_what_a_view_gives(world: World) -> None:
         ("n::numeric * 1, pg_typeof(r), pg_typeof(n), pg_typeof(s)", "1.23456 double precision numeric character varying"),
         ("(k, v) IN ((1, 7)), (k, v) = (1, NULL)", "t NULL"),
         ("k BETWEEN SYMMETRIC 5 AND 0", "t"),
-        ("'\\x6162'::bytea::varchar, OCTET_LENGTH(s || 'é'), OCTET_LENGTH('é'::bytea)", "\\x6162 5 2"),
+        ("'\\x6162'::bytea::varchar, OCTET_LENGTH(s || 'é'), OCTET_LENGTH('é'::bytea), BIT_LENGTH('a'::bytea), BIT_LENGTH(s)", "\\x6162 5 2 8 24"),
         ("ENCODE(SHA256('a'::bytea), 'hex') = ENCODE(SHA256('a'::bytea), 'hex'), TO_HEX(255)", "t ff"),
         ("TO_DATE('29.02.2024', 'DD.MM.YYYY'), OVERLAY(s PLACING 'x' FROM 2 FOR 1)", "2024-02-29 Axc"),
     ],
