@@ -52,6 +52,8 @@ def result_decimal(op: str, a: SqlType, b: SqlType) -> SqlType:
 
 def _resolver(op: str) -> Callable[[tuple[SqlType, ...]], Resolution]:
     def resolve(types: tuple[SqlType, ...]) -> Resolution:
+        if len(types) != 2:  # of MOD, which is written as a function
+            raise FunctionTypeError(f"{SYMBOLS[op]} has two operands, not {len(types)}")
         if is_temporal(types) and (found := temporal_types(op, types)) is not None:
             return found
         a, b = types
