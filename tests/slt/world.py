@@ -52,18 +52,31 @@ class World:
         self._session = Session(dialect="standard")
         self._shape = shape
         self._log = MemoryLog()
+        self._physical = MemoryPhysical()
         self._clock = VirtualClock(SystemClock().wall_ms())
-        self._instance = Instance(
-            self._log, MemoryPhysical(), self._clock, InstanceConfig(threads=1, vector=shape.vector)
-        )
-        self._driver = Driver(self._instance)
         self._deployed = False
+        self._open()
+
+    def _open(self) -> None:
+        config = InstanceConfig(threads=1, vector=self._shape.vector)
+        self._instance = Instance(self._log, self._physical, self._clock, config)
+        self._driver = Driver(self._instance)
 
     def close(self) -> None:
         self._instance.close()
 
-    def execute(self, sql: str) -> None:
-        """One statement of definition or change, applied as a whole. Raises what the product raises."""
+    def restart(self) -> None:
+        """Start again from what is committed: what is processed since the last commit is lost."""
+        self._instance.close()
+        self._open()
+        if self._deployed:
+            self._instance.resume()
+
+    def execute(self, sql: str, *, rounds: int | None = None) -> None:
+        """One statement of definition or change, applied as a whole. Raises what the product raises.
+
+        rounds: restart after so many rounds of processing.
+        """
         if _QUESTION.match(sql):
             self.ask(sql)
             return
@@ -78,6 +91,10 @@ class World:
                 self._change(result.change)
         if rows := [row for r in results for row in r.rows]:
             self._write(rows)
+        if rounds is not None:
+            for _ in range(rounds):
+                self._driver.round()
+            self.restart()
         self.settle()
 
     def ask(self, sql: str) -> pa.Table:

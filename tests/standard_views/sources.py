@@ -1,0 +1,165 @@
+"""Random FROM clauses: tables, views and derived tables, and their joins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tests.standard_views.expressions import ORDERED, Ref
+from tests.standard_views.tables import Column, Relation
+
+if TYPE_CHECKING:
+    from tests.standard_views.queries import Maker
+
+SIZE_MAX = 900.0
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What stands behind FROM. rows: about how many. star: the columns of `*`, if their names differ.
+
+    where: conditions that tie relations with commas between them; None if there are no commas.
+    """
+
+    sql: str
+    scope: tuple[Ref, ...]
+    rows: float
+    star: tuple[Column, ...] | None = None
+    where: tuple[str, ...] | None = None
+
+
+def shown(alias: str, columns: Sequence[Column]) -> tuple[Ref, ...]:
+    """Columns as expressions may name them."""
+    return tuple(Ref(f"{alias}.{c.name}", c.type, c.name, alias) for c in columns)
+
+
+class Sources:
+    def __init__(self, maker: Maker) -> None:
+        self._maker, self._rng = maker, maker.rng
+
+    def source(self, depth: int) -> Source:
+        """One relation, or a join of up to four."""
+        rng, labels = self._rng, self._maker.labels
+        made = self._single(depth)
+        joins = rng.choices((0, 1, 2, 3, 4), (10, 9, 2.2, 0.8, 0.6))[0]
+        for n in range(joins):
+            made = self._joined(made, depth)
+            if n == 2:
+                labels.add("four relations")
+        return made
+
+    def _single(self, depth: int) -> Source:
+        rng, maker = self._rng, self._maker
+        if depth > 0 and rng.random() < 0.22:
+            maker.labels.add("derived table")
+            query = maker.query(depth - 1, exact=True)
+            alias, columns, names = maker.alias("q"), query.columns, ""
+            if rng.random() < 0.2:
+                columns = tuple(Column(f"{maker.rng.choice('abxyz')}{i}", c.type) for i, c in enumerate(columns))
+                names = f" ({', '.join(c.name for c in columns)})"
+            return Source(f"({query.sql}) AS {alias}{names}", shown(alias, columns), query.rows, columns)
+        return self._of(rng.choice(maker.relations))
+
+    def _of(self, relation: Relation) -> Source:
+        maker = self._maker
+        alias = maker.alias()
+        if not relation.is_table:
+            maker.labels.add("common table" if relation.name.startswith("cte") else "view on view")
+        return Source(
+            f"{relation.name} {self._rng.choice(('', 'AS '))}{alias}",
+            shown(alias, relation.columns),
+            relation.rows,
+            relation.columns,
+        )
+
+    def _joined(self, left: Source, depth: int) -> Source:
+        rng, maker = self._rng, self._maker
+        if rng.random() < 0.17:
+            made = self._by_names(left)
+            if made is not None:
+                return made
+        own = [r for r in maker.relations if f"{r.name} " in left.sql.split("(")[0]]
+        if rng.random() < 0.12 and own:
+            maker.labels.add("self join")
+            right = self._of(own[0])
+        else:
+            right = self._single(depth - 1)
+        kind = rng.choices(
+            ("inner", "left", "right", "full", "cross", "comma", "non-equi"), (3, 3, 2, 2, 1.2, 2, 1.6)
+        )[0]
+        if left.where is not None:
+            kind = "comma"  # a JOIN would bind first
+        if kind in ("cross", "non-equi") and left.rows * right.rows > SIZE_MAX:
+            kind = "inner"
+        scope = (*left.scope, *right.scope)
+        pairs = self._pairs(left, right)
+        if not pairs:
+            return left
+        on = self._condition(pairs, scope)
+        rows = max(left.rows, right.rows) * 1.5
+        maker.labels.add(f"{kind} join")
+        match kind:
+            case "cross":
+                return Source(f"{left.sql} CROSS JOIN {right.sql}", scope, left.rows * right.rows)
+            case "comma":
+                tied = left.rows * right.rows > SIZE_MAX or rng.random() < 0.7
+                where = (*(left.where or ()), *((on,) if tied else ()))
+                rows = rows if tied else left.rows * right.rows
+                return Source(f"{left.sql}, {right.sql}", scope, rows, where=where)
+            case "non-equi":
+                a, b = rng.choice(pairs)
+                on = f"{a} {rng.choice(('<', '<=', '>', '<>'))} {b}"
+                if rng.random() < 0.3:
+                    on += f" AND {maker.exprs.condition(scope, 0)}"
+                word = rng.choice(("JOIN", "JOIN", "LEFT JOIN", "RIGHT JOIN"))
+                return Source(f"{left.sql} {word} {right.sql} ON {on}", scope, left.rows * right.rows / 2)
+        word = {"inner": rng.choice(("JOIN", "INNER JOIN"))}.get(kind, rng.choice((kind.upper(), f"{kind.upper()} OUTER")) + " JOIN")
+        return Source(f"{left.sql} {word} {right.sql} ON {on}", scope, rows)
+
+    def _pairs(self, left: Source, right: Source) -> list[tuple[str, str]]:
+        """Columns of both sides that may be compared; those of the same name first."""
+        numbers = ("int", "bigint")
+        found = [
+            (a.text, b.text)
+            for a in left.scope
+            for b in right.scope
+            if a.type == b.type or (a.type in numbers and b.type in numbers)
+            if a.type in ORDERED
+        ]
+        return found[:6]
+
+    def _condition(self, pairs: Sequence[tuple[str, str]], scope: Sequence[Ref]) -> str:
+        rng = self._rng
+        chosen = rng.sample(list(pairs), min(len(pairs), rng.choice((1, 1, 1, 2))))
+        op = "IS NOT DISTINCT FROM" if rng.random() < 0.07 else "="
+        parts = [f"{a} {op} {b}" if rng.random() < 0.7 else f"{b} {op} {a}" for a, b in chosen]
+        if rng.random() < 0.3:
+            self._maker.labels.add("condition in ON")
+            parts.append(self._maker.exprs.condition(scope, 1))
+        return " AND ".join(parts)
+
+    def _by_names(self, left: Source) -> Source | None:
+        """A join with USING or NATURAL of a single relation; the columns in common have a name alone."""
+        rng, maker = self._rng, self._maker
+        if left.star is None or "(" in left.sql:
+            return None
+        relation = rng.choice(maker.relations)
+        types = {c.name: c.type for c in left.star}
+        common = [c.name for c in relation.columns if types.get(c.name) == c.type and c.type in ORDERED]
+        others = [c.name for c in relation.columns if c.name in types and c.name not in common]
+        if not common:
+            return None
+        right = self._of(relation)
+        kind = rng.choice(("", "INNER ", "LEFT ", "RIGHT ", "FULL "))
+        if len(common) <= 2 and not others and rng.random() < 0.6:
+            names = common
+            sql = f"{left.sql} NATURAL {kind}JOIN {right.sql}"
+            maker.labels.add("natural join")
+        else:
+            names = rng.sample(common, min(len(common), rng.choice((1, 1, 2))))
+            sql = f"{left.sql} {kind}JOIN {right.sql} USING ({', '.join(names)})"
+            maker.labels.add("using join")
+        merged = tuple(Ref(n, types[n], n) for n in names)
+        return Source(sql, (*merged, *left.scope, *right.scope), max(left.rows, right.rows) * 1.5)
+
