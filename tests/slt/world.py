@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -13,6 +14,7 @@ from compiler.driver import Session
 from compiler.plan.tables import TableChange
 from compiler.plan.topology import InsertValues, Plan
 from flowql.config.questions import QuestionsSettings
+from compiler.plan.types import arrow_type
 from flowql.query.changing import execute_change, write_rows
 from flowql.query.committed import Commit
 from flowql.query.database import QuestionDatabase, QuestionLimits
@@ -96,6 +98,34 @@ class World:
                 self._driver.round()
             self.restart()
         self.settle()
+
+    def define(self, statements: Sequence[str]) -> list[Exception | None]:
+        """Definitions, deployed together; of each why it was refused."""
+        found: list[Exception | None] = []
+        for sql in statements:
+            try:
+                self._session.execute(SourceText("case.sql", sql))
+            except Exception as error:
+                found.append(error)
+            else:
+                found.append(None)
+        self._deploy(self._session.plan)
+        self.settle()
+        return found
+
+    def contents(self, views: Sequence[str]) -> dict[str, pa.Table]:
+        """The rows that the results of queries hold, once these have caught up."""
+        self.settle()
+        self._assert_views_run()
+        with self._instance.snapshot() as snapshot:
+            return {v: self._contents(v, [r for _, r in snapshot.scan(v)]) for v in views}
+
+    def _contents(self, view: str, rows: Sequence[Sequence[Any]]) -> pa.Table:
+        source = self._session.plan.source(view)
+        assert source is not None
+        fields = [f for f in source.schema if f.role != "key"]
+        arrays = [pa.array([r[i] for r in rows], arrow_type(f.type)) for i, f in enumerate(fields)]
+        return pa.Table.from_arrays(arrays, names=[f.name for f in fields])
 
     def ask(self, sql: str) -> pa.Table:
         """The answer to a question, once every view has caught up."""

@@ -74,6 +74,7 @@ def _report(outcomes: Iterable[Outcome], seconds: float) -> None:
     accepted: Counter[str] = Counter()
     refused: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
+    examples: dict[str, str] = {}
     views = views_accepted = compared = changes = lacking = 0
     for o in outcomes:
         views += len(o.accepted) + len(o.refused)
@@ -83,9 +84,10 @@ def _report(outcomes: Iterable[Outcome], seconds: float) -> None:
         lacking += len(o.lacking)
         for labels in o.accepted:
             accepted.update(labels)
-        for labels, reason in o.refused:
+        for labels, reason, sql in o.refused:
             refused.update(labels)
             reasons[reason[:110]] += 1
+            examples.setdefault(reason[:110], sql)
     if not views:
         return
     print(f"{'construct':22}{'in views':>9}{'accepted':>10}")
@@ -93,7 +95,7 @@ def _report(outcomes: Iterable[Outcome], seconds: float) -> None:
         of = accepted[label] + refused[label]
         print(f"{label:22}{of / views:8.1%}{accepted[label] / of:10.1%}")
     for reason, n in reasons.most_common(25):
-        print(f"{n:6} refused  {reason}")
+        print(f"{n:6} refused  {reason}\n               {examples[reason][:300]}")
     print(f"{views} views, {views_accepted / views:.1%} accepted, {lacking} that DuckDB does not answer")
     print(f"{changes} changes, {compared} answers compared in {seconds:.0f} s")
 

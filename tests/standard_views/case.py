@@ -33,9 +33,12 @@ def case(seed: int) -> list[Step]:
     steps += views[:early]
     late = views[early:]
     steps += [Step("change", t.insert(rng.randint(2, 6)), t.relation.name) for t in tables if rng.random() < 0.9]
-    for _ in range(rng.randint(*CHANGES)):
-        if late and rng.random() < 0.4:
-            steps.append(late.pop(0))
+    count = rng.randint(*CHANGES)
+    between = rng.randint(0, count)
+    for n in range(count):
+        if n == between:
+            steps += late[: len(late) // 2]
+            late = late[len(late) // 2 :]
         table = rng.choice(tables)
         steps.append(Step("change", table.change(), table.relation.name))
     return steps + late

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
+from itertools import groupby
 from random import Random
 from typing import Any
 
@@ -33,10 +34,10 @@ class Failed(AssertionError):
 
 @dataclass(slots=True)
 class Outcome:
-    """What a case showed. refused: (labels, code and title) of views. lacking: views that DuckDB cannot answer. compared: answers."""
+    """What a case showed. refused: (labels, code and title, query) of views. lacking: views that DuckDB cannot answer. compared: answers."""
 
     accepted: list[frozenset[str]] = field(default_factory=list)
-    refused: list[tuple[frozenset[str], str]] = field(default_factory=list)
+    refused: list[tuple[frozenset[str], str, str]] = field(default_factory=list)
     lacking: list[str] = field(default_factory=list)
     compared: int = 0
     changes: int = 0
@@ -46,23 +47,17 @@ def run(
     steps: Sequence[Step], shape: Shape, *, inline: int = 16, kills: int | None = None, every: int = 1
 ) -> Outcome:
     """Raises Failed. inline: entries of a small bucket. kills: seed of restarts in the middle of changes. every: changes per comparison."""
-    outcome = Outcome()
-    rng = Random(kills)
     with _world(shape) as world, duckdb.connect(config={"threads": 1}) as reference, inline_max(inline):
-        known: list[str] = []
-        missing: set[str] = set()
-        for n, step in enumerate(steps):
-            if missing & set(re.findall(r"\w+", step.sql)):
-                missing.add(step.name or " ")
+        judge = _Judge(world, reference, Outcome(), None if kills is None else Random(kills))
+        for kind, group in groupby(enumerate(steps), lambda s: s[1].kind == "change"):
+            numbered = list(group)
+            if not kind:
+                judge.define(numbered)
                 continue
-            if not _apply(world, reference, step, n, outcome, kill=rng if kills is not None else None):
-                missing.add(step.name)
-                continue
-            if step.kind != "change":
-                known.append(step.name)
-            if step.kind == "view" or n % every == 0 or n == len(steps) - 1:
-                _compare(world, reference, known, n, outcome)
-    return outcome
+            for n, step in numbered:
+                judge.change(step, n, compared=n % every == 0)
+        judge.compare(len(steps) - 1, asked=True)
+    return judge.outcome
 
 
 @contextmanager
@@ -74,59 +69,94 @@ def _world(shape: Shape) -> Iterator[World]:
         world.close()
 
 
-def _apply(
-    world: World, reference: duckdb.DuckDBPyConnection, step: Step, n: int, outcome: Outcome, *, kill: Random | None
-) -> bool:
-    """Whether the step is done in both."""
-    if step.kind == "view":
-        try:
-            reference.execute(f"CREATE VIEW {step.name} AS {step.sql}")
-            reference.execute(f"SELECT * FROM {step.name}").fetchall()
-        except duckdb.Error as error:
-            outcome.lacking.append(f"{error}\n    {step.sql}")
-            reference.execute(f"DROP VIEW IF EXISTS {step.name}")
+@dataclass(slots=True)
+class _Judge:
+    """Both databases. tables, views: those that both have. missing: names that one of them refused."""
+
+    world: World
+    reference: duckdb.DuckDBPyConnection
+    outcome: Outcome
+    kill: Random | None
+    tables: list[str] = field(default_factory=list)
+    views: list[str] = field(default_factory=list)
+    missing: set[str] = field(default_factory=set)
+
+    def define(self, steps: Sequence[tuple[int, Step]]) -> None:
+        """Tables and views, deployed together."""
+        wanted = [(n, s) for n, s in steps if self._referred(s)]
+        errors = self.world.define([_definition(s) for _, s in wanted])
+        for (n, step), error in zip(wanted, errors, strict=True):
+            if error is None:
+                (self.tables if step.kind == "table" else self.views).append(step.name)
+                if step.kind == "view":
+                    self.outcome.accepted.append(step.labels)
+                continue
+            refused = isinstance(error, CompileError)
+            if step.kind == "table" or not (refused or self.missing & _words(step.sql)):
+                raise Failed(n, type(error).__name__, f"{type(error).__name__}: {str(error)[:1500]}\n    {step.sql}")
+            assert isinstance(error, CompileError)
+            self.missing.add(step.name)
+            self.reference.execute(f"DROP VIEW {step.name}")
+            (first, *_) = error.diagnostics
+            if not self.missing & _words(step.sql):
+                self.outcome.refused.append((step.labels, f"{first.code}: {first.title}", step.sql))
+        self.compare(steps[-1][0], asked=False)
+
+    def _referred(self, step: Step) -> bool:
+        """Whether DuckDB has it."""
+        if self.missing & _words(step.sql):
+            self.missing.add(step.name)
             return False
-    else:
-        reference.execute(step.reference or step.sql)
-    sql = f"CREATE MATERIALIZED VIEW {step.name} AS {step.sql}" if step.kind == "view" else step.sql
-    try:
-        if kill is not None and kill.random() < 0.4:
-            world.execute(sql, rounds=kill.randint(0, 6))
-        else:
-            world.execute(sql)
-    except CompileError as error:
-        (first, *_) = error.diagnostics
-        if step.kind != "view":
-            raise Failed(n, f"refused {first.code}", f"{first.code}: {first.title}\n    {sql}") from None
-        outcome.refused.append((step.labels, f"{first.code}: {first.title}"))
-        reference.execute(f"DROP VIEW {step.name}")
-        return False
-    except Exception as error:
-        raise Failed(n, type(error).__name__, f"{type(error).__name__}: {str(error)[:1500]}\n    {sql}") from error
-    outcome.changes += step.kind == "change"
-    if step.kind == "view":
-        outcome.accepted.append(step.labels)
-    return True
-
-
-def _compare(
-    world: World, reference: duckdb.DuckDBPyConnection, known: Sequence[str], n: int, outcome: Outcome
-) -> None:
-    for name in known:
-        question = f"SELECT * FROM {name}"
         try:
-            answer = world.ask(question)
+            if step.kind == "table":
+                self.reference.execute(step.reference or step.sql)
+            else:
+                self.reference.execute(f"CREATE VIEW {step.name} AS {step.sql}")
+                self.reference.execute(f"SELECT * FROM {step.name}").fetchall()
+        except duckdb.Error as error:
+            self.outcome.lacking.append(f"{error}\n    {step.sql}")
+            self.reference.execute(f"DROP VIEW IF EXISTS {step.name}")
+            self.missing.add(step.name)
+            return False
+        return True
+
+    def change(self, step: Step, n: int, *, compared: bool) -> None:
+        self.reference.execute(step.reference or step.sql)
+        rounds = self.kill.randint(0, 6) if self.kill is not None and self.kill.random() < 0.4 else None
+        try:
+            self.world.execute(step.sql, rounds=rounds)
         except Exception as error:
-            raise Failed(n, type(error).__name__, f"{question}: {type(error).__name__}: {str(error)[:1500]}") from error
-        found = [tuple(r.values()) for r in answer.to_pylist()]
-        described = reference.execute(question)
-        names = [d[0] for d in described.description or ()]
-        expected = described.fetchall()
-        if list(answer.column_names) != names and len(set(names)) == len(names):
-            raise Failed(n, "names", f"{name} has the columns {answer.column_names}, not {names}")
-        if text := difference(expected, found):
-            raise Failed(n, "rows", f"{name} after step {n}:\n{text}")
-        outcome.compared += 1
+            raise Failed(n, type(error).__name__, f"{type(error).__name__}: {str(error)[:1500]}\n    {step.sql}") from error
+        self.outcome.changes += 1
+        if compared:
+            self.compare(n, asked=False)
+
+    def compare(self, n: int, *, asked: bool) -> None:
+        """Every view, and every table if asked by a query."""
+        try:
+            if asked:
+                answers = {v: self.world.ask(f"SELECT * FROM {v}") for v in (*self.tables, *self.views)}
+            else:
+                answers = self.world.contents(self.views)
+        except Exception as error:
+            raise Failed(n, type(error).__name__, f"{type(error).__name__}: {str(error)[:1500]}") from error
+        for name, answer in answers.items():
+            described = self.reference.execute(f"SELECT * FROM {name}")
+            names = [d[0] for d in described.description or ()]
+            if list(answer.column_names) != names and len(set(names)) == len(names):
+                raise Failed(n, "names", f"{name} has the columns {answer.column_names}, not {names}")
+            columns = [c.to_pylist() for c in answer.columns]
+            if text := difference(described.fetchall(), list(zip(*columns, strict=True))):
+                raise Failed(n, "rows", f"{name} after step {n}:\n{text}")
+            self.outcome.compared += 1
+
+
+def _definition(step: Step) -> str:
+    return f"CREATE MATERIALIZED VIEW {step.name} AS {step.sql}" if step.kind == "view" else step.sql
+
+
+def _words(sql: str) -> set[str]:
+    return set(re.findall(r"\w+", sql))
 
 
 def difference(expected: Sequence[Row], found: Sequence[Row]) -> str:
