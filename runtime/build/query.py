@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Protocol
 
 import pyarrow as pa
@@ -276,11 +275,7 @@ def _connect(tasks: Sequence[Task], writers: Mapping[str, int]) -> None:
             writer = by_id[writers[lane.topic], lane.source]
             writer.downstream.append(lane)
             lane.siblings = lanes
-            lane.upstream_idle = partial(_is_idle, writer)
-
-
-def _is_idle(task: Task) -> bool:
-    return task.idle
+            lane.upstream_idle = writer.idle_with
 
 
 def upsert_topics(plan: Plan) -> set[str]:

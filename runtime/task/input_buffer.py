@@ -22,6 +22,7 @@ from runtime.log.base import RawBatch, TopicPartition
 from runtime.operators.base import DeadLetter
 from runtime.task.arrivals import Arrivals
 from runtime.task.front import EMPTY, Front, front_of
+from runtime.task.id import TaskId
 
 # What readers share is decoded in pieces: nobody can stop a decode half way, and 20,000 rows take 60 ms.
 STAGED_ROWS = 4_096
@@ -201,6 +202,10 @@ class LogInput:
         """Nothing is buffered and nothing more is known to exist: other inputs need not wait for this one."""
         return not self.queue and self.next_fetch >= self.end_offset and (self.lane is None or self._is_complete)
 
+    def idle_with(self, _known: dict[TaskId, bool]) -> bool:
+        """As `idle`: a topic is all that it waits for."""
+        return self.idle
+
     @property
     def _is_complete(self) -> bool:
         """No row will come to this lane that belongs before what the others have next."""
@@ -223,8 +228,7 @@ class LogInput:
         """A lane that others wait for, because nobody knows whether it is complete."""
         return self.complete < self._needed
 
-    @property
-    def more_to_come(self) -> bool:
+    def more_to_come(self, _known: dict[TaskId, bool]) -> bool:
         """Whether rows may follow the ones that are staged, or will be next."""
         if self.lane is not None and not self._is_complete:
             return True
@@ -412,7 +416,7 @@ class ExchangeInput:
     consumed: int = 0
     rows: int = 0
     next_ms: int | None = None
-    upstream_idle: Callable[[], bool] = lambda: True
+    upstream_idle: Callable[[dict[TaskId, bool]], bool] = lambda _known: True
     siblings: list[ExchangeInput] = field(default_factory=list)
 
     def push(self, batch: Batch, since_ms: int | None = None) -> None:
@@ -438,12 +442,15 @@ class ExchangeInput:
 
     @property
     def idle(self) -> bool:
-        return not self.queue and self.upstream_idle()
+        return self.idle_with({})
 
-    @property
-    def more_to_come(self) -> bool:
+    def idle_with(self, known: dict[TaskId, bool]) -> bool:
+        """As `idle`. known: tasks that are asked already (`Task.idle_with`)."""
+        return not self.queue and self.upstream_idle(known)
+
+    def more_to_come(self, known: dict[TaskId, bool]) -> bool:
         """Whether rows may follow what waits. Asked before looking at that: what is published later is later input."""
-        return not self.upstream_idle()
+        return not self.upstream_idle(known)
 
     def front(self, rows_max: int) -> Front:
         """The next rows, of as many batches as that takes: the more a run gets, the less it costs per row."""

@@ -129,10 +129,11 @@ class Task:
     def runnable(self) -> bool:
         """Some input has rows, every input without rows is idle, none has to wait, and the exchanges it feeds have room."""
         has_rows, ms = bool(self.deliveries) or self.must_start, self.horizon.ms
+        known: dict[TaskId, bool] = {}
         for i in self.inputs.values():
             if i.has_rows:
                 has_rows = has_rows or not _beyond(i, ms)
-            elif not i.idle:
+            elif not i.idle_with(known):
                 return False
         if not has_rows or any(i.stopped for i in self.logs.values()):
             return False
@@ -149,9 +150,18 @@ class Task:
         With a horizon: nothing before it. A task that publishes is not idle. Any thread: publishing is looked at last, as it
         begins before the input is consumed and ends when the output is where the next task finds it.
         """
-        ms = self.horizon.ms
-        idle = self.status is not TaskStatus.RESTORING and all(i.idle or _beyond(i, ms) for i in self.inputs.values())
-        return idle and not self._publishing and not self.must_start
+        return self.idle_with({})
+
+    def idle_with(self, known: dict[TaskId, bool]) -> bool:
+        """As `idle`. known: the tasks that are asked already. Each is asked once: there are as many ways to one as partitions per stage."""
+        found = known.get(self.id)
+        if found is None:
+            ms = self.horizon.ms
+            idle = self.status is not TaskStatus.RESTORING and all(
+                i.idle_with(known) or _beyond(i, ms) for i in self.inputs.values()
+            )
+            found = known[self.id] = idle and not self._publishing and not self.must_start
+        return found
 
     @property
     def must_start(self) -> bool:
@@ -383,7 +393,8 @@ class Task:
         """The rows of the next run, in merged order."""
         ms = self.horizon.ms  # before asking what is to come: it only ever moves on
         inputs = self.inputs
-        more = {n: i.more_to_come for n, i in inputs.items()}  # before looking: later arrivals are later input
+        known: dict[TaskId, bool] = {}
+        more = {n: i.more_to_come(known) for n, i in inputs.items()}  # before looking: later arrivals are later input
         staged = {n: s for n, source in self.logs.items() if (s := self._staged(source)) is not None}
         settled = [
             Taken(n, self.logs[n].operator, s.cursor, NOTHING) for n, s in staged.items() if s.cursor == len(s.batch)

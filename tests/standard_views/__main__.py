@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 
 from tests.slt.world import Shape
 from tests.standard_views.case import case
@@ -30,6 +31,8 @@ def main(argv: list[str] | None = None) -> int:
     kinds: Counter[str] = Counter()
     start = time.monotonic()
     for seed in range(options.seed, options.seed + options.seeds):
+        if options.seconds and time.monotonic() - start > options.seconds:
+            break
         shape = Shape(_kernels(options, seed), partitions[seed % len(partitions)])
         inline = INLINE[seed // 3 % len(INLINE)]
         kills = seed if options.kills else None
@@ -41,8 +44,8 @@ def main(argv: list[str] | None = None) -> int:
             kinds[failure.kind] += 1
             print(f"--- seed {seed}, {shape}, inline {inline}: {str(failure)[:600]}", flush=True)
             if not options.whole:
-                shorter, found = reduced(steps, failure, lambda s: run(s, shape, inline=inline, kills=kills))
-                print(found)
+                shorter, found = reduced(steps, failure, partial(run, shape=shape, inline=inline, kills=kills))
+                print(str(found)[:1500])
                 for step in shorter:
                     print(f"  {step.name + ': ' if step.kind == 'view' else ''}{step.sql};")
             print(flush=True)
@@ -56,6 +59,7 @@ def _options(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=20, help="how many")
     parser.add_argument("--seed", type=int, default=0, help="the first")
     parser.add_argument("--partitions", default="1,3,8", help="of each table, taken in turn")
+    parser.add_argument("--seconds", type=float, default=0, help="start no further seed after so many")
     kernels = parser.add_mutually_exclusive_group()
     kernels.add_argument("--rows", action="store_true", help="row kernels only; otherwise both in turn")
     kernels.add_argument("--vector", action="store_true", help="vector kernels only")

@@ -43,9 +43,7 @@ class Outcome:
     changes: int = 0
 
 
-def run(
-    steps: Sequence[Step], shape: Shape, *, inline: int = 16, kills: int | None = None, every: int = 1
-) -> Outcome:
+def run(steps: Sequence[Step], shape: Shape, *, inline: int = 16, kills: int | None = None, every: int = 1) -> Outcome:
     """Raises Failed. inline: entries of a small bucket. kills: seed of restarts in the middle of changes. every: changes per comparison."""
     with _world(shape) as world, duckdb.connect(config={"threads": 1}) as reference, inline_max(inline):
         judge = _Judge(world, reference, Outcome(), None if kills is None else Random(kills))
@@ -126,7 +124,9 @@ class _Judge:
         try:
             self.world.execute(step.sql, rounds=rounds)
         except Exception as error:
-            raise Failed(n, type(error).__name__, f"{type(error).__name__}: {str(error)[:1500]}\n    {step.sql}") from error
+            raise Failed(
+                n, type(error).__name__, f"{type(error).__name__}: {str(error)[:1500]}\n    {step.sql}"
+            ) from error
         self.outcome.changes += 1
         if compared:
             self.compare(n, asked=False)

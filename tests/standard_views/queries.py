@@ -271,7 +271,9 @@ class Maker:
         self.labels.add("limit")
         places = [str(i + 1) for i in range(len(made.columns))]
         rng.shuffle(places)
-        order = ", ".join(f"{p if rng.random() < 0.6 else made.columns[int(p) - 1].name}{self._direction()}" for p in places)
+        order = ", ".join(
+            f"{p if rng.random() < 0.6 else made.columns[int(p) - 1].name}{self._direction()}" for p in places
+        )
         n = rng.randint(1, 5)
         tail = f" LIMIT {n}"
         if rng.random() < 0.5:

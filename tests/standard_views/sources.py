@@ -85,9 +85,9 @@ class Sources:
             right = self._of(own[0])
         else:
             right = self._single(depth - 1)
-        kind = rng.choices(
-            ("inner", "left", "right", "full", "cross", "comma", "non-equi"), (3, 3, 2, 2, 1.2, 2, 1.6)
-        )[0]
+        kind = rng.choices(("inner", "left", "right", "full", "cross", "comma", "non-equi"), (3, 3, 2, 2, 1.2, 2, 1.6))[
+            0
+        ]
         if left.where is not None:
             kind = "comma"  # a JOIN would bind first
         if kind in ("cross", "non-equi") and left.rows * right.rows > SIZE_MAX:
@@ -114,7 +114,9 @@ class Sources:
                     on += f" AND {maker.exprs.condition(scope, 0)}"
                 word = rng.choice(("JOIN", "JOIN", "LEFT JOIN", "RIGHT JOIN"))
                 return Source(f"{left.sql} {word} {right.sql} ON {on}", scope, left.rows * right.rows / 2)
-        word = {"inner": rng.choice(("JOIN", "INNER JOIN"))}.get(kind, rng.choice((kind.upper(), f"{kind.upper()} OUTER")) + " JOIN")
+        word = {"inner": rng.choice(("JOIN", "INNER JOIN"))}.get(
+            kind, rng.choice((kind.upper(), f"{kind.upper()} OUTER")) + " JOIN"
+        )
         return Source(f"{left.sql} {word} {right.sql} ON {on}", scope, rows)
 
     def _pairs(self, left: Source, right: Source) -> list[tuple[str, str]]:
@@ -162,4 +164,3 @@ class Sources:
             maker.labels.add("using join")
         merged = tuple(Ref(n, types[n], n) for n in names)
         return Source(sql, (*merged, *left.scope, *right.scope), max(left.rows, right.rows) * 1.5)
-
