@@ -13,8 +13,8 @@ from compiler.diagnostics.source import SourceText
 from compiler.driver import Session
 from compiler.plan.tables import TableChange
 from compiler.plan.topology import InsertValues, Plan
-from flowql.config.questions import QuestionsSettings
 from compiler.plan.types import arrow_type
+from flowql.config.questions import QuestionsSettings
 from flowql.query.changing import execute_change, write_rows
 from flowql.query.committed import Commit
 from flowql.query.database import QuestionDatabase, QuestionLimits

@@ -71,14 +71,14 @@ class Maker:
             (3.0, self._plain),
             (2.2, self._grouped),
             (0.7, self._global),
-            (1.3, self._grouping_sets),
+            (1.9, self._grouping_sets),
             (0.6, self._distinct_on),
-            (1.6, self._windowed),
-            (0.6, self._top_rows),
-            (1.2, self._limited),
+            (2.6, self._windowed),
+            (0.9, self._top_rows),
+            (1.6, self._limited),
         ]
         if depth > 0:
-            kinds.append((3.0, self._set_operation))
+            kinds.append((4.5, self._set_operation))
         for _ in range(20):
             labels = set(self.labels)
             made = rng.choices([k for _, k in kinds], [w for w, _ in kinds])[0](depth)
@@ -112,7 +112,7 @@ class Maker:
         if rng.random() < 0.45:
             self.labels.add("where")
             parts.append(self.exprs.condition(scope))
-        if depth > 0 and rng.random() < 0.4:
+        if depth > 0 and rng.random() < 0.65:
             parts.append(self.subqueries.condition(scope))
         rng.shuffle(parts)
         return f" WHERE {' AND '.join(parts)}" if parts else ""
@@ -238,7 +238,7 @@ class Maker:
         source = self.sources.source(min(depth, 1))
         where = self._where(source, depth)
         items = [self.exprs.any_value(source.scope, 1) for _ in range(rng.randint(0, 2))]
-        items += [window_call(self, source.scope) for _ in range(rng.choice((1, 1, 2)))]
+        items += [window_call(self, source.scope) for _ in range(rng.choice((1, 2, 3)))]
         text, columns = _listed(items)
         return Query(f"SELECT {text} FROM {source.sql}{where}", columns, source.rows)
 
@@ -276,7 +276,7 @@ class Maker:
         )
         n = rng.randint(1, 5)
         tail = f" LIMIT {n}"
-        if rng.random() < 0.5:
+        if rng.random() < 0.7:
             self.labels.add("offset")
             tail = rng.choice((f" LIMIT {n} OFFSET {rng.randint(0, 3)}", f" OFFSET {rng.randint(1, 3)}"))
         return Query(f"{made.sql} ORDER BY {order}{tail}", made.columns, min(n, made.rows))

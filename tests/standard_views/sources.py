@@ -75,7 +75,7 @@ class Sources:
 
     def _joined(self, left: Source, depth: int) -> Source:
         rng, maker = self._rng, self._maker
-        if rng.random() < 0.17:
+        if rng.random() < 0.22:
             made = self._by_names(left)
             if made is not None:
                 return made
@@ -92,7 +92,8 @@ class Sources:
             kind = "comma"  # a JOIN would bind first
         if kind in ("cross", "non-equi") and left.rows * right.rows > SIZE_MAX:
             kind = "inner"
-        scope = (*left.scope, *right.scope)
+        named = {c.name for c in right.scope}  # a name alone would be ambiguous
+        scope = (*(r for r in left.scope if r.alias or r.name not in named), *right.scope)
         pairs = self._pairs(left, right)
         if not pairs:
             return left
@@ -125,6 +126,7 @@ class Sources:
         found = [
             (a.text, b.text)
             for a in left.scope
+            if a.alias
             for b in right.scope
             if a.type == b.type or (a.type in numbers and b.type in numbers)
             if a.type in ORDERED

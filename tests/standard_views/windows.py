@@ -74,7 +74,7 @@ def _ordered(maker: Maker, scope: Sequence[Ref], total: str) -> str:
     """ORDER BY and a frame."""
     rng = maker.rng
     ordered = maker.exprs.column(scope, ORDERED)
-    kind = rng.choice(("default", "rows", "rows", "range", "groups"))
+    kind = rng.choice(("default", "rows", "range", "range", "groups", "groups"))
     if ordered is None or kind == "rows":
         return f"ORDER BY {total}{_rows(maker)}"
     by = f"ORDER BY {ordered.text}{maker._direction()}"

@@ -26,7 +26,7 @@ _MARK = "\0"  # in the name of what stands for an expression that is bound alrea
 class RelBinder(Binder):
     """Binds expressions over a relation. outer: the query around a sub-query, whose columns it may name, too.
 
-    given: what a placeholder (`Placeholders`) stands for. uses_outer: whether the last expressions named a column of `outer`.
+    given: what a placeholder (`Placeholders`) stands for. uses_outer: whether an expression has named a column of `outer`.
     """
 
     def __init__(

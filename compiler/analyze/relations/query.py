@@ -31,7 +31,7 @@ from compiler.analyze.relations.relation import (
     scanned,
     selected,
 )
-from compiler.analyze.relations.subqueries import Subqueries
+from compiler.analyze.relations.subqueries import OUTER_COLUMN, Subqueries
 from compiler.analyze.relations.time_windows import in_windows, is_time_window, source_of
 from compiler.analyze.relations.tree_names import tree_name
 from compiler.analyze.relations.tree_parts import and_parts, has_query, nodes, operands
@@ -179,12 +179,26 @@ class QueryBinder:
             unsupported("a correlated sub-query of this form", select.span, "write it as a join")
         body = self.body(select, order_by, given.rel, tables, outer)
         if select.distinct_on:
-            return self._distinct_on(select, body)
-        rel, order = self._with_order(body)
-        if select.distinct:
-            rel = self._distinct(rel)
-            order = self._order_of_output(order_by, rel)
-        return rel, order
+            made = self._distinct_on(select, body)
+        elif select.distinct:
+            rel, _ = self._with_order(replace(body, order=()))
+            made = (rel := self._distinct(rel)), self._order_of_items(order_by, body, rel)
+        else:
+            made = self._with_order(body)
+        if body.binder.uses_outer:
+            unsupported(OUTER_COLUMN, select.span, "write it as a join")
+        return made
+
+    def _order_of_items(self, written: Sequence[t.OrderItem], body: _Body, rel: Rel) -> list[Order]:
+        """ORDER BY of SELECT DISTINCT: by the columns of the result that are selected as the same expressions."""
+        made: list[Order] = []
+        for item, order in zip(written, body.order, strict=True):
+            found = next((c for c, (_, e) in zip(rel.columns, body.items, strict=True) if e == order.expr), None)
+            if found is None:
+                title = "for SELECT DISTINCT, ORDER BY expressions must appear in the select list"
+                raise mistake("FQ2005", title, item.span, "not selected", help="select it, too")
+            made.append(replace(order, expr=found.expr()))
+        return made
 
     def _refuse(self, select: t.Select) -> None:
         if select.time_window is not None:
@@ -212,7 +226,7 @@ class QueryBinder:
         self, select: t.Select, order_by: Sequence[t.OrderItem], rel: Rel, tables: Tables, outer: RelBinder | None
     ) -> _Body:
         """Groups, HAVING, sub-queries and window functions of a SELECT over what FROM and WHERE give."""
-        binder = RelBinder(rel.columns, self.catalog, "SELECT", outer=outer, given=self.placeholders.exprs)
+        below = binder = RelBinder(rel.columns, self.catalog, "SELECT", outer=outer, given=self.placeholders.exprs)
         parts = (select.items, select.having, tuple(order_by), select.distinct_on)
         if select.group_by or select.having is not None or any(has_aggregates(n) for n in nodes(parts)):
             rel, binder, parts = self._grouped(select, parts, rel, binder, Subqueries(self, tables))
@@ -223,6 +237,7 @@ class QueryBinder:
         rel, parts = windowed(rel, parts, select.windows, binder, self.names, self.placeholders)
         items = self._items(parts[0], select.items, binder)
         order = tuple(self._order(o, items, binder) for o in parts[2])
+        binder.uses_outer |= below.uses_outer
         return _Body(rel, tuple(items), binder, order)
 
     def _having(self, node: t.Expr, rel: Rel, binder: RelBinder, tables: Tables) -> Rel:

@@ -10,7 +10,7 @@ from compiler.analyze.mistakes import mistake
 from compiler.analyze.relations.expressions import Placeholders, RelBinder, rebuilt
 from compiler.analyze.relations.grouping import Aggregates, grouped, has_aggregates
 from compiler.analyze.relations.joins import EQUAL, Equality, equality, joined
-from compiler.analyze.relations.relation import Names, Rel, with_identity
+from compiler.analyze.relations.relation import Names, Rel, as_columns, with_identity
 from compiler.catalog.catalog import Catalog
 from compiler.dialect.standard import tree as t
 from compiler.dialect.standard.refuse import unsupported
@@ -19,6 +19,7 @@ from compiler.plan.tables import HIDDEN
 from compiler.plan.types import BIGINT, BOOLEAN
 
 Tables = Mapping[str, Any]  # common table expressions by name, as `query` has them
+OUTER_COLUMN = "a sub-query that names a column of the query around it elsewhere than in WHERE"
 _TWO_LEVELS = "a sub-query that names a column of a query two levels above"
 
 
@@ -57,13 +58,7 @@ class Subqueries:
             node, negated = part, False
             while isinstance(node, t.Not):
                 node, negated = node.operand, not negated
-            if (
-                isinstance(node, t.Quantified)
-                and node.op == "="
-                and node.quantifier == "any"
-                and isinstance(node.of, t.Query)
-            ):
-                node = t.InQuery(node.operand, node.of, span=node.span)
+            node = _as_in(node)
             if isinstance(node, t.Exists):
                 rel = self._exists(rel, node.query, binder, negated=negated)
             elif isinstance(node, t.InQuery):
@@ -78,6 +73,7 @@ class Subqueries:
         found = [rel]
 
         def rule(n: t.Node) -> t.Node | None:
+            n = _as_in(n)
             if isinstance(n, t.Exists):
                 counted = t.Binary(
                     ">",
@@ -90,9 +86,7 @@ class Subqueries:
                 found[0], e = self._scalar(found[0], n.query, binder)
                 return self._placeholders.add(n, e)
             if isinstance(n, t.InQuery):
-                unsupported(
-                    "IN (a sub-query) inside another expression", n.span, "use it as a condition of WHERE joined by AND"
-                )
+                return rebuilt(self._in_as_value(n, binder), rule)
             return None
 
         made = rebuilt(parts, rule)
@@ -135,10 +129,8 @@ class Subqueries:
         for item in select.items:
             if isinstance(item.expr, t.Star):
                 values += [c.expr() for c in given.rel.columns]
-            elif not isinstance(item.expr, t.Constant):
-                values.append(inside.bound(item.expr))
             else:
-                values.append(Literal(BIGINT, 1) if item.expr.kind == "null" else inside.bound(item.expr))
+                values.append(inside.bound(item.expr))
         return given.rel, list(given.correlated), values
 
     def _semi(self, rel: Rel, inner: Rel, conditions: Sequence[Expr], query: t.Query, *, negated: bool) -> Rel:
@@ -148,6 +140,40 @@ class Subqueries:
         return joined("anti" if negated else "semi", rel, inner, conditions, self._names)
 
     # --- values ---
+
+    def _in_as_value(self, node: t.InQuery, binder: RelBinder) -> t.Expr:
+        """TRUE, FALSE or unknown by counts of rows: of equal ones, of those with NULL, and of all."""
+        select = node.query.body
+        if (
+            not isinstance(select, t.Select)
+            or select.source is None
+            or _shapes_rows(node.query, select)
+            or isinstance(node.operand, t.Row)
+            or len(select.items) != 1
+            or isinstance(select.items[0].expr, t.Star)
+            or any(isinstance(x, t.Query) for x in t.walk(node.operand))
+        ):
+            unsupported(
+                "IN (a sub-query) inside another expression", node.span, "use it as a condition of WHERE joined by AND"
+            )
+        at, value = node.span, select.items[0].expr
+        # Bound here, as inside the sub-query its names may mean other columns.
+        operand = self._placeholders.add(node.operand, binder.bound(node.operand))
+
+        def some(condition: t.Expr | None) -> t.Expr:
+            parts = tuple(p for p in (select.where, condition) if p is not None)
+            where = t.Logical("and", parts, span=at) if len(parts) > 1 else next(iter(parts), None)
+            query = replace(node.query, body=replace(select, where=where))
+            return t.Binary(">", t.ScalarQuery(_counting(query), span=at), t.Constant("number", "0", span=at), span=at)
+
+        unknown = t.Logical("and", (t.IsTest(operand, "null", span=at), some(None)), span=at)
+        unknown = t.Logical("or", (unknown, some(t.IsTest(value, "null", span=at))), span=at)
+        found = (
+            (some(t.Binary("=", operand, value, span=at)), t.Constant("bool", "true", span=at)),
+            (unknown, t.Constant("null", "null", span=at)),
+        )
+        made = t.Case(None, found, t.Constant("bool", "false", span=at), span=at)
+        return t.Not(made, span=at) if node.negated else made
 
     def _scalar(self, rel: Rel, query: t.Query, binder: RelBinder) -> tuple[Rel, Expr]:
         select = query.body
@@ -159,7 +185,8 @@ class Subqueries:
                     query.span,
                     "several columns",
                 )
-            if has_aggregates(select.items[0].expr) and not select.group_by and not query.offset:
+            one_row = not query.offset and (query.limit is None or _is_one(query.limit))
+            if has_aggregates(select.items[0].expr) and not select.group_by and one_row:
                 return self._aggregate(rel, query, select, binder)
         if _is_one(query.limit):
             inner = self._queries.query(query, self._tables, binder)
@@ -168,7 +195,11 @@ class Subqueries:
             inner, conditions, values = self._inner(query, binder)
             pairs = [equality(c, rel.names, inner.names) for c in conditions]
             if self._by_key(select.source, inner, [p for p in pairs if p is not None]):
-                return self._beside(rel, inner, conditions, query), values[0]
+                if not columns_of(values[0]) <= inner.names:
+                    unsupported(OUTER_COLUMN, query.span, "write it as a join")
+                # Before the join: of a row without a partner the value is NULL, whatever the expression.
+                inner, (value,) = as_columns(inner, [values[0]], self._names, "value")
+                return self._beside(rel, inner, conditions, query), Column(values[0].type, value)
         unsupported(
             "a sub-query as a value that may give several rows", query.span, "use an aggregate such as MAX, or LIMIT 1"
         )
@@ -199,6 +230,8 @@ class Subqueries:
         below = RelBinder(given.rel.columns, binder.catalog, "SELECT", outer=binder, given=self._placeholders.exprs)
         aggregates = Aggregates(below, self._names, self._placeholders)
         item = aggregates.taken(select.items[0].expr)
+        if below.uses_outer:
+            unsupported(OUTER_COLUMN, query.span, "write it as a join")
         made, keys = grouped(given.rel, [p.right for p in pairs], aggregates.calls, self._names)
         made = Rel(with_identity(made.node, self._names), ())
         conditions = [Call(BOOLEAN, EQUAL, (p.left, k)) for p, k in zip(pairs, keys, strict=True)]
@@ -224,12 +257,21 @@ def binder_source(queries: Queries, table: t.Table) -> Any:
     return queries.catalog.sources.get(table.name[-1])
 
 
+def _as_in(node: Any) -> Any:
+    """`= ANY (query)` is IN, and `<> ALL (query)` NOT IN."""
+    if isinstance(node, t.Quantified) and isinstance(node.of, t.Query):
+        for op, quantifier, negated in (("=", "any", False), ("<>", "all", True)):
+            if (node.op, node.quantifier) == (op, quantifier):
+                return t.InQuery(node.operand, node.of, negated, span=node.span)
+    return node
+
+
 def _true_or_unknown(same: Expr) -> Expr:
     """A = b, or either is NULL: what keeps a row out of NOT IN."""
     assert isinstance(same, Call)
     whole: Expr = same
     for e in same.args:
-        if not isinstance(e, Literal):
+        if not isinstance(e, Literal) or e.value is None:
             whole = Call(BOOLEAN, "or", (whole, Call(BOOLEAN, "is_null", (e,))))
     return whole
 

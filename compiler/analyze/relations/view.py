@@ -11,7 +11,7 @@ from compiler.analyze.relations.query import QueryBinder
 from compiler.analyze.relations.relation import column_of, projected, with_identity
 from compiler.analyze.relations.time_windows import is_time_window, source_of
 from compiler.catalog.catalog import Catalog
-from compiler.diagnostics.diagnostic import CompileError
+from compiler.diagnostics.diagnostic import CompileError, Diagnostic
 from compiler.diagnostics.source import Span
 from compiler.dialect.standard import tree as t
 from compiler.plan.changes import Consolidate
@@ -21,14 +21,19 @@ from compiler.plan.tables import HIDDEN
 from compiler.plan.topology import SourceDef
 
 
-def relations_read(query: t.Query) -> Iterator[str]:
-    """Names in FROM, at any depth, that no common table expression of the query defines."""
-    defined = {w.name for n in t.walk(query) if isinstance(n, t.Query) for w in n.with_}
-    for n in t.walk(query):
-        if isinstance(n, t.Table) and not (len(n.name) == 1 and n.name[0] in defined):
-            yield n.name[-1]
-        if isinstance(n, t.TableFunction) and is_time_window(n) and n.call.args:
-            yield source_of(n).name[-1]
+def relations_read(node: t.Node, common: frozenset[str] = frozenset()) -> Iterator[str]:
+    """Names in FROM, at any depth, that mean no common table expression. common: names that mean one here."""
+    if isinstance(node, t.Query):
+        for table in node.with_:  # each may name those before it
+            yield from relations_read(table.query, common | {table.name} if node.recursive else common)
+            common |= {table.name}
+    elif isinstance(node, t.TableFunction) and is_time_window(node) and node.call.args:
+        yield from relations_read(source_of(node), common)
+    elif isinstance(node, t.Table) and not (len(node.name) == 1 and node.name[0] in common):
+        yield node.name[-1]
+    for child in t.children(node):
+        if not isinstance(child, t.With):
+            yield from relations_read(child, common)
 
 
 def is_relational(query: t.Query, catalog: Catalog, *, refused: bool) -> bool:
@@ -49,8 +54,12 @@ def bind_view(query: t.Query, columns: Sequence[str], catalog: Catalog, span: Sp
     try:
         return _bound(query, columns, catalog, span)
     except CompileError as error:
-        plain = [replace(d, title=without_marks(d.title), label=without_marks(d.label)) for d in error.diagnostics]
-        raise type(error)(*plain) from None
+        raise type(error)(*map(_plain, error.diagnostics)) from None
+
+
+def _plain(d: Diagnostic) -> Diagnostic:
+    title, label, why, help_ = map(without_marks, (d.title, d.label, d.why, d.help))
+    return replace(d, title=title, label=label, why=why, help=help_)
 
 
 def _bound(query: t.Query, columns: Sequence[str], catalog: Catalog, span: Span) -> tuple[Node, tuple[str, ...]]:
