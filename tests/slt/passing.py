@@ -19,7 +19,7 @@ def passing() -> list[str]:
 
 def main(folder: Path) -> int:
     logging.getLogger("flowql").setLevel(logging.CRITICAL)
-    results = [run_case(c, data_of(folder)) for c in load(folder)]
+    results = [run_case(c, data_of(folder), step_s=60) for c in load(folder)]
     passed = {r.id for r in results if r.passed}
     known = set(passing())
     PASSING.write_text("".join(f"{i}\n" for i in sorted(known | passed)))

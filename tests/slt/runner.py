@@ -16,7 +16,7 @@ from tests.conformance.runner import TimedOut, time_limit
 from tests.slt.rows import difference, inserts, rendered
 from tests.slt.world import Shape, World
 
-STEP_S = 10
+STEP_S = 10  # for each statement and question
 Case = dict[str, Any]
 # Why a step failed. REFUSED: by a code that the user sees. INTERNAL: any other exception. ACCEPTED: an error was expected.
 REFUSED, INTERNAL, WRONG, ACCEPTED, SLOW = "refused", "internal error", "wrong rows", "accepted", "too slow"
@@ -60,22 +60,22 @@ class _Problem(Exception):
         self.kind, self.reason, self.not_built = kind, reason, not_built
 
 
-def run_case(case: Case, data: Path, shape: Shape | None = None) -> Result:
-    """Run and judge a case in a fresh world."""
+def run_case(case: Case, data: Path, shape: Shape | None = None, *, step_s: int = STEP_S) -> Result:
+    """Run and judge a case in a fresh world. step_s: how long a statement or a question may take."""
     result = Result(case["id"], case["tier"])
     world = World(shape or Shape())
     try:
         for n, step in enumerate(case["steps"]):
-            _judge(world, step, n, data, result)
+            _judge(world, step, n, data, result, step_s)
     finally:
         world.close()
     return result
 
 
-def _judge(world: World, step: dict[str, Any], n: int, data: Path, result: Result) -> None:
+def _judge(world: World, step: dict[str, Any], n: int, data: Path, result: Result, step_s: int) -> None:
     """A failed statement fails the case; the rest is run to report more."""
     expects_error = step.get("expect") == "error"
-    problem = _attempt(lambda: _run(world, step, data))
+    problem = _attempt(lambda: _run(world, step, data), step_s)
     if step.get("cleanup") or step.get("optional"):
         return
     if expects_error:
@@ -100,12 +100,12 @@ def _judge_error(problem: _Problem, n: int, result: Result) -> None:
         result.errors[0] += 1
 
 
-def _attempt(run: Callable[[], None]) -> _Problem | None:
+def _attempt(run: Callable[[], None], step_s: int) -> _Problem | None:
     try:
-        with time_limit(STEP_S):
+        with time_limit(step_s):
             run()
     except TimedOut:
-        return _Problem(SLOW, f"took more than {STEP_S} s")
+        return _Problem(SLOW, f"took more than {step_s} s")
     except _Problem as problem:
         return problem
     except CompileError as error:
