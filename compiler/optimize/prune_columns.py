@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, GroupCall, Over, TopN
+from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, GroupCall, Over, TemporalJoin, TopN
 from compiler.plan.expr import columns_of
 from compiler.plan.logical import Aggregate, Explode, Filter, Join, Materialise, Node, Project, Rekey, Scan
 from compiler.plan.schema import Schema
@@ -48,7 +48,7 @@ def _prune(node: Node, needed: Names) -> Node:
             return replace(node, inputs=(below,))
         case Join():
             return _prune_join(node, needed)
-        case EquiJoin(_, left_keys, right_keys):
+        case EquiJoin(_, left_keys, right_keys) | TemporalJoin(_, left_keys, right_keys):
             return _prune_join(node, needed, frozenset((*left_keys, *right_keys)))
         case GroupAggregate(keys, calls):
             return _prune_groups(node, needed, keys, calls)

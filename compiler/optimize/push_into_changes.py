@@ -5,6 +5,10 @@ before: Filter(rank <= 3, TopN(rank))                      after: Filter(rank <=
 
 A condition moves to a side of a join where a row without it would not be shown: never to the side that an outer join fills up with
 NULL. It moves below an aggregation where it reads group keys alone, and below a rank or a window function where it reads the columns of PARTITION BY alone.
+
+A temporal join looks a left row up once. A right row that fails a condition on right columns is no match at any time, so the condition
+may filter the right side: where it is part of ON, for both kinds of the join; where it stands above, for an inner one. Conditions on left
+columns filter the left side: those above for both kinds, those of ON for an inner one. A condition that is not deterministic stays where it is.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from dataclasses import replace
 
 from compiler.functions.sql_comparison import PREFIX
 from compiler.optimize.push_filter import is_deterministic
-from compiler.plan.changes import EquiJoin, GroupAggregate, Over, TopN
+from compiler.plan.changes import EquiJoin, GroupAggregate, Over, TemporalJoin, TopN
 from compiler.plan.expr import Call, Column, Expr, Literal, columns_of, conjunction, conjuncts
 from compiler.plan.logical import Filter, Node, Project, Union
 from compiler.plan.visit import map_nodes, substitute
@@ -28,6 +32,8 @@ def push_into_changes(node: Node) -> Node:
 
 
 def _push(node: Node) -> Node:
+    if isinstance(node.spec, TemporalJoin):
+        return _from_residual(node, node.spec)
     if not isinstance(node.spec, Filter) or not is_deterministic(node.spec.predicate):
         return node
     below = node.inputs[0]
@@ -37,7 +43,7 @@ def _push(node: Node) -> Node:
             return _push(replace(node, spec=both, inputs=below.inputs)) if node.change == "retract" else node
         case Project() if node.change == "retract":
             return _below_project(node, below, below.spec)
-        case EquiJoin():
+        case EquiJoin() | TemporalJoin():
             return _below_join(node, below, below.spec)
         case GroupAggregate():
             keys = {k.name: Column(k.type, c) for k, c in zip(below.schema.key, below.spec.keys, strict=True)}
@@ -71,7 +77,7 @@ def _below_project(node: Node, below: Node, spec: Project) -> Node:
     return replace(below, inputs=(_push(lower),))
 
 
-def _below_join(node: Node, join: Node, spec: EquiJoin) -> Node:
+def _below_join(node: Node, join: Node, spec: EquiJoin | TemporalJoin) -> Node:
     assert isinstance(node.spec, Filter)
     left, right = (frozenset(i.schema.names) for i in join.inputs)
     parts = conjuncts(node.spec.predicate)
@@ -82,6 +88,20 @@ def _below_join(node: Node, join: Node, spec: EquiJoin) -> Node:
     sides = (_push(_over(join.inputs[0], to_left)), _push(_over(join.inputs[1], to_right)))
     kept = [c for c in parts if c not in to_left and c not in to_right]
     return _rest(node, kept, replace(join, inputs=sides))
+
+
+def _from_residual(join: Node, spec: TemporalJoin) -> Node:
+    """Parts of the residual that read one side, as filters of that side."""
+    left, right = (frozenset(i.schema.names) for i in join.inputs)
+    parts = [] if spec.residual is None else conjuncts(spec.residual)
+    movable = [c for c in parts if columns_of(c) and is_deterministic(c)]
+    to_left = [c for c in movable if spec.kind == "inner" and columns_of(c) <= left]
+    to_right = [c for c in movable if columns_of(c) <= right]
+    if not to_left and not to_right:
+        return join
+    kept = [c for c in parts if c not in to_left and c not in to_right]
+    sides = (_push(_over(join.inputs[0], to_left)), _push(_over(join.inputs[1], to_right)))
+    return replace(join, spec=replace(spec, residual=conjunction(kept) if kept else None), inputs=sides)
 
 
 def _below_one(node: Node, below: Node, columns: Mapping[str, Expr]) -> Node:

@@ -22,7 +22,7 @@ from compiler.physical.partitioning import (
     together,
 )
 from compiler.physical.stores import stores_of
-from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, Over, SetOperation, TopN
+from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, Over, SetOperation, TemporalJoin, TopN
 from compiler.plan.expr import Column, Literal
 from compiler.plan.logical import (
     Aggregate,
@@ -110,7 +110,7 @@ class _Planner:
                 return self._add(inputs[0].fragment, node, inputs, inputs[0].spread)
             case GroupAggregate() | TopN() | Over() | Consolidate():
                 return self._over_changes(node, inputs[0])
-            case EquiJoin():
+            case EquiJoin() | TemporalJoin():
                 return self._equi_join(node, node.spec, inputs[0], inputs[1])
             case SetOperation():
                 return self._set_operation(node, inputs)
@@ -152,12 +152,15 @@ class _Planner:
         spread = replace(below.spread, columns=renamed(below.spread.columns, names))
         return self._add(below.fragment, node, (below,), spread)
 
-    def _equi_join(self, node: Node, spec: EquiJoin, left: _Lowered, right: _Lowered) -> _Lowered:
+    def _equi_join(self, node: Node, spec: EquiJoin | TemporalJoin, left: _Lowered, right: _Lowered) -> _Lowered:
         name = self._names.upcoming(_role(node))
         left = self._placed(left, spec.left_keys, f"{name}-left")
         right = self._placed(right, spec.right_keys, f"{name}-right")
-        merged = self._together(left, right)
-        return self._add(left.fragment, node, merged, spread_of_join(node, spec))
+        if isinstance(spec, TemporalJoin):  # of rows of one time those of the first input come first
+            right, left = self._together(right, left)
+        else:
+            left, right = self._together(left, right)
+        return self._add(left.fragment, node, (left, right), spread_of_join(node, spec))
 
     def _set_operation(self, node: Node, inputs: Sequence[_Lowered]) -> _Lowered:
         """By all columns; those of two inputs are in pairs."""

@@ -6,7 +6,8 @@
 - Join foreign-key: the left rows by foreign key and own key, the right rows by theirs.
 - Join stream-stream: the rows of both sides, by key and time; outer with a grace period also those nothing matched yet.
 - GroupAggregate: one row of accumulators per group; where values are needed, buckets of them per group and call.
-- EquiJoin: per side buckets of rows by join key. TopN: buckets of rows by partition, in their order.
+- EquiJoin: per side buckets of rows by join key. TemporalJoin: those of the right side, and left rows with what they gave.
+- TopN: buckets of rows by partition, in their order.
 - Over: the same; unless it reads whole partitions, also the texts of large ones in the opposite order, to find the rows before one.
 - SetOperation: how often each row is on each side. Consolidate: the rows of each identity.
 - Sink of a table: its rows under the table's own name, for people to ask; a windowed table keeps all its windows.
@@ -19,7 +20,7 @@ from dataclasses import replace
 from typing import Literal
 
 from compiler.functions.change_aggregates import names_of_ordered
-from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, Over, SetOperation, TopN
+from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, Over, SetOperation, TemporalJoin, TopN
 from compiler.plan.logical import Aggregate, Join, Materialise, Sink, Spec, Window
 from compiler.plan.schema import Field, Schema
 from compiler.plan.topology import StoreSpec
@@ -53,6 +54,10 @@ def _stores_of_changes(spec: Spec, name: str, inputs: Sequence[Schema], schema: 
     if isinstance(spec, EquiJoin):
         sides = zip(("left", "right"), (spec.left_keys, spec.right_keys), inputs, strict=True)
         return tuple(s for side, keys, i in sides for s in _buckets(f"{name}-{side}", _columns(i, keys), i.fields))
+    if isinstance(spec, TemporalJoin):
+        left, right = inputs
+        given = _table(f"{name}-left", left.key, (*left.fields, *right.fields))
+        return (*_buckets(f"{name}-right", _columns(right, spec.right_keys), right.fields), given)
     if isinstance(spec, TopN):
         return _buckets(name, _columns(inputs[0], spec.keys), inputs[0].fields)
     if isinstance(spec, Over):

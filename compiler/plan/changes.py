@@ -15,6 +15,7 @@ from compiler.plan.expr import Expr
 from compiler.plan.types import SqlType
 
 EquiJoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
+TemporalJoinKind = Literal["inner", "left"]
 RankFunction = Literal["row_number", "rank", "dense_rank"]
 FrameUnit = Literal["rows", "range", "groups"]
 Offset = int | float | Decimal
@@ -76,6 +77,21 @@ class EquiJoin:
     right_keys: tuple[str, ...]
     residual: Expr | None = None
     null_safe: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TemporalJoin:
+    """Each left row with the right rows that are there when it arrives (FOR SYSTEM_TIME AS OF PROCTIME()).
+
+    Later changes of the right side change nothing; removing a left row removes what it has given. The order of a run over both inputs
+    is that of row times, the right side first among equal ones, as far as both come through repartitions.
+    Keys, residual, names and key columns are those of an `EquiJoin`. kind: left also gives a row without any match, once.
+    """
+
+    kind: TemporalJoinKind
+    left_keys: tuple[str, ...]
+    right_keys: tuple[str, ...]
+    residual: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)

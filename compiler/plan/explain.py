@@ -14,6 +14,7 @@ from compiler.plan.changes import (
     Over,
     SetOperation,
     SortKey,
+    TemporalJoin,
     TopN,
     WindowCall,
 )
@@ -105,7 +106,7 @@ def spec_text(spec: Spec | ExchangeSink | ExchangeSource) -> str:
             return "Materialise"
         case Union():
             return "Union"
-        case GroupAggregate() | EquiJoin() | SetOperation() | TopN() | Over() | Consolidate():
+        case GroupAggregate() | EquiJoin() | TemporalJoin() | SetOperation() | TopN() | Over() | Consolidate():
             return change_text(spec)
         case Sink():
             return f"Sink {spec.kind} {spec.name} (topic {spec.topic}, {_format(spec.key_format)}/{_format(spec.value_format)})"
@@ -127,6 +128,10 @@ def change_text(spec: ChangeSpec) -> str:
             pairs = " AND ".join(f"{a}{sign}{b}" for a, b in zip(spec.left_keys, spec.right_keys, strict=True))
             residual = "" if spec.residual is None else f" if {expr_text(spec.residual)}"
             return f"EquiJoin {spec.kind}{' on ' + pairs if pairs else ''}{residual}"
+        case TemporalJoin(kind, left_keys, right_keys):
+            pairs = " AND ".join(f"{a} = {b}" for a, b in zip(left_keys, right_keys, strict=True))
+            residual = "" if spec.residual is None else f" if {expr_text(spec.residual)}"
+            return f"TemporalJoin {kind}{' on ' + pairs if pairs else ''}{residual}"
         case SetOperation(kind, all_):
             return f"SetOperation {kind}{' all' if all_ else ''}"
         case TopN():

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, Over, SetOperation, TopN
+from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, Over, SetOperation, TemporalJoin, TopN
 from compiler.plan.event_times import USUAL_TIMES, EventTimes
 from compiler.plan.expr import Expr
 from compiler.plan.schema import NO_COLUMNS, Schema
@@ -253,7 +253,7 @@ class Sink:
     null_group: bool = False
 
 
-ChangeSpec = GroupAggregate | EquiJoin | SetOperation | TopN | Over | Consolidate
+ChangeSpec = GroupAggregate | EquiJoin | TemporalJoin | SetOperation | TopN | Over | Consolidate
 Spec = Scan | Project | Filter | Explode | Rekey | Aggregate | Join | Materialise | Union | Sink | ChangeSpec
 
 

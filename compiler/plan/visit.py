@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from compiler.plan.changes import EquiJoin
+from compiler.plan.changes import EquiJoin, TemporalJoin
 from compiler.plan.expr import Call, Column, Expr, Lambda
 from compiler.plan.logical import Aggregate, Explode, Filter, Join, NamedExpr, Node, Project, Rekey, Spec
 
@@ -52,7 +52,7 @@ def map_spec(spec: Spec, rule: ExprRule) -> Spec:
             return replace(spec, aggregates=tuple(replace(a, args=tuple(rule(x) for x in a.args)) for a in aggregates))
         case Join() if spec.foreign_key is not None:
             return replace(spec, foreign_key=rule(spec.foreign_key))
-        case EquiJoin() if spec.residual is not None:
+        case EquiJoin() | TemporalJoin() if spec.residual is not None:
             return replace(spec, residual=rule(spec.residual))
     return spec
 

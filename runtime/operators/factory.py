@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, Over, SetOperation, TopN
+from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, Over, SetOperation, TemporalJoin, TopN
 from compiler.plan.logical import Aggregate, Explode, Join, Materialise, Rekey, Union
 from compiler.plan.topology import Operator
 from runtime.errors import PlanUnsupported
@@ -15,6 +15,7 @@ from runtime.operators.changes.equi_join import EquiJoinOperator
 from runtime.operators.changes.group_aggregate import GroupAggregateOperator
 from runtime.operators.changes.over import OverOperator
 from runtime.operators.changes.set_operation import SetOperationOperator
+from runtime.operators.changes.temporal_join import TemporalJoinOperator
 from runtime.operators.changes.top_n import TopNOperator
 from runtime.operators.explode import ExplodeOperator
 from runtime.operators.join_foreign_key import ForeignKeyJoinOperator
@@ -44,6 +45,7 @@ _PLAIN: dict[type, Factory] = {
     Over: OverOperator,
     Rekey: RekeyOperator,
     SetOperation: SetOperationOperator,
+    TemporalJoin: TemporalJoinOperator,
     TopN: TopNOperator,
     Union: UnionOperator,
 }

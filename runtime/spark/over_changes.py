@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, Over, SetOperation, TopN
+from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, Over, SetOperation, TemporalJoin, TopN
 from compiler.plan.logical import Spec
 
 WAY_ROUND = "run it on the runtime"
@@ -10,6 +10,7 @@ WAY_ROUND = "run it on the runtime"
 _REASONS: dict[type, str] = {
     GroupAggregate: "aggregates that follow updates and deletions are kept by the runtime's operator",
     EquiJoin: "a join that follows updates and deletions of both sides is kept by the runtime's operator",
+    TemporalJoin: "a join with the rows that are there at the moment is kept by the runtime's operator",
     SetOperation: "DISTINCT, INTERSECT and EXCEPT over rows that are updated and deleted are kept by the runtime's operator",
     TopN: "ranks that change when a row comes or goes are kept by the runtime's operator",
     Over: "window functions over rows that are updated and deleted are kept by the runtime's operator",

@@ -32,6 +32,7 @@ from compiler.analyze.relations.relation import (
     selected,
 )
 from compiler.analyze.relations.subqueries import OUTER_COLUMN, Subqueries
+from compiler.analyze.relations.temporal import is_temporal, present, temporally_joined
 from compiler.analyze.relations.time_windows import in_windows, is_time_window, source_of
 from compiler.analyze.relations.tree_names import tree_name
 from compiler.analyze.relations.tree_parts import and_parts, has_query, nodes, operands
@@ -482,7 +483,7 @@ class QueryBinder:
         if (
             isinstance(relation, t.Join)
             and relation.kind in ("inner", "cross", "comma")
-            and not (relation.using or relation.natural)
+            and not (relation.using or relation.natural or is_temporal(relation))
         ):
             self._check_join(relation)
             self._flatten(relation.left, tables, factors, on)
@@ -519,7 +520,7 @@ class QueryBinder:
 
     def _table(self, table: t.Table, tables: Tables) -> Rel:
         if table.as_of is not None:
-            unsupported("FOR SYSTEM_TIME AS OF (a temporal join)", table.as_of.span)
+            unsupported("FOR SYSTEM_TIME AS OF anywhere but on the right side of a join", table.as_of.span)
         name = plain_name(table.name, table)
         alias = table.alias.name if table.alias is not None else name
         common = tables.get(name) if len(table.name) == 1 else None
@@ -551,7 +552,7 @@ class QueryBinder:
         """An outer join, or one with USING or NATURAL: both sides first, then their pairs."""
         self._check_join(join)
         left = self._side(join.left, tables)
-        right = self._side(join.right, tables)
+        right = self._side(present(join.right, tables) if is_temporal(join) else join.right, tables)
         kind: Any = join.kind if join.kind in ("left", "right", "full") else "inner"
         using = self._using(join, left, right)
         if join.on is not None:
@@ -561,7 +562,10 @@ class QueryBinder:
             conditions = all_conjuncts(binder.true_when(join.on))
         else:
             conditions = [self._equal(name, left, right, join) for name in using]
-        made = joined(kind, left, right, conditions, self.names)
+        if is_temporal(join):
+            made = temporally_joined(join, left, right, conditions, self.names)
+        else:
+            made = joined(kind, left, right, conditions, self.names)
         return merged_columns(kind, left, right, using, made, self.names) if using else made
 
     def _side(self, relation: t.Relation, tables: Tables) -> Rel:

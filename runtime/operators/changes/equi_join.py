@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from compiler.plan.changes import EquiJoin
-from compiler.plan.expr import columns_of
-from compiler.plan.logical import Filter
-from compiler.plan.schema import Field, Schema
 from compiler.plan.topology import Operator
-from runtime.batch import Batch, Row, from_rows
-from runtime.operators.base import NO_STATE, DeadLetter, RunContext
+from runtime.batch import Batch, Row
+from runtime.operators.base import RunContext
 from runtime.operators.changes.buckets import Buckets
 from runtime.operators.changes.deltas import Change, Deltas, Out, out_batch, same_by
 from runtime.operators.changes.join_inline import InlineJoin
 from runtime.operators.changes.join_side import JoinRow, JoinSide, KeyedSide
+from runtime.operators.changes.residual import Residual
 from runtime.operators.keys import RowKey, picker
-from runtime.operators.stages import StageChain
 from runtime.state.store import Key, Value
 
 LEFT, RIGHT = 0, 1
@@ -62,7 +57,7 @@ class EquiJoinOperator:
         shows = _NULL_EXTENDED.get(spec.kind, (spec.kind in ("semi", "anti"), False))
         self._shows = shows  # which sides' rows are shown by themselves
         schemas = [i.schema for i in inputs]
-        self._residual = None if spec.residual is None else _Residual(plan, spec, schemas)
+        self._residual = None if spec.residual is None else Residual(plan, spec.residual, schemas)
         self._sides = [
             JoinSide(s, keys, null_safe=spec.null_safe, counted=shown and spec.residual is not None)
             for s, keys, shown in zip(schemas, (spec.left_keys, spec.right_keys), shows, strict=True)
@@ -203,31 +198,3 @@ def _count(c: _Candidate, shows: Sequence[bool]) -> None:
         c.left.match(c.sign)
     if shows[RIGHT]:
         c.right.match(c.sign)
-
-
-class _Residual:
-    """Asks the residual of many pairs at once: one DuckDB statement where there are enough, else row by row."""
-
-    def __init__(self, plan: Operator, spec: EquiJoin, schemas: Sequence[Schema]) -> None:
-        assert spec.residual is not None
-        names = [n for s in schemas for n in s.names]
-        fields = [f for s in schemas for f in s]
-        wanted = [i for i, n in enumerate(names) if n in columns_of(spec.residual)] or [0]
-        self._pick: Callable[[Row], Row] = picker(wanted)
-        self._schema = Schema(tuple(Field(fields[i].name, fields[i].type) for i in wanted))
-        stage = Operator(plan.id, Filter(spec.residual), (), self._schema, "append")
-        self._chain = StageChain([stage], self._schema, "append")
-
-    def passing(self, candidates: Sequence[_Candidate], run: RunContext) -> Iterator[_Candidate]:
-        """Candidates for which it is true."""
-        if not candidates:
-            return
-        n = len(candidates)
-        rows = [self._pick(c.left.row + c.right.row) for c in candidates]
-        times = [max(c.left.time, c.right.time) for c in candidates]
-        batch = from_rows(self._schema, rows, times, np.zeros(n, np.int8), np.arange(n))
-        own = RunContext(state=NO_STATE, vector=run.vector)
-        passed = self._chain.process([batch], own)
-        run.dead_letters += [DeadLetter(candidates[d.seq].seq, d.code, d.message) for d in own.dead_letters]
-        for i in [] if passed is None else passed.seq.tolist():
-            yield candidates[i]

@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, Over, SetOperation, TopN
+from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, Over, SetOperation, TemporalJoin, TopN
 from compiler.plan.logical import ChangeSpec, Node
 from compiler.plan.topology import Plan
 from runtime.spark.choose import NodeChoice, choose, explain_lines, is_native
@@ -142,6 +142,7 @@ def test_a_function_of_the_user_is_unsupported() -> None:
 OVER_CHANGES = (
     GroupAggregate((), ()),
     EquiJoin("inner", (), ()),
+    TemporalJoin("inner", (), ()),
     SetOperation("distinct"),
     TopN((), (), 1),
     Over((), (), ()),

@@ -1,0 +1,59 @@
+"""The residual condition of a join over changes: what has to be true of a pair of rows beside its equal keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from compiler.plan.expr import Expr, columns_of
+from compiler.plan.logical import Filter
+from compiler.plan.schema import Field, Schema
+from compiler.plan.topology import Operator
+from runtime.batch import Row, from_rows
+from runtime.operators.base import NO_STATE, DeadLetter, RunContext
+from runtime.operators.changes.join_side import JoinRow
+from runtime.operators.keys import picker
+from runtime.operators.stages import StageChain
+
+
+class Pair(Protocol):
+    """Two rows with equal keys. seq: of the change for which they are asked about."""
+
+    @property
+    def left(self) -> JoinRow: ...
+    @property
+    def right(self) -> JoinRow: ...
+    @property
+    def seq(self) -> int: ...
+
+
+P = TypeVar("P", bound=Pair)
+
+
+class Residual:
+    """Asks the residual of many pairs at once: one DuckDB statement where there are enough, else row by row."""
+
+    def __init__(self, plan: Operator, condition: Expr, schemas: Sequence[Schema]) -> None:
+        names = [n for s in schemas for n in s.names]
+        fields = [f for s in schemas for f in s]
+        wanted = [i for i, n in enumerate(names) if n in columns_of(condition)] or [0]
+        self._pick: Callable[[Row], Row] = picker(wanted)
+        self._schema = Schema(tuple(Field(fields[i].name, fields[i].type) for i in wanted))
+        stage = Operator(plan.id, Filter(condition), (), self._schema, "append")
+        self._chain = StageChain([stage], self._schema, "append")
+
+    def passing(self, candidates: Sequence[P], run: RunContext) -> Iterator[P]:
+        """Candidates for which it is true, in their order."""
+        if not candidates:
+            return
+        n = len(candidates)
+        rows = [self._pick(c.left.row + c.right.row) for c in candidates]
+        times = [max(c.left.time, c.right.time) for c in candidates]
+        batch = from_rows(self._schema, rows, times, np.zeros(n, np.int8), np.arange(n))
+        own = RunContext(state=NO_STATE, vector=run.vector)
+        passed = self._chain.process([batch], own)
+        run.dead_letters += [DeadLetter(candidates[d.seq].seq, d.code, d.message) for d in own.dead_letters]
+        for i in [] if passed is None else passed.seq.tolist():
+            yield candidates[i]
