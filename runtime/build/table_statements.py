@@ -27,7 +27,8 @@ def topic_name(application_id: str) -> str:
 
 
 def carry_out(log: Log, plan: Plan, application_id: str, now_ms: int) -> dict[str, int]:
-    """Carry out the statements that were not yet, in order: rows changed, by table.
+    """Carry out the statements that were not yet, in order: rows changed, by table. Record times are those of now_ms and after: each
+    statement has a later one than those before it, for what a temporal join meets is told by them.
 
     Raises as `change_table`; what precedes the statement that failed stays done, and a repetition goes on there.
     """
@@ -37,13 +38,15 @@ def carry_out(log: Log, plan: Plan, application_id: str, now_ms: int) -> dict[st
     admin = log.admin()
     admin.create_topic(topic_name(application_id), 1, COMPACTED)
     done = _marks(log, application_id)
+    time_ms = now_ms
     for key, change in _keyed(plan):
         source = plan.source(change.target)
         assert source is not None, "the compiler knows the table"
         if key in done and _reach(admin, source.topic) >= done[key]:
             continue
         mark = lambda reach, key=key, change=change: _mark(application_id, key, change, reach, now_ms)  # noqa: E731
-        changed[change.target] += change_table(log, source, change, application_id, now_ms, mark=mark)
+        changed[change.target] += change_table(log, source, change, application_id, time_ms, mark=mark)
+        time_ms += 1
     return changed
 
 

@@ -126,3 +126,16 @@ def test_rows_of_one_time_meet_the_right_rows_of_that_time_in_a_view_made_later(
         w.execute("INSERT INTO prices VALUES (7, 'pen', 50)")
         w.execute(view("late"))
         assert (rows(w, "SELECT id FROM early"), rows(w, "SELECT id FROM late")) == ([], [(1,)])
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_a_table_joined_with_itself_meets_its_own_row(partitions):
+    twice = "CREATE MATERIALIZED VIEW twice AS SELECT a.id, b.id AS other FROM prices a JOIN prices FOR SYSTEM_TIME AS OF PROCTIME() b ON a.item = b.item"
+    with world(twice, partitions=partitions) as w:
+        w.execute("INSERT INTO prices VALUES (1, 'pen', 5)")
+        w.execute("INSERT INTO prices VALUES (2, 'pen', 5)")
+        assert rows(w, "SELECT * FROM twice") == [(1, 1), (2, 1), (2, 2)]
+        w.execute("UPDATE prices SET cents = 6 WHERE id = 1")
+        assert rows(w, "SELECT * FROM twice") == [(1, 1), (1, 2), (2, 1), (2, 2)]
+        w.execute("DELETE FROM prices WHERE id = 2")
+        assert rows(w, "SELECT * FROM twice") == [(1, 1), (1, 2)]

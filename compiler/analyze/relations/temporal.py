@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from dataclasses import replace
+from typing import Literal as OneOf
 
 from compiler.analyze.relations.joins import equality
 from compiler.analyze.relations.relation import Names, Rel, as_columns
@@ -45,7 +46,7 @@ def temporally_joined(join: t.Join, left: Rel, right: Rel, conditions: Sequence[
     others = [c for c, e in found if e is None or e.null_safe]
     left, left_keys = as_columns(left, [p.left for p in pairs], names, "key")
     right, right_keys = as_columns(right, [p.right for p in pairs], names, "key")
-    kind = "left" if join.kind == "left" else "inner"
+    kind: OneOf["inner", "left"] = "left" if join.kind == "left" else "inner"
     spec = TemporalJoin(kind, tuple(left_keys), tuple(right_keys), conjunction(others) if others else None)
     fields = [f for s in (left, right) for f in s.node.schema]
     schema = Schema((*(f for f in fields if f.role == "key"), *(f for f in fields if f.role != "key")))
