@@ -18,7 +18,7 @@ from runtime.build.table_rows import Rows, present_rows
 from runtime.build.table_statements import carry_out
 from runtime.build.table_writer import change_table
 from runtime.errors import LogError, StatementFailed, TableBusy, TableUnsupported, TopicMissing
-from runtime.log.base import PRODUCE_SCHEMA, Log, TopicPartition
+from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Log, TopicPartition
 from runtime.log.memory import MemoryLog
 
 APP, NOW = "app", 1_700_000_000_000
@@ -171,6 +171,18 @@ def test_statements_of_files_are_carried_out_once() -> None:
     assert carry_out(tables.log, tables.plan, APP, NOW) == {"t": 4, "bag": 2}
     assert carry_out(tables.log, tables.plan, APP, NOW) == {}
     assert (tables.rows("t"), tables.rows("bag")) == ([(1, 10), (2, 20)], [(1,), (1,)])
+
+
+def test_each_statement_of_a_file_has_a_later_time_than_those_before_it() -> None:
+    tables = Tables(TABLES + FILE)
+    carry_out(tables.log, tables.plan, APP, NOW)
+    found: dict[str, list[int]] = {"t": [], "bag": []}
+    for name, times in found.items():
+        for p in range(tables.log.topics()[name].partitions):
+            reader = tables.log.reader(TopicPartition(name, p), EARLIEST)
+            while (batch := reader.read(100, 1 << 20)) is not None:
+                times += batch.records.column("timestamp").to_pylist()
+    assert {n: sorted(t) for n, t in found.items()} == {"t": [NOW, NOW, NOW + 1, NOW + 1], "bag": [NOW + 2, NOW + 3]}
 
 
 def test_a_new_statement_is_carried_out_and_another_layout_is_none() -> None:
