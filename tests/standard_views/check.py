@@ -146,9 +146,18 @@ class _Judge:
             if list(answer.column_names) != names and len(set(names)) == len(names):
                 raise Failed(n, "names", f"{name} has the columns {answer.column_names}, not {names}")
             columns = [c.to_pylist() for c in answer.columns]
-            if text := difference(described.fetchall(), list(zip(*columns, strict=True))):
+            rows = list(zip(*columns, strict=True))
+            if difference(described.fetchall(), rows) and (text := difference(self._unoptimised(name), rows)):
                 raise Failed(n, "rows", f"{name} after step {n}:\n{text}")
             self.outcome.compared += 1
+
+    def _unoptimised(self, name: str) -> list[Row]:
+        """DuckDB's answer by the plan as written: 2.0 pushes a filter below DISTINCT ON, which then shows other rows."""
+        self.reference.execute("PRAGMA disable_optimizer")
+        try:
+            return self.reference.execute(f"SELECT * FROM {name}").fetchall()
+        finally:
+            self.reference.execute("PRAGMA enable_optimizer")
 
 
 def _definition(step: Step) -> str:
