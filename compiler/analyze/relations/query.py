@@ -31,7 +31,7 @@ from compiler.analyze.relations.relation import (
     scanned,
     selected,
 )
-from compiler.analyze.relations.subqueries import OUTER_COLUMN, Subqueries
+from compiler.analyze.relations.subqueries import OUTER_COLUMN, Filtered, Subqueries
 from compiler.analyze.relations.temporal import is_temporal, present, temporally_joined
 from compiler.analyze.relations.time_windows import in_windows, is_time_window, source_of
 from compiler.analyze.relations.tree_names import tree_name
@@ -64,14 +64,6 @@ class CommonTable:
 
 Tables = Mapping[str, CommonTable]
 NO_TABLES: Tables = {}
-
-
-@dataclass(frozen=True, slots=True)
-class Filtered:
-    """FROM and WHERE. correlated: conditions that name columns of the query around it."""
-
-    rel: Rel
-    correlated: tuple[Expr, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from compiler.analyze.mistakes import mistake
@@ -23,13 +23,12 @@ OUTER_COLUMN = "a sub-query that names a column of the query around it elsewhere
 _TWO_LEVELS = "a sub-query that names a column of a query two levels above"
 
 
-class Given(Protocol):
-    """FROM and WHERE of a sub-query; correlated: conditions that name columns of the query around it."""
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    """FROM and WHERE. correlated: conditions that name columns of the query around it."""
 
-    @property
-    def rel(self) -> Rel: ...
-    @property
-    def correlated(self) -> tuple[Expr, ...]: ...
+    rel: Rel
+    correlated: tuple[Expr, ...]
 
 
 class Queries(Protocol):
@@ -41,7 +40,7 @@ class Queries(Protocol):
 
     def query(self, query: t.Query, tables: Tables, outer: RelBinder | None) -> Rel: ...
     def with_tables(self, query: t.Query, tables: Tables) -> Tables: ...
-    def filtered(self, select: t.Select, tables: Tables, outer: RelBinder | None) -> Given: ...
+    def filtered(self, select: t.Select, tables: Tables, outer: RelBinder | None) -> Filtered: ...
 
 
 class Subqueries:
