@@ -14,10 +14,12 @@ from compiler.analyze.scope import Scope, ScopeColumn, resolve
 from compiler.analyze.texts import text_of
 from compiler.catalog.catalog import Catalog
 from compiler.diagnostics.diagnostic import CompileError
-from compiler.dialect.ast import Ast, Lit, Name
+from compiler.dialect.ast import Ast, Func, Lit, Name
 from compiler.dialect.standard import tree as t
 from compiler.dialect.standard.lower_expressions import lower_expr
+from compiler.dialect.standard.refuse import unsupported
 from compiler.dialect.standard.write_queries import WRITER
+from compiler.functions.registry import Function
 from compiler.plan.expr import Column, Expr, Literal
 
 _MARK = "\0"  # in the name of what stands for an expression that is bound already
@@ -76,6 +78,13 @@ class RelBinder(Binder):
         if found is None:
             raise mistake("FQ2005", f"{node.parts[0].split(_MARK)[-1]} cannot stand here", node.span, "not known here")
         return found
+
+    def _call(self, node: Func, function: Function) -> Expr:
+        """A row that goes must be computed as it was when it came. With arguments UNIX_TIMESTAMP and its like are of these alone."""
+        if not function.deterministic and not node.args:
+            what = f"{node.name.upper()}, which gives another value each time, in a view over tables"
+            unsupported(what, node.span, "store the value in a table")
+        return super()._call(node, function)
 
     def find(self, node: Name) -> Column | None:
         """The column that a name means in this relation alone; None if it has none. Raises for an ambiguous one."""

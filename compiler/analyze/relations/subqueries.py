@@ -193,7 +193,8 @@ class Subqueries:
         if isinstance(select, t.Select) and isinstance(select.source, t.Table) and not _shapes_rows(query, select):
             inner, conditions, values = self._inner(query, binder)
             pairs = [equality(c, rel.names, inner.names) for c in conditions]
-            if self._by_key(select.source, inner, [p for p in pairs if p is not None]):
+            common = self._queries.with_tables(query, self._tables)
+            if select.source.name[-1] not in common and self._by_key(select.source, inner, [p for p in pairs if p]):
                 if not columns_of(values[0]) <= inner.names:
                     unsupported(OUTER_COLUMN, query.span, "write it as a join")
                 # Before the join: of a row without a partner the value is NULL, whatever the expression.
@@ -205,12 +206,13 @@ class Subqueries:
 
     def _by_key(self, table: t.Table, inner: Rel, pairs: Sequence[Equality]) -> bool:
         """Whether the equalities name a whole PRIMARY KEY: then there is one row at most."""
-        source = binder_source(self._queries, table)
+        source = self._queries.catalog.sources.get(table.name[-1])
         if source is None or not source.schema.key or any(f.name.startswith(HIDDEN) for f in source.schema.key):
             return False
         named = {p.right.name for p in pairs if isinstance(p.right, Column)}
-        keys = {c.column for c in inner.columns if c.name in {f.name for f in source.schema.key}}
-        return keys <= named
+        names = {f.name for f in source.schema.key}
+        keys = {c.column for c in inner.columns if c.name in names}
+        return len(keys) == len(names) and keys <= named
 
     def _aggregate(self, rel: Rel, query: t.Query, select: t.Select, binder: RelBinder) -> tuple[Rel, Expr]:
         """One aggregation for all outer rows, by what ties its rows to them; a row without a partner has that of no rows."""
@@ -250,10 +252,6 @@ class Subqueries:
                 unsupported(_TWO_LEVELS, query.span, "write it as a join")
         made = joined("left", rel, inner, conditions, self._names)
         return Rel(made.node, rel.columns)
-
-
-def binder_source(queries: Queries, table: t.Table) -> Any:
-    return queries.catalog.sources.get(table.name[-1])
 
 
 def _as_in(node: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compiler.diagnostics.diagnostic import CompileError
+from compiler.diagnostics.diagnostic import CompileError, UnsupportedError
 from compiler.diagnostics.source import SourceText
 from compiler.driver import Session
 from compiler.plan.changes import EquiJoin, GroupAggregate, TopN
@@ -132,6 +132,12 @@ def test_columns_are_called_as_in_postgresql(query: str, names: tuple[str, ...])
         ("SELECT a FROM t UNION SELECT a, c FROM u", "FQ2040 each UNION query must have the same number of columns: 1 and 2"),
         ("SELECT (SELECT c FROM u WHERE u.a = t.a) FROM t", "FQ1901 a sub-query as a value that may give several rows is not supported yet"),
         ("SELECT a FROM t ORDER BY 3 LIMIT 1", "FQ2002 ORDER BY position 3 is not in the select list"),
+        ("SELECT id, UUID() AS u FROM t", "FQ1901 UUID, which gives another value each time, in a view over tables is not supported yet"),
+        ("SELECT id FROM t WHERE a > RANDOM()", "FQ1901 RANDOM, which gives another value each time, in a view over tables is not supported yet"),
+        (
+            "WITH t AS (SELECT a AS id, c FROM u) SELECT (SELECT c FROM t WHERE t.id = bag.x) FROM bag",
+            "FQ1901 a sub-query as a value that may give several rows is not supported yet",
+        ),
         ("SELECT ntile(0) OVER (ORDER BY a) FROM t", "FQ2005 the number of ntile must be greater than zero"),
     ],
 )  # fmt: skip
@@ -160,3 +166,11 @@ def test_columns_that_no_one_reads_are_not_carried() -> None:
         n.spec for n in walk_nodes(compiled("SELECT a FROM t GROUP BY a")[0]) if isinstance(n.spec, GroupAggregate)
     ]
     assert len(group.calls) == 1
+
+
+@pytest.mark.parametrize("option", ["KEY_FORMAT = 'KAFKA'", "VALUE_FORMAT = 'AVRO'", "TIMESTAMP = 'at'"])
+def test_records_of_a_view_are_json_and_have_the_time_of_their_change(option: str) -> None:
+    session = Session(dialect="standard")
+    session.execute(SourceText("tables.sql", TABLES))
+    with pytest.raises(UnsupportedError):
+        session.execute(SourceText("view.sql", f"CREATE VIEW v WITH ({option}) AS SELECT id, at FROM t"))
