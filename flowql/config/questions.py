@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from compiler.dialect.parser import DialectName
 from flowql.config.reader import Item
 from flowql.config.shape import Duration, Key, Record, Size, Whole
+
+if TYPE_CHECKING:
+    from compiler.dialect.parser import DialectName
 
 AT_ONCE_MAX = 16  # an instance has threads for so many beside everything else that it answers
 QUESTIONS = Record(
