@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 LONG = ("crash", "kafka", "spark", "sim", "slow")
 
 
-TURNS = {"spark": 3, "files": 2, "kafka": 2, "load": 1, "pages": 2, "plants": 3}  # how many of a group run each time
+TURNS = {"spark": 2, "files": 1, "kafka": 2, "load": 1, "pages": 1, "plants": 2}  # how many of a group run each time
 
 
 def pytest_configure(config: pytest.Config) -> None:

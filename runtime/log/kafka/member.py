@@ -82,8 +82,7 @@ class KafkaMember:
 
     def events(self) -> list[GroupEvent]:
         if not self._anew and self._client.memberid() and (now := self._metadata()) != self._proof:
-            self._add(GroupChange.EPOCH, ())
-            assert self._proof == now
+            self._add(GroupChange.EPOCH, (), now)  # a newer one is found the next time
         out, self._events = self._events, []
         return out
 
@@ -153,8 +152,8 @@ class KafkaMember:
         except KafkaException as error:
             LOGGER.warning("%s", error)
 
-    def _add(self, change: GroupChange, tps: tuple[TopicPartition, ...]) -> None:
-        self._proof = self._metadata()
+    def _add(self, change: GroupChange, tps: tuple[TopicPartition, ...], proof: GroupMetadata | None = None) -> None:
+        self._proof = proof or self._metadata()
         self._events.append(GroupEvent(change, tps, self._proof))
 
     def _metadata(self) -> GroupMetadata:

@@ -91,8 +91,6 @@ def test_it_stands_among_other_joins_in_the_order_in_which_it_is_written():
         ("JOIN", "p.valid", [], ["valid"], None),
         ("LEFT JOIN", "p.valid", [], ["valid"], None),
         ("LEFT JOIN", "o.pieces > p.cents", [], [], "(pieces > cents)"),
-        ("LEFT JOIN", "p.cents > random() * 10", [], [], "random"),
-        ("JOIN", "o.pieces > random() * 10", [], [], "random"),
         ("JOIN", "p.cents IS NOT DISTINCT FROM o.pieces", [], [], "distinct"),
     ],
 )

@@ -11,6 +11,7 @@ from runtime.errors import StaleMember
 from runtime.log.base import GroupChange, Position, TopicPartition
 from runtime.log.kafka.connection import Connection
 from runtime.log.kafka.log import KafkaLog
+from runtime.log.kafka.member import KafkaMember
 from tests.runtime.log.records import batch, produce
 
 PATIENCE_S = 60.0
@@ -239,3 +240,27 @@ def test_an_assignment_of_its_own_answers_no_callback_that_waits(log):
     until(lambda: len(first.read) == 2, first, second)
     for member in (first, second):
         member.consumer.close()
+
+
+class _MovingOn:
+    """A client whose membership has got further each time one looks."""
+
+    def __init__(self):
+        self.looks = 0
+
+    def memberid(self):
+        return "m"
+
+    def consumer_group_metadata(self):
+        self.looks += 1
+        return b"%d" % self.looks
+
+
+def test_a_membership_that_moves_on_while_it_is_noted_is_noted_as_it_was_seen():
+    """It ended the polling thread of the member with an AssertionError."""
+    client = _MovingOn()
+    member = KafkaMember(client, "g", dict)
+    (event,) = member.events()
+    assert (event.change, event.metadata.token) == (GroupChange.EPOCH, b"1")
+    (event,) = member.events()
+    assert event.metadata.token == b"2", "the newer one is noted the next time"
