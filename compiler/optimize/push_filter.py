@@ -9,6 +9,7 @@ no longer move its stream time (rule R4). Only deterministic predicates move.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from compiler.functions.registry import lookup
@@ -27,7 +28,7 @@ def _push(node: Node) -> Node:
         return node
     below = node.inputs[0]
     if isinstance(below.spec, Project):
-        return _below_project(node, below, below.spec)
+        return below_project(node, below, below.spec, _push)
     if isinstance(below.spec, Rekey):
         return _below_rekey(node, below, below.spec)
     if isinstance(below.spec, Join) and below.spec.shape == "stream-table":
@@ -35,7 +36,8 @@ def _push(node: Node) -> Node:
     return node
 
 
-def _below_project(node: Node, below: Node, spec: Project) -> Node:
+def below_project(node: Node, below: Node, spec: Project, push: Callable[[Node], Node]) -> Node:
+    """The projection over the filter; push: moves the filter on from there."""
     assert isinstance(node.spec, Filter)
     columns = {c.name: c.expr for c in spec.columns}
     used = [columns[n] for n in columns_of(node.spec.predicate) if n in columns]
@@ -43,7 +45,7 @@ def _below_project(node: Node, below: Node, spec: Project) -> Node:
         return node
     source = below.inputs[0]
     filtered = Node(Filter(substitute(node.spec.predicate, columns)), (source,), source.schema, source.change)
-    return replace(below, inputs=(_push(filtered),))
+    return replace(below, inputs=(push(filtered),))
 
 
 def _below_rekey(node: Node, below: Node, spec: Rekey) -> Node:

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from compiler.functions.sql_comparison import PREFIX
-from compiler.optimize.push_filter import is_deterministic
+from compiler.optimize.push_filter import below_project, is_deterministic
 from compiler.plan.changes import EquiJoin, GroupAggregate, Over, TemporalJoin, TopN
 from compiler.plan.expr import Call, Column, Expr, Literal, columns_of, conjunction, conjuncts
 from compiler.plan.logical import Filter, Node, Project, Union
@@ -42,7 +42,7 @@ def _push(node: Node) -> Node:
             both = Filter(conjunction([*conjuncts(below.spec.predicate), *conjuncts(node.spec.predicate)]))
             return _push(replace(node, spec=both, inputs=below.inputs)) if node.change == "retract" else node
         case Project() if node.change == "retract":
-            return _below_project(node, below, below.spec)
+            return below_project(node, below, below.spec, _push)
         case EquiJoin() | TemporalJoin():
             return _below_join(node, below, below.spec)
         case GroupAggregate():
@@ -65,16 +65,6 @@ def _over(node: Node, conditions: Sequence[Expr]) -> Node:
 
 def _rest(node: Node, kept: Sequence[Expr], below: Node) -> Node:
     return replace(node, spec=Filter(conjunction(list(kept))), inputs=(below,)) if kept else below
-
-
-def _below_project(node: Node, below: Node, spec: Project) -> Node:
-    assert isinstance(node.spec, Filter)
-    columns = {c.name: c.expr for c in spec.columns}
-    used = [columns[n] for n in columns_of(node.spec.predicate) if n in columns]
-    if not all(is_deterministic(e) for e in used):
-        return node
-    lower = _over(below.inputs[0], [substitute(node.spec.predicate, columns)])
-    return replace(below, inputs=(_push(lower),))
 
 
 def _below_join(node: Node, join: Node, spec: EquiJoin | TemporalJoin) -> Node:

@@ -191,10 +191,14 @@ def grouped(rel: Rel, keys: Sequence[Expr], calls: Sequence[AggregateCall], name
 
 
 def order_of(item: t.OrderItem, binder: RelBinder) -> Order:
-    """An item of ORDER BY: NULLs are the largest values, as in PostgreSQL."""
+    """An item of ORDER BY."""
+    return ordered_by(binder.bound(item.expr), item)
+
+
+def ordered_by(e: Expr, item: t.OrderItem) -> Order:
+    """`e` in the direction of the item: NULLs are the largest values, as in PostgreSQL."""
     descending = item.direction == "desc"
-    first = descending if item.nulls is None else item.nulls == "first"
-    return Order(binder.bound(item.expr), descending, first)
+    return Order(e, descending, descending if item.nulls is None else item.nulls == "first")
 
 
 def _constant(e: Expr, node: t.Call, function: str) -> Any:

@@ -15,6 +15,7 @@ from compiler.analyze.relations.grouping import (
     has_aggregates,
     is_aggregate,
     order_of,
+    ordered_by,
 )
 from compiler.analyze.relations.joins import all_conjuncts, joined, joined_all, merged_columns
 from compiler.analyze.relations.relation import (
@@ -150,8 +151,7 @@ class QueryBinder:
             raise mistake(
                 "FQ2002", f"ORDER BY position {item.expr.value} is not in the select list", item.span, "no such item"
             )
-        descending = item.direction == "desc"
-        return Order(exprs[at - 1], descending, descending if item.nulls is None else item.nulls == "first")
+        return ordered_by(exprs[at - 1], item)
 
     # --- SELECT ---
 
@@ -245,8 +245,7 @@ class QueryBinder:
         if isinstance(item.expr, t.ColumnRef) and len(item.expr.parts) == 1:
             named = [e for n, e in items if n == item.expr.parts[0]]
             if named:
-                descending = item.direction == "desc"
-                return Order(named[0], descending, descending if item.nulls is None else item.nulls == "first")
+                return ordered_by(named[0], item)
         return order_of(item, binder)
 
     # --- GROUP BY ---
