@@ -36,6 +36,11 @@ def make(implementation, path):
     return EmbeddedLog(path, None if implementation == "embedded" else SimulatedDisk())
 
 
+def is_ours(log):
+    """Whether no broker is in between."""
+    return isinstance(log, (MemoryLog, EmbeddedLog))
+
+
 @pytest.fixture(params=IMPLEMENTATIONS)
 def log(request, tmp_path):
     log = make(request.param, tmp_path / "log")
@@ -63,10 +68,13 @@ def test_an_option_of_a_topic_is_changed_and_taken_back(log):
     admin.create_topic("C", 1, {"cleanup.policy": "compact", "retention.ms": "5"})
     info = admin.alter_topic("C", {"retention.ms": "7", "segment.bytes": "2000000"})
     assert dict(info.config) == {"cleanup.policy": "compact", "retention.ms": "7", "segment.bytes": "2000000"}
-    admin.alter_topic("C", {"retention.ms": None, "cleanup.policy": None})
-    until = time.monotonic() + 10  # a broker may tell of the change a moment later
-    while dict(admin.topics()["C"].config) != {"segment.bytes": "2000000"} and time.monotonic() < until:
-        time.sleep(0.05)
+    altered = admin.alter_topic("C", {"retention.ms": None, "cleanup.policy": None})
+    if is_ours(log):
+        assert altered == admin.topics()["C"]
+    else:  # a loaded broker shows the change a moment later
+        until = time.monotonic() + PATIENCE_S
+        while dict(admin.topics()["C"].config) != {"segment.bytes": "2000000"} and time.monotonic() < until:
+            time.sleep(0.05)
     assert dict(admin.topics()["C"].config) == {"segment.bytes": "2000000"}
     with pytest.raises(TopicMissing):
         admin.alter_topic("none", {"retention.ms": "7"})
@@ -534,7 +542,7 @@ def test_consumer_reads_assigned_unpaused_partitions_in_turn(log):
 
 def test_consumer_starves_no_partition(log):
     produce(log, "p", (A0, [b"a"] * 50), (A1, [b"b"] * 50), (B0, [b"c"] * 50))
-    for _ in range(5):  # a slow broker may not have given records of all partitions yet
+    for _ in range(1 if is_ours(log) else 5):  # a loaded broker may not have given records of all partitions yet
         consumer = log.consumer("c")
         consumer.assign(dict.fromkeys((A0, A1, B0), EARLIEST))
         seen = [b.tp for _ in range(6) for b in consumer.poll(5, 1 << 20)]
