@@ -81,7 +81,7 @@ class EquiJoin:
 
 @dataclass(frozen=True, slots=True)
 class TemporalJoin:
-    """Each left row with the right rows that are there when it arrives (FOR SYSTEM_TIME AS OF PROCTIME()).
+    """Joins each left row with the version of the right relation at its arrival (FOR SYSTEM_TIME AS OF PROCTIME()).
 
     Later changes of the right side change nothing; removing a left row removes what it has given. The order of a run over both inputs
     is that of row times, the right side first among equal ones, as far as both come through repartitions.

@@ -8,7 +8,7 @@ from typing import Literal
 from compiler.plan.expr import Expr
 from compiler.plan.logical import NamedExpr
 
-HIDDEN = "__"  # columns whose name begins so are of no concern to who asks
+HIDDEN = "__"  # prefix of internal columns, which queries neither see nor name
 ROW_NUMBER = "__row"  # the key of a table without PRIMARY KEY: the number of the row, BIGINT
 EXCLUDED = (
     "excluded"  # in ON CONFLICT DO UPDATE: the row that was to be inserted; its columns are `excluded.name` in the plan
@@ -35,7 +35,7 @@ class TableChange:
     """INSERT, UPDATE or DELETE of a table of one's own, bound: it takes effect as a whole or not at all.
 
     columns, rows: of an insert, constants for each column that is given. select: in their place, the text of a query whose rows are
-    inserted. settings, where: of an update, or of an insert that meets a key that exists, over the columns of the row that is there.
+    inserted. settings, where: of an UPDATE, or of ON CONFLICT DO UPDATE; over the columns of the existing row.
     statement: its text, without comments and in one spelling.
     """
 

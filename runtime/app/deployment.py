@@ -353,7 +353,9 @@ def delete_leftovers(host: StagingHost) -> None:
     Of names that others may use as well: those of generations that are known to have begun.
     """
     deployed, app = host.deployed, host.config.application_id
-    made = 0 if host.config.shared else 1  # alone: nobody else makes the topics of the next generation just now
+    made = (
+        0 if host.config.shared else 1
+    )  # a single instance is the only one that creates topics of the next generation
     wanted = {t for g in groups_of(deployed) for t in g.staging.values()}
     wanted |= {staging_topic(app, runtime_name(q)) for q in deployed.building}
     for name, info in host.admin.topics().items():

@@ -62,9 +62,11 @@ class Exchanges:
         """The lane of one upstream partition into one partition, with the committed remainder in it."""
         exchange = ExchangeInput(operator, topic, partition, source)
         lane = (topic, partition, source)
-        with self._epoch_lock.join():  # a cut would find a remainder that has no lane, and delete it
+        with self._epoch_lock.join():  # else a commit would see a saved remainder without its lane, and delete it
             saved, batches = self._read(lane)
-            self._saved.pop(lane, None)  # of a consumer that was here before: its numbers are not those of this one
+            self._saved.pop(
+                lane, None
+            )  # saved for an earlier consumer of this lane, whose offsets do not apply to this one
             if batches:
                 exchange.resume(saved.first, [decode_batch(b, schema) for b in batches], saved.consumed)
                 self._saved[lane] = saved

@@ -42,7 +42,7 @@ from runtime.task.task import Task
 
 RETRY_MS = 200
 PLAN_MS = 300  # between two looks for a newer plan
-SETTLE_MS = 30  # between two looks at what is upstream of lanes that are waited for
+SETTLE_MS = 30  # interval of polling the upstream tasks of lanes that are still incomplete
 STALE_MS = 100  # positions that moved without a record (over markers of transactions) are committed after so long
 TIDY_MS = 5_000  # after a plan, until staging topics that nobody needs any more are deleted
 PURGE_MS = 30_000  # between two times that what is processed of repartitions is deleted

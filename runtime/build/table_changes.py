@@ -74,7 +74,7 @@ def insert(source: SourceDef, change: TableChange, given: Sequence[Row], present
 def _on_conflict(
     source: SourceDef, conflict: _Conflict, changed: Changed, present: Rows, there: Row, given: Row
 ) -> bool:
-    """DO UPDATE. Whether it changed the row that is there."""
+    """DO UPDATE. Whether it changed the existing row."""
     key_of = KeyOf(source)
     key = key_of(there)
     if key in changed.rows:
@@ -175,7 +175,7 @@ class _Conflict:
         self._matches, self._set = _matcher(change, names), _setter(source, change, names)
 
     def row(self, there: Row, given: Row) -> Row | None:
-        """The row that is there with what is set; None where the condition does not hold."""
+        """The existing row with its new values; None where the condition does not hold."""
         both = (*there, *given)
         return self._set(both) if self._matches(both) else None
 

@@ -35,7 +35,7 @@ def present(relation: t.Relation, common: Container[str]) -> t.Table:
 
 
 def temporally_joined(join: t.Join, left: Rel, right: Rel, conditions: Sequence[Expr], names: Names) -> Rel:
-    """Each left row with the right rows that are there when it arrives. Columns: those of the left, then of the right.
+    """Joins each left row with the version of the right relation at its arrival. Columns: those of the left, then of the right.
 
     All conditions but equalities of both sides are asked when the row arrives, and what was found then is kept.
     """

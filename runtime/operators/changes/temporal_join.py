@@ -1,4 +1,4 @@
-"""The temporal join: each left row with the right rows that are there when it arrives."""
+"""The temporal join: each left row meets the version of the right relation at its arrival."""
 
 from __future__ import annotations
 
