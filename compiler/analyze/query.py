@@ -12,7 +12,7 @@ from compiler.analyze.joins import Input, from_clause
 from compiler.analyze.mistakes import mistake
 from compiler.analyze.projection import choose_keys, final_projection
 from compiler.analyze.push import INCOMPLETE, complete
-from compiler.analyze.relation import KeyColumn, Relation, filtered, rekey
+from compiler.analyze.relation import KeyColumn, Relation, filtered, rekey, sources_read
 from compiler.analyze.scope import ScopeColumn
 from compiler.analyze.select import Item, bind_items, item_of
 from compiler.analyze.texts import text_of
@@ -21,7 +21,7 @@ from compiler.catalog.names import listing
 from compiler.diagnostics.diagnostic import CompileError
 from compiler.dialect.ast import Ast, Func, Lit, Name, Query, Star, TableRef
 from compiler.plan.expr import Column, Expr, Literal
-from compiler.plan.logical import Explode, NamedExpr, Node, Scan, walk_nodes
+from compiler.plan.logical import Explode, NamedExpr, Node
 from compiler.plan.schema import Field, Schema
 from compiler.plan.topology import SourceDef
 
@@ -42,8 +42,7 @@ class BoundSelect:
     @property
     def reads(self) -> tuple[str, ...]:
         """Names of the streams and tables it reads, those of nested queries among them."""
-        scans = (n.spec for n in walk_nodes(self.node))
-        return tuple(dict.fromkeys(s.source for s in scans if isinstance(s, Scan)))
+        return sources_read(self.node)
 
     @property
     def inherited(self) -> SourceDef:

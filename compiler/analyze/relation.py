@@ -63,6 +63,11 @@ def times_of(node: Node) -> EventTimes:
     return reduce(EventTimes.hull, (n.spec.times for n in walk_nodes(node) if isinstance(n.spec, Scan)), USUAL_TIMES)
 
 
+def sources_read(node: Node) -> tuple[str, ...]:
+    """Names of the streams and tables that are scanned, each once."""
+    return tuple(dict.fromkeys(n.spec.source for n in walk_nodes(node) if isinstance(n.spec, Scan)))
+
+
 def scan(source: SourceDef, session: Mapping[str, str]) -> Node:
     """A scan of all columns of a source; the optimiser prunes those that are not read."""
     window = WINDOW_FIELDS if source.schema.window is not None else ()

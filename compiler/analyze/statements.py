@@ -14,7 +14,7 @@ from compiler.analyze.mistakes import mistake, unsupported
 from compiler.analyze.properties import FOR_INSERT, FOR_SINK, Properties, QueryOptions, read_properties
 from compiler.analyze.query import BoundSelect, bind_query
 from compiler.analyze.registered import key_side, value_side, with_schema
-from compiler.analyze.relation import may_have_null_group, project, times_of, with_key_roles
+from compiler.analyze.relation import may_have_null_group, project, sources_read, times_of, with_key_roles
 from compiler.analyze.relations.view import bind_view, is_relational
 from compiler.analyze.row_changes import bind_delete, bind_insert, bind_insert_select, bind_update, refuse_view
 from compiler.analyze.scope import Scope
@@ -57,7 +57,7 @@ from compiler.functions.casts import can_cast
 from compiler.functions.coercion import convert
 from compiler.functions.registry import FunctionTypeError
 from compiler.plan.expr import Call, Column, Expr, Literal
-from compiler.plan.logical import ChangeKind, Format, NamedExpr, Node, Rekey, Scan, Sink, walk_nodes
+from compiler.plan.logical import ChangeKind, Format, NamedExpr, Node, Rekey, Sink, walk_nodes
 from compiler.plan.schema import Field, Schema
 from compiler.plan.tables import TableChange
 from compiler.plan.topology import InsertValues, SourceDef
@@ -314,9 +314,16 @@ def _create_relation(
         columns=columns,
     )
     node = _with_sink(node, sink, properties)
-    reads = tuple(dict.fromkeys(n.spec.source for n in walk_nodes(node) if isinstance(n.spec, Scan)))
     return BoundQuery(
-        node, sink, reads, properties.options, True, statement.or_replace, statement.if_not_exists, text, at
+        node,
+        sink,
+        sources_read(node),
+        properties.options,
+        True,
+        statement.or_replace,
+        statement.if_not_exists,
+        text,
+        at,
     )
 
 
