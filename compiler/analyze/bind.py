@@ -12,11 +12,13 @@ from compiler.analyze.modifiers import plain_aggregate
 from compiler.analyze.operators import OPERATORS, STANDARD_OPERATORS, interval_numbers
 from compiler.analyze.scope import Scope, resolve
 from compiler.analyze.sources import resolve_type
-from compiler.analyze.standard_functions import row_as, sql_time
+from compiler.analyze.standard_functions import OF_OTHER_SYSTEMS, row_as, sql_time
 from compiler.analyze.texts import text_of
 from compiler.catalog.catalog import Catalog
-from compiler.catalog.names import did_you_mean
-from compiler.diagnostics.source import Span
+from compiler.catalog.names import correction, did_you_mean
+from compiler.diagnostics.diagnostic import CompileError
+from compiler.diagnostics.edits import Edit, behind, exchanged, renamed, written
+from compiler.diagnostics.source import NOWHERE, Span
 from compiler.dialect.ast import Ast, CastTo, Func, LambdaFn, Lit, Name, Star, TypeRef
 from compiler.functions.casts import can_cast
 from compiler.functions.coercion import convert, unify
@@ -107,7 +109,9 @@ class Binder:
             return Literal(BOOLEAN, None, e.span)
         if e.type.kind is not Kind.BOOLEAN:
             title = f"type error in {self._clause} expression: should evaluate to boolean but is {text_of(node)} ({e.type}) instead"
-            raise mistake("FQ2007", title, node.span, f"this is {e.type}", help="compare it with something")
+            span = getattr(node, "span", NOWHERE)
+            edit = behind(span, " <> 0") if e.type.is_numeric and self._catalog.standard and span != NOWHERE else None
+            raise mistake("FQ2007", title, span, f"this is {e.type}", help="compare it with something", edit=edit)
         return e
 
     def _name(self, node: Name) -> Expr:
@@ -146,10 +150,17 @@ class Binder:
             return self._aggregate(node, aggregate)
         function = self._function_of(node)
         if function is None:
-            known = (*all_functions(), *(STANDARD_NAMES if self._catalog.standard else ()))
-            hint = did_you_mean(node.name, [*(n for n in known if n.isupper()), *all_aggregates()])
-            raise mistake("FQ2006", f"unknown function {node.name}", node.span, "not a function", help=hint)
+            raise self._unknown(node)
         return self._table_call(node, function) if function.table else self._call(node, function)
+
+    def _unknown(self, node: Func) -> CompileError:
+        known = [n for n in (*all_functions(), *(STANDARD_NAMES if self._catalog.standard else ())) if n.isupper()]
+        known += all_aggregates()
+        hint, edit = did_you_mean(node.name, known), correction(node.span, node.name, known, first=True)
+        other = OF_OTHER_SYSTEMS.get(node.name) if self._catalog.standard else None
+        if other is not None:
+            hint, edit = f"write  {other}(...)", renamed(node.span, node.name, other, first=True)
+        return mistake("FQ2006", f"unknown function {node.name}", node.span, "not a function", help=hint, edit=edit)
 
     def _function_of(self, node: Func) -> Function | None:
         """The function with the dialect's meaning of a name or operator."""
@@ -170,7 +181,9 @@ class Binder:
             text = text_of(node)
             given = ", ".join(str(t) for t in types)
             title = f"error processing expression {text}: {problem}"
-            raise mistake("FQ2005", title, node.span, f"got ({given})", help=problem.hint) from None
+            texts = node.name == "add" and any(t.kind is Kind.STRING for t in types) and self._catalog.standard
+            edit = exchanged(node.span, "+", "||") if texts else None
+            raise mistake("FQ2005", title, node.span, f"got ({given})", help=problem.hint, edit=edit) from None
 
     def _arguments(self, node: Func, function: Function) -> tuple[list[Expr], tuple[SqlType, ...]]:
         """Bound arguments; lambdas after the arguments that type their parameters."""
@@ -225,6 +238,10 @@ class Binder:
     # --- aggregates ---
 
     def _aggregate(self, node: Func, function: AggregateFunction) -> Expr:
+        if self._lambda:
+            title = f"aggregate function {node.name.upper()} is not allowed in the lambda of a function"
+            help = "use REDUCE over the elements"
+            raise mistake("FQ2020", title, node.span, "an aggregate of rows", help=help)
         if self._inside:
             raise mistake(
                 "FQ2020",
@@ -329,7 +346,10 @@ class Binder:
         nested = not ordered and a.kind is b.kind and a.kind in (Kind.ARRAY, Kind.MAP, Kind.STRUCT)
         if not simple and not nested and Kind.NULL not in (a.kind, b.kind):
             title = f"error in {self._clause} expression: cannot compare {text_of(node.args[0])} ({a}) to {text_of(node.args[1])} ({b}) with {_COMPARISONS[node.name]}"
-            raise mistake("FQ2005", title, node.span, f"{a} and {b}", help="you might need an explicit CAST")
+            number = next((e for e in (left, right) if isinstance(e, Literal) and e.type.is_numeric), None)
+            edit = _in_quotes(number) if number is not None and Kind.STRING in (a.kind, b.kind) else None
+            help_ = "you might need an explicit CAST"
+            raise mistake("FQ2005", title, node.span, f"{a} and {b}", help=help_, edit=edit)
         return left, right
 
     def _text_adapts(self, node: Func, left: Expr, right: Expr) -> tuple[Expr, Expr]:
@@ -398,6 +418,11 @@ class Binder:
 
 def _column(t: SqlType, name: str, span: Span) -> Expr:
     return Column(t, name, span)
+
+
+def _in_quotes(number: Literal) -> Edit | None:
+    text = written(number.span)
+    return Edit(number.span, f"'{text}'") if text else None
 
 
 def _is_text(e: Expr) -> bool:

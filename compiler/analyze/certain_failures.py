@@ -13,6 +13,7 @@ from compiler.diagnostics.diagnostic import CompileError, Diagnostic
 from compiler.diagnostics.source import NOWHERE, Span
 from compiler.functions.constant_arguments import checks_of
 from compiler.functions.evaluate import compile_row
+from compiler.functions.inline import CONSTRUCTORS
 from compiler.functions.registry import FAILURES, all_functions, lookup
 from compiler.plan.expr import Call, Expr, Literal
 from compiler.plan.logical import Node, walk_nodes
@@ -23,28 +24,32 @@ _SHOWN_CHARS = 60
 _BUILT_IN = frozenset(all_functions())  # functions of users may fail now and not later: they run with the rows
 
 
-def refuse_failing_plan(node: Node) -> None:
-    """Raise CompileError with every expression of a plan that fails for every row."""
-    refuse_failing(e for n in walk_nodes(node) for e in exprs_of(n.spec))
+def refuse_failing_plan(node: Node, *, elements: bool) -> None:
+    """Raise CompileError with every expression of a plan that fails for every row.
+
+    elements: also elements of ARRAY, MAP and STRUCT. In ksqlDB's dialect these are NULL where they fail.
+    """
+    refuse_failing((e for n in walk_nodes(node) for e in exprs_of(n.spec)), elements=elements)
 
 
-def refuse_failing(exprs: Iterable[Expr]) -> None:
-    """Raise CompileError with every one of these expressions that fails for every row."""
-    found = {(d.title, d.span): d for e in exprs for d in _failures(e)}  # one expression may stand in several nodes
+def refuse_failing(exprs: Iterable[Expr], *, elements: bool = True) -> None:
+    """Raise CompileError with every one of these expressions that fails for every row. elements: as of `refuse_failing_plan`."""
+    # One expression may stand in several nodes.
+    found = {(d.title, d.span): d for e in exprs for d in _failures(e, elements)}
     if found:
         raise CompileError(*found.values())
 
 
-def _failures(e: Expr) -> Iterator[Diagnostic]:
-    if not isinstance(e, Call):
+def _failures(e: Expr, elements: bool) -> Iterator[Diagnostic]:
+    if not isinstance(e, Call) or (e.name in CONSTRUCTORS and not elements):
         return
-    if _is_constant(e):
+    if _is_constant(e) and (elements or not _constructs(e)):
         problem = _failure(e)
         if problem is not None:
             yield _innermost(e, problem)
         return
     for arg in _evaluated(e):
-        yield from _failures(arg)
+        yield from _failures(arg, elements)
     for index, check in checks_of(e.name, len(e.args)).items():
         given = e.args[index] if index < len(e.args) else None
         if isinstance(given, Literal) and given.value is not None:
@@ -55,10 +60,16 @@ def _failures(e: Expr) -> Iterator[Diagnostic]:
 
 
 def _evaluated(e: Call) -> tuple[Expr, ...]:
-    """The arguments that are evaluated for every row."""
+    """The arguments that are evaluated for every row, and whose failure is one of the row."""
+    if e.name == "sql_try":
+        return ()
     function = lookup(e.name)
     lazy = e.name == "case" or (function is not None and function.lazy)
     return e.args[:1] if lazy else e.args
+
+
+def _constructs(e: Expr) -> bool:
+    return isinstance(e, Call) and (e.name in CONSTRUCTORS or any(_constructs(a) for a in e.args))
 
 
 def _is_constant(e: Expr) -> bool:
@@ -73,7 +84,7 @@ def _is_constant(e: Expr) -> bool:
 
 
 def _failure(e: Expr) -> Exception | None:
-    """What evaluating a constant raises; None where it has a value. A function that is broken fails the query when it runs."""
+    """What evaluating a constant, or a part of it, raises. A function that is broken fails the query when it runs."""
     problems: list[Exception] = []
     try:
         compile_row([e], [], on_error=lambda _index, error: problems.append(error))(())

@@ -6,7 +6,7 @@ terminates things, order has a meaning of its own and stays as written. PAUSE an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from compiler.analyze.mistakes import mistake
@@ -80,15 +80,24 @@ def in_order(pending: Sequence[Pending]) -> tuple[list[Pending], list[Diagnostic
     done: set[str] = set()
     waiting = list(unique)
     while waiting:
-        # The first that can go, so that the order written is kept where nothing speaks against it.
-        able = [p for p in waiting if all(n in done or n not in producers or n in p.defines for n in p.needs)]
-        ready = next((p for p in able if not _waits_for_schema(p, waiting)), able[0] if able else None)
+        ready = _next(waiting, done, producers)
         if ready is None:
             return order, [*diagnostics, _cycle(waiting, producers)]
         waiting.remove(ready)
         order.append(ready)
         done |= ready.defines
     return [*order, *holds], diagnostics
+
+
+def _next(waiting: Sequence[Pending], done: Set[str], producers: Mapping[str, Pending]) -> Pending | None:
+    """The first that can go, so that the order written is kept where nothing speaks against it; None in a cycle."""
+    without_schema: Pending | None = None
+    for p in waiting:
+        if all(n in done or n not in producers or n in p.defines for n in p.needs):
+            if not _waits_for_schema(p, waiting):
+                return p
+            without_schema = without_schema or p
+    return without_schema
 
 
 def _changes_what_is_there(statement: Statement) -> bool:

@@ -298,19 +298,22 @@ class _Joiner:
     def _check_windows(self) -> None:
         windows = [self._left.node.schema.window, self._right.node.schema.window]
         names = (self._left.scope.aliases[0], self._right.scope.aliases[0])
+        told = "; ".join(
+            f"`{n}` is {'not' if w is None else w.kind.upper()} windowed" for n, w in zip(names, windows, strict=True)
+        )
         if (windows[0] is None) != (windows[1] is None):
-            told = "; ".join(
-                f"`{n}` is {'not' if w is None else w.kind.upper()} windowed"
-                for n, w in zip(names, windows, strict=True)
-            )
             raise mistake(
                 "FQ2030",
                 f"can not join windowed source to non-windowed source: {told}",
                 self._clause.span,
                 "one side is windowed",
             )
-        if windows[0] is None:
+        if windows[0] is None or windows[1] is None:
             return
+        if (windows[0].kind == "session") != (windows[1].kind == "session"):
+            title = f"incompatible windowed sources: {told}"
+            why = "keys of rows match with their windows, and bounds of sessions are those of no other window"
+            raise mistake("FQ2030", title, self._clause.span, "windows of two kinds", why=why)
         if not (self._on_key(self._left, self._l) and self._on_key(self._right, self._r)):
             raise mistake(
                 "FQ2030",

@@ -11,14 +11,22 @@ FQ2026 a constant that fails. FQ2050-2053 catalogue. FQ2090 not built yet.
 from __future__ import annotations
 
 from compiler.diagnostics.diagnostic import CompileError, Diagnostic, UnsupportedError
+from compiler.diagnostics.edits import Edit
 from compiler.diagnostics.source import NOWHERE, Span
 
 
 def mistake(
-    code: str, title: str, span: Span = NOWHERE, label: str = "", *, why: str = "", help: str = ""
+    code: str,
+    title: str,
+    span: Span = NOWHERE,
+    label: str = "",
+    *,
+    why: str = "",
+    help: str = "",
+    edit: Edit | None = None,
 ) -> CompileError:
     """A mistake of the user, to be raised."""
-    return CompileError(Diagnostic(code, title, span, label, why, help))
+    return CompileError(Diagnostic(code, title, span, label, why, help, edit=edit))
 
 
 def unsupported(title: str, span: Span = NOWHERE, label: str = "", *, help: str = "") -> UnsupportedError:

@@ -20,7 +20,7 @@ from compiler.catalog.catalog import Catalog
 from compiler.catalog.names import listing
 from compiler.diagnostics.diagnostic import CompileError
 from compiler.dialect.ast import Ast, Func, Lit, Name, Query, Star, TableRef
-from compiler.plan.expr import Column, Expr, Literal
+from compiler.plan.expr import Column, Expr
 from compiler.plan.logical import Explode, NamedExpr, Node
 from compiler.plan.schema import Field, Schema
 from compiler.plan.topology import SourceDef
@@ -169,7 +169,12 @@ def _partitioned(query: Query, relation: Relation, catalog: Catalog, sink: str) 
     nodes = query.partition_by
     binder = Binder(relation.scope, catalog, "PARTITION BY")
     exprs = [binder.bind(n) for n in nodes]
-    pairs = [(n, e) for n, e in zip(nodes, exprs, strict=True) if not (isinstance(e, Literal) and e.value is None)]
+    pairs = [(n, e) for n, e in zip(nodes, exprs, strict=True) if not _is_null(n)]
+    if len(pairs) < len(nodes) and len(nodes) > 1:
+        at = next(n for n in nodes if _is_null(n))
+        help = "NULL alone leaves rows without a key"
+        title = "PARTITION BY several expressions of which one is NULL"
+        raise mistake("FQ2022", title, getattr(at, "span", query.span), "no key column", help=help)
     collected = Collected()
     select = Binder(relation.scope, catalog, "SELECT", collected=collected)
     items = bind_items(query.select, relation.scope, select, _star(query, relation, [e for _, e in pairs]))
@@ -190,6 +195,11 @@ def _partitioned(query: Query, relation: Relation, catalog: Catalog, sink: str) 
     return final_projection(
         node, [(i.name, Column(i.expr.type, n)) for i, n in zip(taken, names, strict=True)], values, query.span
     )
+
+
+def _is_null(node: Ast) -> bool:
+    """The literal NULL; an expression that is always NULL is a key column like any other."""
+    return isinstance(node, Lit) and node.kind == "null"
 
 
 def _item_for(expr: Expr, items: Sequence[Item]) -> Item | None:

@@ -12,7 +12,7 @@ from compiler.analyze.scope import Scope, ScopeColumn
 from compiler.analyze.tables import key_of, span_of
 from compiler.analyze.values import assigned
 from compiler.catalog.catalog import Catalog, find_source
-from compiler.catalog.names import did_you_mean, listing
+from compiler.catalog.names import correction, did_you_mean, listing
 from compiler.diagnostics.source import Span
 from compiler.dialect.ast import Ast
 from compiler.dialect.table_statements import DeleteRows, InsertRows, InsertSelect, OnConflict, Setting, UpdateRows
@@ -26,7 +26,7 @@ from compiler.plan.topology import SourceDef
 def bind_insert(statement: InsertRows, target: SourceDef, catalog: Catalog, at: Span) -> TableChange:
     """Rows of VALUES, each with all columns that can be given."""
     named = statement.columns
-    fields = _given(named, target, at)
+    fields = _given(named, target, at, statement.span)
     defaults = _defaults(target)
     binder = Binder(Scope((), ()), catalog, "VALUES")
     rows: list[tuple[Expr, ...]] = []
@@ -48,7 +48,7 @@ def bind_insert(statement: InsertRows, target: SourceDef, catalog: Catalog, at: 
 
 def bind_insert_select(statement: InsertSelect, target: SourceDef, catalog: Catalog, at: Span) -> TableChange:
     """Rows of a query, which is asked when the statement runs."""
-    fields = _given(statement.columns, target, at)
+    fields = _given(statement.columns, target, at, statement.span)
     columns = tuple(f.name for f in fields)
     made = TableChange(target.name, "insert", columns, select=statement.select, statement=statement.text)
     return _with_conflict(made, statement.on_conflict, target, catalog, at)
@@ -99,20 +99,22 @@ def _visible(target: SourceDef) -> list[Field]:
     return [fields[n] for n in target.visible]
 
 
-def _given(names: Sequence[str], target: SourceDef, at: Span) -> list[Field]:
+def _given(names: Sequence[str], target: SourceDef, at: Span, within: Span) -> list[Field]:
     """The columns that values are given for: those named, or all."""
     fields = {f.name: f for f in _visible(target)}
     for name in names:
         if name not in fields:
-            raise _unknown(name, target, at)
+            raise _unknown(name, target, at, within)
     if len(set(names)) < len(names):
         raise mistake("FQ2004", f"a column of {target.name} is given twice", at, "given twice")
     return [fields[n] for n in names] if names else [*fields.values()]
 
 
-def _unknown(name: str, target: SourceDef, at: Span) -> Exception:
+def _unknown(name: str, target: SourceDef, at: Span, within: Span) -> Exception:
+    """within: where the name stands first."""
     hint = did_you_mean(name, target.visible) or f"columns are {listing(target.visible)}"
-    return mistake("FQ2002", f"column {name} does not exist in {target.name}", at, "unknown column", help=hint)
+    title, edit = f"column {name} does not exist in {target.name}", correction(within, name, target.visible, first=True)
+    return mistake("FQ2002", title, at, "unknown column", help=hint, edit=edit)
 
 
 def _rules(target: SourceDef) -> TableRules:
@@ -153,7 +155,7 @@ def _settings(settings: Sequence[Setting], target: SourceDef, binder: Binder) ->
     found: dict[str, NamedExpr] = {}
     for s in settings:
         if s.column not in fields:
-            raise _unknown(s.column, target, s.span)
+            raise _unknown(s.column, target, s.span, s.span)
         if s.column in found:
             raise mistake("FQ2004", f"column {s.column} is set twice", s.span, "set twice")
         e = _stored(fields[s.column], s.value, binder, defaults)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from compiler.analyze.mistakes import mistake
-from compiler.catalog.names import did_you_mean, listing
+from compiler.catalog.names import correction, did_you_mean, listing
+from compiler.diagnostics.edits import Edit, quoted, renamed, written
 from compiler.diagnostics.source import NOWHERE
 from compiler.dialect.ast import Name
 from compiler.plan.expr import ROWTIME, Column
@@ -78,7 +79,8 @@ def resolve(scope: Scope, name: Name, clause: str) -> ScopeColumn:
     if qualifier and qualifier[0] not in scope.aliases:
         hint = did_you_mean(qualifier[0], scope.aliases) or f"sources here are {listing(scope.aliases)}"
         title = f"'{qualifier[0]}' is not a valid stream/table name or alias"
-        raise mistake("FQ2001", title, name.span, "unknown source", help=hint)
+        edit = correction(name.span, qualifier[0], scope.aliases, first=True)
+        raise mistake("FQ2001", title, name.span, "unknown source", help=hint, edit=edit)
     of_user = name.span != NOWHERE
     known = [c for c in scope.columns if not (c.hidden and of_user)]
     found = [c for c in known if c.name == column and (not qualifier or c.source == qualifier[0])]
@@ -92,8 +94,13 @@ def resolve(scope: Scope, name: Name, clause: str) -> ScopeColumn:
             name.span,
             "in several sources",
             help=f"write {could}",
+            edit=renamed(name.span, column, f"{quoted(found[0].source)}.{quoted(column)}"),
         )
     names = [c.name for c in known if (not qualifier or c.source == qualifier[0]) and c.name not in PSEUDO]
     hint = did_you_mean(column, names) or (f"columns are {listing(dict.fromkeys(names))}" if names else "")
     title = f"{clause} column '{'.'.join(name.parts)}' cannot be resolved"
-    raise mistake("FQ2002", title, name.span, "unknown column", help=hint)
+    edit = correction(name.span, column, names)
+    if edit is None and not qualifier and written(name.span) == f'"{column}"':
+        text = "'" + column.replace("'", "''") + "'"
+        hint, edit = f"a text stands in single quotes: {text}", Edit(name.span, text)
+    raise mistake("FQ2002", title, name.span, "unknown column", help=hint, edit=edit)

@@ -11,9 +11,10 @@ from compiler.analyze.on_error import on_errors
 from compiler.analyze.properties import FOR_SOURCE, Properties, read_properties
 from compiler.analyze.registered import Side, check_schema_id, inferred_fields, key_side, value_side, with_schema
 from compiler.catalog.catalog import Catalog, find_source
-from compiler.catalog.names import did_you_mean, listing
+from compiler.catalog.names import correction, did_you_mean, listing
 from compiler.diagnostics.source import NOWHERE, Span
 from compiler.dialect.ast import AlterSource, ColumnDef, CreateSource, TypeRef
+from compiler.dialect.standard.lower_types import SPELLINGS
 from compiler.dialect.words import SYSTEM_COLUMNS
 from compiler.plan.logical import Format, SchemaRef, TimestampSpec
 from compiler.plan.schema import Field, Role, Schema
@@ -34,8 +35,9 @@ def resolve_type(ref: TypeRef, catalog: Catalog, span: Span = NOWHERE) -> SqlTyp
     if ref.custom:
         found = catalog.types.get(ref.custom)
         if found is None:
-            hint = did_you_mean(ref.custom, [*catalog.types, *(k.value for k in Kind)])
-            raise mistake("FQ2001", f"unknown type {ref.custom}", at, "not a type", help=hint)
+            names = [*catalog.types, *(SPELLINGS if catalog.standard else (k.value for k in Kind))]
+            hint, edit = did_you_mean(ref.custom, names), correction(at, ref.custom, names, first=True)
+            raise mistake("FQ2001", f"unknown type {ref.custom}", at, "not a type", help=hint, edit=edit)
         return found
     if ref.kind == "ARRAY":
         return array(resolve_type(ref.args[0], catalog, at))
@@ -81,6 +83,7 @@ def bind_source(statement: CreateSource, catalog: Catalog, session: Mapping[str,
         on_error=on_errors(statement.columns, schema, values),
         read_only=statement.read_only,
         statement=statement.text,
+        watermark=statement.watermark,
     )
 
 
@@ -175,7 +178,12 @@ def _check_role(statement: CreateSource, column: ColumnDef, type_: SqlType) -> N
             column.span,
             f"must be {wanted}",
         )
-    same = [c for c in statement.columns if c.role == "header" and c.header_key == column.header_key]
+    headers = [c for c in statement.columns if c.role == "header"]
+    if any(not c.header_key for c in headers) and any(c.header_key for c in headers):
+        title = f"{statement.name} has a column of all HEADERS and one of a single HEADER"
+        help = "take all HEADERS and find the header in the array, or name each HEADER('key')"
+        raise mistake("FQ2004", title, column.span, "one or the other", help=help)
+    same = [c for c in headers if c.header_key == column.header_key]
     if len(same) > 1 and same[0] is not column:
         raise mistake(
             "FQ2004",

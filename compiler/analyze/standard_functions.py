@@ -17,6 +17,11 @@ from compiler.functions.sql_times import check_part, part_type
 from compiler.plan.expr import Call, Expr, Literal
 from compiler.plan.types import STRING, TIMESTAMP, Kind, SqlType, decimal
 
+# Functions of other systems -> what means the same here.
+OF_OTHER_SYSTEMS = {
+    "NVL": "COALESCE", "ISNULL": "COALESCE", "IIF": "IF", "GETDATE": "NOW", "SYSDATE": "NOW", "CURDATE": "CURRENT_DATE", "CHARINDEX": "STRPOS",
+    "LOCATE": "STRPOS", "STDEV": "STDDEV", "VAR": "VARIANCE", "GROUP_CONCAT": "STRING_AGG", "SUBSTRB": "SUBSTR", "STARTSWITH": "STARTS_WITH",
+}  # fmt: skip
 Bind = Callable[[Ast], Expr]  # binds a part of the expression in the same scope
 _TIMES = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP)
 
@@ -111,6 +116,29 @@ def _rounded(bind: Bind, node: Func) -> Expr:
     return Call(decimal(max(1, t.precision - t.scale + places), places), "cast", (call,), node.span)
 
 
+def _concatenated(bind: Bind, node: Func) -> Expr:
+    """`a || b`: of texts, or of arrays and their elements."""
+    args = [bind(a) for a in node.args]
+    left, right = (a.type.kind is Kind.ARRAY for a in args)
+    if not left and not right:
+        return called(node, args)
+    args = _beside_arrays(args)
+    left, right = (a.type.kind is Kind.ARRAY for a in args)
+    return called(node, args, "ARRAY_CAT" if left and right else "ARRAY_APPEND" if left else "ARRAY_PREPEND")
+
+
+def _of_arrays(bind: Bind, node: Func) -> Expr:
+    return called(node, _beside_arrays([bind(a) for a in node.args]))
+
+
+def _beside_arrays(args: Sequence[Expr]) -> list[Expr]:
+    """A text in quotes beside an array is one, in braces."""
+    t = next((a.type for a in args if a.type.kind is Kind.ARRAY), None)
+    if t is None:
+        return [*args]
+    return [Call(t, "sql_to_array", (a,), a.span) if isinstance(a, Literal) and a.type == STRING else a for a in args]
+
+
 def _joined(bind: Bind, node: Func) -> Expr:
     """CONCAT and CONCAT_WS take values of any type, as they are written out."""
     texts = [_text(bind, a, bind(a)) for a in node.args]
@@ -149,8 +177,10 @@ def row_as(node: Func, to: SqlType) -> Func:
 FUNCTIONS: dict[str, Callable[[Bind, Func], Expr]] = {
     **dict.fromkeys(("COALESCE", "GREATEST", "LEAST", "NULLIF"), _alike),
     **dict.fromkeys(("DATE_TRUNC", "TO_CHAR"), _moments),
-    **dict.fromkeys(("ROUND", "TRUNC"), _rounded),
-    **dict.fromkeys(("CONCAT", "CONCAT_WS"), _joined),
+    **dict.fromkeys(("ROUND", "TRUNC", "TRUNCATE"), _rounded),
+    **dict.fromkeys(("CONCAT", "CONCAT_WS", "FORMAT"), _joined),
+    **dict.fromkeys(("ARRAY_HAS_ALL", "ARRAY_IS_IN", "ARRAY_HAS_ANY"), _of_arrays),
+    "concat": _concatenated,
     "EXTRACT": _extract,
     "DATE_PART": _date_part,
     "row": _row,

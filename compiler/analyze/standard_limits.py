@@ -21,7 +21,7 @@ _OF_INTERVALS = frozenset(
     {
         *(f"sql_{op}" for op in ("add", "sub", "mul", "div", "neg")),
         *("sql_interval_micros", "sql_extract", "sql_date_part", "sql_to_text", "case", "cast", "COALESCE"),
-        *("is_null", "is_not_null"),
+        *("is_null", "is_not_null", "sql_series"),
     }
 )
 _TO_TEXT = "as text:  CAST(x AS VARCHAR);  as a number of seconds:  EXTRACT(EPOCH FROM x)"

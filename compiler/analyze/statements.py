@@ -23,7 +23,7 @@ from compiler.analyze.standard_limits import refuse_intervals, refuse_unkept
 from compiler.analyze.tables import TOPIC_PREFIX, bind_table
 from compiler.analyze.texts import statement_text
 from compiler.catalog.catalog import Catalog, find_source
-from compiler.catalog.names import did_you_mean, listing
+from compiler.catalog.names import correction, did_you_mean, listing
 from compiler.diagnostics.source import NOWHERE, Span
 from compiler.dialect.ast import (
     AlterSource,
@@ -164,7 +164,7 @@ def analyze(statement: Statement, catalog: Catalog, session: Mapping[str, str] =
     if isinstance(bound, BoundQuery):
         if catalog.standard:
             refuse_unkept(bound.node)
-        refuse_failing_plan(bound.node)
+        refuse_failing_plan(bound.node, elements=catalog.standard)
     elif isinstance(bound, BoundRow):
         refuse_intervals(bound.insert.values)
         refuse_failing(bound.insert.values)
@@ -228,6 +228,12 @@ def _bound(statement: Statement, catalog: Catalog, session: Mapping[str, str]) -
 def _kind_to_drop(statement: Drop, catalog: Catalog, at: Span) -> str:
     """A view is the stream or the table that its query gives."""
     found = catalog.sources.get(statement.name)
+    if statement.delete_topic and found is not None and found.read_only:
+        title = f"cannot delete the topic of read-only {found.kind} {found.name}"
+        why = "a SOURCE reads a topic that others own"
+        raise mistake(
+            "FQ2053", title, at, "created with SOURCE", why=why, help=f"write DROP {found.kind.upper()} {found.name}"
+        )
     if statement.kind != "view" or found is None:
         return "table" if statement.kind == "view" else statement.kind
     if found.query is None:
@@ -421,7 +427,8 @@ def _known_target(name: str, catalog: Catalog, at: Span) -> SourceDef:
     if target is None:
         hint = did_you_mean(name, catalog.sources)
         title = f"cannot insert values into an unknown stream/table: `{name}`"
-        raise mistake("FQ2001", title, at, "unknown source", help=hint)
+        edit = correction(at, name, catalog.sources)
+        raise mistake("FQ2001", title, at, "unknown source", help=hint, edit=edit)
     return target
 
 

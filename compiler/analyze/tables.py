@@ -63,6 +63,7 @@ def bind_table(statement: CreateTable, catalog: Catalog, session: Mapping[str, s
             statement.append_only,
             statement.on_duplicate,
         ),
+        watermark=statement.watermark,
     )
 
 

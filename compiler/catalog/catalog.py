@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from compiler.catalog.names import did_you_mean, listing
+from compiler.catalog.names import correction, did_you_mean, listing
 from compiler.diagnostics.diagnostic import CompileError, Diagnostic
+from compiler.diagnostics.edits import Edit
 from compiler.diagnostics.source import NOWHERE, Span
 from compiler.plan.logical import SchemaRef
 from compiler.plan.topology import SourceDef
@@ -49,9 +50,9 @@ def find_source(catalog: Catalog, name: str, span: Span = NOWHERE) -> SourceDef:
     """The source of that name; a CompileError with a suggestion when there is none."""
     source = catalog.sources.get(name)
     if source is None:
-        raise _error(
-            "FQ2001", f"{name} is not a stream or table", span, "unknown source", did_you_mean(name, catalog.sources)
-        )
+        title, hint = f"{name} is not a stream or table", did_you_mean(name, catalog.sources)
+        edit = correction(span, name, catalog.sources, first=True)
+        raise _error("FQ2001", title, span, "unknown source", hint, edit)
     return source
 
 
@@ -105,7 +106,8 @@ def drop_source(catalog: Catalog, name: str, kind: str, *, if_exists: bool = Fal
         if if_exists:
             return catalog
         title = f"{kind.capitalize()} {name} does not exist"
-        raise _error("FQ2001", title, span, "unknown source", did_you_mean(name, catalog.sources))
+        hint, edit = did_you_mean(name, catalog.sources), correction(span, name, catalog.sources)
+        raise _error("FQ2001", title, span, "unknown source", hint, edit)
     if source.kind != kind:
         title = f"cannot drop {kind} {name}: it is a {source.kind}"
         raise _error("FQ2053", title, span, f"a {source.kind}", f"write DROP {source.kind.upper()} {name}")
@@ -160,5 +162,5 @@ def drop_type(catalog: Catalog, name: str, *, if_exists: bool = False, span: Spa
     return replace(catalog, types={k: v for k, v in catalog.types.items() if k != name})
 
 
-def _error(code: str, title: str, span: Span, label: str, help_: str = "") -> CompileError:
-    return CompileError(Diagnostic(code, title, span, label, help=help_))
+def _error(code: str, title: str, span: Span, label: str, help_: str = "", edit: Edit | None = None) -> CompileError:
+    return CompileError(Diagnostic(code, title, span, label, help=help_, edit=edit))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from compiler.diagnostics.edits import Edit, quoted, renamed
+from compiler.diagnostics.source import Span
 from compiler.diagnostics.suggest import closest
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`did you mean X?`, or an empty string. A name that differs only in case is asked for quotes."""
-    candidates = list(known)
+    candidates = list(dict.fromkeys(known))
     same = [k for k in candidates if k != name and k.upper() == name.upper()]
     if same:
         hint = "wrap it in double quotes" if same[0] != same[0].upper() else "leave the quotes away"
@@ -17,6 +19,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     near = closest(name, candidates, count_max=2)
     found = [k for k in candidates if k in near]
     return f"did you mean {' or '.join(found)}?" if found else ""
+
+
+def correction(span: Span, name: str, known: Iterable[str], *, first: bool = False) -> Edit | None:
+    """The nearest known name in the place of the last (or first) one that the span covers; None when nothing is near."""
+    near = closest(name, known)
+    return renamed(span, name, quoted(near[0]), first=first) if near else None
 
 
 def listing(names: Iterable[str], conjunction: str = "and") -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from compiler.diagnostics.edits import Edit
 from compiler.diagnostics.source import NOWHERE, Span
 
 Severity = Literal["error", "warning", "hint"]
@@ -20,6 +21,7 @@ class Diagnostic:
     label: short text behind the caret.
     why:   the reason it matters.
     help:  what to type instead.
+    edit:  the same as a change of the text, where that is certain enough to be applied by a program.
     unsupported: the construct is understood but not built yet; never used for a user's mistake.
     """
 
@@ -31,6 +33,7 @@ class Diagnostic:
     help: str = ""
     severity: Severity = "error"
     unsupported: bool = False
+    edit: Edit | None = None
 
 
 class CompileError(Exception):

@@ -219,7 +219,8 @@ PROJECT_CODES: dict[str, CodePage] = {
     "FQ5109": CodePage(
         "The question takes too long, or its answer is too long",
         "The rows of an answer, and the time to compute and read it, are limited by `rows` and `time` of `questions` in the target; "
-        "defaults: 100,000,000 and 10 minutes. Rows before the limit have been written.",
+        "defaults: 100,000,000 and 10 minutes. Rows before the limit have been written. A question has at most 64 joins, where a "
+        "sub-query in an expression counts as two, and 1,000 SELECTs: planning more takes minutes, and cannot be interrupted.",
         "flowql query 'SELECT * FROM ORDERS A, ORDERS B'",
         "targets:\n  default: {questions: {time: 1 hour, rows: 1000000000}}",
     ),

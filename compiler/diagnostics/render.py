@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from compiler.diagnostics.diagnostic import Diagnostic
 
 _RESET = "\x1b[0m"
 _STYLES = {"error": "\x1b[1;31m", "warning": "\x1b[1;33m", "hint": "\x1b[1;36m", "frame": "\x1b[34m", "key": "\x1b[1m"}
+_HINTS_SHOWN = 3  # of one code in full; a project of many joins gives the same hint for each
 
 
 def render(diagnostics: Iterable[Diagnostic], *, color: bool = False) -> str:
-    """One block per diagnostic, separated by blank lines, without a trailing newline.
+    """One block per diagnostic, separated by blank lines, without a trailing newline. Many hints of one code share a line at the end.
 
     error[FQ1001]: expected `FROM`, found `FORM`
       --> orders.sql:3:15
@@ -19,7 +21,21 @@ def render(diagnostics: Iterable[Diagnostic], *, color: bool = False) -> str:
        |               ^^^^ a clause starts here
     help: did you mean `FROM`?        more: flowql explain FQ1001
     """
-    return "\n\n".join(_block(d, color=color) for d in diagnostics)
+    blocks, hints = [], Counter[str]()
+    more: dict[str, list[Diagnostic]] = {}
+    for d in diagnostics:
+        hints[d.code] += d.severity == "hint"
+        if hints[d.code] > _HINTS_SHOWN:
+            more.setdefault(d.code, []).append(d)
+        else:
+            blocks.append(_block(d, color=color))
+    return "\n\n".join([*blocks, *(_places(ds) for ds in more.values())])
+
+
+def _places(hints: Sequence[Diagnostic]) -> str:
+    """Where else a hint applies that was shown in full before."""
+    places = ", ".join(f"{d.span.path or '<text>'}:{d.span.line}" for d in hints)
+    return f"hint[{hints[0].code}]: {len(hints)} more: {places}"
 
 
 def _block(d: Diagnostic, *, color: bool) -> str:

@@ -20,6 +20,7 @@ from typing import Literal
 
 from compiler.diagnostics.source import NOWHERE, Span
 from compiler.plan.types import SqlType
+from compiler.plan.watermarks import Watermark
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +210,7 @@ class CreateSource(Statement):
     or_replace: bool = False
     if_not_exists: bool = False
     read_only: bool = False
+    watermark: Watermark | None = None  # of standard SQL
     name_span: Span = field(default=NOWHERE, compare=False)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from compiler.diagnostics.diagnostic import Diagnostic, ParseError, UnsupportedError
+from compiler.diagnostics.edits import Edit, before, behind
 from compiler.diagnostics.source import SourceText, Span
 from compiler.diagnostics.suggest import closest
 from compiler.dialect.tokens import Positions, Tok
@@ -64,6 +65,18 @@ class Cursor:
                 return True
         return False
 
+    def back(self, count: int) -> Tok:
+        """The token so many before the next one."""
+        return self._tokens[max(self.pos - count, 0)]
+
+    def find(self, sign: str) -> Tok | None:
+        """The first sign of that text in the statement."""
+        return next((t for t in self._tokens if t.kind == "op" and t.text == sign), None)
+
+    def final(self) -> Tok:
+        """The last token of the statement."""
+        return self._tokens[max(self._last - 1, 0)]
+
     # Moving.
 
     def next(self) -> Tok:
@@ -87,12 +100,13 @@ class Cursor:
 
     def expect_word(self, word: str, *, label: str = "", help: str = "") -> Tok:
         if not self.at_word(word):
-            self.expected(f"`{word}`", label=label, help=help, words=(word,))
+            edit = before(self.span_of(self.peek()), f"{word} ") if not self.at_end() else None
+            self.expected(f"`{word}`", label=label, help=help, words=(word,), edit=edit)
         return self.next()
 
     def expect_op(self, op: str, *, label: str = "", help: str = "") -> Tok:
         if not self.at_op(op):
-            self.expected(f"`{op}`", label=label, help=help)
+            self.expected(f"`{op}`", label=label, help=help, edit=behind(self.span_of(self.back(1)), op))
         return self.next()
 
     def expect_string(self, what: str) -> str:
@@ -115,6 +129,7 @@ class Cursor:
                 "FQ1008",
                 f"a new statement begins at `{tok.text}` before the last one was closed",
                 help=f"end the statement before `{tok.text}` with a semicolon",
+                edit=behind(self.span_of(self.back(1)), ";"),
             )
         self.expected("the end of the statement", label="not expected here")
 
@@ -151,34 +166,58 @@ class Cursor:
     def span_of(self, tok: Tok) -> Span:
         return self._positions.span(tok.start, tok.end)
 
+    def span_from(self, first: Tok, last: Tok) -> Span:
+        """From the start of one token to the end of another."""
+        return self._positions.span(first.start, last.end)
+
+    def rest(self) -> Span:
+        """From the next token to the end of the statement."""
+        return self.span_from(self.peek(), self.final())
+
     def text_since(self, start: Tok) -> str:
         """The source text from `start` to the token before the cursor, as written."""
         return self.source.text[start.start : self._tokens[max(self.pos - 1, 0)].end]
 
     # Complaining.
 
-    def expected(self, what: str, *, label: str = "", help: str = "", words: Iterable[str] = ()) -> NoReturn:
+    def expected(
+        self,
+        what: str,
+        *,
+        label: str = "",
+        help: str = "",
+        words: Iterable[str] = (),
+        edit: Edit | None = None,
+    ) -> NoReturn:
         """Fail at the next token: `what` was expected. `words` are spellings it may have been meant to be."""
         tok = self.peek()
         near = closest(tok.text, words) if tok.kind == "word" else []
-        if near:
+        if near and near[0] != tok.upper:
             help = f"did you mean `{near[0]}`?"
-        self.fail("FQ1001", f"expected {what}, found {tok.shown()}", label=label, help=help)
+            edit = Edit(self.span_of(tok), near[0])
+        self.fail("FQ1001", f"expected {what}, found {tok.shown()}", label=label, help=help, edit=edit)
 
     def fail(
-        self, code: str, title: str, *, at: Span | None = None, label: str = "", help: str = "", why: str = ""
+        self,
+        code: str,
+        title: str,
+        *,
+        at: Span | None = None,
+        label: str = "",
+        help: str = "",
+        why: str = "",
+        edit: Edit | None = None,
     ) -> NoReturn:
         """Fail with a mistake of the user, at the next token unless `at` is given."""
         span = at if at is not None else self.span_of(self.peek())
-        raise ParseError(Diagnostic(code, title, span, label=label, help=help, why=why))
+        raise ParseError(Diagnostic(code, title, span, label=label, help=help, why=why, edit=edit))
 
-    def unsupported(self, what: str, *, at: Span | None = None, help: str = "") -> NoReturn:
+    def unsupported(self, what: str, *, at: Span | None = None, help: str = "", edit: Edit | None = None) -> NoReturn:
         """Fail with something that is understood and not built yet."""
         span = at if at is not None else self.span_of(self.peek())
+        title = f"{what} is not supported yet"
         raise UnsupportedError(
-            Diagnostic(
-                "FQ1901", f"{what} is not supported yet", span, label="not built yet", help=help, unsupported=True
-            )
+            Diagnostic("FQ1901", title, span, label="not built yet", help=help, unsupported=True, edit=edit)
         )
 
     def _not_a_name(self, what: str) -> NoReturn:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from compiler.diagnostics.source import NOWHERE, Span
 from compiler.dialect.ast import Ast, InsertInto, InsertRow, Property, Statement, TypeRef
 from compiler.plan.tables import OnDuplicate
+from compiler.plan.watermarks import Watermark
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class CreateTable(Statement):
     columns: tuple[TableColumn, ...] = ()
     primary_key: tuple[str, ...] = ()
     append_only: bool = False
+    watermark: Watermark | None = None
     on_duplicate: OnDuplicate = "error"
     properties: tuple[Property, ...] = ()
     or_replace: bool = False

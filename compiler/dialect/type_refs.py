@@ -149,7 +149,10 @@ def _struct(cur: Cursor, start: Tok) -> TypeRef:
     while not cur.at_op(">"):
         if fields:
             cur.expect_op(",", label="a comma or `>` goes here")
+        at = cur.peek()
         name = cur.expect_name("the name of a field")
+        if any(name == other for other, _ in fields):
+            cur.fail("FQ2004", f"two fields of the STRUCT are called {name}", at=cur.span_of(at), label="a name twice")
         fields.append((name, parse_type_ref(cur)))
     cur.expect_op(">")
     span = cur.span_since(start)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
 
+from compiler.functions import change_bits, change_statistics
 from compiler.functions.exact_sums import (
     NO_DOUBLES,
     add_doubles,
@@ -84,12 +85,22 @@ def aggregate(
         return _sum(args[0], result, mean=function == "AVG")
     if function in _VARIANCES and len(args) == 1 and args[0].is_numeric:
         return _variance(args[0], *_VARIANCES[function])
+    if function in change_statistics.FUNCTIONS and len(args) == 2 and all(t.is_numeric for t in args):
+        return Linear(
+            change_statistics.ZERO,
+            change_statistics.pairs(args),
+            change_statistics.added,
+            change_statistics.result_of(function, args),
+        )
+    if function in change_bits.FUNCTIONS and args[0].kind in (Kind.INT, Kind.BIGINT):
+        part, of_bits = change_bits.bits(args[0]), change_bits.result_of(function, args[0])
+        return Linear(change_bits.ZERO, part, change_bits.added, of_bits)
     if function in ("BOOL_AND", "EVERY", "BOOL_OR"):
         return _booleans(every=function != "BOOL_OR")
     if function in ("PERCENTILE_CONT", "PERCENTILE_DISC") and len(init) == 1:
         return Ordered("place", by_argument=True, fraction=float(init[0]), continuous=function == "PERCENTILE_CONT")
     if function == "STRING_AGG":
-        return Ordered("all", result=_joined(str(init[0]) if init else ""))
+        return Ordered("all", result=_joined(str(init[0])) if init else _delimited)
     return _ORDERED.get(function)
 
 
@@ -100,7 +111,8 @@ def names_of_ordered() -> frozenset[str]:
 
 def names() -> frozenset[str]:
     """All aggregates there are."""
-    return names_of_ordered() | {"COUNT", "SUM", "AVG", "BOOL_AND", "BOOL_OR", "EVERY", *_VARIANCES}
+    linear = {"COUNT", "SUM", "AVG", "BOOL_AND", "BOOL_OR", "EVERY", *change_bits.FUNCTIONS}
+    return names_of_ordered() | linear | _VARIANCES.keys() | change_statistics.FUNCTIONS.keys()
 
 
 def _count() -> Linear:
@@ -241,11 +253,24 @@ def _joined(separator: str) -> Callable[[Sequence[tuple[Any, int]]], Any]:
     return result
 
 
+def _delimited(values: Sequence[tuple[tuple[str, str], int]]) -> Any:
+    """Each value but the first one behind the delimiter of its own row."""
+    parts = [part for (v, delimiter), n in values for _ in range(n) for part in (delimiter, v)]
+    return "".join(parts[1:]) if parts else None
+
+
 def _array(values: Sequence[tuple[Any, int]]) -> Any:
     return [v for v, n in values for _ in range(n)] if values else None
 
 
+def _most_frequent(values: Sequence[tuple[Any, int]]) -> Any:
+    """The first of those that come most often."""
+    return max(values, key=lambda pair: pair[1])[0] if values else None
+
+
 _ORDERED = {
+    "ANY_VALUE": Ordered("first", by_argument=True),  # the least one, so that the same rows give the same
+    "MODE": Ordered("all", by_argument=True, result=_most_frequent),
     "MIN": Ordered("first", by_argument=True),
     "MAX": Ordered("last", by_argument=True),
     "FIRST_VALUE": Ordered("first", nulls=True),

@@ -39,6 +39,7 @@ _CHECKS: dict[str, Mapping[int, Check]] = {
     "sql_div": {1: _sql_divisor},
     "sql_mod": {1: _sql_divisor},
     "sql_date_trunc": {0: truncation},
+    "sql_timezone": {0: zone_of},
     **{key: {1: sql_to_char.items_of} for key in ("sql_to_char", "sql_to_date_by", "sql_to_timestamp_by")},
     **{key: {1: sql_patterns.posix} for key in ("sql_regexp_like", "sql_regexp_match", "sql_regexp_replace")},
     "REGEXP_EXTRACT": {0: regex.compiled},

@@ -39,6 +39,7 @@ def compile_row(exprs: Sequence[Expr], columns: Sequence[str], *, on_error: OnEr
     lines: list[str] = []
     results: list[str] = []
     for i, e in enumerate(exprs):
+        emitter.index = i
         piece = emitter.emit(e)
         if isinstance(e, (Column, Literal)):
             results.append(piece.src)
@@ -78,8 +79,24 @@ def _ignore(_index: int, _error: Exception) -> None:
     """The report of a caller that wants NULLs only."""
 
 
+def _attempt(report: OnError) -> Callable[[Callable[[], Any], int], Any]:
+    """Of a value inside a constructor: NULL in its place where it fails, as ksqlDB has it."""
+
+    def attempt(value: Callable[[], Any], index: int) -> Any:
+        try:
+            return value()
+        except FAILURES:
+            raise
+        except Exception as e:
+            report(index, e)
+            return None
+
+    return attempt
+
+
 def _build(body: Sequence[str], names: dict[str, Any], on_error: OnError | None) -> Any:
     source = "def kernel(row):\n" + "\n".join(f" {line}" for line in body)
-    scope = {**names, "FAILURES": FAILURES, "report": on_error or _ignore}
+    report = on_error or _ignore
+    scope = {**names, "FAILURES": FAILURES, "report": report, "attempt": _attempt(report)}
     exec(compiled(source), scope)
     return scope["kernel"]

@@ -68,6 +68,7 @@ class Emitter:
         self._nested = 0  # depth of lambdas and thunks, whose names a hoisted function could not see
         self._count = 0
         self._depth = 0
+        self.index = 0  # of the expression that is emitted, for reports of values that fail
         self.names: dict[str, Any] = {
             "wrap32": wrap32,
             "wrap64": wrap64,
@@ -126,6 +127,12 @@ class Emitter:
         body = self._inside(e.body)
         self.scopes.pop()
         return Piece(f"(lambda {', '.join(params.values())}: {body.src})", nullable=False)
+
+    def attempt(self, e: Expr) -> Piece:
+        """An expression that is NULL where it fails, whatever it stands in."""
+        if _cannot_fail(e):
+            return self.emit(e)
+        return Piece(f"attempt(lambda: {self._inside(e).src}, {self.index})")
 
     def _inside(self, e: Expr) -> Piece:
         """An expression whose text stands inside a lambda or thunk."""
@@ -301,6 +308,20 @@ def _subscript(g: Emitter, e: Call) -> Piece | None:
     return Piece(g.guard(e.args, lambda m, k: f"{m}.get({k})").src)
 
 
+def _constructor(g: Emitter, e: Call) -> Piece:
+    """ARRAY, MAP and STRUCT: an element that fails is NULL in its place. A key that fails leaves no map."""
+    function = lookup(e.name)
+    assert function is not None
+    f = g.constant(function.reference(Resolution(tuple(a.type for a in e.args), e.type)), "f")
+    keys = e.name == "map"
+    pieces = [g.emit(a) if keys and i % 2 == 0 else g.attempt(a) for i, a in enumerate(e.args)]
+    return Piece(f"{f}({', '.join(p.src for p in pieces)})", nullable=False)
+
+
+def _cannot_fail(e: Expr) -> bool:
+    return isinstance(e, (Column, Literal, LambdaVar)) or (isinstance(e, Call) and e.name in ("array", "struct"))
+
+
 def _in(g: Emitter, e: Call) -> Piece | None:
     items = e.args[1:]
     if e.args[0].type.kind not in _PLAIN or not all(isinstance(i, Literal) and i.type == e.args[0].type for i in items):
@@ -323,7 +344,9 @@ def _sql_in(g: Emitter, e: Call) -> Piece | None:
     return Piece(piece.src)
 
 
+CONSTRUCTORS = ("array", "map", "struct")
 _SPECIAL: dict[str, Callable[[Emitter, Call], Piece | None]] = {
+    **dict.fromkeys(CONSTRUCTORS, _constructor),
     **dict.fromkeys(("add", "sub", "mul"), _arithmetic),
     **dict.fromkeys(SQL_ARITHMETIC, _sql_arithmetic),
     **dict.fromkeys(COMPARISONS, _comparison),

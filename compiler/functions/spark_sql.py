@@ -21,6 +21,7 @@ from compiler.functions import (
     spark_sql_casts,
 )
 from compiler.functions.comparison import SYMBOLS
+from compiler.functions.inline import CONSTRUCTORS
 from compiler.functions.registry import Resolution, lookup
 from compiler.functions.spark_text import constant, quoted
 from compiler.functions.sql_comparison import SQL_SYMBOLS
@@ -112,6 +113,8 @@ def _lower(e: Expr) -> _Text:
     if e.name == "field":
         return _field(e)
     args = [_lower(a) for a in e.args]
+    if e.name in CONSTRUCTORS and any(a.fails is not None for a in args):
+        raise _NotLowered  # an element that fails is NULL in its place; a lowering says of a whole expression that it fails
     texts = [a.sql for a in args]
     if e.name == "cast":
         source = e.args[0].type

@@ -7,6 +7,7 @@ r"""Casts that mean something else in standard SQL than in ksqlDB: numbers are r
 | STRING | BOOLEAN | an error for what is neither true nor false | false |
 | STRING | DATE, TIMESTAMP | all of year, month and day; an offset is not read; an error for a part of a millisecond | any beginning; cut |
 | STRING | TIME, DOUBLE | `infinity` and `nan` in any case; an error for a part of a millisecond | `1.5f`; cut |
+| STRING | ARRAY | `{1,NULL}` | no cast |
 | STRING, BYTES | BYTES, STRING | `\\x1f`, octal escapes | no cast |
 | BOOLEAN, INT | INT, BOOLEAN | 1 is true | no cast |
 | STRING | TIMESTAMP | a blank or a T before the time of day | a T |
@@ -38,6 +39,7 @@ _FUNCTIONS: dict[Kind, tuple[str, frozenset[Kind]]] = {
     Kind.TIME: ("sql_to_time", frozenset({Kind.STRING})),
     Kind.DOUBLE: ("sql_to_double", frozenset({Kind.STRING})),
     Kind.BYTES: ("sql_to_bytes", frozenset({Kind.STRING})),
+    Kind.ARRAY: ("sql_to_array", frozenset({Kind.STRING})),
     Kind.STRING: (
         "sql_to_text",
         frozenset({Kind.TIMESTAMP, Kind.DOUBLE, Kind.TIME, Kind.BYTES, Kind.INTERVAL, Kind.ARRAY, Kind.STRUCT}),

@@ -122,7 +122,7 @@ for _name, _f, _mode, _summary, _shown in _MODES:
         *_TO_WHOLE,
         *([takes(DEC, INT, gives=_one_more)] if _has_digits else []),
         by_types=_rounding(_f, _mode),
-        also=("CEILING",) if _name == "CEIL" else (),
+        also={"CEIL": ("CEILING",), "TRUNC": ("TRUNCATE",)}.get(_name, ()),
         duckdb=_whole_sql(_name),
         summary=_summary + ("; of a DECIMAL also to a number of digits." if _has_digits else "."),
         example=f"sql_{_name.lower()}(-1.5e0) -> {_shown}",

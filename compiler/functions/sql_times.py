@@ -24,7 +24,20 @@ from compiler.functions.sql_calendar import (
 from compiler.functions.sql_define import Resolve, standard
 from compiler.functions.sql_intervals import DAY_MICROS, Interval
 from compiler.functions.temporal import DAY_MS
-from compiler.plan.types import DATE, DOUBLE, INT, STRING, TIME, TIMESTAMP, TIMESTAMPTZ, Kind, SqlType, decimal
+from compiler.plan.types import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    INT,
+    STRING,
+    TIME,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    Kind,
+    SqlType,
+    decimal,
+)
 
 _ALIASES = {
     "YEARS": "YEAR", "MONTHS": "MONTH", "DAYS": "DAY", "HOURS": "HOUR", "MINUTES": "MINUTE", "SECONDS": "SECOND", "WEEKS": "WEEK",
@@ -323,4 +336,69 @@ standard(
     deterministic=False,
     summary="Today's date in UTC; not in a view.",
     example="sql_date_part('year', sql_current_date()) > 2000 -> True",
+)
+
+
+def _overlaps(a: int | None, b: int | None, c: int | None, d: int | None) -> bool | None:
+    """Whether times that begin at a and end before b share a moment with those of c and d; as PostgreSQL, where a NULL is an open end."""
+    if (a is None and b is None) or (c is None and d is None):
+        return None
+    start, end = _ordered(a, b)
+    other_start, other_end = _ordered(c, d)
+    if start == other_start:
+        return None if end is None or other_end is None else True
+    first_end, later, last_end = (other_end, start, end) if start > other_start else (end, other_start, other_end)
+    if first_end is None:
+        return None
+    return True if later < first_end else None if last_end is None else False
+
+
+def _ordered(start: int | None, end: int | None) -> tuple[int, int | None]:
+    if start is None:
+        assert end is not None
+        return end, None
+    return (end, start) if end is not None and end < start else (start, end)
+
+
+standard(
+    "OVERLAPS",
+    *(takes(t, t, t, t, gives=BOOLEAN) for t in (TIMESTAMP, TIMESTAMPTZ, DATE, TIME)),
+    by=_overlaps,
+    null_propagating=False,
+    summary="Whether two spans of time have a moment in common. Written `(a, b) OVERLAPS (c, d)`.",
+    example="sql_overlaps(sql_make_date(2024, 1, 1), sql_make_date(2024, 2, 1), sql_make_date(2024, 1, 31), sql_make_date(2024, 3, 1)) -> True",
+)
+
+
+_UNIT_MS = {"MILLISECOND": 1, "SECOND": 1_000, "MINUTE": 60_000, "HOUR": 3_600_000, "DAY": DAY_MS, "WEEK": 7 * DAY_MS}
+_UNIT_MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+
+
+def _between(unit: str, start: int, end: int) -> int:
+    """Whole units from one moment to another, cut towards zero. Raises ValueError."""
+    name = part_name(unit).removesuffix("S")
+    if name in _UNIT_MS:
+        whole = abs(end - start) // _UNIT_MS[name]
+    elif name in _UNIT_MONTHS:
+        whole = _months(*sorted((start, end))) // _UNIT_MONTHS[name]
+    else:
+        raise ValueError(f"{unit} is no unit of TIMESTAMPDIFF")
+    return whole if end >= start else -whole
+
+
+def _months(start: int, end: int) -> int:
+    """Months that have passed: those whose day and time of day have come."""
+    (day, of_day), (last_day, of_last_day) = divmod(start, DAY_MS), divmod(end, DAY_MS)
+    first, last = civil(day), civil(last_day)
+    passed = (last[0] - first[0]) * 12 + last[1] - first[1]
+    return passed - ((last[2], of_last_day) < (first[2], of_day))
+
+
+standard(
+    "TIMESTAMPDIFF",
+    takes(STRING, TIMESTAMP, TIMESTAMP, gives=BIGINT),
+    takes(STRING, TIMESTAMPTZ, TIMESTAMPTZ, gives=BIGINT),
+    by=_between,
+    summary="How many whole units (`SECOND` ... `YEAR`) lie between two timestamps: `TIMESTAMPDIFF(DAY, a, b)`.",
+    example="sql_timestampdiff('MONTH', sql_make_timestamp(2024, 1, 31, 0, 0, 0), sql_make_timestamp(2024, 3, 1, 0, 0, 0)) -> 1",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -261,6 +262,14 @@ scalar(
     duckdb=lambda a, _r: f"CAST(instr({a[0]}, {a[1]}) AS INTEGER)" if len(a) == 2 else "",
     summary="The position of a part in a text, 0 when it is not there; backwards from a negative position.",
     example="INSTR('corporate floor', 'or', -4, 2) -> 2",
+)
+scalar(
+    "MD5",
+    takes(STRING, gives=STRING),
+    by=lambda s: hashlib.md5(s.encode(), usedforsecurity=False).hexdigest(),
+    duckdb=named("md5"),
+    summary="The MD5 hash of the text in hexadecimal digits.",
+    example="MD5('a') -> '0cc175b9c0f1b6a831c399e269772661'",
 )
 scalar(
     "INITCAP",

@@ -2,45 +2,76 @@
 
 from __future__ import annotations
 
-from urllib.parse import SplitResult, quote_plus, unquote_plus, urlsplit
+import re
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote_plus, unquote, unquote_plus
 
 from compiler.functions.define import scalar, takes
 from compiler.plan.types import INT, STRING
 
+_URL = re.compile(
+    r"(?:(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):)?(?P<rest>(?://(?P<authority>[^/?#]*))?(?P<path>[^?#]*)"
+    r"(?:\?(?P<query>[^#]*))?)(?:#(?P<fragment>.*))?"
+)
+_AUTHORITY = re.compile(r"(?:[^@]*@)?(?P<host>[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])?(?::(?P<port>\d*))?")
+_NOT_IN_URLS = re.compile(r"[\s\x00-\x20\x7f\"<>\\^`{|}]|%(?![0-9A-Fa-f]{2})")
 
-def _split(url: str) -> SplitResult:
-    """Raises ValueError for what java.net.URI would refuse: blanks and control characters."""
-    if any(c.isspace() or ord(c) < 32 for c in url):
+
+def _part(url: str, name: str) -> str | None:
+    """A part of a URL, as RFC 2396 divides it, decoded; None where it is absent.
+
+    A URL that has a scheme and then no slash (`mailto:a@b`) has neither path nor query. Raises ValueError for what is no URL.
+    """
+    found = _URL.fullmatch(url)
+    if found is None or _NOT_IN_URLS.search(url):
         raise ValueError(f"{url!r} is not a URL")
-    return urlsplit(url)
+    if found["scheme"] and not found["rest"].startswith("/") and name in ("path", "query"):
+        return None
+    value = found[name]
+    return None if value is None else unquote(value)
+
+
+def _server(url: str, name: str) -> str | None:
+    """Host or port; both are None where the authority is no host name (it may be a name of another kind of registry)."""
+    found = _AUTHORITY.fullmatch(_part(url, "authority") or "")
+    return None if found is None or not found["host"] else found[name]
+
+
+def _port(url: str) -> int | None:
+    text = _server(url, "port")
+    return int(text) if text else None
 
 
 def _parameter(url: str, name: str) -> str | None:
-    pairs = (p.partition("=") for p in _split(url).query.split("&"))
+    pairs = (p.partition("=") for p in (_part(url, "query") or "").split("&"))
     return next((v for k, _, v in pairs if k == name), None)
 
 
-for _name, _of, _type, _shown in (
-    ("URL_EXTRACT_HOST", lambda u: _split(u).hostname, STRING, "'example.com'"),
-    ("URL_EXTRACT_PORT", lambda u: _split(u).port, INT, "80"),
-    ("URL_EXTRACT_PROTOCOL", lambda u: _split(u).scheme or None, STRING, "'http'"),
-    ("URL_EXTRACT_PATH", lambda u: _split(u).path, STRING, "'/a'"),
-    ("URL_EXTRACT_QUERY", lambda u: _split(u).query or None, STRING, "'q=1'"),
-    ("URL_EXTRACT_FRAGMENT", lambda u: _split(u).fragment or None, STRING, "'f'"),
-):
+_PARTS: tuple[tuple[str, Callable[[str], Any], str], ...] = (
+    ("URL_EXTRACT_HOST", lambda u: _server(u, "host"), "'example.com'"),
+    ("URL_EXTRACT_PORT", _port, "80"),
+    ("URL_EXTRACT_PROTOCOL", lambda u: _part(u, "scheme"), "'http'"),
+    ("URL_EXTRACT_PATH", lambda u: _part(u, "path"), "'/a'"),
+    ("URL_EXTRACT_QUERY", lambda u: _part(u, "query"), "'q=1'"),
+    ("URL_EXTRACT_FRAGMENT", lambda u: _part(u, "fragment"), "'f'"),
+)
+_DECODED = ("path", "query", "fragment")
+for _name, _of, _shown in _PARTS:
+    _what = _name.rpartition("_")[2].lower()
     scalar(
         _name,
-        takes(STRING, gives=_type),
+        takes(STRING, gives=INT if _what == "port" else STRING),
         by=_of,
-        summary=f"The {_name.rpartition('_')[2].lower()} of a URL.",
+        summary=f"The {_what} of a URL{', decoded' if _what in _DECODED else ''}.",
         example=f"{_name}('http://example.com:80/a?q=1#f') -> {_shown}",
     )
 scalar(
     "URL_EXTRACT_PARAMETER",
     takes(STRING, STRING, gives=STRING),
     by=_parameter,
-    summary="A parameter in the query of a URL, as it is written there.",
-    example="URL_EXTRACT_PARAMETER('http://example.com/?a=1&b=x%20y', 'b') -> 'x%20y'",
+    summary="A parameter in the decoded query of a URL.",
+    example="URL_EXTRACT_PARAMETER('http://example.com/?a=1&b=x%20y', 'b') -> 'x y'",
 )
 scalar(
     "URL_ENCODE_PARAM",

@@ -14,6 +14,7 @@ from compiler.plan.expr import columns_of
 from compiler.plan.logical import Aggregate, Explode, Filter, Join, Materialise, Node, Project, Rekey, Scan
 from compiler.plan.schema import Schema
 from compiler.plan.visit import exprs_of
+from compiler.plan.watermarks import AppendOnly, EmitClosed
 
 Names = frozenset[str]
 
@@ -49,7 +50,8 @@ def _prune(node: Node, needed: Names) -> Node:
         case Join():
             return _prune_join(node, needed)
         case EquiJoin(_, left_keys, right_keys) | TemporalJoin(_, left_keys, right_keys):
-            return _prune_join(node, needed, frozenset((*left_keys, *right_keys)))
+            closing = [c.column for side in node.spec.closing for c in side] if isinstance(node.spec, EquiJoin) else []
+            return _prune_join(node, needed, frozenset((*left_keys, *right_keys, *closing)))
         case GroupAggregate(keys, calls):
             return _prune_groups(node, needed, keys, calls)
         case TopN(keys, order):
@@ -63,10 +65,20 @@ def _prune(node: Node, needed: Names) -> Node:
             read = [*keys, *(k.column for k in order), *(a for c in calls for a in (*c.args, c.filter) if a)]
             below = _prune(node.inputs[0], (needed - made) | frozenset(read) | _keys(node.inputs[0]))
             return replace(node, inputs=(below,), schema=_only(node.schema, frozenset(below.schema.names) | made))
-        case Consolidate():
-            below = _prune(node.inputs[0], needed | _keys(node.inputs[0]))
+        case Consolidate() | AppendOnly() | EmitClosed():
+            below = _prune(node.inputs[0], needed | _read(node.spec) | _keys(node.inputs[0]))
             return replace(node, inputs=(below,), schema=below.schema)
     return replace(node, inputs=tuple(_prune(i, frozenset(i.schema.names)) for i in node.inputs))
+
+
+def _read(spec: Consolidate | AppendOnly | EmitClosed) -> Names:
+    """The columns that the operator itself looks at."""
+    match spec:
+        case AppendOnly(watermark):
+            return frozenset() if watermark is None else frozenset({watermark.column})
+        case EmitClosed(columns):
+            return frozenset(c.column for c in columns)
+    return frozenset()
 
 
 def _prune_groups(node: Node, needed: Names, keys: tuple[str, ...], calls: tuple[GroupCall, ...]) -> Node:
@@ -75,7 +87,8 @@ def _prune_groups(node: Node, needed: Names, keys: tuple[str, ...], calls: tuple
     read = [a for c in kept for a in (*c.args, *(k.column for k in c.order), c.filter)]
     below = _prune(node.inputs[0], frozenset((*keys, *filter(None, read))) | _keys(node.inputs[0]))
     schema = _only(node.schema, _keys(node) | frozenset(c.name for c in kept))
-    return replace(node, spec=GroupAggregate(keys, kept), inputs=(below,), schema=schema)
+    assert isinstance(node.spec, GroupAggregate)
+    return replace(node, spec=replace(node.spec, calls=kept), inputs=(below,), schema=schema)
 
 
 def _prune_join(node: Node, needed: Names, keys: Names = frozenset()) -> Node:

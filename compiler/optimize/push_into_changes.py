@@ -4,7 +4,8 @@ before: Filter(a > 1 AND b = 2, EquiJoin(L(a), R(b)))     after: EquiJoin(Filter
 before: Filter(rank <= 3, TopN(rank))                      after: Filter(rank <= 3, TopN(rank, limit 3))
 
 A condition moves to a side of a join where a row without it would not be shown: never to the side that an outer join fills up with
-NULL. It moves below an aggregation where it reads group keys alone, and below a rank or a window function where it reads the columns of PARTITION BY alone.
+NULL. It moves below an aggregation where it reads group keys alone, below a rank or a window function where it reads the columns of PARTITION BY alone, and
+below UNNEST where it reads none of its columns.
 
 A temporal join looks a left row up once. A right row that fails a condition on right columns is no match at any time, so the condition
 may filter the right side: where it is part of ON, for both kinds of the join; where it stands above, for an inner one. Conditions on left
@@ -20,7 +21,7 @@ from compiler.functions.sql_comparison import PREFIX
 from compiler.optimize.push_filter import below_project, is_deterministic
 from compiler.plan.changes import EquiJoin, GroupAggregate, Over, TemporalJoin, TopN
 from compiler.plan.expr import Call, Column, Expr, Literal, columns_of, conjunction, conjuncts
-from compiler.plan.logical import Filter, Node, Project, Union
+from compiler.plan.logical import Explode, Filter, Node, Project, Union
 from compiler.plan.visit import map_nodes, substitute
 
 _LEFT, _RIGHT = ("inner", "left", "semi", "anti"), ("inner", "right")
@@ -50,6 +51,9 @@ def _push(node: Node) -> Node:
             return _below_one(node, below, keys) if keys else node
         case TopN():
             return _below_top(node, below, below.spec)
+        case Explode(functions) if node.change == "retract":
+            made = {f.name for f in functions}
+            return _below_one(node, below, {f.name: Column(f.type, f.name) for f in below.schema if f.name not in made})
         case Over(keys):
             fields = {f.name: Column(f.type, f.name) for f in below.schema if f.name in keys}
             return _below_one(node, below, fields) if fields else node

@@ -41,6 +41,7 @@ from compiler.plan.logical import (
 from compiler.plan.schema import Field, Schema
 from compiler.plan.topology import ExchangeSink, ExchangeSource, Operator, SubTopology
 from compiler.plan.types import INT
+from compiler.plan.watermarks import AppendOnly, EmitClosed
 
 
 @dataclass(slots=True)
@@ -53,11 +54,12 @@ class _Fragment:
 
 @dataclass(frozen=True, slots=True)
 class _Lowered:
-    """A node as operators: where they are, which gives its rows, how these lie."""
+    """A node as operators: where they are, which gives its rows, how these lie. marked: a watermark comes with the rows."""
 
     fragment: _Fragment
     last: Operator
     spread: Spread
+    marked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,7 @@ class _Planner:
         self._partitions = partitions
         self._done: list[_Fragment] = []
         self._repartitions: list[str] = []
+        self._marks = False  # whether repartitions below the node that is lowered carry watermarks
 
     def run(self, node: Node) -> Topology:
         self._done.append(self._lower(node).fragment)
@@ -90,8 +93,11 @@ class _Planner:
         )
         return Topology(subs, tuple(self._repartitions))
 
-    def _lower(self, node: Node) -> _Lowered:
-        inputs = [self._lower(i) for i in node.inputs]
+    def _lower(self, node: Node, *, follows: bool = False) -> _Lowered:
+        """follows: something above follows the watermark that comes with the rows."""
+        follows = follows or _follows(node)
+        inputs = [self._lower(i, follows=follows) for i in node.inputs]
+        self._marks = follows
         match node.spec:
             case Scan():
                 return self._add(_Fragment(topics=[node.spec.topic]), node, (), spread_of_scan(node, node.spec))
@@ -124,7 +130,7 @@ class _Planner:
         stores = stores_of(node.spec, self._names.store(name), schemas, node.schema)
         operator = Operator(name, node.spec, tuple(i.last.id for i in inputs), node.schema, node.change, stores)
         fragment.operators.append(operator)
-        return _Lowered(fragment, operator, spread)
+        return _Lowered(fragment, operator, spread, _marked(node, inputs))
 
     def _join(self, node: Node, spec: Join, left: _Lowered, right: _Lowered) -> _Lowered:
         if spec.shape == "foreign-key":
@@ -231,7 +237,7 @@ class _Planner:
         """Both sides in the left side's fragment."""
         left.fragment.operators.extend(right.fragment.operators)
         left.fragment.topics.extend(right.fragment.topics)
-        return left, _Lowered(left.fragment, right.last, right.spread)
+        return left, replace(right, fragment=left.fragment)
 
     def _meeting_format(self, left: _Lowered, right: _Lowered) -> Format:
         """The key format both sides lie by: that of a side that stays (a table before a stream), else our own."""
@@ -256,13 +262,34 @@ class _Planner:
         schema, change = below.last.schema, below.last.change
         sink = self._names.operator("repartition-sink")
         topic = self._names.repartition(reader)
-        spec = ExchangeSink(topic, format_, by, null_group)
+        marks = self._marks and below.marked
+        spec = ExchangeSink(topic, format_, by, null_group, marks)
         below.fragment.operators.append(Operator(sink, spec, (below.last.id,), schema, change))
         self._done.append(below.fragment)
         self._repartitions.append(topic)
-        source = Operator(self._names.operator("repartition-source"), ExchangeSource(topic), (), schema, change)
+        source = Operator(self._names.operator("repartition-source"), ExchangeSource(topic, marks), (), schema, change)
         fragment = _Fragment([source], [topic])
-        return _Lowered(fragment, source, Spread(tuple(f.name for f in schema.key) if by is None else by, format_))
+        spread = Spread(tuple(f.name for f in schema.key) if by is None else by, format_)
+        return _Lowered(fragment, source, spread, below.marked)
+
+
+def _marked(node: Node, inputs: Sequence[_Lowered]) -> bool:
+    """Whether a watermark comes with the rows of a node: with those of all its inputs, or of the side that a temporal join follows."""
+    if isinstance(node.spec, AppendOnly):
+        return node.spec.watermark is not None
+    followed = inputs[:1] if isinstance(node.spec, TemporalJoin) else inputs
+    return bool(followed) and all(i.marked for i in followed)
+
+
+def _follows(node: Node) -> bool:
+    match node.spec:
+        case EmitClosed():
+            return True
+        case GroupAggregate() | TopN() | Over():
+            return bool(node.spec.closing)
+        case EquiJoin():
+            return any(node.spec.closing)
+    return False
 
 
 def _role(node: Node) -> str:

@@ -10,6 +10,8 @@
 - TopN: buckets of rows by partition, in their order.
 - Over: the same; unless it reads whole partitions, also the texts of large ones in the opposite order, to find the rows before one.
 - SetOperation: how often each row is on each side. Consolidate: the rows of each identity.
+- EmitClosed: rows that are not closed yet, by the time when they are.
+- Where a watermark closes groups, partitions or rows of a join, these operators also keep the open ones by the time when they are closed.
 - Sink of a table: its rows under the table's own name, for people to ask; a windowed table keeps all its windows.
 """
 
@@ -25,6 +27,7 @@ from compiler.plan.logical import Aggregate, Join, Materialise, Sink, Spec, Wind
 from compiler.plan.schema import Field, Schema
 from compiler.plan.topology import StoreSpec
 from compiler.plan.types import BIGINT, INT, STRING
+from compiler.plan.watermarks import EmitClosed
 
 DAY_MS = 86_400_000
 _ENTRY = Field("__entry", STRING, "key")
@@ -50,26 +53,36 @@ def _stores_of_changes(spec: Spec, name: str, inputs: Sequence[Schema], schema: 
     if isinstance(spec, GroupAggregate):
         groups = _table(name, schema.key, schema.value)
         call = Field("__call", INT, "key")
-        return (groups, *_buckets(f"{name}-values", (*schema.key, call), ())) if keeps_values(spec) else (groups,)
+        values = _buckets(f"{name}-values", (*schema.key, call), ()) if keeps_values(spec) else ()
+        return (groups, *values, *(_open(name, schema.key) if spec.closing else ()))
     if isinstance(spec, EquiJoin):
         sides = zip(("left", "right"), (spec.left_keys, spec.right_keys), inputs, strict=True)
-        return tuple(s for side, keys, i in sides for s in _buckets(f"{name}-{side}", _columns(i, keys), i.fields))
+        kept = tuple(s for side, keys, i in sides for s in _buckets(f"{name}-{side}", _columns(i, keys), i.fields))
+        return (*kept, *(_open(name, ()) if any(spec.closing) else ()))
     if isinstance(spec, TemporalJoin):
         left, right = inputs
         given = _table(f"{name}-left", left.key, (*left.fields, *right.fields))
         return (*_buckets(f"{name}-right", _columns(right, spec.right_keys), right.fields), given)
     if isinstance(spec, TopN):
-        return _buckets(name, _columns(inputs[0], spec.keys), inputs[0].fields)
+        by = _columns(inputs[0], spec.keys)
+        return (*_buckets(name, by, inputs[0].fields), *(_open(name, by) if spec.closing else ()))
     if isinstance(spec, Over):
         by = _columns(inputs[0], spec.keys)
         back = _table(f"{name}-back", (*by, _ENTRY), (Field("__forward", STRING),))
-        return (*_buckets(name, by, inputs[0].fields), back)
+        return (*_buckets(name, by, inputs[0].fields), back, *(_open(name, by) if spec.closing else ()))
     if isinstance(spec, SetOperation):
         counts = (Field("__left", BIGINT), Field("__right", BIGINT))
         return (_table(name, tuple(replace(f, role="key") for f in inputs[0] if f.role != "key"), counts),)
+    if isinstance(spec, EmitClosed):
+        return _buckets(name, (), schema.fields)
     if isinstance(spec, Consolidate):
         return (_table(name, schema.key, schema.value),)
     return ()
+
+
+def _open(name: str, what: Sequence[Field]) -> tuple[StoreSpec, StoreSpec]:
+    """What waits to be closed by a watermark (`runtime.operators.changes.closing`)."""
+    return _buckets(f"{name}-open", (), what)
 
 
 def keeps_values(spec: GroupAggregate) -> bool:

@@ -79,6 +79,11 @@ class World:
         self.catalog = catalog
         self.trace: dict[str, RuleTrace] = {}
         self._overrides, self._previous, self._partitions = overrides, previous, topic_partitions
+        before = previous or Plan()
+        self._queries_before = {q.id: q for q in before.queries}
+        self._sources_before = {s.name: s for s in before.sources}
+        self._results_before = {s.topic for s in before.sources if s.query is not None}  # topics that queries write
+        self._read: dict[str, frozenset[str]] = {}  # the sources that each query reads, by its id
         self._queries: dict[str, QueryPlan] = {}
         self._resized: dict[
             str, int | None
@@ -159,6 +164,7 @@ class World:
             sink = replace(bound.sink, query=query_id)
             catalog = add_source(catalog, sink, or_replace=bound.or_replace, span=bound.span)
         query = self._compile(bound, query_id, merged, catalog)
+        self._read[query_id] = frozenset(n.spec.source for n in walk_nodes(query.logical) if isinstance(n.spec, Scan))
         self.catalog = record_query(catalog, query_id, bound.reads, bound.sink.name)
         self._queries[query_id] = query
         return StatementResult("query", bound.sink.name, query)
@@ -200,7 +206,7 @@ class World:
 
     def _unchanged(self, query_id: str, bound: Node, optimised: Node, catalog: Catalog) -> QueryPlan | None:
         """The query as the previous plan has it, if it is the same."""
-        kept = self._previous.query(query_id) if self._previous is not None else None
+        kept = self._queries_before.get(query_id)
         if kept is None or self._previous is None:
             return None
         return kept if is_same(kept, self._previous, bound, optimised, catalog.sources) else None
@@ -221,20 +227,19 @@ class World:
         if source.query is not None or source.partitions is not None:
             return
         made = [s for s in catalog.sources.values() if s.query is not None and s.topic == source.topic]
-        before = self._previous.sources if self._previous is not None else ()
         if made and made[0].name in self._resized:
             self._resized[source.name] = self._resized[made[0].name]
-        elif not made and any(s.query is not None and s.topic == source.topic for s in before):
+        elif not made and source.topic in self._results_before:
             self._resized[source.name] = None  # the statement of its query comes later, or is gone
 
     def _is_resized(self, source: SourceDef) -> bool:
         """Whether it may get another number of partitions than it has: its topic's, or by another topic."""
         if self._previous is None:
             return False
-        before = self._previous.source(source.name)
+        before = self._sources_before.get(source.name)
         if source.topic not in self._partitions:
             return before is not None and (before.topic, before.partitions) != (source.topic, source.partitions)
-        if source.query is not None and not any(s.query and s.topic == source.topic for s in self._previous.sources):
+        if source.query is not None and source.topic not in self._results_before:
             return True  # what it holds was made by a query that is gone
         if before is not None and before.partitions != source.partitions:
             declared_first = source.query is None and before.partitions is None
@@ -242,14 +247,14 @@ class World:
         query = self._queries.get(source.query) if source.query is not None else None
         if query is None or source.partitions is not None:
             return False
-        read = {n.spec.source for n in walk_nodes(query.logical) if isinstance(n.spec, Scan)}
+        read = self._read[query.id]
         return not read.isdisjoint(self._resized) or self._reads_another_number(query, read, source.topic)
 
     def _reads_another_number(self, query: QueryPlan, read: Collection[str], topic: str) -> bool:
         """Whether a query whose text has changed reads sources with another number than its topic has. One that has not changed may
         write to a topic that was created with another number of partitions.
         """
-        before = self._previous.query(query.id) if self._previous is not None else None
+        before = self._queries_before.get(query.id)
         if before is not None and before.definition == query.definition:
             return False
         topics = [s.topic for name in read if (s := self.catalog.sources.get(name)) is not None]

@@ -13,6 +13,7 @@ from typing import Literal
 
 from compiler.plan.expr import Expr
 from compiler.plan.types import SqlType
+from compiler.plan.watermarks import Closing
 
 EquiJoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
 TemporalJoinKind = Literal["inner", "left"]
@@ -54,11 +55,13 @@ class GroupAggregate:
     """Group by `keys` (columns of the input, NULLs are equal); a group without rows has no result.
 
     Without keys there is one group, and it always has a result, also of no rows. Key columns of the output: the values of
-    `keys`, in order. Its other columns: those of the calls, by name.
+    `keys`, in order. Its other columns: those of the calls, by name. closing: keys that follow a watermark; a group that is closed
+    is forgotten, and its result stays.
     """
 
     keys: tuple[str, ...]
     calls: tuple[GroupCall, ...]
+    closing: tuple[Closing, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,7 @@ class EquiJoin:
     Names of columns are unique over both inputs. Key columns of the output: those of the left, then those of the right (NULL
     where there is no row); of semi and anti: those of the left. A full join has one INT more, last, which side is missing (0 none,
     1 the left, 2 the right): a row whose own identity is NULL is not a missing one. Its other columns are found by name.
+    closing: columns of the left and of the right; a row that one of them closes meets no other row any more, and is forgotten.
     """
 
     kind: EquiJoinKind
@@ -77,6 +81,7 @@ class EquiJoin:
     right_keys: tuple[str, ...]
     residual: Expr | None = None
     null_safe: bool = False
+    closing: tuple[tuple[Closing, ...], tuple[Closing, ...]] = ((), ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +118,8 @@ class TopN:
 
     keys: the columns to partition by; none: all rows are one partition. What `order` leaves equal is ordered by row identity.
     limit: None for all. rank: name of the output column (BIGINT) that holds the rank; empty: none does.
-    `ROW_NUMBER() ... = 1` is deduplication; rank with `function="rank"` is LIMIT ... WITH TIES.
+    `ROW_NUMBER() ... = 1` is deduplication; rank with `function="rank"` is LIMIT ... WITH TIES. closing: of `keys`; a partition
+    that is closed is forgotten.
     """
 
     keys: tuple[str, ...]
@@ -122,6 +128,7 @@ class TopN:
     offset: int = 0
     function: RankFunction = "row_number"
     rank: str = ""
+    closing: tuple[Closing, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,12 +173,13 @@ class Over:
 
     keys: the columns to partition by, NULLs are equal; none: all rows are one partition. What `order` leaves equal are peers, and
     are ordered by row identity where the order of single rows counts. The output: the columns of the input, its row identity
-    among them, then one column per call.
+    among them, then one column per call. closing: of `keys`; a partition that is closed is forgotten.
     """
 
     keys: tuple[str, ...]
     order: tuple[SortKey, ...]
     calls: tuple[WindowCall, ...]
+    closing: tuple[Closing, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

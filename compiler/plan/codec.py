@@ -10,21 +10,29 @@ import base64
 import dataclasses
 import functools
 import json
+import weakref
+from collections.abc import Callable
 from decimal import Decimal
 from enum import Enum
 from typing import Any
 
-from compiler.plan import changes, deployed, expr, logical, schema, tables, topology, types
+import msgspec
+import orjson
+
+from compiler.plan import changes, deployed, expr, logical, schema, tables, topology, types, watermarks
 
 _CLASSES: dict[str, type] = {
     c.__name__: c
-    for module in (types, schema, expr, changes, logical, tables, topology, deployed)
+    for module in (types, schema, expr, watermarks, changes, logical, tables, topology, deployed)
     for c in vars(module).values()
     if isinstance(c, type) and dataclasses.is_dataclass(c)
 }
 _SKIPPED = frozenset({"span"})
-_LINES_KEPT = 4
-_lines: tuple[tuple[topology.Plan, str], ...] = ()  # replaced as a whole, as several threads deploy
+# Parts of plans that are in use, encoded: by their ids, and the other way. Records of deployments hold the same parts again and again.
+_PARTS = (topology.QueryPlan, topology.SourceDef, topology.InsertValues, tables.TableChange)
+_HOLDERS = (topology.Plan, deployed.Deployed, deployed.Entry)  # what holds parts, at some depth
+_texts: dict[int, tuple[weakref.ref[Any], bytes]] = {}
+_parts: weakref.WeakValueDictionary[bytes, Any] = weakref.WeakValueDictionary()
 
 
 @functools.cache
@@ -42,12 +50,7 @@ def to_data(value: Any) -> Any:
     if isinstance(value, Enum):
         return {"$": "Kind", "value": value.value}
     if dataclasses.is_dataclass(value):
-        data: dict[str, Any] = {"$": type(value).__name__}
-        for name, default in _fields(value.__class__):
-            v = getattr(value, name)
-            if not (default is not dataclasses.MISSING and type(v) is type(default) and v == default):
-                data[name] = to_data(v)
-        return data
+        return _object(value, to_data)
     if isinstance(value, Decimal):
         return {"$": "Decimal", "value": str(value)}
     if isinstance(value, bytes):
@@ -55,6 +58,58 @@ def to_data(value: Any) -> Any:
     if (isinstance(value, float) and value != value) or value in (float("inf"), float("-inf")):
         return {"$": "float", "value": repr(value)}
     return value
+
+
+def _object(value: Any, convert: Callable[[Any], Any]) -> dict[str, Any]:
+    data: dict[str, Any] = {"$": type(value).__name__}
+    for name, default in _fields(value.__class__):
+        v = getattr(value, name)
+        if not (default is not dataclasses.MISSING and type(v) is type(default) and v == default):
+            data[name] = convert(v)
+    return data
+
+
+def _in_parts(value: Any) -> Any:
+    """As `to_data`, for what holds parts of plans: one that was encoded before is not converted again."""
+    if isinstance(value, _PARTS):
+        return orjson.Fragment(_text(value))
+    if isinstance(value, tuple):
+        return [_in_parts(v) for v in value]
+    return _object(value, _in_parts) if isinstance(value, _HOLDERS) else to_data(value)
+
+
+def _text(part: Any) -> bytes:
+    key = id(part)
+    known = _texts.get(key)
+    if known is not None and known[0]() is part:
+        return known[1]
+
+    def forget(ref: weakref.ref[Any]) -> None:
+        if _texts.get(key, (None,))[0] is ref:  # else another part has this id by now
+            del _texts[key]
+
+    text = orjson.dumps(to_data(part))
+    _texts[key] = weakref.ref(part, forget), text
+    _parts.setdefault(text, part)
+    return text
+
+
+def _from_text(text: bytes) -> Any:
+    """The inverse of `_in_parts`: equal texts of parts become one object, which is decoded once."""
+    if (known := _parts.get(text)) is not None:
+        return known
+    if text.startswith(b"["):
+        return tuple(_from_text(bytes(t)) for t in msgspec.json.decode(text, type=list[msgspec.Raw]))
+    if not text.startswith(b"{"):
+        return orjson.loads(text)
+    fields = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    cls = _CLASSES.get(orjson.loads(bytes(fields.pop("$"))))
+    if cls in _HOLDERS:
+        return cls(**{k: _from_text(bytes(v)) for k, v in fields.items()})
+    found = from_data(orjson.loads(text))
+    if cls in _PARTS:
+        _parts[text] = found  # not in `_texts`: an older version wrote another spelling
+    return found
 
 
 def from_data(data: Any) -> Any:
@@ -78,50 +133,35 @@ def from_data(data: Any) -> Any:
     return cls(**{k: from_data(v) for k, v in data.items() if k != "$"})
 
 
-def dumps(plan: topology.Plan, *, indent: int | None = 1) -> str:
-    """`plan.json`: indented, keys in field order, newline at the end. indent: None is a line, ten times as quick."""
-    return json.dumps(to_data(plan), indent=indent, ensure_ascii=False) + "\n"
+def dumps(plan: topology.Plan) -> str:
+    """`plan.json`, for people: indented, keys in field order, newline at the end."""
+    return json.dumps(to_data(plan), indent=1, ensure_ascii=False) + "\n"
 
 
-def line(plan: topology.Plan) -> str:
-    """The plan in one line; equal plans have equal lines. Of a plan that is used again it is not made again."""
-    global _lines
-    known = next((text for other, text in _lines if other is plan), None)
-    if known is None:
-        known = dumps(plan, indent=None)
-        _lines = (*_lines[1 - _LINES_KEPT :], (plan, known))
-    return known
-
-
-def deployed_line(record: deployed.Deployed) -> str:
-    """What the plan topic holds, in one line."""
-    return json.dumps(to_data(record), ensure_ascii=False) + "\n"
-
-
-def entry_line(entry: deployed.Entry) -> str:
-    """A deployment of the history, in one line."""
-    return json.dumps(to_data(entry), ensure_ascii=False) + "\n"
-
-
-def loads_entry(text: str) -> deployed.Entry:
-    found = from_data(json.loads(text))
-    if not isinstance(found, deployed.Entry):
-        raise ValueError("not a deployment of FlowQL")
-    _check_format(found.plan)
-    return found
+def line(record: topology.Plan | deployed.Deployed | deployed.Entry) -> str:
+    """A plan, or what the plan topic holds, in one line; equal ones have equal lines."""
+    return orjson.dumps(_in_parts(record), option=orjson.OPT_APPEND_NEWLINE).decode()
 
 
 def loads(text: str) -> topology.Plan:
-    plan = from_data(json.loads(text))
+    plan = _from_text(text.strip().encode())
     if not isinstance(plan, topology.Plan):
         raise ValueError("not a FlowQL plan")
     _check_format(plan)
     return plan
 
 
+def loads_entry(text: str) -> deployed.Entry:
+    found = _from_text(text.strip().encode())
+    if not isinstance(found, deployed.Entry):
+        raise ValueError("not a deployment of FlowQL")
+    _check_format(found.plan)
+    return found
+
+
 def loads_deployed(text: str) -> deployed.Deployed:
     """What the plan topic holds. A plan alone, as FlowQL wrote it before there were generations, serves."""
-    found = from_data(json.loads(text))
+    found = _from_text(text.strip().encode())
     if isinstance(found, topology.Plan):
         found = deployed.Deployed(found)
     if not isinstance(found, deployed.Deployed):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from compiler.plan.changes import (
     Consolidate,
@@ -39,6 +39,7 @@ from compiler.plan.logical import (
 )
 from compiler.plan.schema import Schema
 from compiler.plan.topology import ExchangeSink, ExchangeSource, Operator, Plan, QueryPlan, StoreSpec
+from compiler.plan.watermarks import AppendOnly, Closing, EmitClosed
 
 _SQL = "sql_"  # in front of the name of an operator: standard SQL's meaning of it
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "mod": "%", "eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "and": "AND", "or": "OR", "like": "LIKE", "concat": "||"}  # fmt: skip
@@ -106,28 +107,29 @@ def spec_text(spec: Spec | ExchangeSink | ExchangeSource) -> str:
             return "Materialise"
         case Union():
             return "Union"
-        case GroupAggregate() | EquiJoin() | TemporalJoin() | SetOperation() | TopN() | Over() | Consolidate():
-            return change_text(spec)
         case Sink():
             return f"Sink {spec.kind} {spec.name} (topic {spec.topic}, {_format(spec.key_format)}/{_format(spec.value_format)})"
         case ExchangeSink():
             by = "" if spec.by is None else f" by ({', '.join(spec.by)})"
-            return f"Repartition to {spec.topic} ({_format(spec.key_format)}){by}"
+            marks = ", with watermarks" if spec.marks else ""
+            return f"Repartition to {spec.topic} ({_format(spec.key_format)}){by}{marks}"
         case ExchangeSource():
             return f"Repartition from {spec.topic}"
-    raise AssertionError(f"unknown operator {spec!r}")
+    return change_text(spec)
 
 
 def change_text(spec: ChangeSpec) -> str:
     """An operator over changes in a line."""
     match spec:
         case GroupAggregate(keys, calls):
-            return f"GroupAggregate by ({', '.join(keys)}) {', '.join(map(_group_call, calls))}"
-        case EquiJoin():
+            return (
+                f"GroupAggregate by ({', '.join(keys)}) {', '.join(map(_group_call, calls))}{_forgotten(spec.closing)}"
+            )
+        case EquiJoin(closing=(left, right)):
             sign = " IS NOT DISTINCT FROM " if spec.null_safe else " = "
             pairs = " AND ".join(f"{a}{sign}{b}" for a, b in zip(spec.left_keys, spec.right_keys, strict=True))
             residual = "" if spec.residual is None else f" if {expr_text(spec.residual)}"
-            return f"EquiJoin {spec.kind}{' on ' + pairs if pairs else ''}{residual}"
+            return f"EquiJoin {spec.kind}{' on ' + pairs if pairs else ''}{residual}{_forgotten((*left, *right))}"
         case TemporalJoin(kind, left_keys, right_keys):
             pairs = " AND ".join(f"{a} = {b}" for a, b in zip(left_keys, right_keys, strict=True))
             residual = "" if spec.residual is None else f" if {expr_text(spec.residual)}"
@@ -139,14 +141,31 @@ def change_text(spec: ChangeSpec) -> str:
             offset = f" offset {spec.offset}" if spec.offset else ""
             by = f" per ({', '.join(spec.keys)})" if spec.keys else ""
             name = f" as {spec.rank}" if spec.rank else ""
-            return f"TopN {spec.function}{name}{by} order by {_order(spec.order)}{limit}{offset}"
+            return (
+                f"TopN {spec.function}{name}{by} order by {_order(spec.order)}{limit}{offset}{_forgotten(spec.closing)}"
+            )
         case Over(keys, order, calls):
             by = f" per ({', '.join(keys)})" if keys else ""
             ordered = f" order by {_order(order)}" if order else ""
-            return f"Over{by}{ordered} {', '.join(map(_window_call, calls))}"
+            return f"Over{by}{ordered} {', '.join(map(_window_call, calls))}{_forgotten(spec.closing)}"
         case Consolidate():
             return "Consolidate"
+        case AppendOnly(watermark):
+            late = (
+                "" if watermark is None else f", none more than {watermark.delay} behind the latest {watermark.column}"
+            )
+            return f"AppendOnly{late}"
+        case EmitClosed(columns):
+            return f"EmitClosed when the watermark is at {_closing(columns)}"
     raise AssertionError(f"unknown operator {spec!r}")
+
+
+def _forgotten(columns: Sequence[Closing]) -> str:
+    return f", forgotten when the watermark is at {_closing(columns)}" if columns else ""
+
+
+def _closing(columns: Sequence[Closing]) -> str:
+    return " or ".join(f"{c.column} + {c.after}" for c in columns)
 
 
 def _group_call(c: GroupCall) -> str:

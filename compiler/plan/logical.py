@@ -20,6 +20,7 @@ from compiler.plan.event_times import USUAL_TIMES, EventTimes
 from compiler.plan.expr import Expr
 from compiler.plan.schema import NO_COLUMNS, Schema
 from compiler.plan.types import SqlType
+from compiler.plan.watermarks import AppendOnly, EmitClosed
 
 ChangeKind = Literal["append", "upsert", "retract"]
 JoinKind = Literal["inner", "left", "right", "full"]
@@ -253,7 +254,9 @@ class Sink:
     null_group: bool = False
 
 
-ChangeSpec = GroupAggregate | EquiJoin | TemporalJoin | SetOperation | TopN | Over | Consolidate
+ChangeSpec = (
+    GroupAggregate | EquiJoin | TemporalJoin | SetOperation | TopN | Over | Consolidate | AppendOnly | EmitClosed
+)
 Spec = Scan | Project | Filter | Explode | Rekey | Aggregate | Join | Materialise | Union | Sink | ChangeSpec
 
 

@@ -30,7 +30,7 @@ class TableRules:
     on_duplicate: OnDuplicate = "error"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class TableChange:
     """INSERT, UPDATE or DELETE of a table of one's own, bound: it takes effect as a whole or not at all.
 

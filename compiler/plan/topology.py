@@ -16,6 +16,7 @@ from compiler.plan.expr import Expr
 from compiler.plan.logical import ChangeKind, Format, Node, OnError, Scan, SchemaRef, Spec, TimestampSpec
 from compiler.plan.schema import Schema
 from compiler.plan.tables import HIDDEN, TableChange, TableRules
+from compiler.plan.watermarks import Watermark
 
 PLAN_FORMAT = 1
 PRIORITY_WEIGHTS = {"critical": 64, "high": 16, "normal": 4, "batch": 1}
@@ -27,7 +28,7 @@ OnChange = Literal["rebuild", "forward"]
 class ExchangeSink:
     """The writing end of a repartition: rows go to partition murmur2(encoded columns) of `topic`.
 
-    by: the columns that decide; None: the key columns.
+    by: the columns that decide; None: the key columns. marks: every partition is told how far the watermark of the writing task is.
     null_group: rows whose key is NULL belong together, on partition 0; otherwise they stay on their own partition.
     """
 
@@ -35,13 +36,15 @@ class ExchangeSink:
     key_format: Format
     by: tuple[str, ...] | None = None
     null_group: bool = False
+    marks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ExchangeSource:
-    """The reading end of a repartition; its schema equals that of the `ExchangeSink`."""
+    """The reading end of a repartition; its schema equals that of the `ExchangeSink`, and so does `marks`."""
 
     topic: str
+    marks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +84,13 @@ class SubTopology:
     topics: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class SourceDef:
     """A stream or table in the catalogue: over a topic, written by a query or by others.
 
     relation: a relation of standard SQL whose rows are inserted, updated and deleted: a table of one's own, or a view over such.
     columns: those that can be seen, in the order in which they were declared; empty: as in the schema. rules: of a table of one's own.
+    watermark: how far behind the latest one a row may be; only of a source to which rows are added alone.
     """
 
     name: str
@@ -106,6 +110,7 @@ class SourceDef:
     relation: bool = False
     columns: tuple[str, ...] = ()
     rules: TableRules | None = None
+    watermark: Watermark | None = None
 
     @property
     def is_own_table(self) -> bool:
@@ -142,7 +147,7 @@ def scan_of(source: SourceDef) -> Scan:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class QueryPlan:
     """A persistent query.
 
@@ -167,7 +172,7 @@ class QueryPlan:
     on_change: OnChange = "rebuild"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class InsertValues:
     """Rows written once at deploy: key and value expressions are constants by column name."""
 

@@ -12,6 +12,7 @@ from compiler.plan.schema import Schema
 from compiler.plan.topology import ExchangeSink, ExchangeSource, Operator, Plan, QueryPlan
 from compiler.plan.types import BIGINT, INT, Kind, SqlType
 from compiler.plan.visit import exprs_of
+from compiler.plan.watermarks import AppendOnly, EmitClosed
 
 UNION_MAX = 1_000  # inputs of one operator
 
@@ -97,6 +98,7 @@ def _verify_changes(spec: Spec, inputs: Sequence[Schema], schema: Schema, where:
         case GroupAggregate(keys, calls):
             read = [
                 *keys,
+                *(c.column for c in spec.closing),
                 *(a for c in calls for a in (*c.args, *(k.column for k in c.order), *filter(None, [c.filter]))),
             ]
             _known(read, inputs[0], where)
@@ -144,12 +146,14 @@ def _verify_changes(spec: Spec, inputs: Sequence[Schema], schema: Schema, where:
                 == [*((f.name, f.type, f.role) for f in inputs[0]), *((c.name, c.type, "value") for c in calls)],
                 f"{where}: columns",
             )
-        case Consolidate():
+        case Consolidate() | AppendOnly() | EmitClosed():
+            closing = spec.columns if isinstance(spec, EmitClosed) else ()
+            _known([c.column for c in closing], schema, where)
             _holds(schema == inputs[0], f"{where}: schema and that of its input differ")
 
 
 # Kind of the column that rows are ordered by -> what a distance in it is.
-_DISTANCES: dict[Kind, tuple[type, ...]] = {
+DISTANCES: dict[Kind, tuple[type, ...]] = {
     **dict.fromkeys((Kind.INT, Kind.BIGINT, Kind.DATE, Kind.TIME, Kind.TIMESTAMP), (int,)),
     Kind.DOUBLE: (int, float),
     Kind.DECIMAL: (int, Decimal),
@@ -166,7 +170,7 @@ def _verify_frame(frame: Frame, order: Sequence[SqlType | None], where: str) -> 
     if frame.unit == "range":
         if any(offsets):
             kinds = [None if t is None else t.kind for t in order]
-            allowed = _DISTANCES.get(kinds[0]) if len(kinds) == 1 and kinds[0] is not None else None
+            allowed = DISTANCES.get(kinds[0]) if len(kinds) == 1 and kinds[0] is not None else None
             if allowed is None:
                 raise PlanInvariantError(f"{where}: a distance needs one ordered column of numbers")
             _holds(all(type(o) in allowed for o in offsets), f"{where}: {offsets} is no distance of {kinds[0]}")

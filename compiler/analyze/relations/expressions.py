@@ -9,26 +9,33 @@ from typing import Any
 
 from compiler.analyze.bind import Binder
 from compiler.analyze.mistakes import mistake
-from compiler.analyze.relations.relation import RelColumn
+from compiler.analyze.relations.relation import OUTER, RelColumn
 from compiler.analyze.scope import Scope, ScopeColumn, resolve
 from compiler.analyze.texts import text_of
 from compiler.catalog.catalog import Catalog
 from compiler.diagnostics.diagnostic import CompileError
+from compiler.diagnostics.edits import Edit
 from compiler.dialect.ast import Ast, Func, Lit, Name
 from compiler.dialect.standard import tree as t
 from compiler.dialect.standard.lower_expressions import lower_expr
 from compiler.dialect.standard.refuse import unsupported
 from compiler.dialect.standard.write_queries import WRITER
 from compiler.functions.registry import Function
-from compiler.plan.expr import Column, Expr, Literal
+from compiler.plan.expr import Column, Expr, Literal, columns_of
+from compiler.plan.visit import substitute
 
 _MARK = "\0"  # in the name of what stands for an expression that is bound already
+
+
+class Correlated(Exception):
+    """A query names columns of the query around it elsewhere than where a join can compare them. It is then answered by `dependent`."""
 
 
 class RelBinder(Binder):
     """Binds expressions over a relation. outer: the query around a sub-query, whose columns it may name, too.
 
-    given: what a placeholder (`Placeholders`) stands for. uses_outer: whether an expression has named a column of `outer`.
+    given: what a placeholder (`Placeholders`) stands for. uses_outer: whether an expression has named a column of `outer` that the
+    relation does not carry. carried_used: plan names, in the query around, of those it does carry and that were named.
     """
 
     def __init__(
@@ -44,6 +51,8 @@ class RelBinder(Binder):
         self.columns, self.outer, self.catalog = tuple(columns), outer, catalog
         self.given: Mapping[str, Expr] = {} if given is None else given
         self.uses_outer = False
+        self.carried_used: set[str] = outer.carried_used if outer is not None else set()
+        self._carried = {c.name: c.expr() for c in columns if c.source == OUTER}
 
     def bound(self, node: t.Expr) -> Expr:
         """The typed expression of a tree."""
@@ -59,17 +68,52 @@ class RelBinder(Binder):
         if len(node.parts) == 1 and any(node.parts[0] in frame for frame in self._lambda):
             return super()._name(node)
         found = self.find(node)
+        if found is None and self.outer is not None:
+            around = self.outer.seen(node)
+            found = around and self._of_outer(around)
         if found is not None:
             return Column(found.type, found.name, node.span)
-        around = self.outer
-        while around is not None:
-            found = around.find(node)
-            if found is not None:
-                self.uses_outer = True
-                return Column(found.type, found.name, node.span)
-            around = around.outer
         resolve(self._scope, node, self._clause)
         raise AssertionError("a name that is not found is an error")
+
+    def meant(self, node: Name) -> Expr | None:
+        """What a name or a placeholder means here or in a query around; None for one that means nothing. Raises for an ambiguous one."""
+        return self._given(node) if node.parts[0].startswith(_MARK) else self.seen(node)
+
+    def seen(self, node: Name) -> Column | None:
+        """The column that a name means here or in a query around, as this query has it. Raises for an ambiguous one."""
+        found = self.find(node)
+        if found is not None or self.outer is None:
+            return found
+        around = self.outer.seen(node)
+        mine = self._carried.get(around.name) if around is not None else None
+        return self._carried_as(mine) if mine is not None else around
+
+    def _of_outer(self, column: Column) -> Column:
+        mine = self._carried.get(column.name)
+        if mine is None:
+            assert self.outer is not None
+            self.uses_outer = True
+            self.outer.note(column)
+            return column
+        self.carried_used.add(column.name)
+        return self._carried_as(mine)
+
+    def note(self, column: Column) -> None:
+        """A query inside names this column of here or of a query around: where it is carried, it is needed."""
+        name = next((n for n, c in self._carried.items() if self._carried_as(c).name == column.name), None)
+        if name is not None:
+            self.carried_used.add(name)
+        elif self.outer is not None:
+            self.outer.note(column)
+
+    def _carried_as(self, column: Column) -> Column:
+        return column
+
+    @property
+    def carried(self) -> list[Expr]:
+        """The carried columns as they are where expressions are bound, in order."""
+        return [self._carried_as(c) for c in self._carried.values()]
 
     def _given(self, node: Name) -> Expr:
         found, around = self.given.get(node.parts[0]), self.outer
@@ -77,7 +121,14 @@ class RelBinder(Binder):
             found, around = around.given.get(node.parts[0]), around.outer
         if found is None:
             raise mistake("FQ2005", f"{node.parts[0].split(_MARK)[-1]} cannot stand here", node.span, "not known here")
-        return found
+        return self.as_here(found)
+
+    def as_here(self, e: Expr) -> Expr:
+        """An expression over a query around, over the columns that are carried of it."""
+        if self.outer is not None:
+            e = self.outer.as_here(e)
+        named = {n: self._of_outer(Column(c.type, n)) for n, c in self._carried.items() if n in columns_of(e)}
+        return substitute(e, named) if named else e
 
     def _call(self, node: Func, function: Function) -> Expr:
         """A row that goes must be computed as it was when it came. With arguments UNIX_TIMESTAMP and its like are of these alone."""
@@ -104,14 +155,25 @@ class RelBinder(Binder):
 class GroupedBinder(RelBinder):
     """Binds what stands behind GROUP BY: over the groups' expressions and aggregates.
 
-    below: binds over the rows that are grouped. groups: (expression over these rows, column of the result).
+    below: binds over the rows that are grouped. groups: (expression over these rows, column of the result). ungrouped: how to group by a
+    column as well.
     """
 
     def __init__(
-        self, below: RelBinder, groups: Sequence[tuple[Expr, Expr]], clause: str, given: Mapping[str, Expr]
+        self,
+        below: RelBinder,
+        groups: Sequence[tuple[Expr, Expr]],
+        clause: str,
+        given: Mapping[str, Expr],
+        ungrouped: Callable[[str], Edit | None] = lambda _text: None,
     ) -> None:
         super().__init__(below.columns, below.catalog, clause, outer=below.outer, given=given)
-        self._below, self._groups = below, groups
+        self._below, self._groups, self._ungrouped = below, groups, ungrouped
+
+    def _carried_as(self, column: Column) -> Column:
+        found = next((g for e, g in self._groups if e == column), column)
+        assert isinstance(found, Column)
+        return found
 
     def bind(self, node: Ast) -> Expr:
         if isinstance(node, Name) and node.parts[0].startswith(_MARK):
@@ -130,7 +192,8 @@ class GroupedBinder(RelBinder):
         grouped = next((g for e, g in self._groups if e == found), None)
         if grouped is None:
             title = f'column "{text_of(node)}" must appear in the GROUP BY clause or be used in an aggregate function'
-            raise mistake("FQ2021", title, node.span, "not of the group", help="group by it, or use MIN or MAX of it")
+            hint, edit = "group by it, or use MIN or MAX of it", self._ungrouped(text_of(node))
+            raise mistake("FQ2021", title, node.span, "not of the group", help=hint, edit=edit)
         assert isinstance(grouped, Column)
         return grouped
 
@@ -146,8 +209,9 @@ class GroupedBinder(RelBinder):
 
 def _scope(columns: Sequence[RelColumn]) -> Scope:
     """For messages about names that are unknown or ambiguous."""
-    aliases = tuple(dict.fromkeys(c.source for c in columns if c.source))
-    return Scope(tuple(ScopeColumn(c.source, c.name, c.type, c.column, "value") for c in columns), aliases)
+    named = [c for c in columns if c.source != OUTER]
+    aliases = tuple(dict.fromkeys(c.source for c in named if c.source))
+    return Scope(tuple(ScopeColumn(c.source, c.name, c.type, c.column, "value") for c in named), aliases)
 
 
 class Placeholders:
@@ -161,6 +225,12 @@ class Placeholders:
         key = f"{_MARK}{len(self.exprs)}{_MARK}{WRITER.expr(node)}"
         self.exprs[key] = e
         return t.ColumnRef((key,), span=node.span)
+
+    def exchange(self, old: Expr, new: Expr) -> None:
+        """What stood for `old` stands for `new`."""
+        for key, e in self.exprs.items():
+            if e == old:
+                self.exprs[key] = new
 
 
 def without_marks(text: str) -> str:

@@ -3,30 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
 from compiler.analyze.mistakes import mistake
 from compiler.analyze.relations.expressions import Placeholders, RelBinder, rebuilt
 from compiler.analyze.relations.relation import Names, Order, Rel, as_columns, column_of
+from compiler.diagnostics.edits import Edit, behind
 from compiler.dialect.standard import tree as t
 from compiler.dialect.standard.refuse import unsupported
+from compiler.functions import change_statistics
 from compiler.functions.change_aggregates import aggregate
 from compiler.functions.change_aggregates import names as aggregate_names
+from compiler.functions.coercion import convert
 from compiler.functions.folding import folded
 from compiler.functions.registry import FunctionTypeError, lookup_aggregate
 from compiler.plan.changes import GroupAggregate, GroupCall
-from compiler.plan.expr import Expr, Literal
+from compiler.plan.expr import Call, Expr, Literal
 from compiler.plan.logical import Node
 from compiler.plan.schema import Field, Schema
 from compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, STRING, Kind, SqlType, array
 
-_ALIASES = {"STDDEV": "STDDEV_SAMP", "VARIANCE": "VAR_SAMP", "LISTAGG": "STRING_AGG", "EVERY": "BOOL_AND"}
-_WITHIN_GROUP = ("PERCENTILE_CONT", "PERCENTILE_DISC")
+_ALIASES = {
+    "STDDEV": "STDDEV_SAMP",
+    "VARIANCE": "VAR_SAMP",
+    "LISTAGG": "STRING_AGG",
+    "EVERY": "BOOL_AND",
+    "APPROX_COUNT_DISTINCT": "COUNT",
+}
+_WITHIN_GROUP = ("PERCENTILE_CONT", "PERCENTILE_DISC", "MODE")
+_OF_BITS = ("BIT_AND", "BIT_OR", "BIT_XOR")
+_OF_PAIRS = tuple(change_statistics.FUNCTIONS)
 _DOUBLE_RESULTS = ("VAR_SAMP", "VAR_POP", "STDDEV_SAMP", "STDDEV_POP", "PERCENTILE_CONT")
 # Aggregates that PostgreSQL has and no operator over changes yet.
-_MISSING = ("MODE", "BIT_AND", "BIT_OR", "BIT_XOR", "CORR", "COVAR_POP", "COVAR_SAMP", "REGR_SLOPE", "JSONB_AGG", "JSON_AGG", "JSONB_OBJECT_AGG", "JSON_OBJECT_AGG", "APPROX_COUNT_DISTINCT", "APPROX_PERCENTILE", "GROUPING", "ANY_VALUE")  # fmt: skip
+_MISSING = ("JSONB_AGG", "JSON_AGG", "JSONB_OBJECT_AGG", "JSON_OBJECT_AGG", "APPROX_PERCENTILE")
 
 
 def function_of(call: t.Call) -> str:
@@ -90,35 +101,37 @@ class Aggregates:
         for part in (*node.args, *(o.expr for o in node.order_by), *filter(None, [node.filter])):
             if has_aggregates(part):
                 raise mistake("FQ2020", "aggregate function calls cannot be nested", node.span, "nested")
+        if node.name[-1].upper() == "APPROX_COUNT_DISTINCT":  # an exact number is one, too
+            node = replace(node, distinct=True)
         args = [self._below.bound(a) for a in node.args]
         init: tuple[Any, ...] = ()
         orders = [order_of(o, self._below) for o in node.order_by]
         if function in _WITHIN_GROUP:
-            if len(args) != 1 or len(node.within_group) != 1:
-                raise mistake(
-                    "FQ2005", f"{function} takes a fraction, and WITHIN GROUP (ORDER BY one expression)", node.span
-                )
-            within = order_of(node.within_group[0], self._below)
-            fraction = _constant(args[0], node, function)
-            init = (1 - float(fraction) if within.descending else float(fraction),)
-            if within.descending and function == "PERCENTILE_DISC":
-                unsupported("PERCENTILE_DISC in descending order", node.span, "order ascending, with 1 - fraction")
-            args = [within.expr]
+            args, init = self._within_group(node, function, args)
         elif node.within_group:
             unsupported(f"WITHIN GROUP of {function}", node.span)
         if function == "STRING_AGG":
+            if len(args) == 1 and node.name[-1].upper() == "LISTAGG":  # Flink's, with a comma
+                args.append(Literal(STRING, ",", node.span))
             if len(args) != 2:
                 raise mistake(
                     "FQ2005", "string_agg takes a text and a delimiter", node.span, help="write  string_agg(x, ',')"
                 )
-            init, args = (_constant(args[1], node, function),), args[:1]
+            delimiter = folded(args[1])
+            if isinstance(delimiter, Literal) and delimiter.value is not None:
+                init, args = (str(delimiter.value),), args[:1]
+            else:  # a NULL delimiter is none
+                args[1] = Call(STRING, "COALESCE", (convert(args[1], STRING), Literal(STRING, "")))
         if function == "COUNT" and (
             node.star or (len(args) == 1 and isinstance(args[0], Literal) and args[0].value is not None)
         ):
             args = []
-        elif len(args) != 1:
-            raise mistake("FQ2005", f"{node.name[-1]} takes one argument, not {len(args)}", node.span)
+        elif len(args) != (wanted := 2 if function in _OF_PAIRS else 1) and (function != "STRING_AGG" or init):
+            takes = "two numbers" if wanted == 2 else "one argument"
+            raise mistake("FQ2005", f"{node.name[-1]} takes {takes}, not {len(args)}", node.span)
         condition = self._below.true_when(node.filter) if node.filter is not None else None
+        if init == (None,):  # a fraction that is NULL: as if there were no rows
+            init, condition = (0.5,), Literal(BOOLEAN, False)
         result = _result_type(function, tuple(a.type for a in args), node)
         if aggregate(function, tuple(a.type for a in args), result, init) is None:
             raise mistake("FQ2005", f"{node.name[-1]} of {args[0].type} does not exist", node.span)
@@ -132,6 +145,23 @@ class Aggregates:
             init,
             self._names.fresh(node.name[-1]),
         )
+
+    def _within_group(self, node: t.Call, function: str, args: Sequence[Expr]) -> tuple[list[Expr], tuple[Any, ...]]:
+        """The argument that stands behind ORDER BY, and the fraction of a percentile."""
+        wanted = 0 if function == "MODE" else 1
+        if len(args) != wanted or len(node.within_group) != 1:
+            takes = "a fraction, and " if wanted else ""
+            raise mistake("FQ2005", f"{function} takes {takes}WITHIN GROUP (ORDER BY one expression)", node.span)
+        within = order_of(node.within_group[0], self._below)
+        if within.descending and function != "PERCENTILE_CONT":
+            help = "order ascending, with 1 - fraction" if wanted else "order ascending"
+            unsupported(f"{function} in descending order", node.span, help)
+        if not wanted:
+            return [within.expr], ()
+        if _is_null(args[0]):
+            return [within.expr], (None,)
+        fraction = float(_constant(args[0], node, function))
+        return [within.expr], (1 - fraction if within.descending else fraction,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +238,11 @@ def _constant(e: Expr, node: t.Call, function: str) -> Any:
     return float(e.value) if isinstance(e.value, Decimal) else e.value
 
 
+def _is_null(e: Expr) -> bool:
+    e = folded(e)
+    return isinstance(e, Literal) and e.value is None
+
+
 def _result_type(function: str, args: tuple[SqlType, ...], node: t.Call) -> SqlType:
     if function == "COUNT":
         return BIGINT
@@ -221,13 +256,35 @@ def _result_type(function: str, args: tuple[SqlType, ...], node: t.Call) -> SqlT
                 "FQ2005", str(problem), node.span, f"got ({', '.join(map(str, args))})", help=problem.hint
             ) from None
     wanted = {"BOOL_AND": Kind.BOOLEAN, "BOOL_OR": Kind.BOOLEAN, "STRING_AGG": Kind.STRING}.get(function)
-    numeric = function in _DOUBLE_RESULTS
-    if (wanted is not None and args[0].kind is not wanted) or (numeric and not args[0].is_numeric):
-        raise mistake("FQ2005", f"{node.name[-1]}({args[0]}) does not exist", node.span, f"got ({args[0]})")
+    numeric = function in (*_DOUBLE_RESULTS, *_OF_PAIRS)
+    whole = function not in _OF_BITS or args[0].kind in (Kind.INT, Kind.BIGINT)
+    if (
+        (wanted is not None and args[0].kind is not wanted)
+        or (numeric and not all(a.is_numeric for a in args))
+        or not whole
+    ):
+        raise mistake(
+            "FQ2005", f"{node.name[-1]}({', '.join(map(str, args))}) does not exist", node.span, f"got ({args[0]})"
+        )
+    if function == "REGR_COUNT":
+        return BIGINT
     if function == "ARRAY_AGG":
         return array(args[0])
-    fixed = {"BOOL_AND": BOOLEAN, "BOOL_OR": BOOLEAN, "STRING_AGG": STRING, **dict.fromkeys(_DOUBLE_RESULTS, DOUBLE)}
+    fixed = {
+        "BOOL_AND": BOOLEAN,
+        "BOOL_OR": BOOLEAN,
+        "STRING_AGG": STRING,
+        **dict.fromkeys((*_DOUBLE_RESULTS, *_OF_PAIRS), DOUBLE),
+    }
     return fixed.get(function, args[0])
+
+
+def grouped_by(select: t.Select, column: str) -> Edit | None:
+    """A further column of GROUP BY, or the clause with it."""
+    if select.group_by:
+        return behind(select.group_by[-1].span, f", {column}")
+    clauses_behind = select.having is not None or select.windows or select.qualify is not None
+    return None if clauses_behind else behind(select.span, f" GROUP BY {column}")
 
 
 def grouping_sets(elements: Sequence[t.GroupElement]) -> list[list[t.Expr]]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from compiler.analyze.relations.relation import Names, Rel, RelColumn, as_columns, filtered
+from compiler.analyze.relations.relation import Names, Rel, as_columns, filtered
 from compiler.functions.coercion import unify
 from compiler.functions.registry import FunctionTypeError
 from compiler.functions.sql_comparison import PREFIX
@@ -114,26 +114,3 @@ def joined_all(factors: Sequence[Rel], conditions: Sequence[Expr], names: Names)
         waiting = [c for c in waiting if c not in now]
         whole = joined("inner", whole, chosen, now, names)
     return Rel(filtered(whole, waiting).node, columns)
-
-
-def merged_columns(kind: str, left: Rel, right: Rel, names: Sequence[str], joined_rel: Rel, fresh: Names) -> Rel:
-    """The join with one column in the place of each pair of USING or NATURAL; those of the sides need their source's name.
-
-    It is that of the side all of whose rows are there; a full join takes whichever is not NULL.
-    """
-    merged: list[RelColumn] = []
-    computed: list[tuple[str, Expr]] = []
-    for name in names:
-        a = next(c for c in left.columns if c.name == name and not c.qualified)
-        b = next(c for c in right.columns if c.name == name and not c.qualified)
-        if kind != "full":
-            chosen = b if kind == "right" else a
-            merged.append(RelColumn("", name, chosen.type, chosen.column))
-            continue
-        common, (x, y) = unify((a.expr(), b.expr()))
-        computed.append((name, Call(common, "COALESCE", (x, y))))
-    if computed:
-        joined_rel, columns = as_columns(joined_rel, [e for _, e in computed], fresh, names[0])
-        merged = [RelColumn("", n, e.type, c) for (n, e), c in zip(computed, columns, strict=True)]
-    rest = [replace(c, qualified=True) if c.name in names and not c.qualified else c for c in joined_rel.columns]
-    return Rel(joined_rel.node, (*merged, *rest))

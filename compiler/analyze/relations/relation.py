@@ -13,6 +13,9 @@ from compiler.plan.logical import Filter, NamedExpr, Node, Project
 from compiler.plan.schema import Field, Schema
 from compiler.plan.topology import SourceDef
 from compiler.plan.types import BOOLEAN, INT, SqlType
+from compiler.plan.watermarks import AppendOnly
+
+OUTER = "\0outer"  # the source of columns that are carried through a sub-query: `Rel.carried`
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,7 @@ class RelColumn:
     """A column as an expression names it (`source`.`name`; source is empty for a computed one) and as the plan does (`column`).
 
     qualified: it has a name only together with its source, because USING or NATURAL made one column of two.
+    key: plan names of the columns of a PRIMARY KEY that decide about its value; empty if there are none.
     """
 
     source: str
@@ -27,6 +31,7 @@ class RelColumn:
     type: SqlType
     column: str
     qualified: bool = False
+    key: tuple[str, ...] = ()
 
     def expr(self) -> Column:
         return Column(self.type, self.column)
@@ -44,12 +49,37 @@ class Rel:
         """Plan names of everything an expression over it may read."""
         return frozenset(self.node.schema.names)
 
+    @property
+    def shown(self) -> tuple[RelColumn, ...]:
+        """The columns but those that are carried."""
+        return tuple(c for c in self.columns if c.source != OUTER)
+
+    @property
+    def carried(self) -> tuple[RelColumn, ...]:
+        """Of a sub-query that is answered for many rows of the query around it (`dependent`): which of them a row is for.
+
+        `name` is the plan name of the column there.
+        """
+        return tuple(c for c in self.columns if c.source == OUTER)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowBound:
+    """A bound of a time window: `column` is the time that it was made of, the last time of the window is `last_ms` after the bound."""
+
+    column: str
+    last_ms: int
+
 
 @dataclass(slots=True)
 class Names:
-    """Plan names, each given once: the name that a person would expect, with a number behind it when it is taken."""
+    """Plan names, each given once: the name that a person would expect, with a number behind it when it is taken.
+
+    windows: which of them are bounds of time windows.
+    """
 
     _given: dict[str, int] = field(default_factory=dict)
+    windows: dict[str, WindowBound] = field(default_factory=dict)
 
     def fresh(self, stem: str) -> str:
         stem = re.sub(r"\W", "_", stem) or "column"
@@ -67,9 +97,9 @@ def column_of(f: Field) -> Column:
 
 
 def scanned(source: SourceDef, alias: str, names: Names) -> Rel:
-    """All columns of a table or a view, under names of this query, in front of them the row identity."""
-    node = retracting(scan(source, {}))
-    identity = [(Field(names.fresh(f"__{alias}"), f.type, "key"), column_of(f)) for f in node.schema.key]
+    """All columns of a table, a view or a stream, under names of this query, in front of them the row identity."""
+    node = _changes(source)
+    identity = [(Field(names.fresh(f"__{alias}"), f.type, "key"), column_of(f)) for f in _identity(node, source)]
     columns: list[RelColumn] = []
     exprs: list[NamedExpr] = []
     for name in source.visible:
@@ -77,7 +107,24 @@ def scanned(source: SourceDef, alias: str, names: Names) -> Rel:
         assert f is not None
         columns.append(RelColumn(alias, name, f.type, names.fresh(name)))
         exprs.append(NamedExpr(columns[-1].column, column_of(f)))
+    key = tuple(c.column for f in source.schema.key for c in columns if c.name == f.name)
+    if len(key) == len(source.schema.key):
+        columns = [replace(c, key=key) for c in columns]
     return Rel(projected(node, identity, exprs), tuple(columns))
+
+
+def _changes(source: SourceDef) -> Node:
+    """The rows of a source as changes. Where rows are only added nothing of them has to be kept."""
+    node = scan(source, {})
+    rules = source.rules
+    if source.kind == "table" and not (rules is not None and rules.append_only and rules.on_duplicate != "replace"):
+        return retracting(node)
+    return Node(AppendOnly(source.watermark), (node,), node.schema, "retract")
+
+
+def _identity(node: Node, source: SourceDef) -> Sequence[Field]:
+    """The fields that tell rows apart: the key of a table; of a stream the places of its records."""
+    return node.schema.key if source.kind == "table" else [f for f in node.schema if f.role == "pseudo"]
 
 
 def projected(node: Node, identity: Sequence[tuple[Field, Expr]], columns: Sequence[NamedExpr]) -> Node:
@@ -128,19 +175,30 @@ def filtered(rel: Rel, conditions: Iterable[Expr]) -> Rel:
 
 def renamed_source(rel: Rel, alias: str, columns: Sequence[str] = ()) -> Rel:
     """The relation under an alias, its first columns under new names."""
-    shown = [c for c in rel.columns if not c.qualified]
+    shown = [c for c in rel.shown if not c.qualified]
     made = [
         replace(c, source=alias, name=columns[i] if i < len(columns) else c.name, qualified=False)
         for i, c in enumerate(shown)
     ]
-    return Rel(rel.node, tuple(made))
+    return Rel(rel.node, (*made, *rel.carried))
 
 
 def selected(rel: Rel, items: Sequence[tuple[str, Expr]], names: Names) -> Rel:
-    """The relation of these columns alone, each under a plan name of its own."""
+    """The relation of these columns and those that are carried, each under a plan name of its own."""
     columns = [RelColumn("", name, e.type, names.fresh(name)) for name, e in items]
     exprs = [NamedExpr(c.column, e) for c, (_, e) in zip(columns, items, strict=True)]
+    for c in rel.carried:
+        columns.append(replace(c, column=names.fresh(c.name)))
+        exprs.append(NamedExpr(columns[-1].column, c.expr()))
     return Rel(projected(rel.node, kept_identity(rel.node), exprs), tuple(columns))
+
+
+def copied(rel: Rel, names: Names) -> Rel:
+    """The same rows once more, under other plan names."""
+    identity = [(replace(f, name=names.fresh(f.name)), column_of(f)) for f in rel.node.schema.key]
+    columns = [replace(c, column=names.fresh(c.column), key=()) for c in rel.columns]
+    exprs = [NamedExpr(c.column, old.expr()) for c, old in zip(columns, rel.columns, strict=True)]
+    return Rel(projected(rel.node, identity, exprs), tuple(columns))
 
 
 def with_identity(node: Node, names: Names) -> Node:

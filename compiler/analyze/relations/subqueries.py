@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from compiler.analyze.mistakes import mistake
-from compiler.analyze.relations.expressions import Placeholders, RelBinder, rebuilt
+from compiler.analyze.relations.dependent import dependent
+from compiler.analyze.relations.expressions import Correlated, Placeholders, RelBinder, rebuilt
 from compiler.analyze.relations.grouping import Aggregates, grouped, has_aggregates
 from compiler.analyze.relations.joins import EQUAL, Equality, equality, joined
 from compiler.analyze.relations.relation import Names, Rel, as_columns, with_identity
+from compiler.analyze.relations.tree_parts import has_query
 from compiler.catalog.catalog import Catalog
+from compiler.diagnostics.source import Span
 from compiler.dialect.standard import tree as t
 from compiler.dialect.standard.refuse import unsupported
 from compiler.plan.expr import Call, Column, Expr, Literal, columns_of
@@ -19,8 +22,7 @@ from compiler.plan.tables import HIDDEN
 from compiler.plan.types import BIGINT, BOOLEAN
 
 Tables = Mapping[str, Any]  # common table expressions by name, as `query` has them
-OUTER_COLUMN = "a sub-query that names a column of the query around it elsewhere than in WHERE"
-_TWO_LEVELS = "a sub-query that names a column of a query two levels above"
+_OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +59,11 @@ class Subqueries:
             node, negated = part, False
             while isinstance(node, t.Not):
                 node, negated = node.operand, not negated
-            node = _as_in(node)
+            node = _quantified(node)
             if isinstance(node, t.Exists):
                 rel = self._exists(rel, node.query, binder, negated=negated)
-            elif isinstance(node, t.InQuery):
-                rel = self._in(rel, node, binder, negated=negated != node.negated)
+            elif isinstance(node, t.Quantified) and isinstance(node.of, t.Query):
+                rel = self._compared(rel, _negated(node) if negated else node, node.of, binder)
             else:
                 rel, part = self.values(rel, part, binder)
                 left.append(binder.true_when(part))
@@ -72,21 +74,15 @@ class Subqueries:
         found = [rel]
 
         def rule(n: t.Node) -> t.Node | None:
-            n = _as_in(n)
+            n = _quantified(n)
             if isinstance(n, t.Exists):
-                counted = t.Binary(
-                    ">",
-                    t.ScalarQuery(_counting(n.query), span=n.span),
-                    t.Constant("number", "0", span=n.span),
-                    span=n.span,
-                )
-                return rebuilt(counted, rule)
+                return rebuilt(_any_row(n.query), rule)
             if isinstance(n, t.ScalarQuery):
                 found[0], e = self._scalar(found[0], n.query, binder)
                 return self._placeholders.add(n, e)
-            if isinstance(n, t.InQuery):
-                return rebuilt(self._in_as_value(n, binder), rule)
-            return None
+            if isinstance(n, t.Quantified) and isinstance(n.of, t.Query):
+                return rebuilt(self._compared_as_value(n, n.of, binder, rule), rule)
+            return _with_parts(n, rule) if isinstance(n, t.InList) else None
 
         made = rebuilt(parts, rule)
         return found[0], made
@@ -94,32 +90,36 @@ class Subqueries:
     # --- conditions ---
 
     def _exists(self, rel: Rel, query: t.Query, binder: RelBinder, *, negated: bool) -> Rel:
-        inner, conditions, _ = self._inner(query, binder)
-        return self._semi(rel, inner, conditions, query, negated=negated)
+        try:
+            inner, conditions, _ = self._inner(rel, query, binder)
+        except Correlated:
+            inner, conditions = dependent(self._queries, rel, query, self._tables, binder)
+        return joined("anti" if negated else "semi", rel, inner, conditions, self._names)
 
-    def _in(self, rel: Rel, node: t.InQuery, binder: RelBinder, *, negated: bool) -> Rel:
-        operands = node.operand.items if isinstance(node.operand, t.Row) else (node.operand,)
-        if negated and len(operands) > 1:
-            unsupported("NOT IN of several columns", node.span, "write  NOT EXISTS (SELECT ... WHERE ...)")
-        inner, conditions, values = self._inner(node.query, binder)
-        if len(values) != len(operands):
-            what = f"{len(operands)} expression{'s' if len(operands) > 1 else ''}"
-            raise mistake(
-                "FQ2005", f"the sub-query of IN gives {len(values)} columns, not one for each of {what}", node.span
-            )
-        for operand, value in zip(operands, values, strict=True):
+    def _compared(self, rel: Rel, node: t.Quantified, query: t.Query, binder: RelBinder) -> Rel:
+        """`x op ANY (query)`: some row is true; `x op ALL (query)`: for none the opposite is true or unknown."""
+        operands = _operands(node)
+        try:
+            inner, conditions, found = self._inner(rel, query, binder)
+        except Correlated:
+            inner, conditions = dependent(self._queries, rel, query, self._tables, binder)
+            found = [c.expr() for c in inner.shown]
+        _check_count(operands, len(found), node)
+        every = node.quantifier == "all"
+        for operand, value in zip(operands, found, strict=True):
             of_query = self._placeholders.add(operand, value)
-            same = binder.true_when(t.Binary("=", operand, of_query, span=node.span))
-            conditions.append(same if not negated else _true_or_unknown(same))
-        return self._semi(rel, inner, conditions, node.query, negated=negated)
+            op = _OPPOSITE[node.op] if every else node.op
+            holds = binder.true_when(t.Binary(op, operand, of_query, span=node.span))
+            conditions.append(_true_or_unknown(holds) if every else holds)
+        return joined("anti" if every else "semi", rel, inner, conditions, self._names)
 
-    def _inner(self, query: t.Query, binder: RelBinder) -> tuple[Rel, list[Expr], list[Expr]]:
+    def _inner(self, rel: Rel, query: t.Query, binder: RelBinder) -> tuple[Rel, list[Expr], list[Expr]]:
         """The rows of a sub-query, the conditions that tie them to the outer row, and the selected values."""
         select = query.body
         plain = isinstance(select, t.Select) and select.source is not None and not _shapes_rows(query, select)
         if not plain:
-            rel = self._queries.query(query, self._tables, binder)
-            return rel, [], [c.expr() for c in rel.columns]
+            inner = self._queries.query(query, self._tables, binder)
+            return inner, [], [c.expr() for c in inner.shown]
         assert isinstance(select, t.Select)
         tables = self._queries.with_tables(query, self._tables)
         given = self._queries.filtered(select, tables, binder)
@@ -127,43 +127,56 @@ class Subqueries:
         values: list[Expr] = []
         for item in select.items:
             if isinstance(item.expr, t.Star):
-                values += [c.expr() for c in given.rel.columns]
+                values += [c.expr() for c in given.rel.shown if not c.qualified]
+            elif has_query(item.expr):
+                raise Correlated
             else:
                 values.append(inside.bound(item.expr))
+        _check_within(given.correlated, rel, given.rel)
         return given.rel, list(given.correlated), values
-
-    def _semi(self, rel: Rel, inner: Rel, conditions: Sequence[Expr], query: t.Query, *, negated: bool) -> Rel:
-        for condition in conditions:
-            if not columns_of(condition) <= rel.names | inner.names:
-                unsupported(_TWO_LEVELS, query.span, "write it as a join")
-        return joined("anti" if negated else "semi", rel, inner, conditions, self._names)
 
     # --- values ---
 
-    def _in_as_value(self, node: t.InQuery, binder: RelBinder) -> t.Expr:
-        """TRUE, FALSE or unknown by counts of rows: of equal ones, of those with NULL, and of all."""
-        select = node.query.body
-        if (
-            not isinstance(select, t.Select)
-            or select.source is None
-            or _shapes_rows(node.query, select)
-            or isinstance(node.operand, t.Row)
-            or len(select.items) != 1
-            or isinstance(select.items[0].expr, t.Star)
-            or any(isinstance(x, t.Query) for x in t.walk(node.operand))
-        ):
-            unsupported(
-                "IN (a sub-query) inside another expression", node.span, "use it as a condition of WHERE joined by AND"
-            )
-        at, value = node.span, select.items[0].expr
+    def _compared_as_value(self, node: t.Quantified, query: t.Query, binder: RelBinder, rule: Any) -> t.Expr:
+        """TRUE, FALSE or unknown by counts of rows: of those that decide, and of those for which the comparison is unknown."""
+        at = node.span
+        operands = _operands(node)
         # Bound here, as inside the sub-query its names may mean other columns.
-        operand = self._placeholders.add(node.operand, binder.bound(node.operand))
+        bound = tuple(self._placeholders.add(e, binder.bound(rebuilt(e, rule))) for e in operands)
+        if node.op == "=" and node.quantifier == "any" and _is_plain(query) and len(operands) == 1:
+            return self._in_as_value(bound[0], query, at)
+        every = node.quantifier == "all"
+        if isinstance(query.body, t.Select) and not any(isinstance(i.expr, t.Star) for i in query.body.items):
+            _check_count(operands, len(query.body.items), node)
+        named = tuple(f"v{n}" for n in range(len(operands)))
+        source = t.Derived(query, t.Alias("q", named, span=at), span=at)
+        values = [t.ColumnRef(("q", n), span=at) for n in named]
+        pairs = [t.Binary(_op_of_rows(node), a, b, span=at) for a, b in zip(bound, values, strict=True)]
+        holds: t.Expr = t.Logical("and", tuple(pairs), span=at) if len(pairs) > 1 else pairs[0]
+        if len(pairs) > 1 and every:  # <> of rows
+            holds = t.Not(holds, span=at)
+
+        def some(condition: t.Expr) -> t.Expr:
+            item = t.Item(t.Constant("number", "1", span=at), span=at)
+            return _any_row(t.Query(t.Select((item,), source, where=condition, span=at), span=at))
+
+        decides, word = (t.Not(holds, span=at), "false") if every else (holds, "true")
+        whens = (
+            (some(decides), t.Constant("bool", word, span=at)),
+            (some(t.IsTest(holds, "unknown", span=at)), t.Constant("null", "null", span=at)),
+        )
+        return t.Case(None, whens, t.Constant("bool", "true" if every else "false", span=at), span=at)
+
+    def _in_as_value(self, operand: t.Expr, query: t.Query, at: Span) -> t.Expr:
+        """IN of a query that FROM and WHERE shape: all its parts are equalities that a join can use."""
+        select = query.body
+        assert isinstance(select, t.Select)
+        value = select.items[0].expr
 
         def some(condition: t.Expr | None) -> t.Expr:
             parts = tuple(p for p in (select.where, condition) if p is not None)
             where = t.Logical("and", parts, span=at) if len(parts) > 1 else next(iter(parts), None)
-            query = replace(node.query, body=replace(select, where=where))
-            return t.Binary(">", t.ScalarQuery(_counting(query), span=at), t.Constant("number", "0", span=at), span=at)
+            return _any_row(replace(query, body=replace(select, where=where)))
 
         unknown = t.Logical("and", (t.IsTest(operand, "null", span=at), some(None)), span=at)
         unknown = t.Logical("or", (unknown, some(t.IsTest(value, "null", span=at))), span=at)
@@ -171,38 +184,57 @@ class Subqueries:
             (some(t.Binary("=", operand, value, span=at)), t.Constant("bool", "true", span=at)),
             (unknown, t.Constant("null", "null", span=at)),
         )
-        made = t.Case(None, found, t.Constant("bool", "false", span=at), span=at)
-        return t.Not(made, span=at) if node.negated else made
+        return t.Case(None, found, t.Constant("bool", "false", span=at), span=at)
 
     def _scalar(self, rel: Rel, query: t.Query, binder: RelBinder) -> tuple[Rel, Expr]:
         select = query.body
-        if isinstance(select, t.Select) and select.source is not None:
-            if len(select.items) != 1 or isinstance(select.items[0].expr, t.Star):
-                raise mistake(
-                    "FQ2005",
-                    "a sub-query that stands for a value must return one column",
-                    query.span,
-                    "several columns",
-                )
-            one_row = not query.offset and (query.limit is None or _is_one(query.limit))
-            if has_aggregates(select.items[0].expr) and not select.group_by and one_row:
-                return self._aggregate(rel, query, select, binder)
-        if _is_one(query.limit):
-            inner = self._queries.query(query, self._tables, binder)
-            return self._beside(rel, inner, [], query), inner.columns[0].expr()
-        if isinstance(select, t.Select) and isinstance(select.source, t.Table) and not _shapes_rows(query, select):
-            inner, conditions, values = self._inner(query, binder)
+        if isinstance(select, t.Select) and len(select.items) != 1:
+            raise mistake(
+                "FQ2005", "a sub-query that stands for a value must return one column", query.span, "several columns"
+            )
+        try:
+            made = self._by_join(rel, query, binder)
+        except Correlated:
+            made = None
+        if made is not None:
+            return made
+        if not _gives_one_row(query):
+            unsupported(
+                "a sub-query as a value that may give several rows",
+                query.span,
+                "use an aggregate such as MAX, or LIMIT 1",
+            )
+        return self._answered(rel, query, binder)
+
+    def _answered(self, rel: Rel, query: t.Query, binder: RelBinder) -> tuple[Rel, Expr]:
+        """The value of a query of one row, whatever it depends on."""
+        inner, ties = dependent(self._queries, rel, query, self._tables, binder)
+        if len(inner.shown) != 1:
+            raise mistake(
+                "FQ2005", "a sub-query that stands for a value must return one column", query.span, "several columns"
+            )
+        inner = Rel(with_identity(inner.node, self._names), inner.columns)
+        return self._beside(rel, inner, ties), inner.shown[0].expr()
+
+    def _by_join(self, rel: Rel, query: t.Query, binder: RelBinder) -> tuple[Rel, Expr] | None:
+        """The value where equalities of keys are all that ties it to the row; None where another way must be found."""
+        select = query.body
+        if not isinstance(select, t.Select) or select.source is None or isinstance(select.items[0].expr, t.Star):
+            return None
+        one_row = not query.offset and (query.limit is None or _is_one(query.limit))
+        if has_aggregates(select.items[0].expr) and not select.group_by and select.having is None and one_row:
+            return self._aggregate(rel, query, select, binder)
+        if isinstance(select.source, t.Table) and not _shapes_rows(query, select):
+            inner, conditions, values = self._inner(rel, query, binder)
             pairs = [equality(c, rel.names, inner.names) for c in conditions]
             common = self._queries.with_tables(query, self._tables)
             if select.source.name[-1] not in common and self._by_key(select.source, inner, [p for p in pairs if p]):
                 if not columns_of(values[0]) <= inner.names:
-                    unsupported(OUTER_COLUMN, query.span, "write it as a join")
+                    return self._answered(rel, query, binder)
                 # Before the join: of a row without a partner the value is NULL, whatever the expression.
                 inner, (value,) = as_columns(inner, [values[0]], self._names, "value")
-                return self._beside(rel, inner, conditions, query), Column(values[0].type, value)
-        unsupported(
-            "a sub-query as a value that may give several rows", query.span, "use an aggregate such as MAX, or LIMIT 1"
-        )
+                return self._beside(rel, inner, conditions), Column(values[0].type, value)
+        return None
 
     def _by_key(self, table: t.Table, inner: Rel, pairs: Sequence[Equality]) -> bool:
         """Whether the equalities name a whole PRIMARY KEY: then there is one row at most."""
@@ -216,61 +248,123 @@ class Subqueries:
 
     def _aggregate(self, rel: Rel, query: t.Query, select: t.Select, binder: RelBinder) -> tuple[Rel, Expr]:
         """One aggregation for all outer rows, by what ties its rows to them; a row without a partner has that of no rows."""
-        if select.having is not None:
-            unsupported("HAVING in a sub-query that stands for a value", query.span)
         tables = self._queries.with_tables(query, self._tables)
         given = self._queries.filtered(select, tables, binder)
         pairs: list[Equality] = []
         for condition in given.correlated:
             pair = equality(condition, rel.names, given.rel.names)
             if pair is None or pair.null_safe:
-                unsupported(
-                    "a correlated sub-query with another condition than an equality", query.span, "write it as a join"
-                )
+                raise Correlated
             pairs.append(pair)
+        if has_query(select.items[0].expr):
+            raise Correlated
         below = RelBinder(given.rel.columns, binder.catalog, "SELECT", outer=binder, given=self._placeholders.exprs)
         aggregates = Aggregates(below, self._names, self._placeholders)
         item = aggregates.taken(select.items[0].expr)
         if below.uses_outer:
-            unsupported(OUTER_COLUMN, query.span, "write it as a join")
+            raise Correlated
         made, keys = grouped(given.rel, [p.right for p in pairs], aggregates.calls, self._names)
         made = Rel(with_identity(made.node, self._names), ())
         conditions = [Call(BOOLEAN, EQUAL, (p.left, k)) for p, k in zip(pairs, keys, strict=True)]
-        rel = self._beside(rel, made, conditions, query)
+        rel = self._beside(rel, made, conditions)
         for call in aggregates.calls:
             if call.function == "COUNT" and pairs:
                 zero = Call(BIGINT, "COALESCE", (call.column, Literal(BIGINT, 0)))
-                for key, e in self._placeholders.exprs.items():
-                    if e == call.column:
-                        self._placeholders.exprs[key] = zero
+                self._placeholders.exchange(call.column, zero)
         return rel, RelBinder((), binder.catalog, "SELECT", outer=binder, given=self._placeholders.exprs).bound(item)
 
-    def _beside(self, rel: Rel, inner: Rel, conditions: Sequence[Expr], query: t.Query) -> Rel:
+    def _beside(self, rel: Rel, inner: Rel, conditions: Sequence[Expr]) -> Rel:
         """Every row of the relation, with the row of the sub-query that fits; its columns have no name."""
-        for condition in conditions:
-            if not columns_of(condition) <= rel.names | inner.names:
-                unsupported(_TWO_LEVELS, query.span, "write it as a join")
+        _check_within(conditions, rel, inner)
         made = joined("left", rel, inner, conditions, self._names)
         return Rel(made.node, rel.columns)
 
 
-def _as_in(node: Any) -> Any:
-    """`= ANY (query)` is IN, and `<> ALL (query)` NOT IN."""
-    if isinstance(node, t.Quantified) and isinstance(node.of, t.Query):
-        for op, quantifier, negated in (("=", "any", False), ("<>", "all", True)):
-            if (node.op, node.quantifier) == (op, quantifier):
-                return t.InQuery(node.operand, node.of, negated, span=node.span)
-    return node
+def _check_within(conditions: Iterable[Expr], rel: Rel, inner: Rel) -> None:
+    """A condition may name a column of a query further out, which this one carries no columns of yet."""
+    if any(not columns_of(c) <= rel.names | inner.names for c in conditions):
+        raise Correlated
 
 
-def _true_or_unknown(same: Expr) -> Expr:
-    """A = b, or either is NULL: what keeps a row out of NOT IN."""
-    assert isinstance(same, Call)
-    whole: Expr = same
-    for e in same.args:
+def _quantified(node: Any) -> Any:
+    """`IN (query)` is `= ANY (query)`, and NOT IN `<> ALL (query)`; of VALUES it is a list."""
+    if not isinstance(node, t.InQuery):
+        return node
+    query = node.query
+    if isinstance(query.body, t.Values) and not (query.with_ or query.limit or query.offset):
+        rows = query.body.rows
+        items = tuple(r[0] if len(r) == 1 else t.Row(r, span=node.span) for r in rows)
+        return t.InList(node.operand, items, node.negated, span=node.span)
+    if node.negated:
+        return t.Quantified("<>", node.operand, "all", query, span=node.span)
+    return t.Quantified("=", node.operand, "any", query, span=node.span)
+
+
+def _with_parts(node: t.InList, rule: Any) -> t.InList:
+    return replace(node, operand=rebuilt(node.operand, rule), items=rebuilt(node.items, rule))
+
+
+def _negated(node: t.Quantified) -> t.Quantified:
+    if node.op not in _OPPOSITE:
+        return node
+    return replace(node, op=_OPPOSITE[node.op], quantifier="any" if node.quantifier == "all" else "all")
+
+
+def _operands(node: t.Quantified) -> tuple[t.Expr, ...]:
+    if node.op not in _OPPOSITE:
+        unsupported(f"{node.op.upper()} {node.quantifier.upper()} (a sub-query)", node.span, "compare with EXISTS")
+    if not isinstance(node.operand, t.Row):
+        return (node.operand,)
+    if (node.op, node.quantifier) not in (("=", "any"), ("<>", "all")):
+        unsupported(f"rows with {node.op} {node.quantifier.upper()} (a sub-query)", node.span, "compare with EXISTS")
+    return node.operand.items
+
+
+def _op_of_rows(node: t.Quantified) -> str:
+    return "=" if isinstance(node.operand, t.Row) else node.op
+
+
+def _check_count(operands: Sequence[t.Expr], count: int, node: t.Quantified) -> None:
+    if len(operands) != count:
+        what = f"{len(operands)} expression{'s' if len(operands) > 1 else ''}"
+        raise mistake("FQ2005", f"the sub-query gives {count} columns, not one for each of {what}", node.span)
+
+
+def _true_or_unknown(holds: Expr) -> Expr:
+    """A comparison is true, or either side is NULL."""
+    assert isinstance(holds, Call)
+    whole: Expr = holds
+    for e in holds.args:
         if not isinstance(e, Literal) or e.value is None:
             whole = Call(BOOLEAN, "or", (whole, Call(BOOLEAN, "is_null", (e,))))
     return whole
+
+
+def _is_plain(query: t.Query) -> bool:
+    """One column that FROM and WHERE alone decide about."""
+    select = query.body
+    return (
+        isinstance(select, t.Select)
+        and select.source is not None
+        and not _shapes_rows(query, select)
+        and len(select.items) == 1
+        and not isinstance(select.items[0].expr, t.Star)
+        and not has_query(select.items[0].expr)
+    )
+
+
+def _gives_one_row(query: t.Query) -> bool:
+    """Or none."""
+    body = query.body
+    if query.limit is not None and isinstance(query.limit, t.Constant) and query.limit.value in ("0", "1"):
+        return not query.with_ties
+    if isinstance(body, t.Query):
+        return _gives_one_row(body)
+    if isinstance(body, t.Values):
+        return len(body.rows) == 1
+    if not isinstance(body, t.Select) or body.group_by:
+        return False
+    return body.source is None or body.having is not None or any(has_aggregates(i) for i in body.items)
 
 
 def _shapes_rows(query: t.Query, select: t.Select) -> bool:
@@ -287,10 +381,13 @@ def _is_one(limit: t.Expr | None) -> bool:
     return isinstance(limit, t.Constant) and limit.kind == "number" and limit.value == "1"
 
 
-def _counting(query: t.Query) -> t.Query:
-    """SELECT count(*) over the rows of a query."""
-    count = t.Item(t.Call(("count",), star=True, span=query.span), span=query.span)
+def _any_row(query: t.Query) -> t.Expr:
+    """Whether a query has a row, by their number."""
+    at = query.span
+    count = t.Item(t.Call(("count",), star=True, span=at), span=at)
     select = query.body
     if isinstance(select, t.Select) and select.source is not None and not _shapes_rows(query, select):
-        return replace(query, body=replace(select, items=(count,), distinct=False), order_by=())
-    return t.Query(t.Select((count,), source=t.Derived(query, span=query.span), span=query.span), span=query.span)
+        counted = replace(query, body=replace(select, items=(count,), distinct=False), order_by=())
+    else:
+        counted = t.Query(t.Select((count,), source=t.Derived(query, span=at), span=at), span=at)
+    return t.Binary(">", t.ScalarQuery(counted, span=at), t.Constant("number", "0", span=at), span=at)

@@ -1,7 +1,7 @@
-"""TUMBLE and HOP in FROM over relations that change: each row with the windows that its time falls into.
+"""TUMBLE, HOP and CUMULATE in FROM over relations that change: each row with the windows that its time falls into.
 
-Both append `window_start` and `window_end`. A row is in one window of TUMBLE, and in as many of HOP as slides fit into its size. Windows
-begin at 1970-01-01 plus the offset.
+All append `window_start` and `window_end`. A row is in one window of TUMBLE, in as many of HOP as slides fit into its size, and in those
+of CUMULATE that begin where one of its size does and end, step by step, behind it. Windows begin at 1970-01-01 plus the offset.
 """
 
 from __future__ import annotations
@@ -11,20 +11,24 @@ from dataclasses import replace
 
 from compiler.analyze.mistakes import mistake
 from compiler.analyze.relations.expressions import RelBinder
-from compiler.analyze.relations.relation import Names, Rel, RelColumn, extended, filtered
+from compiler.analyze.relations.relation import Names, Rel, RelColumn, WindowBound, extended, filtered
 from compiler.catalog.catalog import Catalog
 from compiler.dialect.ast import Ast, Func, Lit, Name
 from compiler.dialect.standard import tree as t
 from compiler.dialect.standard.lower_expressions import lower_duration
 from compiler.dialect.standard.refuse import fail, unsupported
+from compiler.functions.coercion import convert
+from compiler.plan.expr import Column
 from compiler.plan.logical import NamedExpr
-from compiler.plan.types import TIMESTAMP, Kind
+from compiler.plan.types import Kind
 
-WINDOWS_MAX = 100  # windows of HOP that one row may be in
-_NAMED = {"tumble": ("size",), "hop": ("slide", "size")}
+WINDOWS_MAX = 100  # windows that one row may be in
+_NAMED = {"tumble": ("size",), "hop": ("slide", "size"), "cumulate": ("step", "size"), "session": ("gap",)}
 _EXAMPLES = {
     "tumble": "write  TUMBLE(t, ts, INTERVAL '1' MINUTE)",
     "hop": "write  HOP(t, ts, INTERVAL '1' MINUTE, INTERVAL '5' MINUTE)",
+    "cumulate": "write  CUMULATE(t, ts, INTERVAL '1' HOUR, INTERVAL '1' DAY)",
+    "session": "",
 }
 
 
@@ -48,6 +52,8 @@ def in_windows(
 ) -> Rel:
     """The rows of `rel` with the windows they are in. united: UNION ALL of relations."""
     name = function.call.name[-1].lower()
+    if name == "session":
+        unsupported("SESSION over a relation", function.span, "make a table of a stream with WINDOW SESSION")
     time, durations = _arguments(function, _NAMED[name])
     binder = RelBinder(rel.columns, catalog, name.upper())
     at = binder.bound(time)
@@ -56,7 +62,12 @@ def in_windows(
             "FQ2005", f"the time column of {name.upper()} is {at.type}, not TIMESTAMP", time.span, "not a time"
         )
     size, slide, offset = durations["size"], durations.get("slide", durations["size"]), durations["offset"]
-    count = -(-size // slide)
+    step = durations.get("step")
+    if step is not None and size % step:
+        raise mistake(
+            "FQ2005", "the size of CUMULATE is not a multiple of its step", function.call.span, help=_example(function)
+        )
+    count = size // step if step is not None else -(-size // slide)
     if count > WINDOWS_MAX:
         raise mistake(
             "FQ2005",
@@ -65,7 +76,10 @@ def in_windows(
             help="let the window slide further",
         )
     binder.given = {_MARK: at}
-    made = [_with_window(rel, binder, names, (size, slide, offset, k)) for k in range(count)]
+    if step is not None:
+        made = [_with_window(rel, binder, names, (step * (k + 1), size, offset, 0)) for k in range(count)]
+    else:
+        made = [_with_window(rel, binder, names, (size, slide, offset, k)) for k in range(count)]
     return made[0] if count == 1 and slide >= size else united(made)
 
 
@@ -75,6 +89,7 @@ _MARK = "\0window\0time"
 def _with_window(rel: Rel, binder: RelBinder, names: Names, window: tuple[int, int, int, int]) -> Rel:
     """The window that began `k` slides before the newest one that the row may be in; rows that are not in it are left out."""
     size, slide, offset, k = window
+    at = binder.given[_MARK]
     ms = Func("UNIX_TIMESTAMP", (Name((_MARK,)),))
     since = Func("mod", (Func("add", (Func("mod", (_less(ms, offset % slide), _ms(slide))), _ms(slide))), _ms(slide)))
     start = _less(Func("sub", (ms, since)), k * slide)
@@ -83,11 +98,14 @@ def _with_window(rel: Rel, binder: RelBinder, names: Names, window: tuple[int, i
         (name, binder.bind(Func("FROM_UNIXTIME", (value,))))
         for name, value in (("window_start", start), ("window_end", Func("add", (start, _ms(size)))))
     ]
-    computed = [NamedExpr(names.fresh(name), e) for name, e in columns]
+    computed = [NamedExpr(names.fresh(name), convert(e, at.type)) for name, e in columns]
+    if isinstance(at, Column):
+        for c, last_ms in zip(computed, (size - 1, -1), strict=True):
+            names.windows[c.name] = WindowBound(at.name, last_ms)
     if size % slide or k:
         rel = filtered(rel, [inside])
     made = extended(rel, computed)
-    bounds = tuple(RelColumn("", n, TIMESTAMP, c.name) for (n, _), c in zip(columns, computed, strict=True))
+    bounds = tuple(RelColumn("", n, at.type, c.name) for (n, _), c in zip(columns, computed, strict=True))
     return replace(made, columns=(*rel.columns, *bounds))
 
 
@@ -117,6 +135,8 @@ def _arguments(function: t.TableFunction, places: Sequence[str]) -> tuple[t.Expr
     durations = {"offset": 0}
     for place in (*places, *(["offset"] if "offset" in given else [])):
         node = given[place]
+        if isinstance(node, t.Constant) and node.kind == "string":
+            node = t.Interval(node.value, span=node.span)
         if not isinstance(node, t.Interval):
             fail("FQ1001", f"expected the {place} as an interval", node.span, help=_example(function))
         durations[place] = lower_duration(node)

@@ -25,7 +25,7 @@ def has_query(node: t.Node) -> bool:
 
 def operands(body: t.SetOperation) -> list[t.Body]:
     """Both sides; of a chain of UNION ALL all of them."""
-    if body.op != "union" or not body.all:
+    if body.op != "union" or not body.all or body.corresponding:
         return [body.left, body.right]
     found: list[t.Body] = []
     left: t.Body = body

@@ -6,14 +6,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from compiler.analyze.mistakes import mistake
-from compiler.analyze.relations.expressions import without_marks
+from compiler.analyze.relations.closing import followed
+from compiler.analyze.relations.definitions import whole
+from compiler.analyze.relations.expressions import Correlated, without_marks
 from compiler.analyze.relations.query import QueryBinder
 from compiler.analyze.relations.relation import column_of, projected, with_identity
 from compiler.analyze.relations.time_windows import is_time_window, source_of
 from compiler.catalog.catalog import Catalog
 from compiler.diagnostics.diagnostic import CompileError, Diagnostic
+from compiler.diagnostics.edits import Edit, behind, quoted, renamed
 from compiler.diagnostics.source import Span
 from compiler.dialect.standard import tree as t
+from compiler.dialect.standard.refuse import unsupported
 from compiler.plan.changes import Consolidate
 from compiler.plan.logical import NamedExpr, Node
 from compiler.plan.schema import Field
@@ -37,13 +41,19 @@ def relations_read(node: t.Node, common: frozenset[str] = frozenset()) -> Iterat
 
 
 def is_relational(query: t.Query, catalog: Catalog, *, refused: bool) -> bool:
-    """Whether the query is bound here: it reads a relation that changes, or, where queries over streams cannot say it, tables alone."""
+    """Whether the query is bound here: it reads a relation that changes or a stream with a watermark, or it is one that queries over
+    streams cannot say. Windows over streams without a watermark are theirs.
+    """
     found = [s for n in relations_read(query) if (s := catalog.sources.get(n)) is not None]
-    return any(s.relation for s in found) or (refused and bool(found) and all(_is_table(s) for s in found))
+    if any(s.relation or s.watermark is not None for s in found):
+        return True
+    if not refused or not found or any(s.schema.window is not None for s in found):
+        return False
+    return all(s.kind == "table" for s in found) or not any(_is_windowed(n) for n in t.walk(query))
 
 
-def _is_table(source: SourceDef) -> bool:
-    return source.kind == "table" and source.schema.window is None
+def _is_windowed(node: t.Node) -> bool:
+    return isinstance(node, t.TableFunction) and is_time_window(node)
 
 
 def bind_view(query: t.Query, columns: Sequence[str], catalog: Catalog, span: Span) -> tuple[Node, tuple[str, ...]]:
@@ -53,6 +63,8 @@ def bind_view(query: t.Query, columns: Sequence[str], catalog: Catalog, span: Sp
     """
     try:
         return _bound(query, columns, catalog, span)
+    except Correlated:
+        unsupported("a correlated sub-query of this form", span, "write it as a join")
     except CompileError as error:
         raise type(error)(*map(_plain, error.diagnostics)) from None
 
@@ -62,9 +74,25 @@ def _plain(d: Diagnostic) -> Diagnostic:
     return replace(d, title=title, label=label, why=why, help=help_)
 
 
+def _another_alias(query: t.Query, at: int, name: str) -> Edit | None:
+    """The item at a place of the select list with a name of its own."""
+    items = query.body.items if isinstance(query.body, t.Select) else ()
+    if at >= len(items) or any(isinstance(i.expr, t.Star) for i in items):
+        return None
+    item = items[at]
+    other = quoted(f"{name}_{at + 1}")
+    return renamed(item.span, name, other) if item.alias is not None else behind(item.span, f" AS {other}")
+
+
+def _anchor(query: t.Query, catalog: Catalog) -> SourceDef | None:
+    """The table that rows come from that are in none."""
+    found = (catalog.sources.get(n) for n in relations_read(query))
+    return next((s for s in found if s is not None and s.kind == "table" and s.schema.window is None), None)
+
+
 def _bound(query: t.Query, columns: Sequence[str], catalog: Catalog, span: Span) -> tuple[Node, tuple[str, ...]]:
-    binder = QueryBinder(catalog)
-    rel = binder.query(query)
+    binder = QueryBinder(catalog, _anchor(query, catalog))
+    rel = whole(binder, query)
     if len(columns) > len(rel.columns):
         raise mistake(
             "FQ2004", f"the view has {len(rel.columns)} columns, and {len(columns)} names", span, "too many names"
@@ -78,6 +106,7 @@ def _bound(query: t.Query, columns: Sequence[str], catalog: Catalog, span: Span)
                 span,
                 "named like another",
                 help="give one an alias with AS",
+                edit=_another_alias(query, at, name) if at >= len(columns) else None,
             )
         if name.startswith(HIDDEN):
             raise mistake(
@@ -89,6 +118,7 @@ def _bound(query: t.Query, columns: Sequence[str], catalog: Catalog, span: Span)
             )
     node = with_identity(rel.node, binder.names)
     identity = [(Field(f"{HIDDEN}{n}", f.type, "key"), column_of(f)) for n, f in enumerate(node.schema.key)]
-    values = [NamedExpr(n, c.expr()) for n, c in zip(names, rel.columns, strict=True)]
+    values = [NamedExpr(n, c.expr()) for n, c in zip(names, rel.shown, strict=True)]
     shown = projected(node, identity, values)
+    shown, _ = followed(shown, binder.names.windows)
     return Node(Consolidate(), (shown,), shown.schema, "retract"), names

@@ -10,8 +10,11 @@ from compiler.analyze.mistakes import mistake
 from compiler.analyze.relations.expressions import Placeholders, RelBinder, rebuilt
 from compiler.analyze.relations.grouping import Aggregates, function_of, order_of
 from compiler.analyze.relations.relation import Names, Order, Rel, as_columns, column_of
+from compiler.catalog.names import correction, did_you_mean
 from compiler.dialect.standard import tree as t
+from compiler.dialect.standard.lower_expressions import lower_duration
 from compiler.dialect.standard.refuse import fail, unsupported
+from compiler.functions.change_aggregates import names as aggregate_names
 from compiler.functions.coercion import convert, unify
 from compiler.functions.folding import folded
 from compiler.functions.registry import FunctionTypeError
@@ -20,6 +23,7 @@ from compiler.plan.expr import Expr, Literal
 from compiler.plan.logical import Node
 from compiler.plan.schema import Field, Schema
 from compiler.plan.types import BIGINT, DOUBLE, INT, Kind, SqlType
+from compiler.plan.verify import DISTANCES
 
 _RANKS = ("ROW_NUMBER", "RANK", "DENSE_RANK")
 _RESULTS = {**dict.fromkeys(_RANKS, BIGINT), "PERCENT_RANK": DOUBLE, "CUME_DIST": DOUBLE}
@@ -60,7 +64,7 @@ def windowed(
             return None
         spec = _spec(n.over, named)
         order = tuple(order_of(o, binder) for o in spec.order_by)
-        window = _Window(tuple(binder.bound(e) for e in spec.partition_by), order)
+        window = _Window((*binder.carried, *(binder.bound(e) for e in spec.partition_by)), order)
         call = _bound(n, spec, order, binder, names, placeholders)
         windows.setdefault(window, []).append(call)
         return placeholders.add(n, column_of(call.column))
@@ -77,7 +81,9 @@ def _spec(spec: t.WindowSpec, named: Sequence[t.NamedWindow]) -> t.WindowSpec:
         return spec
     base = next((w.spec for w in named if w.name == spec.base), None)
     if base is None:
-        fail("FQ2001", f'window "{spec.base}" does not exist', spec.span)
+        known = [w.name for w in named]
+        help, edit = did_you_mean(spec.base, known), correction(spec.span, spec.base, known)
+        fail("FQ2001", f'window "{spec.base}" does not exist', spec.span, help=help, edit=edit)
     base = _spec(base, named)
     return t.WindowSpec(
         partition_by=spec.partition_by or base.partition_by,
@@ -132,6 +138,10 @@ def _bound(
         frame = Frame() if function in _NO_FRAME else _frame(spec.frame, order, binder)
         column = Field(names.fresh(function.lower()), type_)
         return _Call(function, tuple(args), column, frame, None, init, ignore)
+    if not function_of(node) and not ignore:
+        known = [*_NO_FRAME, *_VALUES, *aggregate_names()]
+        help, edit = did_you_mean(function, known), correction(node.span, function, known, first=True)
+        unsupported(f"the window function {function}", node.span, help, edit=edit)
     if not function_of(node) or ignore:
         unsupported(f"the window function {function}{' with IGNORE NULLS' if ignore else ''}", node.span)
     call = Aggregates(binder, names, marks).bound(replace(node, over=None))
@@ -181,6 +191,9 @@ def _whole(e: Expr, node: t.Call) -> int | None:
 # --- frames ---
 
 
+_TIMES = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP)
+
+
 def _frame(frame: t.Frame | None, order: Sequence[Order], binder: RelBinder) -> Frame:
     """Without one: from the beginning to the peers of the row; of a window without ORDER BY all rows are peers."""
     if frame is None:
@@ -195,6 +208,9 @@ def _frame(frame: t.Frame | None, order: Sequence[Order], binder: RelBinder) -> 
     with_offset = any(b.offset is not None for b in (frame.start, end))
     if frame.unit == "range" and with_offset and len(order) != 1:
         raise mistake("FQ2005", "RANGE with an offset needs exactly one ORDER BY column", frame.span)
+    if frame.unit == "range" and with_offset and order[0].expr.type.kind not in DISTANCES:
+        title = f"RANGE with an offset needs ORDER BY a number or a time, not {order[0].expr.type}"
+        raise mistake("FQ2005", title, frame.span)
     if frame.unit == "groups" and not order:
         raise mistake("FQ2005", "GROUPS needs ORDER BY", frame.span)
     column = order[0].expr.type if order else INT
@@ -203,12 +219,27 @@ def _frame(frame: t.Frame | None, order: Sequence[Order], binder: RelBinder) -> 
     )
 
 
+def _milliseconds(interval: t.Interval, unit: str, ordered_by: SqlType) -> int:
+    if unit != "range" or ordered_by.kind not in _TIMES:
+        title = f"an INTERVAL is a distance in a RANGE over times, not over {ordered_by}"
+        raise mistake("FQ2005", title, interval.span, "an interval", help="write a number")
+    return lower_duration(interval)
+
+
 def _distance(bound: t.Bound, unit: str, ordered_by: SqlType, binder: RelBinder) -> Any:
     if bound.kind.startswith("unbounded"):
         return None
     if bound.offset is None:
         return 0
-    e = folded(binder.bound(bound.offset))
+    if isinstance(bound.offset, t.Interval):
+        e: Expr = Literal(BIGINT, _milliseconds(bound.offset, unit, ordered_by), bound.span)
+    else:
+        e = folded(binder.bound(bound.offset))
+        if unit == "range" and ordered_by.kind in _TIMES:
+            title = f"the distance in a RANGE over {ordered_by} is an INTERVAL"
+            raise mistake(
+                "FQ2005", title, bound.span, f"this is {e.type}", help="write  INTERVAL '10' MINUTE PRECEDING"
+            )
     wanted = ordered_by if unit == "range" and ordered_by.is_numeric else BIGINT
     if not isinstance(e, Literal) or e.value is None:
         unsupported("an offset of a frame that is no constant", bound.span, "write a number")

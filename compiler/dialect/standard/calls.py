@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from compiler.diagnostics.edits import Edit
 from compiler.dialect.standard.reader import Reader
 from compiler.dialect.standard.tree import (
     Bound,
@@ -68,7 +69,8 @@ def _arguments(cur: Reader) -> tuple[Expr, ...]:
     found = [_argument(cur)]
     while cur.accept_op(","):
         if cur.at_op(")"):
-            cur.expected("another value after the comma", help="remove the comma before it")
+            edit = Edit(cur.span_of(cur.back(1)), "")
+            cur.expected("another value after the comma", help="remove the comma before it", edit=edit)
         found.append(_argument(cur))
     return tuple(found)
 
@@ -158,6 +160,8 @@ def parse_window(cur: Reader) -> WindowSpec:
         while cur.accept_op(","):
             partition.append(cur.rules.expr(cur))
     order_by = _order_by(cur)
+    if cur.at_words("SESSION", "WITH"):
+        cur.unsupported("a SESSION frame", help="write  ROWS or RANGE BETWEEN ... AND ...")
     frame = _frame(cur) if cur.at_word(*_FRAMES) else None
     cur.expect_op(")", label="not expected in a window")
     return WindowSpec(base, tuple(partition), order_by, frame, span=cur.span_since(start))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from compiler.diagnostics.edits import Edit, behind
 from compiler.diagnostics.source import Span
 from compiler.dialect.elements import parse_properties
 from compiler.dialect.standard.expressions import OTHER, parse_expr
@@ -15,6 +16,7 @@ from compiler.dialect.standard.types import parse_type
 from compiler.dialect.tokens import Tok
 
 Role = Literal["value", "key", "primary_key", "header"]
+_FOREIGN = ("AUTO_INCREMENT", "AUTOINCREMENT", "UNSIGNED", "SIGNED", "ZEROFILL")
 _TABLE_CONSTRAINTS = ("UNIQUE", "CHECK", "FOREIGN", "EXCLUDE")
 
 
@@ -51,14 +53,23 @@ def _entry(cur: Reader, found: ColumnList) -> None:
         if found.primary_key:
             cur.fail("FQ1003", "a table has one PRIMARY KEY", at=cur.span_since(start), label="a second one")
         found.primary_key = cur.expect_names("the name of a column")
+        _not_enforced(cur)
     elif cur.at_word(*_TABLE_CONSTRAINTS):
         word = cur.next().upper
         _skip_constraint(cur)
         found.constraints.append(("FOREIGN KEY" if word == "FOREIGN" else word, cur.span_since(start)))
+    elif cur.at_word("LIKE"):
+        cur.unsupported("LIKE in a list of columns", help="list the columns")
     elif cur.at_words("WATERMARK", "FOR"):
         found.watermarks.append(_watermark(cur))
     else:
         found.columns.append(parse_column(cur))
+
+
+def _not_enforced(cur: Reader) -> None:
+    """Flink's words behind PRIMARY KEY: it trusts the key. Here it is enforced all the same."""
+    if not cur.accept_words("NOT", "ENFORCED"):
+        cur.accept_words("ENFORCED")
 
 
 def _watermark(cur: Reader) -> Watermark:
@@ -85,6 +96,8 @@ def parse_column(cur: Reader) -> ColumnDefinition:
     name = cur.expect_name("the name of a column")
     if cur.at_op(",", ")"):
         cur.fail("FQ1007", f"column `{name}` has no type", at=cur.span_of(start), help=f"write  {start.text} VARCHAR")
+    if cur.at_word("AS"):
+        cur.unsupported("a computed column", help="compute it in a view")
     type_ = parse_type(cur)
     made = _Constraints()
     while not (cur.at_op(",", ")") or cur.at_end() or cur.at_word("WITH")):
@@ -117,6 +130,7 @@ def _constraint(cur: Reader, made: _Constraints, start: Tok) -> None:
         cur.expect_name("the name of a constraint")
     if cur.accept_words("PRIMARY", "KEY"):
         made.role = "primary_key"
+        _not_enforced(cur)
     elif cur.accept_words("KEY"):
         made.role = "key"
     elif cur.accept_words("HEADERS"):
@@ -127,8 +141,11 @@ def _constraint(cur: Reader, made: _Constraints, start: Tok) -> None:
         cur.expect_op(")")
     elif cur.accept_words("NULL"):
         return
-    elif cur.accept_words("NOT", "NULL"):
+    elif cur.accept_words("NOT"):
+        cur.expect_word("NULL")
         made.others.append("NOT NULL")
+    elif cur.at_word(*_FOREIGN):
+        cur.unsupported(f"{cur.peek().upper} of a column", help="leave it out", edit=Edit(cur.span_of(cur.peek()), ""))
     elif cur.accept_words("DEFAULT"):
         made.default = parse_expr(cur, OTHER)
     elif cur.accept_words("AS"):
@@ -145,7 +162,11 @@ def _constraint(cur: Reader, made: _Constraints, start: Tok) -> None:
             cur.expect_op(")")
     else:
         words = ("PRIMARY", "NOT", "DEFAULT", "KEY", "HEADERS")
-        cur.expected("a comma or `)` after the column", label="a comma or `)` goes here", words=words)
+        edit = behind(cur.span_of(cur.back(1)), ",") if cur.at_name() else None
+        help = "is a comma missing?" if edit is not None else ""
+        cur.expected(
+            "a comma or `)` after the column", label="a comma or `)` goes here", help=help, words=words, edit=edit
+        )
 
 
 def _generated(cur: Reader, made: _Constraints) -> None:

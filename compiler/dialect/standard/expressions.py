@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
+from compiler.diagnostics.edits import Edit
 from compiler.dialect.standard.primaries import parse_primary
 from compiler.dialect.standard.reader import Reader
 from compiler.dialect.standard.tree import (
@@ -40,7 +41,7 @@ COMPARISONS = {"=": "=", "<>": "<>", "!=": "<>", "<": "<", "<=": "<=", ">": ">",
 LEVELS = {
     **dict.fromkeys(COMPARISONS, COMPARISON),
     **dict.fromkeys(("||", "->", "->>", "#>", "#>>", "@>", "<@", "?", "?|", "?&", "&", "|", "#", "<<", ">>"), OTHER),
-    **dict.fromkeys(("~", "~*", "!~", "!~*", "overlaps"), OTHER),
+    **dict.fromkeys(("~", "~*", "!~", "!~*", "~~", "~~*", "!~~", "!~~*", "&&", "overlaps"), OTHER),
     **dict.fromkeys(("+", "-"), SUM),
     **dict.fromkeys(("*", "/", "%"), PRODUCT),
     "^": POWER,
@@ -160,7 +161,8 @@ def _is(cur: Reader, start: Tok, left: Expr) -> Expr:
             return IsTest(left, test, negated, span=cur.span_since(start))
     if cur.at_word("JSON"):
         cur.unsupported("IS JSON")
-    cur.expected("NULL, TRUE, FALSE, UNKNOWN or DISTINCT FROM after IS", help="compare with = for a value")
+    words = ("NULL", "NOT", "TRUE", "FALSE", "UNKNOWN", "DISTINCT")
+    cur.expected("NULL, TRUE, FALSE, UNKNOWN or DISTINCT FROM after IS", help="compare with = for a value", words=words)
 
 
 def _ranged(cur: Reader, start: Tok, left: Expr) -> Expr:
@@ -171,6 +173,9 @@ def _ranged(cur: Reader, start: Tok, left: Expr) -> Expr:
         if not symmetric:
             cur.accept_words("ASYMMETRIC")
         low = parse_expr(cur, OTHER)
+        if cur.at_word("TO") or cur.at_op(","):
+            edit = Edit(cur.span_of(cur.peek()), "AND" if cur.at_word("TO") else " AND")
+            cur.expected("`AND`", help="write  x BETWEEN low AND high", edit=edit)
         cur.expect_word("AND", help="write  x BETWEEN low AND high")
         high = parse_expr(cur, OTHER)
         return Between(left, low, high, negated, symmetric, span=cur.span_since(start))
@@ -211,7 +216,8 @@ def _expressions(cur: Reader) -> tuple[Expr, ...]:
     found = [parse_expr(cur)]
     while cur.accept_op(","):
         if cur.at_op(")"):
-            cur.expected("another value after the comma", help="remove the comma before it")
+            edit = Edit(cur.span_of(cur.back(1)), "")
+            cur.expected("another value after the comma", help="remove the comma before it", edit=edit)
         found.append(parse_expr(cur))
     return tuple(found)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from compiler.dialect.ast import Ast, CastTo, Func, LambdaFn, Lit, Name
+from compiler.dialect.ast import Ast, CastTo, Func, LambdaFn, Lit, Name, TypeRef
 from compiler.dialect.ast import Star as PlainStar
 from compiler.dialect.forms import with_t
 from compiler.dialect.standard import tree as t
@@ -15,6 +16,8 @@ from compiler.dialect.standard.intervals import read_interval
 from compiler.dialect.standard.lower_types import lower_type
 from compiler.dialect.standard.refuse import fail, unsupported
 from compiler.dialect.words import CALENDAR_UNITS, UNIT_FUNCTIONS, singular
+from compiler.functions import sql_array_parts, sql_bits
+from compiler.plan.types import BIGINT
 
 _BINARY = {
     "+": "add",
@@ -34,11 +37,21 @@ _BINARY = {
     "~*": "REGEXP_LIKE",
     "!~": "REGEXP_LIKE",
     "!~*": "REGEXP_LIKE",
+    **sql_bits.OPERATORS,
+    **sql_array_parts.OPERATORS,
+}
+_PREFIX = {"~": sql_bits.NOT, "@": "ABS", "|/": "SQRT", "||/": "CBRT"}
+_LIKE = {"~~": "like", "!~~": "not_like", "~~*": "ILIKE", "!~~*": "ILIKE"}
+# Functions of other systems that have the name of a part of a time.
+_PARTS = {p: p for p in ("YEAR", "QUARTER", "MONTH", "WEEK", "HOUR", "MINUTE", "SECOND")} | {
+    "DAYOFYEAR": "DOY",
+    "DAYOFMONTH": "DAY",
 }
 _IN_PLACE_OF = {
     "->": "write  EXTRACTJSONFIELD(text, '$.field')",
     "->>": "write  EXTRACTJSONFIELD(text, '$.field')",
 }
+_COMPARED = ("=", "<>", "<", "<=", ">", ">=")
 _NOW = ("CURRENT_DATE", "CURRENT_TIMESTAMP", "LOCALTIMESTAMP")
 _LEFT_DEEP_MAX = 16
 _SMALL = {"smallint": 2**15, "int2": 2**15, "tinyint": 2**7}
@@ -147,7 +160,7 @@ def _unary(node: t.Unary) -> Ast:
     if node.op == "+":
         return lower_expr(node.operand)
     if node.op != "-":
-        unsupported(f"the operator {node.op}", node.span)
+        return Func(_PREFIX[node.op], (lower_expr(node.operand),), node.span)
     if isinstance(node.operand, t.Constant) and node.operand.kind == "number":
         return _number(node, f"-{node.operand.value}")  # so that the least BIGINT can be written
     return Func("neg", (lower_expr(node.operand),), node.span)
@@ -163,6 +176,10 @@ def _binary(node: t.Binary) -> Ast:
     made = lower_expr(chain[-1].left)
     for n in reversed(chain):
         name = _BINARY.get(n.op)
+        if n.op in _LIKE:
+            made = Func(_LIKE[n.op], (made, lower_expr(n.right)), n.span)
+            made = Func("not", (made,), n.span) if n.op == "!~~*" else made
+            continue
         if name is None:
             unsupported(f"the operator {n.op.upper()}", n.span, _IN_PLACE_OF.get(n.op, ""))
         if name == "REGEXP_LIKE":
@@ -244,7 +261,10 @@ def _in_query(node: t.InQuery) -> Ast:
 
 
 def _quantified(node: t.Quantified) -> Ast:
-    unsupported(f"{node.op.upper()} {node.quantifier.upper()} (...)", node.span, "list the values:  x IN (1, 2)")
+    if isinstance(node.of, t.Query) or node.op not in _COMPARED:
+        unsupported(f"{node.op.upper()} {node.quantifier.upper()} (...)", node.span, "list the values:  x IN (1, 2)")
+    op = Lit("string", node.op, node.span)
+    return Func(f"{node.quantifier.upper()}_ELEMENT", (op, *lower_exprs((node.operand, node.of))), node.span)
 
 
 def _exists(node: t.Exists) -> Ast:
@@ -257,7 +277,7 @@ def _scalar_query(node: t.ScalarQuery) -> Ast:
 
 def _cast(node: t.Cast) -> Ast:
     if node.safe:
-        unsupported("TRY_CAST", node.span, "write  CAST(x AS type)")
+        return Func("TRY", (_cast(replace(node, safe=False)),), node.span)
     if node.type.name == "interval" and isinstance(node.operand, t.Constant) and node.operand.kind == "string":
         return _interval(t.Interval(node.operand.value, span=node.span))
     made = CastTo(lower_expr(node.operand), lower_type(node.type), node.span)
@@ -320,10 +340,37 @@ def _rows_equal(node: t.Expr, left: t.Row, right: t.Expr) -> Ast:
 
 
 def _compared_rows(node: t.Binary, left: t.Row) -> Ast:
-    if node.op not in ("=", "<>"):
+    if node.op == "overlaps":
+        return _overlaps(node, left)
+    if node.op in ("=", "<>"):
+        equal = _rows_equal(node, left, node.right)
+        return equal if node.op == "=" else Func("not", (equal,), node.span)
+    if node.op not in _COMPARED:
         unsupported(f"the operator {node.op} of rows", node.span, "compare the columns one by one")
-    equal = _rows_equal(node, left, node.right)
-    return equal if node.op == "=" else Func("not", (equal,), node.span)
+    return _rows_ordered(node, left)
+
+
+def _rows_ordered(node: t.Binary, left: t.Row) -> Ast:
+    """`(a, b) < (c, d)`: the first values that are not equal decide. `a < c OR (a = c AND b < d)`."""
+    if not isinstance(node.right, t.Row) or len(left.items) != len(node.right.items):
+        fail("FQ2005", "rows of different length are compared", node.span, label="not so many values")
+    pairs = [lower_exprs(pair) for pair in zip(left.items, node.right.items, strict=True)]
+    made: Ast = Func(_BINARY[node.op], pairs[-1], node.span)
+    for pair in reversed(pairs[:-1]):
+        later = Func("and", (Func("eq", pair, node.span), made), node.span)
+        made = Func("or", (Func(_BINARY[node.op[0]], pair, node.span), later), node.span)
+    return made
+
+
+def _overlaps(node: t.Binary, left: t.Row) -> Ast:
+    """`(start, end) OVERLAPS (start, length)`."""
+    if not isinstance(node.right, t.Row) or len(left.items) != 2 or len(node.right.items) != 2:
+        fail("FQ2005", "OVERLAPS is between two rows of two values", node.span, help="write  (a, b) OVERLAPS (c, d)")
+    ends: list[Ast] = []
+    for start, end in (left.items, node.right.items):
+        first, last = lower_exprs((start, end))
+        ends += [first, Func("add", (first, last), end.span) if isinstance(end, t.Interval) else last]
+    return Func("OVERLAPS", tuple(ends), node.span)
 
 
 def _map(node: t.MapItems) -> Ast:
@@ -383,11 +430,30 @@ def _call(node: t.Call) -> Ast:
     upper = name.upper() if name == name.lower() else name
     args = [*node.args]
     made: list[Ast] = []
-    if upper in UNIT_FUNCTIONS and args and (unit := _unit(args[0])) is not None:
+    if upper in (*UNIT_FUNCTIONS, "TIMESTAMPDIFF") and args and (unit := _unit(args[0])) is not None:
         made.append(unit)
         del args[0]
     condition = lower_expr(node.filter) if node.filter is not None else None
-    return Func(upper, (*made, *lower_exprs(args)), node.span, node.distinct, condition)
+    lowered = (*made, *lower_exprs(args))
+    if condition is None and not node.distinct and (same := _same_as(upper, lowered, node)) is not None:
+        return same
+    return Func(upper, lowered, node.span, node.distinct, condition)
+
+
+def _same_as(name: str, args: tuple[Ast, ...], node: t.Call) -> Ast | None:
+    """What a function of another system means in the words of PostgreSQL; None for other functions."""
+    if name in _PARTS and len(args) == 1:
+        part = Func("EXTRACT", (Lit("string", _PARTS[name], node.span), args[0]), node.span)
+        return CastTo(Func("FLOOR", (part,), node.span), TypeRef(known=BIGINT, span=node.span), node.span)
+    if name == "IF" and len(args) == 3:
+        return Func("case", args, node.span)
+    if name == "DATE_FORMAT":
+        return Func("FORMAT_TIMESTAMP", args, node.span)
+    if name == "DATE_TRUNC" and len(args) == 3:  # in a time zone
+        unit, moment, zone = args
+        local = Func("DATE_TRUNC", (unit, Func("TIMEZONE", (zone, moment), node.span)), node.span)
+        return Func("TIMEZONE", (zone, local), node.span)
+    return None
 
 
 def _unit(node: t.Expr) -> Lit | None:

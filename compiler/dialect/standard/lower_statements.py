@@ -24,11 +24,11 @@ from compiler.dialect.standard.lower_expressions import lower_expr
 from compiler.dialect.standard.lower_queries import lower_query, renamed
 from compiler.dialect.standard.lower_tables import is_own_table, lower_delete, lower_insert, lower_table, lower_update
 from compiler.dialect.standard.lower_types import lower_type
+from compiler.dialect.standard.lower_watermarks import lower_watermark
 from compiler.dialect.standard.names import plain_name
 from compiler.dialect.standard.refuse import fail, unsupported
 from compiler.dialect.standard.view_statement import CreateView
 
-_TIMES = ("timestamp", "timestamptz", "date")
 _CONSTRAINTS = {
     "NOT NULL": "leave it out; a column may be NULL unless it is of the key",
     "UNIQUE": "a table has one key, its PRIMARY KEY",
@@ -63,14 +63,13 @@ def _create_table(s: st.CreateTable) -> list[Statement]:
                 refusal=refusal,
             )
         ]
-    if s.watermarks:
-        _check_watermark(s, s.watermarks[0])
     if is_own_table(s):
         return [lower_table(s, name)]
-    if s.watermarks:
-        unsupported("WATERMARK FOR", s.watermarks[0].span, "name the time column:  WITH (TIMESTAMP='column')")
-    if s.append_only:
-        unsupported("APPEND ONLY", s.name_span, "write  CREATE STREAM")
+    watermark = lower_watermark(s)
+    keyed = s.primary_key or any(c.role in ("key", "primary_key") for c in s.columns or ())
+    if s.append_only and keyed:
+        unsupported("APPEND ONLY of a table over a topic with a PRIMARY KEY", s.name_span, "write  CREATE STREAM")
+    kind = "stream" if s.append_only or watermark is not None else s.kind
     for constraint, span in s.constraints:
         unsupported(constraint, span, _CONSTRAINTS.get(constraint, "leave it out"))
     return [
@@ -78,26 +77,16 @@ def _create_table(s: st.CreateTable) -> list[Statement]:
             s.text,
             s.span,
             name=name,
-            kind=s.kind,
+            kind=kind,
             columns=_columns(s),
             properties=s.properties,
             or_replace=s.or_replace,
             if_not_exists=s.if_not_exists,
             read_only=s.read_only,
+            watermark=watermark,
             name_span=s.name_span,
         )
     ]
-
-
-def _check_watermark(s: st.CreateTable, watermark: st.Watermark) -> None:
-    types = {c.name: c.type.name for c in s.columns or ()}
-    found = types.get(watermark.column)
-    if found is None:
-        title = f"WATERMARK names {watermark.column}, which is no column of the table"
-        fail("FQ2002", title, watermark.span, label="unknown column", help=f"columns are {', '.join(types)}")
-    if found not in _TIMES:
-        title = f"WATERMARK is of a time; {watermark.column} is {found.upper()}"
-        fail("FQ2005", title, watermark.span, label="not a time", help=f"write  {watermark.column} TIMESTAMP")
 
 
 def _columns(s: st.CreateTable) -> tuple[ColumnDef, ...]:

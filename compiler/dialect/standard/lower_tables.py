@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from compiler.diagnostics.edits import renamed
 from compiler.diagnostics.source import Span
+from compiler.diagnostics.suggest import closest
 from compiler.dialect.ast import Ast, InsertInto, Statement
 from compiler.dialect.standard import statement_tree as st
 from compiler.dialect.standard import tree as t
 from compiler.dialect.standard.lower_expressions import lower_expr
 from compiler.dialect.standard.lower_queries import lower_query
 from compiler.dialect.standard.lower_types import lower_type
+from compiler.dialect.standard.lower_watermarks import lower_watermark
 from compiler.dialect.standard.names import plain_name
 from compiler.dialect.standard.refuse import fail, unsupported
 from compiler.dialect.standard.write_statements import to_sql
@@ -26,7 +29,6 @@ from compiler.dialect.table_statements import (
 )
 from compiler.plan.tables import OnDuplicate
 
-_OVER_TOPIC = "KAFKA_TOPIC"
 _CONSTRAINTS = {
     "UNIQUE": "a table has one key, its PRIMARY KEY",
     "CHECK": "leave it out, and filter with WHERE",
@@ -44,8 +46,7 @@ def is_own_table(s: st.CreateTable) -> bool:
 
 def lower_table(s: st.CreateTable, name: str) -> Statement:
     """CREATE TABLE without a topic."""
-    if s.watermarks:
-        unsupported("WATERMARK FOR", s.watermarks[0].span, f"write  WITH ({_OVER_TOPIC}='...', TIMESTAMP='column')")
+    watermark = lower_watermark(s)
     on_duplicate: OnDuplicate = "error"
     for constraint, span in s.constraints:
         if not constraint.startswith("ON CONFLICT"):
@@ -58,7 +59,8 @@ def lower_table(s: st.CreateTable, name: str) -> Statement:
         name=name,
         columns=tuple(map(_column, columns)),
         primary_key=_primary_key(s, columns),
-        append_only=s.append_only,
+        append_only=s.append_only or watermark is not None,
+        watermark=watermark,
         on_duplicate=on_duplicate,
         properties=s.properties,
         or_replace=s.or_replace,
@@ -87,7 +89,9 @@ def _primary_key(s: st.CreateTable, columns: Sequence[st.ColumnDefinition]) -> t
         if key not in names:
             title = f"the PRIMARY KEY names {key}, which is no column of the table"
             help = f"columns are {', '.join(names)}"
-            fail("FQ2002", title, s.name_span, label="unknown key column", help=help)
+            near = closest(key, names)
+            edit = renamed(s.span, key, near[0]) if near else None
+            fail("FQ2002", title, s.name_span, label="unknown key column", help=help, edit=edit)
     return s.primary_key or of_columns
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from compiler.diagnostics.edits import renamed
 from compiler.dialect.ast import TypeRef
 from compiler.dialect.standard.refuse import fail, unsupported
 from compiler.dialect.standard.tree import TypeName
@@ -39,6 +40,13 @@ _KNOWN: dict[str, SqlType] = {
     "timestamp": t.TIMESTAMP,
     "timestamptz": t.TIMESTAMPTZ,
 }
+SPELLINGS = (*_KNOWN, "decimal", "numeric", "array", "map", "struct")
+# Types of other systems -> what is nearest here.
+_FOREIGN = {
+    "number": "numeric", "varchar2": "varchar", "nvarchar": "varchar", "nvarchar2": "varchar", "nchar": "char", "datetime": "timestamp",
+    "datetime2": "timestamp", "smalldatetime": "timestamp", "timestamp_ltz": "timestamptz", "mediumint": "int", "hugeint": "numeric",
+    "tinytext": "text", "mediumtext": "text", "longtext": "text", "clob": "text", "bit": "boolean", "binary": "bytea", "image": "bytea",
+}  # fmt: skip
 _NUMERIC = t.decimal(38, 18)  # given neither precision nor scale
 _DECIMALS = ("decimal", "dec", "numeric")
 _MISSING = {
@@ -63,6 +71,10 @@ def lower_type(made: TypeName) -> TypeRef:
         return _struct(made)
     if made.name in _MISSING:
         unsupported(f"the type {made.name.upper()}", made.span, _MISSING[made.name])
+    if made.name in _FOREIGN:
+        other = _FOREIGN[made.name]
+        edit = renamed(made.span, made.name, other, first=True)
+        unsupported(f"the type {made.name.upper()}", made.span, f"write  {other}", edit=edit)
     known = _KNOWN.get(made.name)
     if known is None and made.parameters:
         unsupported(f"the type {made.name.upper()} with parameters", made.span)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import NoReturn
 
+from compiler.diagnostics.edits import Edit, before, quoted
 from compiler.dialect.standard.calls import parse_call
 from compiler.dialect.standard.reader import Reader
 from compiler.dialect.standard.special_calls import SPECIAL_CALLS
@@ -76,6 +77,8 @@ def _form(cur: Reader, start: Tok) -> Expr | None:
         return _CALLED[start.upper](cur, start)
     if start.upper == "MAP" and cur.at_op("{", ahead=1):
         return _map(cur, start)
+    if start.upper == "MAP" and cur.at_op("[", ahead=1) and not cur.at_op("]", ahead=2):
+        return _map_of_pairs(cur, start)
     if called and start.upper in SPECIAL_CALLS:
         return SPECIAL_CALLS[start.upper](cur, start)
     if start.upper in SPECIAL_VALUES:
@@ -196,14 +199,23 @@ def _no_expression(cur: Reader, start: Tok) -> NoReturn:
     names_something = cur.at_op(",", ")", ".", "=", ahead=1) or cur.at_word("FROM", "AS", ahead=1)
     if start.kind == "word" and names_something:
         cur.expect_name("an expression")  # complains about the reserved word
-    help = ""
-    if cur.at_op("*"):
+    help, edit = "", None
+    if cur.at_op("=", "<", ">") and cur.back(1).kind == "op" and cur.back(1).end == start.start:
+        sign = {"==": "=", "=<": "<=", "=>": ">=", "!>": "<=", "!<": ">="}.get(cur.back(1).text + start.text, "")
+        help, edit = (f"write  {sign}", Edit(cur.span_from(cur.back(1), start), sign)) if sign else ("", None)
+    elif cur.at_op(","):
+        help, edit = "is a comma too much, or a value missing?", Edit(cur.span_of(start), "")
+    elif cur.at_op("[") and cur.at_name(ahead=1) and cur.at_op("]", ahead=2):
+        name = cur.fold(cur.peek(1))
+        help = f"a name stands alone, or in double quotes: {quoted(name)}"
+        edit = Edit(cur.span_from(start, cur.peek(2)), quoted(name))
+    elif cur.at_op("*"):
         help = "`*` stands alone in a select list, or in COUNT(*)"
-    elif start.kind == "op" and start.text in (")", ","):
+    elif start.kind == "op" and start.text == ")":
         help = "is a comma too much, or a value missing?"
     elif start.kind == "op" and start.text == "$":
         help = "parameters like $1 have no value here; a variable is written ${name}"
-    cur.expected("an expression", help=help)
+    cur.expected("an expression", help=help, edit=edit)
 
 
 # --- forms ---
@@ -220,7 +232,10 @@ def _case(cur: Reader, start: Tok) -> Expr:
         cur.expect_word("THEN")
         whens.append((when, cur.rules.expr(cur)))
     otherwise = cur.rules.expr(cur) if cur.accept_words("ELSE") else None
-    cur.expect_word("END", help="a CASE is closed by END")
+    if not cur.at_word("END"):
+        edit = before(cur.span_of(cur.peek()), "END ") if not cur.at_end() else None
+        cur.expected("`END`", help="a CASE is closed by END", words=("WHEN", "ELSE", "END"), edit=edit)
+    cur.next()
     return Case(subject, tuple(whens), otherwise, span=cur.span_since(start))
 
 
@@ -292,6 +307,27 @@ def _map(cur: Reader, start: Tok) -> Expr:
         items.append((key, cur.rules.expr(cur)))
     cur.expect_op(closer)
     return MapItems(tuple(items), span=cur.span_since(start))
+
+
+def _map_of_pairs(cur: Reader, start: Tok) -> Expr:
+    """`MAP['a', 1, 'b', 2]`, as Flink writes it. A map's column is no map of pairs: `map['a']` has one value inside."""
+    before = cur.pos
+    cur.pos += 2
+    items: list[Expr] = [cur.rules.expr(cur)]
+    while cur.accept_op(","):
+        items.append(cur.rules.expr(cur))
+    if len(items) == 1:
+        cur.pos = before
+        return _name(cur, start)
+    cur.expect_op("]", label="a comma or `]` goes here")
+    if len(items) % 2:
+        cur.fail(
+            "FQ1001",
+            "MAP[...] takes keys and values in turn",
+            at=cur.span_since(start),
+            help="write  MAP['key', value]",
+        )
+    return MapItems(tuple(zip(items[::2], items[1::2], strict=True)), span=cur.span_since(start))
 
 
 def _struct(cur: Reader, start: Tok) -> Expr:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
+from compiler.diagnostics.edits import Edit
 from compiler.dialect.standard.expressions import OTHER, parse_expr
 from compiler.dialect.standard.grouping import parse_group_by
 from compiler.dialect.standard.reader import Reader
@@ -112,7 +113,7 @@ def _intersection(cur: Reader) -> Body:
 def _operation(cur: Reader, start: Tok, left: Body, operand: Callable[[Reader], Body]) -> SetOperation:
     first = cur.peek()
     if first.upper == "MINUS":
-        cur.unsupported("MINUS", help="write  EXCEPT")
+        cur.unsupported("MINUS", help="write  EXCEPT", edit=Edit(cur.span_of(first), "EXCEPT"))
     op = _SET_OPERATIONS[cur.next().upper]
     every = cur.accept_words("ALL")
     if not every:
@@ -214,7 +215,8 @@ def parse_items(cur: Reader) -> tuple[Item, ...]:
     items = [_item(cur)]
     while cur.accept_op(","):
         if cur.at_word("FROM"):
-            cur.expected("another select item after the comma", help="remove the comma before FROM")
+            edit = Edit(cur.span_of(cur.back(1)), "")
+            cur.expected("another select item after the comma", help="remove the comma before FROM", edit=edit)
         items.append(_item(cur))
     return tuple(items)
 
@@ -332,6 +334,9 @@ def _tail(
             emit = "on window close"
     if cur.at_word(*_CLAUSES):
         word = cur.peek().upper
+        if word in ("GROUP", "ORDER") and not cur.at_word("BY", ahead=1):
+            cur.next()
+            cur.expect_word("BY", help=f"write  {word} BY")
         cur.fail("FQ1003", f"{word} cannot stand here", label="out of order, or given twice", help=_ORDER)
     if cur.at_words("FOR", "UPDATE") or cur.at_words("FOR", "SHARE"):
         cur.unsupported(f"FOR {cur.peek(1).upper}", help="leave it out: no row is locked by reading")

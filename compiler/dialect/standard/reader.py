@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NoReturn
 
+from compiler.diagnostics.edits import Edit
 from compiler.diagnostics.source import SourceText
 from compiler.dialect.cursor import Cursor
+from compiler.dialect.standard.mistaken import misspelt, mistaken
 from compiler.dialect.standard.tree import Expr, OrderItem, Query, WindowSpec
 from compiler.dialect.standard.words import NOT_BARE_ALIASES, NOT_NAMES, RESERVED, VERBS
 from compiler.dialect.tokens import Positions, Tok
@@ -164,6 +166,24 @@ class Reader(Cursor):
             return tok.text
         return tok.upper if tok.upper in SYSTEM_COLUMNS else tok.text.lower()
 
+    def expect_op(self, op: str, *, label: str = "", help: str = "") -> Tok:
+        return super().expect_op(op, label=label, help=help or f"is  {op}  missing?")
+
+    def expect_word(self, word: str, *, label: str = "", help: str = "") -> Tok:
+        """A word in its place that was read as an alias is taken for a misspelt one."""
+        last = self.back(1)
+        if not self.at_word(word) and misspelt(last, (word,)):
+            edit = Edit(self.span_of(last), word)
+            self.expected(f"`{word}`", label=label, help=f"did you mean `{word}` by `{last.text}`?", edit=edit)
+        return super().expect_word(word, label=label, help=help or f"is  {word}  missing?")
+
+    def expect_end(self) -> None:
+        if not self.at_end():
+            help, edit = mistaken(self)
+            if edit is not None:
+                self.expected("the end of the statement", label="not expected here", help=help, edit=edit)
+        super().expect_end()
+
     def _not_a_name(self, what: str) -> NoReturn:
         tok = self.peek()
         if tok.kind == "word":
@@ -172,6 +192,7 @@ class Reader(Cursor):
                 f"expected {what}, found the reserved word `{tok.text}`",
                 label="reserved",
                 help=f'quote it to use it as a name: "{tok.text.lower()}"',
+                edit=Edit(self.span_of(tok), f'"{tok.text.lower()}"'),
             )
         hint = "a name is not written in single quotes; use double quotes or none" if tok.kind == "string" else ""
         self.expected(what, help=hint)

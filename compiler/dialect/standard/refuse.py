@@ -5,21 +5,24 @@ from __future__ import annotations
 from typing import NoReturn
 
 from compiler.diagnostics.diagnostic import Diagnostic, ParseError, UnsupportedError
+from compiler.diagnostics.edits import Edit
 from compiler.diagnostics.source import Span
 from compiler.dialect.standard.tree import Node, children
 
 DEPTH_MAX = 120  # nodes below one another; the analyzer takes up to 6 Python frames of the 1,000 there are for each
 
 
-def unsupported(named: str, span: Span, help: str = "") -> NoReturn:
+def unsupported(named: str, span: Span, help: str = "", *, edit: Edit | None = None) -> NoReturn:
     """Refuse a construct by its name. help: what to write in its place."""
     title = f"{named} is not supported yet"
-    raise UnsupportedError(Diagnostic("FQ1901", title, span, label="not built yet", help=help, unsupported=True))
+    raise UnsupportedError(
+        Diagnostic("FQ1901", title, span, label="not built yet", help=help, unsupported=True, edit=edit)
+    )
 
 
-def fail(code: str, title: str, span: Span, *, label: str = "", help: str = "") -> NoReturn:
+def fail(code: str, title: str, span: Span, *, label: str = "", help: str = "", edit: Edit | None = None) -> NoReturn:
     """Fail with a mistake of the user."""
-    raise ParseError(Diagnostic(code, title, span, label=label, help=help))
+    raise ParseError(Diagnostic(code, title, span, label=label, help=help, edit=edit))
 
 
 def check_depth(tree: Node) -> None:

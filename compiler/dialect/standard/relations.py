@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from compiler.diagnostics.edits import Edit
 from compiler.dialect.standard.calls import parse_call
 from compiler.dialect.standard.expressions import parse_expr
 from compiler.dialect.standard.reader import Reader
@@ -54,6 +55,11 @@ def parse_joined(cur: Reader) -> Relation:
     return left
 
 
+# The words of a join in their order; NATURAL may stand before the first ones.
+_OF_NATURAL = ((), ("INNER",), *((d, *o) for d in ("LEFT", "RIGHT", "FULL") for o in ((), ("OUTER",))))
+_PLAIN = (*_OF_NATURAL, ("CROSS",))
+
+
 def _join_words(cur: Reader) -> int:
     """How many words up to JOIN name a join here; 0 for none."""
     count = 0
@@ -73,14 +79,22 @@ def parse_join(cur: Reader, start: Tok, left: Relation, words: int) -> Join:
     kind: JoinKind = "inner"
     natural = False
     variant: list[str] = []
+    plain: list[str] = []
     for _ in range(words - 1):
         word = cur.next().upper
+        if word in JOIN_DIRECTIONS:
+            plain.append(word)
         kind = _KINDS.get(word, kind)
         natural = natural or word == "NATURAL"
         if word in JOIN_VARIANTS or word == "LATERAL":
             variant.append(word)
     cur.next()
     named = cur.span_since(at)
+    if not variant and tuple(plain[natural:]) not in (_OF_NATURAL if natural else _PLAIN):
+        help = (
+            "write  INNER, LEFT [OUTER], RIGHT [OUTER], FULL [OUTER] or CROSS JOIN, NATURAL in front of all but CROSS"
+        )
+        cur.fail("FQ1003", f"{' '.join(plain)} JOIN is no join", at=named, help=help)
     cur.enter()
     right_start = cur.peek()
     right = parse_relation(cur)
@@ -100,7 +114,8 @@ def parse_join(cur: Reader, start: Tok, left: Relation, words: int) -> Join:
         cur.next()
         on = parse_expr(cur)
     elif conditional and not variant:
-        cur.expected("`ON` with the condition of the join", help="write  JOIN other ON this.key = other.key")
+        edit = Edit(cur.span_of(cur.peek()), "ON") if cur.at_word("WHERE") else None
+        cur.expected("`ON` with the condition of the join", help="write  JOIN other ON this.key = other.key", edit=edit)
     elif cur.at_word("ON") or (cur.at_word("USING") and cur.at_op("(", ahead=1)):
         kind_named = "NATURAL JOIN" if natural else "CROSS JOIN"
         cur.fail("FQ1003", f"{kind_named} has no condition", label="not here", help="write  JOIN other ON ...")

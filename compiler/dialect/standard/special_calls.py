@@ -10,6 +10,7 @@ from collections.abc import Callable
 from compiler.dialect.standard.calls import parse_call
 from compiler.dialect.standard.reader import Reader
 from compiler.dialect.standard.tree import Call, Constant, Expr, Extract
+from compiler.dialect.standard.words import UNITS
 from compiler.dialect.tokens import Tok
 
 _SIDES = {"BOTH": "btrim", "LEADING": "ltrim", "TRAILING": "rtrim"}
@@ -78,6 +79,21 @@ def _overlay(cur: Reader, start: Tok) -> Expr:
     return _closed(cur, start, "overlay", args)
 
 
+def _to_unit(cur: Reader, start: Tok) -> Expr:
+    """FLOOR(ts TO HOUR), as Flink writes DATE_TRUNC."""
+    if not cur.has_inside("TO"):
+        return parse_call(cur)
+    if start.upper != "FLOOR":
+        cur.unsupported(f"{start.upper}(... TO unit)", help="write  DATE_TRUNC('hour', ts)")
+    ts = _opened(cur)
+    cur.expect_word("TO")
+    unit = cur.peek()
+    if unit.kind != "word" or unit.upper not in UNITS:
+        cur.expected("a unit of time", words=UNITS)
+    cur.next()
+    return _closed(cur, start, "date_trunc", [Constant("string", unit.text.lower(), span=cur.span_of(unit)), ts])
+
+
 def _opened(cur: Reader) -> Expr:
     cur.next()
     cur.expect_op("(")
@@ -95,4 +111,6 @@ SPECIAL_CALLS: dict[str, Callable[[Reader, Tok], Expr]] = {
     "POSITION": _position,
     "TRIM": _trim,
     "OVERLAY": _overlay,
+    "FLOOR": _to_unit,
+    "CEIL": _to_unit,
 }

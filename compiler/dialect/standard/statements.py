@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, MutableMapping
 from typing import Literal
 
+from compiler.diagnostics.edits import Edit
 from compiler.diagnostics.source import Span
 from compiler.dialect.controls import apply_variable, parse_assertion, parse_control, parse_other, parse_set
 from compiler.dialect.elements import check_window_properties, parse_properties
@@ -38,6 +39,18 @@ _OTHER_OBJECTS = (
     "SINK", "SOURCE", "FUNCTION", "AGGREGATE", "SCHEMA", "DATABASE", "SEQUENCE", "CONNECTION", "CONNECTOR", "SECRET", "SUBSCRIPTION",
     "USER", "ROLE", "DOMAIN", "EXTENSION", "TRIGGER", "PROCEDURE", "TEMP", "TEMPORARY", "UNLOGGED", "RECURSIVE", "CLUSTER",
 )  # fmt: skip
+# Statements of other systems, and what to write in their place.
+_ONE_BY_ONE = "each statement is a transaction of its own"
+_FOREIGN_VERBS = {
+    **dict.fromkeys(("BEGIN", "START", "COMMIT", "ROLLBACK", "SAVEPOINT", "END"), _ONE_BY_ONE),
+    **dict.fromkeys(("EXECUTE", "CALL", "PREPARE", "DO"), "write the statements themselves"),
+    **dict.fromkeys(("GRANT", "REVOKE", "ANALYZE", "VACUUM", "COMMENT", "USE", "LOCK", "REINDEX", "CLUSTER"), "leave it out"),
+    **dict.fromkeys(("COPY", "LOAD", "UNLOAD", "IMPORT", "EXPORT"), "write  INSERT INTO t VALUES ..., or flowql topic import"),
+    **dict.fromkeys(("MERGE", "UPSERT", "REPLACE"), "write  INSERT INTO t VALUES ... ON CONFLICT (key) DO UPDATE SET ..."),
+    "TRUNCATE": "write  DELETE FROM t",
+    "REFRESH": "a view is up to date by itself",
+    "RENAME": "create the table or view with its other name",
+}  # fmt: skip
 
 
 def parse_statement(cur: Reader, variables: MutableMapping[str, str]) -> Statement | None:
@@ -56,6 +69,10 @@ def parse_statement(cur: Reader, variables: MutableMapping[str, str]) -> Stateme
     if tok.upper in OTHER_VERBS:
         return Control(parse_other(cur, tok), span=cur.span_since(tok))
     rule = _RULES.get(tok.upper)
+    if tok.upper in _FOREIGN_VERBS and rule is None:
+        emptied = cur.at_words("TRUNCATE", "TABLE")
+        edit = Edit(cur.span_from(tok, cur.peek(1)), "DELETE FROM") if emptied else None
+        cur.unsupported(tok.upper, help=_FOREIGN_VERBS[tok.upper], edit=edit)
     if rule is None:
         cur.expected("a statement", help=_VERB_HELP, words=VERBS)
     return _finished(cur, rule(cur, tok))
@@ -71,6 +88,9 @@ def _finished(cur: Reader, statement: Statement) -> Statement:
 
 def _create(cur: Reader, start: Tok) -> Statement:
     cur.next()
+    if cur.at_words("OR", "ALTER"):
+        edit = Edit(cur.span_of(cur.peek(1)), "REPLACE")
+        cur.fail("FQ1001", "expected `REPLACE` after OR, found `ALTER`", help="write  CREATE OR REPLACE", edit=edit)
     or_replace = cur.accept_words("OR", "REPLACE")
     if cur.at_word("TYPE"):
         return _create_type(cur, start)
@@ -106,6 +126,8 @@ def _create_table(cur: Reader, start: Tok, *, or_replace: bool, read_only: bool)
     with_start = cur.peek()
     properties = parse_properties(cur) if cur.at_word("WITH") else ()
     append_only = _behind_columns(cur, constraints) or append_only
+    if cur.at_word("LIKE"):
+        cur.unsupported("CREATE TABLE ... LIKE", help="list the columns")
     query = None
     if cur.accept_words("AS"):
         _check_no_columns(cur, listed, read_only=read_only)
@@ -323,6 +345,9 @@ def _assert(cur: Reader, start: Tok) -> Statement:
 
 
 def _set(cur: Reader, start: Tok) -> Statement:
+    if cur.peek(1).kind == "word":
+        help = "a property of FlowQL stands in quotes:  SET 'name' = 'value'"
+        cur.unsupported(f"{start.upper} {cur.peek(1).text}", help=help)
     (made,) = parse_set(cur, start)
     return Control(made, text=made.text, span=made.span)
 

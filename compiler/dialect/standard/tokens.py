@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from compiler.diagnostics.diagnostic import Diagnostic
+from compiler.diagnostics.edits import behind
 from compiler.diagnostics.source import SourceText
 from compiler.dialect.tokens import Positions, Tok
 
 _OPERATORS = (
-    "->>", "#>>", "!~*", "||/", "::", ":=", "=>", "->", "#>", "<>", "!=", "<=", ">=", "||", "|/", "@>", "<@", "?|", "?&", "!~", "~*",
+    "!~~*", "~~*", "!~~", "~~", "->>", "#>>", "!~*", "||/", "::", ":=", "=>", "->", "#>", "<>", "!=", "<=", ">=", "||", "|/", "@>", "<@", "?|", "?&", "!~", "~*", "&&",
 )  # fmt: skip
 _TOKEN = re.compile(
     r"""(?P<space>\s+|--[^\n]*)
@@ -107,10 +109,15 @@ def _unescaped(match: re.Match[str]) -> str:
 
 def _unclosed(opener: str, start: int, positions: Positions) -> Diagnostic:
     closer = "*/" if opener == "/*" else opener
+    span = positions.span(start, start + len(opener))
+    line = span.line_text[span.column :]  # behind the opener
+    text = line.rstrip("; ") if opener == "'" else re.match(r"\w*", line)[0]  # type: ignore[index]
+    edit = behind(replace(span, length=len(opener) + len(text)), closer) if opener != "/*" else None
     return Diagnostic(
         "FQ1002",
         f"this {_NAMES[opener]} is never closed",
-        positions.span(start, start + len(opener)),
+        span,
         label="opened here",
         help=f"close it with {closer}",
+        edit=edit,
     )

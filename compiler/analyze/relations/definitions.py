@@ -1,0 +1,56 @@
+"""The query of a view with its EMIT, and views that are read by such a query."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Protocol
+
+from compiler.analyze.relations.closing import emitted, has_watermark
+from compiler.analyze.relations.relation import Names, Rel, renamed_source
+from compiler.diagnostics.source import SourceText
+from compiler.dialect.standard import statement_tree as st
+from compiler.dialect.standard import tree as t
+from compiler.dialect.standard.parser import parse_trees
+from compiler.dialect.standard.refuse import unsupported
+from compiler.plan.topology import SourceDef
+
+
+class Binding(Protocol):
+    """What binds the queries of a statement. follows_watermark: one of them waits for a watermark."""
+
+    names: Names
+    follows_watermark: bool
+
+    def query(self, query: t.Query) -> Rel: ...
+
+    def count_inlined(self, table: t.Table) -> None: ...
+
+
+def whole(binder: Binding, query: t.Query) -> Rel:
+    """The relation of the query of a view."""
+    if query.emit == "final":
+        unsupported("EMIT FINAL of a view over relations", query.span, "write  EMIT ON WINDOW CLOSE")
+    closes = query.emit == "on window close"
+    binder.follows_watermark |= closes
+    rel = binder.query(replace(query, emit=None))
+    return replace(rel, node=emitted(rel.node, binder.names.windows, query.span)) if closes else rel
+
+
+def in_place(binder: Binding, source: SourceDef, table: t.Table) -> Rel | None:
+    """A view in the place of its name: its topic holds rows and no watermark, which a query that waits for one needs."""
+    query = _definition(source)
+    if query is None:
+        return None
+    binder.count_inlined(table)
+    rel = whole(binder, query)
+    return renamed_source(rel, source.name, source.visible) if has_watermark(rel.node) else None
+
+
+def _definition(source: SourceDef) -> t.Query | None:
+    """The query of a view over relations, from the text that the catalogue keeps; None for all else."""
+    if not source.relation or source.is_own_table:
+        return None
+    (statement,), mistakes = parse_trees(SourceText(f"definition of {source.name}", source.statement))
+    assert not mistakes, "a view was made from this text"
+    assert isinstance(statement, st.CreateTable)
+    return statement.query

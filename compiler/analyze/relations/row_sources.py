@@ -1,0 +1,147 @@
+"""Rows that are in no table: the one row of a query without FROM, VALUES, UNNEST and generate_series."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from compiler.analyze.mistakes import mistake
+from compiler.analyze.relation import retracting, scan
+from compiler.analyze.relations.expressions import RelBinder
+from compiler.analyze.relations.relation import (
+    Names,
+    Rel,
+    RelColumn,
+    column_of,
+    extended,
+    selected,
+    with_identity,
+)
+from compiler.diagnostics.diagnostic import CompileError
+from compiler.dialect.ast import Func
+from compiler.dialect.standard import tree as t
+from compiler.dialect.standard.lower_expressions import lower_expr
+from compiler.dialect.standard.refuse import unsupported
+from compiler.functions.coercion import unify
+from compiler.functions.registry import FunctionTypeError
+from compiler.plan.changes import GroupAggregate, GroupCall
+from compiler.plan.expr import Call, Expr, Literal
+from compiler.plan.logical import Explode, Filter, NamedExpr, Node
+from compiler.plan.schema import Field, Schema
+from compiler.plan.topology import SourceDef
+from compiler.plan.types import BIGINT, BOOLEAN, STRING, Kind, array
+
+_FUNCTIONS = ("unnest", "generate_series")
+VALUES_MAX = 10_000
+
+
+def one_row(source: SourceDef, names: Names) -> Rel:
+    """One row without columns: the aggregation, without keys, of no row of a table. It is there before the table has rows."""
+    node = retracting(scan(source, {}))
+    none = Node(Filter(Literal(BOOLEAN, False)), (node,), node.schema, "retract")
+    call = GroupCall(names.fresh("rows"), "COUNT", (), BIGINT)
+    made = Node(GroupAggregate((), (call,)), (none,), Schema((Field(call.name, BIGINT),)), "retract")
+    return Rel(with_identity(made, names), ())
+
+
+def values(rows: Sequence[Sequence[t.Expr]], node: t.Values, rel: Rel, binder: RelBinder, names: Names) -> Rel:
+    """VALUES for each row of `rel`, which carries its columns on."""
+    if len(rows) > VALUES_MAX:
+        unsupported(f"VALUES of more than {VALUES_MAX} rows", node.span, "insert them into a table")
+    columns: list[list[Expr]] = []
+    for n, written in enumerate(zip(*rows, strict=True), 1):
+        try:
+            common, converted = unify([binder.bound(e) for e in written])
+        except FunctionTypeError as problem:
+            title = f"the values of column {n} have no common type: {problem}"
+            raise mistake("FQ2005", title, node.span, help=problem.hint) from None
+        if common.kind is Kind.NULL:  # a bare NULL is a text, as in PostgreSQL
+            converted = tuple(Literal(STRING, None) for _ in converted)
+        columns.append(list(converted))
+    named = [f"column{n}" for n in range(1, len(columns) + 1)]
+    if len(rows) == 1:
+        return selected(rel, [(n, c[0]) for n, c in zip(named, columns, strict=True)], names)
+    lists = [Call(array(c[0].type), "array", tuple(c)) for c in columns]
+    made, exprs, _ = exploded(rel, lists, names, kept=False)
+    return selected(made, list(zip(named, exprs, strict=True)), names)
+
+
+def exploded(rel: Rel, lists: Sequence[Expr], names: Names, *, kept: bool) -> tuple[Rel, list[Expr], Expr]:
+    """A row per element of the longest list, the others padded with NULL; their columns, and that of the place, from 1.
+
+    kept: a row without any element stays, with NULLs. The row identity is that of the row and the place.
+    """
+    place = names.fresh("__place")
+    places = Call(array(BIGINT), f"sql_places{'_or_null' if kept else ''}", tuple(lists))
+    made = [NamedExpr(names.fresh("element"), Call(e.type.element, "EXPLODE", (e,))) for e in lists]
+    functions = (NamedExpr(place, Call(BIGINT, "EXPLODE", (places,))), *made)
+    keys = (*rel.node.schema.key, Field(place, BIGINT, "key"))
+    rest = [f for f in rel.node.schema if f.role != "key"]
+    schema = Schema((*keys, *rest, *(Field(f.name, f.expr.type) for f in made)))
+    node = Node(Explode(functions), (rel.node,), schema, "retract")
+    return Rel(node, rel.columns), [column_of(Field(f.name, f.expr.type)) for f in made], column_of(keys[-1])
+
+
+def gives_rows(function: t.TableFunction) -> bool:
+    """Whether it is a function whose rows depend on its arguments alone."""
+    return function.call.name[-1].lower() in _FUNCTIONS and len(function.call.name) == 1
+
+
+def from_function(
+    function: t.TableFunction, rel: Rel, binder: RelBinder, names: Names, *, kept: bool
+) -> tuple[Rel, tuple[RelColumn, ...]]:
+    """Each row of `rel` with the rows of the function, and the columns of these. kept: as in LEFT JOIN ... ON TRUE."""
+    call, written = function.call, function.alias
+    if call.star or call.distinct or call.order_by or call.filter is not None or call.over is not None:
+        unsupported("a clause of aggregates in a function of FROM", call.span)
+    lists = [_list(e, call, binder) for e in call.args] if call.name[-1] == "unnest" else [_series(call, binder)]
+    if not lists:
+        raise mistake("FQ2005", "UNNEST takes an array", call.span)
+    made, exprs, place = exploded(rel, lists, names, kept=kept)
+    alias = written.name if written is not None else call.name[-1]
+    # A function of one column gives it its own name or that of its alias.
+    columns = [RelColumn(alias, alias if len(exprs) == 1 else call.name[-1], e.type, "") for e in exprs]
+    if function.ordinality:
+        columns.append(RelColumn(alias, "ordinality", BIGINT, ""))
+        exprs = [*exprs, place]
+    renamed = written.columns if written is not None else ()
+    if len(renamed) > len(columns):
+        assert written is not None
+        title = f"{alias} has {len(columns)} columns, not {len(renamed)}"
+        raise mistake("FQ2004", title, written.span, "too many names")
+    columns = [replace(c, name=n) for c, n in zip(columns, renamed, strict=False)] + columns[len(renamed) :]
+    columns = [replace(c, column=names.fresh(c.name)) for c in columns]
+    made = extended(made, [NamedExpr(c.column, e) for c, e in zip(columns, exprs, strict=True)])
+    return made, tuple(columns)
+
+
+def as_query(function: t.TableFunction) -> t.Derived:
+    """The function as a lateral query."""
+    alias = function.alias or t.Alias(function.call.name[-1], span=function.span)
+    select = t.Select((t.Item(t.Star(span=function.span)),), replace(function, alias=alias), span=function.span)
+    alias = replace(alias, columns=())
+    return t.Derived(t.Query(select, span=function.span), alias, lateral=True, span=function.span)
+
+
+def _list(e: t.Expr, call: t.Call, binder: RelBinder) -> Expr:
+    bound = binder.bound(e)
+    if bound.type.kind is not Kind.ARRAY:
+        raise mistake("FQ2005", f"UNNEST takes an array, not {bound.type}", e.span, "no array")
+    if bound.type.element.kind in (Kind.ARRAY, Kind.STRUCT):
+        what = "an array of arrays" if bound.type.element.kind is Kind.ARRAY else "an array of rows"
+        unsupported(f"UNNEST of {what}", call.span)
+    return bound
+
+
+def _series(call: t.Call, binder: RelBinder) -> Expr:
+    args = []
+    for e in call.args:
+        if isinstance(e, t.Named):
+            unsupported("a named argument of generate_series", e.span, "write its value alone")
+        args.append(lower_expr(e))
+    try:
+        return binder.bind(Func("sql_series", tuple(args), call.span))
+    except CompileError as error:  # the function is called otherwise than it is written
+        (first, *_) = error.diagnostics
+        title = first.title.removeprefix("error processing expression ").replace("SQL_SERIES", "GENERATE_SERIES", 1)
+        raise type(error)(replace(first, title=title)) from None

@@ -1,0 +1,65 @@
+"""Joins by the names of columns: USING and NATURAL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from compiler.analyze.mistakes import mistake
+from compiler.analyze.relations.expressions import RelBinder
+from compiler.analyze.relations.relation import Names, Rel, RelColumn, as_columns
+from compiler.catalog.catalog import Catalog
+from compiler.catalog.names import correction, did_you_mean, listing
+from compiler.dialect.standard import tree as t
+from compiler.functions.coercion import unify
+from compiler.plan.expr import Call, Expr
+
+
+def names_of(join: t.Join, left: Rel, right: Rel) -> list[str]:
+    """The columns of USING, or those that NATURAL finds in both relations."""
+    names = list(join.using)
+    if join.natural:
+        there = [c.name for c in right.columns if not c.qualified]
+        names = [c.name for c in left.columns if not c.qualified and c.name in there]
+    for name in names:
+        for side in (left, right):
+            count = sum(c.name == name and not c.qualified for c in side.columns)
+            if count != 1:
+                what = "is there more than once on one side" if count else "is not in both relations"
+                title = f"the column {name} of USING {what}"
+                both = [c.name for c in left.columns if c.name in {r.name for r in right.columns}]
+                hint = did_you_mean(name, both) or (f"both have {listing(both)}" if both else "write  ON a.x = b.y")
+                edit = correction(join.span, name, both)
+                raise mistake("FQ2002", title, join.span, "cannot be joined by", help=hint, edit=edit)
+    return names
+
+
+def equal(name: str, left: Rel, right: Rel, join: t.Join, catalog: Catalog) -> Expr:
+    """The condition that both columns of the name are equal."""
+    sides = [next(c for c in r.columns if c.name == name and not c.qualified) for r in (left, right)]
+    given = {f"\0{i}\0{name}": c.expr() for i, c in enumerate(sides)}
+    a, b = (t.ColumnRef((k,), span=join.span) for k in given)
+    return RelBinder((), catalog, "USING", given=given).true_when(t.Binary("=", a, b, span=join.span))
+
+
+def merged_columns(kind: str, left: Rel, right: Rel, names: Sequence[str], joined_rel: Rel, fresh: Names) -> Rel:
+    """The join with one column in the place of each pair of USING or NATURAL; those of the sides need their source's name.
+
+    It is that of the side all of whose rows are there; a full join takes whichever is not NULL.
+    """
+    merged: list[RelColumn] = []
+    computed: list[tuple[str, Expr]] = []
+    for name in names:
+        a = next(c for c in left.columns if c.name == name and not c.qualified)
+        b = next(c for c in right.columns if c.name == name and not c.qualified)
+        if kind != "full":
+            chosen = b if kind == "right" else a
+            merged.append(RelColumn("", name, chosen.type, chosen.column))
+            continue
+        common, (x, y) = unify((a.expr(), b.expr()))
+        computed.append((name, Call(common, "COALESCE", (x, y))))
+    if computed:
+        joined_rel, columns = as_columns(joined_rel, [e for _, e in computed], fresh, names[0])
+        merged = [RelColumn("", n, e.type, c) for (n, e), c in zip(computed, columns, strict=True)]
+    rest = [replace(c, qualified=True) if c.name in names and not c.qualified else c for c in joined_rel.columns]
+    return Rel(joined_rel.node, (*merged, *rest))

@@ -1,0 +1,71 @@
+"""WATERMARK FOR of a source: its time column, and how far behind the latest row one may be."""
+
+from __future__ import annotations
+
+from compiler.diagnostics.source import Span
+from compiler.dialect.standard import statement_tree as st
+from compiler.dialect.standard import tree as t
+from compiler.dialect.standard.lower_expressions import lower_duration
+from compiler.dialect.standard.refuse import fail, unsupported
+from compiler.plan.watermarks import Watermark
+
+_TIMES = ("timestamp", "timestamptz")
+_NUMBERS = ("int", "bigint")
+
+
+def lower_watermark(s: st.CreateTable) -> Watermark | None:
+    """The watermark of a source, if it has one. Raises CompileError."""
+    if not s.watermarks:
+        return None
+    if len(s.watermarks) > 1:
+        unsupported(
+            "more than one WATERMARK", s.watermarks[1].span, "keep the one of the time that windows are made of"
+        )
+    (written,) = s.watermarks
+    types = {c.name: c.type.name for c in s.columns or ()}
+    found = types.get(written.column)
+    if found is None:
+        title = f"WATERMARK names {written.column}, which is no column of the table"
+        fail("FQ2002", title, written.span, label="unknown column", help=f"columns are {', '.join(types)}")
+    if found not in (*_TIMES, *_NUMBERS):
+        title = f"WATERMARK is of a time; {written.column} is {found.upper()}"
+        fail("FQ2005", title, written.span, label="not a time", help=f"write  {written.column} TIMESTAMP")
+    if s.kind == "table" and (s.primary_key or any(c.role in ("key", "primary_key") for c in s.columns or ())):
+        unsupported(
+            "WATERMARK of a table with a PRIMARY KEY",
+            written.span,
+            "leave the key out: rows are told apart without one",
+        )
+    return Watermark(written.column, _delay(written, is_time=found in _TIMES))
+
+
+def _delay(written: st.Watermark, *, is_time: bool) -> int:
+    bound = written.bound
+    if _is_column(bound, written.column):
+        return 0
+    delay = "INTERVAL '5' SECOND" if is_time else "5"
+    help = f"write  WATERMARK FOR {written.column} AS {written.column} - {delay}"
+    if isinstance(bound, t.Binary) and bound.op == "-":
+        if not _is_column(bound.left, written.column):
+            fail("FQ2005", f"WATERMARK FOR {written.column} is not of {written.column}", bound.left.span, help=help)
+        if is_time and isinstance(bound.right, t.Interval):
+            return _not_negative(lower_duration(bound.right), bound.right.span)
+        if not is_time and isinstance(bound.right, t.Constant) and bound.right.value.isdigit():
+            return int(bound.right.value)
+    unsupported("a WATERMARK that is not its column less a constant", bound.span, help)
+
+
+def _not_negative(ms: int, span: Span) -> int:
+    if ms < 0:
+        fail(
+            "FQ2005",
+            "the delay of a WATERMARK is negative",
+            span,
+            label="before nothing",
+            help="write how long to wait",
+        )
+    return ms
+
+
+def _is_column(node: t.Expr, name: str) -> bool:
+    return isinstance(node, t.ColumnRef) and node.parts == (name,)

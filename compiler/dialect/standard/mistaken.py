@@ -1,0 +1,92 @@
+"""What someone meant who wrote more than a statement holds: words misspelt or of other systems, and how to change the text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+from compiler.diagnostics.edits import Edit, behind
+from compiler.dialect.cursor import Cursor
+from compiler.dialect.tokens import Tok
+
+_CLAUSES = (
+    "FROM", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "OFFSET", "JOIN", "LEFT", "RIGHT", "INNER", "CROSS", "UNION", "INTERSECT", "EXCEPT",
+    "BETWEEN", "LIKE", "ILIKE", "SIMILAR", "WINDOW", "RETURNING", "USING", "AND", "OR",
+)  # fmt: skip
+_BEHIND_TABLES = (
+    "ENGINE",
+    "CHARSET",
+    "COMMENT",
+    "TABLESPACE",
+    "PARTITIONED",
+    "DISTRIBUTED",
+    "STORED",
+    "LOCATION",
+    "TBLPROPERTIES",
+)
+_MATCHES = ("REGEXP", "RLIKE", "MATCHES")
+_NEAR = 0.7  # of 1: names of columns are often similar to some keyword
+Advice = tuple[str, Edit | None]
+
+
+def mistaken(cur: Cursor) -> Advice:
+    """Advice where the statement should have ended; no edit where none is certain."""
+    for advice in (_sign(cur), _of_other_systems(cur), _misspelt(cur), _comma(cur)):
+        if advice[1] is not None:
+            return advice
+    return "", None
+
+
+def misspelt(tok: Tok, words: Sequence[str]) -> str:
+    """The one of these words that a token nearly is, or nothing."""
+    near = get_close_matches(tok.upper, words, n=1, cutoff=_NEAR) if tok.kind == "word" else []
+    return near[0] if near and near[0] != tok.upper else ""
+
+
+def _misspelt(cur: Cursor) -> Advice:
+    """The word here, or the one before it, which was read as an alias."""
+    for tok in (cur.back(1), cur.peek()):
+        meant = misspelt(tok, _CLAUSES)
+        if meant and tok.upper.removesuffix("S") not in _CLAUSES and tok.upper not in cur.verbs:
+            return f"did you mean `{meant}`?", Edit(cur.span_of(tok), meant)
+    return "", None
+
+
+def _sign(cur: Cursor) -> Advice:
+    here = cur.peek()
+    if cur.at_op(")"):
+        return "remove the `)`: none is open", Edit(cur.span_of(here), "")
+    pairs = cur.find("&&")
+    if pairs is not None:
+        return "conditions are joined by AND; && is for arrays", Edit(cur.span_of(pairs), "AND")
+    rows = cur.back(1).text == ")" and cur.at_op("(") and cur.peek(1).kind != "end"
+    return ("is a comma missing between rows?", behind(cur.span_of(cur.back(1)), ",")) if rows else ("", None)
+
+
+def _of_other_systems(cur: Cursor) -> Advice:
+    here, last = cur.peek(), cur.back(1)
+    if cur.at_op(",") and last.kind == "number" and cur.back(2).upper == "LIMIT" and cur.peek(1).kind == "number":
+        text = f"{cur.peek(1).text} OFFSET {last.text}"
+        return f"write  LIMIT {text}", Edit(cur.span_from(last, cur.peek(1)), text)
+    if last.upper == "TOP" and here.kind == "number":
+        return _top(cur, last)
+    if here.upper in _BEHIND_TABLES:
+        return f"leave {here.upper} out", Edit(cur.rest(), "")
+    if here.upper in _MATCHES:
+        return "a regular expression is matched by  ~", Edit(cur.span_of(here), "~")
+    if here.upper == "NOT" and cur.at_word("NULL", ahead=1):
+        return "write  IS NOT NULL", Edit(cur.span_of(here), "IS NOT")
+    return "", None
+
+
+def _top(cur: Cursor, top: Tok) -> Advice:
+    count = cur.peek()
+    text = cur.source.text[count.end : cur.final().end].strip()
+    return f"write  LIMIT {count.text}  at the end", Edit(cur.span_from(top, cur.final()), f"{text} LIMIT {count.text}")
+
+
+def _comma(cur: Cursor) -> Advice:
+    """A name behind a name."""
+    here, last = cur.peek(), cur.back(1)
+    names = {here.kind, last.kind} <= {"word", "quoted"} and here.upper not in cur.verbs
+    return ("is a comma missing?", behind(cur.span_of(last), ",")) if names else ("", None)

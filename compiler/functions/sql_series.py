@@ -1,0 +1,113 @@
+"""Lists of which standard SQL makes rows: series of numbers and times, and the places in arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any
+
+from compiler.functions.collections_functions import SERIES_MAX
+from compiler.functions.registry import Function, FunctionTypeError, Reference, Resolution, register
+from compiler.functions.sql_intervals import Interval, total_micros
+from compiler.functions.sql_time_arithmetic import later
+from compiler.plan.types import BIGINT, INT, INTERVAL, TIMESTAMP, Kind, SqlType, array, decimal
+
+_TIMES = (Kind.DATE, Kind.TIMESTAMP)
+
+
+def _series_types(types: tuple[SqlType, ...]) -> Resolution:
+    kinds = {t.kind for t in types} - {Kind.NULL}
+    if len(types) == 3 and kinds <= {*_TIMES, Kind.INTERVAL} and types[2].kind in (Kind.INTERVAL, Kind.NULL):
+        moment = next((t for t in types[:2] if t.kind is Kind.TIMESTAMP), TIMESTAMP)
+        return Resolution((moment, moment, INTERVAL), array(moment))
+    if len(types) not in (2, 3) or not kinds <= {Kind.INT, Kind.BIGINT, Kind.DECIMAL}:
+        given = ", ".join(map(str, types))
+        raise FunctionTypeError(
+            f"generate_series({given}) does not exist",
+            "write two whole or decimal numbers and a step, or two times and an INTERVAL",
+        )
+    one = BIGINT if Kind.BIGINT in kinds else INT
+    if Kind.DECIMAL in kinds:
+        one = decimal(38, max(t.scale for t in types if t.kind is Kind.DECIMAL))
+    return Resolution(tuple(one for _ in types), array(one))
+
+
+def _series(r: Resolution) -> Reference:
+    return _times if r.args[0].kind is Kind.TIMESTAMP else _numbers
+
+
+def _numbers(first: int | Decimal, last: int | Decimal, step: int | Decimal = 1) -> list[Any]:
+    """From one to another. Raises ValueError for steps of zero."""
+    if not step:
+        raise ValueError("the step of generate_series must not be zero")
+    count = max(int((last - first) // step) + 1, 0) if (last >= first) == (step > 0) or last == first else 0
+    return [first + n * step for n in range(_checked(count))]
+
+
+def _times(first: int, last: int, step: Interval) -> list[int]:
+    """Each from the one before, as PostgreSQL does: a month after 31 January is 28 February, and the next one is 28 March."""
+    sign = total_micros(step)
+    if not sign:
+        raise ValueError("the step of generate_series must not be zero")
+    found: list[int] = []
+    at = first
+    while at <= last if sign > 0 else at >= last:
+        found.append(at)
+        _checked(len(found))
+        before, at = at, later(at, step)
+        if at == before:
+            raise ValueError("the step of generate_series is shorter than a millisecond")
+    return found
+
+
+def _checked(count: int) -> int:
+    if count > SERIES_MAX:
+        raise ValueError(f"generate_series would give more than {SERIES_MAX} rows")
+    return count
+
+
+register(
+    Function(
+        "sql_series",
+        _series_types,
+        _series,
+        summary="The numbers or times from one to another, in steps; without a step 1. Written `generate_series` in FROM.",
+        example="sql_series(1, 7, 3) -> [1, 4, 7]",
+    )
+)
+
+
+def _places(*, kept: bool) -> Callable[[Resolution], Reference]:
+    def run(*arrays: Sequence[Any] | None) -> list[int | None]:
+        count = max((len(a) for a in arrays if a is not None), default=0)
+        return [*range(1, count + 1)] or ([None] if kept else [])
+
+    return lambda _r: run
+
+
+def _array_types(types: tuple[SqlType, ...]) -> Resolution:
+    if not types or any(t.kind is not Kind.ARRAY for t in types):
+        raise FunctionTypeError(f"arrays are needed, not ({', '.join(map(str, types))})")
+    return Resolution(types, array(BIGINT))
+
+
+register(
+    Function(
+        "sql_places",
+        _array_types,
+        _places(kept=False),
+        null_propagating=False,
+        summary="The places of the longest of some arrays, from 1: the ordinality of UNNEST.",
+        example="sql_places(ARRAY['a', 'b'], ARRAY['c']) -> [1, 2]",
+    )
+)
+register(
+    Function(
+        "sql_places_or_null",
+        _array_types,
+        _places(kept=True),
+        null_propagating=False,
+        summary="The places of the longest of some arrays, and one that is NULL if there are none: of LEFT JOIN UNNEST.",
+        example="sql_places_or_null(sql_string_to_array('', ',')) -> [None]",
+    )
+)
