@@ -174,7 +174,7 @@ class Batch:
         seq: Ints,
         headers: Headers | None,
     ) -> Batch:
-        """A batch of this schema in all forms that are there already, of unknown origins."""
+        """A batch of this schema in all forms that exist already, of unknown origins."""
         made = Batch.__new__(Batch)
         made.schema, made.rowtime, made.op, made.seq, made.headers = self.schema, rowtime, op, seq, headers
         made.origins = None

@@ -16,7 +16,7 @@
         RecordRefused     a record that the log will never take; nothing of its transaction is visible
         TransactionAborted  nothing of the transaction is visible; a new producer may try the same again
         OtherMode         the application was run by one instance and is to be shared by many, or the other way round
-        EndMoved          somebody else writes to a topic whose records are being replaced
+        EndMoved          another program writes to a topic whose records are being replaced
         RebuildUnsupported  old records cannot be deleted from a topic that is only compacted
         ForwardUnsupported  a query cannot go on with a new text where, or as, it runs
         PartitionsDiffer  a project declares another number of partitions than a topic has

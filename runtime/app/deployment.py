@@ -404,7 +404,7 @@ def inserted(host: StagingHost, after: Deployed, planned: Mapping[str, int] = NO
 
 
 def refuse_rebuild(host: OutsideHost, after: Deployed) -> None:
-    """RebuildUnsupported where old records cannot be deleted: of a stream in a topic that somebody has made to be compacted."""
+    """RebuildUnsupported where old records cannot be deleted: of a stream in a topic that was created compacted."""
     known = host.admin.topics()
     for group in groups_of(after) if not host.log.drops_with_commits else ():
         _refuse_policies(after, group, host.admin)

@@ -316,7 +316,7 @@ class Instance:
                     m.records_out += 0 if output.internal else records.num_rows
                     self.collector.add(TopicPartition(output.topic, p), records, task.id.query)
         if result.dead_letters:
-            before, m.dead_letters = m.dead_letters, m.dead_letters + len(result.dead_letters)
+            before, m.dead_letters = m.dead_letters, m.dead_letters + dead_letters.records_of(result.dead_letters)
             if is_a_step(before, m.dead_letters):
                 first = result.dead_letters[0].letter
                 said = {"code": first.code, "total": m.dead_letters}

@@ -46,11 +46,11 @@ def deployed_records(
     """As `write_deployed`, for a topic that is there."""
     found: dict[bytes, bytes | None] = {}
     if entry is not None:
-        found[entry_key(entry.id)] = codec.entry_line(entry).encode()
+        found[entry_key(entry.id)] = codec.line(entry).encode()
         found[entry_key(entry.id - ENTRIES_KEPT)] = found[done_key(entry.id - ENTRIES_KEPT)] = None
     if deployed.wanted is None and deployed.id:
         found[done_key(deployed.id)] = str(now_ms).encode()
-    found[KEY] = codec.deployed_line(deployed).encode()
+    found[KEY] = codec.line(deployed).encode()
     # From arrays: `from_pylist` would import pandas where it is installed, for a second under the epoch lock.
     columns = [[now_ms] * len(found), list(found.keys()), list(found.values()), [None] * len(found)]
     arrays = [pa.array(c, f.type) for c, f in zip(columns, PRODUCE_SCHEMA, strict=True)]

@@ -39,7 +39,7 @@ class PlanWriter:
         self.deployed = deployed
 
     def transact(self, records: Records) -> None:
-        """Records that are only right as long as nobody else has become the writer."""
+        """Records that are only right as long as no other member has become the writer."""
         try:
             self._producer.begin()
             for tp, batch in records:

@@ -92,7 +92,7 @@ def _group_caught_up(
         if any(stamped_readers(positions[tp].metadata) != of for tp, of in readers.items()):
             return False
         return before == {tp: admin.written_offset(tp) for tp in inside} and instance.commit.idle
-    except AWAY:  # brokers are away, or somebody commits just now
+    except AWAY:  # brokers are away, or another member commits just now
         return False
 
 

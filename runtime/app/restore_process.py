@@ -91,7 +91,7 @@ class RestoreProcess:
         return future
 
     def poll(self) -> bool:
-        """Take the answers that are there."""
+        """Take the answers that have arrived."""
         progress = False
         try:
             while self._connection is not None and self._connection.poll():

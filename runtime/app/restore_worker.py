@@ -90,7 +90,7 @@ class Worker:
             if reader.position != ask.offset:
                 reader.seek(ask.offset)
             self._readings.append(Reading(ask, reader, self._clock.timer_ms() + TIMEOUT_MS))
-        except Exception as error:  # whoever asked decides
+        except Exception as error:  # the caller decides
             self._refuse(ask, error)
 
     def _advance(self, reading: Reading) -> bool:

@@ -133,7 +133,7 @@ class ChangedKinds:
 
 
 def changed_kinds(deployed: Deployed, group: Group, admin: Admin) -> ChangedKinds:
-    """Of a group that is to swap in. A policy that somebody chose for what a topic holds already stays."""
+    """Of a group that is to swap in. A cleanup policy that was set on a topic with records stays."""
     known, found = admin.topics(), dict[str, list[str]]({"stream": [], "table": []})
     for topic in sorted(group.topics.keys() & known.keys()):
         policy, history = known[topic].config.get(POLICY, "delete"), deployed.history(topic)
@@ -155,7 +155,7 @@ def all_wait(deployed: Deployed, why: Mapping[str, str]) -> bool:
 
 
 def missing_topics(admin: Admin, group: Group) -> list[str]:
-    """Topics of a group that somebody has deleted: there is nothing to swap in to."""
+    """Topics of a group that were deleted: there is nothing to swap in to."""
     known = admin.topics()
     return sorted(t for t in (*group.topics, *group.staging.values()) if t not in known)
 

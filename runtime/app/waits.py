@@ -21,7 +21,7 @@ Reason = Literal[
     "input",  # there is nothing to read
     "other input",  # earlier rows may come from another input; whom: topic partitions
     "repartition",  # what it feeds is full; whom: the repartition
-    "question",  # somebody asks for tables that agree
+    "question",  # a query (question) waits for tables that agree
 ]
 
 

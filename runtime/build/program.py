@@ -9,12 +9,14 @@ import pyarrow as pa
 
 from compiler.plan.logical import Explode, Filter, Materialise, Project, Rekey, Scan, Sink, Union
 from compiler.plan.topology import ExchangeSink, ExchangeSource, Operator
+from compiler.plan.watermarks import AppendOnly
 from runtime.batch import DELETE, UPDATE_BEFORE, Batch, concat
 from runtime.build.scans import Scans, SharedScan
+from runtime.build.watermarks import Watermarks
 from runtime.config import InstanceConfig
 from runtime.log.base import RawBatch
 from runtime.operators import factory
-from runtime.operators.base import RunContext, RuntimeOperator, Starting
+from runtime.operators.base import Following, RunContext, RuntimeOperator, Starting
 from runtime.operators.changes.placement import PlacementKeys
 from runtime.operators.encode import Encoder, KeyEncoder
 from runtime.operators.fused import FusedPipeline
@@ -30,7 +32,7 @@ Stage = tuple[Operator, ...]
 NO_KEY = pa.array([b""], pa.binary())  # what rows are placed by that are placed by no column
 NONE_START: Mapping[str, Starting] = {}
 # A row that such an operator gives was made from the one row whose `seq` it has; a row of a join or an aggregation from several.
-_ONE_TO_ONE = (Scan, ExchangeSource, Project, Filter, Rekey, Explode, Union, Materialise)
+_ONE_TO_ONE = (Scan, AppendOnly, ExchangeSource, Project, Filter, Rekey, Explode, Union, Materialise)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,13 @@ class TaskProgram:
         self.inputs = tuple(_input_spec(op) for op in operators if isinstance(op.spec, (Scan, ExchangeSource)))
         self._steps = [self._step(s) for s in _stages(operators)]
         self._starting = self._starts()
+        self._watermarks = Watermarks(operators, partition, partitions)
+        self._marked = {op.id for op in operators if isinstance(op.spec, ExchangeSource) and op.spec.marks}
+        self._following = {
+            s.id for s in self._steps if isinstance(s.operator, Following) and s.operator.follows_watermark
+        }
+        ends = [op.spec for op in operators if isinstance(op.spec, (ExchangeSink, ExchangeSource))]
+        self._follows = bool(self._following) or any(e.marks for e in ends)
         self._sinks = [_SinkEnd(op) for op in operators if isinstance(op.spec, Sink)]
         self._exchanges = [op for op in operators if isinstance(op.spec, ExchangeSink)]
         self._traced = {op.id for op in self._exchanges if _is_traced(op, self._by_id)}
@@ -105,10 +114,11 @@ class TaskProgram:
         self, batches: Mapping[str, Batch], run: RunContext, starting: Mapping[str, Starting] = NONE_START
     ) -> list[Output]:
         given: dict[str, Batch | None] = dict(batches)
+        self._begin(given, run)
         for step in self._steps:
             inputs = [given.get(i) for i in step.inputs]
             first = starting[step.id].start(run) if step.id in starting else None
-            if any(b is not None and len(b) for b in inputs):
+            if self._moved(step.id, run) or any(b is not None and len(b) for b in inputs):
                 run.coalesce = self.coalesce and step.id in self._may_coalesce
                 given[step.id] = step.operator.process(inputs, run)
             if first is not None:
@@ -124,7 +134,41 @@ class TaskProgram:
             batch = given.get(op.inputs[0])
             if batch is not None and len(batch):
                 out.append(self._exchange(op, self._with_origins(op, batch, run)))
+            if (mark := self._watermarks.mark(op, run)) is not None:
+                out.append(self._to_all(op, mark))
         return out
+
+    def _begin(self, given: dict[str, Batch | None], run: RunContext) -> None:
+        """Where the run ends, and what the marks among its rows say."""
+        if not self._follows:
+            return
+        batches = [b for b in given.values() if b is not None and len(b)]
+        run.last_seq = max((int(b.seq[-1]) for b in batches), default=0)
+        run.last_ms = max((int(b.rowtime.max()) for b in batches), default=0)
+        for source in self._marked:
+            batch = given.get(source)
+            if batch is not None:
+                given[source] = self._watermarks.received(source, batch, run)
+
+    def _moved(self, step: str, run: RunContext) -> bool:
+        """Tell an operator that follows its watermark where that is; whether it is elsewhere than when it was called last."""
+        if step not in self._following:
+            return False
+        run.watermark, name = self._watermarks.at(step, run), f"{step}!"
+        if run.watermark is None or run.watermarks.get(name) == run.watermark:
+            return False
+        run.watermarks[name] = run.watermark
+        return True
+
+    def _to_all(self, op: Operator, mark: Batch) -> Output:
+        """A mark for every partition of a repartition."""
+        assert isinstance(op.spec, ExchangeSink)
+        every = range(self._partitions[op.spec.topic])
+        if self._config.shared:
+            records = enclose(mark, self._partition)
+            topic = topic_of(self._config.application_id, op.spec.topic)
+            return SinkRecords(topic, tuple((p, records) for p in every), internal=True)
+        return ExchangeRows(op.spec.topic, tuple((p, mark) for p in every))
 
     def execute_raw(self, raw: RawBatch, run: RunContext) -> list[Output]:
         assert self._pipeline is not None

@@ -55,8 +55,8 @@ def insert(source: SourceDef, change: TableChange, given: Sequence[Row], present
     key_of, changed = KeyOf(source), Changed()
     complete = _completer(source, change.columns)
     conflict = _Conflict(source, change) if change.on_duplicate == "update" else None
-    for n, values in enumerate(given):
-        row = key_of.as_stored(complete(values, first + n))
+    made = [key_of.as_stored(complete(values, first + n)) for n, values in enumerate(given)]
+    for row in _in_time(source, made):
         _refuse_null(source, row)
         key = key_of(row)
         there = changed.there(key, present)
@@ -69,6 +69,14 @@ def insert(source: SourceDef, change: TableChange, given: Sequence[Row], present
             changed.put(key, row)
             changed.count += 1
     return changed
+
+
+def _in_time(source: SourceDef, rows: list[Row]) -> list[Row]:
+    """In the order of their times where there is a watermark: so no row of a statement is late because of another one."""
+    if source.watermark is None:
+        return rows
+    at = source.schema.names.index(source.watermark.column)
+    return sorted(rows, key=lambda row: (row[at] is not None, row[at] or 0))
 
 
 def _on_conflict(

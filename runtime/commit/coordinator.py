@@ -196,7 +196,7 @@ class CommitStep:
         return self._restart
 
     def look_at_state(self, error: Exception) -> None:
-        """Of somebody else, who may not have been able to write to the state. Any thread."""
+        """Of another thread, which may not have been able to write to the state. Any thread."""
         if isinstance(error, StateError):
             self._mending.failed(error)
             self.wake()

@@ -52,7 +52,7 @@ def reshape_topic(producer: Producer, r: Reshape) -> None:
 
 
 def replace_records(producer: Producer, r: Replacement) -> None:
-    """Into the transaction that is under way. EndMoved, at its commit, if somebody else has written to the partition."""
+    """Into the transaction that is under way. EndMoved, at its commit, if another program has written to the partition."""
     with naming(r.tp):
         if not r.is_new:
             producer.expect_end(r.tp, r.end)

@@ -144,7 +144,7 @@ class GroupChange(Enum):
 
     ASSIGN: these partitions are owned in addition. Nothing of them is read before `Consumer.assign` names them.
     REVOKE: these are to be given up in order. They stay owned, and positions of them may be committed, until
-    `acknowledge_revoke`; nobody else gets them before.
+    `acknowledge_revoke`; no other member is assigned them before that.
     LOST: the group has given this member up, all its partitions may have other owners already. Nothing of them may be committed
     any more. The consumer joins anew by itself, so ASSIGN follows. A REVOKE that was not acknowledged is void.
     EPOCH: nothing changed but the proof; the older one is stale. partitions is empty.

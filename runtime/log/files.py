@@ -48,7 +48,7 @@ class File(Protocol):
     def size(self) -> int: ...
 
     def is_linked(self) -> bool:
-        """False once the file has been unlinked or replaced by somebody."""
+        """False once the file has been unlinked or replaced."""
         ...
 
     def close(self) -> None: ...
@@ -247,7 +247,7 @@ class DiskFiles:
             missing.append(path)
             path = os.path.dirname(path)
         for folder in reversed(missing):
-            with contextlib.suppress(FileExistsError):  # somebody else made it
+            with contextlib.suppress(FileExistsError):  # another process made it
                 os.mkdir(folder, 0o700)
 
     def listdir(self, path: str) -> list[str]:

@@ -11,7 +11,7 @@ C = TypeVar("C")
 
 
 class OpenClients:
-    """Clients that somebody has and that are not `closed`. Any thread."""
+    """Clients that are referred to and not `closed`. Any thread."""
 
     def __init__(self) -> None:
         self._consumers: WeakSet[object] = WeakSet()

@@ -85,7 +85,7 @@ class OverlayLog:
         return None
 
     def maintain(self, now_ms: int) -> None:
-        """The log below is somebody else's."""
+        """The log below is not owned by the overlay."""
 
     def hold(self, transactional_id: str) -> None:
         """Nobody else has this object."""

@@ -53,6 +53,8 @@ class RunContext:
     late: operator id -> number of late rows dropped (a metric, and named in messages). behind: how far the furthest of them was
     behind stream time, in ms. looks: operator id -> what a join found in its table.
     origins: gives, by `seq`, the source records that rows of the run were read from.
+    watermarks: what is known of watermarks (`runtime.build.watermarks`). watermark: that of the operator that is called.
+    last_seq, last_ms: of the last row of the run, and the latest time of its rows.
     vector: None = choose by batch size and cost; True/False = forced (differential tests).
     """
 
@@ -65,6 +67,10 @@ class RunContext:
     behind: dict[str, int] = field(default_factory=dict)
     looks: dict[str, Looks] = field(default_factory=dict)
     origins: OriginsOf | None = None
+    watermarks: dict[str, int] = field(default_factory=dict)
+    watermark: int | None = None
+    last_seq: int = 0
+    last_ms: int = 0
 
     def advance(self, operator: str, rowtime: Ints) -> Ints:
         """Stream time as of each row (running maximum, the row included); remembers the last."""
@@ -129,6 +135,13 @@ class RuntimeOperator(Protocol):
     def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
         """The rows this operator gives for one run; None for none. Output rows keep the `seq` of the row they stem from."""
         ...
+
+
+@runtime_checkable
+class Following(RuntimeOperator, Protocol):
+    """An operator that is also called when its watermark has moved and no rows have come."""
+
+    follows_watermark: bool
 
 
 @runtime_checkable

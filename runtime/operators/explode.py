@@ -6,16 +6,19 @@ from collections.abc import Sequence
 
 from compiler.plan.logical import Explode
 from compiler.plan.topology import Operator
-from runtime.batch import DELETE, Batch
+from runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch
 from runtime.operators.base import RunContext
 from runtime.operators.expressions import compile_expr
 from runtime.operators.keys import picker
 from runtime.operators.rows import Emitter
 
+_ALONE = {UPDATE_BEFORE: DELETE, UPDATE_AFTER: INSERT}  # old and new elements are in no pairs
+
 
 class ExplodeOperator:
     """One output row per element; shorter lists are padded with null; a row whose lists are all null or empty is gone.
 
+    Over relations that change: the elements of an old row go and those of the new one come, however many each has.
     A null value of a stream (op DELETE) has no lists and is dropped, as ksqlDB's flat map does.
     """
 
@@ -38,6 +41,8 @@ class ExplodeOperator:
         for i, (row, rowtime, op, seq) in enumerate(rows):
             if op == DELETE and self.plan.change == "append":
                 continue
+            if self.plan.change == "retract":
+                op = _ALONE.get(op, op)
             lists = [f(row, rowtime, seq, run) or () for f in self._functions]
             head = headers[i] if headers is not None else None
             for n in range(max(map(len, lists), default=0)):

@@ -7,10 +7,13 @@ from collections.abc import Callable, Sequence
 from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, Over, SetOperation, TemporalJoin, TopN
 from compiler.plan.logical import Aggregate, Explode, Join, Materialise, Rekey, Union
 from compiler.plan.topology import Operator
+from compiler.plan.watermarks import AppendOnly, EmitClosed
 from runtime.errors import PlanUnsupported
 from runtime.operators.aggregate import AggregateOperator
+from runtime.operators.append_only import AppendOnlyOperator
 from runtime.operators.base import RuntimeOperator
 from runtime.operators.changes.consolidate import ConsolidateOperator
+from runtime.operators.changes.emit_closed import EmitClosedOperator
 from runtime.operators.changes.equi_join import EquiJoinOperator
 from runtime.operators.changes.group_aggregate import GroupAggregateOperator
 from runtime.operators.changes.over import OverOperator
@@ -37,7 +40,9 @@ _JOINS: dict[str, Factory] = {
     "foreign-key": ForeignKeyJoinOperator,
 }
 _PLAIN: dict[type, Factory] = {
+    AppendOnly: AppendOnlyOperator,
     Consolidate: ConsolidateOperator,
+    EmitClosed: EmitClosedOperator,
     EquiJoin: EquiJoinOperator,
     Explode: ExplodeOperator,
     GroupAggregate: GroupAggregateOperator,

@@ -22,7 +22,7 @@ Bools = npt.NDArray[np.bool_]
 Words = npt.NDArray[np.uint64]
 
 _DIGITS_MAX = 18  # more could overflow 64 bits
-# JSON numbers that are surely finite doubles: the reference's parser refuses others, even where nobody reads them.
+# JSON numbers that are surely finite doubles: the reference's parser refuses others, even in fields that are not read.
 _NUMBER = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,2})?$"
 _MINUS, _ZERO, _BYTE = np.uint64(45), np.uint64(48), np.uint64(0xFF)
 _ZEROS = np.uint64(0x3030303030303030)
@@ -138,7 +138,7 @@ def _booleans(values: Scalars) -> tuple[Bools, Bools]:
 
 
 def is_scalar(values: Scalars, whole: Whole) -> Bools:
-    """Whether a value that nobody reads is valid JSON."""
+    """Whether a value of a field that is not read is valid JSON."""
     if whole.good.all():
         return whole.good
     good = whole.good | is_null(values) | _booleans(values)[1]

@@ -254,7 +254,7 @@ class TaskManager:
             self._changed.wait_for(lambda: self._signals != self._seen.get(owner), timeout_s)
 
     def wait_urgent(self, owner: str, timeout_s: float) -> None:
-        """Until somebody may have to step in."""
+        """Until another thread may have to step in."""
         with self._urgent:
             self._urgent.wait_for(self._held_by_less, timeout_s)
 

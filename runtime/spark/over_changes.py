@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, Over, SetOperation, TemporalJoin, TopN
 from compiler.plan.logical import Spec
+from compiler.plan.watermarks import AppendOnly, EmitClosed
 
 WAY_ROUND = "run it on the runtime"
 # One per class of the union `compiler.plan.logical.ChangeSpec`; a test looks.
@@ -15,6 +16,8 @@ _REASONS: dict[type, str] = {
     TopN: "ranks that change when a row comes or goes are kept by the runtime's operator",
     Over: "window functions over rows that are updated and deleted are kept by the runtime's operator",
     Consolidate: "updates and deletions of single rows are put together by the runtime's operator",
+    AppendOnly: "rows that are late by the watermark of their partition are left out by the runtime's operator",
+    EmitClosed: "rows that wait for a watermark are kept by the runtime's operator",
 }
 
 

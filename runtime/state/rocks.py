@@ -44,6 +44,7 @@ from rocksdict import (
 )
 
 from runtime.errors import StateError
+from runtime.log.files import DiskFiles
 from runtime.state.chunks import chunk_sizes
 from runtime.state.locks import NamedLock
 from runtime.state.physical import BATCH_ROWS_MAX, ByteRange
@@ -65,7 +66,7 @@ def open_rocks(
     read_only: as of the last flush, also beside a process that has it open; StateError if there is none.
     """
     if not read_only:
-        Path(path).mkdir(parents=True, exist_ok=True)
+        DiskFiles().makedirs(str(Path(path).absolute()))  # for its owner alone, as RocksDB's files are for everybody
         again = partial(_open, path, cache_bytes, write_buffer_bytes, AccessType.read_write())
         db = again()
         incoming = Path(path) / _INCOMING

@@ -25,7 +25,7 @@ class Arrivals:
         ends, times = self._marks
         if ends and end <= ends[-1]:
             return
-        times.append(now_ms)  # first, for who reads `ends` looks up here
+        times.append(now_ms)  # first: readers of `ends` look up here
         ends.append(end)
         if len(ends) > MARKS_MAX:  # what stays of two marks is the earlier time, for the records of both
             self._marks = (ends[1::2] + ends[-1:] * (len(ends) % 2), times[::2])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -111,6 +111,27 @@ class LocatedDeadLetter:
         if self.raw is not None:
             return (*self.raw.tp, int(self.raw.records.column(0)[self.index].as_py()))
         return self.origin or (None, None, None)
+
+    @property
+    def record(self) -> tuple[object, ...]:
+        """The record that it is about, among the letters of one run: its place, or the row where that is not known."""
+        place = self.place
+        return place if place[2] is not None else (self.letter.seq,)
+
+
+def each_once(letters: Sequence[LocatedDeadLetter]) -> list[LocatedDeadLetter]:
+    """Letters of one run without those that say the same of the same record: a query may read a topic several times, and a record may
+    change several rows of a result.
+    """
+    found: dict[object, LocatedDeadLetter] = {}
+    for x in letters:
+        found.setdefault((x.record, x.letter.code, x.letter.message), x)
+    return list(found.values())
+
+
+def records_of(letters: Iterable[LocatedDeadLetter]) -> int:
+    """How many records letters of one run are about."""
+    return len({x.record for x in letters})
 
 
 def encode(

@@ -21,7 +21,7 @@ from runtime.log.base import RawBatch, even_share
 from runtime.operators.base import RunContext
 from runtime.state.store import TaskState
 from runtime.state.task_state import BatchRevoked
-from runtime.task.dead_letters import LocatedDeadLetter
+from runtime.task.dead_letters import LocatedDeadLetter, each_once, records_of
 from runtime.task.delivery import Delivered, Delivery
 from runtime.task.front import NOTHING, Front
 from runtime.task.id import TaskId
@@ -36,6 +36,7 @@ from runtime.task.taken import Taken, by_operator, locate, origins_of
 
 # A run takes longer than its processor time for other work on the machine; far longer, for what it waits for.
 WAIT_FACTOR = 10
+WATERMARKS = "watermarks"  # in the metadata of a task: `RunContext.watermarks`
 STARTED = "started"  # in the metadata of a task whose program has given its results of no rows
 
 
@@ -253,7 +254,7 @@ class Task:
                 raise RuntimeFailure(f"{self.id.query}: {run.dead_letters[0].message}")
             with self._publication():
                 times = {"stream_times": run.stream_times} if run.stream_times else {}
-                self.state.publish({**metadata, **self.progress, **times, **self._lost(run, ())})
+                self.state.publish({**metadata, **self.progress, **times, **_watermarks(run), **self._lost(run, ())})
                 delivery.mark()
                 self._publisher.publish(self, RunResult(outputs, [], 0, run.late))
         except Exception as error:
@@ -270,6 +271,7 @@ class Task:
             origins=origins_of(taken),
             state=self.state,
             stream_times=dict(metadata.get("stream_times", {})),
+            watermarks=dict(metadata.get(WATERMARKS, {})),
             coalesce=False,
             vector=self._config.vector,
         )
@@ -292,7 +294,7 @@ class Task:
         else:
             outputs = []
             run.fail_row(0, *letter_of(bad))
-        dead = [LocatedDeadLetter(d, part, d.seq) for d in run.dead_letters]
+        dead = each_once([LocatedDeadLetter(d, part, d.seq) for d in run.dead_letters])
         with self._publication():
             source.consume_raw(rows)
             self.state.publish({**self.marks, "positions": {source.tp.topic: source.position}, **self._lost(run, dead)})
@@ -316,8 +318,10 @@ class Task:
         with self._publication():
             for name, end in cursors.items():
                 dead += self._consume(name, end)
+            dead = each_once(dead)
             lost = self._lost(run, dead)
-            self.state.publish({**metadata, **self.progress, "stream_times": run.stream_times, **lost})
+            times = {"stream_times": run.stream_times, **_watermarks(run)}
+            self.state.publish({**metadata, **self.progress, **times, **lost})
             source_rows = sum(len(t.seq) for t in taken if t.input in self.logs and self.logs[t.input].lane is None)
             self._publisher.publish(self, RunResult(outputs, dead, source_rows, run.late))
         return max(1, self._tried)
@@ -344,7 +348,7 @@ class Task:
 
     def _lost(self, run: RunContext, dead: Sequence[LocatedDeadLetter]) -> dict[str, Any]:
         """For its metadata: what is lost with this run and before. The epoch lock is held."""
-        lost = with_run(self.losses, run.late, run.behind, run.stream_times, len(dead), run.looks)
+        lost = with_run(self.losses, run.late, run.behind, run.stream_times, records_of(dead), run.looks)
         return {LOST: lost} if lost else {}
 
     @contextmanager
@@ -422,6 +426,10 @@ class Task:
             return []
         raw = source.queue[0]
         return [LocatedDeadLetter(d, raw, d.seq) for d in source.consume(cursor)]
+
+
+def _watermarks(run: RunContext) -> dict[str, Any]:
+    return {WATERMARKS: run.watermarks} if run.watermarks else {}
 
 
 def _side(front: Front, is_table: bool, ms: int | None, *, open_: bool) -> MergeInput:

@@ -31,7 +31,7 @@ BATCH_BYTES = 1 << 20  # kept records are stored again in batches of about this 
 class Compactable:
     """What is compacted. segments: from the partition's first one on, without the one that is written to.
 
-    start: the partition's start offset. floor: tombstones from this offset on are still to be seen by somebody. skipped: ranges of
+    start: the partition's start offset. floor: tombstones from this offset on have readers that have not seen them. skipped: ranges of
     damaged records, which are dropped.
     """
 

@@ -255,7 +255,7 @@ class Ledger:
         newer.remove_older()
 
     def _tidy(self) -> None:
-        """Remove files that crashes or other processes left and no record names; not where somebody is writing them now."""
+        """Remove files that crashes or other processes left and no record names, unless another process is writing them."""
         with self._owning_if_free(REDO) as free:
             keep = {os.path.basename(redo_path(self.directory, n)) for n in self.state.redo_files()}
             for name in self._files.listdir(self.directory):

@@ -34,7 +34,7 @@ from runtime.log.embedded.records import (
 )
 from runtime.log.policy import TopicPolicy
 
-WRITERS_MAX = 8  # transactional ids kept of a partition: more make no difference to who asks
+WRITERS_MAX = 8  # transactional ids kept of a partition: a lookup needs no more
 
 
 class Segment:
@@ -280,7 +280,7 @@ class LogState:
         return Snapshot(self.next_topic_id, topics, positions, producers, self.redo_file, self.redo_end)
 
     def redo_files(self) -> set[int]:
-        """Numbers of the redo files that hold a payload somebody may ask for, and of the one written to."""
+        """Numbers of the redo files that hold a payload that may be read again, and of the one written to."""
         return {self.redo_file} | {r.file for p in self.producers.values() for r in p.redo}
 
     def committed(self, group: str) -> dict[TopicPartition, Position]:

@@ -76,7 +76,7 @@ class KafkaAdmin:
         return TopicInfo(name, known, self._configs([name])[name])
 
     def _create(self, name: str, partitions: int, config: dict[str, str]) -> int:
-        """The partitions it then has: somebody else may have been quicker."""
+        """The partitions it then has: another client may have been quicker."""
         wanted = NewTopic(name, partitions, self._replication, config=config)
         try:
             self._result(self._client.create_topics([wanted], operation_timeout=TIMEOUT_S)[name])

@@ -1,4 +1,4 @@
-"""One Kafka consumer read by partition: what it fetches is kept in order per partition until somebody takes it.
+"""One Kafka consumer read by partition: what it fetches is kept in order per partition until it is taken.
 
 Positions move over what is no record (markers of transactions, aborted records): the client reports the end of a partition, and
 a batch without rows tells how far it is.
@@ -404,7 +404,7 @@ def _runs(messages: list[Message]) -> Iterator[tuple[tuple[Any, Any, bool], list
     failed = list(map(is_not, map(Message.error, messages), repeat(None)))
     n = len(messages)
     if n and not any(failed) and topics.count(topics[0]) == partitions.count(partitions[0]) == n:
-        yield (topics[0], partitions[0], False), messages  # who reads much has one partition's records in a row
+        yield (topics[0], partitions[0], False), messages  # large fetches hold one partition's records in a row
         return
     start = 0
     for place, run in groupby(zip(topics, partitions, failed, strict=True)):

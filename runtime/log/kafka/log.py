@@ -35,7 +35,7 @@ from runtime.log.open_clients import OpenClients
 MAIN_WAIT_MS = 100
 CLIENT_BYTES_MAX = 1_000_000  # what the client library takes where nothing is said
 BATCH_BYTES_MIN = 69  # brokers count what a batch of one record takes beside key and value
-STABLE_S = 0.5  # for a transaction to be finished, before whoever asks is told to ask again
+STABLE_S = 0.5  # for a transaction to be finished, before the caller is told to ask again
 
 
 class KafkaLog:
@@ -281,5 +281,5 @@ class KafkaLog:
 
 
 def open_log(settings: KafkaSettings, application_id: str) -> Log:
-    """To read, beside whoever runs the application."""
+    """To read, beside the instance that runs the application."""
     return KafkaLog(Connection.to(settings), application_id)

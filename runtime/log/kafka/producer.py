@@ -213,7 +213,7 @@ class KafkaProducer:
         """Brokers answer a commit before readers see it. Not for ever: another's open transaction may hide what is behind it."""
         limit = self._clock.timer_ms() + VISIBLE_MS
         hidden = sorted(ends)
-        with suppress(LogError):  # it is committed, whoever sees it when
+        with suppress(LogError):  # it is committed, whenever readers see it
             while hidden and self._clock.timer_ms() < limit:
                 seen = self._admin.end_offsets(hidden)
                 hidden = [tp for tp in hidden if seen.get(tp, ends[tp]) < ends[tp]]

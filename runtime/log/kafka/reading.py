@@ -61,7 +61,7 @@ class SharedReading:
 
     @contextmanager
     def client(self) -> Iterator[FetchClient]:
-        """The consumer, for whoever needs it; others wait meanwhile."""
+        """The consumer, for one thread at a time; others wait meanwhile."""
         with self._lock:
             if self._client is None:
                 self._client = self._make_client()

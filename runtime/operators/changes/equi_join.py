@@ -11,6 +11,7 @@ from runtime.batch import Batch, Row
 from runtime.operators.base import RunContext
 from runtime.operators.changes.buckets import Buckets
 from runtime.operators.changes.deltas import Change, Deltas, Out, out_batch, same_by
+from runtime.operators.changes.join_closing import JoinClosing
 from runtime.operators.changes.join_inline import InlineJoin
 from runtime.operators.changes.join_side import JoinRow, JoinSide, KeyedSide
 from runtime.operators.changes.residual import Residual
@@ -50,7 +51,7 @@ class EquiJoinOperator:
     def __init__(self, plan: Operator, inputs: Sequence[Operator]) -> None:
         spec = plan.spec
         assert isinstance(spec, EquiJoin)
-        assert len(plan.stores) == 4, "a join keeps both sides"
+        assert len(plan.stores) >= 4, "a join keeps both sides"
         self.plan = plan
         self._kind = spec.kind
         self._pairs = spec.kind not in ("semi", "anti")
@@ -62,6 +63,8 @@ class EquiJoinOperator:
             JoinSide(s, keys, null_safe=spec.null_safe, counted=shown and spec.residual is not None)
             for s, keys, shown in zip(schemas, (spec.left_keys, spec.right_keys), shows, strict=True)
         ]
+        self.follows_watermark = any(spec.closing)
+        self._closing = JoinClosing(spec.closing, schemas, self._sides, plan.stores) if any(spec.closing) else None
         names = [n for s in schemas for n in s.names]
         if spec.kind == "full":
             names.append(plan.schema.key[-1].name)
@@ -96,6 +99,10 @@ class EquiJoinOperator:
             keys = list(heads)
         if keys:
             self._join(keys, by_key, out, run, heads)
+        if self._closing is not None:
+            self._closing.note(by_key, run)
+            if run.watermark is not None:
+                self._closing.drop(run.watermark, run)
         return out_batch(self.plan.schema, rows + out.rows())
 
     def _join(
@@ -107,7 +114,7 @@ class EquiJoinOperator:
         heads: dict[Key, list[Value | None]] | None,
     ) -> None:
         """heads: of both sides, where they are known."""
-        stores = [run.state.store(s.name) for s in self.plan.stores]
+        stores = [run.state.store(s.name) for s in self.plan.stores[:4]]
         buckets = [Buckets(stores[0], stores[1]), Buckets(stores[2], stores[3])]
         for side, of in enumerate(buckets):
             if heads is None:

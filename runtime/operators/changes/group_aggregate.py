@@ -12,6 +12,7 @@ from compiler.plan.topology import Operator
 from runtime.batch import Batch, Row
 from runtime.operators.base import RunContext
 from runtime.operators.changes.buckets import Bucket, Buckets
+from runtime.operators.changes.closing import closing_keys, drop_buckets
 from runtime.operators.changes.deltas import by_columns, same_by
 from runtime.operators.changes.group_deltas import BoundCall, GroupDelta, GroupDeltas
 from runtime.operators.fold import AGGREGATE_FAILED
@@ -31,6 +32,9 @@ class GroupAggregateOperator:
 
     Touches per run: one group per distinct key, one bucket head per (key, call), two entries per distinct value; and one entry
     more where the first value is removed. A call that shows all values (STRING_AGG, ARRAY_AGG) reads as many as it shows.
+
+    Groups whose keys follow a watermark wait to be closed, in a bucket of (when, key) -> key: one entry per new group. One that is
+    closed is forgotten with all its values, and nothing is given out for it.
     """
 
     def __init__(self, plan: Operator, inputs: Sequence[Operator]) -> None:
@@ -40,6 +44,8 @@ class GroupAggregateOperator:
         self._calls = self._deltas.calls
         self._keeping = [c for c in self._calls if c.keeps_values]
         self._always = not plan.spec.keys
+        self._closing = closing_keys(inputs[0].schema, plan.spec.keys, plan.spec.closing, plan.stores)
+        self.follows_watermark = self._closing is not None
         made = [*(f.name for f in plan.schema.key), *(c.name for c in plan.spec.calls)]
         assert len(plan.schema.key) == len(plan.spec.keys), "the output is keyed by the group"
         self._arrange = None if tuple(made) == plan.schema.names else picker([made.index(n) for n in plan.schema.names])
@@ -62,12 +68,14 @@ class GroupAggregateOperator:
 
     def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
         batch = inputs[0]
-        if batch is None or not len(batch):
-            return None
+        out = None if batch is None or not len(batch) else self._apply(self._changes(batch, run), run)
+        if self._closing is not None:
+            self._forget(self._closing.taken(run), run)
+        return out
+
+    def _changes(self, batch: Batch, run: RunContext) -> dict[Key, GroupDelta]:
         deltas = self._deltas.of_columns(batch) if by_columns(batch, run) else None
-        if deltas is None:
-            deltas = self._deltas.of_rows(batch)
-        return self._apply(deltas, run)
+        return self._deltas.of_rows(batch) if deltas is None else deltas
 
     def _apply(self, deltas: dict[Key, GroupDelta], run: RunContext) -> Batch | None:
         store = run.state.store(self.plan.stores[0].name)
@@ -87,16 +95,27 @@ class GroupAggregateOperator:
         store.put_many(keys, written)
         if buckets is not None:
             buckets.flush()
+        if self._closing is not None:
+            self._closing.note([k for k, before in zip(keys, groups, strict=True) if before is None], run)
         out = Emitter(self.plan.schema)
         for seq, old, new, time in sorted(changes, key=lambda c: c[0]):
             out.change(old, new, time, seq, retract=True)
         return out.batch()
 
+    def _forget(self, keys: Sequence[Key], run: RunContext) -> None:
+        """Drop the state of these groups."""
+        run.state.store(self.plan.stores[0].name).put_many(keys, [None] * len(keys))
+        if self._keeping:
+            _, heads, rows = (run.state.store(s.name) for s in self.plan.stores[:3])
+            drop_buckets(
+                [(*k, 2 * c.place + back) for k in keys for c in self._keeping for back in range(2)], heads, rows
+            )
+
     def _buckets(self, deltas: dict[Key, GroupDelta], run: RunContext) -> Buckets | None:
         """All buckets and entries that the run touches, read at once."""
         if not self._keeping:
             return None
-        _, heads, rows = (run.state.store(s.name) for s in self.plan.stores)
+        _, heads, rows = (run.state.store(s.name) for s in self.plan.stores[:3])
         buckets = Buckets(heads, rows)
         wanted = {
             (*key, 2 * c.place): list(d.values[c.place])
@@ -177,7 +196,12 @@ def _ordered(c: BoundCall, kind: Ordered, acc: Any, values: dict[str, list[Any]]
         for entry, (args, net) in values.items():
             _counted(bucket, entry, net, args)
         assert kind.result is not None
-        shown = [(p[0], 1 if c.call.distinct else p[-1]) for _, p in bucket.entries()] if bucket.size else []
+        one = len(c.args) == 1
+        shown = (
+            [(p[0] if one else p[:-1], 1 if c.call.distinct else p[-1]) for _, p in bucket.entries()]
+            if bucket.size
+            else []
+        )
         return (kind.result(shown),) if shown else None
     best, gone = acc, False
     for entry, (args, net) in values.items():

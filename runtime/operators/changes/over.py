@@ -12,6 +12,7 @@ from compiler.plan.topology import Operator
 from runtime.batch import Batch
 from runtime.operators.base import RunContext
 from runtime.operators.changes.buckets import Buckets
+from runtime.operators.changes.closing import closing_keys, drop_buckets
 from runtime.operators.changes.deltas import Change, Deltas, deltas_of, same, same_by
 from runtime.operators.changes.frames import Line, Lines, apart
 from runtime.operators.changes.partition_rows import Item, PartitionRows, RowForm
@@ -77,17 +78,33 @@ class OverOperator:
         self._in_key, self._out_key = RowKey(schema), RowKey(plan.schema)
         self._same_in, self._same_out = same_by(f.type for f in schema), same_by(f.type for f in plan.schema)
 
+        self._closing = closing_keys(schema, spec.keys, spec.closing, plan.stores)
+        self.follows_watermark = self._closing is not None
+
     def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
         batch = inputs[0]
-        if batch is None or not len(batch):
-            return None
+        out = None if batch is None or not len(batch) else self._changed(batch, run)
+        if self._closing is not None:
+            self._forget(self._closing.taken(run), run)
+        return out
+
+    def _forget(self, keys: Sequence[Key], run: RunContext) -> None:
+        """Drop the state of these partitions."""
+        heads, rows, back = (run.state.store(s.name) for s in self.plan.stores[:3])
+        drop_buckets(keys, heads, rows)
+        opposite = [] if self._whole else [k for key in keys for k, _ in back.scan_prefix(key)]
+        back.put_many(opposite, [None] * len(opposite))
+
+    def _changed(self, batch: Batch, run: RunContext) -> Batch | None:
         by_key: dict[Key, list[Change]] = {}
         for _, changes in deltas_of(batch, self._in_key, self._same_in):
             for change in changes:
                 by_key.setdefault(self._key(change[1]), []).append(change)
-        heads, rows, back = (run.state.store(s.name) for s in self.plan.stores)
+        heads, rows, back = (run.state.store(s.name) for s in self.plan.stores[:3])
         buckets = Buckets(heads, rows)
         buckets.load(by_key)
+        if self._closing is not None:
+            self._closing.note([k for k in by_key if not buckets[k].size], run)
         large = {k: cs for k, cs in by_key.items() if buckets[k].items is None}
         buckets.expect({k: {self._form.entry(c[1]): None for c in cs} for k, cs in large.items()})
         out = Deltas(self._out_key.of, self._same_out)

@@ -46,8 +46,8 @@ class _Candidate:
 
 
 class TemporalJoinOperator:
-    """Applies the changes of both inputs one by one in the order of `seq`: a change of the right side alters what is there, a left row
-    that comes meets what is there, and one that goes takes what it gave with it.
+    """Applies the changes of both inputs one by one in the order of `seq`: a change of the right side alters its rows, a left row
+    that comes is joined with those of that moment, and one that goes retracts its results.
 
     State: the right rows in buckets by join key, as an `EquiJoin` keeps them; and left identity -> (row..., row time, n, the shown
     columns of n right rows) for each row of the identity. Of an inner join a left row without a match is not kept.

@@ -9,6 +9,7 @@ from compiler.plan.topology import Operator
 from runtime.batch import Batch, Row
 from runtime.operators.base import RunContext
 from runtime.operators.changes.buckets import Bucket, Buckets
+from runtime.operators.changes.closing import closing_keys, drop_buckets
 from runtime.operators.changes.deltas import Change, Deltas, deltas_of, same_by
 from runtime.operators.changes.order import SortPart, order_text
 from runtime.operators.keys import RowKey, frozen_picker, picker
@@ -43,17 +44,27 @@ class TopNOperator:
         self._width = len(names) + 1
         self._end = None if spec.limit is None else spec.offset + spec.limit
 
+        self._closing = closing_keys(schema, spec.keys, spec.closing, plan.stores)
+        self.follows_watermark = self._closing is not None
+
     def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
         batch = inputs[0]
-        if batch is None or not len(batch):
-            return None
+        out = None if batch is None or not len(batch) else self._changed(batch, run)
+        if self._closing is not None:
+            heads, rows = (run.state.store(s.name) for s in self.plan.stores[:2])
+            drop_buckets(self._closing.taken(run), heads, rows)
+        return out
+
+    def _changed(self, batch: Batch, run: RunContext) -> Batch | None:
         by_key: dict[Key, list[Change]] = {}
         for _, changes in deltas_of(batch, self._in_key, self._same):
             for change in changes:
                 by_key.setdefault(self._key(change[1]), []).append(change)
-        heads, rows = (run.state.store(s.name) for s in self.plan.stores)
+        heads, rows = (run.state.store(s.name) for s in self.plan.stores[:2])
         buckets = Buckets(heads, rows)
         buckets.load(by_key)
+        if self._closing is not None:
+            self._closing.note([k for k in by_key if not buckets[k].size], run)
         large = {k: cs for k, cs in by_key.items() if buckets[k].items is None}
         buckets.expect({k: [self._text(self._entry_of(c[1])) for c in cs] for k, cs in large.items()})
         out = Deltas(self._out_key.of, self._same)

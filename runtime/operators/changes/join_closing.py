@@ -1,0 +1,66 @@
+"""Rows of a join that no row of the other side can meet any more: they are dropped when the watermark says so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from compiler.plan.schema import Schema
+from compiler.plan.topology import StoreSpec
+from compiler.plan.watermarks import Closing
+from runtime.operators.base import RunContext
+from runtime.operators.changes.buckets import Buckets
+from runtime.operators.changes.closing import Waiting, closing_time
+from runtime.operators.changes.deltas import Change
+from runtime.operators.changes.join_side import JoinSide
+from runtime.state.store import Key
+
+
+class JoinClosing:
+    """State: one bucket of (when, side, row identity) -> (side, entry, join key), an entry for each row that is ever dropped.
+
+    Touches: one entry per changed row; per dropped row that, and the row in its bucket.
+    """
+
+    def __init__(
+        self,
+        closing: Sequence[Sequence[Closing]],
+        schemas: Sequence[Schema],
+        sides: Sequence[JoinSide],
+        stores: Sequence[StoreSpec],
+    ) -> None:
+        """stores: heads and entries of the left side, of the right side, and of what waits."""
+        self._due = [closing_time(s, c) for s, c in zip(schemas, closing, strict=True)]
+        self._sides, self._stores = sides, stores
+
+    def note(self, by_key: Sequence[Mapping[Key, Sequence[Change]]], run: RunContext) -> None:
+        """The changes of both sides. Removals first: the row that takes the place of another may be closed at the same time."""
+        waiting = self._waiting(run)
+        for n, (side, due_of, of) in enumerate(zip(self._sides, self._due, by_key, strict=True)):
+            changes = [(c, key) for key, cs in of.items() for c in cs]
+            for (sign, row, _, _), key in sorted(changes, key=lambda c: c[0][0]):
+                due = due_of(row)
+                if due is not None:
+                    entry = side.entry(row)
+                    waiting.bucket.put(waiting.entry(due, f"{n}{entry}"), (n, entry, key) if sign > 0 else None)
+        waiting.flush()
+
+    def drop(self, watermark: int, run: RunContext) -> None:
+        waiting = self._waiting(run)
+        closed = list(waiting.closed(watermark))
+        if not closed:
+            return
+        for n in range(len(self._sides)):
+            heads, rows = (run.state.store(s.name) for s in self._stores[2 * n : 2 * n + 2])
+            buckets = Buckets(heads, rows)
+            gone = [(tuple(key), entry) for _, (side, entry, key) in closed if side == n]
+            buckets.load([key for key, _ in gone])
+            for key, entry in gone:
+                buckets[key].put(entry, None)
+            buckets.flush()
+        for entry, _ in closed:
+            waiting.bucket.put(entry, None)
+        waiting.flush()
+
+    def _waiting(self, run: RunContext) -> Waiting:
+        heads, rows = (run.state.store(s.name) for s in self._stores[-2:])
+        return Waiting(heads, rows)
