@@ -105,7 +105,7 @@ def _check_folder(into: Path, data_dir: Path) -> None:
 def _undone_on_error(into: Path) -> Iterator[None]:
     """What a failed backup has written is removed again: it was empty before."""
     was_there = into.exists()
-    into.mkdir(parents=True, exist_ok=True)
+    into.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         yield
     except BaseException as error:

@@ -129,8 +129,7 @@ def merged(base: Plan, wanted: Plan, ids: Collection[str] | None, gone: Collecti
     names = [q.id for q in wanted.queries if q.id in new or q.id in kept]
     names += [i for i in kept if i not in names]
     queries = {**kept, **new}
-    sources = _sources(base, wanted, new, kept, everything=ids is None)
-    from_project = {s.name for s in sources if wanted.source(s.name) is s}
+    sources, from_project = _sources(base, wanted, new, kept, everything=ids is None)
     inserts = [i for i in wanted.inserts if i.target in from_project]
     here = {s.name for s in sources} - from_project
     inserts += [i for i in base.inserts if i.target in here]
@@ -164,12 +163,13 @@ def _in_order(queries: Sequence[QueryPlan]) -> tuple[QueryPlan, ...]:
 
 def _sources(
     base: Plan, wanted: Plan, new: dict[str, QueryPlan], kept: dict[str, QueryPlan], *, everything: bool
-) -> tuple[SourceDef, ...]:
-    """Those of the project that are meant, and those of `base` that stay."""
+) -> tuple[tuple[SourceDef, ...], frozenset[str]]:
+    """Those of the project that are meant, and those of `base` that stay; and the names of the former."""
     needed = {n for q in new.values() for n in names_of(q)}
     stay = {n for q in kept.values() for n in names_of(q)}
     made = {s.name for s in base.sources if s.query in kept}
     found = {s.name: s for s in wanted.sources if s.name not in made and (everything or s.name in needed)}
+    from_project = frozenset(found)
     for source in base.sources:
         of_nobody = not everything and source.query is None
         if source.name not in found and (source.name in stay or source.name in made or of_nobody):
@@ -177,7 +177,7 @@ def _sources(
     for source in wanted.sources:
         if source.name in made and (everything or source.query in new):
             _refuse_second_maker(source, base)
-    return tuple(found.values())
+    return tuple(found.values()), from_project
 
 
 def _refuse_second_maker(source: SourceDef, base: Plan) -> None:

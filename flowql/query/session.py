@@ -75,7 +75,12 @@ def _pieces(question: Question, take: Take, begun: Begun) -> Generator[pa.Schema
             question.check()
             yield first
             first = next(batches, None)
-    except (duckdb.Error, OSError, MemoryError) as error:
+    except (
+        duckdb.Error,
+        OSError,
+        MemoryError,
+        pa.ArrowInvalid,
+    ) as error:  # Arrow takes no types nested beyond 64 levels
         raise question.error(error) from error
     finally:
         question.end()

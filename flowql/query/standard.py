@@ -23,7 +23,9 @@ from compiler.functions.sql_bytes import bytes_of_text
 from compiler.functions.sql_patterns import similar
 from compiler.functions.sql_times import part_name, part_type
 from compiler.functions.sql_to_char import items_of
+from flowql.query import standard_relations
 from flowql.query.errors import INVALID, QueryError
+from flowql.query.standard_relations import named_values
 
 # Of a connection: `/` of whole numbers cuts, and NULL is the largest value.
 SETTINGS = ("SET GLOBAL integer_division = true", "SET GLOBAL default_null_order = 'nulls_last_on_asc_first_on_desc'")
@@ -34,7 +36,13 @@ _STRFTIME = {
     "YYYY": "%Y", "MM": "%m", "DD": "%d", "HH24": "%H", "HH12": "%I", "HH": "%I", "MI": "%M", "SS": "%S", "MS": "%g", "US": "%f",
     "DDD": "%j", "Mon": "%b", "Dy": "%a", "AM": "%p", "PM": "%p", "IYYY": "%G", "IW": "%V", "ID": "%u",
 }  # fmt: skip
-_SAME = {"char_length": "length", "btrim": "trim", "regexp_like": "regexp_matches"}
+_SAME = {
+    "truncate": "trunc",
+    "to_bin": "bin",
+    "char_length": "length",
+    "btrim": "trim",
+    "regexp_like": "regexp_matches",
+}
 _TYPE_NAMES = {
     "DECIMAL": "numeric", "DOUBLE": "double precision", "FLOAT": "real", "VARCHAR": "character varying", "BLOB": "bytea",
     "TIMESTAMP": "timestamp without time zone", "TIMESTAMP_MS": "timestamp without time zone", "TIME": "time without time zone",
@@ -51,7 +59,7 @@ def in_duckdb(sql: str) -> str:
         return sql
     if mistakes or len(found) != 1 or not isinstance(found[0], QueryStatement):
         return sql
-    made = _meant(found[0].query)
+    made = named_values(_meant(found[0].query))
     if made == found[0].query:
         return sql
     return re.sub(f"{_MARK}([0-9a-f]+)", lambda m: bytes.fromhex(m[1]).decode(), query_sql(made))
@@ -106,6 +114,17 @@ def _rows_equal(left: t.Row, right: t.Expr) -> t.Expr:
     return t.Logical("and", tuple(pairs)) if len(pairs) > 1 else pairs[0]
 
 
+def _rows_ordered(node: t.Binary, left: t.Row) -> t.Expr:
+    """`a < c OR (a = c AND b < d)`, in three-valued logic."""
+    if not isinstance(node.right, t.Row) or len(left.items) != len(node.right.items):
+        raise QueryError("rows of different length are compared", code=INVALID, help="compare as many values")
+    pairs = list(zip(left.items, node.right.items, strict=True))
+    made: t.Expr = t.Binary(node.op, *pairs[-1])
+    for pair in reversed(pairs[:-1]):
+        made = t.Logical("or", (t.Binary(node.op[0], *pair), t.Logical("and", (t.Binary("=", *pair), made))))
+    return made
+
+
 def _in_list(node: t.InList) -> t.Expr:
     if not isinstance(node.operand, t.Row):
         return node
@@ -116,10 +135,14 @@ def _in_list(node: t.InList) -> t.Expr:
 
 def _binary(node: t.Binary) -> t.Expr:
     if isinstance(node.left, t.Row):
+        if node.op in ("<", "<=", ">", ">="):
+            return _rows_ordered(node, node.left)
         if node.op not in ("=", "<>"):
             raise _refuse(f"the operator {node.op} of rows", "compare the values one by one")
         equal = _rows_equal(node.left, node.right)
         return equal if node.op == "=" else t.Not(equal)
+    if node.op == "#":
+        return _call("xor", node.left, node.right)
     flags = _MATCHES.get(node.op)
     if flags is None:
         return node
@@ -245,6 +268,12 @@ def _function(node: t.Call) -> t.Expr:
     return replace(node, name=(_SAME[name],)) if name in _SAME else node
 
 
+def _not_nan(name: str) -> Callable[[Sequence[t.Expr]], t.Expr]:
+    """Where DuckDB divides zero by zero there is no value."""
+    nan = t.Cast(_text("NaN"), t.TypeName("double"))
+    return lambda args: _call("nullif", t.Call((name,), tuple(args)), nan)
+
+
 def _substring(args: Sequence[t.Expr]) -> t.Expr | None:
     """Places before the first one count, and hold nothing."""
     if len(args) not in (2, 3) or (_constant(args[1]) or 0) > 0:
@@ -355,6 +384,10 @@ def _type_name(args: Sequence[t.Expr]) -> t.Expr | None:
     return t.Case(head, names, _call("lower", found))
 
 
+def _format(_args: Sequence[t.Expr]) -> t.Expr | None:
+    raise _refuse("FORMAT", "write  a || b, or ask a view that has it")  # of DuckDB it takes other signs
+
+
 _CALLS: dict[str, Callable[[Sequence[t.Expr]], t.Expr | None]] = {
     "substring": _substring,
     "substr": _substring,
@@ -373,6 +406,9 @@ _CALLS: dict[str, Callable[[Sequence[t.Expr]], t.Expr | None]] = {
     "octet_length": _octets,
     "bit_length": lambda args: t.Binary("*", _octets(args) or _call("octet_length", *args), _number(8)),
     "pg_typeof": _type_name,
+    "format": _format,
+    "approx_count_distinct": lambda args: t.Call(("count",), tuple(args), distinct=True),
+    **{name: _not_nan(name) for name in ("corr", "regr_slope", "regr_intercept", "regr_r2")},
 }
 _RULES: dict[type, Callable[[Any], Any]] = {
     t.Binary: _binary,
@@ -385,4 +421,5 @@ _RULES: dict[type, Callable[[Any], Any]] = {
     t.Slice: _slice,
     t.Subscript: _subscript,
     t.Call: _function,
+    **standard_relations.RULES,
 }

@@ -16,7 +16,7 @@ from typing import Any
 import duckdb
 
 from compiler.diagnostics.source import NOWHERE
-from flowql.query.errors import INVALID, REFUSED, QueryError, place, place_of_word
+from flowql.query.errors import INVALID, REFUSED, TOO_LONG, QueryError, place, place_of_word
 
 _GAP = r"(?:\s|--[^\n\r]*(?:[\n\r]|$)|/\*(?:(?!/\*|\*/).)*\*/)"  # a comment that is in another one is none
 _EXPLAIN = re.compile(rf"{_GAP}*explain\b(?:{_GAP}+analyze\b)?(?:{_GAP}*\([^)]*\))?", re.I | re.S)
@@ -24,6 +24,10 @@ _EXCERPT = re.compile(r"^LINE (\d+): (.*)\n( *\^+)", re.M)
 _NAMED = re.compile(r'(?:"|with name )(\w+)')
 _WRITES = ("INSERT_QUERY_NODE", "UPDATE_QUERY_NODE", "DELETE_QUERY_NODE", "MERGE_QUERY_NODE")
 _HIDING = ("query", "query_table")
+# DuckDB cannot be interrupted while it plans, and the time that takes grows with the fourth power: 64 joins take a second, 160 half a
+# minute; 30 correlated sub-queries take as long as 100 joins.
+JOINS_MAX, JOINS_OF_SUBQUERY = 64, 2
+SELECTS_MAX = 1_000  # as well: 1,000 of UNION take a quarter of a second, 4,000 take 13
 SHORT_ROWS_MAX = 8_192  # that an answer may have, or skip, and still be short
 _FLIPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _COMPARISONS = {
@@ -138,8 +142,11 @@ def _select(sql: str, connection: duckdb.DuckDBPyConnection) -> Statement:
         "SELECT json_serialize_sql(?)", [sql]
     ).fetchall()  # to the end: the connection is free again
     assert row is not None
-    tree = json.loads(row[0])
-    nodes = list(_objects(tree))
+    try:
+        tree = json.loads(row[0])
+        nodes = list(_objects(tree))
+    except RecursionError:
+        raise QueryError("this statement is nested too deeply", code=INVALID) from None
     if any(n.get("type") in _WRITES for n in nodes):
         raise QueryError("a statement that writes is refused: flowql query only reads", code=REFUSED, help=ASKING)
     for n in nodes:
@@ -147,6 +154,7 @@ def _select(sql: str, connection: duckdb.DuckDBPyConnection) -> Statement:
             raise QueryError(f"{n['function_name']}() is refused: it hides what it reads", code=REFUSED, help=ASKING)
         if n.get("type") == "TABLE_FUNCTION":
             _check_table_function(str(n["function"]["function_name"]).casefold())
+    _check_size(nodes)
     # Not get_table_names: it binds, and knows no column of tables that are not loaded yet.
     mentions = [n for n in nodes if n.get("type") == "BASE_TABLE"]
     tables = {str(m["table_name"]) for m in mentions}
@@ -166,6 +174,22 @@ def _check_table_function(name: str) -> None:
     if name not in (*_ALLOWED, *_HIDING) and not name.startswith(_ALLOWED_PREFIXES):
         title = f"{name}() is refused: files, the network and extensions are out of reach of a question"
         raise QueryError(title, code=REFUSED, help="import data with:  flowql topic import")
+
+
+def _check_size(nodes: list[dict[str, Any]]) -> None:
+    """What is WITH ... AS NOT MATERIALIZED stands wherever it is named, also in others like it."""
+    joins = copied = selects = 0
+    for n in nodes:
+        joins += 1 if n.get("type") == "JOIN" else JOINS_OF_SUBQUERY if n.get("class") == "SUBQUERY" else 0
+        copied += n.get("materialized") == "CTE_MATERIALIZE_NEVER"
+        selects += n.get("type") == "SELECT_NODE"
+    if joins * (joins + 1) ** copied > JOINS_MAX:
+        title = f"a question has at most {JOINS_MAX} joins, where a sub-query in an expression counts as {JOINS_OF_SUBQUERY}"
+        help_ = "leave NOT MATERIALIZED out" if copied else "make a view or a table of some of them in the project"
+        raise QueryError(title, code=TOO_LONG, help=help_)
+    if selects > SELECTS_MAX:
+        title = f"a question has at most {SELECTS_MAX:,} SELECTs"
+        raise QueryError(title, code=TOO_LONG, help="list rows with VALUES, or ask several questions")
 
 
 def _objects(tree: Any) -> Iterator[dict[str, Any]]:

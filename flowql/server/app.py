@@ -71,7 +71,7 @@ def make_app(service: Service, token: str, request_stop: Callable[[], None]) -> 
 
     async def plan(_: Request) -> Response:
         topics = await run_in_threadpool(service.topics)
-        return JSONResponse({"deployed": codec.deployed_line(service.deployed), "topics": topics})
+        return JSONResponse({"deployed": codec.line(service.deployed), "topics": topics})
 
     async def deploy(request: Request) -> Response:
         wanted, asked = await _read(request, lambda body: (codec.loads(body["plan"]), Asked.of(body)))
@@ -83,7 +83,7 @@ def make_app(service: Service, token: str, request_stop: Callable[[], None]) -> 
         found = await run_in_threadpool(service.deployments)
         plans = "plans" in request.query_params
         shown = [e if plans else replace(e, plan=Plan()) for e in found]
-        return JSONResponse({"deployments": [codec.entry_line(e) for e in shown]})
+        return JSONResponse({"deployments": [codec.line(e) for e in shown]})
 
     async def priority(request: Request) -> Response:
         wanted = await _read(request, lambda body: NewPriority(**body))

@@ -109,7 +109,7 @@ class Client:
 
     def deploy(self, wanted: Plan, asked: Asked = NOTHING_ELSE) -> dict[str, Any]:
         """wanted: the whole project."""
-        body = {"plan": codec.dumps(wanted, indent=None), **asked.to_data()}
+        body = {"plan": codec.line(wanted), **asked.to_data()}
         found: dict[str, Any] = self._call("POST", "/plan", body)
         return found
 

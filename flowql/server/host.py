@@ -19,6 +19,7 @@ from flowql.query.database import QuestionDatabase, QuestionLimits
 from flowql.server.address import own_address, remove_address, write_address
 from flowql.server.app import make_app, make_members_app, make_metrics_app
 from flowql.server.choice import open_engine
+from flowql.server.connections import Connection
 from flowql.server.engine import Mode
 from flowql.server.logs import writing
 from flowql.server.service import Service
@@ -112,7 +113,15 @@ class Host:
     def _serve(self, app: ASGIApp, address: str, port: int) -> int:
         """Answer requests in a thread of its own; the port."""
         listener = _bound(address, port)
-        config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=5)
+        config = uvicorn.Config(
+            app,
+            http=Connection,
+            ws="none",
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=5,
+        )
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, args=([listener],), name="http", daemon=True)
         self._servers.append((server, thread))

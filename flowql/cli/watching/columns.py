@@ -15,7 +15,9 @@ WORST_FIRST = {"error": 0, "failed": 1, "blocked": 2, "hung": 3, "restoring": 4,
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """key: what it is called in --sort. rank: those of high rank go first when there is no room. width: at least."""
+    """key: what it is called in --sort. rank: those of high rank go first when there is no room. width: at least. rare: shown only
+    where it says something.
+    """
 
     key: str
     heading: str
@@ -25,6 +27,7 @@ class Column:
     value: Callable[[Query], Any]
     left: bool = False
     rising: bool = False  # sorted from the least on: names
+    rare: bool = False
 
 
 def _shares(q: Query) -> str:
@@ -70,6 +73,7 @@ COLUMNS: Sequence[Column] = (
     Column("total", "IN", 13, 6, lambda q: count(q["records_in"]), _number("records_in")),
     Column("late", "LATE", 8, 4, lambda q: count(q.get("late_records")), _number("late_records")),
     Column("dead", "DEAD", 8, 4, lambda q: count(q["dead_letters"]), _number("dead_letters")),
+    Column("skipped", "SKIP", 8, 4, lambda q: count(q.get("skipped_records")), _number("skipped_records"), rare=True),
     Column("errors", "ERR", 7, 3, lambda q: count(q["errors"]), _number("errors")),
     Column("doing", "DOING", 4, 16, _doing, lambda q: -WORST_FIRST.get(q["state"], 9), left=True),
 )
@@ -80,7 +84,8 @@ def fitting(queries: Sequence[Query], width: int) -> list[Column]:
     """The columns there is room for, each as wide as what it holds; the last of them may be cut off."""
     chosen: list[Column] = []
     used = 0
-    for column in sorted(COLUMNS, key=lambda c: c.rank):
+    telling = [c for c in COLUMNS if not c.rare or any(c.value(q) for q in queries)]
+    for column in sorted(telling, key=lambda c: c.rank):
         need = least(column, queries)
         if used + need + len(chosen) <= width:
             chosen.append(column)

@@ -1,0 +1,59 @@
+"""Connections of a port: how many there may be, and for how long one may stand still.
+
+A request is under limits once its head is read (`flowql.server.limits`). What comes before and after it costs a file and memory as well: a
+client that says nothing, one that never ends its head, and one that leaves its answer where it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+CONNECTIONS_MAX = 256  # of one port; more are hung up on
+HEAD_S = 30.0  # without a request
+TAKE_S = 600.0  # with a part of an answer that the client has not taken: as long as a question may take
+LOOK_S = 5.0  # between two looks
+
+
+class Connection(H11Protocol):
+    """One that is hung up on where nothing moves."""
+
+    _next_look: asyncio.TimerHandle | None = None
+    _moved_at = 0.0
+    # As of the last look.
+    _request: object = None
+    _unsent = 0
+    _has_taken = False  # since then
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > CONNECTIONS_MAX:
+            transport.abort()
+            return
+        self._moved_at = self.loop.time()
+        self._next_look = self.loop.call_later(LOOK_S, self._look)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._next_look is not None:
+            self._next_look.cancel()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._has_taken = True
+
+    def _look(self) -> None:
+        now, request, unsent = self.loop.time(), self.cycle, self.transport.get_write_buffer_size()
+        if unsent:
+            moves, limit_s = self._has_taken or not 0 < self._unsent <= unsent, TAKE_S
+        else:
+            is_answered = request is None or request.response_complete
+            moves, limit_s = request is not self._request or not is_answered, HEAD_S
+        if moves:
+            self._moved_at = now
+        elif now - self._moved_at >= limit_s:
+            self.transport.abort()
+            return
+        self._request, self._unsent, self._has_taken = request, unsent, False
+        self._next_look = self.loop.call_later(LOOK_S, self._look)
