@@ -1,0 +1,16 @@
+-- The topics that `flowql bench` writes; a record adds a row. "dateTime" is the moment of the event.
+CREATE STREAM bid (
+  auction BIGINT, bidder BIGINT, price BIGINT, channel TEXT, url TEXT, "dateTime" TIMESTAMP, extra TEXT,
+  WATERMARK FOR "dateTime" AS "dateTime" - INTERVAL '4' SECOND
+) WITH (KAFKA_TOPIC = 'bid', PARTITIONS = 4, VALUE_FORMAT = 'JSON', TIMESTAMP = '"dateTime"');
+
+CREATE STREAM auction (
+  id BIGINT, "itemName" TEXT, description TEXT, "initialBid" BIGINT, reserve BIGINT, "dateTime" TIMESTAMP, expires TIMESTAMP,
+  seller BIGINT, category BIGINT, extra TEXT,
+  WATERMARK FOR "dateTime" AS "dateTime" - INTERVAL '4' SECOND
+) WITH (KAFKA_TOPIC = 'auction', PARTITIONS = 4, VALUE_FORMAT = 'JSON', TIMESTAMP = '"dateTime"');
+
+CREATE STREAM person (
+  id BIGINT, name TEXT, "emailAddress" TEXT, "creditCard" TEXT, city TEXT, state TEXT, "dateTime" TIMESTAMP, extra TEXT,
+  WATERMARK FOR "dateTime" AS "dateTime" - INTERVAL '4' SECOND
+) WITH (KAFKA_TOPIC = 'person', PARTITIONS = 4, VALUE_FORMAT = 'JSON', TIMESTAMP = '"dateTime"');
