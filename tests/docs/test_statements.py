@@ -16,17 +16,26 @@ from flowql.testing.sql_form import read_sql
 from flowql.testing.suite import Suite, judged
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "reference"
-PAGE = (DOCS / "statements.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```sql ?(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-FIRST, *BLOCKS = [(m[1], m[2], PAGE.count("\n", 0, m.start()) + 1) for m in BLOCK.finditer(PAGE)]
+Block = tuple[str, str, str]  # dialect, statements, where
 
 
-@pytest.mark.parametrize(("info", "sql", "line"), BLOCKS, ids=[f"line {line}" for *_, line in BLOCKS])
-def test_an_example_of_the_page_gives_what_it_says(info: str, sql: str, line: int, tmp_path: Path) -> None:
+def blocks(page: str) -> list[Block]:
+    """The first of a page holds the sources of all others."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    return [(m[1], m[2], f"{page}:{text.count(chr(10), 0, m.start()) + 1}") for m in BLOCK.finditer(text)]
+
+
+PAGES = [blocks("statements.md"), blocks("dialects.md")]
+BLOCKS = [(page[0][1], *block) for page in PAGES for block in page[1:]]
+
+
+@pytest.mark.parametrize(("before", "info", "sql", "place"), BLOCKS, ids=[place for *_, place in BLOCKS])
+def test_an_example_of_a_page_gives_what_it_says(before: str, info: str, sql: str, place: str, tmp_path: Path) -> None:
     dialect: DialectName = "standard" if info == "standard" else "ksql"
-    sources = SourceText("sources", FIRST[1])
+    sources = SourceText("sources", before)
     project = Project("page", tmp_path, tmp_path, Target("default", tmp_path), dialect=dialect, sources=(sources,))
-    (case,), wrong = read_sql("statements.md", f"--@test: line {line}\n{sql}", Plan(), dialect)
+    (case,), wrong = read_sql(place, f"--@test: {place}\n{sql}", Plan(), dialect)
     assert not wrong, [f"{d.code} {d.title}" for d in wrong]
     verdict = judged(Suite(project, Plan(), (case,), Places()), case, 1, 7)
     assert verdict.passed, [(f.title, f.lines) for f in verdict.findings]
@@ -34,4 +43,4 @@ def test_an_example_of_the_page_gives_what_it_says(info: str, sql: str, line: in
 
 
 def test_most_examples_show_what_they_give() -> None:
-    assert sum("ASSERT VALUES" in sql for _, sql, _ in BLOCKS) > len(BLOCKS) * 2 // 3
+    assert sum("ASSERT VALUES" in sql for *_, sql, _ in BLOCKS) > len(BLOCKS) * 2 // 3

@@ -155,7 +155,6 @@ def _whole(value: Any) -> Any:
         ("SELECT v FROM (SELECT k, v FROM s)", "FQ2022", "add k"),
         ("SELECT k, w FROM (SELECT k, v FROM s) q", "FQ2002", "v"),
         ("SELECT k, v FROM (SELECT k, v FROM nowhere)", "FQ2001", ""),
-        ("SELECT k, v FROM (SELECT k, v FROM s LIMIT 3)", "FQ1901", "LIMIT in a sub-query"),
         ("SELECT k, v FROM (SELECT v FROM s)", "FQ2022", "add k"),
     ],
 )

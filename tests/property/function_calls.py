@@ -215,6 +215,7 @@ ENCODE(S0, 'utf8', 'hex') | ENCODE(S0, 'base64', 'utf8') | TO_BYTES(S0, 'base64'
 CHR(I0) | CHR(S0) | MASK(S0, 'x', 'y', '9', '-') | MASK_KEEP_LEFT(S0, 2) | MASK_RIGHT(S0, 3) | INITCAP(S0) | S0 LIKE 'a!%%' ESCAPE '!' | S0 LIKE `LIKE` | LPAD(S0, 5, 'ab')
 TRANSFORM(LI0, x => x + I0) | TRANSFORM(M0, (k, v) => UCASE(k), (k, v) => v + 1) | FILTER(LI0, x => x > 0) | FILTER(M0, (k, v) => k <> '') | REDUCE(LI0, 1, (s, x) => s * x)
 REDUCE(LS0, '', (s, x) => s + COALESCE(x, '-')) | MAP('a' := I0, S0 := I1) | MAP_UNION(M0, M1) | AS_MAP(LS0, LI0) | ARRAY_JOIN(LS0, ',') | STRUCT(a := I0, b := N0) | ARRAY[S0, S1]
+ARRAY[I0 / I1, I1] | STRUCT(a := I0 % I1, b := CAST(S0 AS INT)) | MAP('a' := I0 / I1, 'b' := I1) | ARRAY[ARRAY[I0 / I1], ARRAY[I1]] | ARRAY_LENGTH(ARRAY[I0 / I1, 2])
 GENERATE_SERIES(0, I0 % 20) | GENERATE_SERIES(0, I0 % 20, 3) | GEO_DISTANCE(N4_0, N4_1, D0, D1, 'MILES') | INT_FROM_BYTES(Y0) | BIGINT_FROM_BYTES(Y0, 'LITTLE_ENDIAN') | DOUBLE_FROM_BYTES(Y0)
 ROUND(N30_0, 2) | ROUND(D0, -1) | TRUNC(N0, 1) | CAST(D0 AS STRING) | CAST(S0 AS DECIMAL(9, 2)) | CAST(D0 AS DECIMAL(9, 2)) | CAST(N30_0 AS DECIMAL(9, 2)) | CAST(N2_0 AS STRING) | N2_0 * N2_1 | CAST(S0 AS DOUBLE)
 TIMESTAMPADD(HOURS, I0, T0) | TIMESTAMPSUB(DAYS, I0, T0) | DATEADD(DAYS, I0 % 9999, DAY0) | DATESUB(DAYS, I0 % 9999, DAY0) | TIMEADD(MINUTES, I0, C0) | TIMESUB(SECONDS, I0, C0)
@@ -245,6 +246,7 @@ LPAD("S0", "I0" % 50, "S1") | RPAD("S0", 5) | LEFT("S0", "I0" % 4) | RIGHT("S0",
 "S0" ILIKE 'A%' | "S0" NOT ILIKE "S1" | "S0" SIMILAR TO '(a|[0-9]+)%' | "S0" ~ '^[[:alpha:]]+$' | "S0" ~* 'A' | "S0" !~ "LIKE" | REGEXP_REPLACE("S0", '(.)', '<\1>') | REGEXP_REPLACE("S0", 'a', '-', 'g')
 "D0" ^ 2 | "I0" ^ 0.5 | "N0" ^ 2 | ROUND("N0", 1) | ROUND("N30_0") | ROUND("N0", "I0" % 3) | TRUNC("N0", -1) | ROUND("D0") | LOG(2, "N0") | SQRT("N0") | MOD("I0", "I1") | MOD("N0", "N4_0")
 CONCAT("S0", "I0", "F0", "D0", NULL, "T0") | CONCAT_WS("S0", "I0", "N0", NULL) | COALESCE("N0", "I0", 0) | GREATEST("I0", "N0", "B0") | LEAST("D0", "I0") | NULLIF("S0", '') | COALESCE("N0", '1.5')
+("T0", "T1") OVERLAPS ("T1", INTERVAL '1' DAY) | TIMESTAMPDIFF(HOUR, "T0", "T1") | WIDTH_BUCKET("D0", 0, 10, 5) | CAST("S0" AS INT[]) | CAST('{1,2,NULL}' AS INT[])
 "T0" BETWEEN SYMMETRIC "T1" AND "T2" | CASE WHEN "T0" - "T1" > INTERVAL '1' HOUR THEN "T0" + INTERVAL '1' DAY ELSE NULL END | "T0" - "T1" IN (INTERVAL '24' HOUR, "T1" - "T2") | NOT ("T0" - "T1" = INTERVAL '1 day')
 """
 

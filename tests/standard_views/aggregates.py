@@ -33,9 +33,19 @@ def _call(rng: Random, exprs: Expressions, scope: Sequence[Ref], labels: set[str
     number = exprs.column(scope, NUMERIC)
     ordered = exprs.column(scope, ORDERED)
     kind = rng.choices(
-        ("count", "extreme", "sum", "distinct", "average", "flag", "text", "list", "spread", "rank"),
-        (4, 4, 4, 2.5, 1, 0.6, 0.6, 0.4, 0.4, 0.4),
+        ("count", "extreme", "sum", "distinct", "average", "flag", "text", "list", "spread", "rank", "bits", "pairs"),
+        (4, 4, 4, 2.5, 1, 0.6, 0.6, 0.4, 0.4, 0.4, 2.5, 4),
     )[0]
+    whole = exprs.column(scope, ("int", "bigint"))
+    if kind == "bits" and whole is not None:
+        labels.add("bits")
+        distinct = "DISTINCT " if rng.random() < 0.2 else ""
+        return f"{rng.choice(('BIT_AND', 'BIT_OR', 'BIT_XOR'))}({distinct}{whole.text})", whole.type
+    if kind == "pairs" and whole is not None and number is not None:
+        labels.add("pairs")
+        name = rng.choice(("REGR_COUNT", "REGR_AVGX", "REGR_SXX", "REGR_SXY", "COVAR_POP", "COVAR_SAMP"))
+        call = f"{name}({number.text}, {whole.text} % 5)"
+        return (call, "bigint") if name == "REGR_COUNT" else (call, "average")
     if kind == "extreme" and ordered is not None:
         e = ordered.text if rng.random() < 0.7 else exprs.value(scope, ordered.type, 1)
         return f"{rng.choice(('MIN', 'MAX'))}({e})", ordered.type

@@ -109,7 +109,7 @@ class _Judge:
             if step.kind == "table":
                 self.reference.execute(step.reference or step.sql)
             else:
-                self.reference.execute(f"CREATE VIEW {step.name} AS {step.sql}")
+                self.reference.execute(f"CREATE VIEW {step.name} AS {step.reference or step.sql}")
                 self.reference.execute(f"SELECT * FROM {step.name}").fetchall()
         except duckdb.Error as error:
             self.outcome.lacking.append(f"{error}\n    {step.sql}")

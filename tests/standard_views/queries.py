@@ -8,7 +8,7 @@ from random import Random
 
 from tests.standard_views.aggregates import aggregate
 from tests.standard_views.expressions import ORDERED, Expressions, Ref
-from tests.standard_views.sources import Source, Sources
+from tests.standard_views.sources import Source, Sources, shown
 from tests.standard_views.subqueries import Subqueries
 from tests.standard_views.tables import SQL_TYPES, Column, Relation
 from tests.standard_views.windows import window_call
@@ -77,6 +77,7 @@ class Maker:
             (0.9, self._top_rows),
             (1.6, self._limited),
         ]
+        kinds.append((1.1, self._grouped_by_key))
         if depth > 0:
             kinds.append((4.5, self._set_operation))
         for _ in range(20):
@@ -100,7 +101,7 @@ class Maker:
             items.append(self.exprs.any_value(source.scope, rng.choice((0, 0, 1, 2))))
         if depth > 0 and rng.random() < 0.12:
             items.append(self.subqueries.scalar(source.scope))
-        distinct = rng.random() < 0.18
+        distinct = rng.random() < 0.25
         if distinct:
             self.labels.add("distinct")
         text, columns = _listed(items)
@@ -112,7 +113,7 @@ class Maker:
         if rng.random() < 0.45:
             self.labels.add("where")
             parts.append(self.exprs.condition(scope))
-        if depth > 0 and rng.random() < 0.65:
+        if depth > 0 and rng.random() < 0.85:
             parts.append(self.subqueries.condition(scope))
         rng.shuffle(parts)
         return f" WHERE {' AND '.join(parts)}" if parts else ""
@@ -151,6 +152,26 @@ class Maker:
             columns,
             max(source.rows / 2, 1),
         )
+
+    def _grouped_by_key(self, depth: int) -> Query:
+        """By a primary key, with other columns of its table in the select list."""
+        rng = self.rng
+        tables = [r for r in self.relations if r.key]
+        if not tables:
+            return self._plain(depth)
+        table, alias = rng.choice(tables), self.alias("k")
+        own = shown(alias, table.columns)
+        others = rng.sample([r for r in own if r.name not in table.key], len(own) - len(table.key))[:2]
+        if not others:
+            return self._plain(depth)
+        self.labels.add("group by key")
+        keys = ", ".join(f"{alias}.{k}" for k in table.key)
+        items = [(r.text, r.type) for r in own if r.name in table.key or r in others]
+        text, columns = _listed([*items, self._aggregate(own)])
+        where = f" WHERE {self.exprs.condition(own, 1)}" if rng.random() < 0.4 else ""
+        more = "".join(f", {r.text}" for r in others)
+        sql = f"SELECT {text} FROM {table.name} AS {alias}{where} GROUP BY {keys}{{|{more}}}"
+        return Query(sql, columns, table.rows)
 
     def _over_groups(self, keys: Sequence[tuple[str, str]], scope: Sequence[Ref]) -> tuple[str, str] | None:
         number = self.exprs.column(scope, ("int", "bigint"))
@@ -203,6 +224,9 @@ class Maker:
         else:
             written = f"{kind.upper()} ({', '.join(names)})"
         items = [*keys, *(self._aggregate(source.scope) for _ in range(rng.randint(0, 2)))]
+        if rng.random() < 0.6:
+            self.labels.add("grouping")
+            items.append((f"GROUPING({', '.join(rng.sample(names, rng.randint(1, len(names))))})", "bigint"))
         text, columns = _listed(items)
         having = " HAVING COUNT(*) > 1" if rng.random() < 0.15 else ""
         sql = f"SELECT {text} FROM {source.sql}{where} GROUP BY {written}{having}"
@@ -292,6 +316,9 @@ class Maker:
         for part in parts[1:]:
             op = rng.choice(("union", "union all", "intersect", "intersect all", "except", "except all"))
             self.labels.add(op)
+            if op.startswith("union") and rng.random() < 0.6:
+                self.labels.add("corresponding")
+                op += " {corresponding|by name}"
             sql = f"{sql} {op.upper()} {part.sql}" if rng.random() < 0.7 else f"({sql}) {op.upper()} ({part.sql})"
         return Query(sql, parts[0].columns, sum(p.rows for p in parts))
 

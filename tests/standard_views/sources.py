@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tests.standard_views.queries import Maker
 
 SIZE_MAX = 900.0
+BESIDE_MAX = 40.0  # rows that may each have rows of their own beside them
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,8 @@ class Sources:
 
     def _single(self, depth: int) -> Source:
         rng, maker = self._rng, self._maker
+        if depth > 0 and rng.random() < 0.09:
+            return self._values()
         if depth > 0 and rng.random() < 0.22:
             maker.labels.add("derived table")
             query = maker.query(depth - 1, exact=True)
@@ -73,8 +76,56 @@ class Sources:
             relation.columns,
         )
 
+    def _values(self) -> Source:
+        """Rows that are in no table."""
+        rng, alias = self._rng, self._maker.alias("v")
+        self._maker.labels.add("values")
+        types = [rng.choice(("int", "bigint", "text", "date")) for _ in range(rng.randint(1, 3))]
+        rows = [f"({', '.join(self._maker.exprs.constant(t) for t in types)})" for _ in range(rng.randint(1, 4))]
+        columns = tuple(Column(f"x{i}", t) for i, t in enumerate(types))
+        names = ", ".join(c.name for c in columns)
+        return Source(f"(VALUES {', '.join(rows)}) AS {alias}({names})", shown(alias, columns), len(rows), columns)
+
+    def _beside(self, left: Source) -> Source:
+        """Each row of the left with rows that depend on it: of a lateral query or of a function."""
+        rng = self._rng
+        outer = tuple(r for r in left.scope if r.alias)
+        kind = rng.choice(("lateral", "lateral", "lateral", "unnest", "unnest", "generate_series", "generate_series"))
+        self._maker.labels.add(kind)
+        if kind == "lateral":
+            text, scope, rows = self._maker.subqueries.lateral(outer)
+        else:
+            text, scope, rows = self._function(kind, outer)
+        scope, rows = (*left.scope, *scope), left.rows * rows
+        if left.where is not None:
+            return Source(f"{left.sql}, {text}", scope, rows, where=left.where)
+        words = (("CROSS JOIN", ""), ("LEFT JOIN", " ON TRUE"), ("JOIN", " ON TRUE"))
+        word, on = rng.choice(words)
+        if word == "LEFT JOIN" and kind != "lateral" and rng.random() < 0.3:
+            on = f" ON {self._maker.exprs.condition(scope, 1)}"
+        return Source(f"{left.sql} {word} {text}{on}", scope, rows)
+
+    def _function(self, kind: str, outer: Sequence[Ref]) -> tuple[str, tuple[Ref, ...], float]:
+        rng, exprs, alias = self._rng, self._maker.exprs, self._maker.alias("f")
+        if kind == "generate_series":
+            number = exprs.value(outer, "int", 1)
+            call = (
+                f"generate_series({rng.choice(('0', '1'))}, LEAST(GREATEST({number}, 0), 3){rng.choice(('', ', 2'))})"
+            )
+            return f"{call} AS {alias}(x)", shown(alias, (Column("x", "int"),)), 2
+        type_ = rng.choice(("int", "text", "bigint"))
+        array = f"ARRAY[{', '.join(exprs.value(outer, type_, 1) for _ in range(rng.randint(1, 3)))}]"
+        if rng.random() < 0.4:
+            array = f"CASE WHEN {exprs.condition(outer, 1)} THEN {array} END"
+        columns = (Column("x", type_), Column("n", "bigint"))
+        if rng.random() < 0.5:
+            return f"UNNEST({array}) WITH ORDINALITY AS {alias}(x, n)", shown(alias, columns), 2
+        return f"UNNEST({array}) AS {alias}(x)", shown(alias, columns[:1]), 2
+
     def _joined(self, left: Source, depth: int) -> Source:
         rng, maker = self._rng, self._maker
+        if depth > 0 and left.rows < BESIDE_MAX and rng.random() < 0.42 and any(r.alias for r in left.scope):
+            return self._beside(left)
         if rng.random() < 0.22:
             made = self._by_names(left)
             if made is not None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.standard_views.expressions import ORDERED, Ref
 from tests.standard_views.sources import shown
+from tests.standard_views.tables import Column
 
 if TYPE_CHECKING:
     from tests.standard_views.queries import Maker
@@ -19,8 +20,19 @@ class Subqueries:
     def condition(self, scope: Sequence[Ref]) -> str:
         """A condition of WHERE."""
         kind = self._rng.choices(
-            ("exists", "not exists", "in", "not in", "scalar", "row in", "any", "in within or"),
-            (2, 2, 2, 2, 2, 0.4, 0.4, 0.4),
+            (
+                "exists",
+                "not exists",
+                "in",
+                "not in",
+                "scalar",
+                "row in",
+                "any",
+                "in within or",
+                "quantified",
+                "two levels",
+            ),
+            (2.2, 2.2, 2, 2.4, 2, 0.4, 0.4, 0.4, 2.2, 2.2),
         )[0]
         match kind:
             case "exists" | "not exists":
@@ -36,7 +48,59 @@ class Subqueries:
             case "in within or":
                 self._maker.labels.add("IN below OR")
                 return f"({self._in(scope, 'IN')} OR {self._exprs.condition(scope, 0)})"
+            case "quantified":
+                return self._quantified(scope)
+            case "two levels":
+                return self._two_levels(scope)
         return self._compared(scope)
+
+    def _quantified(self, scope: Sequence[Ref]) -> str:
+        self._maker.labels.add("any or all")
+        op = f"{self._rng.choice(('<', '<=', '>', '>=', '=', '<>'))} {self._rng.choice(('ANY', 'ALL'))}"
+        made = self._in(scope, op)
+        return f"NOT ({made})" if self._rng.random() < 0.2 else made
+
+    def _two_levels(self, scope: Sequence[Ref]) -> str:
+        """A sub-query inside a sub-query that names columns of the query around both."""
+        self._maker.labels.add("two levels")
+        sql, inner = self._from()
+        both = (*inner, *scope)
+        deeper, deepest = self._from()
+        condition = self._exprs.condition((*deepest, *scope), 1)
+        tie = self._ties(deepest, both, loose=True) or " WHERE TRUE"
+        word = self._rng.choice(("EXISTS", "NOT EXISTS"))
+        return f"EXISTS (SELECT 1 {sql} WHERE {word} (SELECT 1 {deeper}{tie} AND {condition}))"
+
+    def lateral(self, scope: Sequence[Ref]) -> tuple[str, tuple[Ref, ...], float]:
+        """A lateral query, its columns, and about how many rows it has for each row."""
+        rng, exprs, alias = self._rng, self._exprs, self._maker.alias("l")
+        sql, inner = self._from()
+        both = (*inner, *scope)
+        where = self._ties(inner, scope, loose=True) if rng.random() < 0.6 else f" WHERE {exprs.condition(both, 1)}"
+        kind = rng.choice(("aggregate", "first rows", "rows", "distinct", "groups", "no from"))
+        value, type_ = exprs.any_value(both, 1)
+        columns, rows = (Column("o0", type_),), 3.0
+        if kind == "aggregate":
+            ordered = exprs.column(both, ORDERED)
+            first = f"COUNT(*) AS o0, MAX({ordered.text})" if ordered is not None else "COUNT(*) AS o0, COUNT(*)"
+            query = f"SELECT {first} AS o1 {sql}{where}"
+            columns = (Column("o0", "bigint"), Column("o1", ordered.type if ordered is not None else "bigint"))
+            rows = 1
+        elif kind == "first rows":
+            order = ", ".join(self._maker.total_order(inner))
+            query = f"SELECT {value} AS o0 {sql}{where} ORDER BY {order} LIMIT {rng.randint(1, 2)}"
+        elif kind == "groups":
+            key, key_type = exprs.any_value(inner, 0)
+            query = f"SELECT {key} AS o0, COUNT(*) AS o1 {sql}{where} GROUP BY {key}"
+            columns = (Column("o0", key_type), Column("o1", "bigint"))
+            if not any(r.text in key for r in inner):  # a number would be a position
+                query = f"SELECT COUNT(*) AS o0 {sql}{where}"
+                columns = (Column("o0", "bigint"),)
+        elif kind == "no from":
+            query, rows = f"SELECT {exprs.value(scope, type_, 1)} AS o0", 1
+        else:
+            query = f"SELECT {'DISTINCT ' if kind == 'distinct' else ''}{value} AS o0 {sql}{where}"
+        return f"LATERAL ({query}) AS {alias}", shown(alias, columns), rows
 
     def _from(self) -> tuple[str, tuple[Ref, ...]]:
         relation = self._rng.choice(self._maker.relations)
@@ -65,7 +129,8 @@ class Subqueries:
         operand = self._exprs.column(scope, ORDERED)
         if operand is None:
             return "1 = 1"
-        self._maker.labels.add({"= ANY": "= any"}.get(op, op.lower()))
+        if op in ("IN", "NOT IN"):
+            self._maker.labels.add(op.lower())
         left = operand.text if rng.random() < 0.8 else self._exprs.value(scope, operand.type, 1)
         value = self._exprs.value(inner, operand.type, 1)
         ties = self._ties(inner, scope, loose=False) if rng.random() < 0.3 else ""
@@ -89,7 +154,7 @@ class Subqueries:
         sql, inner = self._from()
         found = self._exprs.column(inner, (type_,) if type_ else (*ORDERED,))
         self._maker.labels.add("scalar sub-query")
-        ties = self._ties(inner, scope, loose=False) if rng.random() < 0.75 else ""
+        ties = self._ties(inner, scope, loose=True) if rng.random() < 0.75 else ""
         if found is None or (type_ in (None, "bigint") and rng.random() < 0.3):
             if type_ not in (None, "bigint"):
                 return self._exprs.constant(type_ or "int"), type_ or "int"

@@ -11,15 +11,18 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from compiler.diagnostics.diagnostic import CompileError
+from compiler.diagnostics.edits import applied
 from compiler.diagnostics.render import render
 from compiler.diagnostics.source import SourceText
 from compiler.driver import DialectName, Session, compile_push
 from compiler.plan.codec import dumps, loads
 from compiler.plan.explain import plan_text
 from compiler.plan.topology import Plan
+from flowql.query.errors import QueryError
 from runtime.spark.choose import explain_lines
 from runtime.spark.errors import SparkUnsupported
 from runtime.spark.settings import SparkSettings
+from tests.statements import standard
 from tests.statements.grammar import Grammar
 from tests.statements.mutate import Mutator
 from tests.statements.runs import difference
@@ -43,6 +46,22 @@ class Report:
         self.slowest_s = max(self.slowest_s, seconds)
         if seconds > CPU_S_MAX:
             self.slow.append(f"{seconds:.1f} s\n  {text}")
+
+
+def compiled_standard(statement: standard.Standard) -> Plan | str:
+    """As `compiled`, of a statement over tables of one's own, or of a question over them."""
+    try:
+        plan = standard.compiled(statement)
+    except CompileError as refused:
+        for edit in (d.edit for d in refused.diagnostics if d.edit is not None):
+            lines = statement.text.split("\n")
+            assert edit.span.column <= len(lines[edit.span.line - 1]) + 1
+            assert applied(statement.text, edit) != statement.text
+        return _refused(refused)
+    except QueryError:
+        return "refused"
+    use(plan)
+    return plan
 
 
 def compiled(text: str, dialect: DialectName) -> Plan | str:
@@ -78,12 +97,15 @@ def use(plan: Plan) -> None:
 
 
 def run(count: int, seed: int, *, only_compile: bool = False) -> Report:
-    """So many statements, half of them broken and half of them by the grammar."""
+    """So many statements: in turn by the grammar, broken, and broken ones of standard SQL over tables of one's own."""
     rng = random.Random(seed)
     mutator, grammar, report = Mutator(), Grammar(rng), Report()
     for n in range(count):
-        made = "mutated" if n % 2 else "generated"
-        text = mutator.statement(rng) if n % 2 else grammar.statement()
+        if n % 3 == 2:
+            report.outcomes[f"standard, {_standard(mutator, rng, report)}"] += 1
+            continue
+        made = "mutated" if n % 3 else "generated"
+        text = mutator.statement(rng) if n % 3 else grammar.statement()
         dialect = rng.choice(DIALECTS)
         began = time.process_time()
         try:
@@ -95,6 +117,20 @@ def run(count: int, seed: int, *, only_compile: bool = False) -> Report:
             report.wrong.append(f"{type(error).__name__}: {error}\n  {dialect}: {text!r}")
         report.outcomes[f"{made}, {end}"] += 1
     return report
+
+
+def _standard(mutator: Mutator, rng: random.Random, report: Report) -> str:
+    """What became of a broken statement over tables of one's own. Its rows are for `tests.styles` and `tests.standard_views`."""
+    statement = standard.mutated(mutator, rng)
+    began = time.process_time()
+    try:
+        plan = compiled_standard(statement)
+    except Exception as error:
+        before = "; ".join(statement.before)
+        report.wrong.append(f"{type(error).__name__}: {error}\n  standard: {statement.text!r}\n  after {before}")
+        return "wrong"
+    report.took(time.process_time() - began, f"standard: {statement.text!r}")
+    return plan if isinstance(plan, str) else "accepted"
 
 
 def _end(text: str, plan: Plan, seed: int) -> str:

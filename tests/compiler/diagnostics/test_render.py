@@ -52,3 +52,11 @@ def test_several_are_separated_and_colour_only_adds_escapes() -> None:
     for escape in ("\x1b[1;31m", "\x1b[34m", "\x1b[1m", "\x1b[0m"):
         coloured = coloured.replace(escape, "")
     assert coloured == plain
+
+
+def test_many_hints_of_one_code_share_a_line() -> None:
+    hints = [Diagnostic("FQ2121", f"T{n} joins", Span("a.sql", n, 1, 1), severity="hint") for n in range(1, 7)]
+    text = render([*hints, Diagnostic("FQ2001", "no table", severity="error")])
+    assert text.count("hint[FQ2121]: T") == 3
+    assert text.endswith("hint[FQ2121]: 3 more: a.sql:4, a.sql:5, a.sql:6")
+    assert render([Diagnostic("FQ2001", f"no table {n}") for n in range(9)]).count("error[FQ2001]") == 9

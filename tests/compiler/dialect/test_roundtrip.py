@@ -36,7 +36,9 @@ types = st.recursive(
     lambda inner: st.one_of(
         inner.map(t.array),
         st.tuples(inner, inner).map(lambda kv: t.map_of(*kv)),
-        st.lists(st.tuples(names, inner), max_size=2).map(lambda fields: t.struct(*fields)),
+        st.lists(st.tuples(names, inner), max_size=2, unique_by=lambda field: field[0]).map(
+            lambda fields: t.struct(*fields)
+        ),
     ),
     max_leaves=4,
 )

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import math
+import operator
 import statistics
 from decimal import Decimal
 from fractions import Fraction
+from functools import reduce
 
+import duckdb
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from compiler.functions import change_statistics
 from compiler.functions.change_aggregates import Linear, Ordered, OutOfRange, aggregate, names, names_of_ordered
 from compiler.functions.exact_sums import divided
-from compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, INT, SqlType, decimal
+from compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING, SqlType, decimal
 
+PAIRS = change_statistics.FUNCTIONS
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 SMALL = st.floats(-1e6, 1e6, allow_nan=False)
 
 
 def linear(function: str, arg: SqlType, result: SqlType) -> Linear:
-    found = aggregate(function, (arg,), result)
+    found = aggregate(function, (arg, arg) if function in PAIRS else (arg,), result)
     assert isinstance(found, Linear)
     return found
 
@@ -104,9 +109,42 @@ def test_nothing_but_a_count_has_a_value_over_no_rows():
     for function in names() - names_of_ordered():
         arg = BOOLEAN if function in ("BOOL_AND", "BOOL_OR", "EVERY") else BIGINT
         of = linear(function, arg, BIGINT if function == "COUNT" else DOUBLE)
-        nothing = total(of, (None, 1))
+        if function in PAIRS:
+            assert of.part((None, 1), 1) is of.part((1, None), 1) is None
+        nothing = of.zero if function in PAIRS else total(of, (None, 1))
         for acc in (of.zero, nothing):
-            assert of.result(acc) == (0 if function == "COUNT" else None)
+            assert of.result(acc) == (0 if function in ("COUNT", "REGR_COUNT") else None)
+
+
+@given(kept=st.lists(st.integers(-(2**31), 2**31 - 1)), gone=st.lists(st.integers(-9, 9)), seed=st.randoms())
+def test_bits_are_those_of_the_values_that_are_left(kept, gone, seed):
+    changes = [(v, 1) for v in (*kept, *gone)] + [(v, -1) for v in gone]
+    seed.shuffle(changes)
+    for function, by in (("BIT_AND", operator.and_), ("BIT_OR", operator.or_), ("BIT_XOR", operator.xor)):
+        of = linear(function, INT, INT)
+        assert of.result(total(of, *changes)) == (reduce(by, kept) if kept else None)
+
+
+def test_the_delimiter_of_each_text_stands_before_it():
+    of = aggregate("STRING_AGG", (STRING, STRING), STRING)
+    assert isinstance(of, Ordered)
+    assert of.result([(("a", "-"), 1), (("b", "+"), 2)]) == "a+b+b"
+
+
+@given(kept=st.lists(st.tuples(SMALL, SMALL)), gone=st.lists(st.tuples(SMALL, SMALL)))
+def test_statistics_of_pairs_are_those_of_what_is_left(kept, gone):
+    with duckdb.connect() as reference:
+        reference.execute("CREATE TABLE t (y DOUBLE, x DOUBLE)")
+        if kept:
+            reference.executemany("INSERT INTO t VALUES (?, ?)", [list(p) for p in kept])
+        (n, pop, ssx) = reference.execute("SELECT regr_count(y, x), covar_pop(y, x), regr_sxx(y, x) FROM t").fetchone()
+    for function, expected in (("REGR_COUNT", n), ("COVAR_POP", pop), ("REGR_SXX", ssx)):
+        of = linear(function, DOUBLE, DOUBLE)
+        acc = of.zero
+        for pair, weight in [*((p, 1) for p in (*kept, *gone)), *((p, -1) for p in gone)]:
+            acc = of.add(acc, of.part(pair, weight))
+        nearly = pytest.approx(expected, rel=1e-6, abs=1e-3 * max(1, len(kept))) if expected is not None else None
+        assert of.result(acc) == nearly
 
 
 def test_what_cannot_follow_changes_is_not_there():

@@ -323,7 +323,6 @@ REFUSED = {
     "GREATEST(ts, n)": "operator does not exist",
     "DATETRUNC('day', ts)": "DATE_TRUNC",
     "INTERVAL '1' MICROSECOND = INTERVAL '1' DAY": "a part of a millisecond",
-    "TRY_CAST(s AS INT)": "TRY_CAST",
     "MOD(n)": "two operands",
     "MOD(n, n, n)": "two operands",
 }

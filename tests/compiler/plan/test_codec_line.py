@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import json
+
 from compiler.diagnostics.source import SourceText
 from compiler.driver import compile_project
 from compiler.plan import codec
@@ -17,9 +20,36 @@ def plan(threshold: int) -> Plan:
 def test_plans_that_are_equal_and_only_those_have_equal_lines() -> None:
     lines = [codec.line(plan(n)) for n in (1, 1, 2)]
     assert lines[0] == lines[1] != lines[2]
-    assert [codec.line(plan(n)) for n in range(20)] == [codec.dumps(plan(n), indent=None) for n in range(20)]
+    assert [codec.line(plan(n)) for n in range(20)] == [
+        json.dumps(codec.to_data(plan(n)), separators=(",", ":"), ensure_ascii=False) + "\n" for n in range(20)
+    ]
 
 
 def test_a_line_is_read_as_the_plan() -> None:
     first = plan(7)
     assert codec.line(codec.loads(codec.line(first))) == codec.line(first)
+
+
+def test_a_part_that_was_decoded_before_is_the_same_object() -> None:
+    first = codec.loads(codec.line(plan(8)))
+    other = codec.loads(codec.line(plan(9)))
+    again = codec.loads(codec.line(first))
+    assert again.queries[0] is first.queries[0]
+    assert again.sources[0] is first.sources[0] is other.sources[0]
+    assert other.queries[0] != first.queries[0]
+
+
+def test_a_line_does_not_depend_on_the_spelling_it_was_read_from() -> None:
+    first = codec.line(plan(11))
+    spaced = json.dumps(json.loads(first))
+    gc.collect()
+    assert spaced != first == codec.line(codec.loads(spaced))
+
+
+def test_what_is_known_of_parts_goes_with_them() -> None:
+    gc.collect()
+    before = len(codec._texts), len(codec._parts)
+    made = codec.line(plan(12)), codec.loads(codec.line(plan(13)))
+    del made
+    gc.collect()
+    assert (len(codec._texts), len(codec._parts)) == before

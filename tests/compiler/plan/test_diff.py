@@ -142,7 +142,7 @@ def test_names_of_a_generation_are_taken_back() -> None:
 
 def test_a_record_is_read_as_it_was_written_and_an_older_plan_serves() -> None:
     building = decide_change(serving(ALL), plan_of(ALL.replace("> 0", "> 1"))).deployed
-    assert codec.loads_deployed(codec.deployed_line(building)) == building
+    assert codec.loads_deployed(codec.line(building)) == building
     old = plan_of(ALL)
     assert codec.loads_deployed(codec.line(old)) == Deployed(old)
     change = decide_change(Deployed(old), plan_of(ALL.replace("> 0", "> 1")))

@@ -336,3 +336,12 @@ def test_a_record_that_a_query_could_read_is_not_given_to_it_once_more(site: Let
     done = site("dlq", "replay", "--where", "code = 'FQ4030'", "--set", "A = 2", "--append")
     assert (done.code, "counts twice" in done.err) == (1, True), done
     assert sorted((row["P"], row["N"]) for row in site.rows("RATIO")) == before
+
+
+def test_targets_on_spark_refuse_repairs_by_name(flowql: Program, tmp_path: Path) -> None:
+    """Their jobs would read the records as they were."""
+    (tmp_path / "flowql.yaml").write_text("name: demo\nsql: demo.sql\ntargets: {lake: {engine: spark}}\n")
+    (tmp_path / "demo.sql").write_text(SOURCE.format(over=5))
+    for how in ((), ("--append",), ("--dry-run",)):
+        done = flowql("dlq", "replay", "--set", "V = 1", *how, "-p", str(tmp_path), "-t", "lake")
+        assert (done.code, "Spark" in done.err, "engine: runtime" in done.err) == (1, True, True), done

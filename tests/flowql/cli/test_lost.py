@@ -60,6 +60,11 @@ def test_skipped_records_are_counted(flowql: Program, tmp_path: Path) -> None:
     assert "CTAS_COUNTS: 1 skipped record" in done.err
     (stopped,) = json.loads(flowql("status", "-o", "json", *where).out)["queries"]
     assert (stopped["skipped_records"], stopped["lag"]) == (1, 0)
+    (tmp_path / "queries.sql").write_text(SQL.replace("SUM(v)", "SUM(v) * 2"))
+    rebuilt = flowql("run", "--until-caught-up", *where)
+    assert (rebuilt.code, "CTAS_COUNTS: 1 skipped record" in rebuilt.err) == (0, True), "a rebuild leaves it out, too"
+    asked = flowql("query", "SELECT SUM(total)::BIGINT AS t FROM counts", "-o", "json", *where)
+    assert json.loads(asked.out) == [{"t": 2 * (1000 + 1002)}]
 
 
 def test_nothing_lost_is_nothing_said() -> None:

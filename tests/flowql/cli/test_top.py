@@ -78,6 +78,14 @@ def test_the_picture_is_as_agreed(golden: Callable[[str, str], None], width: int
     golden(f"cli/top_{width}.txt", shown)
 
 
+def test_skipped_records_have_a_column_where_there_are_any() -> None:
+    assert "SKIP" not in text_of(STATUS, View(), 200)
+    status = copy.deepcopy(STATUS)
+    status["queries"][0]["skipped_records"] = 12_345
+    heading, first = text_of(status, View(sort="query"), 200).splitlines()[2:4]
+    assert first.split()[heading.split().index("SKIP")] == "12.3k"
+
+
 @pytest.mark.parametrize("width", range(30, 210, 7))
 def test_numbers_are_whole_or_not_there(width: int) -> None:
     queries = STATUS["queries"]

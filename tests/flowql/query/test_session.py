@@ -122,6 +122,13 @@ def test_nothing_outside_is_reached(world: World, sql: str, said: str) -> None:
     assert said in refused.value.title
 
 
+def test_a_type_that_is_nested_too_deeply_is_a_mistake_of_who_asks(world: World) -> None:
+    """It was an internal error."""
+    with pytest.raises(QueryError) as refused:
+        world.ask("SELECT " + "[" * 100 + "1" + "]" * 100)
+    assert refused.value.code == "FQ5102"
+
+
 def test_a_misspelt_name_gets_a_hint(world: World) -> None:
     with pytest.raises(QueryError) as refused:
         world.ask('SELECT * FROM "CTAS_T-agregate-1"')

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import duckdb
 import pytest
@@ -51,12 +51,42 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
         ("SELECT * FROM query_table('t')", "query_table()"),
         ("", "no statement"),
         ("SELEC 1", "syntax error"),
+        ("SELECT " + "(SELECT " * 300 + "1" + ")" * 300, "nested too deeply"),
     ],
 )
 def test_refuses(sql: str, said: str, connection: duckdb.DuckDBPyConnection) -> None:
     with pytest.raises(QueryError) as refused:
         parse(sql, connection)
     assert said.casefold() in refused.value.title.casefold()
+
+
+def joined(n: int) -> str:
+    return "SELECT 1 FROM range(1) t0" + "".join(f" JOIN range(1) t{i} USING (range)" for i in range(1, n + 1))
+
+
+def copied(levels: int) -> str:
+    """A join per level, and of the last one as many copies as there are ways to it."""
+    named = [f"a{i} AS NOT MATERIALIZED (SELECT x.range FROM a{i - 1} x, a{i - 1} y)" for i in range(1, levels)]
+    return f"WITH a0 AS (SELECT range FROM range(2)), {', '.join(named)} SELECT * FROM a{levels - 1}"
+
+
+@pytest.mark.parametrize(
+    ("made", "most", "said"),
+    [
+        (joined, 64, "at most 64 joins"),
+        (copied, 3, "at most 64 joins"),
+        (lambda n: "SELECT " + ", ".join(["(SELECT 1)"] * n), 32, "at most 64 joins"),
+        (lambda n: " UNION ALL ".join(["SELECT 1"] * n), 1_000, "at most 1,000 SELECTs"),
+    ],
+)
+def test_what_takes_longer_to_plan_than_a_question_may_take_is_refused(
+    made: Callable[[int], str], most: int, said: str, connection: duckdb.DuckDBPyConnection
+) -> None:
+    """DuckDB was planning for minutes after the question's time was over, and nothing ended that."""
+    assert parse(made(most), connection).sql == made(most)
+    with pytest.raises(QueryError, match=said) as raised:
+        parse(made(most + 1), connection)
+    assert raised.value.code == "FQ5109"
 
 
 def test_a_comment_in_a_comment_hides_no_other_statement() -> None:

@@ -17,7 +17,7 @@ from flowql.query.database import QuestionDatabase, QuestionLimits
 from flowql.query.errors import INVALID, REFUSED, TOO_LONG, QueryError
 from flowql.query.session import evaluate
 from flowql.server import app as routes
-from flowql.server import limits
+from flowql.server import connections, limits
 from flowql.server.client import connect
 from flowql.server.host import Host
 from tests.flowql.query.world import plan_of
@@ -45,6 +45,14 @@ def host(tmp_path_factory):
     made.service.deploy(plan_of(SQL))
     yield made
     made.close()
+
+
+@pytest.fixture(scope="module")
+def ports(host):
+    """Every port that an instance may listen on, by name. The one for other instances has the token `members`."""
+    app = routes.make_members_app(host.service, "members", ["member.example.com"])
+    (own,) = [s.servers[0].sockets[0].getsockname()[1] for s, _ in host._servers[1:]]
+    return {"own": own, "metrics": host._settings.metrics.port, "members": host._serve(app, "127.0.0.1", 0)}
 
 
 @pytest.fixture
@@ -129,12 +137,43 @@ def test_methods_and_paths_that_are_not_there(ask):
 @pytest.mark.parametrize(
     "name", ["evil.example.com", "127.0.0.1.evil.example.com", "localhost.evil.com:80", "", "x" * 300]
 )
-def test_a_host_name_that_is_not_the_instances_is_turned_away_on_every_port(ask, host, name):
+def test_a_host_name_that_is_not_the_instances_is_turned_away_on_every_port(ask, ports, name):
     """A page in a browser whose own name leads here reads nothing."""
-    metrics = host._settings.metrics.port
-    for port, path in ((ask.port, "/status"), (metrics, "/metrics")):
-        said = httpx.get(f"http://127.0.0.1:{port}{path}", headers={**ask.mine, "Host": name}, trust_env=False)
-        assert said.status_code in ((421,) if name else (400, 421)), (port, name)
+    for which, path in (("own", "/status"), ("metrics", "/metrics"), ("members", "/rows")):
+        url = f"http://127.0.0.1:{ports[which]}{path}"
+        said = httpx.get(url, headers={**ask.mine, "Host": name}, trust_env=False)
+        assert said.status_code in ((421,) if name else (400, 421)), (which, name)
+
+
+def test_the_port_for_other_instances_refuses_what_the_others_refuse(ask, ports):
+    url, mine = f"http://127.0.0.1:{ports['members']}", {"Authorization": "Bearer members"}
+
+    def asked(path, **given):
+        return httpx.post(url + path, trust_env=False, **given).status_code
+
+    for headers in ({}, ask.mine, {"Authorization": "members"}):
+        assert asked("/rows", headers=headers, content=b"{}") == 403
+    for body in (b"", b"{", b"[]", b"3", b"null", b"{}", b"\xff", b"[" * 60_000, b'{"wanted": 3}', b'{"wanted": [3]}'):
+        assert asked("/rows", headers=mine, content=body) == 400, body
+    assert asked("/query", headers=mine, content=b"SELECT 1") == 404
+    assert httpx.get(f"{url}/rows", headers=mine, trust_env=False).status_code == 405
+    for head, status in ((f"Content-Length: {400 << 20}", 413), ("Transfer-Encoding: chunked", 413)):
+        said = poured(
+            ports["members"],
+            f"POST /rows HTTP/1.1\r\nHost: member.example.com\r\nAuthorization: Bearer members\r\n{head}\r\n\r\n",
+            chunks="chunked" in head,
+        )
+        assert (said.status, said.closed) == (status, True), head
+        assert said.bytes < 8 << 20
+
+
+def test_the_port_for_metrics_reads_no_body(ports):
+    for head, status in ((f"Content-Length: {400 << 20}", 413), ("Transfer-Encoding: chunked", 405)):
+        sent = poured(
+            ports["metrics"], f"POST /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n{head}\r\n\r\n", chunks="chunked" in head
+        )
+        assert (sent.status, sent.closed) == (status, True), head
+        assert sent.bytes < 8 << 20
 
 
 def test_its_own_names_are_known(ask, host):
@@ -216,6 +255,90 @@ def test_who_does_not_take_an_answer_holds_nothing_for_ever(ask, monkeypatch, ho
         assert taken < 100 << 20
     for _ in range(3):  # there is room for two at once
         assert ask("POST", "/query", content="SELECT 1").status_code == 200
+
+
+@pytest.mark.parametrize("said", [b"", b"GET /health HT", b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nX: "])
+def test_who_does_not_end_a_request_is_hung_up_on(monkeypatch, ports, said):
+    monkeypatch.setattr(connections, "LOOK_S", 0.1)
+    monkeypatch.setattr(connections, "HEAD_S", 0.3)
+    for port in ports.values():
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as slow:
+            slow.sendall(said)
+            assert slow_end(slow, b"a") == b""
+
+
+def test_who_asks_again_and_again_is_not_hung_up_on(ask, monkeypatch):
+    monkeypatch.setattr(connections, "LOOK_S", 0.1)
+    monkeypatch.setattr(connections, "HEAD_S", 1.0)
+    with httpx.Client(base_url=f"http://127.0.0.1:{ask.port}", headers=ask.mine, trust_env=False) as client:
+        used = set()
+        for _ in range(16):
+            said = client.get("/health")
+            used.add(said.extensions["network_stream"].get_extra_info("socket").getsockname())
+            time.sleep(0.15)
+    assert len(used) == 1
+
+
+def test_more_connections_than_a_port_has_are_hung_up_on(ask, monkeypatch, ports):
+    """Each is an open file; without an end to them there is none left for the state."""
+    monkeypatch.setattr(connections, "CONNECTIONS_MAX", 6)
+    for port in ports.values():
+        kept = [socket.create_connection(("127.0.0.1", port), timeout=30) for _ in range(6)]
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as turned_away:
+            assert slow_end(turned_away) == b""
+        for connection in kept:
+            connection.close()
+        until(lambda port=port: health(port) in (200, 403, 404))
+
+
+def test_who_takes_nothing_of_an_answer_holds_no_connection(ask, monkeypatch, host):
+    """One that was made as a whole stayed in memory for as long as the client stayed."""
+    monkeypatch.setattr(connections, "LOOK_S", 0.1)
+    monkeypatch.setattr(connections, "TAKE_S", 0.3)
+    large = "x" * (32 << 20)
+    monkeypatch.setattr(host.service, "status", lambda *, detail: {"large": large})
+    (own,) = [s.server_state for s, _ in host._servers if s.servers[0].sockets[0].getsockname()[1] == ask.port]
+    with socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+        slow.connect(("127.0.0.1", ask.port))
+        slow.sendall(f"GET /status HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {ask.token}\r\n\r\n".encode())
+        address = slow.getsockname()  # connections of other tests end in the meantime
+        until(lambda: address in [c.client for c in list(own.connections)])
+        until(lambda: address not in [c.client for c in list(own.connections)])
+    monkeypatch.undo()
+
+
+def until(true):
+    limit = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+
+
+def slow_end(connection, drop=b""):
+    """What comes until the other side hangs up; a byte is sent now and then."""
+    found = b""
+    connection.settimeout(0.1)
+    limit = time.monotonic() + 30
+    while True:
+        assert time.monotonic() < limit, "nobody hangs up"
+        try:
+            connection.sendall(drop)
+            piece = connection.recv(1_000)
+        except TimeoutError:
+            continue
+        except OSError:
+            return found
+        if not piece:
+            return found
+        found += piece
+
+
+def health(port):
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/health", trust_env=False).status_code
+    except httpx.HTTPError:
+        return 0
 
 
 REACHING = [

@@ -33,6 +33,15 @@ def test_two_targets_are_equal(shop: Path, flowql: Program) -> None:
     assert not (shop / ".flowql" / "two").exists()
 
 
+def test_what_a_side_did_not_use_is_said(shop: Path, flowql: Program) -> None:
+    bad = '{"key": "c1", "value": {"ID": 1, "AMOUNT": "much"}}'
+    assert flowql("topic", "produce", "orders", bad, "-p", str(shop), "-t", "one").code == 0
+    done = flowql("verify", "--targets", "one,two", "-p", str(shop))
+    assert (done.code, "one and two are equal: 2 results" in done.out) == (0, True), done
+    said = [line for line in done.err.splitlines() if line.endswith("1 dead letter")]
+    assert said == ["one: CSAS_LARGE: 1 dead letter", "two: CSAS_LARGE: 1 dead letter"]
+
+
 def test_what_was_inserted_at_deployment_is_not_inserted_again(shop: Path, flowql: Program) -> None:
     assert flowql("run", "--until-caught-up", "-t", "one", "-p", str(shop)).code == 0
     done = flowql("verify", "--targets", "one,two", "-p", str(shop), "--keep", str(shop / "kept"))

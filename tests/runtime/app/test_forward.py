@@ -387,12 +387,12 @@ def test_a_log_that_cannot_replace_records_in_a_commit_goes_forward_as_well() ->
 
 def test_records_of_older_versions_know_of_no_forward() -> None:
     world = World(big(10))
-    line = codec.deployed_line(world.instance.deployed)
+    line = codec.line(world.instance.deployed)
     assert "forward" not in line.lower(), "nothing is written of what is not there"
     assert codec.loads_deployed(line).forwards == ()
     forwards = (Forward("CSAS_BIG", 2, (("s", 0, 5),), (("BIG", 0, 3),)),)
     now = replace(world.instance.deployed, forwards=forwards)
-    assert codec.loads_deployed(codec.deployed_line(now)) == now
+    assert codec.loads_deployed(codec.line(now)) == now
 
 
 def test_a_state_from_changelogs_is_that_of_all_texts() -> None:

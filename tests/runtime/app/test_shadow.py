@@ -298,5 +298,5 @@ def test_older_records_say_nothing_of_it() -> None:
     record = read_deployed(world.log, "flowql")
     assert record is not None
     assert record.held == ("CSAS_BIG", "CTAS_COUNTS", "CTAS_SOME")
-    line = codec.deployed_line(Deployed(record.serving)).replace('"held"', '"unknown"')
+    line = codec.line(Deployed(record.serving)).replace('"held"', '"unknown"')
     assert codec.loads_deployed(line).held == ()

@@ -10,6 +10,7 @@ import pytest
 from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, Over, SetOperation, TemporalJoin, TopN
 from compiler.plan.logical import ChangeSpec, Node
 from compiler.plan.topology import Plan
+from compiler.plan.watermarks import AppendOnly, EmitClosed
 from runtime.spark.choose import NodeChoice, choose, explain_lines, is_native
 from runtime.spark.errors import SparkUnsupported
 from runtime.spark.settings import SparkSettings, TopicFiles
@@ -147,6 +148,8 @@ OVER_CHANGES = (
     TopN((), (), 1),
     Over((), (), ()),
     Consolidate(),
+    AppendOnly(),
+    EmitClosed(()),
 )
 
 

@@ -1,5 +1,7 @@
 """One suite for every physical store."""
 
+import stat
+
 import pytest
 
 from runtime.errors import StateError
@@ -133,6 +135,14 @@ def test_rocks_says_why_it_cannot_open(tmp_path):
     with pytest.raises(StateError, match="cannot be opened"):
         open_rocks(tmp_path / "db")
     first.close()
+
+
+def test_the_folder_of_a_state_is_for_its_owner_alone(tmp_path):
+    """It has the values of the log, whose files nobody else can read."""
+    (tmp_path / "older").mkdir(mode=0o755)
+    for name in ("older", "deep/new"):
+        open_rocks(tmp_path / name).close()
+        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o700, name
 
 
 def test_a_checkpoint_is_a_copy(tmp_path):

@@ -138,6 +138,10 @@ def test_columns_are_called_as_in_postgresql(query: str, names: tuple[str, ...])
             "WITH t AS (SELECT a AS id, c FROM u) SELECT (SELECT c FROM t WHERE t.id = bag.x) FROM bag",
             "FQ1901 a sub-query as a value that may give several rows is not supported yet",
         ),
+        (
+            "SELECT count(*) OVER (ORDER BY b RANGE BETWEEN 1 PRECEDING AND CURRENT ROW) FROM t",
+            "FQ2005 RANGE with an offset needs ORDER BY a number or a time, not STRING",
+        ),
         ("SELECT ntile(0) OVER (ORDER BY a) FROM t", "FQ2005 the number of ntile must be greater than zero"),
     ],
 )  # fmt: skip

@@ -192,10 +192,13 @@ def test_what_cannot_run_is_refused_by_its_name(query: str, named: str, at: str)
         ("CREATE INDEX i ON r (g)", "CREATE INDEX"),
         ("CREATE TABLE x (k INT PRIMARY KEY) ON CONFLICT DO UPDATE IF NOT NULL", "ON CONFLICT DO UPDATE IF NOT NULL"),
         ("CREATE TABLE x (k INT PRIMARY KEY) WITH VERSION COLUMN (k)", "WITH VERSION COLUMN"),
-        ("CREATE TABLE x (k INT PRIMARY KEY) WITH (KAFKA_TOPIC='x') APPEND ONLY", "APPEND ONLY"),
+        (
+            "CREATE TABLE x (k INT PRIMARY KEY) WITH (KAFKA_TOPIC='x') APPEND ONLY",
+            "APPEND ONLY of a table over a topic with a PRIMARY KEY",
+        ),
         (
             "CREATE TABLE x (k INT PRIMARY KEY, ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL '5' SECOND)",
-            "WATERMARK FOR",
+            "WATERMARK of a table with a PRIMARY KEY",
         ),
         ("CREATE TABLE x (k INT PRIMARY KEY, v INT NOT NULL) WITH (KAFKA_TOPIC='x')", "NOT NULL of a column"),
         ("CREATE TABLE x (k INT PRIMARY KEY, v INT DEFAULT 1) WITH (KAFKA_TOPIC='x')", "DEFAULT of a column"),
@@ -261,10 +264,16 @@ def test_mistakes_say_what_is_wrong(text: str, code: str, said: str) -> None:
 
 @pytest.mark.parametrize(
     ("watermark", "code"),
-    [("b AS b", "FQ2002"), ("a AS a - 1", "FQ2005"), ("ts AS ts", "FQ1901")],
+    [
+        ("c AS c", "FQ2002"),
+        ("a AS a", "FQ2005"),
+        ("ts AS b - INTERVAL '1' SECOND", "FQ2005"),
+        ("ts AS ts + INTERVAL '1' SECOND", "FQ1901"),
+        ("ts AS ts - INTERVAL '-1' SECOND", "FQ2005"),
+    ],
 )
-def test_a_watermark_is_of_a_time(watermark: str, code: str) -> None:
-    text = f"CREATE TABLE t (a INT, ts TIMESTAMP, WATERMARK FOR {watermark})"
+def test_a_watermark_is_a_time_less_a_constant(watermark: str, code: str) -> None:
+    text = f"CREATE TABLE t (a TEXT, b INT, ts TIMESTAMP, WATERMARK FOR {watermark})"
     _, (found,) = parse_statements(SourceText("", text), "standard")
     assert found.code == code
 

@@ -1,0 +1,1 @@
+"""Errors whose advice makes a right statement."""

@@ -1,0 +1,143 @@
+-- Statements with one mistake each, over the tables of `test_advice.py`. The advice of each error, applied, makes a right statement.
+
+-- names of columns
+CREATE VIEW v AS SELECT custmer FROM orders;
+CREATE VIEW v AS SELECT o.custmer FROM orders o;
+CREATE VIEW v AS SELECT id FROM orders WHERE amuont > 10;
+CREATE VIEW v AS SELECT customer, SUM(amoun) AS s FROM orders GROUP BY customer;
+CREATE VIEW v AS SELECT customer, COUNT(*) AS n FROM orders GROUP BY custmer;
+CREATE VIEW v AS SELECT id FROM orders ORDER BY ammount LIMIT 3;
+CREATE VIEW v AS SELECT o.id, c.city FROM orders o JOIN customers c ON o.customer = c.nmae;
+CREATE VIEW v AS SELECT UPPER(naem) AS u FROM customers;
+CREATE VIEW v AS SELECT id, RANK() OVER (PARTITION BY custmer ORDER BY amount) AS r FROM orders;
+CREATE VIEW v AS WITH big AS (SELECT id, amount FROM orders) SELECT id FROM big WHERE amoutn > 5;
+CREATE VIEW v AS SELECT CASE WHEN placed_att IS NULL THEN 0 ELSE 1 END AS p FROM orders;
+INSERT INTO customers (name, citty) VALUES ('ann', 'Oslo');
+UPDATE customers SET citi = 'Rome' WHERE name = 'ann';
+UPDATE customers SET city = 'Rome' WHERE nam = 'ann';
+DELETE FROM customers WHERE naame = 'ann';
+CREATE VIEW v AS SELECT id FROM orders JOIN shipments USING (idd);
+CREATE TABLE t (id INT, PRIMARY KEY (idd));
+
+-- names of tables, aliases and windows
+CREATE VIEW v AS SELECT id FROM oders;
+CREATE VIEW v AS SELECT o.id FROM orders o JOIN custmers c ON o.customer = c.name;
+CREATE VIEW v AS SELECT id FROM orders WHERE customer IN (SELECT name FROM customer);
+INSERT INTO custmers VALUES ('ann', 'Oslo', 1);
+UPDATE costumers SET city = 'Rome';
+DELETE FROM ordres WHERE id = 1;
+DROP TABLE shipmnts;
+CREATE VIEW v AS SELECT ordr.id FROM orders;
+CREATE VIEW v AS SELECT cust.city FROM customers AS custs;
+CREATE VIEW v AS SELECT custs.* FROM customers AS cust;
+CREATE VIEW v AS SELECT id, SUM(amount) OVER win AS s FROM orders WINDOW wn AS (ORDER BY id);
+
+-- names of functions and types
+CREATE VIEW v AS SELECT UPER(customer) AS u FROM orders;
+CREATE VIEW v AS SELECT COALESC(customer, '?') AS c FROM orders;
+CREATE VIEW v AS SELECT SUBSTING(customer, 1, 2) AS s FROM orders;
+CREATE VIEW v AS SELECT customer, COUTN(*) AS n FROM orders GROUP BY customer;
+CREATE VIEW v AS SELECT customer, MAXX(amount) AS n FROM orders GROUP BY customer;
+CREATE VIEW v AS SELECT DATE_TRUC('day', placed_at) AS d FROM orders;
+CREATE VIEW v AS SELECT id, ROWNUMBER() OVER (ORDER BY id) AS n FROM orders;
+CREATE TABLE t (id INTEGR PRIMARY KEY);
+CREATE TABLE t (id INT PRIMARY KEY, name VARCAHR);
+CREATE VIEW v AS SELECT CAST(amount AS BIGNIT) AS b FROM orders;
+CREATE VIEW v AS SELECT id::tect AS t FROM orders;
+
+-- keywords
+CRATE VIEW v AS SELECT id FROM orders;
+CREATE VEIW v AS SELECT id FROM orders;
+CREATE MATERIALISED VIEW v AS SELECT id FROM orders;
+CREATE VIEW v AS SELCT id FROM orders;
+CREATE VIEW v AS SELECT id FORM orders;
+CREATE VIEW v AS SELECT id FROM orders WEHRE id > 1;
+CREATE VIEW v AS SELECT customer, COUNT(*) AS n FROM orders GRUOP BY customer;
+CREATE VIEW v AS SELECT customer, COUNT(*) AS n FROM orders GROUP customer;
+CREATE VIEW v AS SELECT id FROM orders ODER BY id LIMIT 1;
+CREATE VIEW v AS SELECT id FROM orders ORDER BY id LIMT 1;
+CREATE VIEW v AS SELECT o.id FROM orders o JION customers c ON o.customer = c.name;
+CREATE VIEW v AS SELECT id FROM orders WHERE amount BETWEN 1 AND 5;
+CREATE VIEW v AS SELECT id FROM orders WHERE amount BETWEEN 1 TO 5;
+CREATE VIEW v AS SELECT id FROM orders WHERE customer LIK 'a%';
+CREATE VIEW v AS SELECT id FROM orders WHERE customer IS NUL;
+CREATE VIEW v AS SELECT CASE WHEN id = 1 THAN 'a' END AS c FROM orders;
+CREATE VIEW v AS SELECT CASE WHEN id = 1 THEN 'a' ELS 'b' END AS c FROM orders;
+CREATE VIEW v AS SELECT id FROM orders UNOIN SELECT id FROM shipments;
+CREATE VIEW v AS SELECT id FROM orders UNION ALL SELEKT id FROM shipments;
+INSRT INTO customers VALUES ('ann', 'Oslo', 1);
+INSERT INTO customers VALEUS ('ann', 'Oslo', 1);
+INSERT INTO customers VALUE ('ann', 'Oslo', 1);
+INSERT customers VALUES ('ann', 'Oslo', 1);
+UPDTE customers SET city = 'Rome';
+UPDATE customers ST city = 'Rome';
+DELTE FROM customers;
+DELETE customers WHERE name = 'ann';
+DROP TABEL shipments;
+CREATE TABLE t (id INT PRIMERY KEY);
+CREATE TABLE t (id INT PRIMARY KEY, n INT NOT NUL);
+
+-- commas, parentheses, quotes, semicolons
+CREATE VIEW v AS SELECT id, customer, FROM orders;
+CREATE VIEW v AS SELECT id,, customer FROM orders;
+CREATE VIEW v AS SELECT id customer amount FROM orders;
+CREATE VIEW v AS SELECT id, UPPER(customer AS u FROM orders;
+CREATE VIEW v AS SELECT id FROM orders WHERE (amount > 1 AND id = 2;
+CREATE VIEW v AS SELECT id FROM orders WHERE amount > 1);
+CREATE VIEW v AS SELECT COALESCE(customer, 'x',) AS c FROM orders;
+CREATE VIEW v AS SELECT id FROM orders WHERE id IN (1, 2,);
+CREATE VIEW v AS SELECT id FROM orders WHERE customer = 'ann;
+CREATE TABLE t (id INT PRIMARY KEY name TEXT);
+INSERT INTO customers VALUES ('ann', 'Oslo', 1) ('bob', 'Rome', 2);
+CREATE VIEW v AS SELECT id FROM orders CREATE VIEW w AS SELECT id FROM orders;
+CREATE VIEW v AS SELECT "id FROM orders;
+
+-- reserved words
+CREATE TABLE t (id INT PRIMARY KEY, order INT);
+CREATE TABLE t (id INT PRIMARY KEY, group TEXT);
+CREATE TABLE user (id INT PRIMARY KEY);
+CREATE VIEW select AS SELECT id FROM orders;
+CREATE VIEW v (id, end) AS SELECT id, amount FROM orders;
+
+-- groups
+CREATE VIEW v AS SELECT customer, COUNT(*) AS n FROM orders;
+CREATE VIEW v AS SELECT customer, placed_at, SUM(amount) AS s FROM orders GROUP BY customer;
+CREATE VIEW v AS SELECT c.city, SUM(o.amount) AS s FROM orders o JOIN customers c ON o.customer = c.name;
+CREATE VIEW v AS SELECT customer, SUM(amount) AS s FROM orders GROUP BY customer HAVING placed_at IS NULL;
+
+-- ambiguous columns and names that come twice
+CREATE VIEW v AS SELECT id FROM orders o JOIN shipments s ON o.id = s.id;
+CREATE VIEW v AS SELECT o.id FROM orders o JOIN shipments s ON o.id = s.id WHERE id > 1;
+CREATE VIEW v AS SELECT o.id FROM orders o JOIN shipments s ON id = s.id;
+CREATE VIEW v AS SELECT o.id, s.id FROM orders o JOIN shipments s ON o.id = s.id;
+CREATE VIEW v AS SELECT id, amount AS id FROM orders;
+
+-- types
+CREATE VIEW v AS SELECT id + customer AS x FROM orders;
+CREATE VIEW v AS SELECT id FROM orders WHERE id;
+CREATE VIEW v AS SELECT id FROM orders WHERE customer > 5;
+
+-- other dialects
+CREATE VIEW v AS SELECT id FROM orders WHERE customer == 'ann';
+CREATE VIEW v AS SELECT id FROM orders WHERE customer = "ann";
+CREATE VIEW v AS SELECT id FROM orders WHERE id =< 3;
+CREATE VIEW v AS SELECT id FROM orders ORDER BY id LIMIT 2, 3;
+CREATE VIEW v AS SELECT TOP 3 id FROM orders ORDER BY id;
+CREATE VIEW v AS SELECT [id] FROM orders;
+CREATE VIEW v AS SELECT NVL(customer, '?') AS c FROM orders;
+CREATE VIEW v AS SELECT id FROM orders MINUS SELECT id FROM shipments;
+CREATE VIEW v AS SELECT ISNULL(customer, '?') AS c FROM orders;
+CREATE TABLE t (id INT PRIMARY KEY, n NUMBER(8, 2));
+CREATE TABLE t (id INT PRIMARY KEY, s VARCHAR2(20));
+CREATE TABLE t (id INT PRIMARY KEY, at DATETIME);
+CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY);
+CREATE TABLE t (id INT UNSIGNED PRIMARY KEY);
+CREATE TABLE t (id INT PRIMARY KEY) ENGINE = InnoDB;
+CREATE VIEW v AS SELECT id FROM orders WHERE customer REGEXP '^a';
+CREATE VIEW v AS SELECT customer + '!' AS c FROM orders;
+CREATE VIEW v AS SELECT id FROM orders WHERE amount > 1 && id > 2;
+CREATE VIEW v AS SELECT IIF(id > 1, 'a', 'b') AS c FROM orders;
+CREATE VIEW v AS SELECT o.id FROM orders o LEFT JOIN customers c WHERE c.name = o.customer;
+CREATE VIEW v AS SELECT id FROM orders WHERE customer NOT NULL;
+TRUNCATE TABLE shipments;
+CREATE OR ALTER VIEW v AS SELECT id FROM orders;

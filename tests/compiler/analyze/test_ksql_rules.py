@@ -1,0 +1,113 @@
+"""Rules of ksqlDB's dialect that its documentation gives, by class: what is refused, and what an expression that fails leaves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from compiler.diagnostics.source import SourceText
+from compiler.driver import Compiled, compile_project
+from compiler.functions.evaluate import compile_row
+from compiler.plan.logical import Project, walk_nodes
+
+SOURCES = """
+CREATE STREAM S (K INT KEY, A INT, B STRING, AR ARRAY<INT>) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON', PARTITIONS=1);
+CREATE SOURCE STREAM OWNED (K INT KEY, A INT) WITH (KAFKA_TOPIC='owned', VALUE_FORMAT='JSON', PARTITIONS=1);
+CREATE STREAM SESSIONS (K INT KEY, A INT) WITH (KAFKA_TOPIC='w', VALUE_FORMAT='JSON', WINDOW_TYPE='SESSION', PARTITIONS=1);
+CREATE STREAM TENS (K INT KEY, A INT) WITH (KAFKA_TOPIC='x', VALUE_FORMAT='JSON', WINDOW_TYPE='TUMBLING', WINDOW_SIZE='10 SECONDS', PARTITIONS=1);
+CREATE STREAM FIVES (K INT KEY, A INT) WITH (KAFKA_TOPIC='y', VALUE_FORMAT='JSON', WINDOW_TYPE='HOPPING', WINDOW_SIZE='5 SECONDS', PARTITIONS=1);
+"""
+HEADERS = "ARRAY<STRUCT<KEY STRING, VALUE BYTES>> HEADERS"
+REFUSED = {
+    "FQ2030": ["CREATE STREAM O AS SELECT * FROM TENS JOIN SESSIONS WITHIN 1 HOUR ON TENS.K = SESSIONS.K;"],
+    "FQ2022": ["CREATE STREAM O AS SELECT * FROM S PARTITION BY A, NULL;"],
+    "FQ2053": ["DROP STREAM OWNED DELETE TOPIC;"],
+    "FQ2020": ["CREATE STREAM O AS SELECT K, TRANSFORM(AR, X => SUM(X)) AS X FROM S;"],
+    "FQ2004": [
+        "CREATE STREAM X (K INT KEY, A STRUCT<F INT, F STRING>) WITH (KAFKA_TOPIC='z', VALUE_FORMAT='JSON');",
+        f"CREATE STREAM X (K INT KEY, H {HEADERS}, I BYTES HEADER('a')) WITH (KAFKA_TOPIC='z', VALUE_FORMAT='JSON');",
+    ],
+}
+
+
+def compiled(sql: str) -> Compiled:
+    return compile_project([SourceText("a.sql", SOURCES + sql)])
+
+
+@pytest.mark.parametrize(("code", "sql"), [(code, sql) for code, all_ in REFUSED.items() for sql in all_])
+def test_what_ksqldb_refuses_is_refused(code: str, sql: str) -> None:
+    errors = [d for d in compiled(sql).diagnostics if d.severity == "error"]
+    assert [d.code for d in errors] == [code]
+
+
+def test_windows_of_one_kind_may_have_two_sizes() -> None:
+    assert compiled("CREATE STREAM O AS SELECT * FROM TENS JOIN FIVES WITHIN 1 HOUR ON TENS.K = FIVES.K;").ok
+
+
+def test_only_the_literal_null_leaves_rows_without_a_key() -> None:
+    plans = [
+        compiled(f"CREATE STREAM O AS SELECT * FROM S PARTITION BY {by};").plan for by in ("NULL", "CAST(NULL AS INT)")
+    ]
+    without, with_key = (plan.source("O") for plan in plans)
+    assert without is not None
+    assert with_key is not None
+    assert [f.name for f in without.schema.key] == []
+    assert [f.name for f in with_key.schema.key] == ["KSQL_COL_0"]
+
+
+def value_of(text: str, row: dict[str, Any]) -> tuple[Any, int]:
+    """Of an expression over a row of S: its value, and how many failures were reported."""
+    result = compiled(f"CREATE STREAM O AS SELECT K, {text} AS X FROM S;")
+    assert result.ok, result.diagnostics
+    (expr,) = (
+        c.expr
+        for n in walk_nodes(result.plan.queries[-1].logical)
+        if isinstance(n.spec, Project)
+        for c in n.spec.columns
+        if c.name == "X"
+    )
+    failures: list[Exception] = []
+    kernel = compile_row([expr], list(row), on_error=lambda _index, error: failures.append(error))
+    return kernel(tuple(row.values()))[0], len(failures)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("ARRAY[10 / A, 2]", [None, 2]),
+        ("ARRAY[1 / 0, 2]", [None, 2]),
+        ("MAP('a' := 10 / A, 'b' := 2)", {"a": None, "b": 2}),
+        ("STRUCT(X := CAST(B AS INT), Y := 2)", {"X": None, "Y": 2}),
+        ("ARRAY[ARRAY[10 / A, 1], ARRAY[2]]", [[None, 1], [2]]),
+        ("TO_JSON_STRING(ARRAY[10 / A, 2])", "[null,2]"),
+        ("ARRAY_LENGTH(ARRAY[10 / A, 2])", 2),
+        ("CONCAT('x', CAST(10 / A AS STRING))", None),
+    ],
+)
+def test_an_element_that_fails_is_null_in_its_place_and_is_reported(text: str, value: Any) -> None:
+    assert value_of(text, {"K": 1, "A": 0, "B": "b", "AR": [1]}) == (value, 1)
+
+
+def test_a_key_of_a_map_that_fails_leaves_no_map() -> None:
+    assert value_of("MAP(CAST(10 / A AS STRING) := 1)", {"K": 1, "A": 0, "B": "b", "AR": [1]}) == (None, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("URL_EXTRACT_FRAGMENT('http://example.com#x%20y')", "x y"),
+        ("URL_EXTRACT_QUERY('http://example.com?q=%C3%A9+1')", "q=é+1"),
+        ("URL_EXTRACT_QUERY('http://example.com?')", ""),
+        ("URL_EXTRACT_QUERY('http://example.com')", None),
+        ("URL_EXTRACT_PARAMETER('http://example.com?x%20y=c%20d&z', 'x y')", "c d"),
+        ("URL_EXTRACT_PARAMETER('http://example.com?x%20y=c%20d&z', 'z')", ""),
+        ("URL_EXTRACT_HOST('http://Example.com:80/')", "Example.com"),
+        ("URL_EXTRACT_HOST('http://127.0.0.1:80/')", "127.0.0.1"),
+        ("URL_EXTRACT_PORT('http://Example.com/')", None),
+        ("URL_EXTRACT_PATH('http://Example.com')", ""),
+        ("URL_EXTRACT_PATH('mailto:x')", None),
+    ],
+)
+def test_parts_of_urls_are_those_of_rfc_2396_decoded(text: str, value: Any) -> None:
+    assert value_of(text, {"K": 1, "A": 0, "B": "b", "AR": [1]})[0] == value
