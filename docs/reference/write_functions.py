@@ -54,8 +54,12 @@ STANDARD = {
     "sql_to_time": "CAST(a AS TIME)",
     "sql_to_double": "CAST(a AS DOUBLE PRECISION)",
     "sql_to_bytes": "CAST(a AS BYTEA)",
+    "sql_to_array": "CAST(a AS INT[])",
     "sql_in_range": "CAST(a AS SMALLINT)",
     "sql_interval": "INTERVAL '1' DAY",
+    "sql_series": "FROM generate_series(1, n)",
+    "sql_places": "FROM UNNEST(a)",
+    "sql_places_or_null": "LEFT JOIN UNNEST(a)",
     "sql_interval_micros": "INTERVAL '1' DAY = a",
 }
 STANDARD_AGGREGATES = ("sql_avg", "sql_sum")
@@ -65,7 +69,7 @@ it by a name of its own. Conditions that are unknown (NULL) are no reason to kee
 of `GROUP BY`, and a group whose last row is deleted is deleted.
 """
 STANDARD_FUNCTIONS = """\
-These functions are PostgreSQL's, and only standard SQL has them, or has them with this meaning; those of the other sections can be called as
+These functions are PostgreSQL's, or Flink's where PostgreSQL has none, and only standard SQL has them, or has them with this meaning; those of the other sections can be called as
 well. Regular expressions are Python's, with POSIX classes; of several matches at one place the first alternative wins. Intervals are
 inside expressions only: what is selected or grouped by is a moment, a number (`EXTRACT(EPOCH FROM a - b)`) or a text. `NOW()` and
 `CURRENT_DATE` are for `INSERT`; a view cannot change with the clock.
