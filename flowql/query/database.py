@@ -17,6 +17,7 @@ from typing import Protocol
 import duckdb
 
 from flowql.config.questions import QuestionsSettings
+from flowql.query.growth import MACROS
 from flowql.query.room import QuestionMemory
 from flowql.query.spilling import SpillFolder, remove_left
 from flowql.query.standard import SETTINGS
@@ -111,8 +112,8 @@ class QuestionDatabase:
             settings["max_temp_directory_size"] = f"{min(limits.settings.spill_bytes, free // 2)}B"
         root = duckdb.connect(":memory:", config=settings)
         standard = limits.settings.dialect == "standard"
-        for setting in (*(SETTINGS if standard else ()), *_LOCKS):
-            root.execute(setting)
+        for statement in (*MACROS, *(SETTINGS if standard else ()), *_LOCKS):
+            root.execute(statement)
         return root
 
 

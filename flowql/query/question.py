@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from flowql.query.database import QuestionDatabase
 from flowql.query.errors import REFUSED, TOO_LONG, QueryError
+from flowql.query.growth import grown
 from flowql.query.room import Room, too_large
 from flowql.query.statement import first_line, invalid
 
@@ -86,7 +87,7 @@ class Question:
         if isinstance(error, duckdb.PermissionException):
             title = f"files, the network and extensions are out of reach of a question ({first_line(error)})"
             return QueryError(title, code=REFUSED, help="import data with:  flowql topic import")
-        return invalid(self.sql, error)
+        return grown(str(error), self.sql) or invalid(self.sql, error)
 
     def counted(self, rows: int) -> None:
         """So many rows of the answer so far."""

@@ -17,6 +17,7 @@ import duckdb
 
 from compiler.diagnostics.source import NOWHERE
 from flowql.query.errors import INVALID, REFUSED, TOO_LONG, QueryError, place, place_of_word
+from flowql.query.growth import check_calls
 
 _GAP = r"(?:\s|--[^\n\r]*(?:[\n\r]|$)|/\*(?:(?!/\*|\*/).)*\*/)"  # a comment that is in another one is none
 _EXPLAIN = re.compile(rf"{_GAP}*explain\b(?:{_GAP}+analyze\b)?(?:{_GAP}*\([^)]*\))?", re.I | re.S)
@@ -155,6 +156,7 @@ def _select(sql: str, connection: duckdb.DuckDBPyConnection) -> Statement:
         if n.get("type") == "TABLE_FUNCTION":
             _check_table_function(str(n["function"]["function_name"]).casefold())
     _check_size(nodes)
+    check_calls(nodes, sql)
     # Not get_table_names: it binds, and knows no column of tables that are not loaded yet.
     mentions = [n for n in nodes if n.get("type") == "BASE_TABLE"]
     tables = {str(m["table_name"]) for m in mentions}

@@ -10,12 +10,13 @@ import argparse
 import json
 import os
 import random
+import shutil
 import signal
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -246,6 +247,18 @@ class Rounds:
             client.close()
         self.log.close()
 
+    def told(self) -> str:
+        """What each member says of itself, and the end of its log."""
+        parts = []
+        for name, client in sorted(self.clients.items()):
+            with suppress(CommandError):
+                parts.append(f"{name}: {json.dumps(client.status(detail=True), default=str)}")
+            for path in sorted((self._folder / name).rglob("*.log")):
+                parts.append(f"{name} {path.name}:\n{path.read_text(errors='replace')[-20_000:]}")
+        for tp in sorted(TopicPartition(t, p) for t, n in self.log.topics().items() for p in range(n.partitions)):
+            parts.append(f"{tp}: {self.log.begin_offset(tp)} to {self.log.end_offset(tp)}")
+        return "\n".join(parts)
+
     def _plan(self) -> Plan:
         return plan_of(SQL + EXTRA.format(n=self.extra))
 
@@ -267,9 +280,17 @@ class Rounds:
 
 
 def run(
-    broker: Broker, folder: Path, rounds: int, members: int, seed: int, say: Callable[[str], None] = lambda text: None
+    broker: Broker,
+    folder: Path,
+    rounds: int,
+    members: int,
+    seed: int,
+    say: Callable[[str], None] = lambda text: None,
+    kinds: Sequence[str] = EVENTS,
 ) -> Watch:
-    """All rounds; what was watched. AssertionError names the round in which answers stayed wrong."""
+    """All rounds; what was watched. AssertionError names the round in which answers stayed wrong; `failed.txt` of the folder has what
+    the members said then.
+    """
     rng = random.Random(f"events {seed}")
     bootstrap = broker.start(java_options=QUICK).bootstrap
     world = Rounds(folder, bootstrap, members, seed)
@@ -277,10 +298,11 @@ def run(
         world.load.rest()
         world.quiet()
         for number in range(rounds):
-            event = EVENTS[number] if number < len(EVENTS) else rng.choice(EVENTS)
+            event = kinds[number] if number < len(kinds) else rng.choice(kinds)
             try:
                 quiet_s = world.round(event)
             except AssertionError as error:
+                (folder / "failed.txt").write_text(f"{error}\n{world.told()}", encoding="utf-8")
                 raise AssertionError(f"seed {seed}, round {number} ({event}): {error}") from error
             say(
                 f"{number} {event}: right after {quiet_s:.1f} s; slowest so far {world.watch.slowest[0]:.1f} s, {world.watch.standing[0]:.1f} s"
@@ -293,14 +315,20 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--members", type=int, default=2)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 20))
+    parser.add_argument("--events", default=",".join(EVENTS), help="which kinds of rounds")
     given = parser.parse_args()
     print(f"seed {given.seed}, {given.members} members", flush=True)
-    with tempfile.TemporaryDirectory() as scratch:
-        broker = Broker(Path(scratch) / "broker")
-        try:
-            watch = run(broker, Path(scratch), given.rounds, given.members, given.seed, lambda t: print(t, flush=True))
-        finally:
-            broker.kill()
+    scratch = Path(tempfile.mkdtemp(prefix="rounds-"))
+    broker = Broker(scratch / "broker")
+    say = lambda text: print(text, flush=True)  # noqa: E731
+    try:
+        watch = run(broker, scratch, given.rounds, given.members, given.seed, say, given.events.split(","))
+    except BaseException:
+        print(f"the members' folders are kept: {scratch}")
+        raise
+    finally:
+        broker.kill()
+    shutil.rmtree(scratch)
     print(
         f"{given.rounds} rounds; every partition moved within {watch.slowest[0]:.1f} s of its assignment {watch.slowest[1]}"
     )
