@@ -299,7 +299,7 @@ class Consumer(Protocol):
         ...
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Read exactly these partitions from these offsets (EARLIEST/LATEST allowed); others are dropped.
+        """Read exactly these partitions from these offsets (EARLIEST/LATEST allowed); others are dropped, and none is paused.
 
         A member reads those of them that it owns at this moment, and leaves out the others without an error: they may just have
         been lost. What it owns and is not named is not read.

@@ -275,7 +275,7 @@ class LogConsumer:
             with naming(tp):
                 readers[tp] = LogReader(self._lookup, tp, offset)
         self._readers = readers
-        self._paused &= set(positions)
+        self._paused.clear()
         self._turn = 0
 
     def seek(self, tp: TopicPartition, offset: int) -> None:

@@ -421,7 +421,7 @@ class SimulatedConsumer(LogConsumer):
                 self._log.network.call("assign")
                 readers[tp] = FetchedReader(self._log, tp, offset)
         self._readers, self._turn = readers, 0
-        self._paused &= set(readers)
+        self._paused.clear()
 
     def poll(self, max_records: int, max_bytes: int) -> list[RawBatch]:
         assert not self.waits, "it is inside of poll"

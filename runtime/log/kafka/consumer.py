@@ -73,7 +73,7 @@ class KafkaConsumer:
         self._client.stop([tp for tp in self._client.cursors if tp not in resolved])
         if resolved:
             self._client.start_all(resolved)
-        self._paused &= set(resolved)
+        self._paused.clear()
         self._turn = 0
 
     def seek(self, tp: TopicPartition, offset: int) -> None:

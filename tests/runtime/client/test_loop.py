@@ -73,6 +73,21 @@ def test_a_client_whose_buffer_is_full_rests_until_somebody_takes_from_it(
     assert client.loop.run_once(now + 1) == loop.IDLE_MS
 
 
+def test_a_partition_whose_buffer_was_full_is_read_after_another_came(log: MemoryLog) -> None:
+    """It stood still for ever, with a lag and without an error, until its part of the buffer was full again, which it never was."""
+    for tp in (A0, A1):
+        produce(log, "p", (tp, [b"v"] * 9_000))
+    client = ConsumerFacade(log, "c", 2)
+    client.assign({A0: 0})
+    run(client)  # the buffer is full
+    client.assign({A0: 0, A1: 0})
+    found: set[TopicPartition] = set()
+    for _ in range(4):
+        run(client)
+        found.update(b.tp for b in client.poll(lambda tp: True))
+    assert found == {A0, A1}
+
+
 def test_a_poll_looks_once_for_all_partitions(log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
     monkeypatch.setattr(log, "refresh", lambda: looks.append(1))

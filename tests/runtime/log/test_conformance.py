@@ -535,7 +535,8 @@ def test_consumer_reads_assigned_unpaused_partitions_in_turn(log):
     assert consumer.poll(100, 1 << 20) == []
     with pytest.raises(LogError, match="not assigned"):
         consumer.seek(TopicPartition("B", 1), 0)
-    consumer.assign({B0: EARLIEST})
+    consumer.pause([B0])
+    consumer.assign({B0: EARLIEST})  # which ends the pause
     assert [b.tp for b in consumer.poll(2, 1 << 20)] == [B0]
     consumer.close()
 

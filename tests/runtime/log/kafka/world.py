@@ -25,7 +25,7 @@ class PatientConsumer:
     def assign(self, positions):
         self._consumer.assign(positions)
         self._positions = {tp: self._log.reader(tp, offset).position for tp, offset in positions.items()}
-        self._paused &= set(positions)
+        self._paused.clear()
 
     def seek(self, tp, offset):
         self._consumer.seek(tp, offset)
