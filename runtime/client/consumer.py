@@ -41,8 +41,8 @@ class ConsumerFacade:
         self.wake: Callable[[], None] = lambda: None
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Read exactly these partitions; nothing fetched before is handed out any more."""
-        self._send(AssignPartitions(dict(positions), self._buffer.restart_all(positions)))
+        """Read exactly these partitions. Those that are read already go on where they are; only `seek` moves them."""
+        self._send(AssignPartitions(dict(positions), self._buffer.assign(positions)))
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
         self._send(SeekPartition(tp, offset, self._buffer.restart([tp])[tp]))

@@ -21,7 +21,9 @@ class ApplicationEvent:
 
 @dataclass(frozen=True, slots=True)
 class AssignPartitions(ApplicationEvent):
-    """Read exactly these partitions from these positions. generations: of what is fetched from now on, per partition."""
+    """Read exactly these partitions. generations: of what is fetched from now on, per partition; one that is read already and keeps its
+    generation goes on where it is, the others begin at their position.
+    """
 
     positions: Mapping[TopicPartition, int]
     generations: Mapping[TopicPartition, int]

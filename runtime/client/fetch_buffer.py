@@ -20,10 +20,11 @@ class FetchBuffer:
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        self._lock = threading.Lock()  # guards the three fields below
+        self._lock = threading.Lock()  # guards the next three fields
         self._queues: dict[TopicPartition, deque[RawBatch]] = {}
         self._bytes: dict[TopicPartition, int] = {}
         self._generations: dict[TopicPartition, int] = {}
+        self._assigned: frozenset[TopicPartition] = frozenset()  # the polling thread's
 
     def has_room(self, tp: TopicPartition, partitions: int) -> bool:
         """Each assigned partition may fill its equal share, so that one busy partition never starves the others."""
@@ -63,12 +64,15 @@ class FetchBuffer:
                 self._generations[tp] = self._generations.get(tp, 0) + 1
             return {tp: self._generations[tp] for tp in tps}
 
-    def restart_all(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Forget everything: from now on exactly these partitions are read. Their new generations."""
+    def assign(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """From now on exactly these partitions are read; their generations. Those that were read before go on: what is buffered of them
+        stays, and what is on its way is taken.
+        """
+        assigned = frozenset(tps)
+        self.restart(assigned ^ self._assigned)
+        self._assigned = assigned
         with self._lock:
-            known = {*self._generations, *tps}
-        started = self.restart(known)
-        return {tp: started[tp] for tp in tps}
+            return {tp: self._generations[tp] for tp in tps}
 
     @property
     def empty(self) -> bool:

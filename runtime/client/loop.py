@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from runtime.client.events import (
     AcknowledgeRevoke,
@@ -53,9 +53,10 @@ class ConsumerLoop:
         self._group_replies = group_replies
         self.membership = Membership(self._consumer)
         self._assigned: set[TopicPartition] = set()
-        self._wanted: Mapping[TopicPartition, int] | None = None  # an assignment that did not get through yet
+        self._waits_to_assign = False  # an assignment did not get through yet
         self._paused: set[TopicPartition] = set()
         self._generations: dict[TopicPartition, int] = {}
+        self._next: dict[TopicPartition, int] = {}  # of each generation: the offset after what was fetched
         self.notify: Callable[[], None] = lambda: None  # something arrived; wakes the polling thread
         self.notify_group: Callable[[], None] = lambda: None  # something happened in the group
         self.pause: Callable[[float], object] = lambda _seconds: None  # how its thread waits for events
@@ -68,8 +69,8 @@ class ConsumerLoop:
         self._now_ms = now_ms
         progress = self._serve_events()
         self.membership.poll(self._serve_in_callback)
-        if self._wanted is not None:
-            self._assign(self._wanted)
+        if self._waits_to_assign:
+            self._assign()
         progress |= self._answer_chunks()
         progress |= self._fetch()
         progress |= self._pass_on()
@@ -85,7 +86,7 @@ class ConsumerLoop:
     def _at_work(self) -> bool:
         """Something may come from the log. Else it is asked for first, or room is made for it, which both wake the thread."""
         reads = bool(self._assigned) and len(self._paused) < len(self._assigned)
-        return reads or self.membership.joins or bool(self._chunks) or self._wanted is not None
+        return reads or self.membership.joins or bool(self._chunks) or self._waits_to_assign
 
     def _serve_events(self) -> bool:
         progress = bool(self._events)
@@ -131,10 +132,12 @@ class ConsumerLoop:
                 self._chunks.append(event)
         elif isinstance(event, AssignPartitions):
             self._paused = set()
+            goes_on = {tp for tp, g in event.generations.items() if self._generations.get(tp) == g}
             self._generations = dict(event.generations)
-            self._assign(event.positions)
+            self._next = {tp: self._next[tp] if tp in goes_on else o for tp, o in event.positions.items()}
+            self._assign()
         elif isinstance(event, SeekPartition):
-            self._generations[event.tp] = event.generation
+            self._generations[event.tp], self._next[event.tp] = event.generation, event.offset
             if not self.membership.joins or event.tp in self._assigned:  # else it was lost meanwhile
                 self._consumer.seek(event.tp, event.offset)
         elif isinstance(event, JoinGroup):
@@ -144,19 +147,19 @@ class ConsumerLoop:
         elif isinstance(event, AcknowledgeRevoke):
             self.membership.acknowledge()
 
-    def _assign(self, positions: Mapping[TopicPartition, int]) -> None:
+    def _assign(self) -> None:
         """Nothing is read if one of the partitions is gone: the polling thread is told and assigns anew without it.
 
         Without brokers it is tried again in the next step.
         """
-        self._assigned, self._wanted = set(), None
+        self._assigned, self._waits_to_assign = set(), False
         try:
-            self._consumer.assign(positions)
-            self._assigned = set(positions)
+            self._consumer.assign(self._next)
+            self._assigned = set(self._next)
             if self.membership.joins:
                 self._assigned &= self.membership.readable
         except LogError as error:
-            self._wanted = positions if error.retriable else None
+            self._waits_to_assign = error.retriable
             self._replies.append(ClientFailed(error))
 
     def _answer_chunks(self) -> bool:
@@ -233,6 +236,7 @@ class ConsumerLoop:
         for batch in batches:
             if batch.tp in self._generations:
                 self._buffer.add(batch, self._generations[batch.tp])
+                self._next[batch.tp] = batch.next_offset
         if batches:
             self._replies.append(FetchArrived())
         return bool(batches)

@@ -71,8 +71,9 @@ class KafkaConsumer:
         if self._client is None:
             self._client = self._make_client(None)
         self._client.stop([tp for tp in self._client.cursors if tp not in resolved])
-        if resolved:
-            self._client.start_all(resolved)
+        moved = {tp: o for tp, o in resolved.items() if not self._client.is_at(tp, o)}
+        if moved:
+            self._client.start_all(moved)
         self._paused.clear()
         self._turn = 0
 

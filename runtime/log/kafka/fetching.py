@@ -172,6 +172,11 @@ class FetchClient:
         self.cursors: dict[TopicPartition, Cursor] = {}
         self._found: set[str] = set()  # topics whose leaders the client was told
 
+    def is_at(self, tp: TopicPartition, offset: int) -> bool:
+        """Whether the partition is read, and goes on with this offset: to start it again would throw away what was prefetched."""
+        cursor = self.cursors.get(tp)
+        return cursor is not None and cursor.position == offset and cursor.error is None
+
     def start(self, tp: TopicPartition, offset: int, *, bare: bool = False) -> Cursor:
         """Read a partition from an offset; where it was read before is forgotten. A member owns it."""
         self.start_all({tp: offset}, bare=bare)

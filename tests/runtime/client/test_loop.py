@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -86,6 +88,63 @@ def test_a_partition_whose_buffer_was_full_is_read_after_another_came(log: Memor
         run(client)
         found.update(b.tp for b in client.poll(lambda tp: True))
     assert found == {A0, A1}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_partitions_go_on_whichever_others_come_and_go(seed: int) -> None:
+    """Each gives its records in order, none twice and none left out, from where it was assigned or moved to; also where a partition
+    that is gone makes an assignment fail.
+    """
+    rng = random.Random(seed)
+    log = MemoryLog()
+    log.create_topic("A", 4)
+    log.create_topic("B", 1)
+    gone = TopicPartition("B", 7)
+    tps = [TopicPartition("A", p) for p in range(4)]
+    client = ConsumerFacade(log, "c", 4 * rng.choice([1, 1 << 10, 1 << 20]))
+    heads: dict[TopicPartition, int] = {}
+    last: dict[TopicPartition, int] = {}  # where each was left
+    for _ in range(120):
+        match rng.choice(["produce", "assign", "seek", "run", "poll", "poll", "fail"]):
+            case "produce":
+                produce(log, "p", (rng.choice(tps), [b"v"] * rng.choice([1, 10, 3_000])))
+            case "assign":
+                wanted = {tp: heads.get(tp, last.get(tp, 0)) for tp in rng.sample(tps, rng.randint(0, 4))}
+                last |= heads
+                heads = wanted
+                client.assign(heads)
+            case "seek" if heads:
+                tp = rng.choice(sorted(heads))
+                heads[tp] = rng.randint(0, log.end_offset(tp))
+                client.seek(tp, heads[tp])
+            case "run":
+                client.loop.run_once(0)
+            case "poll":
+                take(client, heads)
+            case "fail":
+                client.assign({**heads, gone: 0})
+                client.loop.run_once(0)
+                take(client, heads)
+                client.assign(heads)
+    for _ in range(400):
+        client.loop.run_once(0)
+        take(client, heads)
+    assert heads == {tp: log.end_offset(tp) for tp in heads}
+
+
+def take(client: ConsumerFacade, heads: dict[TopicPartition, int]) -> None:
+    for b in client.poll(lambda tp: True):
+        assert b.records.column(0)[0].as_py() == heads[b.tp], (b.tp, heads)
+        heads[b.tp] = b.next_offset
+
+
+def test_a_partition_that_goes_on_is_not_fetched_again(log: MemoryLog) -> None:
+    produce(log, "p", (A0, [b"v"] * 9_000))
+    client = ConsumerFacade(log, "c", 1 << 20)
+    client.assign({A0: 0})
+    run(client)
+    client.assign({A0: 0, A1: 0})
+    assert [b.next_offset for b in client.poll(lambda tp: True)] == [9_000]  # without another look at the log
 
 
 def test_a_poll_looks_once_for_all_partitions(log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
