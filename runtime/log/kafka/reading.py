@@ -115,6 +115,7 @@ class SharedReading:
                 client.pump(WAIT_MS / 1000)
                 batch = self._first(cursor, take)
                 if batch is None and self._clock.timer_ms() > limit:
+                    client.stop([cursor.tp])  # the next read begins anew
                     raise LogUnavailable(f"{cursor.tp}: nothing arrives from offset {cursor.position} on")
         return batch, cursor.position
 

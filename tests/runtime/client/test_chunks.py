@@ -110,6 +110,17 @@ def test_what_does_not_arrive_in_time_is_an_error(log: SlowLog, client: Consumer
         answer.result(timeout=0)
 
 
+def test_a_reading_that_fell_silent_begins_anew(log: SlowLog, client: ConsumerFacade, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stood still until the process ended: each try looked at the same reading."""
+    log.away.add(A0)
+    monkeypatch.setattr(SlowReader, "close", lambda reader: log.away.discard(reader.tp))
+    for start_ms in (0, CHUNK_TIMEOUT_MS + 2):
+        answer = client.read_chunk(A0, 3, start_ms)
+        client.loop.run_once(start_ms)
+        client.loop.run_once(start_ms + CHUNK_TIMEOUT_MS + 1)
+    assert values(answer)[0] == b"3"
+
+
 def test_a_client_that_is_closed_answers_everybody(log: SlowLog, client: ConsumerFacade) -> None:
     log.away.add(A0)
     answers = [client.read_chunk(A0, 0, 0)]
