@@ -13,10 +13,11 @@ from concurrent.futures import Future
 from functools import partial
 
 from runtime.app.query_state import FAILED, QueryStates
+from runtime.app.stalls import StallDetector
 from runtime.app.troubles import Troubles
 from runtime.client.consumer import ConsumerFacade
 from runtime.client.events import ClientFailed
-from runtime.errors import LogDenied, LogError, TopicMissing
+from runtime.errors import LogDenied, LogError, LogUnavailable, TopicMissing
 from runtime.events import WARNING, say
 from runtime.log.base import Admin, RawBatch, TopicPartition
 from runtime.metrics import Metrics
@@ -60,6 +61,7 @@ class PollingStep:
         self._bytes_per_input = input_bytes_max
         self._unread: dict[str, list[LogInput]] = {}  # of failed queries, until they are tried again
         self.troubles = Troubles()
+        self._stalls = StallDetector()
         # A partition cannot be read: deleted, damaged, denied, or a position is below its start. Called in this thread.
         self.on_unreadable: Callable[[TopicPartition, LogError], None] = lambda tp, error: None
         self.wake: Callable[[], None] = lambda: None  # set when threads run: ends the polling thread's wait
@@ -264,6 +266,20 @@ class PollingStep:
             for i in self._inputs.get(tp, ()):
                 i.end_offset = end
                 self._arrivals[tp].reach(end, self._now_ms)
+            self._begin_anew_if_stalled(tp, end)
+
+    def _begin_anew_if_stalled(self, tp: TopicPartition, end: int) -> None:
+        """A partition that its readers wait for, and that gives nothing though the log goes on, is read anew from where it is."""
+        head = self._heads.get(tp, end)
+        attached = [i for i in self._inputs.get(tp, ()) if i.attached]
+        waits = head < end and bool(attached) and not any(i.has_rows for i in attached)
+        if self._stalls.is_long(tp, head if waits else None, self._now_ms):
+            self._main.seek(tp, head)
+            error = LogUnavailable(
+                f"{tp}: nothing arrives from offset {head} on, though the log ends at {end}; it is read anew"
+            )
+            error.partition = tp
+            self._note(error)
 
     def _main_events(self) -> None:
         for event in (*self._main.events(), *self._restore.events()):

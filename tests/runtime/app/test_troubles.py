@@ -2,6 +2,7 @@
 
 import logging
 
+from runtime.app.stalls import STALLED_MS
 from runtime.app.status import instance_figures
 from runtime.app.troubles import CURRENT_MS
 from runtime.errors import LogUnavailable
@@ -66,3 +67,43 @@ def test_trouble_that_has_not_come_again_for_a_while_is_over():
     assert troubles(instance)
     instance.clock.advance(CURRENT_MS + 1)
     assert not troubles(instance)
+
+
+class StalledLog(MemoryLog):
+    """Its consumers give nothing of a partition once `stalled` is set, and no error, until it is begun anew."""
+
+    stalled = False
+
+    def consumer(self, client_id):
+        consumer = super().consumer(client_id)
+        poll, seek = consumer.poll, consumer.seek
+
+        def begun_anew(tp, offset):
+            self.stalled = False
+            seek(tp, offset)
+
+        consumer.poll = lambda max_records, max_bytes: [] if self.stalled else poll(max_records, max_bytes)
+        consumer.seek = begun_anew
+        return consumer
+
+
+def test_a_partition_that_is_stalled_is_read_anew_and_told(caplog):
+    log = StalledLog()
+    instance, driver = make(log, DOUBLED)
+    produce(log, "input", 1)
+    driver.run_until_caught_up()
+    log.stalled = True
+    for _ in range(2 * STALLED_MS // 10):  # nobody waits: the log has ended there
+        driver.round()
+    assert log.stalled
+    produce(log, "input", 2)
+    for _ in range(STALLED_MS // 10 - 100):
+        driver.round()
+    assert log.stalled
+    with caplog.at_level(logging.WARNING, "flowql"):
+        for _ in range(200):
+            driver.round()
+    (told,) = [r.message for r in caplog.records]
+    assert f"{IN}: nothing arrives from offset 1 on" in told
+    assert read(log, "doubled") == [{"V": 2}, {"V": 4}]
+    assert troubles(instance) == []  # over

@@ -110,7 +110,9 @@ def test_what_does_not_arrive_in_time_is_an_error(log: SlowLog, client: Consumer
         answer.result(timeout=0)
 
 
-def test_a_reading_that_fell_silent_begins_anew(log: SlowLog, client: ConsumerFacade, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reading_that_fell_silent_begins_anew(
+    log: SlowLog, client: ConsumerFacade, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It stood still until the process ended: each try looked at the same reading."""
     log.away.add(A0)
     monkeypatch.setattr(SlowReader, "close", lambda reader: log.away.discard(reader.tp))
