@@ -9,12 +9,16 @@ from typing import Any
 
 import pyarrow as pa
 
+from compiler.diagnostics.diagnostic import CompileError
 from compiler.diagnostics.source import SourceText
-from compiler.driver import Session
+from compiler.driver import Session, compile_project
+from compiler.plan.generations import plain
 from compiler.plan.tables import TableChange
-from compiler.plan.topology import InsertValues, Plan
+from compiler.plan.topology import InsertValues, Plan, stores_of
 from compiler.plan.types import arrow_type
 from flowql.config.questions import QuestionsSettings
+from flowql.deploy.asked import Asked
+from flowql.deploy.stages import decide
 from flowql.query.changing import execute_change, write_rows
 from flowql.query.committed import Commit
 from flowql.query.database import QuestionDatabase, QuestionLimits
@@ -113,12 +117,35 @@ class World:
         self.settle()
         return found
 
+    def redefine(self, project: str, *, rounds: int | None = None) -> None:
+        """All definitions, deployed as files of a project are: what is no longer there goes, what differs is built anew.
+
+        rounds: restart after so many rounds of processing. Raises CompileError with all mistakes.
+        """
+        text = SourceText("project.sql", project)
+        partitions = {name: info.partitions for name, info in self._log.topics().items()}
+        deployed = self._instance.deployed
+        found = compile_project([text], dialect="standard", previous=deployed.plan, topic_partitions=partitions)
+        if not found.ok:
+            raise CompileError(*(d for d in found.diagnostics if d.severity == "error"))
+        wanted = replace(found.plan, inserts=(), changes=())
+        self._instance.deploy(decide(deployed, wanted, Asked(prune=True), partitions=partitions).plan)
+        self._session = Session(dialect="standard")
+        self._session.execute(text)
+        for _ in range(rounds or 0):
+            self._driver.round()
+        if rounds is not None:
+            self.restart()
+        self.settle()
+
     def contents(self, views: Sequence[str]) -> dict[str, pa.Table]:
         """The rows that the results of queries hold, once these have caught up."""
         self.settle()
         self._assert_views_run()
+        plan = self._instance.plan
+        stores = {plain(s.name, query.generation): s.name for query, s in stores_of(plan)}
         with self._instance.snapshot() as snapshot:
-            return {v: self._contents(v, [r for _, r in snapshot.scan(v)]) for v in views}
+            return {v: self._contents(v, [r for _, r in snapshot.scan(stores[v])]) for v in views}
 
     def _contents(self, view: str, rows: Sequence[Sequence[Any]]) -> pa.Table:
         source = self._session.plan.source(view)

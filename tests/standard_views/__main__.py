@@ -36,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
         shape = Shape(_kernels(options, seed), partitions[seed % len(partitions)])
         inline = INLINE[seed // 3 % len(INLINE)]
         kills = seed if options.kills else None
-        steps = case(seed)
+        steps = case(seed, edits=options.edits)
         try:
             outcomes.append(run(steps, shape, inline=inline, kills=kills))
         except Failed as failure:
@@ -64,6 +64,7 @@ def _options(argv: list[str] | None) -> argparse.Namespace:
     kernels.add_argument("--rows", action="store_true", help="row kernels only; otherwise both in turn")
     kernels.add_argument("--vector", action="store_true", help="vector kernels only")
     parser.add_argument("--kills", action="store_true", help="restart in the middle of some statements")
+    parser.add_argument("--edits", action="store_true", help="edit, drop and bring back views between the statements")
     parser.add_argument("--whole", action="store_true", help="do not reduce what fails")
     return parser.parse_args(argv)
 
@@ -101,7 +102,7 @@ def _report(outcomes: Iterable[Outcome], seconds: float) -> None:
     for reason, n in reasons.most_common(25):
         print(f"{n:6} refused  {reason}\n               {examples[reason][:300]}")
     print(f"{views} views, {views_accepted / views:.1%} accepted, {lacking} that DuckDB does not answer")
-    print(f"{changes} changes, {compared} answers compared in {seconds:.0f} s")
+    print(f"{changes} changes, {sum(o.edits for o in outcomes)} edits, {compared} answers compared in {seconds:.0f} s")
 
 
 if __name__ == "__main__":

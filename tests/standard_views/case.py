@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal
 
@@ -11,22 +11,44 @@ from tests.standard_views.queries import Maker
 from tests.standard_views.tables import Relation, Table
 
 CHOICE = re.compile(r"\{([^{}|]*)\|([^{}|]*)\}")  # {ours|DuckDB's}: what DuckDB has only in other words
+HELD = re.compile(r"'[^']*'|\{[^{}]*\}")  # what no edit touches
+EDITS = (
+    (r"(?<![\w.(-])\d+(?![\w.])", ("0", "1", "2", "3", "7")),
+    (r"(?<= )(=|<>|<|>|<=|>=)(?= )", ("=", "<>", "<", ">", "<=", ">=")),
+    (r"\b(SUM|MIN|MAX|AVG)(?=\()", ("SUM", "MIN", "MAX", "AVG")),
+    (r"\bCOUNT\((?=\w)", ("COUNT(DISTINCT ", "MIN(", "MAX(")),
+    (r"\b(ROW_NUMBER|RANK|DENSE_RANK)(?=\(\))", ("ROW_NUMBER", "RANK", "DENSE_RANK")),
+    (r"\b(INNER|LEFT|RIGHT|FULL)(?= JOIN)", ("INNER", "LEFT", "RIGHT", "FULL")),
+    (
+        r"\b(UNION|INTERSECT|EXCEPT)( ALL)?(?= )",
+        ("UNION", "UNION ALL", "INTERSECT", "EXCEPT", "EXCEPT ALL", "INTERSECT ALL"),
+    ),
+    (r"\bAND\b(?! (ROW|CURRENT|UNBOUNDED|\d|TIMESTAMP))", ("OR", "AND NOT")),
+    (r"\b(NOT )?(EXISTS|IN)(?= \()", ("EXISTS", "NOT EXISTS", "IN", "NOT IN")),
+    (r"\bDESC\b", ("ASC",)),
+    (r"^SELECT (?!DISTINCT)", ("SELECT DISTINCT ",)),
+)
 TABLES, VIEWS, CHANGES = (2, 3), (3, 6), (6, 12)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A statement. sql: of a view its query. reference: the same for DuckDB, if it is another one. name: of the table or view."""
+    """A statement. sql: of a view its query. reference: the same for DuckDB, if it is another one. name: of the table or view.
+    text: of a view, both of its queries in one.
 
-    kind: Literal["table", "view", "change"]
+    An edit gives a view another query, or drops it (no query): the project is deployed again as a whole.
+    """
+
+    kind: Literal["table", "view", "change", "edit"]
     sql: str
     name: str = ""
     reference: str = ""
     labels: frozenset[str] = frozenset()
+    text: str = ""
 
 
-def case(seed: int) -> list[Step]:
-    """The statements of a seed: tables, then changes, views among them."""
+def case(seed: int, *, edits: bool = False) -> list[Step]:
+    """The statements of a seed: tables, then changes, views among them; with `edits` those of the same seed, and views that are edited."""
     rng = Random(seed)
     tables = [Table(f"t{i}", rng) for i in range(rng.randint(*TABLES))]
     steps = [Step("table", t.definition(), t.relation.name, t.definition(keyed=False)) for t in tables]
@@ -43,7 +65,46 @@ def case(seed: int) -> list[Step]:
             late = late[len(late) // 2 :]
         table = rng.choice(tables)
         steps.append(Step("change", table.change(), table.relation.name))
-    return steps + late
+    steps += late
+    return _with_edits(steps, Random(f"edits {seed}")) if edits else steps
+
+
+def _with_edits(steps: list[Step], rng: Random) -> list[Step]:
+    views: dict[str, Step] = {}
+    made: list[Step] = []
+    for step in steps:
+        made.append(step)
+        if step.kind == "view":
+            views[step.name] = step
+        elif step.kind == "change" and views and rng.random() < 0.6:
+            edit = edited(rng.choice(list(views.values())), rng)
+            views[edit.name] = edit
+            made.append(edit)
+    return made
+
+
+def edited(view: Step, rng: Random) -> Step:
+    """The view with another query, mostly of the same columns. Now and then it is dropped, and comes back with the next edit."""
+    if not view.sql:
+        return replace(_view(view.name, view.text, view.labels), kind="edit")
+    if rng.random() < 0.1:
+        return replace(view, kind="edit", sql="", reference="")
+    return replace(_view(view.name, _changed(view.text, rng), view.labels), kind="edit")
+
+
+def _changed(text: str, rng: Random) -> str:
+    """One number, operator, function or word is another one."""
+    plain = HELD.sub(lambda m: "#" * len(m[0]), text)
+    found = [(m, words) for pattern, words in EDITS for m in re.finditer(pattern, plain)]
+    if not found:
+        return text
+    match, words = rng.choice(found)
+    return text[: match.start()] + rng.choice(words) + text[match.end() :]
+
+
+def _view(name: str, text: str, labels: frozenset[str]) -> Step:
+    sql, reference = (CHOICE.sub(rf"\{n}", text) for n in (1, 2))
+    return Step("view", sql, name, reference if reference != sql else "", labels, text)
 
 
 def _views(rng: Random, relations: list[Relation], count: int) -> list[Step]:
@@ -53,8 +114,7 @@ def _views(rng: Random, relations: list[Relation], count: int) -> list[Step]:
         maker = Maker(Random(rng.random()), known)
         query = maker.view()
         name = f"v{i}"
-        sql, reference = (CHOICE.sub(rf"\{n}", query.sql) for n in (1, 2))
-        made.append(Step("view", sql, name, reference if reference != sql else "", frozenset(maker.labels)))
+        made.append(_view(name, query.sql, frozenset(maker.labels)))
         view = Relation(name, query.columns, min(query.rows, 60))
         if view.exact and query.rows < 120:
             known.append(view)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -41,19 +41,23 @@ class Outcome:
     lacking: list[str] = field(default_factory=list)
     compared: int = 0
     changes: int = 0
+    edits: int = 0
 
 
 def run(steps: Sequence[Step], shape: Shape, *, inline: int = 16, kills: int | None = None, every: int = 1) -> Outcome:
     """Raises Failed. inline: entries of a small bucket. kills: seed of restarts in the middle of changes. every: changes per comparison."""
     with _world(shape) as world, duckdb.connect(config={"threads": 1}) as reference, inline_max(inline):
         judge = _Judge(world, reference, Outcome(), None if kills is None else Random(kills))
-        for kind, group in groupby(enumerate(steps), lambda s: s[1].kind == "change"):
+        for defining, group in groupby(enumerate(steps), lambda s: s[1].kind in ("table", "view")):
             numbered = list(group)
-            if not kind:
+            if defining:
                 judge.define(numbered)
                 continue
             for n, step in numbered:
-                judge.change(step, n, compared=n % every == 0)
+                if step.kind == "edit":
+                    judge.edit(step, n)
+                else:
+                    judge.change(step, n, compared=n % every == 0)
         judge.compare(len(steps) - 1, asked=True)
     return judge.outcome
 
@@ -69,7 +73,7 @@ def _world(shape: Shape) -> Iterator[World]:
 
 @dataclass(slots=True)
 class _Judge:
-    """Both databases. tables, views: those that both have. missing: names that one of them refused."""
+    """Both databases. tables, views: those that both have. missing: names that one of them refused. project: what is deployed."""
 
     world: World
     reference: duckdb.DuckDBPyConnection
@@ -78,6 +82,7 @@ class _Judge:
     tables: list[str] = field(default_factory=list)
     views: list[str] = field(default_factory=list)
     missing: set[str] = field(default_factory=set)
+    project: dict[str, Step] = field(default_factory=dict)
 
     def define(self, steps: Sequence[tuple[int, Step]]) -> None:
         """Tables and views, deployed together."""
@@ -86,6 +91,7 @@ class _Judge:
         for (n, step), error in zip(wanted, errors, strict=True):
             if error is None:
                 (self.tables if step.kind == "table" else self.views).append(step.name)
+                self.project[step.name] = step
                 if step.kind == "view":
                     self.outcome.accepted.append(step.labels)
                 continue
@@ -115,6 +121,46 @@ class _Judge:
             self.outcome.lacking.append(f"{error}\n    {step.sql}")
             self.reference.execute(f"DROP VIEW IF EXISTS {step.name}")
             self.missing.add(step.name)
+            return False
+        return True
+
+    def edit(self, step: Step, n: int) -> None:
+        """The project with another query for a view; nothing happens if one of both databases refuses that."""
+        wanted = {**self.project, step.name: step}
+        if not step.sql:
+            del wanted[step.name]
+        if step.name in self.missing or not self._has(wanted.values()):
+            self.outcome.lacking.append(f"edit: {step.name}: {step.sql}")
+            self._has(self.project.values())
+            return
+        rounds = self.kill.randint(0, 6) if self.kill is not None and self.kill.random() < 0.4 else None
+        try:
+            self.world.redefine(";\n".join(map(_definition, wanted.values())) + ";", rounds=rounds)
+        except CompileError as error:
+            self.outcome.lacking.append(f"edit: {error}\n    {step.sql}")
+            self._has(self.project.values())
+            return
+        except Exception as error:
+            raise Failed(
+                n,
+                type(error).__name__,
+                f"edit of {step.name}: {type(error).__name__}: {str(error)[:1500]}\n    {step.sql}",
+            ) from error
+        self.project, self.views = wanted, [v for v in wanted if v not in self.tables]
+        self.outcome.edits += 1
+        self.compare(n, asked=False)
+
+    def _has(self, project: Iterable[Step]) -> bool:
+        """Whether DuckDB can answer every view of the project, which it now has."""
+        views = [s for s in project if s.kind != "table"]
+        try:
+            for name in self.project.keys() - {s.name for s in views} - set(self.tables):
+                self.reference.execute(f"DROP VIEW IF EXISTS {name}")
+            for step in views:
+                self.reference.execute(f"CREATE OR REPLACE VIEW {step.name} AS {step.reference or step.sql}")
+            for step in views:
+                self.reference.execute(f"SELECT * FROM {step.name}").fetchall()
+        except duckdb.Error:
             return False
         return True
 
@@ -161,7 +207,7 @@ class _Judge:
 
 
 def _definition(step: Step) -> str:
-    return f"CREATE MATERIALIZED VIEW {step.name} AS {step.sql}" if step.kind == "view" else step.sql
+    return f"CREATE MATERIALIZED VIEW {step.name} AS {step.sql}" if step.kind != "table" else step.sql
 
 
 def _words(sql: str) -> set[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from runtime.operators.changes import equi_join
-from tests.slt.world import Shape
+from tests.slt.world import Shape, World
 from tests.standard_views.case import Step, case
 from tests.standard_views.check import Failed, difference, run
 from tests.standard_views.reduce import reduced
@@ -22,6 +22,12 @@ def test_views_outlive_restarts() -> None:
     run(case(5), Shape(None, 3), kills=5)
 
 
+@pytest.mark.parametrize("seed", [1, 6])
+def test_views_that_are_edited_are_what_duckdb_answers(seed: int) -> None:
+    outcome = run(case(seed, edits=True), Shape(None, (1, 3)[seed % 2]), kills=seed)
+    assert outcome.edits > 2
+
+
 JOINED = (
     Step("table", "CREATE TABLE t (a INT, b INT)", "t"),
     Step("table", "CREATE TABLE u (a INT)", "u"),
@@ -32,6 +38,21 @@ JOINED = (
     Step("change", "INSERT INTO u VALUES (1)", "u"),
     Step("change", "DELETE FROM t WHERE b = 3", "t"),
 )
+
+EDITED = (
+    Step("table", "CREATE TABLE t (a INT)", "t"),
+    Step("view", "SELECT a FROM t WHERE a > 1", "v"),
+    Step("view", "SELECT a FROM v", "w"),
+    Step("change", "INSERT INTO t VALUES (1), (2)", "t"),
+    Step("edit", "SELECT a FROM t WHERE a > 0", "v"),
+)
+
+
+def test_an_edit_reaches_what_is_made_of_the_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    run(EDITED, Shape())
+    monkeypatch.setattr(World, "redefine", lambda world, project, *, rounds=None: None)
+    with pytest.raises(Failed, match="missing: 1"):
+        run(EDITED, Shape())
 
 
 def test_a_join_that_forgets_that_a_row_has_got_a_match_is_found_and_the_case_reduced(
