@@ -1,0 +1,208 @@
+"""The cost of one view of standard SQL over Nexmark events: events per CPU second, and the split by operator.
+
+    python -m flowql.bench.views [--views q3,q8] [--events 50000] [--top 25]
+
+Each view runs alone, in a process of its own and in one thread (`runtime.app.driver`), with the views that it reads. Events are all
+records that it reads of the topics of `--events` bids. CPU time is that of the process, commits included. `--top N` prints the N
+functions with most time instead (cProfile, which makes everything slower).
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import json
+import pstats
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from compiler.plan.generations import topics_read
+from compiler.plan.topology import Plan
+from flowql.bench.engines import NEXMARK
+from flowql.bench.nexmark_input import write_log
+from flowql.bench.nexmark_people import SCHEMAS, counts
+from flowql.config.compile import compile_sources
+from flowql.config.load import load_project
+from flowql.deploy.selection import select
+from runtime.app.driver import Driver
+from runtime.app.instance import Instance
+from runtime.app.without_pandas import leave_pandas_out
+from runtime.batch import Batch
+from runtime.clock import SystemClock
+from runtime.config import InstanceConfig
+from runtime.log.embedded.log import EmbeddedLog
+from runtime.operators.base import RunContext, RuntimeOperator
+from runtime.state.rocks import open_rocks
+
+PROJECT = NEXMARK / "views"
+
+
+class _ProcessorClock(SystemClock):
+    """Time passes with the processor time of this process: slices and commits are those of a machine with nothing else to do."""
+
+    def timer_ms(self) -> int:
+        return time.process_time_ns() // 1_000_000
+
+    def cost_ns(self) -> int:
+        return time.process_time_ns()
+
+
+class Costs:
+    """Processor time and rows by operator of a program, the decoding of input and the encoding of results beside them."""
+
+    def __init__(self) -> None:
+        self.ns: dict[str, int] = defaultdict(int)
+        self.rows: dict[str, int] = defaultdict(int)
+        self.calls: dict[str, int] = defaultdict(int)
+
+    def watch(self, instance: Instance) -> None:
+        """Every operator of every task of an instance, from now on."""
+        for query in instance.queries.values():
+            for task in query.built.tasks:
+                program: Any = task.program
+                for n, step in enumerate(program._steps):
+                    name = f"{query.built.tasks[0].id.query}/{type(step.operator).__name__}/{step.id}"
+                    program._steps[n] = type(step)(step.id, step.inputs, _Timed(step.operator, name, self))
+                self._wrap(program, "decode", "decode")
+                self._wrap(program, "_exchange", "repartition")
+                for sink in program._sinks:
+                    self._wrap(sink, "keep", "keep results")
+                    self._wrap(sink.encoder, "encode", "encode results")
+
+    def _wrap(self, of: Any, method: str, name: str) -> None:
+        inner = getattr(of, method)
+
+        def timed(*arguments: Any) -> Any:
+            start = time.thread_time_ns()
+            try:
+                return inner(*arguments)
+            finally:
+                self.ns[name] += time.thread_time_ns() - start
+                self.calls[name] += 1
+
+        setattr(of, method, timed)
+
+    def table(self, cpu_s: float, events: int) -> list[str]:
+        """A line per operator, those of least time left out."""
+        out = []
+        for name, ns in sorted(self.ns.items(), key=lambda i: -i[1]):
+            if ns / 1e9 > cpu_s / 100:
+                out.append(
+                    f"    {ns / 1e9:7.2f} s {100 * ns / 1e9 / cpu_s:5.1f} % {ns / 1e3 / events:8.2f} us an event"
+                    f"{self.calls[name]:9,} calls {self.rows[name]:9,} rows  {name}"
+                )
+        return out
+
+
+class _Timed:
+    """An operator whose calls are measured."""
+
+    def __init__(self, inner: RuntimeOperator, name: str, costs: Costs) -> None:
+        self._inner, self._name, self._costs = inner, name, costs
+        self.plan = inner.plan
+
+    def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+        start = time.thread_time_ns()
+        try:
+            return self._inner.process(inputs, run)
+        finally:
+            self._costs.ns[self._name] += time.thread_time_ns() - start
+            self._costs.rows[self._name] += sum(len(b) for b in inputs if b is not None)
+            self._costs.calls[self._name] += 1
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def plan_of(view: str) -> Plan:
+    compiled = compile_sources(load_project(PROJECT))
+    assert compiled.ok, compiled.diagnostics
+    return select(compiled.plan, [f"+{view}"])
+
+
+def names() -> list[str]:
+    compiled = compile_sources(load_project(PROJECT))
+    return [q.sink for q in compiled.plan.queries]
+
+
+def measure(view: str, events: int, top: int) -> dict[str, Any]:
+    """In this process: see the module."""
+    leave_pandas_out()
+    plan = plan_of(view)
+    made = {q.sink for q in plan.queries}
+    topics = {t for q in plan.queries for t in topics_read(q)} & SCHEMAS.keys()
+    read = sum(counts(events)[t] for t in topics)
+    costs = Costs()
+    with tempfile.TemporaryDirectory(prefix="flowql-bench-views-") as name:
+        folder = Path(name)
+        write_log(folder, events, sorted(topics))
+        config = InstanceConfig("views")
+        physical = open_rocks(
+            folder / "state",
+            cache_bytes=config.budget.block_cache_bytes,
+            write_buffer_bytes=config.budget.write_buffer_bytes,
+        )
+        instance = Instance(EmbeddedLog(folder / "log"), physical, _ProcessorClock(), config)
+        driver = Driver(instance)
+        instance.deploy(plan)
+        if not top:
+            costs.watch(instance)
+        profile = cProfile.Profile()
+        start, wall = time.process_time(), time.perf_counter()
+        if top:
+            profile.enable()
+        driver.run_until_caught_up()
+        profile.disable()
+        cpu_s, seconds = time.process_time() - start, time.perf_counter() - wall
+        instance.stop()
+    if top:
+        pstats.Stats(profile, stream=sys.stderr).sort_stats("tottime").print_stats(top)
+    return {
+        "view": view,
+        "views": sorted(made),
+        "events": read,
+        "cpu_s": round(cpu_s, 2),
+        "seconds": round(seconds, 2),
+        "events_per_cpu_s": int(read / cpu_s),
+        "split": costs.table(cpu_s, read),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m flowql.bench.views", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--views", default="all")
+    parser.add_argument("--events", type=int, default=50_000, help="bids")
+    parser.add_argument("--top", type=int, default=0, help="functions of a profile")
+    parser.add_argument("--brief", action="store_true", help="no split by operator")
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(measure(options.views, options.events, options.top)))
+        return
+    total_events, total_s = 0, 0.0
+    for view in names() if options.views == "all" else options.views.split(","):
+        words = ["--views", view, "--events", str(options.events), "--top", str(options.top), "--one"]
+        done = subprocess.run(
+            [sys.executable, "-m", "flowql.bench.views", *words], stdout=subprocess.PIPE, text=True, check=True
+        )
+        found = json.loads(done.stdout.splitlines()[-1])
+        total_events, total_s = total_events + found["events"], total_s + found["cpu_s"]
+        print(
+            f"{view:8}{found['events']:10,} events {found['cpu_s']:8.2f} CPU s {found['events_per_cpu_s']:10,} a CPU s",
+            flush=True,
+        )
+        if not options.brief:
+            print("\n".join(found["split"]), flush=True)
+    print(f"{'all':8}{total_events:10,} events {total_s:8.2f} CPU s {int(total_events / total_s):10,} a CPU s")
+
+
+if __name__ == "__main__":
+    main()
