@@ -43,13 +43,20 @@ from compiler.plan.topology import ExchangeSink, ExchangeSource, Operator, SubTo
 from compiler.plan.types import INT
 from compiler.plan.watermarks import AppendOnly, EmitClosed
 
+_SHARED = (GroupAggregate, EquiJoin, SetOperation, TopN, Over)  # what runs once where a plan has it twice
 
-@dataclass(slots=True)
+
+@dataclass(slots=True, eq=False)
 class _Fragment:
-    """A sub-topology in the making."""
+    """A sub-topology in the making. into: the one that it has become a part of."""
 
     operators: list[Operator] = field(default_factory=list)
     topics: list[str] = field(default_factory=list)
+    into: _Fragment | None = None
+
+    @property
+    def whole(self) -> _Fragment:
+        return self if self.into is None else self.into.whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +80,31 @@ class Topology:
 def plan_query(node: Node, query: str, partitions: Mapping[str, int]) -> Topology:
     """Sub-topologies of a plan with a Sink at its root. `partitions`: of sources, where known.
 
+    An operator over changes that a plan has twice runs once, unless its task would then wait for itself.
+
     Raises CompileError when joined sources are known to be partitioned differently.
     """
-    return _Planner(query, partitions).run(node)
+    made = _Planner(query, partitions, share=True).run(node)
+    return _Planner(query, partitions, share=False).run(node) if _is_circular(made) else made
+
+
+def _is_circular(made: Topology) -> bool:
+    """Whether the rows that a sub-topology gives come back to it."""
+    readers = {t: n for n, s in enumerate(made.subtopologies) for t in s.topics}
+    after = {
+        n: {readers[o.spec.topic] for o in s.operators if isinstance(o.spec, ExchangeSink)}
+        for n, s in enumerate(made.subtopologies)
+    }
+    while ends := [n for n, to in after.items() if not to & after.keys()]:
+        for n in ends:
+            del after[n]
+    return bool(after)
 
 
 class _Planner:
-    def __init__(self, query: str, partitions: Mapping[str, int]) -> None:
+    def __init__(self, query: str, partitions: Mapping[str, int], *, share: bool) -> None:
+        self._share = share
+        self._shared: dict[tuple[Node, bool], _Lowered] = {}
         self._names = OperatorNames(query)
         self._partitions = partitions
         self._done: list[_Fragment] = []
@@ -88,14 +113,23 @@ class _Planner:
 
     def run(self, node: Node) -> Topology:
         self._done.append(self._lower(node).fragment)
+        wholes = {id(f.whole): f.whole for f in self._done}
         subs = tuple(
-            SubTopology(n, tuple(f.operators), tuple(dict.fromkeys(f.topics))) for n, f in enumerate(self._done)
+            SubTopology(n, tuple(f.operators), tuple(dict.fromkeys(f.topics))) for n, f in enumerate(wholes.values())
         )
         return Topology(subs, tuple(self._repartitions))
 
     def _lower(self, node: Node, *, follows: bool = False) -> _Lowered:
         """follows: something above follows the watermark that comes with the rows."""
         follows = follows or _follows(node)
+        if not self._share or not isinstance(node.spec, _SHARED):
+            return self._lowered(node, follows=follows)
+        known = self._shared.get((node, follows))
+        if known is None:
+            known = self._shared[node, follows] = self._lowered(node, follows=follows)
+        return known
+
+    def _lowered(self, node: Node, *, follows: bool) -> _Lowered:
         inputs = [self._lower(i, follows=follows) for i in node.inputs]
         self._marks = follows
         match node.spec:
@@ -129,7 +163,7 @@ class _Planner:
         schemas = [i.last.schema for i in inputs]
         stores = stores_of(node.spec, self._names.store(name), schemas, node.schema)
         operator = Operator(name, node.spec, tuple(i.last.id for i in inputs), node.schema, node.change, stores)
-        fragment.operators.append(operator)
+        fragment.whole.operators.append(operator)
         return _Lowered(fragment, operator, spread, _marked(node, inputs))
 
     def _join(self, node: Node, spec: Join, left: _Lowered, right: _Lowered) -> _Lowered:
@@ -230,14 +264,17 @@ class _Planner:
 
     def _append(self, below: _Lowered, spec: Rekey, schema: Schema, change: ChangeKind) -> _Lowered:
         operator = Operator(self._names.operator("rekey"), spec, (below.last.id,), schema, change)
-        below.fragment.operators.append(operator)
+        below.fragment.whole.operators.append(operator)
         return _Lowered(below.fragment, operator, below.spread)
 
     def _together(self, left: _Lowered, right: _Lowered) -> tuple[_Lowered, _Lowered]:
         """Both sides in the left side's fragment."""
-        left.fragment.operators.extend(right.fragment.operators)
-        left.fragment.topics.extend(right.fragment.topics)
-        return left, replace(right, fragment=left.fragment)
+        to, of = left.fragment.whole, right.fragment.whole
+        if to is not of:
+            to.operators.extend(of.operators)
+            to.topics.extend(of.topics)
+            of.into = to
+        return left, right
 
     def _meeting_format(self, left: _Lowered, right: _Lowered) -> Format:
         """The key format both sides lie by: that of a side that stays (a table before a stream), else our own."""
@@ -264,7 +301,7 @@ class _Planner:
         topic = self._names.repartition(reader)
         marks = self._marks and below.marked
         spec = ExchangeSink(topic, format_, by, null_group, marks)
-        below.fragment.operators.append(Operator(sink, spec, (below.last.id,), schema, change))
+        below.fragment.whole.operators.append(Operator(sink, spec, (below.last.id,), schema, change))
         self._done.append(below.fragment)
         self._repartitions.append(topic)
         source = Operator(self._names.operator("repartition-source"), ExchangeSource(topic, marks), (), schema, change)

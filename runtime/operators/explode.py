@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+import pyarrow as pa
+
+from compiler.plan.expr import Call, Expr, Literal
 from compiler.plan.logical import Explode
 from compiler.plan.topology import Operator
-from runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch
+from runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, to_arrow
 from runtime.operators.base import RunContext
 from runtime.operators.expressions import compile_expr
 from runtime.operators.keys import picker
-from runtime.operators.rows import Emitter
+from runtime.operators.rows import Emitter, record_of
 
+VECTOR_ROWS = 32  # as for columns that are only passed on
 _ALONE = {UPDATE_BEFORE: DELETE, UPDATE_AFTER: INSERT}  # old and new elements are in no pairs
 
 
@@ -28,6 +33,8 @@ class ExplodeOperator:
         source = inputs[0].schema
         functions = plan.spec.functions
         self._functions = [compile_expr(f.expr, source) for f in functions]
+        self._constants = _constants(plan)
+        self._source_names = source.names
         stored = list(source.names) + [f.name for f in functions]
         self._arrange = picker([stored.index(n) for n in plan.schema.names])
 
@@ -35,6 +42,39 @@ class ExplodeOperator:
         batch = inputs[0]
         if batch is None:
             return None
+        vector = run.vector if run.vector is not None else batch.is_columns and len(batch) >= VECTOR_ROWS
+        if vector and self._constants is not None and len(batch):
+            return self._columns(batch, self._constants)
+        return self._rows(batch, run)
+
+    def _columns(self, batch: Batch, constants: dict[str, pa.Array]) -> Batch | None:
+        """Every row once for each element of lists that are the same for all rows."""
+        if self.plan.change == "append" and (batch.op == DELETE).any():
+            batch = batch.take(np.flatnonzero(batch.op != DELETE))
+        count = max((len(c) for c in constants.values()), default=0)
+        if not count or not len(batch):
+            return None
+        each = np.repeat(np.arange(len(batch)), count)
+        source = batch.arrow()
+        taken = source.take(pa.array(each))
+        every = pa.array(np.tile(np.arange(count), len(batch)))
+        columns = [
+            constants[n].take(every) if n in constants else taken.column(self._source_names.index(n))
+            for n in self.plan.schema.names
+        ]
+        op = batch.op[each]
+        if self.plan.change == "retract":
+            op = np.where(op == UPDATE_BEFORE, DELETE, np.where(op == UPDATE_AFTER, INSERT, op)).astype(np.int8)
+        return Batch(
+            self.plan.schema,
+            arrow=record_of(columns, self.plan.schema),
+            rowtime=batch.rowtime[each],
+            op=op,
+            seq=batch.seq[each],
+            headers=None if batch.headers is None else [batch.headers[i] for i in each.tolist()],
+        )
+
+    def _rows(self, batch: Batch, run: RunContext) -> Batch | None:
         out = Emitter(self.plan.schema)
         headers = batch.headers
         rows = zip(batch.rows(), batch.rowtime.tolist(), batch.op.tolist(), batch.seq.tolist(), strict=True)
@@ -49,3 +89,25 @@ class ExplodeOperator:
                 made = tuple(items[n] if n < len(items) else None for items in lists)
                 out.add(self._arrange(row + made), rowtime, op, seq, head)
         return out.batch()
+
+
+def _constants(plan: Operator) -> dict[str, pa.Array] | None:
+    """The elements of each list, all of one length, NULL where the lists are shorter; None where a list differs from row to row."""
+    assert isinstance(plan.spec, Explode)
+    found: dict[str, Sequence[object]] = {}
+    for f in plan.spec.functions:
+        elements = _elements(f.expr)
+        if elements is None:
+            return None
+        found[f.name] = elements
+    count = max(map(len, found.values()), default=0)
+    types = {f.name: f.expr.type for f in plan.spec.functions}
+    return {n: to_arrow([*e, *[None] * (count - len(e))], types[n]) for n, e in found.items()}
+
+
+def _elements(e: Expr) -> Sequence[object] | None:
+    """Of EXPLODE(ARRAY[1, 2])."""
+    if isinstance(e, Call) and e.name == "EXPLODE" and isinstance(e.args[0], Call) and e.args[0].name == "array":
+        made = [a.value for a in e.args[0].args if isinstance(a, Literal)]
+        return made if len(made) == len(e.args[0].args) else None
+    return None

@@ -1,12 +1,13 @@
-"""The query of a view with its EMIT, and views that are read by such a query."""
+"""The query of a view with its EMIT, and what is named in such a query and stands for another: common table expressions, views."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from compiler.analyze.relations.closing import emitted, has_watermark
-from compiler.analyze.relations.relation import Names, Rel, renamed_source
+from compiler.analyze.relations.relation import Names, Rel, copied, renamed_source
 from compiler.diagnostics.source import SourceText
 from compiler.dialect.standard import statement_tree as st
 from compiler.dialect.standard import tree as t
@@ -15,15 +16,34 @@ from compiler.dialect.standard.refuse import unsupported
 from compiler.plan.topology import SourceDef
 
 
+@dataclass(frozen=True, slots=True)
+class CommonTable:
+    """A common table expression, and those that the names inside it mean.
+
+    bound: its relation when it has been named before, and how many names stood for queries in that.
+    """
+
+    definition: t.With
+    tables: Tables
+    bound: list[tuple[Rel, int]] = field(default_factory=list)
+
+
+Tables = Mapping[str, CommonTable]
+NO_TABLES: Tables = {}
+
+
 class Binding(Protocol):
     """What binds the queries of a statement. follows_watermark: one of them waits for a watermark."""
 
     names: Names
     follows_watermark: bool
 
-    def query(self, query: t.Query) -> Rel: ...
+    @property
+    def inlined(self) -> int: ...
 
-    def count_inlined(self, table: t.Table) -> None: ...
+    def query(self, query: t.Query, tables: Tables = NO_TABLES) -> Rel: ...
+
+    def count_inlined(self, table: t.Table, times: int = 1) -> None: ...
 
 
 def whole(binder: Binding, query: t.Query) -> Rel:
@@ -34,6 +54,19 @@ def whole(binder: Binding, query: t.Query) -> Rel:
     binder.follows_watermark |= closes
     rel = binder.query(replace(query, emit=None))
     return replace(rel, node=emitted(rel.node, binder.names.windows, query.span)) if closes else rel
+
+
+def rows_of(binder: Binding, common: CommonTable, table: t.Table) -> Rel:
+    """Bound once: where the same rows are needed twice, they are computed once (`compiler.physical.planner`)."""
+    if common.bound:
+        rel, inlined = common.bound[0]
+        binder.count_inlined(table, inlined)
+        return copied(rel, binder.names)
+    before = binder.inlined
+    binder.count_inlined(table)
+    rel = binder.query(common.definition.query, common.tables)
+    common.bound.append((rel, binder.inlined - before))
+    return rel
 
 
 def in_place(binder: Binding, source: SourceDef, table: t.Table) -> Rel | None:

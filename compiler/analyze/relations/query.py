@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from compiler.analyze.mistakes import mistake
-from compiler.analyze.relations.definitions import in_place
+from compiler.analyze.relations.definitions import NO_TABLES, CommonTable, Tables, in_place, rows_of
 from compiler.analyze.relations.dependent import Dependent, check_repeatable, dependent, named, same
 from compiler.analyze.relations.expressions import Correlated, Placeholders, RelBinder
 from compiler.analyze.relations.group_by import GroupBy
@@ -60,18 +60,6 @@ NESTED_MAX = 400  # sub-queries bound: each level of nesting may bind those insi
 
 
 @dataclass(frozen=True, slots=True)
-class CommonTable:
-    """A common table expression, and those that the names inside it mean."""
-
-    definition: t.With
-    tables: Tables
-
-
-Tables = Mapping[str, CommonTable]
-NO_TABLES: Tables = {}
-
-
-@dataclass(frozen=True, slots=True)
 class _Body:
     """A SELECT before its select list is all there is: the rows, their items, and what ORDER BY binds with."""
 
@@ -110,7 +98,7 @@ class QueryBinder:
         self.catalog, self._anchor = catalog, anchor
         self.names = Names()
         self.placeholders = Placeholders()
-        self._inlined = self._nested = 0
+        self.inlined = self._nested = 0
         self.follows_watermark = False
 
     # --- queries ---
@@ -464,7 +452,7 @@ class QueryBinder:
                 return self._outer_join(relation, tables, outer)
             case t.TableFunction() if is_time_window(relation):
                 rel = self._table(source_of(relation), tables)
-                rel = in_windows(relation, rel, self.catalog, self.names, self._united)
+                rel = in_windows(relation, rel, self.catalog, self.names)
                 alias = relation.alias.name if relation.alias is not None else relation.call.name[-1]
                 return self._aliased(rel, alias, relation.alias)
         assert isinstance(relation, t.TableFunction)
@@ -477,8 +465,7 @@ class QueryBinder:
         alias = table.alias.name if table.alias is not None else name
         common = tables.get(name) if len(table.name) == 1 else None
         if common is not None:
-            self.count_inlined(table)
-            rel = renamed_source(self.query(common.definition.query, common.tables), name, common.definition.columns)
+            rel = renamed_source(rows_of(self, common, table), name, common.definition.columns)
             return self._aliased(rel, alias, table.alias)
         source = find_source(self.catalog, name, table.span)
         if source.schema.window is not None:
@@ -486,10 +473,10 @@ class QueryBinder:
         defined = in_place(self, source, table) if self.follows_watermark else None
         return self._aliased(defined or scanned(source, alias, self.names), alias, table.alias)
 
-    def count_inlined(self, table: t.Table) -> None:
+    def count_inlined(self, table: t.Table, times: int = 1) -> None:
         """Another query is put in the place of a name."""
-        self._inlined += 1
-        if self._inlined > INLINED_MAX:
+        self.inlined += times
+        if self.inlined > INLINED_MAX:
             title = f"common table expressions and views are named more than {INLINED_MAX} times in one query"
             raise mistake("FQ1013", title, table.span, help="make one of them a view of its own")
 

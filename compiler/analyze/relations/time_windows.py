@@ -6,21 +6,32 @@ of CUMULATE that begin where one of its size does and end, step by step, behind 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from compiler.analyze.mistakes import mistake
 from compiler.analyze.relations.expressions import RelBinder
-from compiler.analyze.relations.relation import Names, Rel, RelColumn, WindowBound, extended, filtered
+from compiler.analyze.relations.relation import (
+    Names,
+    Rel,
+    RelColumn,
+    WindowBound,
+    column_of,
+    extended,
+    filtered,
+    kept_identity,
+    projected,
+)
 from compiler.catalog.catalog import Catalog
 from compiler.dialect.ast import Ast, Func, Lit, Name
 from compiler.dialect.standard import tree as t
 from compiler.dialect.standard.lower_expressions import lower_duration
 from compiler.dialect.standard.refuse import fail, unsupported
 from compiler.functions.coercion import convert
-from compiler.plan.expr import Column
-from compiler.plan.logical import NamedExpr
-from compiler.plan.types import Kind
+from compiler.plan.expr import Call, Column, Expr, Literal
+from compiler.plan.logical import Explode, NamedExpr, Node
+from compiler.plan.schema import Field, Schema
+from compiler.plan.types import BIGINT, Kind, array
 
 WINDOWS_MAX = 100  # windows that one row may be in
 _NAMED = {"tumble": ("size",), "hop": ("slide", "size"), "cumulate": ("step", "size"), "session": ("gap",)}
@@ -47,10 +58,8 @@ def source_of(function: t.TableFunction) -> t.Table:
     return t.Table(parts, span=function.call.span)
 
 
-def in_windows(
-    function: t.TableFunction, rel: Rel, catalog: Catalog, names: Names, united: Callable[[Sequence[Rel]], Rel]
-) -> Rel:
-    """The rows of `rel` with the windows they are in. united: UNION ALL of relations."""
+def in_windows(function: t.TableFunction, rel: Rel, catalog: Catalog, names: Names) -> Rel:
+    """The rows of `rel` with the windows they are in."""
     name = function.call.name[-1].lower()
     if name == "session":
         unsupported("SESSION over a relation", function.span, "make a table of a stream with WINDOW SESSION")
@@ -76,37 +85,74 @@ def in_windows(
             help="let the window slide further",
         )
     binder.given = {_MARK: at}
-    if step is not None:
-        made = [_with_window(rel, binder, names, (step * (k + 1), size, offset, 0)) for k in range(count)]
-    else:
-        made = [_with_window(rel, binder, names, (size, slide, offset, k)) for k in range(count)]
-    return made[0] if count == 1 and slide >= size else united(made)
+    if count == 1:
+        return _with_window(rel, binder, names, (size, slide, offset), None)
+    distances = [slide * k for k in range(count)] if step is None else [step * (k + 1) for k in range(count)]
+    return _with_window(*_repeated(rel, binder, distances, names), names, (size, slide, offset), step)
 
 
-_MARK = "\0window\0time"
+_MARK, _DISTANCE = "\0window\0time", "\0window\0distance"
 
 
-def _with_window(rel: Rel, binder: RelBinder, names: Names, window: tuple[int, int, int, int]) -> Rel:
-    """The window that began `k` slides before the newest one that the row may be in; rows that are not in it are left out."""
-    size, slide, offset, k = window
+def _repeated(rel: Rel, binder: RelBinder, distances: Sequence[int], names: Names) -> tuple[Rel, RelBinder]:
+    """A row per window that a row may be in; the row identity is that of the row and what tells its windows apart."""
+    at, name = binder.given[_MARK], names.fresh("__window")
+    each = Call(BIGINT, "EXPLODE", (Call(array(BIGINT), "array", tuple(Literal(BIGINT, d) for d in distances)),))
+    rest = [f for f in rel.node.schema if f.role != "key"]
+    schema = Schema((*rel.node.schema.key, Field(name, BIGINT, "key"), *rest))
+    below = rel.node
+    if not isinstance(at, Column):  # it is computed once
+        time = names.fresh("__time")
+        own = [NamedExpr(f.name, column_of(f)) for f in below.schema if f.role != "key"]
+        below = projected(below, kept_identity(below), [*own, NamedExpr(time, at)])
+        at = Column(at.type, time)
+        schema = Schema((*schema.fields, Field(time, at.type)))
+    binder.given = {_MARK: at, _DISTANCE: Column(BIGINT, name)}
+    return Rel(Node(Explode((NamedExpr(name, each),)), (below,), schema, "retract"), rel.columns), binder
+
+
+def _with_window(rel: Rel, binder: RelBinder, names: Names, window: tuple[int, int, int], step: int | None) -> Rel:
+    """The window that begins `_DISTANCE` before the newest one, or with `step` one that ends so long after it begins; rows that are not in it
+    are left out.
+    """
+    size, slide, offset = window
     at = binder.given[_MARK]
-    ms = Func("UNIX_TIMESTAMP", (Name((_MARK,)),))
+    ms, distance = Func("UNIX_TIMESTAMP", (Name((_MARK,)),)), Name((_DISTANCE,))
     since = Func("mod", (Func("add", (Func("mod", (_less(ms, offset % slide), _ms(slide))), _ms(slide))), _ms(slide)))
-    start = _less(Func("sub", (ms, since)), k * slide)
-    inside = binder.condition(Func("lt", (ms, Func("add", (start, _ms(size))))))
+    start: Ast = Func("sub", (ms, since))
+    end: Ast
+    if _DISTANCE not in binder.given:
+        end = Func("add", (start, _ms(size)))
+    elif step is None:
+        start = Func("sub", (start, distance))
+        end = Func("add", (start, _ms(size)))
+    else:
+        end = Func("add", (start, distance))
     columns = [
-        (name, binder.bind(Func("FROM_UNIXTIME", (value,))))
-        for name, value in (("window_start", start), ("window_end", Func("add", (start, _ms(size)))))
+        (n, binder.bind(Func("FROM_UNIXTIME", (value,)))) for n, value in (("window_start", start), ("window_end", end))
     ]
+    if (condition := _inside(binder, window, step, ms, end)) is not None:
+        rel = filtered(rel, [condition])
     computed = [NamedExpr(names.fresh(name), convert(e, at.type)) for name, e in columns]
     if isinstance(at, Column):
         for c, last_ms in zip(computed, (size - 1, -1), strict=True):
             names.windows[c.name] = WindowBound(at.name, last_ms)
-    if size % slide or k:
-        rel = filtered(rel, [inside])
     made = extended(rel, computed)
     bounds = tuple(RelColumn("", n, at.type, c.name) for (n, _), c in zip(columns, computed, strict=True))
     return replace(made, columns=(*rel.columns, *bounds))
+
+
+def _inside(binder: RelBinder, window: tuple[int, int, int], step: int | None, ms: Ast, end: Ast) -> Expr | None:
+    """What is true of rows in their window; None: all are. A row without a time is in one window, whose bounds are NULL, where no row
+    can be outside of the newest window.
+    """
+    size, slide, _ = window
+    if step is not None or size % slide:
+        return binder.condition(Func("lt", (ms, end)))
+    if _DISTANCE not in binder.given:
+        return None
+    newest = Func("eq", (Name((_DISTANCE,)), _ms(0)))
+    return binder.condition(Func("or", (Func("is_not_null", (Name((_MARK,)),)), newest)))
 
 
 def _ms(n: int) -> Lit:

@@ -124,3 +124,18 @@ def test_stores_of_each_operator():
         "Q-over-1-back": ("t_k", "__entry"),
         "OUT": ("__t",),
     }
+
+
+def test_an_operator_that_a_plan_has_twice_runs_once_unless_its_task_would_wait_for_itself():
+    once = counted(table(), "t_k")
+    calls = (GroupCall("most", "MAX", ("__g0",), BIGINT),)
+    schema = Schema((Field("__m", BIGINT, "key"), Field("most", BIGINT)))
+    most = Node(GroupAggregate(("n",), calls), (once,), schema, "retract")
+
+    def aggregations(column: str) -> int:
+        joined = Schema((once.schema.fields[0], schema.fields[0], once.schema.fields[1], schema.fields[1]))
+        pairs = Node(EquiJoin("inner", (column,), ("most",)), (once, most), joined, "retract")
+        return sum(isinstance(op.spec, GroupAggregate) for s in planned(pairs).subtopologies for op in s.operators)
+
+    assert aggregations("n") == 2
+    assert aggregations("__g0") == 3, "the join is in the task of its left side, which the right side comes from"

@@ -166,3 +166,20 @@ def test_keys_of_nested_types_are_frozen_in_stores_and_given_back():
     task.run(batch(s, (([1, None], 5), 0)))
     assert list(task.table()) == [((1, None),)]
     assert task.run(batch(s, ("-", ([1, None], None), 1))) == [("-", ([1, None], 5), 1)]
+
+
+@pytest.mark.parametrize("change", ["append", "retract"])
+def test_lists_of_constants_are_the_same_in_rows_and_in_columns(change):
+    """The windows of HOP: every row once for each element, the old and the new row of a pair apart from each other."""
+    out = schema("id", "n:STRING x e f")
+    lists = [
+        Call(array(BIGINT), "array", tuple(Literal(BIGINT, v) for v in values)) for values in ([0, 5, 7], [None, 1])
+    ]
+    functions = tuple(NamedExpr(n, Call(BIGINT, "EXPLODE", (e,))) for n, e in zip("ef", lists, strict=True))
+    given = [((1, "a", 2), 0), ((2, None, None), 1)]
+    given += [("-", (3, "c", None), 2)] if change == "append" else [("<", (1, "a", 2), 2), (">", (1, "b", 2), 2)]
+    plan = Operator("explode", Explode(functions), ("source",), out, change)
+    found = [Task(plan, [source(S, change)], vector=v).run(arrow(batch(S, *given))) for v in (True, False)]
+    assert found[0] == found[1]
+    assert found[0][:3] == [("+", (1, "a", 2, 0, None), 0), ("+", (1, "a", 2, 5, 1), 0), ("+", (1, "a", 2, 7, None), 0)]
+    assert len(found[0]) == (6 if change == "append" else 12)

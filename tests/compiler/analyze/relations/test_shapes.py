@@ -86,7 +86,7 @@ def test_a_join_takes_its_equalities_as_keys(query: str, expected: list[tuple[st
         ("SELECT id, sum(a) OVER (PARTITION BY b) FROM t", ["Over"]),
         ("SELECT id, rank() OVER (ORDER BY a) FROM t", ["TopN"]),
         ("SELECT a, b, count(*) FROM t GROUP BY ROLLUP (a, b)", ["Union", *["GroupAggregate"] * 3]),
-        ("SELECT window_start FROM HOP(t, at, INTERVAL '1' MINUTE, INTERVAL '2' MINUTE)", ["Union", "Filter"]),
+        ("SELECT window_start FROM HOP(t, at, INTERVAL '1' MINUTE, INTERVAL '2' MINUTE)", ["Filter", "Explode"]),
         (
             "SELECT (SELECT count(*) FROM u WHERE u.a = t.a) AS k, count(*) FROM t GROUP BY 1",
             ["GroupAggregate", "EquiJoin", "GroupAggregate"],
