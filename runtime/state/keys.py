@@ -45,6 +45,7 @@ class KeyCodec:
         self._single = types[0].kind if len(types) == 1 else None
         pair = len(types) == 2 and all(t.kind in _INTEGERS for t in types)  # as of a window of a number
         self._pair = struct.Struct(">BQBQ") if pair else None
+        self._entry = [t.kind for t in types[1:]] == [Kind.STRING] and types[0].kind in _INTEGERS  # of a bucket
         # Keys are looked up in dicts first, where a NaN equals only itself: stores canonicalise such keys.
         self.has_double = any(map(_holds_double, types))
 
@@ -74,6 +75,15 @@ class KeyCodec:
             try:
                 return [pack(1, a + _SIGN, 1, b + _SIGN) for a, b in keys]  # type: ignore[operator]
             except (TypeError, ValueError):  # a NULL among them, or a prefix of a key
+                return [self.encode(k) for k in keys]
+        if self._entry:
+            tagged = _TAGGED_U64.pack
+            try:
+                return [
+                    b"%b\x01%b\x00" % (tagged(1, k + _SIGN), e.encode().replace(b"\0", b"\0\xff"))  # type: ignore[operator,union-attr]
+                    for k, e in keys
+                ]
+            except (TypeError, ValueError, AttributeError, UnicodeEncodeError):  # as above
                 return [self.encode(k) for k in keys]
         return [self.encode(k) for k in keys]
 

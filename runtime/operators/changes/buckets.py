@@ -73,6 +73,27 @@ class Bucket:
             self._known = dict(self.items)
             self.items = None
 
+    def put_many(self, edits: Sequence[tuple[str, Value | None]], *, new: bool = False) -> None:
+        """As `put` for each, with one look-up and one write of a large bucket. new: of none of the entries anything is known."""
+        edits = list(edits)
+        at = 0
+        while self.items is not None and at < len(edits):
+            self.put(*edits[at])
+            at += 1
+        if at == len(edits):
+            return
+        last = dict(edits[at:])
+        if new:
+            self._known.update(dict.fromkeys(last))
+        else:
+            self.expect(list(last))
+        self.touched += 2 * (len(edits) - at)  # read and written
+        self.changed = True
+        known = self._known
+        self.size += sum((payload is not None) - (known[entry] is not None) for entry, payload in last.items())
+        known.update(last)
+        self._rows.put_many([(*self.prefix, entry) for entry in last], list(last.values()))
+
     def entries(self, *, after: str | None = None) -> Iterator[tuple[str, Value]]:
         """Entries in order, those above `after` if it is given. Nothing may be put while they are consumed."""
         if self.items is not None:

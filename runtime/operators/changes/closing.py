@@ -73,10 +73,8 @@ class ClosingKeys:
     def note(self, keys: Iterable[Key], run: RunContext) -> None:
         """Keys that are new."""
         waiting = self._waiting(run)
-        for key in keys:
-            due = self._due(key)
-            if due is not None:
-                waiting.bucket.put(waiting.entry(due, self._text(key)), key)
+        due = [(ms, key) for key in keys if (ms := self._due(key)) is not None]
+        waiting.bucket.put_many([(waiting.entry(ms, self._text(key)), key) for ms, key in due])
         waiting.flush()
 
     def taken(self, run: RunContext) -> list[Key]:
@@ -85,8 +83,7 @@ class ClosingKeys:
             return []
         waiting = self._waiting(run)
         closed = list(waiting.closed(run.watermark))
-        for entry, _ in closed:
-            waiting.bucket.put(entry, None)
+        waiting.bucket.put_many([(entry, None) for entry, _ in closed])
         waiting.flush()
         return [tuple(key) for _, key in closed]
 
@@ -107,6 +104,5 @@ def drop_buckets(prefixes: Sequence[Key], heads: Store, rows: Store) -> None:
     buckets = Buckets(heads, rows)
     buckets.load(prefixes)
     for prefix in prefixes:
-        for entry in [e for e, _ in buckets[prefix].entries()] if buckets[prefix].size else ():
-            buckets[prefix].put(entry, None)
+        buckets[prefix].put_many([(e, None) for e, _ in buckets[prefix].entries()] if buckets[prefix].size else ())
     buckets.flush()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from compiler.functions.generated import compiled
 from compiler.plan.types import Kind, SqlType
 from runtime.operators.keys import freeze
 from runtime.state.keys import value_encoder
@@ -45,10 +46,32 @@ def order_text(parts: Sequence[SortPart]) -> Callable[[Sequence[Any]], str]:
     [5, 3, None]
     """
     columns = [_column(p) for p in parts]
+    if len(columns) > 1 and all(p.type.kind in _WHOLE for p in parts):
+        return _whole_text(parts, lambda values: b"".join([c(v) for c, v in zip(columns, values, strict=True)]))
     if len(columns) == 1:
         (only,) = columns
         return lambda values: only(values[0]).decode("latin-1")
     return lambda values: b"".join([c(v) for c, v in zip(columns, values, strict=True)]).decode("latin-1")
+
+
+def _whole_text(parts: Sequence[SortPart], general: Callable[[Sequence[Any]], bytes]) -> Callable[[Sequence[Any]], str]:
+    """The same in one step for whole numbers and times; values with a NULL among them take the general way."""
+    form = struct.Struct(">" + "".join("BQB" if p.descending else "BQ" for p in parts))
+    tag, end, top = _VALUE[0], _END[0], (1 << 64) - 1
+    given = [
+        f"{tag}, {top - _SIGN} - values[{i}], {end}" if p.descending else f"{tag}, values[{i}] + {_SIGN}"
+        for i, p in enumerate(parts)
+    ]
+    packed = eval(compiled(f"lambda values: pack({', '.join(given)})", "eval"), {"pack": form.pack})
+
+    def text(values: Sequence[Any]) -> str:
+        try:
+            made: bytes = packed(values)
+        except TypeError:
+            made = general(values)
+        return made.decode("latin-1")
+
+    return text
 
 
 def _column(part: SortPart) -> Callable[[Any], bytes]:

@@ -104,7 +104,7 @@ class _Side:
         """False where a type has no columnar form."""
         columns = [batch.arrow().column(i) for i in self._at]
         try:
-            codes, count = group_codes(columns)
+            codes, count = group_codes(columns, sort=False)
         except pa.ArrowNotImplementedError:
             return False
         net = np.bincount(codes, signs(batch.op), count).astype(np.int64)
