@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import argparse
 import cProfile
-import json
 import pstats
-import subprocess
-import sys
+import shutil
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,20 @@ from runtime.operators.base import RunContext, RuntimeOperator
 from runtime.state.rocks import open_rocks
 
 PROJECT = NEXMARK / "views"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """events: records that are read. split: a line per operator."""
+
+    view: str
+    events: int
+    cpu_s: float
+    split: list[str]
+
+    def line(self) -> str:
+        rate = int(self.events / self.cpu_s)
+        return f"{self.view:8}{self.events:10,} events {self.cpu_s:8.2f} CPU s {rate:10,} events per CPU s"
 
 
 class _ProcessorClock(SystemClock):
@@ -120,58 +134,54 @@ class _Timed:
         return getattr(self._inner, name)
 
 
-def plan_of(view: str) -> Plan:
-    compiled = compile_sources(load_project(PROJECT))
-    assert compiled.ok, compiled.diagnostics
-    return select(compiled.plan, [f"+{view}"])
+def compiled() -> Plan:
+    """The project with all views."""
+    made = compile_sources(load_project(PROJECT))
+    assert made.ok, made.diagnostics
+    return made.plan
 
 
-def names() -> list[str]:
-    compiled = compile_sources(load_project(PROJECT))
-    return [q.sink for q in compiled.plan.queries]
-
-
-def measure(view: str, events: int, top: int) -> dict[str, Any]:
-    """In this process: see the module."""
+def measure(plan: Plan, view: str, input_: Path, events: int, top: int) -> Figure:
+    """In this process, over a copy of the log in `input_`: see the module."""
     leave_pandas_out()
-    plan = plan_of(view)
-    made = {q.sink for q in plan.queries}
-    topics = {t for q in plan.queries for t in topics_read(q)} & SCHEMAS.keys()
-    read = sum(counts(events)[t] for t in topics)
-    costs = Costs()
-    with tempfile.TemporaryDirectory(prefix="flowql-bench-views-") as name:
-        folder = Path(name)
-        write_log(folder, events, sorted(topics))
-        config = InstanceConfig("views")
-        physical = open_rocks(
-            folder / "state",
-            cache_bytes=config.budget.block_cache_bytes,
-            write_buffer_bytes=config.budget.write_buffer_bytes,
-        )
+    plan = select(plan, [f"+{view}"])
+    read = sum(counts(events)[t] for t in {t for q in plan.queries for t in topics_read(q)} & SCHEMAS.keys())
+    costs, profile = Costs(), cProfile.Profile()
+    with tempfile.TemporaryDirectory(prefix="flowql-bench-view-") as name:
+        folder, config = Path(name), InstanceConfig("views")
+        shutil.copytree(input_ / "log", folder / "log")
+        blocks, writes = config.budget.block_cache_bytes, config.budget.write_buffer_bytes
+        physical = open_rocks(folder / "state", cache_bytes=blocks, write_buffer_bytes=writes)
         instance = Instance(EmbeddedLog(folder / "log"), physical, _ProcessorClock(), config)
         driver = Driver(instance)
+        start = time.process_time()
         instance.deploy(plan)
-        if not top:
-            costs.watch(instance)
-        profile = cProfile.Profile()
-        start, wall = time.process_time(), time.perf_counter()
         if top:
             profile.enable()
+        else:
+            costs.watch(instance)
         driver.run_until_caught_up()
         profile.disable()
-        cpu_s, seconds = time.process_time() - start, time.perf_counter() - wall
+        cpu_s = time.process_time() - start
         instance.stop()
     if top:
-        pstats.Stats(profile, stream=sys.stderr).sort_stats("tottime").print_stats(top)
-    return {
-        "view": view,
-        "views": sorted(made),
-        "events": read,
-        "cpu_s": round(cpu_s, 2),
-        "seconds": round(seconds, 2),
-        "events_per_cpu_s": int(read / cpu_s),
-        "split": costs.table(cpu_s, read),
-    }
+        pstats.Stats(profile).sort_stats("tottime").print_stats(top)
+    return Figure(view, read, cpu_s, costs.table(cpu_s, read))
+
+
+def _in_a_process(work: Callable[..., Any], *arguments: Any) -> Any:
+    """What it returns. Forked, so that the project is compiled once; nothing of the engine runs in the process that forks."""
+    context = get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=lambda: sender.send(work(*arguments)))
+    child.start()
+    sender.close()
+    try:
+        return receiver.recv()
+    except EOFError as error:
+        raise SystemExit("the measuring process failed") from error
+    finally:
+        child.join()
 
 
 def main() -> None:
@@ -182,26 +192,15 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=50_000, help="bids")
     parser.add_argument("--top", type=int, default=0, help="functions of a profile")
     parser.add_argument("--brief", action="store_true", help="no split by operator")
-    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.one:
-        print(json.dumps(measure(options.views, options.events, options.top)))
-        return
-    total_events, total_s = 0, 0.0
-    for view in names() if options.views == "all" else options.views.split(","):
-        words = ["--views", view, "--events", str(options.events), "--top", str(options.top), "--one"]
-        done = subprocess.run(
-            [sys.executable, "-m", "flowql.bench.views", *words], stdout=subprocess.PIPE, text=True, check=True
-        )
-        found = json.loads(done.stdout.splitlines()[-1])
-        total_events, total_s = total_events + found["events"], total_s + found["cpu_s"]
-        print(
-            f"{view:8}{found['events']:10,} events {found['cpu_s']:8.2f} CPU s {found['events_per_cpu_s']:10,} a CPU s",
-            flush=True,
-        )
-        if not options.brief:
-            print("\n".join(found["split"]), flush=True)
-    print(f"{'all':8}{total_events:10,} events {total_s:8.2f} CPU s {int(total_events / total_s):10,} a CPU s")
+    plan, events, total_s = compiled(), 0, 0.0
+    with tempfile.TemporaryDirectory(prefix="flowql-bench-views-") as name:
+        _in_a_process(write_log, Path(name), options.events)
+        for view in [q.sink for q in plan.queries] if options.views == "all" else options.views.split(","):
+            figure = _in_a_process(measure, plan, view, Path(name), options.events, options.top)
+            events, total_s = events + figure.events, total_s + figure.cpu_s
+            print(figure.line(), *(() if options.brief else figure.split), sep="\n", flush=True)
+    print(Figure("all", events, total_s, []).line())
 
 
 if __name__ == "__main__":
