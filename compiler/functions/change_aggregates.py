@@ -109,6 +109,11 @@ def names_of_ordered() -> frozenset[str]:
     return frozenset({*_ORDERED, "PERCENTILE_CONT", "PERCENTILE_DISC", "STRING_AGG"})
 
 
+def names_of_best() -> frozenset[str]:
+    """Those that show the first or the last value in an order."""
+    return frozenset(n for n, kind in _ORDERED.items() if kind.reading in ("first", "last"))
+
+
 def names() -> frozenset[str]:
     """All aggregates there are."""
     linear = {"COUNT", "SUM", "AVG", "BOOL_AND", "BOOL_OR", "EVERY", *change_bits.FUNCTIONS}

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from compiler.optimize.drop_rekey import drop_rekey
 from compiler.optimize.fold_constants import fold_constants
+from compiler.optimize.mark_appends import mark_appends
 from compiler.optimize.merge_projects import merge_projects
 from compiler.optimize.prune_columns import prune_columns
 from compiler.optimize.push_filter import push_filter
@@ -14,7 +15,15 @@ from compiler.plan.logical import Node
 from compiler.plan.verify import PlanInvariantError
 
 Rule = Callable[[Node], Node]
-RULES: tuple[Rule, ...] = (fold_constants, push_filter, push_into_changes, merge_projects, drop_rekey, prune_columns)
+RULES: tuple[Rule, ...] = (
+    fold_constants,
+    push_filter,
+    push_into_changes,
+    merge_projects,
+    drop_rekey,
+    prune_columns,
+    mark_appends,
+)
 Observer = Callable[[str, Node, Node], None]
 
 

@@ -9,7 +9,7 @@
 - EquiJoin: per side buckets of rows by join key. TemporalJoin: those of the right side, and left rows with what they gave.
 - TopN: buckets of rows by partition, in their order.
 - Over: the same; unless it reads whole partitions, also the texts of large ones in the opposite order, to find the rows before one.
-- SetOperation: how often each row is on each side. Consolidate: the rows of each identity.
+- SetOperation: how often each row is on each side. Consolidate: the rows of each identity, unless rows only come.
 - EmitClosed: rows that are not closed yet, by the time when they are.
 - Where a watermark closes groups, partitions or rows of a join, these operators also keep the open ones by the time when they are closed.
 - Sink of a table: its rows under the table's own name, for people to ask; a windowed table keeps all its windows.
@@ -21,8 +21,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from compiler.functions.change_aggregates import names_of_ordered
-from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, Over, SetOperation, TemporalJoin, TopN
+from compiler.functions.change_aggregates import names_of_best, names_of_ordered
+from compiler.plan.changes import (
+    Consolidate,
+    EquiJoin,
+    GroupAggregate,
+    GroupCall,
+    Over,
+    SetOperation,
+    TemporalJoin,
+    TopN,
+)
 from compiler.plan.logical import Aggregate, Join, Materialise, Sink, Spec, Window
 from compiler.plan.schema import Field, Schema
 from compiler.plan.topology import StoreSpec
@@ -75,7 +84,7 @@ def _stores_of_changes(spec: Spec, name: str, inputs: Sequence[Schema], schema: 
         return (_table(name, tuple(replace(f, role="key") for f in inputs[0] if f.role != "key"), counts),)
     if isinstance(spec, EmitClosed):
         return _buckets(name, (), schema.fields)
-    if isinstance(spec, Consolidate):
+    if isinstance(spec, Consolidate) and not spec.appends:
         return (_table(name, schema.key, schema.value),)
     return ()
 
@@ -87,7 +96,14 @@ def _open(name: str, what: Sequence[Field]) -> tuple[StoreSpec, StoreSpec]:
 
 def keeps_values(spec: GroupAggregate) -> bool:
     """Whether an aggregation keeps the values of its groups, and not numbers alone."""
-    return any(c.distinct or c.function in names_of_ordered() for c in spec.calls)
+    return any(keeps_all_values(c, appends=spec.appends) for c in spec.calls)
+
+
+def keeps_all_values(call: GroupCall, *, appends: bool) -> bool:
+    """Whether a group has the values of a call. Where rows only come, the value that is shown is enough for MIN, MAX and their like."""
+    if appends and call.function in names_of_best():
+        return False
+    return call.distinct or call.function in names_of_ordered()
 
 
 def _buckets(name: str, key: Sequence[Field], value: Sequence[Field]) -> tuple[StoreSpec, StoreSpec]:

@@ -3,6 +3,8 @@
 Inputs and outputs of these operators have change kind `retract`. The key columns of a schema are the *row identity*: which row a
 change is about, whatever its other columns are. Filter and Project (of any dialect) carry it on; so these specs need none for them.
 An expression that one of these operators reads is a column of its input: a Project below computes it.
+
+appends: an input whose rows only ever come (`compiler.optimize.mark_appends`): nothing is kept of it for a row that might leave.
 """
 
 from __future__ import annotations
@@ -62,6 +64,7 @@ class GroupAggregate:
     keys: tuple[str, ...]
     calls: tuple[GroupCall, ...]
     closing: tuple[Closing, ...] = ()
+    appends: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,7 @@ class EquiJoin:
     residual: Expr | None = None
     null_safe: bool = False
     closing: tuple[tuple[Closing, ...], tuple[Closing, ...]] = ((), ())
+    appends: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +133,7 @@ class TopN:
     function: RankFunction = "row_number"
     rank: str = ""
     closing: tuple[Closing, ...] = ()
+    appends: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,3 +194,5 @@ class Consolidate:
     Old and new row of an update may come by different partitions, in any order: until both are here an identity may have two
     rows. Needed in front of a sink and of everything else that keeps one row per key.
     """
+
+    appends: bool = False

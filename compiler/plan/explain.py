@@ -124,12 +124,13 @@ def change_text(spec: ChangeSpec) -> str:
         case GroupAggregate(keys, calls):
             return (
                 f"GroupAggregate by ({', '.join(keys)}) {', '.join(map(_group_call, calls))}{_forgotten(spec.closing)}"
+                f"{_added(spec)}"
             )
         case EquiJoin(closing=(left, right)):
             sign = " IS NOT DISTINCT FROM " if spec.null_safe else " = "
             pairs = " AND ".join(f"{a}{sign}{b}" for a, b in zip(spec.left_keys, spec.right_keys, strict=True))
             residual = "" if spec.residual is None else f" if {expr_text(spec.residual)}"
-            return f"EquiJoin {spec.kind}{' on ' + pairs if pairs else ''}{residual}{_forgotten((*left, *right))}"
+            return f"EquiJoin {spec.kind}{' on ' + pairs if pairs else ''}{residual}{_forgotten((*left, *right))}{_added(spec)}"
         case TemporalJoin(kind, left_keys, right_keys):
             pairs = " AND ".join(f"{a} = {b}" for a, b in zip(left_keys, right_keys, strict=True))
             residual = "" if spec.residual is None else f" if {expr_text(spec.residual)}"
@@ -143,13 +144,14 @@ def change_text(spec: ChangeSpec) -> str:
             name = f" as {spec.rank}" if spec.rank else ""
             return (
                 f"TopN {spec.function}{name}{by} order by {_order(spec.order)}{limit}{offset}{_forgotten(spec.closing)}"
+                f"{_added(spec)}"
             )
         case Over(keys, order, calls):
             by = f" per ({', '.join(keys)})" if keys else ""
             ordered = f" order by {_order(order)}" if order else ""
             return f"Over{by}{ordered} {', '.join(map(_window_call, calls))}{_forgotten(spec.closing)}"
         case Consolidate():
-            return "Consolidate"
+            return f"Consolidate{_added(spec)}"
         case AppendOnly(watermark):
             late = (
                 "" if watermark is None else f", none more than {watermark.delay} behind the latest {watermark.column}"
@@ -162,6 +164,10 @@ def change_text(spec: ChangeSpec) -> str:
 
 def _forgotten(columns: Sequence[Closing]) -> str:
     return f", forgotten when the watermark is at {_closing(columns)}" if columns else ""
+
+
+def _added(spec: GroupAggregate | EquiJoin | TopN | Consolidate) -> str:
+    return ", rows only come" if spec.appends else ""
 
 
 def _closing(columns: Sequence[Closing]) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 import duckdb
 
+from compiler.optimize.mark_appends import mark_appends
 from compiler.plan.changes import Consolidate
 from compiler.plan.logical import Node
 from runtime.batch import Row
@@ -48,16 +49,25 @@ def inline_max(entries: int) -> Iterator[None]:
 
 
 def run(
-    shape: Shape, seed: int, *, rounds: int = 5, partitions: int | None = None, vector: bool | None = None
+    shape: Shape,
+    seed: int,
+    *,
+    rounds: int = 5,
+    partitions: int | None = None,
+    vector: bool | None = None,
+    appends: bool | None = None,
 ) -> Outcome:
-    """Raises Mismatch with the seed, the definition and both results."""
-    rng = random.Random(seed)
-    tables = [Table(n, rng, values=rng.choice((2, 4, 30))) for n in ("t", "u")]
+    """Raises Mismatch with the seed, the definition and both results. appends: rows of the tables only come; None: of some."""
+    rng, kinds = random.Random(seed), random.Random(f"tables {seed}")
+    tables = [
+        Table(n, rng, rng.choice((2, 4, 30)), kinds.random() < 0.4 if appends is None else appends) for n in ("t", "u")
+    ]
     query = shape(Maker(tables, rng))
     partitions = partitions or rng.choice((1, 3))
     if vector is None:
         vector = rng.choice((True, False, None))
     node = Node(Consolidate(), (query.node,), query.node.schema, "retract")
+    node = mark_appends(node)
     deployed = Deployed(sunk(node), partitions, rng, vector=vector)
     fed = 0
     with duckdb.connect(config={"threads": 1}) as connection, inline_max(rng.choice((1, 3, 16))):

@@ -12,6 +12,7 @@ import pyarrow as pa
 from compiler.plan.logical import Node, Scan
 from compiler.plan.schema import Field, Schema
 from compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING, SqlType, arrow_type, decimal
+from compiler.plan.watermarks import AppendOnly
 from runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Row
 from tests.incremental.deployed import JSON, Piece
 
@@ -28,11 +29,15 @@ _TEXTS = ("", "a", "b", "ab", "a\0", "é", "z")
 
 @dataclass
 class Table:
-    """A table with an own name for each column (`t_k`), keyed by `t_id`. values: how many different ones there are of each kind."""
+    """A table with an own name for each column (`t_k`), keyed by `t_id`. values: how many different ones there are of each kind.
+
+    appends: its rows only come.
+    """
 
     name: str
     rng: random.Random
     values: int = 4
+    appends: bool = False
     rows: dict[int, Row] = field(default_factory=dict)
     clock: int = 0
     _next: int = 0
@@ -45,7 +50,8 @@ class Table:
         """Its scan: the row identity, then all columns (the identity's among them)."""
         identity = Field(f"__{self.name}", BIGINT, "key")
         fields = [Field(f"{self.name}_id", BIGINT), *(Field(c, t) for c, t in self.columns.items())]
-        return Node(Scan(self.name, self.name, "table", JSON, JSON), (), Schema((identity, *fields)), "retract")
+        scan = Node(Scan(self.name, self.name, "table", JSON, JSON), (), Schema((identity, *fields)), "retract")
+        return Node(AppendOnly(), (scan,), scan.schema, "retract") if self.appends else scan
 
     def changes(self, n: int) -> list[Piece]:
         """Random ones, applied. An update may change nothing, and a key may come back."""
@@ -53,7 +59,10 @@ class Table:
         for _ in range(n):
             kind = self.rng.choices(("insert", "update", "delete"), (5, 4, 3))[0]
             self.clock += self.rng.randint(0, 3)
-            if kind == "insert" or not self.rows:
+            if self.appends:
+                self._set(found, self._next, self._row(self._next))
+                self._next += 1
+            elif kind == "insert" or not self.rows:
                 key = self.rng.randint(0, self._next)
                 if key in self.rows:
                     key = self._next
@@ -65,8 +74,10 @@ class Table:
         return found
 
     def clear(self) -> list[Piece]:
-        """Delete every row."""
+        """Delete every row that may leave."""
         found: list[Piece] = []
+        if self.appends:
+            return found
         for key in list(self.rows):
             self._set(found, key, None)
         return found

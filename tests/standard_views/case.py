@@ -49,9 +49,10 @@ class Step:
 
 def case(seed: int, *, edits: bool = False) -> list[Step]:
     """The statements of a seed: tables, then changes, views among them; with `edits` those of the same seed, and views that are edited."""
-    rng = Random(seed)
-    tables = [Table(f"t{i}", rng) for i in range(rng.randint(*TABLES))]
-    steps = [Step("table", t.definition(), t.relation.name, t.definition(keyed=False)) for t in tables]
+    rng, kinds = Random(seed), Random(f"tables {seed}")
+    appending = kinds.choice((0.0, 0.0, 0.4, 1.0))
+    tables = [Table(f"t{i}", rng, appends=kinds.random() < appending) for i in range(rng.randint(*TABLES))]
+    steps = [Step("table", t.definition(), t.relation.name, t.definition(promised=False)) for t in tables]
     views = _views(rng, [t.relation for t in tables], rng.randint(*VIEWS))
     early = rng.randint(0, len(views))
     steps += views[:early]

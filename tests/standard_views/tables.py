@@ -77,10 +77,10 @@ def literal(rng: Random, type_: str, values: int) -> str:
 
 
 class Table:
-    """A table of one's own and its next statements. values: how many different ones there are of each type."""
+    """A table of one's own and its next statements. values: how many different ones there are of each type. appends: it is APPEND ONLY."""
 
-    def __init__(self, name: str, rng: Random) -> None:
-        self._rng = rng
+    def __init__(self, name: str, rng: Random, *, appends: bool = False) -> None:
+        self._rng, self._appends = rng, appends
         self._values = rng.choice((2, 3, 5, 12))
         chosen = rng.sample(list(_COLUMNS), rng.randint(3, 5))
         if "a" not in chosen and "b" not in chosen:
@@ -98,16 +98,18 @@ class Table:
         self.relation = Relation(name, tuple(columns), 10.0, key, is_table=True)
         self._rows = 0
 
-    def definition(self, *, keyed: bool = True) -> str:
-        """keyed: with its PRIMARY KEY."""
+    def definition(self, *, promised: bool = True) -> str:
+        """promised: with what rows of it there may be, its PRIMARY KEY and APPEND ONLY."""
         r = self.relation
         columns = [f"{c.name} {SQL_TYPES[c.type]}" for c in r.columns]
-        if keyed and r.key:
+        if promised and r.key:
             columns.append(f"PRIMARY KEY ({', '.join(r.key)})")
-        return f"CREATE TABLE {r.name} ({', '.join(columns)})"
+        return f"CREATE TABLE {r.name} ({', '.join(columns)}){' APPEND ONLY' if promised and self._appends else ''}"
 
     def change(self) -> str:
         """The next statement."""
+        if self._appends:
+            return self.insert(self._rng.choice((1, 1, 2, 5)) if self._rows < ROWS_MAX else 1)
         kind = self._rng.choices(("insert", "update", "delete"), (5, 3, 2.5))[0]
         if kind == "insert" and self._rows < ROWS_MAX:
             return self.insert(self._rng.choice((1, 1, 2, 5)))

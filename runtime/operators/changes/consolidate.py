@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from compiler.plan.changes import Consolidate
 from compiler.plan.topology import Operator
-from runtime.batch import Batch, Row
+from runtime.batch import INSERT, Batch, Row
 from runtime.operators.base import RunContext
 from runtime.operators.changes.deltas import deltas_of, same_by
 from runtime.operators.keys import RowKey
@@ -17,11 +18,12 @@ class ConsolidateOperator:
     """Shows the row of an identity that came last and was not removed.
 
     State: identity -> the values of its rows, one after the other, the newest last; mostly it is one row. Touches per run: one
-    row of state per identity that changed.
+    row of state per identity that changed. Where rows only come nothing is kept, and they are passed on.
     """
 
     def __init__(self, plan: Operator, inputs: Sequence[Operator]) -> None:
-        self.plan = plan
+        assert isinstance(plan.spec, Consolidate)
+        self.plan, self._appends = plan, plan.spec.appends
         self._key = RowKey(plan.schema)
         self._same = same_by(f.type for f in plan.schema)
         self._width = len(plan.schema.names) - len(self._key.fields)
@@ -30,6 +32,9 @@ class ConsolidateOperator:
         batch = inputs[0]
         if batch is None or not len(batch):
             return None
+        if self._appends:
+            assert (batch.op == INSERT).all(), f"{self.plan.id}: a row leaves where rows only come"
+            return batch
         changed = list(deltas_of(batch, self._key, self._same))
         store = run.state.store(self.plan.stores[0].name)
         keys = [key for key, _ in changed]

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from compiler.plan.changes import EquiJoin
 from compiler.plan.topology import Operator
-from runtime.batch import Batch, Row
+from runtime.batch import INSERT, Batch, Row
 from runtime.operators.base import RunContext
 from runtime.operators.changes.buckets import Buckets
 from runtime.operators.changes.deltas import Change, Deltas, Out, out_batch, same_by
+from runtime.operators.changes.join_appends import AppendingJoin
 from runtime.operators.changes.join_closing import JoinClosing
 from runtime.operators.changes.join_inline import InlineJoin
 from runtime.operators.changes.join_side import JoinRow, JoinSide, KeyedSide
@@ -38,7 +39,8 @@ class EquiJoinOperator:
     the right. A row of a side that the result shows by itself (outer, semi, anti) is looked at again when it gets its first match or
     loses its last.
 
-    Keys with few rows and without a residual take the quick way (`InlineJoin`), unless the row kernel is asked for.
+    Keys with few rows and without a residual take the quick way (`InlineJoin`), and inner joins of rows that only come have one of
+    their own (`AppendingJoin`), unless the row kernel is asked for.
 
     State: see `JoinSide`. With a residual an outer, semi or anti join counts the matches of each row that it may show; without one
     a row is matched when the other side has any row.
@@ -82,7 +84,17 @@ class EquiJoinOperator:
             same=self._same,
         )
 
+        self._appending = (
+            AppendingJoin(self._sides, self._residual, lambda left, right: self._arrange((*left, *right, 0)))
+            if spec.appends
+            else None
+        )
+        assert spec.kind == "inner" or not spec.appends, "rows of other joins leave when their matches come"
+
     def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+        if self._appending is not None:
+            for batch in inputs:
+                assert batch is None or (batch.op == INSERT).all(), f"{self.plan.id}: a row leaves where rows only come"
         found = [s.changes(b) for s, b in zip(self._sides, inputs, strict=True)]
         out = Deltas(self._identity.of, self._same)
         rows: list[Out] = []
@@ -93,14 +105,18 @@ class EquiJoinOperator:
         by_key = [changes for changes, _ in found]
         keys = list(dict.fromkeys((*by_key[LEFT], *by_key[RIGHT])))
         heads: dict[Key, list[Value | None]] | None = None
-        if keys and run.vector is not False and self._residual is None:
+        if keys and run.vector is not False and self._appending is not None:
+            stores = [run.state.store(s.name) for s in self.plan.stores[:4]]
+            rows = self._appending.apply(keys, by_key, stores, run)
+            keys = []
+        elif keys and run.vector is not False and self._residual is None:
             stores = [run.state.store(self.plan.stores[i].name) for i in (0, 2)]
             heads = self._inline.apply(keys, by_key, stores, rows, out)
             keys = list(heads)
         if keys:
             self._join(keys, by_key, out, run, heads)
         if self._closing is not None:
-            self._closing.note(by_key, run)
+            self._closing.note(by_key, run, new=self._appending is not None)
             if run.watermark is not None:
                 self._closing.drop(run.watermark, run)
         return out_batch(self.plan.schema, rows + out.rows())

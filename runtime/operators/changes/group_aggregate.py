@@ -9,7 +9,7 @@ from typing import Any
 from compiler.functions.change_aggregates import Linear, Ordered
 from compiler.plan.changes import GroupAggregate
 from compiler.plan.topology import Operator
-from runtime.batch import Batch, Row
+from runtime.batch import INSERT, Batch, Row
 from runtime.operators.base import RunContext
 from runtime.operators.changes.buckets import Bucket, Buckets
 from runtime.operators.changes.closing import closing_keys, drop_buckets
@@ -31,7 +31,8 @@ class GroupAggregateOperator:
     result shows, with its entry.
 
     Touches per run: one group per distinct key, one bucket head per (key, call), two entries per distinct value; and one entry
-    more where the first value is removed. A call that shows all values (STRING_AGG, ARRAY_AGG) reads as many as it shows.
+    more where the first value is removed. A call that shows all values (STRING_AGG, ARRAY_AGG) reads as many as it shows. Where rows
+    only come, MIN, MAX and their like keep the value that the result shows and no bucket.
 
     Groups whose keys follow a watermark wait to be closed, in a bucket of (when, key) -> key: one entry per new group. One that is
     closed is forgotten with all its values, and nothing is given out for it.
@@ -40,7 +41,8 @@ class GroupAggregateOperator:
     def __init__(self, plan: Operator, inputs: Sequence[Operator]) -> None:
         assert isinstance(plan.spec, GroupAggregate)
         self.plan = plan
-        self._deltas = GroupDeltas(plan.spec.keys, plan.spec.calls, inputs[0].schema)
+        self._appends = plan.spec.appends
+        self._deltas = GroupDeltas(plan.spec.keys, plan.spec.calls, inputs[0].schema, appends=self._appends)
         self._calls = self._deltas.calls
         self._keeping = [c for c in self._calls if c.keeps_values]
         self._always = not plan.spec.keys
@@ -68,6 +70,8 @@ class GroupAggregateOperator:
 
     def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
         batch = inputs[0]
+        if self._appends and batch is not None:
+            assert (batch.op == INSERT).all(), f"{self.plan.id}: a row leaves where rows only come"
         out = None if batch is None or not len(batch) else self._apply(self._changes(batch, run), run)
         if self._closing is not None:
             self._forget(self._closing.taken(run), run)
@@ -139,6 +143,8 @@ class GroupAggregateOperator:
             if isinstance(c.kind, Linear) and not c.keeps_values:
                 if (part := delta.parts[c.place]) is not None:
                     accs[c.place] = c.kind.add(accs[c.place], part)
+            elif c.best:
+                accs[c.place] = _best(accs[c.place], delta.values[c.place])
             elif values := delta.values[c.place]:
                 assert buckets is not None
                 bucket = buckets[(*key, 2 * c.place)]
@@ -187,6 +193,14 @@ def _distinct(kind: Linear, acc: Any, values: dict[str, list[Any]], bucket: Buck
         before, after = _counted(bucket, entry, net, ())
         if bool(before) != bool(after):
             acc = kind.add(acc, kind.part(args, 1 if after else -1))
+    return acc
+
+
+def _best(acc: Any, values: dict[str, list[Any]]) -> Any:
+    """(value, entry) of the first entry, where none is ever removed."""
+    for entry, (args, _) in values.items():
+        if acc is None or entry < acc[1]:
+            acc = (args[0], entry)
     return acc
 
 

@@ -14,13 +14,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from compiler.functions.change_aggregates import Linear, Ordered, aggregate
+from compiler.functions.change_aggregates import Linear, Ordered, aggregate, names_of_best
 from compiler.plan.changes import GroupCall
 from compiler.plan.schema import Schema
 from compiler.plan.types import Kind, SqlType
 from runtime.batch import Batch, Ints, Row, to_python
 from runtime.operators.changes.deltas import Signs, signs
 from runtime.operators.changes.order import SortPart, order_text
+from runtime.operators.changes.placement import whole_numbers
 from runtime.operators.fold import AggregateUnsupported
 from runtime.operators.keys import freeze, frozen_picker
 from runtime.operators.winners import group_codes
@@ -30,6 +31,8 @@ _HALF_BITS = 26  # sums of halves stay below 2**53, where doubles are exact, for
 _HALF_MASK = (1 << _HALF_BITS) - 1
 _INT_BITS = 32
 _INT_MASK = (1 << _INT_BITS) - 1
+_EXTREMES = frozenset({"MIN", "MAX", "ANY_VALUE"})
+_WHOLE = frozenset({Kind.INT, Kind.BIGINT, Kind.DATE, Kind.TIME, Kind.TIMESTAMP})
 Bools = npt.NDArray[np.bool_]
 
 
@@ -60,14 +63,21 @@ class BoundCall:
     text: Callable[[Sequence[Any]], str] | None
     back: Callable[[Sequence[Any]], str] | None = None  # the text of the opposite order, where both are kept
     arg_types: list[SqlType] = field(default_factory=list)
+    best: bool = False  # the value that is shown is all that a group needs, as rows only come
+
+    @property
+    def needs_values(self) -> bool:
+        """Whether the values of a run are wanted one by one."""
+        return self.text is not None
 
     @property
     def keeps_values(self) -> bool:
-        return self.text is not None
+        """Whether those of a group are in state."""
+        return self.text is not None and not self.best
 
 
-def bind(call: GroupCall, place: int, source: Schema) -> BoundCall:
-    """Raises AggregateUnsupported for a function that cannot be kept up to date."""
+def bind(call: GroupCall, place: int, source: Schema, *, appends: bool = False) -> BoundCall:
+    """Raises AggregateUnsupported for a function that cannot be kept up to date. appends: rows only come."""
     types = {f.name: f.type for f in source}
     names = source.names
     arg_types = [types[a] for a in call.args]
@@ -94,15 +104,18 @@ def bind(call: GroupCall, place: int, source: Schema) -> BoundCall:
         order_text(parts) if kept else None,
         order_text(opposite) if isinstance(kind, Ordered) and kind.reading == "place" else None,
         arg_types,
+        appends and call.function in names_of_best(),
     )
 
 
 class GroupDeltas:
     """Makes the deltas of a batch; one per operator, holds no data."""
 
-    def __init__(self, keys: Sequence[str], calls: Sequence[GroupCall], source: Schema) -> None:
+    def __init__(
+        self, keys: Sequence[str], calls: Sequence[GroupCall], source: Schema, *, appends: bool = False
+    ) -> None:
         names = source.names
-        self.calls = [bind(c, i, source) for i, c in enumerate(calls)]
+        self.calls = [bind(c, i, source, appends=appends) for i, c in enumerate(calls)]
         self._source = source
         self._keys = [names.index(k) for k in keys]
         self.key_types = [source.fields[i].type for i in self._keys]
@@ -124,12 +137,16 @@ class GroupDeltas:
         columns = batch.arrow().columns
         sign = signs(batch.op)
         try:
-            codes, count = group_codes([columns[i] for i in self._keys]) if self._keys else _one_group(len(batch))
+            codes, count = (
+                group_codes([columns[i] for i in self._keys], sort=False) if self._keys else _one_group(len(batch))
+            )
             found: dict[Key, GroupDelta] = {}
             deltas = self._groups(found, batch, codes, count, sign)
             for bound in self.calls:
                 live = self._live(bound, columns, len(batch))
-                if bound.keeps_values:
+                if bound.best and self._extremes(bound, columns, codes, count, live, deltas):
+                    continue
+                if bound.needs_values:
                     self._values(bound, columns, codes, sign, live, deltas)
                 elif not self._sums(bound, columns, codes, count, sign, live, deltas):
                     self._parts(bound, columns, codes, sign, live, deltas)
@@ -252,6 +269,35 @@ class GroupDeltas:
         for code, values, net in self._combinations([*bound.order, *bound.args], columns, codes, sign, live):
             _note(deltas[code].values[bound.place], bound.text(values[:n]), values[n:], net)
 
+    def _extremes(
+        self,
+        bound: BoundCall,
+        columns: Sequence[pa.Array],
+        codes: Ints,
+        count: int,
+        live: Bools,
+        deltas: Sequence[GroupDelta],
+    ) -> bool:
+        """The least or greatest value of each group, of whole numbers and times; False where the call is about others."""
+        if bound.call.function not in _EXTREMES or bound.arg_types[0].kind not in _WHOLE:
+            return False
+        rows = np.flatnonzero(live)
+        if not len(rows):
+            return True
+        column = columns[bound.args[0]].take(pa.array(rows))
+        values, groups = whole_numbers(column), codes[rows]
+        limits = np.iinfo(np.int64)
+        greatest = bound.call.function == "MAX"
+        best = np.full(count, limits.min if greatest else limits.max)
+        (np.maximum if greatest else np.minimum).at(best, groups, values)
+        found = np.flatnonzero(values == best[groups])
+        present, first = np.unique(groups[found], return_index=True)
+        shown = to_python(column.take(pa.array(found[first])), bound.arg_types[0])
+        assert bound.text is not None
+        for code, value in zip(present.tolist(), shown, strict=True):
+            _note(deltas[code].values[bound.place], bound.text((value,)), (value,), 1)
+        return True
+
     def _combinations(
         self, wanted: Sequence[int], columns: Sequence[pa.Array], codes: Ints, sign: Signs, live: Bools
     ) -> list[tuple[int, Row, int]]:
@@ -261,7 +307,7 @@ class GroupDeltas:
             return []
         index = pa.array(rows)
         taken = [columns[i].take(index) for i in wanted]
-        combined, count = group_codes([pa.array(codes[rows]), *taken])
+        combined, count = group_codes([pa.array(codes[rows]), *taken], sort=False)
         net = _sum(combined, sign[rows], count)
         first = np.zeros(count, np.int64)
         first[combined[::-1]] = np.arange(len(combined))[::-1]

@@ -12,7 +12,7 @@ from runtime.operators.changes.buckets import Buckets
 from runtime.operators.changes.closing import Waiting, closing_time
 from runtime.operators.changes.deltas import Change
 from runtime.operators.changes.join_side import JoinSide
-from runtime.state.store import Key
+from runtime.state.store import Key, Value
 
 
 class JoinClosing:
@@ -32,16 +32,21 @@ class JoinClosing:
         self._due = [closing_time(s, c) for s, c in zip(schemas, closing, strict=True)]
         self._sides, self._stores = sides, stores
 
-    def note(self, by_key: Sequence[Mapping[Key, Sequence[Change]]], run: RunContext) -> None:
-        """The changes of both sides. Removals first: the row that takes the place of another may be closed at the same time."""
+    def note(self, by_key: Sequence[Mapping[Key, Sequence[Change]]], run: RunContext, *, new: bool) -> None:
+        """The changes of both sides. Removals first: the row that takes the place of another may be closed at the same time.
+
+        new: none of these rows has been there before.
+        """
         waiting = self._waiting(run)
+        edits: list[tuple[str, Value | None]] = []
         for n, (side, due_of, of) in enumerate(zip(self._sides, self._due, by_key, strict=True)):
             changes = [(c, key) for key, cs in of.items() for c in cs]
             for (sign, row, _, _), key in sorted(changes, key=lambda c: c[0][0]):
                 due = due_of(row)
                 if due is not None:
                     entry = side.entry(row)
-                    waiting.bucket.put(waiting.entry(due, f"{n}{entry}"), (n, entry, key) if sign > 0 else None)
+                    edits.append((waiting.entry(due, f"{n}{entry}"), (n, entry, key) if sign > 0 else None))
+        waiting.bucket.put_many(edits, new=new)
         waiting.flush()
 
     def drop(self, watermark: int, run: RunContext) -> None:
@@ -54,11 +59,14 @@ class JoinClosing:
             buckets = Buckets(heads, rows)
             gone = [(tuple(key), entry) for _, (side, entry, key) in closed if side == n]
             buckets.load([key for key, _ in gone])
+            by_key: dict[Key, list[str]] = {}
             for key, entry in gone:
-                buckets[key].put(entry, None)
+                by_key.setdefault(key, []).append(entry)
+            buckets.expect(by_key)
+            for key, entries in by_key.items():
+                buckets[key].put_many([(e, None) for e in entries])
             buckets.flush()
-        for entry, _ in closed:
-            waiting.bucket.put(entry, None)
+        waiting.bucket.put_many([(entry, None) for entry, _ in closed])
         waiting.flush()
 
     def _waiting(self, run: RunContext) -> Waiting:

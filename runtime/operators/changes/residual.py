@@ -48,12 +48,19 @@ class Residual:
         """Candidates for which it is true, in their order."""
         if not candidates:
             return
-        n = len(candidates)
-        rows = [self._pick(c.left.row + c.right.row) for c in candidates]
+        pairs = [(c.left.row, c.right.row) for c in candidates]
         times = [max(c.left.time, c.right.time) for c in candidates]
+        for i in self.true_of(pairs, times, [c.seq for c in candidates], run):
+            yield candidates[i]
+
+    def true_of(
+        self, pairs: Sequence[tuple[Row, Row]], times: Sequence[int], seqs: Sequence[int], run: RunContext
+    ) -> list[int]:
+        """The numbers of the pairs (left row, right row) for which it is true. seqs: where a failure is reported."""
+        n, pick = len(pairs), self._pick
+        rows = [pick(left + right) for left, right in pairs]
         batch = from_rows(self._schema, rows, times, np.zeros(n, np.int8), np.arange(n))
         own = RunContext(state=NO_STATE, vector=run.vector)
         passed = self._chain.process([batch], own)
-        run.dead_letters += [DeadLetter(candidates[d.seq].seq, d.code, d.message) for d in own.dead_letters]
-        for i in [] if passed is None else passed.seq.tolist():
-            yield candidates[i]
+        run.dead_letters += [DeadLetter(seqs[d.seq], d.code, d.message) for d in own.dead_letters]
+        return [] if passed is None else list(passed.seq.tolist())

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 
 from compiler.plan.changes import TopN
 from compiler.plan.topology import Operator
-from runtime.batch import Batch, Row
+from runtime.batch import INSERT, Batch, Row
 from runtime.operators.base import RunContext
 from runtime.operators.changes.buckets import Bucket, Buckets
 from runtime.operators.changes.closing import closing_keys, drop_buckets
-from runtime.operators.changes.deltas import Change, Deltas, deltas_of, same_by
+from runtime.operators.changes.deltas import Change, Deltas, by_columns, deltas_of, same_by
+from runtime.operators.changes.first_rows import Come, FirstRows
 from runtime.operators.changes.order import SortPart, order_text
 from runtime.operators.keys import RowKey, frozen_picker, picker
 from runtime.state.store import Key, Value
@@ -23,6 +25,8 @@ class TopNOperator:
 
     Touches per run and partition that changed: its head, the entry of each changed row, and the shown rows with those before them
     (offset + limit, ties included), once before and once after; the second time only if something changed among them.
+
+    Where rows only come, rows behind offset + limit are not kept, and of a run no more rows than these are looked at.
     """
 
     def __init__(self, plan: Operator, inputs: Sequence[Operator]) -> None:
@@ -44,6 +48,9 @@ class TopNOperator:
         self._width = len(names) + 1
         self._end = None if spec.limit is None else spec.offset + spec.limit
 
+        self._appends = spec.appends
+        assert not spec.appends or (spec.function == "row_number" and self._end is not None)
+        self._best = FirstRows(schema, spec)
         self._closing = closing_keys(schema, spec.keys, spec.closing, plan.stores)
         self.follows_watermark = self._closing is not None
 
@@ -56,6 +63,8 @@ class TopNOperator:
         return out
 
     def _changed(self, batch: Batch, run: RunContext) -> Batch | None:
+        if self._appends:
+            return self._appended(batch, run)
         by_key: dict[Key, list[Change]] = {}
         for _, changes in deltas_of(batch, self._in_key, self._same):
             for change in changes:
@@ -72,6 +81,41 @@ class TopNOperator:
             self._change(buckets[key], changes, out)
         buckets.flush()
         return out.batch(self.plan.schema)
+
+    def _appended(self, batch: Batch, run: RunContext) -> Batch | None:
+        """Rows that come where none ever leaves: of a partition only those are kept that are shown, or stand before these."""
+        assert (batch.op == INSERT).all(), f"{self.plan.id}: a row leaves where rows only come"
+        by_key = self._best.of(batch, self._key, vector=by_columns(batch, run))
+        heads, rows = (run.state.store(s.name) for s in self.plan.stores[:2])
+        buckets = Buckets(heads, rows)
+        buckets.load(by_key)
+        if self._closing is not None:
+            self._closing.note([k for k in by_key if not buckets[k].size], run)
+        out = Deltas(self._out_key.of, self._same)
+        for key, come in by_key.items():
+            self._append(buckets[key], come, out)
+        buckets.flush()
+        return out.batch(self.plan.schema)
+
+    def _append(self, bucket: Bucket, come: Come, out: Deltas) -> None:
+        assert self._end is not None
+        before = list(bucket.entries()) if bucket.size else []
+        last = before[-1][0] if len(before) >= self._end else None
+        new = [(self._text(self._entry_of(row)), (*row, time)) for row, time in come.rows]
+        after = sorted((*before, *(n for n in new if last is None or n[0] < last)), key=itemgetter(0))
+        if len(after) == len(before):
+            return
+        kept = after[: self._end]
+        was, now = dict(before), dict(kept)
+        for entry in was.keys() - now.keys():
+            bucket.put(entry, None)
+        for entry, payload in kept:
+            if entry not in was:
+                bucket.put(entry, payload)
+        for sign, shown in ((-1, before), (1, kept)):
+            for place, (_, payload) in enumerate(shown[self._spec.offset :], self._spec.offset + 1):
+                row = (*payload[:-1], place) if self._spec.rank else payload[:-1]
+                out.add(sign, row, max(payload[-1], come.time), come.seq)
 
     def _change(self, bucket: Bucket, changes: Sequence[Change], out: Deltas) -> None:
         before = list(self._shown(bucket))
