@@ -67,6 +67,30 @@ def test_buckets_hold_what_dicts_hold(runs, most, reopen):
     assert all(h[0] <= most for h in heads.values() if len(h) > 1)
 
 
+@settings(max_examples=40, deadline=None)
+@given(runs=OPS, most=st.sampled_from([1, 2, 5]))
+def test_many_entries_at_once_are_as_one_after_the_other(runs, most):
+    states: list[Any] = [Managed(SPECS, reopen=False) for _ in range(2)]
+    with inline_max(most):
+        for ops in runs:
+            edits: dict[Any, list[tuple[str, Any]]] = {}
+            for k, entry, payload in ops:
+                edits.setdefault((freeze(k, DOUBLE),), []).append((entry, None if payload is None else (payload,)))
+            for many, state in enumerate(states):
+                buckets = Buckets(state.store("heads"), state.store("rows"))
+                buckets.load(edits)
+                for key, of_key in edits.items():
+                    if many:
+                        buckets[key].put_many(of_key)
+                    else:
+                        for entry, payload in of_key:
+                            buckets[key].put(entry, payload)
+                buckets.flush()
+                state.publish({})
+            one, other = ([list(s.store(n).scan()) for n in ("heads", "rows")] for s in states)
+            assert repr(one) == repr(other)
+
+
 def test_a_large_bucket_that_becomes_small_moves_back_and_leaves_no_rows():
     state: Any = Managed(SPECS, reopen=True)
     key = (1.5,)

@@ -95,9 +95,16 @@ TEXT = st.text() | st.text("a\0\x01\udc00", max_size=3)
     st.lists(st.tuples(st.none() | I64)) | st.lists(st.tuples(I64)),
     st.lists(st.tuples(st.none() | TEXT)) | st.lists(st.tuples(TEXT)) | st.lists(st.tuples(st.text("a\x01"))),
     st.lists(st.tuples(st.none() | I64, I64)) | st.lists(st.tuples(I64, I64)),
+    st.lists(st.tuples(st.none() | I64, st.none() | TEXT)) | st.lists(st.tuples(I64, TEXT)),
 )
-def test_fast_paths_agree_with_the_plain_one(ints, texts, pairs):
-    for types, keys in (((T.BIGINT,), ints), ((T.STRING,), texts), ((T.BIGINT, T.TIMESTAMP), pairs)):
+def test_fast_paths_agree_with_the_plain_one(ints, texts, pairs, entries):
+    cases = (
+        ((T.BIGINT,), ints),
+        ((T.STRING,), texts),
+        ((T.BIGINT, T.TIMESTAMP), pairs),
+        ((T.BIGINT, T.STRING), entries),
+    )
+    for types, keys in cases:
         encoded = [encode(k, types) for k in keys]
         assert key_codec(types).encode_many(iter(keys)) == encoded
         assert key_codec(types).decode_many(encoded) == keys
