@@ -104,7 +104,7 @@ def _is_circular(made: Topology) -> bool:
 class _Planner:
     def __init__(self, query: str, partitions: Mapping[str, int], *, share: bool) -> None:
         self._share = share
-        self._shared: dict[tuple[Node, bool], _Lowered] = {}
+        self._shared: dict[tuple[Node, bool], tuple[Node, _Lowered]] = {}
         self._names = OperatorNames(query)
         self._partitions = partitions
         self._done: list[_Fragment] = []
@@ -125,9 +125,11 @@ class _Planner:
         if not self._share or not isinstance(node.spec, _SHARED):
             return self._lowered(node, follows=follows)
         known = self._shared.get((node, follows))
-        if known is None:
-            known = self._shared[node, follows] = self._lowered(node, follows=follows)
-        return known
+        if known is None or (
+            known[0] is not node and repr(known[0]) != repr(node)
+        ):  # 0.0 and -0.0 are equal, and not the same
+            known = self._shared[node, follows] = node, self._lowered(node, follows=follows)
+        return known[1]
 
     def _lowered(self, node: Node, *, follows: bool) -> _Lowered:
         inputs = [self._lower(i, follows=follows) for i in node.inputs]

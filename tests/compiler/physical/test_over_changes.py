@@ -6,12 +6,22 @@ import random
 
 from compiler.physical.partitioning import MEMCOMPARABLE
 from compiler.physical.planner import Topology, plan_query
-from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, GroupCall, Over, SortKey, TopN, WindowCall
-from compiler.plan.expr import Column
-from compiler.plan.logical import NamedExpr, Node, Project, Union
+from compiler.plan.changes import (
+    Consolidate,
+    EquiJoin,
+    GroupAggregate,
+    GroupCall,
+    Over,
+    SetOperation,
+    SortKey,
+    TopN,
+    WindowCall,
+)
+from compiler.plan.expr import Call, Column, Literal
+from compiler.plan.logical import Filter, NamedExpr, Node, Project, Union
 from compiler.plan.schema import Field, Schema
 from compiler.plan.topology import ExchangeSink
-from compiler.plan.types import BIGINT, DOUBLE
+from compiler.plan.types import BIGINT, BOOLEAN, DOUBLE
 from tests.incremental.deployed import sunk
 from tests.incremental.queries import Maker, renamed
 from tests.incremental.tables import Table
@@ -139,3 +149,19 @@ def test_an_operator_that_a_plan_has_twice_runs_once_unless_its_task_would_wait_
 
     assert aggregations("n") == 2
     assert aggregations("__g0") == 3, "the join is in the task of its left side, which the right side comes from"
+
+
+def test_operators_over_constants_that_are_equal_and_not_the_same_run_apart():
+    def totals(zero: float) -> Node:
+        below = table()
+        kept = Filter(Call(BOOLEAN, "eq", (Literal(DOUBLE, zero), Literal(DOUBLE, zero))))
+        return counted(Node(kept, (below,), below.schema, "retract"), "t_k")
+
+    def aggregations(left: Node, right: Node) -> int:
+        schema = Schema((Field("__u", BIGINT, "key"), *left.schema.key, *left.schema.value))
+        united = Node(SetOperation("except"), (left, right), schema, "retract")
+        return sum(isinstance(op.spec, GroupAggregate) for s in planned(united).subtopologies for op in s.operators)
+
+    assert totals(0.0) == totals(-0.0)
+    assert aggregations(totals(0.0), totals(0.0)) == 1
+    assert aggregations(totals(0.0), totals(-0.0)) == 2

@@ -57,6 +57,9 @@ def test_only_inputs_whose_rows_never_leave_are_marked() -> None:
     top = TopN(("t_k",), (SortKey("t_n"),), 3)
     assert marked(Node(top, (kept,), t.schema, "retract")) == [True]
     assert marked(Node(TopN(("t_k",), (SortKey("t_n"),), 3, function="rank"), (t,), t.schema, "retract")) == [False]
+    assert marked(Node(TopN(("t_k",), (SortKey("t_n"),), 0), (t,), t.schema, "retract")) == [False], (
+        "LIMIT 0 shows none"
+    )
     assert not only_adds(Node(SetOperation("except"), (t, t), t.schema, "retract"))
 
 
