@@ -1,6 +1,6 @@
-"""A project over DataFrames, for notebooks and jobs that have a Spark session: `frames`. Needs the extra `spark`.
+"""A project over DataFrames, for notebooks and jobs that have a Spark session: `frames`, `run`, `start`. Needs the extra `spark`.
 
-Nothing here makes, configures or stops a session: what is read, written and cached is for the caller to say.
+Nothing here makes, configures or stops a session.
 """
 
 from __future__ import annotations
@@ -16,10 +16,16 @@ from runtime.spark.frames.relation import TableRows
 
 if TYPE_CHECKING:
     from compiler.plan.topology import Plan
-    from runtime.spark.frames.lower import Frame, Results, Sources
+    from flowql.config.project import Project
+    from runtime.spark.engine.over_frames import Run
+    from runtime.spark.engine.over_streams import Into, Stream
+    from runtime.spark.frames.lower import Frame, Results, Session, Sources
 
-__all__ = ["TableRows", "faults", "frames"]
+__all__ = ["TableRows", "faults", "frames", "run", "start"]
 _NO_TABLES: Mapping[str, TableRows] = {}
+_NO_SOURCES: Sources = {}
+_NO_PLACES: Into = {}
+_NO_TRIGGER: Mapping[str, object] = {}
 _NO_VARIABLES: Mapping[str, str] = {}
 
 
@@ -46,6 +52,65 @@ def frames(
     return lower(_plan(project, target, variables), sources, tables=tables)
 
 
+def run(
+    project: str | Path,
+    session: Session,
+    sources: Sources = _NO_SOURCES,
+    *,
+    tables: Mapping[str, TableRows] = _NO_TABLES,
+    target: str | None = None,
+    variables: Mapping[str, str] = _NO_VARIABLES,
+) -> Run:
+    """Computes a project once, on the caller's session, over frames and over the files that `flowql.yaml` names.
+
+    sources: frames by the name of their stream or table, as for `frames`; others are read from `files` of the target. A result for whose
+    topic the target names files is written there; no topic is read or written. The answer has `results` (frames by name), `queries` (of
+    each its `rows_in`, `rows_out`, `late`, `dead` and `ties`), and `close`, by which the session forgets what it has kept of them.
+
+        >>> done = run("pipelines/shop", spark, target="spark")  # doctest: +SKIP
+        >>> [(q.query, q.rows_in, q.rows_out, q.dead) for q in done.queries]  # doctest: +SKIP
+        [('CTAS_SPENT', 120000, 10, 0)]
+
+    Raises CompileError with all mistakes of files and SQL, SparkUnsupported, FrameUnfit and FilesUnfit; nothing is written then.
+    """
+    from runtime.spark.engine.over_frames import run_frames
+
+    found = load_project(Path(project), target=target, variables=variables)
+    return run_frames(session, _compiled(found), found.target.spark, sources, tables)
+
+
+def start(
+    project: str | Path,
+    session: Session,
+    sources: Sources = _NO_SOURCES,
+    *,
+    checkpoint: str | Path,
+    into: Into = _NO_PLACES,
+    trigger: Mapping[str, object] = _NO_TRIGGER,
+    tables: Mapping[str, TableRows] = _NO_TABLES,
+    target: str | None = None,
+    variables: Mapping[str, str] = _NO_VARIABLES,
+) -> dict[str, Stream]:
+    """Starts a project as streams on the caller's session, and gives Spark's queries by the names of their results.
+
+    sources: streaming frames of streams and batch frames of tables, by name; others are read from `files` of the target. into: by
+    name, a function of the rows of a micro-batch and its number; other results go to the files that the target names, if they are
+    streams. checkpoint: a folder for the checkpoints of all. trigger: as `DataStreamWriter.trigger` takes it.
+
+        >>> started = start("pipelines/shop", spark, target="spark", checkpoint="lake/_checkpoints")  # doctest: +SKIP
+        >>> started["NAMED"].lastProgress["numInputRows"]  # doctest: +SKIP
+        120000
+
+    Raises SparkUnsupported for what Spark's streams mean otherwise (`runtime.spark.frames.streams` says why), FrameUnfit and FilesUnfit;
+    nothing is started then.
+    """
+    from runtime.spark.engine.over_streams import start_streams
+
+    found = load_project(Path(project), target=target, variables=variables)
+    settings = found.target.spark
+    return start_streams(session, _compiled(found), settings, sources, tables, into, str(checkpoint), trigger)
+
+
 def faults(
     project: str | Path,
     sources: Sources,
@@ -67,7 +132,11 @@ def faults(
 
 
 def _plan(project: str | Path, target: str | None, variables: Mapping[str, str]) -> Plan:
-    compiled = compile_sources(load_project(Path(project), target=target, variables=variables))
+    return _compiled(load_project(Path(project), target=target, variables=variables))
+
+
+def _compiled(project: Project) -> Plan:
+    compiled = compile_sources(project)
     if not compiled.ok:
         raise CompileError(*compiled.diagnostics)
     return compiled.plan

@@ -34,13 +34,14 @@ from flowql.bench.results import result
 from runtime.log.base import PRODUCE_SCHEMA
 from runtime.spark.choose import is_native
 from runtime.spark.engine.deployed import new_run
-from runtime.spark.files import typed_files
+from runtime.spark.files import source_frame
+from runtime.spark.frames.lower import lower
 from runtime.spark.log_address import shared_log
 from runtime.spark.log_append import Target
 from runtime.spark.log_offsets import Offsets, bounds
 from runtime.spark.log_sink import SinkOptions, write_epoch
 from runtime.spark.log_source import ReadOptions, read_log, register
-from runtime.spark.native.query import lower_query, native_bounded
+from runtime.spark.native.query import native_bounded
 from runtime.spark.session import close_session, open_session
 from runtime.spark.settings import SparkSettings, TopicFiles
 from runtime.spark.stage.exact import exact_bounded
@@ -123,10 +124,10 @@ def _over_files(spark: Any, place: Place, plan: Plan, query: str) -> Mapping[str
     assert source is not None
 
     def flowql(out: Path) -> None:
-        rows = typed_files(spark, source, TopicFiles("parquet", str(place.bids)))
-        found = lower_query(plan.queries[0], {source.name: rows.good})
-        values = [f.name for f in found.schema if f.role == "value"]
-        found.rows.select(*values).write.mode("overwrite").parquet(str(out))
+        rows = source_frame(spark, source, TopicFiles("parquet", str(place.bids)))
+        made = plan.queries[0]
+        values = [f.name for f in made.logical.schema if f.role == "value"]
+        lower(plan, {source.name: rows})[made.sink].select(*values).write.mode("overwrite").parquet(str(out))
 
     def by_hand(out: Path) -> None:
         spark_jobs.over_columns(query, spark.read.parquet(str(place.bids))).write.mode("overwrite").parquet(str(out))

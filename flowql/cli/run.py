@@ -85,6 +85,8 @@ def command(
             _catch_up(host)
         else:
             host.serve()
+        for line in _of_queries(host.engine) if bounded else ():
+            note(line)
         note(_summary(host.engine, time.monotonic() - began))
 
 
@@ -151,6 +153,16 @@ def _check_failing(engine: Engine) -> None:
     if failing and all(s in failing or not s["lag"] for s in states):
         title = "; ".join(f"{s['id']} keeps failing: {s['last_error']}" for s in failing)
         raise CommandError(title, code=STUCK, help="flowql status")
+
+
+def _of_queries(engine: Engine) -> list[str]:
+    """What became of the rows of each query of a batch."""
+    lines = []
+    for s in _queries(engine):
+        counts = f"{s['records_in']:,} rows in, {s['records_out']:,} out, {s['late_records']:,} late, {s['dead_letters']:,} dead"
+        tied = f", {s['ties']:,} keys with several values at one time (the greatest counts)" if s.get("ties") else ""
+        lines.append(f"  {s['id']}: {counts}{tied}")
+    return lines
 
 
 def _summary(engine: Engine, seconds: float) -> str:

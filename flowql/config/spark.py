@@ -9,18 +9,32 @@ from typing import Any
 
 from compiler.diagnostics.diagnostic import Diagnostic
 from flowql.config.reader import Item, texts
-from flowql.config.shape import Choice, Constant, Key, MapOf, Record, Text, Whole
+from flowql.config.shape import Choice, Constant, Key, ListOf, MapOf, Record, Text, Whole
 from runtime.spark.configuration import FIXED, REPLACED
 from runtime.spark.settings import SparkSettings, TopicFiles
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")  # s3a://bucket/x; a folder otherwise
 
+_HISTORY = Choice(("complete", "arrival"))
 _FILES = Record(
     "files",
     {
         "format": Key(Choice(("parquet", "json", "csv")), "How rows are written in them.", required=True),
         "path": Key(Text("a folder"), "A folder relative to this file, or an address Spark reads.", required=True),
         "options": Key(MapOf(Constant(), "an option"), "Of Spark's reader or writer of the format."),
+        "history": Key(_HISTORY, "As `history` of the target, of these files."),
+        "sequence_by": Key(
+            ListOf(Text("a column"), single=True),
+            "Of a table that a batch reads: columns of the files by which the last row of a key is known; default: the event time.",
+        ),
+        "delete_when": Key(
+            Text("a condition"),
+            "Of a table that a batch reads: rows that remove their key, as Spark SQL over the files.",
+        ),
+        "partition_by": Key(
+            ListOf(Text("a column"), single=True),
+            "Of results that a batch writes: columns whose values become folders.",
+        ),
     },
 )
 
@@ -40,6 +54,10 @@ SPARK = Record(
             "`exact`: streams keep their state as on the runtime, and it can be queried. `native`: Spark's own state where results are the same.",
         ),
         "shuffle_partitions": Key(Whole(1, 100_000), "Number of partitions of native shuffles."),
+        "history": Key(
+            _HISTORY,
+            "Of batches. `complete` (default over files): rows as if in the order of their times, none late. `arrival`: as over topics.",
+        ),
         "files": Key(MapOf(_FILES, "a topic"), "Files that stand for topics."),
     },
 )
@@ -50,7 +68,7 @@ def spark_settings(
 ) -> tuple[SparkSettings, list[Diagnostic]]:
     """The settings that the checked values `given` say. knobs: of the whole target; `threads` and `memory_bytes` count here, too."""
     values: dict[str, Any] = {
-        k: given[k].value for k in ("master", "late_rows", "streams", "shuffle_partitions") if k in given
+        k: given[k].value for k in ("master", "late_rows", "streams", "shuffle_partitions", "history") if k in given
     }
     if "master" not in values and "threads" in knobs:
         values["master"] = f"local[{knobs['threads']}]"
@@ -69,7 +87,9 @@ def _files(given: Mapping[str, Item], root: Path) -> TopicFiles:
     if not _ADDRESS.match(path):
         path = str((root / Path(path).expanduser()).resolve())
     options = texts(given["options"].value) if "options" in given else {}
-    return TopicFiles(given["format"].value if "format" in given else "parquet", path, options)
+    values: dict[str, Any] = {k: given[k].value for k in ("history", "delete_when") if k in given}
+    values |= {k: tuple(i.value for i in given[k].value) for k in ("sequence_by", "partition_by") if k in given}
+    return TopicFiles(given["format"].value if "format" in given else "parquet", path, options, **values)
 
 
 def _refused(conf: Mapping[str, Item]) -> list[Diagnostic]:

@@ -44,7 +44,7 @@ class Settings:
     def loads(cls, text: str) -> Settings:
         data = json.loads(text)
         spark = data.pop("spark")
-        files = {topic: TopicFiles(**f) for topic, f in spark.pop("files").items()}
+        files = {topic: TopicFiles.of(f) for topic, f in spark.pop("files").items()}
         data["kafka"] = KafkaSettings(**data["kafka"]) if data["kafka"] is not None else None
         if (metrics := data["metrics"]) is not None:
             data["metrics"] = MetricsSettings(**{**metrics, "names": tuple(metrics["names"])})

@@ -1,7 +1,8 @@
 """How each node of a query runs on Spark, and why: `choose`, `is_native`, `explain_lines`. No pyspark.
 
-A query runs natively when every node may; else it runs exactly: the runtime's own tasks inside Spark. Streams do so only where the
-target asks for it, for questions cannot read what Spark keeps. Over topics records are decoded and encoded in Python either way, so there only an aggregation of one stream is worth the way to Java and back (see
+A batch over complete history (`runtime.spark.history`) is native, or refused. Another query runs natively when every node may; else it
+runs exactly: the runtime's own tasks inside Spark. Streams are native only where the target asks for it, for questions cannot read
+what Spark keeps. Over topics records are decoded and encoded in Python either way, so there only an aggregation of one stream is worth the way to Java and back (see
 `flowql.bench.spark_overhead`), and what may fail stays with the runtime: dead letters are told in the pass that reads the records.
 """
 
@@ -28,12 +29,12 @@ from compiler.plan.logical import (
     Union,
     walk_nodes,
 )
-from compiler.plan.schema import Schema
 from compiler.plan.topology import Plan, QueryPlan
 from compiler.plan.visit import exprs_of
 from runtime.build.query import upsert_topics
 from runtime.spark.errors import SparkUnsupported
-from runtime.spark.files_typed import typed_sources
+from runtime.spark.frames.lower import outline
+from runtime.spark.history import complete_files, complete_queries, refuse_complete_topics
 from runtime.spark.native import aggregates
 from runtime.spark.native.keys import groups
 from runtime.spark.over_changes import WAY_ROUND, why_not
@@ -59,11 +60,15 @@ class NodeChoice:
 
 def choose(plan: Plan, query: QueryPlan, settings: SparkSettings, mode: Mode) -> list[NodeChoice]:
     """A choice for each node, inputs first. Raises SparkUnsupported for what Spark cannot run in any way."""
+    refuse_complete_topics(plan, query, settings)
     nodes = list(walk_nodes(query.logical))
     found = [_unsupported(n) for n in nodes]
     for node, (reason, way_round) in zip(nodes, found, strict=True):
         if reason:
             raise SparkUnsupported(type(node.spec).__name__, reason, way_round, query=query.id)
+    if mode == "bounded" and query.id in complete_queries(plan, settings):
+        outline(plan, query, complete_files(plan, settings).keys())
+        return [NodeChoice(n, "native", _in_python(n), _COMPLETE if isinstance(n.spec, Scan) else "") for n in nodes]
     rules = _Rules(plan, settings, mode, nodes, len(query.subtopologies) == 1)
     reasons = [rules.against(n) for n in nodes]
     if not any(reasons):
@@ -75,6 +80,7 @@ def choose(plan: Plan, query: QueryPlan, settings: SparkSettings, mode: Mode) ->
     return [NodeChoice(n, "stateful python", r or shared) for n, r in zip(nodes, reasons, strict=True)]
 
 
+_COMPLETE = "history is complete: no row is late, and latest means latest by time (sequence_by)"
 _SHARED = "part of the runtime's fused kernel"
 
 
@@ -154,14 +160,6 @@ class _Rules:
     nodes: Sequence[Node]
     placed: bool  # the rows of a group come from one partition, in its order
 
-    def _from_files(self, spec: Scan) -> bool:
-        """A batch reads the files that stand for the topic as they are; a stream reads the topic they are fed into."""
-        return self.mode == "bounded" and spec.source in typed_sources(self.plan, self.settings.files)
-
-    def _of_topic(self) -> bool:
-        """Some source is a topic."""
-        return any(isinstance(n.spec, Scan) and not self._from_files(n.spec) for n in self.nodes)
-
     def _worth_it(self) -> bool:
         """Over topics: one stream, aggregated."""
         specs = [n.spec for n in self.nodes]
@@ -172,19 +170,17 @@ class _Rules:
         spec = node.spec
         match spec:
             case Scan():
-                return self._scan(spec, node.schema)
+                return self._scan(spec)
             case Materialise():
                 return "a table with its changes is kept by the runtime's operator"
             case Aggregate():
                 return self._aggregate(spec, node)
             case Join():
-                return self._join(spec, node)
+                return self._join(spec)
             case Filter() if node.change != "append" and self.mode == "streaming":
                 return "a row of a table that stops passing must be removed; Spark would only stop writing it"
-            case Rekey() | Explode() if node.change != "append":
+            case Rekey() if node.change != "append":
                 return "changes of a table under another key are kept by the runtime's operator"
-            case Explode(functions):
-                return self._explode([f.expr for f in functions])
             case Sink() if spec.timestamp is not None:
                 return "the time of a record comes from a column of the result, which may be unfit"
             case Sink() if self.mode == "streaming" and spec.topic not in upsert_topics(self.plan):
@@ -192,22 +188,14 @@ class _Rules:
         return self._letters(node)
 
     def _letters(self, node: Node) -> str:
-        """Over files a second pass tells dead letters; in a stream rows are read once, and over topics decoding is most of the work."""
-        if self.mode == "bounded" and not self._of_topic():
-            return ""
+        """Rows are read once, as decoding is most of the work."""
         failing = [e for e in exprs_of(node.spec) if _can_fail(e)]
         return "an expression may fail, and its dead letters come with the rows" if failing else ""
 
-    def _scan(self, spec: Scan, schema: Schema) -> str:
+    def _scan(self, spec: Scan) -> str:
         if spec.kind == "table":
             return "a table's rows are the newest of each key, by their place in the topic"
-        if not self._from_files(spec):
-            return (
-                "" if self._worth_it() else "records of a topic are decoded by the runtime, and are quickest kept there"
-            )
-        if any(f.role in ("header", "pseudo", "window") for f in schema):
-            return "headers, positions and windows of records are not in files"
-        return ""
+        return "" if self._worth_it() else "records of a topic are decoded by the runtime, and are quickest kept there"
 
     def _aggregate(self, spec: Aggregate, node: Node) -> str:
         source = node.inputs[0]
@@ -218,9 +206,8 @@ class _Rules:
         if any(not groups(f.type) for f in source.schema.key):
             return "Spark groups 0.0 and -0.0, maps and the like in its own way"
         for call in spec.aggregates:
-            # Files have no places; behind a repartition the order of arrival is that of the runtime's merge.
-            placed = self.placed and self._of_topic()
-            if reason := aggregates.reason_against(call, bounded=self.mode == "bounded", placed=placed):
+            # Behind a repartition the order of arrival is that of the runtime's merge.
+            if reason := aggregates.reason_against(call, bounded=self.mode == "bounded", placed=self.placed):
                 return reason
             if any(lower(a) is None for a in call.args):
                 return f"an argument of {call.name} has no exact form in Spark SQL"
@@ -239,25 +226,12 @@ class _Rules:
             return _LATE
         return _WATERMARK if self.mode == "streaming" else ""
 
-    def _join(self, spec: Join, node: Node) -> str:
+    def _join(self, spec: Join) -> str:
         if spec.shape == "stream-table":
             return "each row meets the table as it was at its time"
         if spec.shape != "stream-stream":
             return "tables that change are joined by the runtime's operator"
-        if spec.kind != "inner":
-            return "unmatched rows come out as stream time passes, by the runtime's operator"
-        if any(not groups(f.type) for i in node.inputs for f in i.schema.key):
-            return "Spark compares 0.0 and -0.0, maps and the like in its own way"
-        if any(i.schema.window is not None for i in node.inputs):
-            return "windowed keys are joined by the runtime's operator"
-        if self.settings.late_rows != "none":
-            return _LATE
-        return _WATERMARK if self.mode == "streaming" else ""
-
-    def _explode(self, functions: Sequence[Expr]) -> str:
-        if all(isinstance(f, Call) and f.name == "EXPLODE" for f in functions):
-            return ""
-        return "of table functions only EXPLODE is Spark's"
+        return "pairs, and unmatched rows, come out as stream time passes, by the runtime's operator"
 
 
 def _can_fail(e: Expr) -> bool:

@@ -1,32 +1,35 @@
 """Files in the place of a topic: Parquet, JSON lines and CSV as rows of a source, bounded and streaming.
 
-Two forms: `typed_files` gives a frame (`native.frames`: the columns by name, then the row time) of Parquet files, without Python;
-`emitted_files` gives of all kinds EMITTED rows, which `log_sink` appends to the topic, keyed and partitioned as the runtime does, so that
-every query of either engine reads them as any topic. In a stream Spark's checkpoint knows which files were read.
+Two forms: `source_frame` gives a frame for `runtime.spark.frames`, of Parquet files without Python; `emitted_files` gives EMITTED rows,
+which `log_sink` appends to the topic, keyed and partitioned as the runtime does, so that every query of either engine reads them as any
+topic. In a stream Spark's checkpoint knows which files were read.
 
 Columns are found by their name, else by their name in upper case. JSON and CSV fields have the meaning they have in a JSON
-record of the topic (times in ms). A row's time is the source's timestamp column, else when its file was last changed.
+record of the topic (times in ms). A row's time is the source's timestamp column, else the column ROWTIME of the files, else, of a stream,
+when its file was last changed; a table without a time counts from the beginning.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, StructType
 
-from compiler.functions.spark_text import quoted
-from compiler.plan.schema import WINDOW_END, WINDOW_START
+from compiler.functions.spark_text import from_millis, millis, quoted
+from compiler.plan.expr import ROWTIME
+from compiler.plan.schema import Field
 from compiler.plan.topology import SourceDef
 from compiler.plan.types import Kind, SqlType, spark_type
 from runtime.spark.errors import FilesUnfit
-from runtime.spark.files_columns import FileRows, frame_of
 from runtime.spark.files_decode import Decoded, Emitter, csv_lines, decoder_of
-from runtime.spark.native.frames import from_spark
+from runtime.spark.frames.source import CODE, FILE, MESSAGE, ROW, TIME_COLUMN
+from runtime.spark.native.frames import frame_ddl, from_spark, to_spark
 from runtime.spark.settings import TopicFiles
 from runtime.spark.shapes import EMITTED_DDL
 
@@ -34,8 +37,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _LINE, _TIME = "__line", "__time"
-_CSV_DEFAULTS = {"header": "true"}
+# Rows of all files, whichever of them Spark asks for its columns: those that lack a column have NULL there.
+_DEFAULTS = {"csv": {"header": "true"}, "parquet": {"mergeSchema": "true"}, "json": {}}
+_CHANGED = "unix_millis(_metadata.file_modification_time)"
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
+_TIMES = (Kind.BIGINT, Kind.TIMESTAMP)
 # Kind -> Spark types of a Parquet column that hold such values without loss.
 _FITTING: Mapping[Kind, tuple[str, ...]] = {
     Kind.BOOLEAN: ("boolean",),
@@ -50,10 +56,28 @@ _FITTING: Mapping[Kind, tuple[str, ...]] = {
 }
 
 
-def typed_files(spark: SparkSession, source: SourceDef, files: TopicFiles) -> FileRows:
-    """The rows of files that are `files_typed`, all there are now. FilesUnfit if the files do not fit the source."""
-    timed = source.timestamp is None  # what Spark knows of a file costs something in each of its rows
-    return frame_of(source, _rows(spark, source, files, streaming=False, files_per_batch=0, timed=timed), _TIME)
+def source_frame(spark: SparkSession, source: SourceDef, files: TopicFiles, *, streaming: bool = False) -> DataFrame:
+    """All rows there are in files now, for `frames.source.prepared`, or those that come. FilesUnfit if they do not fit the source.
+
+    Of Parquet the columns of the files that are not declared stand beside the others, under their own names.
+    """
+    if files.format != "parquet" or not _is_typed(source):
+        rows = _rows(spark, source, files, streaming=streaming, files_per_batch=0)
+        ddl = f"{frame_ddl(source.schema)}, {CODE} STRING, {MESSAGE} STRING, {FILE} STRING, {ROW} BIGINT"
+        return rows.mapInArrow(partial(_to_frame, source, files.format), ddl)
+    _check_roles(source, files)
+    there = _there(spark, source, files, _options(files))
+    found = there.schema
+    names = _matched(source, files, found, positional=False)
+    columns = [f"{_fitted(source, files, f, names[f.name], found)} AS {quoted(f.name)}" for f in source.schema]
+    time = _own_time(source, found)
+    if source.timestamp is None and (time or source.kind == "stream"):
+        columns.append(f"{time or _CHANGED} AS {TIME_COLUMN}")
+    taken = {n.upper() for n in (*source.schema.names, *names.values(), TIME_COLUMN)}
+    if streaming:
+        there = spark.readStream.schema(found).format(files.format).options(**_options(files)).load(files.path)
+    others = [quoted(n) for n in found.fieldNames() if n.upper() not in taken and not n.startswith("__")]
+    return there.selectExpr(*columns, *others, _file(), f"_metadata.row_index + 1 AS {ROW}")
 
 
 def emitted_files(
@@ -74,45 +98,79 @@ def emitted_files(
 # -- in the driver: files as columns
 
 
+def _is_typed(source: SourceDef) -> bool:
+    """Whether Parquet files need no Python: not with a time that is a text, nor times in containers, whose microseconds are cut there."""
+    if source.timestamp is not None:
+        field = source.schema.get(source.timestamp.column)
+        if field is None or field.type.kind not in _TIMES:
+            return False
+    return not any(_has_inner_time(f.type) for f in source.schema)
+
+
+def _has_inner_time(t: SqlType) -> bool:
+    inner = (*t.args, *(f for _, f in t.fields))
+    return any(i.kind is Kind.TIMESTAMP or _has_inner_time(i) for i in inner)
+
+
+def _options(files: TopicFiles) -> dict[str, str]:
+    return {**_DEFAULTS[files.format], **files.options}
+
+
 def _rows(
-    spark: SparkSession,
-    source: SourceDef,
-    files: TopicFiles,
-    *,
-    streaming: bool,
-    files_per_batch: int,
-    timed: bool = True,
+    spark: SparkSession, source: SourceDef, files: TopicFiles, *, streaming: bool, files_per_batch: int
 ) -> DataFrame:
-    """JSON: lines. CSV: texts. Parquet: columns of the source's types. timed: with the file's time; of Parquet it may be left out."""
-    if unread := [f.name for f in source.schema if f.role not in ("key", "value")]:
-        raise _unfit(source, files, f"column {unread[0]} is no part of a row in a file", "read the topic itself")
-    options = {**(_CSV_DEFAULTS if files.format == "csv" else {}), **files.options}
+    """JSON: lines. CSV: texts. Parquet: columns of the source's types. Behind them the time that rows have without a column of the
+    source (NULL for none), their file, and of Parquet their number in it.
+    """
+    options = _options(files)
     if files.format == "json" and options.get("multiLine", "").lower() == "true":
         raise _unfit(source, files, "JSON files have one document per line here", "convert them to JSON lines")
+    _check_roles(source, files)
     reader = spark.readStream if streaming else spark.read
     if streaming and files_per_batch:
         options["maxFilesPerTrigger"] = str(files_per_batch)
-    time = F.unix_millis(F.col("_metadata.file_modification_time")).alias(_TIME)
+    otherwise = _CHANGED if source.kind == "stream" else "CAST(NULL AS BIGINT)"
     if files.format == "json":
         lines = reader.format("text").options(**options).load(files.path)
-        return lines.select(F.col("value").cast("binary").alias(_LINE), time).where(
-            F.length(F.trim(F.col(_LINE).cast("string"))) > 0
+        time = f"coalesce(try_cast(get_json_object(value, '$.{TIME_COLUMN}') AS BIGINT), {otherwise})"
+        time = otherwise if source.timestamp is not None else time
+        return lines.where("length(trim(value)) > 0").selectExpr(
+            f"CAST(value AS BINARY) AS {_LINE}", f"{time} AS {_TIME}", _file()
         )
     there = _there(spark, source, files, options)
     found = there.schema
     frame = reader.schema(found).format(files.format).options(**options).load(files.path) if streaming else there
     names = _matched(source, files, found, positional=options.get("header", "").lower() == "false")
+    time = f"{_own_time(source, found) or otherwise} AS {_TIME}"
     if files.format == "csv":
-        return frame.select(*(F.col(quoted(column)).alias(declared) for declared, column in names.items()), time)
-    columns = {f.name: _fitted(source, files, f.name, f.type, names[f.name], found) for f in source.schema}
-    if not timed and all(text == quoted(name) for name, text in columns.items()) and not _reserved(found):
-        return frame  # as they are: a step less for Spark to plan
-    return frame.select(*(F.expr(text).alias(name) for name, text in columns.items()), *([time] if timed else []))
+        texts = [f"{quoted(column)} AS {quoted(declared)}" for declared, column in names.items()]
+        return frame.selectExpr(*texts, time, _file())
+    columns = [f"{_fitted(source, files, f, names[f.name], found)} AS {quoted(f.name)}" for f in source.schema]
+    return frame.selectExpr(*columns, time, _file(), f"_metadata.row_index + 1 AS {ROW}")
 
 
-def _reserved(found: StructType) -> bool:
-    """Some column has a name that frames have a meaning for."""
-    return any(name.startswith("__") or name in (WINDOW_START, WINDOW_END) for name in found.fieldNames())
+def _check_roles(source: SourceDef, files: TopicFiles) -> None:
+    if unread := [f.name for f in source.schema if f.role not in ("key", "value")]:
+        raise _unfit(source, files, f"column {unread[0]} is no part of a row in a file", "read the topic itself")
+
+
+def _file() -> str:
+    """Spark SQL of where a row is. The parts of a file that is read in several are numbered each from 1."""
+    start = "_metadata.file_block_start"
+    path = "_metadata.file_path"
+    return f"CASE WHEN {start} = 0 THEN {path} ELSE concat({path}, ' behind byte ', {start}) END AS {FILE}"
+
+
+def _own_time(source: SourceDef, found: StructType) -> str:
+    """Spark SQL of the column ROWTIME of files, in ms; "" where there is none, or the source names another."""
+    if source.timestamp is not None:
+        return ""
+    column = next((n for n in found.fieldNames() if n.upper() == TIME_COLUMN), None)
+    if column is None:
+        return ""
+    kind = found[column].dataType.simpleString()
+    value = quoted(column)
+    return _in_millis(value, kind) if kind in ("timestamp", "timestamp_ntz") else f"try_cast({value} AS BIGINT)"
 
 
 def _there(spark: SparkSession, source: SourceDef, files: TopicFiles, options: Mapping[str, str]) -> DataFrame:
@@ -148,8 +206,9 @@ def _matched(source: SourceDef, files: TopicFiles, found: StructType, *, positio
     return names
 
 
-def _fitted(source: SourceDef, files: TopicFiles, name: str, t: SqlType, column: str, found: StructType) -> str:
+def _fitted(source: SourceDef, files: TopicFiles, field: Field, column: str, found: StructType) -> str:
     """A column of the files as the declared type, in Spark's SQL."""
+    name, t = field.name, field.type
     given = found[column].dataType
     if not _fits(given, t):
         raise _unfit(
@@ -157,13 +216,16 @@ def _fitted(source: SourceDef, files: TopicFiles, name: str, t: SqlType, column:
         )
     value = quoted(column)
     kind, wanted = given.simpleString(), spark_type(t)
-    if kind in ("timestamp", "timestamp_ntz") and t.kind is Kind.BIGINT:
-        value = f"unix_millis(CAST({value} AS TIMESTAMP))"
-    elif kind == "bigint" and t.kind is Kind.TIMESTAMP:
-        value = f"timestamp_millis({value})"
-    elif kind == wanted.lower():
-        return value
-    return f"CAST({value} AS {wanted})"
+    if t.kind is Kind.TIMESTAMP:  # whatever the time zone of the session
+        return value if kind == "timestamp_ntz" else from_millis(_in_millis(value, kind))
+    if kind in ("timestamp", "timestamp_ntz"):
+        return _in_millis(value, kind)
+    return value if kind == wanted.lower() else f"CAST({value} AS {wanted})"
+
+
+def _in_millis(value: str, kind: str) -> str:
+    """Spark SQL of a BIGINT or a timestamp of either kind in ms since 1970; one without a zone is UTC."""
+    return {"timestamp": f"unix_millis({value})", "timestamp_ntz": millis(value)}.get(kind, value)
 
 
 def _fits(given: DataType, t: SqlType) -> bool:
@@ -188,18 +250,42 @@ def _unfit(source: SourceDef, files: TopicFiles, reason: str, help: str) -> File
 # -- in workers: columns as rows of the source
 
 
-def _decoded(source: SourceDef, file_format: str, batches: Iterator[pa.RecordBatch]) -> Iterator[Decoded]:
-    decoder = decoder_of(source)
+class RowNumbers:
+    """Numbers rows within their files, from 1, as they come by: rows of one file are together."""
+
+    def __init__(self) -> None:
+        self._file: str | None = None
+        self._next = 1
+
+    def of(self, files: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
+        codes = files.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+        cuts = (np.flatnonzero(np.diff(codes)) + 1).tolist()
+        found = np.empty(len(files), np.int64)
+        for low, high in zip([0, *cuts], [*cuts, len(files)], strict=True):
+            if low < high and (file := files[low].as_py()) != self._file:
+                self._file, self._next = file, 1
+            found[low:high] = np.arange(self._next, self._next + high - low)
+            self._next += high - low
+        return found
+
+
+def _decoded(
+    source: SourceDef, file_format: str, batches: Iterator[pa.RecordBatch]
+) -> Iterator[tuple[pa.RecordBatch, pa.Array, Decoded]]:
+    """Each batch with the numbers of its rows in their files."""
+    decoder, numbers = decoder_of(source), RowNumbers()
     booleans = frozenset(f.name for f in source.schema if f.type.kind is Kind.BOOLEAN)
     for batch in batches:
-        times = batch.column(_TIME)
-        if file_format == "json":
-            yield decoder.lines(batch.column(_LINE).cast(pa.binary()), times)
-        elif file_format == "csv":
-            yield decoder.lines(csv_lines(batch, source.schema.names, booleans), times)
-        else:
+        times = batch.column(_TIME).fill_null(0)
+        if file_format == "parquet":
             columns = [from_spark(batch.column(i), f.type) for i, f in enumerate(source.schema)]
-            yield decoder.columns(columns, times)
+            yield batch, batch.column(ROW), decoder.columns(columns, times)
+            continue
+        rows = pa.array(numbers.of(batch.column(FILE)))
+        if file_format == "json":
+            yield batch, rows, decoder.lines(batch.column(_LINE).cast(pa.binary()), times)
+        else:
+            yield batch, rows, decoder.lines(csv_lines(batch, source.schema.names, booleans), times)
 
 
 def _to_emitted(
@@ -207,5 +293,26 @@ def _to_emitted(
 ) -> Iterator[pa.RecordBatch]:
     context = TaskContext.get()
     emitter = Emitter(source, partitions, query, 0 if context is None else context.partitionId())
-    for decoded in _decoded(source, file_format, batches):
-        yield emitter.emit(decoded)
+    for batch, numbers, decoded in _decoded(source, file_format, batches):
+        files = batch.column(FILE)
+        letters = [
+            replace(x, message=f"{files[x.seq].as_py()}, row {numbers[x.seq].as_py()}: {x.message}")
+            for x in decoded.letters
+        ]
+        yield emitter.emit(replace(decoded, letters=letters))
+
+
+def _to_frame(source: SourceDef, file_format: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    names = [*source.schema.names, ROWTIME, CODE, MESSAGE, FILE, ROW]
+    for batch, numbers, decoded in _decoded(source, file_format, batches):
+        rows, letters = decoded.rows, decoded.letters
+        arrow, good, bad = rows.arrow(), len(rows), len(letters)
+        at = pa.array([*rows.seq.tolist(), *(x.seq for x in letters)], pa.int64())
+        columns = [to_spark(arrow.column(i), f.type) for i, f in enumerate(source.schema)]
+        timed = source.timestamp is not None
+        columns.append(pa.array(rows.rowtime) if timed else batch.column(_TIME).take(pa.array(rows.seq)))
+        columns = [pa.concat_arrays([c, pa.nulls(bad, c.type)]) for c in columns] if bad else columns
+        codes = pa.array([*[None] * good, *(x.code for x in letters)], pa.string())
+        messages = pa.array([*[None] * good, *(x.message for x in letters)], pa.string())
+        found = [*columns, codes, messages, batch.column(FILE).take(at), numbers.take(at)]
+        yield pa.RecordBatch.from_arrays(found, names=names)

@@ -180,14 +180,14 @@ class Emitter:
 
 
 @lru_cache(maxsize=64)
-def topic_decoder(source: SourceDef) -> Decoder:
-    """Decodes records of the source's topic, all columns."""
-    return Decoder(scan_of(source), source.schema)
+def topic_decoder(source: SourceDef, schema: Schema) -> Decoder:
+    """Decodes records of the source's topic. schema: the columns that are wanted."""
+    return Decoder(scan_of(source), schema)
 
 
-def topic_rows(source: SourceDef, raw: RawBatch) -> Batch:
+def topic_rows(source: SourceDef, schema: Schema, raw: RawBatch) -> Batch:
     """The rows of records; those that cannot be read are left out (whoever reads the topic in a query notes them)."""
-    return topic_decoder(source).decode(raw, RunContext(NO_STATE))
+    return topic_decoder(source, schema).decode(raw, RunContext(NO_STATE))
 
 
 @lru_cache(maxsize=64)

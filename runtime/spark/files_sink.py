@@ -1,7 +1,8 @@
 """Results into files: a topic's records as rows of Parquet, JSON lines or CSV, bounded and streaming.
 
 `rows_of_topic` makes the rows, `final_rows` the state of a table from them, `write_files` and `write_epoch_files` write. The columns
-are those of the source and ROWTIME in ms. JSON and CSV are written as `files` reads them (times in ms, bytes in base64).
+are those of the source, WINDOWSTART and WINDOWEND behind a windowed key, and ROWTIME, in ms. JSON and CSV are written as `files` reads
+them (times in ms, bytes in base64).
 A stream only adds: of a table it writes every change, with ROWDELETED, each epoch into a folder of its own, `epoch=N`.
 """
 
@@ -16,10 +17,11 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
 
+from compiler.functions.spark_text import millis, quoted
 from compiler.plan.expr import ROWTIME
-from compiler.plan.schema import Field, Schema
+from compiler.plan.schema import WINDOW_FIELDS, Field, Schema
 from compiler.plan.topology import SourceDef
-from compiler.plan.types import BIGINT, BOOLEAN, Kind
+from compiler.plan.types import BIGINT, BOOLEAN, Kind, spark_type
 from runtime.batch import DELETE
 from runtime.errors import LogError
 from runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
@@ -33,6 +35,7 @@ from runtime.spark.shapes import PACKED, SINK, from_ipc, to_ipc
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamWriter
 
 TIME, DELETED = "ROWTIME", "ROWDELETED"
 _OFFSET, _DELETED = "__offset", "__deleted"
@@ -41,21 +44,52 @@ _NESTED = (Kind.ARRAY, Kind.MAP, Kind.STRUCT)
 
 def rows_of_topic(packed: DataFrame, source: SourceDef) -> DataFrame:
     """A frame of the records in PACKED rows, with what `final_rows` needs. Records that cannot be read are left out."""
-    ddl = f"{frame_ddl(source.schema)}, `{_OFFSET}` BIGINT, `{_DELETED}` BOOLEAN"
+    ddl = f"{frame_ddl(whole_schema(source))}, `{_OFFSET}` BIGINT, `{_DELETED}` BOOLEAN"
     return packed.mapInArrow(partial(_to_rows, source), ddl)
 
 
 def final_rows(rows: DataFrame, source: SourceDef) -> DataFrame:
     """The last row of each key of a table that has not been deleted. Bounded rows only: a key's records are in one partition."""
-    keys = [_quoted(f.name) for f in source.schema if f.role in ("key", "window")]
+    keys = [quoted(f.name) for f in whole_schema(source) if f.role in ("key", "window")]
     last = rows.groupBy(*keys).agg(F.max_by(F.struct("*"), F.col(_OFFSET)).alias("last"))
     return last.select("last.*").where(~F.col(_DELETED))
 
 
-def write_files(rows: DataFrame, source: SourceDef, files: TopicFiles) -> None:
-    """Write bounded rows, in place of what is in the folder. Of a table pass `final_rows`."""
-    frame = _shown(rows.where(~F.col(_DELETED)), source, files, deleted=False)
-    frame.write.format(_spark_format(files)).options(**_options(files)).mode("overwrite").save(files.path)
+def topic_frame(rows: DataFrame, source: SourceDef, *, deleted: bool = False) -> DataFrame:
+    """The columns that are written of `rows_of_topic`: those of the source by name, ROWTIME, perhaps ROWDELETED."""
+    schema = whole_schema(source)
+    columns = [quoted(n) for n in schema.names]
+    for name, of, wanted in ((TIME, ROWTIME, True), (DELETED, _DELETED, deleted)):
+        if wanted and schema.get(name) is None:
+            columns.append(f"{quoted(of)} AS {name}")
+    return (rows if deleted else rows.where(f"NOT {_DELETED}")).selectExpr(*columns)
+
+
+def write_files(frame: DataFrame, source: SourceDef, files: TopicFiles) -> None:
+    """Write bounded rows of the columns of a source (`topic_frame`, or what `frames.lower` gives), in place of what is in the folder."""
+    writer = (
+        _shown(_partitionable(frame, source, files), source, files)
+        .write.format(_spark_format(files))
+        .options(**_options(files))
+    )
+    if files.partition_by:
+        writer = writer.partitionBy(*files.partition_by)
+    writer.mode("overwrite").save(files.path)
+
+
+def stream_to_files(frame: DataFrame, source: SourceDef, files: TopicFiles) -> DataStreamWriter:
+    """The writer of a streaming frame of the same columns, to be given a checkpoint and started."""
+    writer = _shown(_partitionable(frame, source, files), source, files).writeStream.outputMode("append")
+    writer = writer.format(_spark_format(files)).options(**_options(files)).option("path", files.path)
+    return writer.partitionBy(*files.partition_by) if files.partition_by else writer
+
+
+def _partitionable(frame: DataFrame, source: SourceDef, files: TopicFiles) -> DataFrame:
+    unknown = [c for c in files.partition_by if c not in frame.columns]
+    if unknown:
+        title = f"results of topic {source.topic} have no column {unknown[0]} to partition files in {files.path} by"
+        raise FilesUnfit(title, help=f"they have {', '.join(frame.columns)}; names are told apart by case")
+    return frame
 
 
 def write_epoch_files(
@@ -74,7 +108,7 @@ def write_epoch_files(
     is_table = source.kind == "table"
     with active(spark):
         rows = rows_of_topic(spark.createDataFrame(packed), source)
-    frame = _shown(rows if is_table else rows.where(~F.col(_DELETED)), source, files, deleted=is_table)
+    frame = _shown(topic_frame(rows, source, deleted=is_table), source, replace(files, partition_by=()))
     unready, ready = f"{folder}_epoch={epoch}", f"{folder}epoch={epoch}"  # readers leave out names that begin so
     frame.write.format(_spark_format(files)).options(**_options(files)).mode("overwrite").save(unready)
     _delete(spark, ready)
@@ -126,17 +160,23 @@ def _options(files: TopicFiles) -> dict[str, str]:
     return {**({"header": "true"} if files.format == "csv" else {}), **files.options}
 
 
-def _shown(rows: DataFrame, source: SourceDef, files: TopicFiles, *, deleted: bool) -> DataFrame:
-    """What is written: columns by name, ROWTIME, perhaps ROWDELETED; for JSON one text."""
-    schema = Schema(tuple(replace(f, role="value") for f in source.schema))
-    columns = [F.col(_quoted(f.name)) for f in schema]
-    for name, of, t, wanted in ((TIME, ROWTIME, BIGINT, True), (DELETED, _DELETED, BOOLEAN, deleted)):
-        if wanted and schema.get(name) is None:
-            schema = Schema((*schema, Field(name, t)))
-            columns.append(F.col(of).alias(name))
-    frame = rows.select(*columns)
+def whole_schema(source: SourceDef) -> Schema:
+    """The columns of a source's rows, with the bounds of a windowed key behind it."""
+    schema = source.schema
+    if schema.window is None or any(f.role == "window" for f in schema):
+        return schema
+    last = max((i for i, f in enumerate(schema) if f.role == "key"), default=-1) + 1
+    return Schema((*schema.fields[:last], *WINDOW_FIELDS, *schema.fields[last:]), schema.window)
+
+
+def _shown(frame: DataFrame, source: SourceDef, files: TopicFiles) -> DataFrame:
+    """What is written: the columns of the frame; for JSON one text, and the columns that become folders."""
+    known = {f.name: f for f in whole_schema(source)} | {TIME: Field(TIME, BIGINT), DELETED: Field(DELETED, BOOLEAN)}
+    schema = Schema(tuple(replace(known[n], role="value") for n in frame.columns))
     if files.format == "json":
-        return frame.mapInArrow(partial(_to_json, schema), "value STRING")
+        folders = [n for n in schema.names if n in files.partition_by]
+        ddl = ", ".join(["value STRING", *(f"{quoted(n)} {spark_type(known[n].type)}" for n in folders)])
+        return frame.mapInArrow(partial(_to_json, schema, folders), ddl)
     return frame.select(*(_csv_column(source, files, f) for f in schema)) if files.format == "csv" else frame
 
 
@@ -144,16 +184,12 @@ def _csv_column(source: SourceDef, files: TopicFiles, f: Field) -> Any:
     if f.type.kind in _NESTED:
         title = f"topic {source.topic} cannot be written to CSV files in {files.path}: column {f.name} is {f.type}"
         raise FilesUnfit(title, help="write Parquet or JSON, or select the parts of the column")
-    column = F.col(_quoted(f.name))
+    column = F.col(quoted(f.name))
     if f.type.kind is Kind.TIMESTAMP:
-        return F.unix_millis(column.cast("timestamp")).alias(f.name)
+        return F.expr(millis(quoted(f.name))).alias(f.name)
     if f.type.kind is Kind.DATE:
         return F.unix_date(column).alias(f.name)
     return F.base64(column).alias(f.name) if f.type.kind is Kind.BYTES else column
-
-
-def _quoted(column: str) -> str:
-    return "`" + column.replace("`", "``") + "`"
 
 
 # -- in workers
@@ -169,15 +205,19 @@ def _to_rows(source: SourceDef, batches: Iterator[pa.RecordBatch]) -> Iterator[p
 
 
 def _frame(source: SourceDef, raw: RawBatch) -> pa.RecordBatch:
-    rows = topic_rows(source, raw)
+    rows = topic_rows(source, whole_schema(source), raw)
     arrow = rows.arrow()
-    columns = [to_spark(arrow.column(i), f.type) for i, f in enumerate(source.schema)]
+    schema = whole_schema(source)
+    columns = [to_spark(arrow.column(i), f.type) for i, f in enumerate(schema)]
     offsets = raw.records.column("offset").take(pa.array(rows.seq))
     arrays = [*columns, pa.array(rows.rowtime), offsets, pa.array(rows.op == DELETE)]
-    return pa.RecordBatch.from_arrays(arrays, names=[*source.schema.names, ROWTIME, _OFFSET, _DELETED])
+    return pa.RecordBatch.from_arrays(arrays, names=[*schema.names, ROWTIME, _OFFSET, _DELETED])
 
 
-def _to_json(schema: Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _to_json(schema: Schema, folders: Sequence[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    written = [i for i, n in enumerate(schema.names) if n not in folders]
+    told = Schema(tuple(schema.fields[i] for i in written))
     for batch in batches:
-        columns = [from_spark(batch.column(i), f.type) for i, f in enumerate(schema)]
-        yield pa.RecordBatch.from_arrays([json_texts(schema, columns)], names=["value"])
+        columns = [from_spark(batch.column(i), told.fields[n].type) for n, i in enumerate(written)]
+        texts = [json_texts(told, columns), *(batch.column(schema.names.index(n)) for n in folders)]
+        yield pa.RecordBatch.from_arrays(texts, names=["value", *folders])

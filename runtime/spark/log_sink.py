@@ -1,8 +1,8 @@
 """EMITTED rows into the log from Spark: workers stage files, the driver's commit appends them in one transaction.
 
 Options: where the log is (`log_address`), `staging` (folder for staged files), `query`, `run` (identity of the checkpoint), `application_id`
-(whose dead letters), `replaces` (JSON as in `log_offsets`: records below these go with the epoch), `records_in` (to count with the
-epoch, where rows bring no notes). The epoch is Spark's batch id.
+(whose dead letters), `replaces` (JSON as in `log_offsets`: records below these go with the epoch), `records_in` and `ties` (to count with
+the epoch, where rows bring no notes). The epoch is Spark's batch id.
 
 `write_epoch` is for batches. Streams of the engine collect their rows in `foreachBatch` (`log_append.append_emitted`), which is cheaper
 for few rows: nothing is staged.
@@ -43,6 +43,7 @@ class SinkOptions:
     target: Target
     replaces: Offsets = field(default_factory=dict)
     records_in: int = 0
+    ties: int = 0
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SinkOptions:
@@ -53,7 +54,14 @@ class SinkOptions:
         assert address is not None
         target = Target(options["query"], options.get("run", ""), options.get("application_id", "flowql"))
         replaces = json.loads(options.get("replaces") or "{}")
-        return cls(address, Path(options["staging"]), target, replaces, int(options.get("records_in", 0)))
+        return cls(
+            address,
+            Path(options["staging"]),
+            target,
+            replaces,
+            int(options.get("records_in", 0)),
+            int(options.get("ties", 0)),
+        )
 
     def texts(self) -> dict[str, str]:
         """The inverse of `of`."""
@@ -66,6 +74,7 @@ class SinkOptions:
             "application_id": t.application_id,
             "replaces": json.dumps(self.replaces),
             "records_in": str(self.records_in),
+            "ties": str(self.ties),
         }
 
 
@@ -84,7 +93,7 @@ def write_epoch(emitted: DataFrame, options: SinkOptions, epoch: int, log: Log |
 
 
 def commit_staged(log: Log, options: SinkOptions, epoch: int, staged: Sequence[Staged]) -> Appended:
-    notes = [{"records_in": options.records_in}, *(note for s in staged for note in s.notes)]
+    notes = [{"records_in": options.records_in, "ties": options.ties}, *(note for s in staged for note in s.notes)]
     replaces = partition_offsets(options.replaces)
     return append(log, options.target, epoch, list(pieces_of(staged)), notes, replaces=replaces)
 

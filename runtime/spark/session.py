@@ -60,7 +60,8 @@ def open_session(settings: SparkSettings, app: str, state_dir: Path) -> SparkSes
     """A session of this process's one Spark, started if need be (some seconds). Call from one thread; give back by `close_session`.
 
     While another session is open its Spark is shared: the new session has its own SQL configuration and temporary views,
-    and `state_dir` and the properties of the process are those of the first. Raises SessionInUse when the masters differ.
+    and `state_dir` and the properties of the process are those of the first. Raises SessionInUse when the masters differ, and where
+    somebody else has started a Spark here.
     """
     global _running
     require_spark()
@@ -68,6 +69,7 @@ def open_session(settings: SparkSettings, app: str, state_dir: Path) -> SparkSes
     if _running is not None and not _alive():
         _running = None  # somebody else stopped it, or the JVM died
     if _running is None:
+        _refuse_others()
         scratch = Scratch(state_dir.absolute() / "spark")
         scratch.make()
         _running = _Running(settings, scratch)
@@ -129,6 +131,21 @@ def _refuse(conf: Mapping[str, str]) -> None:
         if key in FIXED and value.lower() != FIXED[key].lower():
             why = "remove it from `conf` of the target: results would differ between engines"
             raise SettingRefused(f"the Spark property {key} is always {FIXED[key]}", help=why)
+
+
+def _refuse_others() -> None:
+    """A Spark that somebody else has started is neither stopped nor configured: results depend on settings that it was not started with."""
+    from pyspark import SparkContext
+
+    title = ""
+    if SparkContext._active_spark_context is not None:
+        title = (
+            f"this process runs a Spark of its own, {SparkContext._active_spark_context.appName}, which stays as it is"
+        )
+    elif "PYSPARK_GATEWAY_PORT" in os.environ:
+        title = "this process was started by spark-submit, whose Spark stays as it is"
+    if title:
+        raise SessionInUse(title, help="use that session:  flowql.spark.run(project, spark)")
 
 
 def _alive() -> bool:

@@ -5,20 +5,35 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 MIB = 1 << 20
 DRIVER_MEMORY_MIB_MIN = 512  # below it Spark refuses to start
 FileFormat = Literal["parquet", "json", "csv"]
+History = Literal["complete", "arrival"]
 
 
 @dataclass(frozen=True, slots=True)
 class TopicFiles:
-    """Files that stand for a topic. path: a folder, a file, or an address Spark can read; options: of Spark's reader or writer."""
+    """Files that stand for a topic. path: a folder, a file, or an address Spark can read; options: of Spark's reader or writer.
+
+    Of files that are read in a batch (`runtime.spark.history`): history, None for that of the target; sequence_by and delete_when of a
+    table, see `frames.relation.TableRows`. partition_by: columns of files that are written, each value in a folder of its own.
+    """
 
     format: FileFormat
     path: str
     options: Mapping[str, str] = field(default_factory=dict)
+    history: History | None = None
+    sequence_by: tuple[str, ...] = ()
+    delete_when: str | None = None
+    partition_by: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> TopicFiles:
+        """The inverse of `asdict`, also behind JSON."""
+        lists = {n: tuple(given[n]) for n in ("sequence_by", "partition_by") if n in given}
+        return cls(**{**given, **lists})
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +47,7 @@ class SparkSettings:
     where the meaning agrees.
     shuffle_partitions: of native shuffles; None = the cores of a local master, else Spark's default.
     files: topic -> files that are read or written in its place.
+    history: what a batch takes rows for, see `runtime.spark.history`; None for complete over files and arrival over topics.
     memory_bytes: of the driver, which with a local master does all the work.
     """
 
@@ -42,6 +58,10 @@ class SparkSettings:
     shuffle_partitions: int | None = None
     files: Mapping[str, TopicFiles] = field(default_factory=dict)
     memory_bytes: int = 1024 * MIB
+    history: History | None = None
+
+    def history_of(self, files: TopicFiles) -> History:
+        return files.history or self.history or "complete"
 
     @property
     def is_local(self) -> bool:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from runtime.spark.java import find_java, java_home
 from runtime.spark.session import close_session, open_session
 from runtime.spark.settings import SparkSettings
 from tests.spark_files.check import SMALL, differences
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # As others have their sessions; a seed takes the next.
 SETTINGS = [
@@ -29,27 +37,43 @@ SETTINGS = [
 ]
 
 
+@contextmanager
+def _session(master: str, folder: Path, *, connect: bool) -> Iterator[SparkSession]:
+    if connect:
+        from pyspark.sql import SparkSession
+
+        home = java_home(find_java(os.environ), folder / "java")
+        os.environ |= {"JAVA_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+        session = SparkSession.builder.remote(master).getOrCreate()
+        yield session
+        session.stop()
+        return
+    java = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+    spark = open_session(SparkSettings(master=master, conf=java, shuffle_partitions=2), "spark_files", folder / "state")
+    yield spark.newSession()
+    close_session(spark)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.spark_files", description=__doc__)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--master", default="local[2]")
+    parser.add_argument(
+        "--connect", action="store_true", help="through Spark Connect, in sessions with their own defaults"
+    )
     args = parser.parse_args()
     wrong, began = 0, time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        spark = open_session(
-            SparkSettings(master=args.master, shuffle_partitions=2), "spark_files", Path(folder) / "state"
-        )
-        session = spark.newSession()
+    with tempfile.TemporaryDirectory() as name, _session(args.master, Path(name), connect=args.connect) as session:
         for key, value in SMALL.items():
             session.conf.set(key, value)
+        folder = Path(name)
         for seed in range(args.seed, args.seed + args.seeds):
             for key, value in SETTINGS[seed % len(SETTINGS)].items():
                 session.conf.set(key, value)
-            for difference in differences(session, Path(folder) / str(seed), seed):
+            for difference in differences(session, folder / str(seed), seed):
                 print(difference, flush=True)
                 wrong += 1
-        close_session(spark)
     seconds = time.monotonic() - began
     print(f"{args.seeds} seeds from {args.seed} on: {wrong} results differ ({seconds / args.seeds:.1f} s a seed)")
     return int(wrong > 0)

@@ -14,7 +14,9 @@ from compiler.plan import codec
 from compiler.plan.topology import Plan
 from runtime.errors import InstanceRunning, StateError
 from runtime.log.files import DiskFiles, Lock
+from runtime.spark.history import complete_queries
 from runtime.spark.log_offsets import Offsets
+from runtime.spark.settings import SparkSettings
 
 FILE = "plan.json"
 _FORMAT = 1
@@ -49,10 +51,10 @@ class Deployed:
     records: Mapping[str, Record] = field(default_factory=dict)
     topics: tuple[str, ...] = ()
 
-    @property
-    def direct(self) -> frozenset[str]:
-        """The queries that read files themselves where files stand for topics: native batches."""
-        return frozenset(q for q, r in self.records.items() if (r.form, r.how) == ("batch", "native"))
+    def direct(self, settings: SparkSettings) -> frozenset[str]:
+        """The queries that read files themselves where files stand for topics: batches over complete history."""
+        batches = {q for q, r in self.records.items() if r.form == "batch"}
+        return complete_queries(self.plan, settings) & batches
 
     def recorded(self, query: str, record: Record | None) -> Deployed:
         """The same with another record of a query, or none."""

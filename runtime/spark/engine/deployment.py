@@ -15,6 +15,7 @@ from runtime.spark.engine.order import downstream, topics_written
 from runtime.spark.engine.results import take_away, topics_to_replace, topics_with_results
 from runtime.spark.engine.site import Site
 from runtime.spark.errors import CheckpointOfOtherQuery, ResultsOfBatch, SparkFailure
+from runtime.spark.history import complete_queries
 from runtime.spark.log_append import ensure_own_topics
 from runtime.spark.log_offsets import bounds
 from runtime.spark.log_staging import clear
@@ -62,7 +63,7 @@ def prepare(
     """
     ensure_fed_topics(plan, site.settings.files, site.log.admin())
     ensure_topics(plan, site.log.admin())
-    direct = {q for q, is_one in how.items() if is_one == "native"} if form == "batch" else set()
+    direct = complete_queries(plan, site.settings) if form == "batch" else frozenset[str]()
     whole = with_feeders(plan, site.settings.files, direct)
     ensure_own_topics(site.log.admin(), site.application_id)
     ensure_letters(site.log, site.application_id, site.dead_letters, now_ms)

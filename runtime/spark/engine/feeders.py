@@ -14,18 +14,17 @@ from compiler.plan.codec import to_data
 from compiler.plan.logical import Node, Sink
 from compiler.plan.topology import Plan, QueryPlan, SourceDef
 from runtime.log.base import Admin
-from runtime.spark.engine.order import outside_topics
-from runtime.spark.files_typed import topics_to_feed
+from runtime.spark.engine.order import outside_topics, topics_read
 from runtime.spark.settings import TopicFiles
 
 _PREFIX = "FILES_"
 
 
 def with_feeders(plan: Plan, files: Mapping[str, TopicFiles], direct: Collection[str] = ()) -> Plan:
-    """The plan with a query for each topic that is read and has files. direct: queries that read their files themselves."""
+    """The plan with a query for each topic that has files and is read. direct: ids of queries that read their files themselves."""
     if not files:
         return plan
-    fed = outside_topics(plan) & topics_to_feed(plan, files, direct).keys()
+    fed = outside_topics(plan) & files.keys() & {t for q in plan.queries if q.id not in direct for t in topics_read(q)}
     made = [_feeder(s, files[s.topic]) for s in plan.sources if s.topic in fed]
     return replace(plan, queries=(*{q.id: q for q in made}.values(), *plan.queries))
 
@@ -57,7 +56,8 @@ def _feeder(source: SourceDef, files: TopicFiles) -> QueryPlan:
         source.timestamp,
         source.partitions,
     )
-    said = json.dumps([to_data(source), asdict(files)], sort_keys=True, default=str)
+    read = {n: v for n, v in asdict(files).items() if n in ("format", "path", "options")}
+    said = json.dumps([to_data(source), read], sort_keys=True, default=str)
     return QueryPlan(
         id=f"{_PREFIX}{source.topic}",
         sink=source.name,

@@ -139,6 +139,8 @@ class SparkInstance:
             return lambda: self._reached(ends)
         supervisor = self._running()
         with self._thread.between_steps():
+            if self._launcher is not None:
+                self._launcher.begin()
             supervisor.run_once_over(self._launcher_plan(), batch=self.mode == "bounded")
         return lambda: supervisor.finished
 
@@ -245,7 +247,7 @@ class SparkInstance:
             return
         before = self._supervisor.queries
         found = {}
-        whole = with_feeders(deployed.plan, self.site.settings.files, deployed.direct)
+        whole = with_feeders(deployed.plan, self.site.settings.files, deployed.direct(self.site.settings))
         for query in whole.queries:
             running, record = before.get(query.id), deployed.records.get(query.id)
             if running is None or running.stream is None or running.record != record:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from compiler.plan.topology import Plan, QueryPlan
 from runtime.spark.engine.checkpoints import NONE, lag
 from runtime.spark.engine.deployed import Record, staging_of
+from runtime.spark.engine.feeders import is_feeder
 from runtime.spark.engine.order import outside_topics, topics_read
+from runtime.spark.engine.over_files import FileHistory
 from runtime.spark.engine.site import Site
 from runtime.spark.engine.streams import RunningQuery, Stream
 from runtime.spark.engine.supervisor import Pace
-from runtime.spark.engine.work import run_batch, start_stream
+from runtime.spark.engine.work import run_batch, run_over_files, start_stream
+from runtime.spark.history import complete_queries
 from runtime.spark.log_offsets import Offsets, bounds
 from runtime.spark.log_staging import clear
 from runtime.spark.session import in_pool
@@ -28,6 +32,13 @@ class SparkLauncher:
         self._spark, self._site = spark, site
         self.plan = Plan()
         self.records: Mapping[str, Record] = {}
+        self._history: FileHistory | None = None
+
+    def begin(self) -> None:
+        """Another run over all queries: files are read as they are from now on."""
+        if self._history is not None:
+            self._history.close()
+        self._history = None
 
     def stream(self, query: RunningQuery, pace: Pace) -> Stream:
         assert query.record is not None
@@ -40,9 +51,16 @@ class SparkLauncher:
         assert query.record is not None
         self._use()
         clear(staging_of(self._site.state_dir), query.plan.id)
-        span = self._span(query.plan)
+        span, whole = (
+            self._span(query.plan),
+            replace(self.plan, queries=tuple(q for q in self.plan.queries if not is_feeder(q))),
+        )
         with in_pool(self._spark, query.plan.priority):
-            run_batch(self._spark, self._site, self.plan, query.plan, query.record, span)
+            if query.plan.id in complete_queries(whole, self._site.settings):
+                self._history = self._history or FileHistory(self._spark, whole, self._site.settings)
+                run_over_files(self._history, self._site, query.plan, query.record)
+            else:
+                run_batch(self._spark, self._site, self.plan, query.plan, query.record, span)
         self._site.note_inputs(query.plan.id, span[1])
 
     def _span(self, query: QueryPlan) -> tuple[Offsets, Offsets]:

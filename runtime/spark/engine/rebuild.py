@@ -16,6 +16,7 @@ from runtime.spark.engine.order import begun_with, topics_written
 from runtime.spark.engine.results import topics_to_replace, topics_with_results
 from runtime.spark.engine.site import Site
 from runtime.spark.errors import CheckpointOfOtherQuery, SparkFailure
+from runtime.spark.history import complete_queries
 
 
 def decide_rebuild(
@@ -38,7 +39,7 @@ def decide_rebuild(
         loses = (q.id for q in whole.queries if form == "stream" and q.id in because and q.id in kept)
         _refuse([*against, *(q for q in loses if q not in against)], because, against)
     if form == "batch":
-        whole = with_feeders(plan, site.settings.files, {q for q, is_one in how.items() if is_one == "native"})
+        whole = with_feeders(plan, site.settings.files, complete_queries(plan, site.settings))
     topics_to_replace(site, before, whole, because if form == "stream" else {q.id for q in whole.queries})
     return frozenset(because)
 

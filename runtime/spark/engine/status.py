@@ -71,6 +71,7 @@ def _entry(site: Site, query: QueryPlan, record: Record | None) -> dict[str, Any
         "records_out": counters.get("records_appended", 0),
         "dead_letters": counters.get("dead_letters", 0),
         "late_records": counters.get("late", 0),
+        "ties": counters.get("ties", 0),
         "errors": 0,
         "last_error": None,
         "batch": place.next_epoch - 1 if place is not None else None,

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from compiler.plan.logical import Sink
 from compiler.plan.topology import Plan, QueryPlan, SourceDef
 from runtime.log.base import TopicPartition
 from runtime.spark.engine.checkpoints import positions_after
 from runtime.spark.engine.deployed import Record, staging_of
 from runtime.spark.engine.feeders import is_feeder
 from runtime.spark.engine.order import topics_read, topics_written
+from runtime.spark.engine.over_files import FileHistory
 from runtime.spark.engine.site import Site
 from runtime.spark.engine.supervisor import Pace
-from runtime.spark.files import emitted_files, typed_files
-from runtime.spark.files_sink import final_rows, rows_of_topic, write_epoch_files, write_files
-from runtime.spark.files_typed import read_directly
+from runtime.spark.files import emitted_files
+from runtime.spark.files_sink import final_rows, rows_of_topic, topic_frame, write_epoch_files, write_files
 from runtime.spark.log_append import Writer, split
 from runtime.spark.log_letters import drop_letters, letters_between
 from runtime.spark.log_offsets import Offsets, partition_offsets
@@ -25,6 +27,7 @@ from runtime.spark.log_sink import SinkOptions, write_epoch
 from runtime.spark.log_source import ReadOptions, read_log, stream_log
 from runtime.spark.log_staging import staging_of as staged_of
 from runtime.spark.native.query import native_bounded, native_streaming
+from runtime.spark.native.topics import encode, told
 from runtime.spark.shapes import EMITTED
 from runtime.spark.stage.exact import exact_bounded, exact_streaming
 from runtime.spark.stage.layout import layout_of
@@ -48,25 +51,36 @@ def run_batch(
     if is_feeder(query):
         write_epoch(_fed(spark, site, plan, query, streaming=False), _sink(site, query, record), 0, site.log)
         return
-    native = record.how == "native"
-    direct = read_directly(plan, query, site.settings.files) if native else {}
-    files = {name: typed_files(spark, s, site.settings.files[s.topic]) for name, s in direct.items()}
-    topics = {*topics_read(query)} - {s.topic for s in direct.values()}
+    native, topics = record.how == "native", topics_read(query)
     layout = "" if native else layout_of(plan, query, site.partitions()).dumps()
     starting, ending = (_of(topics, at) for at in span)
     options = ReadOptions(site.address, tuple(sorted(topics)), starting=starting, ending=ending, layout=layout)
-    records = read_log(spark, options) if topics else None
-    sink = _sink(site, query, record)
+    records, sink = read_log(spark, options), _sink(site, query, record)
     if native:
-        rows = native_bounded(spark, plan, query, records, site.partitions(), files=files)
-        sink = replace(sink, records_in=_size(span, topics) + sum(f.count() for f in files.values()))
+        rows = native_bounded(spark, plan, query, records, site.partitions())
+        sink = replace(sink, records_in=_size(span, topics))
     else:
-        assert records is not None, f"{query.id} reads nothing"
         rows = exact_bounded(spark, plan, query, records, site.partitions())
     write_epoch(rows, sink, 0, site.log)
     for topic in topics_written(query):
         if topic in site.settings.files:
             _write_files(spark, site, plan, topic)
+
+
+def run_over_files(history: FileHistory, site: Site, query: QueryPlan, record: Record) -> None:
+    """The same of a query over complete history: its result as an epoch in the log, and in files where they stand for its topic."""
+    sink, schema = query.logical.spec, query.logical.schema
+    assert isinstance(sink, Sink)
+    rows, has_files = history.rows(query), sink.topic in site.settings.files
+    if has_files:
+        rows = history.kept(rows)
+    partitions, bad = site.partitions()[sink.topic], history.bad(query)
+    found = [encode(rows, sink, schema, partitions, query.id), *(told(letters, query.id) for letters in bad)]
+    options = replace(_sink(site, query, record), records_in=history.rows_in(query), ties=history.ties(query))
+    appended = write_epoch(reduce(lambda a, b: a.unionAll(b), found), options, 0, site.log)
+    history.written(query, appended.records)
+    if has_files:
+        history.to_files(query, rows)
 
 
 def _size(span: tuple[Offsets, Offsets], topics: Collection[str]) -> int:
@@ -83,7 +97,8 @@ def _write_files(spark: SparkSession, site: Site, plan: Plan, topic: str) -> Non
     """The results there are in a topic, in place of what is in its files."""
     source = next(s for s in plan.sources if s.topic == topic)
     rows = rows_of_topic(read_log(spark, ReadOptions(site.address, (topic,))), source)
-    write_files(final_rows(rows, source) if source.kind == "table" else rows, source, site.settings.files[topic])
+    last = final_rows(rows, source) if source.kind == "table" else rows
+    write_files(topic_frame(last, source), source, site.settings.files[topic])
 
 
 def _fed(spark: SparkSession, site: Site, plan: Plan, query: QueryPlan, *, streaming: bool) -> DataFrame:

@@ -15,6 +15,7 @@ from runtime.spark.frames.relation import CURRENT, Relation, any_present, images
 from runtime.spark.native.aggregates import aggregate_columns, reason_against
 from runtime.spark.native.keys import groups
 from runtime.spark.native.windows import window_end, with_cumulated, with_starts
+from runtime.spark.outline import functions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,20 +30,19 @@ def aggregated(spec: Aggregate, node: Node, source: Schema, relation: Relation) 
     For a table the rows present at the end are aggregated. A group whose rows have all been removed stays, with the aggregates of an
     empty group, unless the plan counts the rows of groups.
     """
-    from pyspark.sql import functions as F
-
     table = relation.form != "rows"
     if table:
         relation = _images(relation, source)
-    _check(spec, source, relation, table=table)
+    check_aggregate(spec, source, relation, table=table)
     keys = key_of(source)
     frame = relation.frame.where(any_present(keys)) if keys and not spec.null_groups else relation.frame
     groups_by = names(Schema(keys))
     if spec.window is not None:
         frame, added = WINDOWS[spec.window.kind](frame, spec.window, groups_by)
         groups_by += added
+    F = functions(frame)
     time = F.expr(f"max({quoted(ROWTIME)})").alias(ROWTIME)
-    columns = aggregate_columns(spec.aggregates, place=_order(spec), only=CURRENT if table else "")
+    columns = aggregate_columns(spec.aggregates, F, place=_order(spec), only=CURRENT if table else "")
     if spec.window is not None and spec.window.kind == "session":
         first, last = (F.expr(f"{f}({quoted(ROWTIME)})") for f in ("min", "max"))
         columns += [first.alias(WINDOW_START), last.alias(WINDOW_END)]
@@ -76,7 +76,8 @@ def grown(relation: Relation) -> Relation:
     return Relation(frame, "images", timed=False)
 
 
-def _check(spec: Aggregate, source: Schema, relation: Relation, *, table: bool) -> None:
+def check_aggregate(spec: Aggregate, source: Schema, relation: Relation, *, table: bool, placed: bool = True) -> None:
+    """Raises Refused for keys and aggregates that are not Spark's own. placed: all rows of a group come at once."""
     for f in key_of(source):
         if not groups(f.type):
             raise Refused(f"the key {f.name} is {f.type}: Spark tells 0.0 from -0.0, and compares maps, in its own way")
@@ -85,7 +86,7 @@ def _check(spec: Aggregate, source: Schema, relation: Relation, *, table: bool) 
     for call in spec.aggregates:
         if table and call.function not in _OF_TABLES:
             raise Refused(f"{call.function} over a table goes by changes that are gone")
-        if reason := reason_against(call, bounded=True, placed=True):
+        if reason := reason_against(call, bounded=placed, placed=placed):
             raise Refused(reason)
         if call.function in ("MIN", "MAX") and call.args[0].type.kind is Kind.DOUBLE:
             raise Refused(f"{call.function} of DOUBLE: of 0.0 and -0.0 either may be shown")

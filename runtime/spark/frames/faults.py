@@ -11,7 +11,7 @@ from compiler.plan.topology import Plan, SourceDef
 from runtime.spark.errors import FrameUnfit
 from runtime.spark.frames.lower import check_known
 from runtime.spark.frames.relation import DEFAULT_ROWS, KEY, ORDER, SEQUENCE, TableRows
-from runtime.spark.frames.source import prepared
+from runtime.spark.frames.source import Prepared, prepared
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,14 +31,14 @@ def faults(plan: Plan, sources: Mapping[str, DataFrame], tables: Mapping[str, Ta
     for name, frame in sources.items():
         source = plan.source(name)
         assert source is not None, "known"
-        parts.append(_of(source, frame, tables.get(name, DEFAULT_ROWS)))
+        parts.append(faults_of(source, prepared(source, frame, tables.get(name, DEFAULT_ROWS))))
     return reduce(lambda a, b: a.unionAll(b), parts)
 
 
-def _of(source: SourceDef, frame: DataFrame, rows: TableRows) -> DataFrame:
+def faults_of(source: SourceDef, made: Prepared) -> DataFrame:
+    """The row of `faults` of one source."""
     from pyspark.sql import functions as F
 
-    made = prepared(source, frame, rows)
     usable, keyed = made.usable or "TRUE", made.keyed or "TRUE"
     counted = [
         F.expr("count(*)").alias("ROWS"),

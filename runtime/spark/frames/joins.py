@@ -8,10 +8,11 @@ from compiler.functions.spark_text import quoted
 from compiler.plan.expr import ROWTIME
 from compiler.plan.logical import Join, JoinShape, Node
 from compiler.plan.schema import Schema
+from runtime.spark.frames.pairs import pairs_of
 from runtime.spark.frames.refusal import Refused, sql_of
 from runtime.spark.frames.relation import LIVE, ORDER, Relation, any_present, key_of, names, state_of
-from runtime.spark.native.joins import stream_stream
 from runtime.spark.native.keys import groups
+from runtime.spark.outline import functions
 
 _LEFT, _RIGHT = "l__", "r__"
 
@@ -33,7 +34,7 @@ def _streams(spec: Join, node: Node, left: Relation, right: Relation) -> Relatio
         raise Refused(reason, "write WITHIN ... GRACE PERIOD ...")
     if a.schema.window is not None or b.schema.window is not None:
         raise Refused("streams with windowed keys are joined by the runtime's operator")
-    return Relation(stream_stream(spec, left.frame, a.schema, right.frame, b.schema, node.schema), "rows")
+    return Relation(pairs_of(spec, left.frame, a.schema, right.frame, b.schema, node.schema), "rows")
 
 
 def _stream_table(spec: Join, node: Node, left: Relation, right: Relation) -> Relation:
@@ -83,14 +84,12 @@ def _prefixed(relation: Relation, schema: Schema, prefix: str) -> Relation:
 
 def _tables(spec: Join, node: Node, left: Relation, right: Relation) -> Relation:
     """The rows of both at the end, by key."""
-    from pyspark.sql import functions as F
-
     a, b = (i.schema for i in node.inputs)
     lefts = _prefixed(state_of(left, a), a, _LEFT).frame
     rights = _prefixed(state_of(right, b), b, _RIGHT).frame
     pairs = [(quoted(_LEFT + x.name), quoted(_RIGHT + y.name)) for x, y in zip(key_of(a), key_of(b), strict=True)]
     same = " AND ".join(f"{x} {'=' if len(pairs) == 1 else '<=>'} {y}" for x, y in pairs)
-    made = lefts.join(rights, F.expr(same), spec.kind)
+    made = lefts.join(rights, functions(lefts).expr(same), spec.kind)
     own = [f.name for f in key_of(node.schema)]
     columns = []
     for f in node.schema:
@@ -103,8 +102,6 @@ def _tables(spec: Join, node: Node, left: Relation, right: Relation) -> Relation
 
 def _foreign(spec: Join, node: Node, left: Relation, right: Relation) -> Relation:
     """Rows of the left at the end, each with the row of the right that it names."""
-    from pyspark.sql import functions as F
-
     a, b = (i.schema for i in node.inputs)
     assert spec.foreign_key is not None, "a foreign-key join says how the left names the right"
     if not groups(spec.foreign_key.type):
@@ -114,7 +111,7 @@ def _foreign(spec: Join, node: Node, left: Relation, right: Relation) -> Relatio
     lefts = named.selectExpr(*(f"{quoted(n)} AS {quoted(_LEFT + n)}" for n in (*a.names, ROWTIME)), "__foreign")
     rights = _prefixed(state_of(right, b), b, _RIGHT).frame
     (key,) = key_of(b)
-    made = lefts.join(rights, F.expr(f"__foreign = {quoted(_RIGHT + key.name)}"), spec.kind)
+    made = lefts.join(rights, functions(lefts).expr(f"__foreign = {quoted(_RIGHT + key.name)}"), spec.kind)
     columns = [f"{quoted((_LEFT if f.name in a.names else _RIGHT) + f.name)} AS {quoted(f.name)}" for f in node.schema]
     return Relation(made.selectExpr(*columns, _later()), "state", timed=False)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from compiler.functions.spark_text import quoted
 from compiler.plan.expr import ROWTIME
@@ -13,14 +13,16 @@ from compiler.plan.logical import Aggregate, Format, Scan, walk_nodes
 from compiler.plan.schema import WINDOW_END, WINDOW_START, Schema
 from compiler.plan.topology import Plan, QueryPlan, SourceDef
 from runtime.spark.errors import FrameUnfit, SparkUnsupported
-from runtime.spark.frames.nodes import Nodes
+from runtime.spark.frames.nodes import HANDLERS, Handler, Nodes
 from runtime.spark.frames.relation import DEFAULT_ROWS, Relation, TableRows, state_of
 from runtime.spark.frames.source import TIME_COLUMN, relation_of
+from runtime.spark.outline import OUTLINE
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     Frame: TypeAlias = DataFrame
+    Session: TypeAlias = SparkSession
     Sources: TypeAlias = Mapping[str, DataFrame]
     Results: TypeAlias = dict[str, DataFrame]
 
@@ -53,8 +55,31 @@ def lower(plan: Plan, sources: Sources, *, tables: Mapping[str, TableRows] = _NO
     Raises SparkUnsupported for what has no such form, FrameUnfit for a frame that does not fit its source.
     """
     check_known(plan, (*sources, *tables))
-    work = _Lowering(plan, sources, tables)
+    work = Lowering(plan, lambda source: _given(source, sources, tables))
     return {q.sink: work.result(q.sink) for q in plan.queries}
+
+
+def outline(plan: Plan, query: QueryPlan, read: Collection[str]) -> None:
+    """Raises SparkUnsupported where the query, or one whose results it reads, has no form over frames. Needs no Spark.
+
+    read: names of sources of which frames are given. Expressions may be Arrow UDFs of the reference, as in `Nodes.letters`.
+    """
+
+    def blank(source: SourceDef) -> Relation | None:
+        timed = source.kind == "stream" or source.timestamp is not None
+        return (
+            Relation(OUTLINE, "rows" if source.kind == "stream" else "versions", timed=timed)
+            if source.name in read
+            else None
+        )
+
+    Lowering(plan, blank, letters={}).relation(query)
+
+
+def _given(source: SourceDef, sources: Sources, tables: Mapping[str, TableRows]) -> Relation | None:
+    if source.name not in sources:
+        return None
+    return relation_of(source, sources[source.name], tables.get(source.name, DEFAULT_ROWS))
 
 
 def check_known(plan: Plan, given: Iterable[str]) -> None:
@@ -66,10 +91,19 @@ def check_known(plan: Plan, given: Iterable[str]) -> None:
 
 
 @dataclass(slots=True)
-class _Lowering:
+class Lowering:
+    """A plan being lowered, query by query.
+
+    given: what is read under the name of a source, None if no frame is given. letters: None, or the frames of rows that failed, by
+    query id, as `Nodes.letters`. keep: what stands in the place of the result of a query where others read it, for it to be kept.
+    handlers: what nodes are, as `nodes.HANDLERS`.
+    """
+
     plan: Plan
-    sources: Sources
-    tables: Mapping[str, TableRows]
+    given: Callable[[SourceDef], Relation | None]
+    letters: dict[str, list[DataFrame]] | None = None
+    keep: Callable[[QueryPlan, Relation], Relation] = lambda _query, relation: relation
+    handlers: Mapping[type[Any], Handler] = field(default_factory=lambda: HANDLERS)
     made: dict[str, Relation] = field(default_factory=dict)  # by query id
     read: dict[str, Relation] = field(default_factory=dict)  # by source name
     under_way: list[str] = field(default_factory=list)
@@ -77,30 +111,28 @@ class _Lowering:
     def result(self, name: str) -> DataFrame:
         """What the queries that write a stream or table give."""
         writers = [q for q in self.plan.queries if q.sink == name]
-        relations = [self._query(q) for q in writers]
+        relations = [self.relation(q) for q in writers]
         schema = writers[0].logical.schema
-        windows = [w for w in (WINDOW_START, WINDOW_END) if schema.window is not None and w not in schema.names]
-        key = [f.name for f in schema.key]
-        columns = [*key, *windows, *(n for n in schema.names if n not in key)]
         if relations[0].form == "rows":
-            rows = reduce(
-                lambda a, b: a.unionAll(b), (self._rows(r, columns, q) for r, q in zip(relations, writers, strict=True))
-            )
-            return rows
+            rows = (self.rows_of(r, q) for r, q in zip(relations, writers, strict=True))
+            return reduce(lambda a, b: a.unionAll(b), rows)
         if len(writers) > 1:
             self._refuse(writers[1], "Sink", "several queries write one table, and which row is the last is not known")
-        return state_of(relations[0], schema).frame.selectExpr(*map(quoted, columns))
+        return state_of(relations[0], schema).frame.selectExpr(*map(quoted, _columns(schema)))
 
-    def _rows(self, relation: Relation, columns: list[str], query: QueryPlan) -> DataFrame:
+    def rows_of(self, relation: Relation, query: QueryPlan) -> DataFrame:
+        """The rows of a stream as a result: its columns under their names, and ROWTIME."""
         if relation.form != "rows":
             self._refuse(query, "Sink", "the changes of a table are written to a stream")
+        columns = _columns(query.logical.schema)
         time = [] if TIME_COLUMN in columns else [f"{quoted(ROWTIME)} AS {TIME_COLUMN}"]
         return relation.frame.selectExpr(*map(quoted, columns), *time)
 
     def _refuse(self, query: QueryPlan, node: str, reason: str, way_round: str = "run it on the runtime") -> None:
         raise SparkUnsupported(node, reason, way_round, query=query.id)
 
-    def _query(self, query: QueryPlan) -> Relation:
+    def relation(self, query: QueryPlan) -> Relation:
+        """What a query gives."""
         if query.id in self.made:
             return self.made[query.id]
         if query.id in self.under_way:
@@ -108,7 +140,10 @@ class _Lowering:
         self.under_way.append(query.id)
         scans = [n.spec for n in walk_nodes(query.logical) if isinstance(n.spec, Scan)]
         relations = {s.source: self._source(s.source, query) for s in scans}
-        self.made[query.id] = Nodes.of(query, relations).relation(query.logical)
+        letters = None if self.letters is None else self.letters.setdefault(query.id, [])
+        self.made[query.id] = self.keep(
+            query, Nodes.of(query, relations, letters, self.handlers).relation(query.logical)
+        )
         self.under_way.pop()
         return self.made[query.id]
 
@@ -121,8 +156,8 @@ class _Lowering:
         self._no_values(source, reader)
         writers = [q for q in self.plan.queries if self._topic(q.sink) == source.topic]
         found = [self._written(q, source, reader) for q in writers]
-        if name in self.sources:
-            found.append(relation_of(source, self.sources[name], self.tables.get(name, DEFAULT_ROWS)))
+        if (outside := self.given(source)) is not None:
+            found.append(outside)
         if not found:
             raise FrameUnfit(f"no frame is given for {name}", help=f"query {reader.id} reads it")
         if len(found) > 1:
@@ -146,7 +181,7 @@ class _Lowering:
 
     def _written(self, query: QueryPlan, source: SourceDef, reader: QueryPlan) -> Relation:
         """The result of a query under the names of a source over its topic."""
-        relation, written = self._query(query), query.logical.schema
+        relation, written = self.relation(query), query.logical.schema
         _check_format(query, source.value_format, written, reader)
         if source.timestamp is not None and source.query != query.id:
             self._refuse(reader, "Scan", f"{source.name} takes the time of rows that {query.id} writes from a column")
@@ -160,6 +195,13 @@ class _Lowering:
         if source.kind == "table" and relation.form == "rows":
             self._refuse(reader, "Scan", f"{source.name} is a table of rows that {query.id} writes as a stream")
         return relation.select(_renamed(source, written, query, reader))
+
+
+def _columns(schema: Schema) -> list[str]:
+    """The key first, behind it the bounds of its window."""
+    windows = [w for w in (WINDOW_START, WINDOW_END) if schema.window is not None and w not in schema.names]
+    key = [f.name for f in schema.key]
+    return [*key, *windows, *(n for n in schema.names if n not in key)]
 
 
 def _renamed(source: SourceDef, written: Schema, query: QueryPlan, reader: QueryPlan) -> list[str]:

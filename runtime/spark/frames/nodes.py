@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, get_args
 
-from compiler.functions.spark_sql import lower_predicate
+from compiler.functions.spark_sql import lower, lower_predicate
 from compiler.functions.spark_text import quoted
-from compiler.plan.expr import ROWTIME, Call, columns_of
+from compiler.plan.expr import ROWTIME, Call, Column, Expr, columns_of
 from compiler.plan.logical import (
     Aggregate,
     ChangeSpec,
@@ -26,36 +26,74 @@ from compiler.plan.logical import (
     Union,
     walk_nodes,
 )
+from compiler.plan.schema import Schema
 from compiler.plan.topology import QueryPlan
 from compiler.plan.types import Kind, spark_type
 from compiler.plan.visit import exprs_of
 from runtime.spark.errors import SparkUnsupported
-from runtime.spark.files_columns import outside
 from runtime.spark.frames.aggregates import aggregated, grown
 from runtime.spark.frames.joins import joined
-from runtime.spark.frames.refusal import Refused, check_names, sql_of
+from runtime.spark.frames.refusal import Refused, check_names, check_time, sql_of
 from runtime.spark.frames.relation import LIVE, Relation, images_of, key_of, names
 from runtime.spark.frames.source import millis_of
+from runtime.spark.frames.times import outside
+from runtime.spark.outline import Outline
 from runtime.spark.over_changes import WAY_ROUND, why_not
 
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """The nodes of one query over relations by source name. read: names of columns that some expression or the result has."""
+    """The nodes of one query over relations by source name. read: names of columns that some expression or the result has.
+
+    letters: None where results are Spark's own operators alone. Else frames of `native.expressions.LETTERS_DDL` are added, of the
+    rows at which an expression failed, each to be computed in a pass of its own; and what has no form in Spark SQL is an Arrow UDF of
+    the reference.
+    """
 
     query: str
     relations: Mapping[str, Relation]
     read: frozenset[str] = frozenset()
+    letters: list[Any] | None = field(default=None, compare=False)
+    handlers: Mapping[type[Any], Handler] = field(default_factory=lambda: HANDLERS)
 
     @staticmethod
-    def of(query: QueryPlan, relations: Mapping[str, Relation]) -> Nodes:
+    def of(
+        query: QueryPlan,
+        relations: Mapping[str, Relation],
+        letters: list[Any] | None = None,
+        handlers: Mapping[type[Any], Handler] | None = None,
+    ) -> Nodes:
         used = columns_of(*(e for n in walk_nodes(query.logical) for e in exprs_of(n.spec)))
-        return Nodes(query.id, relations, used | frozenset(query.logical.schema.names))
+        read = used | frozenset(query.logical.schema.names)
+        return Nodes(query.id, relations, read, letters, HANDLERS if handlers is None else handlers)
+
+    def computed(
+        self, relation: Relation, source: Schema, exprs: Sequence[Expr], *, predicate: bool = False
+    ) -> tuple[Relation, list[str]]:
+        """Spark SQL of expressions over the rows of a node, and the relation over which it stands."""
+        if self.letters is None:
+            return relation, [sql_of(e, relation, lower_predicate if predicate else lower) for e in exprs]
+        for e in exprs:
+            check_time(e, relation)
+        if isinstance(relation.frame, Outline):
+            return relation, ["NULL"] * len(exprs)
+        from runtime.spark.native.expressions import compute  # needs Spark's functions
+
+        named = [NamedExpr(f"c{i}", e) for i, e in enumerate(exprs)]
+        made = compute(relation.frame, source, named, predicate=predicate)
+        if made.letters is not None:
+            self.letters.append(made.letters)
+        return replace(relation, frame=made.frame), list(made.columns)
+
+    def told(self, relation: Relation, source: Schema, exprs: Sequence[Expr]) -> None:
+        """Notes where arguments of a node fail whose lowering is its own."""
+        if self.letters is not None:
+            self.computed(relation, source, [e for e in exprs if not isinstance(e, Column)])
 
     def relation(self, node: Node) -> Relation:
         """What a node gives. Raises SparkUnsupported, which names the node and the query."""
         inputs = [self.relation(i) for i in node.inputs]
-        handler = HANDLERS.get(type(node.spec))
+        handler = self.handlers.get(type(node.spec))
         try:
             if handler is None:
                 raise Refused("it has no form over frames")
@@ -80,25 +118,25 @@ def _scan(nodes: Nodes, node: Node, _inputs: list[Relation]) -> Relation:
     return relation.select(spare.get(f.name, quoted(f.name)) for f in node.schema)
 
 
-def _project(_nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
+def _project(nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
     assert isinstance(node.spec, Project)
-    made = _named(node.spec.columns, inputs[0])
-    return inputs[0].select(f"{sql} AS {quoted(n)}" for sql, n in zip(made, node.schema.names, strict=True))
+    relation, made = nodes.computed(inputs[0], node.inputs[0].schema, [c.expr for c in node.spec.columns])
+    return relation.select(f"{sql} AS {quoted(n)}" for sql, n in zip(made, node.schema.names, strict=True))
 
 
-def _filter(_nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
+def _filter(nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
     """A version of a table that does not pass is a removal."""
     assert isinstance(node.spec, Filter)
-    (relation,) = inputs
-    passes = sql_of(node.spec.predicate, relation, lower_predicate)
+    relation, (passes,) = nodes.computed(inputs[0], node.inputs[0].schema, [node.spec.predicate], predicate=True)
     if relation.form != "versions":
-        return replace(relation, frame=relation.frame.where(passes), grows=False)
+        kept = replace(relation, frame=relation.frame.where(passes), grows=False)
+        return kept if nodes.letters is None else kept.select(names(node.schema))
     live = f"({LIVE} AND coalesce({passes}, FALSE))"
     beside = [f"{live} AS {LIVE}" if n == quoted(LIVE) else n for n in relation.beside]
     return replace(relation, frame=relation.frame.selectExpr(*names(node.schema), *beside))
 
 
-def _rekey(_nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
+def _rekey(nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
     """Key columns first. The rows of a table become images: which of them were, and which are there, goes by its own key."""
     spec, source = node.spec, node.inputs[0].schema
     assert isinstance(spec, Rekey)
@@ -117,7 +155,8 @@ def _rekey(_nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
     double = [k.name for k in spec.keys if k.expr.type.kind is Kind.DOUBLE]
     if double:
         raise Refused(f"the key {double[0]} is DOUBLE: of 0.0 and -0.0, which are one key, either may be shown")
-    keys = [f"{sql} AS {quoted(k.name)}" for sql, k in zip(_named(spec.keys, relation), spec.keys, strict=True)]
+    relation, made_keys = nodes.computed(relation, source, [k.expr for k in spec.keys])
+    keys = [f"{sql} AS {quoted(k.name)}" for sql, k in zip(made_keys, spec.keys, strict=True)]
     made = relation.select([*keys, *carried])
     if not spec.drop_null:
         return made
@@ -125,18 +164,19 @@ def _rekey(_nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
     return replace(made, frame=made.frame.where(present)) if present else made
 
 
-def _explode(_nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
+def _explode(nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
     """One row per element of the longest list; shorter ones are padded with NULL."""
     assert isinstance(node.spec, Explode)
     (relation,) = inputs
     if relation.form != "rows":
         raise Refused("several rows for one of a table")
-    lists, types = [], []
+    args = []
     for f in node.spec.functions:
         if not isinstance(f.expr, Call) or f.expr.name != "EXPLODE":
             raise Refused(f"of table functions only EXPLODE is Spark's, not {getattr(f.expr, 'name', f.expr)}")
-        lists.append(sql_of(f.expr.args[0], relation))
-        types.append(spark_type(f.expr.args[0].type))
+        args.append(f.expr.args[0])
+    types = [spark_type(e.type) for e in args]
+    relation, lists = nodes.computed(relation, node.inputs[0].schema, args)
     source = [*names(node.inputs[0].schema), quoted(ROWTIME)]
     held = relation.frame.selectExpr(
         *source,
@@ -151,8 +191,10 @@ def _explode(_nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
     return replace(relation, frame=rows.selectExpr(*source, *parts)).select(names(node.schema))
 
 
-def _aggregate(_nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
+def _aggregate(nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
     assert isinstance(node.spec, Aggregate)
+    if inputs[0].form == "rows":
+        nodes.told(inputs[0], node.inputs[0].schema, [a for c in node.spec.aggregates for a in c.args])
     return aggregated(node.spec, node, node.inputs[0].schema, inputs[0])
 
 
@@ -194,10 +236,6 @@ def _sink(_nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
 
 def _over_changes(_: Nodes, node: Node, _inputs: list[Relation]) -> Relation:
     raise Refused(why_not(node.spec), WAY_ROUND)
-
-
-def _named(columns: tuple[NamedExpr, ...], relation: Relation) -> list[str]:
-    return [sql_of(c.expr, relation) for c in columns]
 
 
 Handler = Callable[[Nodes, Node, list[Relation]], Relation]

@@ -8,7 +8,7 @@ from compiler.plan.schema import Schema
 from compiler.plan.types import SqlType
 from runtime.spark.frames.relation import Relation
 
-ELSEWHERE = "run it on the runtime, or inside Spark with `flowql run -t spark`"
+ELSEWHERE = "run it on the runtime, or with `flowql run -t spark` on a target with `history: arrival`"
 
 
 class Refused(Exception):
@@ -22,12 +22,16 @@ class Refused(Exception):
 def sql_of(expr: Expr, relation: Relation, lowering: object = lower) -> str:
     """The expression as Spark SQL over a relation. Values that fail are NULL."""
     assert callable(lowering)
-    if not relation.timed and ROWTIME in columns_of(expr):
-        raise Refused("it reads ROWTIME, and rows of this table have no time of their own over complete history")
+    check_time(expr, relation)
     found: SparkSql | None = lowering(expr)
     if found is None:
         raise Refused(f"{_culprits(expr)} has no exact form in Spark SQL")
     return found.sql
+
+
+def check_time(expr: Expr, relation: Relation) -> None:
+    if not relation.timed and ROWTIME in columns_of(expr):
+        raise Refused("it reads ROWTIME, and rows of this table have no time of their own over complete history")
 
 
 def _culprits(expr: Expr) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from compiler.functions.spark_text import quoted
 from compiler.plan.expr import ROWTIME
 from compiler.plan.schema import Field, Schema
+from runtime.spark.outline import functions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -86,11 +87,9 @@ def state_of(relation: Relation, schema: Schema) -> Relation:
     if relation.form == "state":
         return relation
     assert relation.form == "versions", f"{relation.form} are no table"
-    from pyspark.sql import functions as F
-
     whole = f"struct({', '.join([*names(schema), quoted(ROWTIME), LIVE])})"
     rows = relation.frame.selectExpr(KEY, f"{whole} AS __row", ORDER)
-    last = rows.groupBy(KEY).agg(F.expr(f"max_by(__row, {ORDER})").alias("__row")).where(f"__row.{LIVE}")
+    last = rows.groupBy(KEY).agg(functions(rows).expr(f"max_by(__row, {ORDER})").alias("__row")).where(f"__row.{LIVE}")
     columns = [f"__row.{n} AS {n}" for n in [*names(schema), quoted(ROWTIME)]]
     return Relation(last.selectExpr(*columns), "state", timed=relation.timed)
 

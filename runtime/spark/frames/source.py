@@ -6,15 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
-
-from compiler.functions.spark_text import from_millis, millis, quoted
+from compiler.functions.spark_text import from_millis, millis, quoted, text
 from compiler.plan.expr import ROWTIME
 from compiler.plan.schema import WINDOW_FIELDS, Field
 from compiler.plan.topology import SourceDef
 from compiler.plan.types import Kind, SqlType, spark_type
+from runtime.operators.decode import BAD_TIME, NULL_KEY
 from runtime.spark.errors import FrameUnfit
-from runtime.spark.files_columns import outside
 from runtime.spark.frames.relation import (
     DEFAULT_ROWS,
     KEY,
@@ -23,16 +21,20 @@ from runtime.spark.frames.relation import (
     SEQUENCE,
     Relation,
     TableRows,
-    any_present,
     key_of,
 )
+from runtime.spark.frames.times import Fault, outside
 from runtime.spark.native.keys import groups
+from runtime.spark.outline import functions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType
 
 TIME_COLUMN = "ROWTIME"
+# Columns of frames that FlowQL itself has read from files (`runtime.spark.files`): where a row is, and why it could not be read.
+# A frame with CODE is decoded: its columns are of the declared types, and the row time is in `ROWTIME` of `compiler.plan.expr`.
+FILE, ROW, CODE, MESSAGE = "__file", "__row", "__code", "__message"
 _BEGINNING = -(2**62)  # the row time of a table that has none
 # The types of Spark that hold a type of ours as it is, or in a narrower form.
 _AS_THEY_ARE: dict[Kind, tuple[str, ...]] = {
@@ -51,18 +53,31 @@ _AS_THEY_ARE: dict[Kind, tuple[str, ...]] = {
 class Prepared:
     """All rows of a source's frame, in declared types, with the row time and what a table needs beside.
 
-    usable: Spark SQL of the rows whose time can be used. keyed: of those that have a key, as rows of a table must. "" for all.
+    bad: why the time of a row, or the row, cannot be used. unkeyed: why a row of a table cannot, for want of a key. Rows without such a
+    fault are those that count.
     """
 
     frame: DataFrame
-    usable: str
-    keyed: str
+    bad: tuple[Fault, ...]
+    unkeyed: tuple[Fault, ...]
     timed: bool
+
+    @property
+    def usable(self) -> str:
+        """Spark SQL of rows without a fault of time; "" for all."""
+        return " AND ".join(f"NOT ({f.condition})" for f in self.bad)
+
+    @property
+    def keyed(self) -> str:
+        return " AND ".join(f"NOT ({f.condition})" for f in self.unkeyed)
 
 
 def relation_of(source: SourceDef, frame: DataFrame, rows: TableRows = DEFAULT_ROWS) -> Relation:
     """The frame of a source as a relation. Rows whose time cannot be used, and rows of a table without a key, are left out."""
-    made = prepared(source, frame, rows)
+    return relation_of_prepared(source, prepared(source, frame, rows))
+
+
+def relation_of_prepared(source: SourceDef, made: Prepared) -> Relation:
     kept = made.frame
     for condition in (made.usable, made.keyed):
         if condition:
@@ -76,23 +91,38 @@ def prepared(source: SourceDef, frame: DataFrame, rows: TableRows = DEFAULT_ROWS
     if source.schema.window is not None:
         fields += WINDOW_FIELDS
     given = _columns(source, frame)
-    columns = [f"{_converted(source, f, given)} AS {quoted(f.name)}" for f in fields]
-    time, timed = _time(source, given)
+    if CODE in given:
+        columns = [quoted(f.name) for f in fields]
+        bad = [Fault(f"{CODE} IS NOT NULL", MESSAGE, CODE)]
+        time, timed = quoted(ROWTIME), source.timestamp is not None or source.kind == "stream"
+        if not timed:
+            time = f"coalesce({time}, {_BEGINNING}L)"
+        elif source.timestamp is None:
+            bad += _bad_times(source)
+    else:
+        columns = [f"{_converted(source, f, given)} AS {quoted(f.name)}" for f in fields]
+        time, timed = _time(source, given)
+        bad = _bad_times(source) if timed else []
     extra = _table_columns(source, rows, given) if source.kind == "table" else []
     if extra and rows.delete_when is not None:
-        condition = F.expr(rows.delete_when) if isinstance(rows.delete_when, str) else rows.delete_when
+        condition = functions(frame).expr(rows.delete_when) if isinstance(rows.delete_when, str) else rows.delete_when
         frame = frame.withColumn("__gone", condition)
-    made = frame.selectExpr(*columns, f"{time} AS {quoted(ROWTIME)}", *extra)
-    usable = _usable(source) if timed else ""
+    beside = [n for n in (FILE, ROW, CODE, MESSAGE) if n in given]
+    made = frame.selectExpr(*columns, f"{time} AS {quoted(ROWTIME)}", *extra, *beside)
     if source.kind == "stream":
-        return Prepared(made, usable, "", timed)
-    return Prepared(_versions(source, made, rows), usable, any_present(_key_fields(source)), timed)
+        return Prepared(made, tuple(bad), (), timed)
+    without_key = " AND ".join(f"{quoted(f.name)} IS NULL" for f in _key_fields(source))
+    unkeyed = [Fault(without_key, text("a record of a table needs a key"), text(NULL_KEY))] if without_key else []
+    return Prepared(_versions(source, made, rows, beside), tuple(bad), tuple(unkeyed), timed)
 
 
-def _usable(source: SourceDef) -> str:
+def _bad_times(source: SourceDef) -> list[Fault]:
     row_time, of_column = quoted(ROWTIME), source.timestamp is not None
-    bad = [f.condition for f in outside(source.times, row_time, "", of_column=of_column)]
-    return " AND ".join([f"{row_time} IS NOT NULL", *(f"NOT ({b})" for b in bad)])
+    lead = (
+        f"timestamp column {source.timestamp.column if source.timestamp is not None else TIME_COLUMN} cannot be used: "
+    )
+    unknown = Fault(f"{row_time} IS NULL", text(lead + "it is NULL"), text(BAD_TIME))
+    return [unknown, *outside(source.times, row_time, lead, of_column=of_column)]
 
 
 def _columns(source: SourceDef, frame: DataFrame) -> dict[str, DataType]:
@@ -192,7 +222,7 @@ def _key_fields(source: SourceDef) -> tuple[Field, ...]:
     return keys + WINDOW_FIELDS if source.schema.window is not None else keys
 
 
-def _versions(source: SourceDef, made: DataFrame, rows: TableRows) -> DataFrame:
+def _versions(source: SourceDef, made: DataFrame, rows: TableRows, beside: Sequence[str]) -> DataFrame:
     """Versions follow each other by sequence; of several with one sequence the greatest counts, and a removal is the least.
 
     The values that decide are all that the source declares, whichever a query asks for: all queries see the same row.
@@ -212,7 +242,7 @@ def _versions(source: SourceDef, made: DataFrame, rows: TableRows) -> DataFrame:
     columns = [quoted(f.name) for f in schema if f.role in ("key", "value")]
     columns += [quoted(f.name) for f in WINDOW_FIELDS] if schema.window is not None else []
     key = f"struct({', '.join(quoted(f.name) for f in _key_fields(source))}) AS {KEY}"
-    return made.selectExpr(*columns, quoted(ROWTIME), key, LIVE, *structs)
+    return made.selectExpr(*columns, quoted(ROWTIME), key, LIVE, *structs, *beside)
 
 
 def _ordered(t: SqlType) -> bool:

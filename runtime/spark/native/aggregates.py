@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from compiler.functions.spark_sql import lower
 from compiler.functions.spark_text import quoted, wrapped_int
@@ -80,13 +80,11 @@ def _by_offset(call: AggregateCall, *, bounded: bool, placed: bool) -> str:
 PLACE = f"struct({quoted(PARTITION)}, {quoted(OFFSET)})"
 
 
-def aggregate_columns(calls: tuple[AggregateCall, ...], *, place: str = PLACE, only: str = "") -> list[Column]:
+def aggregate_columns(calls: tuple[AggregateCall, ...], F: Any, *, place: str = PLACE, only: str = "") -> list[Column]:
     """One column per call, of exactly its type. Arguments must be lowered (`choose` sees to it).
 
-    place: Spark SQL by which rows come one after the other. only: a predicate of the rows that count, though all make groups.
+    F: `pyspark.sql.functions`, or what `outline.functions` gives. place: Spark SQL by which rows come one after the other. only: a predicate of the rows that count, though all make groups.
     """
-    from pyspark.sql import functions as F
-
     return [F.expr(_sql(c, place, only)).alias(c.name) for c in calls]
 
 

@@ -8,6 +8,7 @@ from compiler.functions.spark_text import quoted
 from compiler.plan.expr import ROWTIME
 from compiler.plan.logical import Window
 from compiler.plan.schema import WINDOW_END, WINDOW_START
+from runtime.spark.outline import functions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -19,8 +20,7 @@ def with_starts(frame: DataFrame, window: Window) -> tuple[DataFrame, Column]:
     Starts are multiples of the advance, before 1970 as well, and no window reaches over 1970 where the plan does not say so
     (`runtime.operators.windows.WindowedAggregateOperator.starts`).
     """
-    from pyspark.sql import functions as F
-
+    F = functions(frame)
     time, size, advance = quoted(ROWTIME), window.size_ms, window.advance_ms or window.size_ms
     if advance == size:
         return frame, F.expr(_floor(time, size)).alias(WINDOW_START)

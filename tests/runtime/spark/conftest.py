@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Tests that open a session of their own beside `spark` must ask for this master: a process has one.
-TEST_SETTINGS = SparkSettings(master="local[2]", shuffle_partitions=2)
+# Java compiles little code of tests more than once, and collects their garbage in one thread: a third of the processor time.
+QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+TEST_SETTINGS = SparkSettings(master="local[2]", conf=QUICK, shuffle_partitions=2)
 
 
 @pytest.fixture(scope="session")

@@ -13,13 +13,15 @@ from compiler.plan.topology import Plan
 from compiler.plan.watermarks import AppendOnly, EmitClosed
 from runtime.spark.choose import NodeChoice, choose, explain_lines, is_native
 from runtime.spark.errors import SparkUnsupported
+from runtime.spark.history import complete_queries
 from runtime.spark.settings import SparkSettings, TopicFiles
 from tests.runtime.app.world import plan_of
 from tests.runtime.spark.stage_world import SHAPES, SOURCES
 
 FILES = {t: TopicFiles("parquet", f"/data/{t}") for t in "abd"}
 TYPED = SparkSettings(files=FILES)
-PROMISED = SparkSettings(files=FILES, late_rows="none")
+ARRIVAL = SparkSettings(files=FILES, history="arrival")
+PROMISED = SparkSettings(files=FILES, late_rows="none", history="arrival")
 
 
 def plan(sql: str) -> Plan:
@@ -35,9 +37,43 @@ def reasons(sql: str, settings: SparkSettings = TYPED, mode: str = "bounded") ->
     return "; ".join(c.reason for c in chosen(sql, settings, mode))
 
 
-@pytest.mark.parametrize("shape", ["stateless", "rekey", "count"])
-def test_a_batch_over_typed_files_is_native(shape: str) -> None:
+@pytest.mark.parametrize("shape", set(SHAPES))
+def test_a_batch_over_files_is_native(shape: str) -> None:
+    """Whatever their format: history is complete."""
     assert {c.how for c in chosen(SHAPES[shape])} == {"native"}
+    text = SparkSettings(files={t: TopicFiles("json", f"/data/{t}") for t in "abd"})
+    assert {c.how for c in chosen(SHAPES[shape], text)} == {"native"}
+
+
+def test_history_is_complete_where_all_rows_come_from_files() -> None:
+    """Also through results of others; not beside a topic, and not where the target or its files say otherwise."""
+    made = plan(
+        """CREATE STREAM S AS SELECT K, V FROM A;
+        CREATE TABLE T AS SELECT K, COUNT(*) AS N FROM S GROUP BY K;
+        CREATE STREAM J AS SELECT A.K AS K, NAME FROM A LEFT JOIN D ON A.K = D.K;
+        CREATE STREAM L AS SELECT * FROM J;"""
+    )
+    complete = {"CSAS_S", "CTAS_T", "CSAS_J", "CSAS_L"}
+    assert complete_queries(made, TYPED) == complete
+    assert complete_queries(made, ARRIVAL) == set()
+    beside = SparkSettings(files={"a": FILES["a"]})
+    assert complete_queries(made, beside) == {"CSAS_S", "CTAS_T"}
+    apart = SparkSettings(files={**FILES, "d": replace(FILES["d"], history="arrival")})
+    assert complete_queries(made, apart) == {"CSAS_S", "CTAS_T"}
+    results = SparkSettings(files={"S": FILES["a"]})
+    assert complete_queries(made, results) == set()
+
+
+def test_complete_history_of_a_topic_is_refused() -> None:
+    with pytest.raises(SparkUnsupported, match="topic b come in the order of arrival"):
+        chosen("CREATE STREAM OUT AS SELECT * FROM B;", SparkSettings(files={"a": FILES["a"]}, history="complete"))
+
+
+def test_what_is_refused_over_files_runs_by_arrival() -> None:
+    sql = "CREATE TABLE OUT AS SELECT K, COLLECT_LIST(V) AS S FROM A GROUP BY K;"
+    with pytest.raises(SparkUnsupported, match=r"COLLECT_LIST[\s\S]*history: arrival"):
+        chosen(sql)
+    assert {c.how for c in chosen(sql, ARRIVAL)} == {"stateful python"}
 
 
 @pytest.mark.parametrize("shape", ["stateless", "rekey"])
@@ -45,7 +81,7 @@ def test_a_batch_over_typed_files_is_native(shape: str) -> None:
     ("settings", "mode"),
     [
         (TYPED, "streaming"),  # read from the topic that the files are fed into
-        (SparkSettings(files={t: TopicFiles("json", f"/data/{t}") for t in "abd"}), "bounded"),
+        (ARRIVAL, "bounded"),
         (SparkSettings(files={"OUT": TopicFiles("parquet", "/out")}), "bounded"),  # of its results
     ],
 )
@@ -79,12 +115,12 @@ def test_the_order_of_arrival_is_that_of_one_partition() -> None:
     latest = "CREATE TABLE OUT AS SELECT {0}, LATEST_BY_OFFSET(V) AS L FROM A GROUP BY {0};"
     assert {c.how for c in chosen(latest.format("K"), SparkSettings())} == {"native"}
     assert "order of arrival" in reasons(latest.format("G"), SparkSettings())
-    assert "order of arrival" in reasons(latest.format("K"))
+    assert {c.how for c in chosen(latest.format("K"))} == {"native"}  # over files the latest by time
 
 
 @pytest.mark.parametrize("shape", ["tumbling", "hopping"])
 def test_windows_need_a_promise(shape: str) -> None:
-    assert "late_rows" in reasons(SHAPES[shape])
+    assert "late_rows" in reasons(SHAPES[shape], ARRIVAL)
     made = plan(SHAPES[shape])
     assert is_native(made, made.queries[0], PROMISED, "bounded")
     assert "watermark" in reasons(SHAPES[shape], replace(PROMISED, streams="native"), "streaming")
@@ -165,7 +201,7 @@ def test_every_operator_over_changes_has_a_refusal() -> None:
 
 def test_a_plan_with_a_label_per_node() -> None:
     made = plan("CREATE TABLE OUT AS SELECT K, MAX(CAST(V AS DOUBLE)) AS M FROM A GROUP BY K;")
-    assert explain_lines(made, made.queries[0], TYPED, "bounded") == [
+    assert explain_lines(made, made.queries[0], ARRIVAL, "bounded") == [
         "[native] Sink table OUT (topic OUT, KAFKA/JSON)",
         "└─ [native] Project K, M",
         "   └─ [native] Aggregate M := MAX(__arg_1)",

@@ -40,7 +40,7 @@ def test_a_topic_is_fed_for_those_who_cannot_read_its_files() -> None:
     assert feeders(SQL, {"CTAS_N"}) == []
     assert feeders(SQL, set()) == ["FILES_s"]
     assert feeders(SQL + LATEST, {"CTAS_N"}) == ["FILES_s"]
-    assert feeders(SQL, {"CTAS_N"}, {"s": TopicFiles("json", "/in")}) == ["FILES_s"]
+    assert feeders(SQL, {"CTAS_N"}, {"s": TopicFiles("json", "/in")}) == []
     assert feeders(SQL, {"CTAS_N"}, {"N": TopicFiles("parquet", "/out")}) == []
 
 

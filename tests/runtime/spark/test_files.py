@@ -17,6 +17,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+
 from compiler.plan import types as t
 from compiler.plan.expr import ROWTIME
 from compiler.plan.logical import Format, TimestampSpec
@@ -24,10 +25,11 @@ from compiler.plan.schema import Field, Schema
 from compiler.plan.topology import SourceDef
 from runtime.log.base import PRODUCE_SCHEMA, TopicPartition
 from runtime.spark.errors import FilesUnfit
-from runtime.spark.files import emitted_files, typed_files
+from runtime.spark.files import emitted_files, source_frame
 from runtime.spark.files_decode import csv_lines
-from runtime.spark.files_sink import final_rows, rows_of_topic, write_epoch_files, write_files
-from runtime.spark.files_typed import can_stay
+from runtime.spark.files_sink import final_rows, rows_of_topic, topic_frame, write_epoch_files, write_files
+from runtime.spark.frames.letters import bad_rows
+from runtime.spark.frames.source import Prepared, prepared, relation_of, relation_of_prepared
 from runtime.spark.log_append import Target
 from runtime.spark.log_sink import SinkOptions, stream_epochs, write_epoch
 from runtime.spark.log_source import ReadOptions, read_log, register
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LONG_MAX = 2**63 - 1
+FORMATS: tuple[Any, ...] = ("parquet", "json", "csv")
 SOURCE = SourceDef(
     "ORDERS",
     "stream",
@@ -110,12 +113,13 @@ def test_all_formats_give_the_same_rows_and_go_into_the_log(session: SparkSessio
     bad = ({"ID": "x", "AT": 1, "N": "many"}, {"ID": "y"})
     lines(tmp_path / "json", *AS_JSON, b"{nonsense", *bad)
     csv(tmp_path / "csv", *AS_JSON, *bad)
-    typed = typed_files(session, SOURCE, files(tmp_path / "parquet", "parquet"))
-    bad_rows = typed.bad()
-    assert bad_rows is not None
-    assert (typed.count(), bad_rows.collect()) == (3, [])
-    found = {"typed": by_time(typed.good.toArrow())}
-    for file_format in ("parquet", "json", "csv"):
+    framed = {kind: prepared(SOURCE, source_frame(session, SOURCE, files(tmp_path / kind, kind))) for kind in FORMATS}
+    told_of = {kind: told_by(made) for kind, made in framed.items()}
+    found = {}
+    for kind, made in framed.items():
+        rows = relation_of_prepared(SOURCE, made).frame
+        found[f"{kind} as a frame"] = by_time(rows.select(*SOURCE.schema.names, ROWTIME).toArrow())
+    for file_format in FORMATS:
         to = tmp_path / f"of {file_format}"
         log = open_log(to, "orders")
         fed = emitted_files(session, SOURCE, files(tmp_path / file_format, file_format), 2, query="files")
@@ -126,14 +130,23 @@ def test_all_formats_give_the_same_rows_and_go_into_the_log(session: SparkSessio
         told = {"parquet": [], "json": ["FQ4020", "FQ4020", "FQ4023"], "csv": ["FQ4020", "FQ4023"]}[file_format]
         assert sorted(x["CODE"] for x in letters) == told
         assert {x["QUERY"] for x in letters} <= {"files"}
+        assert sorted((x["CODE"], x["MESSAGE"]) for x in letters) == told_of[file_format]
         assert {len(p) for p in values(log, "orders")} == {2, 1} or [] in values(
             log, "orders"
         )  # one key, one partition
-    assert [tuple(r.values()) for r in found["typed"]] == [(*row, row[1]) for row in ROWS]
-    assert found["typed"] == found["parquet"] == found["json"]
+    assert [tuple(r.values()) for r in found["parquet as a frame"]] == [(*row, row[1]) for row in ROWS]
+    assert found["parquet as a frame"] == found["parquet"] == found["json"] == found["json as a frame"]
     for row in found["parquet"]:  # CSV has no empty values, only NULL
         row["RAW"] = row["RAW"] or None
-    assert found["csv"] == found["parquet"]
+    assert found["csv"] == found["csv as a frame"] == found["parquet"]
+    json = f"file://{tmp_path}/json/1.jsonl"
+    assert [m.split(": ")[0] for _, m in told_of["json"]] == [f"{json}, row 4", f"{json}, row 5", f"{json}, row 6"]
+
+
+def told_by(made: Prepared) -> list[tuple[str, str]]:
+    rows = bad_rows(made)
+    assert rows is not None
+    return sorted((r["code"], r["message"]) for r in rows.collect())
 
 
 def by_time(rows: pa.Table) -> list[dict[str, Any]]:
@@ -154,12 +167,11 @@ def test_bad_times_and_keys_in_parquet_are_told_with_and_without_python(
     pq.write_table(pa.table(columns), tmp_path / "p" / "1.parquet")
     schema = Schema((Field("K", t.STRING, "key"), Field("AT", t.BIGINT), Field("V", t.STRING)))
     source = SourceDef("S", kind, "s", schema, Format("KAFKA"), Format("JSON"), TimestampSpec("AT"))
-    assert can_stay(source)
-    found = typed_files(session, source, files(tmp_path / "p", "parquet"))
-    bad_rows = found.bad()
-    assert bad_rows is not None
-    good = sorted((tuple(r) for r in found.good.select("K", "AT", "V", ROWTIME).collect()), key=repr)
-    told = sorted((r["code"], r["message"]) for r in bad_rows.collect())
+    made = prepared(source, source_frame(session, source, files(tmp_path / "p", "parquet")))
+    assert "Python" not in made.frame._jdf.queryExecution().executedPlan().toString()
+    rows = relation_of_prepared(source, made).frame
+    good = sorted((tuple(r) for r in rows.select("K", "AT", "V", ROWTIME).collect()), key=repr)
+    told = told_by(made)
     log = open_log(tmp_path, "s")
     fed = emitted_files(session, source, files(tmp_path / "p", "parquet"), 2, query="files")
     write_epoch(fed, SinkOptions(str(tmp_path / "log"), tmp_path / "staging", Target("files", application_id="app")), 0)
@@ -167,12 +179,12 @@ def test_bad_times_and_keys_in_parquet_are_told_with_and_without_python(
     letters = [orjson.loads(v or b"") for v in values(log, "app-dead-letters")[0]]
     assert good == sorted((tuple(r) for r in through.select("K", "AT", "V", ROWTIME).collect()), key=repr)
     assert told == sorted((x["CODE"], x["MESSAGE"]) for x in letters)
-    bad = "timestamp column AT cannot be used: "
-    without_key = [("FQ4022", "a record of a table needs a key")] if kind == "table" else []
+    bad, at = "timestamp column AT cannot be used: ", f"file://{tmp_path}/p/1.parquet, row"
+    without_key = [("FQ4022", f"{at} 4: a record of a table needs a key")] if kind == "table" else []
     assert told == [
         *without_key,
-        ("FQ4023", bad + f"{LONG_MAX} is not from 1970-01-01 to 2200-01-01"),
-        ("FQ4023", bad + "it is NULL"),
+        ("FQ4023", f"{at} 2: {bad}it is NULL"),
+        ("FQ4023", f"{at} 3: {bad}{LONG_MAX} is not from 1970-01-01 to 2200-01-01"),
     ]
 
 
@@ -180,8 +192,8 @@ def test_bad_times_and_keys_in_parquet_are_told_with_and_without_python(
 def test_of_typed_files_spark_reads_what_is_used(session: SparkSession, tmp_path: Path) -> None:
     """Columns that a query leaves out are not read, and filters reach the files."""
     parquet(tmp_path / "p")
-    found = typed_files(session, SOURCE, files(tmp_path / "p", "parquet"))
-    plan = found.good.where("N = 7").select("N")._jdf.queryExecution().executedPlan().toString()
+    found = relation_of(SOURCE, source_frame(session, SOURCE, files(tmp_path / "p", "parquet")))
+    plan = found.frame.where("N = 7").select("N")._jdf.queryExecution().executedPlan().toString()
     (scan,) = [line for line in plan.splitlines() if "FileScan" in line]
     assert re.findall(r"(\w+)#", scan.partition("]")[0]) == ["at", "n"]
     assert "IsNotNull(at)" in scan
@@ -253,7 +265,7 @@ def test_the_final_rows_of_a_table_are_written_and_read_again(
     producer.commit()
     rows = rows_of_topic(read_log(session, ReadOptions(str(tmp_path / "log"), ("t",))), table)
     to = files(tmp_path / "out", file_format)
-    write_files(final_rows(rows, table), table, to)
+    write_files(topic_frame(final_rows(rows, table), table), table, to)
     back = open_log(tmp_path / "again", "t")
     again_in = SinkOptions(str(tmp_path / "again" / "log"), tmp_path / "staging", Target("files"))
     write_epoch(emitted_files(session, table, to, 2, query="files"), again_in, 0)
@@ -278,13 +290,13 @@ def test_files_that_do_not_fit_are_refused(session: SparkSession, tmp_path: Path
     def source(*fields: Field) -> SourceDef:
         return SourceDef("S", "stream", "s", Schema(fields), Format("NONE"), Format("JSON"))
 
-    text = unfit(lambda: typed_files(session, source(Field("NOPE", t.INT)), p))
+    text = unfit(lambda: source_frame(session, source(Field("NOPE", t.INT)), p))
     assert "they have no column NOPE, only id, at" in text
-    assert "column D is INT, theirs is double" in unfit(lambda: typed_files(session, source(Field("D", t.INT)), p))
+    assert "column D is INT, theirs is double" in unfit(lambda: source_frame(session, source(Field("D", t.INT)), p))
     price = source(Field("PRICE", t.decimal(5, 2)))
-    assert "column PRICE is DECIMAL(5, 2), theirs is decimal(6,2)" in unfit(lambda: typed_files(session, price, p))
+    assert "column PRICE is DECIMAL(5, 2), theirs is decimal(6,2)" in unfit(lambda: source_frame(session, price, p))
     header = source(Field("H", t.BYTES, "header", "h"))
-    assert "column H is no part of a row" in unfit(lambda: typed_files(session, header, p))
+    assert "column H is no part of a row" in unfit(lambda: source_frame(session, header, p))
     nothing = files(tmp_path / "none", "csv")
     fed = {"query": "files", "streaming": True}
     assert "at least one file" in unfit(lambda: emitted_files(session, SOURCE, nothing, 2, **fed))
@@ -292,7 +304,9 @@ def test_files_that_do_not_fit_are_refused(session: SparkSession, tmp_path: Path
     assert "one document per line" in unfit(lambda: emitted_files(session, SOURCE, many, 2, query="files"))
     nested = source(Field("A", t.array(t.INT)))
     rows = rows_of_topic(read_log(session, ReadOptions(os.fspath(tmp_path), ("s",))), nested)
-    assert "column A is ARRAY<INT>" in unfit(lambda: write_files(rows, nested, files(tmp_path / "o", "csv")))
+    assert "column A is ARRAY<INT>" in unfit(
+        lambda: write_files(topic_frame(rows, nested), nested, files(tmp_path / "o", "csv"))
+    )
 
 
 def test_a_csv_boolean_is_one_in_any_case() -> None:

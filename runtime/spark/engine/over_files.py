@@ -1,0 +1,189 @@
+"""Batches over complete history: queries whose rows come from files, by `runtime.spark.frames`, into topics and files.
+
+One `FileHistory` is for one run over a plan: what several queries read is read and counted once, and the result of a query that others
+read is kept until the run is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from compiler.functions.spark_text import quoted
+from compiler.plan.expr import ROWTIME
+from compiler.plan.logical import Scan, walk_nodes
+from compiler.plan.topology import Plan, QueryPlan, SourceDef
+from runtime.events import WARNING, say
+from runtime.spark.errors import FrameUnfit
+from runtime.spark.files import source_frame
+from runtime.spark.files_sink import write_files
+from runtime.spark.frames.faults import faults_of
+from runtime.spark.frames.letters import bad_rows
+from runtime.spark.frames.lower import Lowering, check_known
+from runtime.spark.frames.relation import DEFAULT_ROWS, Relation, TableRows, state_of
+from runtime.spark.frames.source import CODE, TIME_COLUMN, Prepared, prepared, relation_of_prepared
+from runtime.spark.history import complete_files, complete_queries
+from runtime.spark.settings import SparkSettings, TopicFiles
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_UNTIMED = -(2**61)  # row times below are of tables that have none
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Rows of a source: all, those that are left out, and keys of a table with several values at one time, of which the greatest counts."""
+
+    rows: int
+    dead: int
+    ties: int
+
+
+@dataclass(slots=True)
+class FileHistory:
+    """The queries of a plan over the files that there are at its first use. Call `close` when it is over; one thread.
+
+    frames: given by the caller in the place of files, by the name of their source; tables: how rows of such a frame follow each other.
+    """
+
+    spark: SparkSession
+    plan: Plan
+    settings: SparkSettings
+    frames: Mapping[str, DataFrame] = field(default_factory=dict)
+    tables: Mapping[str, TableRows] = field(default_factory=dict)
+    letters: dict[str, list[DataFrame]] = field(default_factory=dict)
+    _files: Mapping[str, TopicFiles] = field(init=False)
+    _work: Lowering = field(init=False)
+    _prepared: dict[str, Prepared] = field(default_factory=dict)
+    _counts: dict[str, Counts] = field(default_factory=dict)
+    _kept: list[DataFrame] = field(default_factory=list)
+    _out: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_known(self.plan, (*self.frames, *self.tables))
+        self._files = {n: f for n, f in complete_files(self.plan, self.settings).items() if n not in self.frames}
+        self._work = Lowering(self.plan, self._given, self.letters, self._keep)
+
+    def rows(self, query: QueryPlan) -> DataFrame:
+        """What goes into the topic: the columns of the result by name, and the row time. The rows of a table at the end."""
+        relation, schema = self._work.relation(query), query.logical.schema
+        made = relation if relation.form == "rows" else state_of(relation, schema)
+        time = f"CASE WHEN {quoted(ROWTIME)} < {_UNTIMED}L THEN 0L ELSE {quoted(ROWTIME)} END AS {quoted(ROWTIME)}"
+        rows = made.frame.selectExpr(*(quoted(n) for n in schema.names), time if not made.timed else quoted(ROWTIME))
+        return rows.orderBy(quoted(ROWTIME)) if self._judged_by_arrival(query) else rows
+
+    def result(self, name: str) -> DataFrame:
+        """What the queries that write a stream or table give, as `frames.lower.lower` gives it."""
+        return self._work.result(name)
+
+    def bad(self, query: QueryPlan) -> list[DataFrame]:
+        """Rows of LETTERS_DDL: of files that the query reads, and of expressions that failed. Each is a pass of its own."""
+        self._work.relation(query)
+        sources = [n for n in self._read(query) if n in self._outside and self.counts(n).dead]
+        found = [rows for n in sources if (rows := bad_rows(self._prepared[n])) is not None]
+        return [*found, *self.letters.get(query.id, [])]
+
+    def rows_in(self, query: QueryPlan) -> int:
+        """Rows of the files that a query reads, and of the results of others."""
+        return sum(self.counts(s).rows if s in self._outside else self._results(s) for s in self._read(query))
+
+    def ties(self, query: QueryPlan) -> int:
+        return sum(self.counts(s).ties for s in self._read(query) if s in self._outside)
+
+    def counts(self, name: str) -> Counts:
+        """Of a source of files or a frame. What may be wrong with its rows is said once."""
+        if name not in self._counts:
+            source = self._source(name)
+            made = self._prepare(source)
+            row = faults_of(source, made).collect()[0]
+            found = self._counts[name] = Counts(row["ROWS"], row["BAD_TIMES"] + row["NO_KEY"], row["TIES"])
+            if found.ties:
+                text = f"{found.ties} keys of {name} have several values at one time; the greatest of each counts (see sequence_by)"
+                say(WARNING, "files.ties", text, source=name, ties=found.ties)
+        return self._counts[name]
+
+    def kept(self, frame: DataFrame) -> DataFrame:
+        """The same rows, computed once in this run."""
+        made = frame.persist()
+        self._kept.append(made)
+        return made
+
+    def written(self, query: QueryPlan, rows: int) -> None:
+        """How many rows a query has given."""
+        self._out[query.id] = rows
+
+    def to_files(self, query: QueryPlan, rows: DataFrame) -> None:
+        """Writes the result where files stand for its topic. rows: those of `rows`."""
+        sink = self._source(query.sink)
+        files = self.settings.files.get(sink.topic)
+        if files is None:
+            return
+        write_files(self.shown(query, rows), sink, files)
+
+    def shown(self, query: QueryPlan, rows: DataFrame) -> DataFrame:
+        """`rows` under the names of files: the row time as ROWTIME, where it is one."""
+        schema = query.logical.schema
+        timed = self._work.relation(query).timed and TIME_COLUMN not in schema.names
+        return rows.selectExpr(*map(quoted, schema.names), *([f"{quoted(ROWTIME)} AS {TIME_COLUMN}"] if timed else []))
+
+    def close(self) -> None:
+        for frame in self._kept:
+            frame.unpersist()
+        self._kept.clear()
+
+    # -- inside
+
+    @property
+    def _outside(self) -> set[str]:
+        """Names of the sources that are files or frames."""
+        return {*self._files, *self.frames}
+
+    def _source(self, name: str) -> SourceDef:
+        source = self.plan.source(name)
+        assert source is not None, f"the plan has no source {name}"
+        return source
+
+    def _read(self, query: QueryPlan) -> list[str]:
+        """Names of the sources that a query scans, each once."""
+        return list(dict.fromkeys(n.spec.source for n in walk_nodes(query.logical) if isinstance(n.spec, Scan)))
+
+    def _judged_by_arrival(self, query: QueryPlan) -> bool:
+        """Some reader of the topic has other sources than files, and finds rows late by their order."""
+        topic, complete = self._source(query.sink).topic, complete_queries(self.plan, self.settings)
+        others = (q for q in self.plan.queries if q.id not in complete)
+        return any(self._source(s).topic == topic for q in others for s in self._read(q))
+
+    def _results(self, name: str) -> int:
+        topic = self._source(name).topic
+        return sum(self._out.get(q.id, 0) for q in self.plan.queries if self._source(q.sink).topic == topic)
+
+    def _prepare(self, source: SourceDef) -> Prepared:
+        if source.name not in self._prepared:
+            files = self._files.get(source.name)
+            self._prepared[source.name] = self._of_frame(source) if files is None else self._of_files(source, files)
+        return self._prepared[source.name]
+
+    def _of_frame(self, source: SourceDef) -> Prepared:
+        return prepared(source, self.frames[source.name], self.tables.get(source.name, DEFAULT_ROWS))
+
+    def _of_files(self, source: SourceDef, files: TopicFiles) -> Prepared:
+        frame = source_frame(self.spark, source, files)
+        if CODE in frame.columns:
+            frame = self.kept(frame)  # decoded in Python, and read for counts, results and dead letters
+        rows = self.tables.get(source.name, TableRows(files.sequence_by, files.delete_when))
+        try:
+            return prepared(source, frame, rows)
+        except FrameUnfit as e:
+            raise FrameUnfit(f"{files.path}: {e.title}", help=e.help) from None
+
+    def _given(self, source: SourceDef) -> Relation | None:
+        return relation_of_prepared(source, self._prepare(source)) if source.name in self._outside else None
+
+    def _keep(self, query: QueryPlan, relation: Relation) -> Relation:
+        topic = self._source(query.sink).topic
+        readers = (self._source(s).topic for q in self.plan.queries for s in self._read(q))
+        if topic not in readers:
+            return relation
+        return Relation(self.kept(relation.frame), relation.form, relation.timed, relation.grows)

@@ -1,0 +1,78 @@
+"""A plan as Structured Streaming queries over frames and files on a session of the caller, without a log: `start_streams`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import quote
+
+from compiler.plan.topology import Plan
+from runtime.spark.errors import FrameUnfit
+from runtime.spark.files import source_frame
+from runtime.spark.files_sink import stream_to_files
+from runtime.spark.frames.relation import TableRows
+from runtime.spark.frames.streams import lower_streams
+from runtime.spark.history import outside_files
+from runtime.spark.settings import SparkSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+    Into: TypeAlias = Mapping[str, Callable[[DataFrame, int], None]]
+    Stream: TypeAlias = StreamingQuery
+
+
+def start_streams(
+    spark: SparkSession,
+    plan: Plan,
+    settings: SparkSettings,
+    sources: Mapping[str, DataFrame],
+    tables: Mapping[str, TableRows],
+    into: Into,
+    checkpoint: str,
+    trigger: Mapping[str, Any],
+) -> dict[str, StreamingQuery]:
+    """Starts a query for each result that has a place to go to, and gives them by the names of the results.
+
+    into: by name, what is called with the rows of each micro-batch and its number; a batch that failed comes again under its number.
+    Other results go to the files that `settings` names for their topics, if they are streams: exactly once. checkpoint: a folder for
+    one of each query. trigger: of `DataStreamWriter.trigger`. Nothing is started where a part is refused: SparkUnsupported, FrameUnfit.
+    """
+    files, given, rows = outside_files(plan, settings), dict(sources), dict(tables)
+    for source in plan.sources:
+        if source.name in files and source.name not in given:
+            found = files[source.name]
+            given[source.name] = source_frame(spark, source, found, streaming=source.kind == "stream")
+            rows.setdefault(source.name, TableRows(found.sequence_by, found.delete_when))
+    results = lower_streams(plan, given, tables=rows, late_rows=settings.late_rows)
+    unknown = [name for name in into if name not in results]
+    if unknown:
+        raise FrameUnfit(f"the plan has no result {unknown[0]}", help=f"it makes {', '.join(results)}")
+    writers = {}
+    for name, result in results.items():
+        sink = plan.source(name)
+        assert sink is not None, f"the plan has no source {name}"
+        to_files = settings.files.get(sink.topic)
+        if name in into:
+            writers[name] = result.frame.writeStream.foreachBatch(into[name]).outputMode(result.mode)
+        elif to_files is not None:
+            if result.mode == "update":
+                title = f"{name} is a table, whose rows change in each micro-batch, and files only grow"
+                raise FrameUnfit(
+                    title, help=f"write its changes by `into={{'{name}': function}}`, with MERGE for example"
+                )
+            writers[name] = stream_to_files(result.frame, sink, to_files)
+    if not writers:
+        raise FrameUnfit("no result has a place to go to", help="name files for its topic, or pass `into`")
+    started: dict[str, StreamingQuery] = {}
+    try:
+        for name, writer in writers.items():
+            folder = f"{checkpoint.rstrip('/')}/{quote(name, safe='')}"
+            made = writer.option("checkpointLocation", folder).queryName(name)
+            started[name] = (made.trigger(**trigger) if trigger else made).start()
+    except BaseException:
+        for query in started.values():
+            query.stop()
+        raise
+    return started

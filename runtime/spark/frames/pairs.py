@@ -1,0 +1,60 @@
+"""The windowed join of two streams, over all of their rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compiler.functions.spark_text import quoted
+from compiler.plan.expr import ROWTIME
+from compiler.plan.logical import Join
+from compiler.plan.schema import Schema
+from runtime.spark.frames.relation import any_present
+from runtime.spark.outline import functions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_LEFT, _RIGHT = "l__", "r__"
+
+
+def pairs_of(
+    spec: Join, left: DataFrame, left_schema: Schema, right: DataFrame, right_schema: Schema, schema: Schema
+) -> DataFrame:
+    """Pairs of one key with right.time within [left.time - before, left.time + after]; their time is the later one.
+
+    Rows without a key are dropped. A pair counts whichever came first: without late rows both sides are still remembered. Rows of an
+    outer side that meet nothing come once, with NULLs and their own time.
+    """
+    lefts, rights = _prefixed(left, left_schema, _LEFT), _prefixed(right, right_schema, _RIGHT)
+    keys = [
+        (quoted(_LEFT + a.name), quoted(_RIGHT + b.name))
+        for a, b in zip(left_schema.key, right_schema.key, strict=True)
+    ]
+    here, there = quoted(_LEFT + ROWTIME), quoted(_RIGHT + ROWTIME)
+    within = f"{there} >= {here} - {spec.before_ms}L AND {there} <= {here} + {spec.after_ms}L"
+    joined = lefts.join(rights, functions(left).expr(f"{_same_key(keys)} AND {within}"), spec.kind)
+    made = [f"{_output(f.name, left_schema, right_schema, schema)} AS {quoted(f.name)}" for f in schema]
+    return joined.selectExpr(*made, f"greatest({here}, {there}) AS {quoted(ROWTIME)}")
+
+
+def _prefixed(frame: DataFrame, schema: Schema, prefix: str) -> DataFrame:
+    """Rows with a key (an outer join would keep the others), under names of their own."""
+    columns = [f"{quoted(n)} AS {quoted(prefix + n)}" for n in (*schema.names, ROWTIME)]
+    return frame.where(any_present(schema.key)).selectExpr(*columns)
+
+
+def _same_key(keys: list[tuple[str, str]]) -> str:
+    """Of several parts some may be NULL, but not all."""
+    if len(keys) == 1:
+        return f"{keys[0][0]} = {keys[0][1]}"
+    some = " OR ".join(f"{left} IS NOT NULL" for left, _ in keys)
+    return " AND ".join([*(f"{left} <=> {right}" for left, right in keys), f"({some})"])
+
+
+def _output(name: str, left: Schema, right: Schema, schema: Schema) -> str:
+    """Spark SQL of a column of the output, left before right; its key columns are the parts of the join key in order."""
+    keys = [f.name for f in schema.key]
+    if name in keys:
+        i = keys.index(name)
+        return f"coalesce({quoted(_LEFT + left.key[i].name)}, {quoted(_RIGHT + right.key[i].name)})"
+    return quoted((_LEFT if name in left.names else _RIGHT) + name)

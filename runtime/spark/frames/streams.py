@@ -1,0 +1,225 @@
+"""A plan over streaming frames, where Spark's own operators mean exactly what the runtime's do: `lower_streams`.
+
+A streaming frame stands for a topic with one partition, to which micro-batches come one after the other, the rows of each in the order of
+their times. Why results are then the same, node by node:
+
+- Projections, filters, EXPLODE, PARTITION BY, UNION and INSERT INTO: each row gives what it gives in a batch, and keeps no state.
+- A join of a stream with a table whose frame is a batch: the table does not change any more, so each row meets the version of its
+  time, as in a batch. (With the rows that the table's frame had when the stream was started.)
+- Aggregations without windows, EMIT CHANGES: groups are never dropped on either side, and the aggregates depend on no order.
+- Tumbling and hopping windows, EMIT CHANGES, where the caller says that no row is late. The runtime drops a row from a window when stream
+  time, the greatest time of the rows before it that have a key, is at least the end of the window and the grace period. Spark drops it when the
+  watermark is at least that end: the greatest time of batches before the *last* one, less the delay (a batch finds rows late by the
+  watermark of the batch before it), taken here behind all that drops rows, with the grace period as delay. So what Spark drops the runtime drops,
+  not the other way round, and where the runtime drops nothing both give the same. Spark's watermark begins at 1970, so times are moved
+  behind it for the window, by a multiple of the advance that is more than the earliest time that is used.
+
+All else is refused by name: EMIT FINAL (the runtime forgets windows that a jump of time outruns, Spark gives them), sessions and cumulating windows,
+joins of two streams (each side is late by a watermark of its own), HAVING (a row that stops passing must be removed, and Spark would only stop
+writing it), tables that change, and what reads an aggregation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from compiler.functions.spark_text import quoted
+from compiler.plan.event_times import EARLIEST_MS
+from compiler.plan.expr import ROWTIME
+from compiler.plan.logical import Aggregate, Filter, Join, Node, Window
+from compiler.plan.schema import WINDOW_END, WINDOW_START, Schema
+from compiler.plan.topology import Plan, QueryPlan, SourceDef
+from runtime.operators.windows import grace_of
+from runtime.spark.errors import FrameUnfit, SparkUnsupported
+from runtime.spark.frames.aggregates import check_aggregate
+from runtime.spark.frames.lower import Lowering, check_known
+from runtime.spark.frames.nodes import HANDLERS, Nodes
+from runtime.spark.frames.refusal import Refused
+from runtime.spark.frames.relation import DEFAULT_ROWS, LIVE, ORDER, Relation, TableRows, any_present, key_of, names
+from runtime.spark.frames.source import relation_of
+from runtime.spark.native.aggregates import aggregate_columns
+from runtime.spark.outline import functions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_NO_TABLES: Mapping[str, TableRows] = {}
+_AT, _WINDOW = "__at", "__window"
+LateRows = Literal["exact", "none"]
+ELSEWHERE = "run it with `flowql run -t spark`, or as a batch"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamResult:
+    """What a query gives as a stream. append: rows. update: of a table, in each micro-batch, the rows that have changed, by `key`.
+
+    frame: the columns of `frames.lower.lower`; of a table without a row time.
+    """
+
+    frame: DataFrame
+    mode: Literal["append", "update"]
+    key: tuple[str, ...] = ()
+
+
+def lower_streams(
+    plan: Plan,
+    sources: Mapping[str, DataFrame],
+    *,
+    tables: Mapping[str, TableRows] = _NO_TABLES,
+    late_rows: LateRows = "exact",
+) -> dict[str, StreamResult]:
+    """The results of a plan over streaming frames of its streams and batch frames of its tables, by name.
+
+    late_rows: `none` says that no row is late, as in a target; without that windows are refused.
+    Frames have what `frames.lower.lower` asks of them. Rows whose time cannot be used are left out. Nothing is started. Raises
+    SparkUnsupported for what Spark's streams mean otherwise (see the module), FrameUnfit for a frame that does not fit its source.
+    """
+    check_known(plan, (*sources, *tables))
+
+    def given(source: SourceDef) -> Relation | None:
+        if source.name not in sources:
+            return None
+        frame, streams = sources[source.name], source.kind == "stream"
+        if frame.isStreaming != streams:
+            of, wanted = ("batch", "streaming") if streams else ("streaming", "batch")
+            title = f"the frame of the {source.kind} {source.name} is a {of} frame, and a {wanted} frame is needed here"
+            raise FrameUnfit(title, help="read streams with spark.readStream and tables with spark.read")
+        return relation_of(source, frame, tables.get(source.name, DEFAULT_ROWS))
+
+    work = Lowering(plan, given, handlers={**STREAM_HANDLERS, Aggregate: partial(_aggregate, late_rows)})
+    found: dict[str, StreamResult] = {}
+    for query in plan.queries:
+        result = _result(work, query)
+        earlier = found.get(query.sink)
+        if earlier is not None:
+            result = StreamResult(earlier.frame.unionAll(result.frame), "append")
+        found[query.sink] = result
+    return found
+
+
+def _result(work: Lowering, query: QueryPlan) -> StreamResult:
+    relation, schema = work.relation(query), query.logical.schema
+    if relation.form == "rows":
+        if not relation.frame.isStreaming:
+            raise SparkUnsupported("Sink", "none of its inputs is a stream", "run it as a batch", query=query.id)
+        return StreamResult(work.rows_of(relation, query), "append")
+    if relation.form != "state":
+        raise SparkUnsupported("Sink", "a table that changes is written as it changes", ELSEWHERE, query=query.id)
+    key = tuple(f.name for f in key_of(schema))
+    return StreamResult(relation.frame.selectExpr(*names(schema)), "update", key)
+
+
+def _filter(nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
+    if inputs[0].form == "state":
+        raise Refused("a row that stops passing must be removed, and Spark would only stop writing it", ELSEWHERE)
+    return HANDLERS[Filter](nodes, node, inputs)
+
+
+def _aggregate(late_rows: LateRows, _nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
+    spec, source, (relation,) = node.spec, node.inputs[0].schema, inputs
+    assert isinstance(spec, Aggregate)
+    if relation.form != "rows":
+        raise Refused("an aggregation of a table undoes what its rows were before", ELSEWHERE)
+    if spec.emit_final:
+        raise Refused("EMIT FINAL forgets windows that a jump of time outruns, and Spark gives them", ELSEWHERE)
+    check_aggregate(spec, source, relation, table=False, placed=False)
+    keys = key_of(source)
+    frame = relation.frame.where(any_present(keys)) if keys and not spec.null_groups else relation.frame
+    groups: list[Any] = names(Schema(keys))
+    if spec.window is not None:
+        if spec.window.kind not in ("tumbling", "hopping"):
+            raise Refused(f"{spec.window.kind} windows are closed by the runtime's operator", ELSEWHERE)
+        if late_rows != "none":
+            reason = "Spark finds a row late a micro-batch after the runtime does, by its watermark"
+            raise Refused(reason, 'say that no row is late (late_rows="none"), or run it with `flowql run -t spark`')
+        frame, window = _windowed(frame, spec.window)
+        groups = [*(functions(frame).expr(g) for g in groups), window]
+    F = functions(frame)
+    folded = frame.groupBy(*groups).agg(
+        *aggregate_columns(spec.aggregates, F), F.expr(f"max({quoted(ROWTIME)})").alias(ROWTIME)
+    )
+    if spec.window is not None:
+        folded = _bounds(folded, spec.window)
+    elif not groups:
+        folded = folded.where(f"{quoted(ROWTIME)} IS NOT NULL")
+    return Relation(folded.selectExpr(*names(node.schema), quoted(ROWTIME)), "state")
+
+
+def _moved_ms(window: Window) -> int:
+    """How far times are moved: a multiple of the advance, so that windows stay what they are."""
+    advance = window.advance_ms or window.size_ms
+    return -(EARLIEST_MS - window.size_ms - grace_of(window)) // advance * advance + advance
+
+
+def _windowed(frame: DataFrame, window: Window) -> tuple[DataFrame, Any]:
+    """Rows with a watermark, and Spark's window, which is what takes state away again."""
+    F, advance = functions(frame), window.advance_ms or window.size_ms
+    timed = frame.withColumn(_AT, F.expr(f"timestamp_millis({quoted(ROWTIME)} + {_moved_ms(window)}L)"))
+    marked = timed.withWatermark(_AT, f"{grace_of(window)} milliseconds")
+    return marked, F.window(_AT, f"{window.size_ms} milliseconds", f"{advance} milliseconds").alias(_WINDOW)
+
+
+def _bounds(folded: DataFrame, window: Window) -> DataFrame:
+    """WINDOWSTART and WINDOWEND in ms. Windows that reach over 1970 hold rows only where the plan says so."""
+    start, end = (f"unix_millis({_WINDOW}.{part}) - {_moved_ms(window)}L" for part in ("start", "end"))
+    found = folded.selectExpr("*", f"{start} AS {WINDOW_START}", f"{end} AS {WINDOW_END}")
+    if window.kind == "hopping" and not window.over_1970:
+        found = found.where(f"{WINDOW_START} >= 0 OR {WINDOW_END} <= 0")
+    return found
+
+
+def _join(_nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
+    """A row meets the version that holds at its time: from its own time on, up to that of the next."""
+    spec, (left, right) = node.spec, inputs
+    assert isinstance(spec, Join)
+    if spec.shape != "stream-table":
+        raise Refused(f"a join of {spec.shape.replace('-', ' and ')} goes by the times of both sides", ELSEWHERE)
+    if right.form != "versions" or right.frame.isStreaming:
+        raise Refused(
+            "a row meets the table as it was at its time, and of a computed table only changes come", ELSEWHERE
+        )
+    a, b = (i.schema for i in node.inputs)
+    keys, others = key_of(a), key_of(b)
+    parts = [f"__part{i}" for i in range(len(keys))]
+    over = f"OVER (PARTITION BY {', '.join(parts)} ORDER BY __from, __order)"
+    time = quoted(ROWTIME)
+    told = right.frame.selectExpr(
+        *(f"{quoted(f.name)} AS {p}" for f, p in zip(others, parts, strict=True)),
+        f"{time} AS __from",
+        f"{ORDER} AS __order",
+        f"struct({', '.join([*names(b), LIVE])}) AS __met",
+    )
+    versions = told.selectExpr("*", f"lead(__from) {over} AS __to").where("__to IS NULL OR __to > __from")
+    named = [f"{p} AS {p}_there" for p in parts]
+    versions = versions.selectExpr(*named, "__from", "__to", "__met")
+    rows = left.frame.where(any_present(keys)).selectExpr(
+        *(f"{quoted(f.name)} AS {p}" for f, p in zip(keys, parts, strict=True)),
+        f"{time} AS __time",
+        f"struct({', '.join(names(a))}) AS __here",
+    )
+    same = " AND ".join(f"{p} {'=' if len(parts) == 1 else '<=>'} {p}_there" for p in parts)
+    holds = f"{same} AND __time >= __from AND (__to IS NULL OR __time < __to)"
+    met = rows.join(versions, functions(rows).expr(holds), "left")
+    if spec.kind == "inner":
+        met = met.where(f"coalesce(__met.{LIVE}, FALSE)")
+    columns, own = [], [f.name for f in key_of(node.schema)]
+    for f in node.schema:
+        if f.name in own:
+            columns.append(f"{parts[own.index(f.name)]} AS {quoted(f.name)}")
+        elif f.name in a.names:
+            columns.append(f"__here.{quoted(f.name)} AS {quoted(f.name)}")
+        else:
+            columns.append(f"CASE WHEN __met.{LIVE} THEN __met.{quoted(f.name)} END AS {quoted(f.name)}")
+    return Relation(met.selectExpr(*columns, f"__time AS {time}"), "rows")
+
+
+# As `HANDLERS`, for streams: what is not said here is the same there.
+STREAM_HANDLERS: dict[type[Any], Any] = {
+    **HANDLERS,
+    Filter: _filter,
+    Aggregate: partial(_aggregate, "exact"),
+    Join: _join,
+}

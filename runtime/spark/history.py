@@ -1,0 +1,69 @@
+"""Which queries of a batch are computed over complete history: those whose rows all come from files. No pyspark.
+
+History is *complete* where all rows are as if in the order of their times, none late (`runtime.spark.frames.lower`), and by *arrival*
+where lateness is judged in the order of a topic. Files have no order of arrival, so theirs is complete unless a target says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from compiler.plan.logical import Scan, Sink, walk_nodes
+from compiler.plan.topology import Plan, QueryPlan
+from runtime.spark.errors import SparkUnsupported
+from runtime.spark.settings import SparkSettings, TopicFiles
+
+ARRIVAL = (
+    "write `history: arrival` into the target, which reads the files through their topics in the order Spark lists them"
+)
+
+
+def outside_files(plan: Plan, settings: SparkSettings) -> dict[str, TopicFiles]:
+    """The files of sources, by name. Those of a topic that a query writes are its results."""
+    written = {t for q in plan.queries for t in _topics_written(q)}
+    topics = settings.files.keys() - written
+    return {s.name: settings.files[s.topic] for s in plan.sources if s.topic in topics}
+
+
+def complete_files(plan: Plan, settings: SparkSettings) -> dict[str, TopicFiles]:
+    """Of the sources whose rows are files with complete history, by name, the files."""
+    found = outside_files(plan, settings)
+    return {name: files for name, files in found.items() if settings.history_of(files) == "complete"}
+
+
+def complete_queries(plan: Plan, settings: SparkSettings) -> frozenset[str]:
+    """Ids of the queries whose rows all come from such files, directly or through other queries."""
+    files, topics = complete_files(plan, settings), {s.name: s.topic for s in plan.sources}
+    writers: dict[str, set[str]] = {}
+    for q in plan.queries:
+        for topic in _topics_written(q):
+            writers.setdefault(topic, set()).add(q.id)
+    scans = {q.id: {n.spec.source for n in walk_nodes(q.logical) if isinstance(n.spec, Scan)} for q in plan.queries}
+    found = {q for q, sources in scans.items() if sources}
+    while True:
+        left = {q for q in found if any(not _complete(s, files, writers.get(topics[s], ()), found) for s in scans[q])}
+        if not left:
+            return frozenset(found)
+        found -= left
+
+
+def _complete(source: str, files: Mapping[str, TopicFiles], writers: Collection[str], found: Collection[str]) -> bool:
+    return source in files or (bool(writers) and set(writers) <= set(found))
+
+
+def _topics_written(query: QueryPlan) -> set[str]:
+    return {n.spec.topic for n in walk_nodes(query.logical) if isinstance(n.spec, Sink)}
+
+
+def refuse_complete_topics(plan: Plan, query: QueryPlan, settings: SparkSettings) -> None:
+    """Raises SparkUnsupported where a target asks for complete history of a topic that has no files."""
+    if settings.history != "complete":
+        return
+    written = {t for q in plan.queries for t in _topics_written(q)}
+    for node in walk_nodes(query.logical):
+        spec = node.spec
+        if isinstance(spec, Scan) and spec.topic not in settings.files and spec.topic not in written:
+            reason = f"`history: complete` is of files, and the rows of topic {spec.topic} come in the order of arrival"
+            raise SparkUnsupported(
+                "Scan", reason, "leave `history` out: it is complete over files alone", query=query.id
+            )
