@@ -56,9 +56,12 @@ _FITTING: Mapping[Kind, tuple[str, ...]] = {
 }
 
 
-def source_frame(spark: SparkSession, source: SourceDef, files: TopicFiles, *, streaming: bool = False) -> DataFrame:
+def source_frame(
+    spark: SparkSession, source: SourceDef, files: TopicFiles, *, streaming: bool = False, located: bool = False
+) -> DataFrame:
     """All rows there are in files now, for `frames.source.prepared`, or those that come. FilesUnfit if they do not fit the source.
 
+    located: with the file of each row and its number in it, which Spark reads even where nobody asks for them; what needs Python has both.
     Of Parquet the columns of the files that are not declared stand beside the others, under their own names.
     """
     if files.format != "parquet" or not _is_typed(source):
@@ -77,7 +80,8 @@ def source_frame(spark: SparkSession, source: SourceDef, files: TopicFiles, *, s
     if streaming:
         there = spark.readStream.schema(found).format(files.format).options(**_options(files)).load(files.path)
     others = [quoted(n) for n in found.fieldNames() if n.upper() not in taken and not n.startswith("__")]
-    return there.selectExpr(*columns, *others, _file(), f"_metadata.row_index + 1 AS {ROW}")
+    place = [_file(), f"_metadata.row_index + 1 AS {ROW}"] if located else []
+    return there.selectExpr(*columns, *others, *place)
 
 
 def emitted_files(

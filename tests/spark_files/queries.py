@@ -55,6 +55,12 @@ QUERIES: dict[str, tuple[str, str]] = {
           first(G ORDER BY ms DESC, G DESC, V DESC NULLS LAST) FILTER (G IS NOT NULL),
           first(V ORDER BY ms, G NULLS FIRST, V) FILTER (V IS NOT NULL) FROM a WHERE K IS NOT NULL GROUP BY K""",
     ),
+    "ADDED": (
+        """CREATE TABLE ADDED AS SELECT K, SUM(CAST(P AS DOUBLE) / 7) AS S, AVG(CAST(V AS DOUBLE) / 3) AS M FROM A
+          WINDOW TUMBLING (SIZE 20 SECONDS, GRACE PERIOD 0 SECONDS) GROUP BY K;""",
+        """SELECT K, below(ms, 20000) AS s, s + 20000, coalesce(sum(P::DOUBLE / 7 ORDER BY ms, P), 0),
+          coalesce(sum(V::DOUBLE / 3 ORDER BY ms, V) / count(V), 0) FROM a WHERE K IS NOT NULL GROUP BY ALL""",
+    ),
     "HAVING_SOME": (
         """CREATE TABLE HAVING_SOME WITH (KEY_FORMAT='JSON') AS SELECT G, V % 2 AS ODD, COUNT(*) AS N FROM A
           GROUP BY G, V % 2 HAVING COUNT(*) > 1;""",

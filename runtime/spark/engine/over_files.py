@@ -82,7 +82,7 @@ class FileHistory:
         """Rows of LETTERS_DDL: of files that the query reads, and of expressions that failed. Each is a pass of its own."""
         self._work.relation(query)
         sources = [n for n in self._read(query) if n in self._outside and self.counts(n).dead]
-        found = [rows for n in sources if (rows := bad_rows(self._prepared[n])) is not None]
+        found = [rows for n in sources if (rows := bad_rows(self._located(self._source(n)))) is not None]
         return [*found, *self.letters.get(query.id, [])]
 
     def rows_in(self, query: QueryPlan) -> int:
@@ -168,8 +168,13 @@ class FileHistory:
     def _of_frame(self, source: SourceDef) -> Prepared:
         return prepared(source, self.frames[source.name], self.tables.get(source.name, DEFAULT_ROWS))
 
-    def _of_files(self, source: SourceDef, files: TopicFiles) -> Prepared:
-        frame = source_frame(self.spark, source, files)
+    def _located(self, source: SourceDef) -> Prepared:
+        """The rows of a source once more, with the places of those in files."""
+        known, files = self._prepare(source), self._files.get(source.name)
+        return known if files is None or CODE in known.frame.columns else self._of_files(source, files, located=True)
+
+    def _of_files(self, source: SourceDef, files: TopicFiles, *, located: bool = False) -> Prepared:
+        frame = source_frame(self.spark, source, files, located=located)
         if CODE in frame.columns:
             frame = self.kept(frame)  # decoded in Python, and read for counts, results and dead letters
         rows = self.tables.get(source.name, TableRows(files.sequence_by, files.delete_when))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from compiler.functions.spark_sql import lower
 from compiler.functions.spark_text import quoted
 from compiler.plan.expr import ROWTIME
-from compiler.plan.logical import Aggregate, Node, Window
+from compiler.plan.logical import Aggregate, AggregateCall, Node, Window
 from compiler.plan.schema import WINDOW_END, WINDOW_START, Schema
 from compiler.plan.types import Kind, SqlType
 from runtime.spark.frames.refusal import Refused, sql_of
@@ -42,7 +43,11 @@ def aggregated(spec: Aggregate, node: Node, source: Schema, relation: Relation) 
         groups_by += added
     F = functions(frame)
     time = F.expr(f"max({quoted(ROWTIME)})").alias(ROWTIME)
-    columns = aggregate_columns(spec.aggregates, F, place=_order(spec), only=CURRENT if table else "")
+    found = {c.name: F.expr(_in_order(c)).alias(c.name) for c in spec.aggregates if not table and by_order(c)}
+    others = tuple(c for c in spec.aggregates if c.name not in found)
+    made = aggregate_columns(others, F, place=_order(spec), only=CURRENT if table else "")
+    found |= {c.name: column for c, column in zip(others, made, strict=True)}
+    columns = [found[c.name] for c in spec.aggregates]
     if spec.window is not None and spec.window.kind == "session":
         first, last = (F.expr(f"{f}({quoted(ROWTIME)})") for f in ("min", "max"))
         columns += [first.alias(WINDOW_START), last.alias(WINDOW_END)]
@@ -86,7 +91,8 @@ def check_aggregate(spec: Aggregate, source: Schema, relation: Relation, *, tabl
     for call in spec.aggregates:
         if table and call.function not in _OF_TABLES:
             raise Refused(f"{call.function} over a table goes by changes that are gone")
-        if reason := reason_against(call, bounded=placed, placed=placed):
+        ordered = placed and not table and by_order(call)
+        if not ordered and (reason := reason_against(call, bounded=placed, placed=placed)):
             raise Refused(reason)
         if call.function in ("MIN", "MAX") and call.args[0].type.kind is Kind.DOUBLE:
             raise Refused(f"{call.function} of DOUBLE: of 0.0 and -0.0 either may be shown")
@@ -100,13 +106,29 @@ def _ordered(t: SqlType) -> bool:
     return t.kind not in (Kind.MAP, Kind.DOUBLE) and all(map(_ordered, (*t.args, *(f for _, f in t.fields))))
 
 
+def by_order(call: AggregateCall) -> bool:
+    """Sums of doubles: their last digits depend on the order of addition, which is that of the rows' times, of tied rows that of values."""
+    return call.function in ("SUM", "AVG") and call.args[0].type.kind is Kind.DOUBLE
+
+
+def _in_order(call: AggregateCall) -> str:
+    """Spark SQL of such a sum. The values of a group are in memory together."""
+    found = lower(call.args[0])
+    assert found is not None, "checked"
+    value = f"CASE WHEN {found.sql} IS NOT NULL THEN struct({quoted(ROWTIME)} AS t, {found.sql} AS v) END"
+    total = f"aggregate(array_sort(collect_list({value})), CAST(0 AS DOUBLE), (a, e) -> a + e.v)"
+    if call.function == "SUM":
+        return total
+    return (
+        f"CASE WHEN count({found.sql}) = 0 THEN CAST(0 AS DOUBLE) ELSE {total} / CAST(count({found.sql}) AS DOUBLE) END"
+    )
+
+
 def _order(spec: Aggregate) -> str:
     """One order of rows for all of LATEST_BY_OFFSET and EARLIEST_BY_OFFSET of a node: by time, then by their arguments.
 
     So values of tied rows are not mixed: the last row of all is one row. Rows that are equal in this are equal in what is shown.
     """
-    from compiler.functions.spark_sql import lower
-
     found = [lower(a) for c in spec.aggregates if c.function in _OFFSETS for a in c.args]
     return f"struct({', '.join([quoted(ROWTIME), *(x.sql for x in found if x is not None)])})"
 

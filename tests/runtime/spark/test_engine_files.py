@@ -51,9 +51,9 @@ def test_a_batch_over_files(spark: SparkSession, tmp_path: Path) -> None:
     rows = {"K": ["a", "a", "b", "c"], "V": pa.array([1, 2, 3, 4], pa.int32()), "AT": [5, 7, 6, -1]}
     pq.write_table(pa.table(rows), tmp_path / "in" / "1.parquet")
     files = {"s": TopicFiles("parquet", str(tmp_path / "in")), "N": TopicFiles("parquet", str(tmp_path / "out"))}
-    settings = SparkSettings(master="local[2]", shuffle_partitions=2, files=files)
 
-    def run(plan: Plan) -> dict[str, dict[str, Any]]:
+    def run(plan: Plan, history: Any = None) -> dict[str, dict[str, Any]]:
+        settings = SparkSettings(master="local[2]", shuffle_partitions=2, files=files, history=history)
         instance = SparkInstance(tmp_path / "log", tmp_path / "state", settings, "app", mode="bounded")
         try:
             instance.start()
@@ -79,9 +79,13 @@ def test_a_batch_over_files(spark: SparkSession, tmp_path: Path) -> None:
     written = pq.read_table(tmp_path / "out").to_pylist()
     assert sorted(map(tuple, (r.values() for r in written))) == [("a", 2, 3, 7), ("b", 1, 3, 6)]
     status = run(plan_of(SQL + LATEST))
+    assert (topic("N"), topic("s")) == (expected, [])
+    assert [(key, value) for key, _, value in topic("L")] == [(b"a", {"L": 2}), (b"b", {"L": 3})]
+    assert (status["CTAS_N"]["how"], status["CTAS_L"]["how"]) == ("native", "native")
+    status = run(plan_of(SQL + LATEST), "arrival")
     assert topic("N") == expected
     assert [key for key, _, _ in topic("s")] == [b"a", b"a", b"b"]
     assert [(key, value) for key, _, value in topic("L")] == [(b"a", {"L": 2}), (b"b", {"L": 3})]
-    assert (status["CTAS_N"]["how"], status["CTAS_L"]["how"]) == ("native", "exact")
+    assert status["FILES_s"]["records_out"] == 3
     run(plan_of(SQL))
     assert (topic("N"), topic("s")) == (expected, [])

@@ -113,7 +113,10 @@ def test_all_formats_give_the_same_rows_and_go_into_the_log(session: SparkSessio
     bad = ({"ID": "x", "AT": 1, "N": "many"}, {"ID": "y"})
     lines(tmp_path / "json", *AS_JSON, b"{nonsense", *bad)
     csv(tmp_path / "csv", *AS_JSON, *bad)
-    framed = {kind: prepared(SOURCE, source_frame(session, SOURCE, files(tmp_path / kind, kind))) for kind in FORMATS}
+    framed = {
+        kind: prepared(SOURCE, source_frame(session, SOURCE, files(tmp_path / kind, kind), located=True))
+        for kind in FORMATS
+    }
     told_of = {kind: told_by(made) for kind, made in framed.items()}
     found = {}
     for kind, made in framed.items():
@@ -139,7 +142,7 @@ def test_all_formats_give_the_same_rows_and_go_into_the_log(session: SparkSessio
     for row in found["parquet"]:  # CSV has no empty values, only NULL
         row["RAW"] = row["RAW"] or None
     assert found["csv"] == found["csv as a frame"] == found["parquet"]
-    json = f"file://{tmp_path}/json/1.jsonl"
+    json = f"file:{tmp_path}/json/1.jsonl"
     assert [m.split(": ")[0] for _, m in told_of["json"]] == [f"{json}, row 4", f"{json}, row 5", f"{json}, row 6"]
 
 
@@ -167,7 +170,7 @@ def test_bad_times_and_keys_in_parquet_are_told_with_and_without_python(
     pq.write_table(pa.table(columns), tmp_path / "p" / "1.parquet")
     schema = Schema((Field("K", t.STRING, "key"), Field("AT", t.BIGINT), Field("V", t.STRING)))
     source = SourceDef("S", kind, "s", schema, Format("KAFKA"), Format("JSON"), TimestampSpec("AT"))
-    made = prepared(source, source_frame(session, source, files(tmp_path / "p", "parquet")))
+    made = prepared(source, source_frame(session, source, files(tmp_path / "p", "parquet"), located=True))
     assert "Python" not in made.frame._jdf.queryExecution().executedPlan().toString()
     rows = relation_of_prepared(source, made).frame
     good = sorted((tuple(r) for r in rows.select("K", "AT", "V", ROWTIME).collect()), key=repr)
@@ -179,7 +182,7 @@ def test_bad_times_and_keys_in_parquet_are_told_with_and_without_python(
     letters = [orjson.loads(v or b"") for v in values(log, "app-dead-letters")[0]]
     assert good == sorted((tuple(r) for r in through.select("K", "AT", "V", ROWTIME).collect()), key=repr)
     assert told == sorted((x["CODE"], x["MESSAGE"]) for x in letters)
-    bad, at = "timestamp column AT cannot be used: ", f"file://{tmp_path}/p/1.parquet, row"
+    bad, at = "timestamp column AT cannot be used: ", f"file:{tmp_path}/p/1.parquet, row"
     without_key = [("FQ4022", f"{at} 4: a record of a table needs a key")] if kind == "table" else []
     assert told == [
         *without_key,
