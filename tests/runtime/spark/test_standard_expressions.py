@@ -53,6 +53,8 @@ def test_spark_says_what_a_database_says(spark: SparkSession, tmp_path: Path) ->
 @pytest.mark.parametrize("name", ["sql_sum", "sql_avg"])
 def test_sums_of_integers_are_those_of_the_runtime(spark: SparkSession, name: str) -> None:
     """Of groups of random values, and of one that has none."""
+    from pyspark.sql import functions
+
     function, chance = lookup_aggregate(name), Random(3)
     assert function is not None
     for t, values in SUMMED.items():
@@ -62,7 +64,7 @@ def test_sums_of_integers_are_those_of_the_runtime(spark: SparkSession, name: st
         assert reason_against(call, bounded=True, placed=True) == ""
         rows = [{"g": i, "v": v} for i, group in enumerate(groups) for v in [None, *group]]
         frame = spark.createDataFrame(pa.Table.from_pylist(rows, pa.schema({"g": pa.int32(), "v": arrow_type(t)})))
-        made = {x["g"]: x["x"] for x in frame.groupBy("g").agg(*aggregate_columns((call,))).collect()}
+        made = {x["g"]: x["x"] for x in frame.groupBy("g").agg(*aggregate_columns((call,), functions)).collect()}
         for i, group in enumerate(groups):
             acc = function.initial(r, ())
             for v in group:
