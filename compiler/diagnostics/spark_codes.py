@@ -36,7 +36,8 @@ SPARK_CODES: dict[str, CodePage] = {
     ),
     "FQ4105": CodePage(
         "This process runs another Spark",
-        "A process has one Spark with one master. Two targets with different masters are run one after the other.",
+        "A process has one Spark with one master. Two targets with different masters are run one after the other. A Spark that the "
+        "process has from elsewhere (a notebook, spark-submit) is neither configured nor stopped: use flowql.spark.run(project, spark) there.",
     ),
     "FQ4106": CodePage(
         "This Spark property must not be set",

@@ -34,6 +34,7 @@ from runtime.spark.log_append import Target
 from runtime.spark.log_sink import SinkOptions, stream_epochs, write_epoch
 from runtime.spark.log_source import ReadOptions, read_log, register
 from runtime.spark.settings import TopicFiles
+from runtime.spark.shapes import from_ipc
 from tests.runtime.spark.logs import emitted, open_log, records, values
 
 if TYPE_CHECKING:
@@ -202,6 +203,27 @@ def test_of_typed_files_spark_reads_what_is_used(session: SparkSession, tmp_path
     assert "IsNotNull(at)" in scan
     assert re.search(r"PushedFilters: .*\bn\b", scan), scan
     assert "Python" not in plan
+
+
+@pytest.mark.spark
+def test_rows_without_a_time_of_their_own(session: SparkSession, tmp_path: Path) -> None:
+    """Of a table they count from the beginning, fed into its topic, too; the column ROWTIME gives the time of a stream; else its file does."""
+    for name, document in {"none": {"K": "a"}, "given": {"K": "a", "ROWTIME": 77}}.items():
+        lines(tmp_path / name, document)
+        os.utime(tmp_path / name / "1.jsonl", (5, 5))
+    schema = Schema((Field("K", t.STRING, "key"), Field("V", t.STRING)))
+    found = {}
+    for kind, name in (("stream", "none"), ("stream", "given"), ("table", "none"), ("table", "given")):
+        source = SourceDef("S", kind, "s", schema, Format("KAFKA"), Format("JSON"))  # type: ignore[arg-type]
+        fed = emitted_files(session, source, files(tmp_path / name, "json"), 1, query="files").collect()
+        (at,) = from_ipc(bytes(fed[0]["ipc"])).column("timestamp").to_pylist()
+        relation = relation_of(source, source_frame(session, source, files(tmp_path / name, "json")))
+        ((seen,),) = relation.frame.select(ROWTIME).collect()
+        found[kind, name] = (at, seen if seen > -(2**61) else None, relation.timed)
+    assert found == {
+        ("stream", "none"): (5000, 5000, True), ("stream", "given"): (77, 77, True),
+        ("table", "none"): (0, None, False), ("table", "given"): (77, 77, False),
+    }  # fmt: skip
 
 
 @pytest.mark.spark

@@ -26,6 +26,7 @@ from runtime.spark.frames.joins import JOINS
 from runtime.spark.frames.lower import lower
 from runtime.spark.frames.nodes import HANDLERS, Nodes
 from runtime.spark.frames.source import relation_of
+from runtime.spark.frames.streams import STREAM_HANDLERS, lower_streams
 from tests.spark_files import data
 from tests.spark_files.check import SMALL, TABLES, differences, plan
 from tests.spark_files.queries import SOURCES
@@ -86,7 +87,7 @@ def result(session: SparkSession, sql: str, **rows: Rows) -> Rows:
 
 def test_every_node_has_a_form_or_a_refusal() -> None:
     """Whoever adds a node, a join or a window says here what it is over frames."""
-    assert set(HANDLERS) == set(get_args(Spec))
+    assert set(HANDLERS) == set(STREAM_HANDLERS) == set(get_args(Spec))
     assert set(JOINS) == set(get_args(JoinShape))
     assert set(WINDOWS) == set(get_args(get_type_hints(Window)["kind"]))
 
@@ -225,6 +226,57 @@ def test_what_has_no_form_is_refused_by_name(empty: dict[str, DataFrame], sql: s
     with pytest.raises(SparkUnsupported, match=f"(?s){REFUSED[sql]}") as raised:
         lower(compiled(sql), empty)
     assert raised.value.way_round
+
+
+REFUSED_AS_STREAMS = {
+    "CREATE TABLE OUT AS SELECT K, COUNT(*) AS N FROM A WINDOW TUMBLING (SIZE 1 SECOND) GROUP BY K;": "Aggregate .*micro-batch after",
+    "CREATE TABLE OUT AS SELECT K, COUNT(*) AS N FROM A WINDOW SESSION (1 SECOND) GROUP BY K;": "Aggregate .*session windows",
+    """CREATE TABLE OUT AS SELECT K, COUNT(*) AS N FROM A WINDOW TUMBLING (SIZE 1 SECOND, GRACE PERIOD 0 SECONDS)
+       GROUP BY K EMIT FINAL;""": "Aggregate .*EMIT FINAL",
+    "CREATE TABLE OUT AS SELECT K, COUNT(*) AS N FROM A GROUP BY K HAVING COUNT(*) > 1;": "Filter .*stops passing",
+    "CREATE TABLE OUT AS SELECT K, LATEST_BY_OFFSET(V) AS V FROM A GROUP BY K;": "Aggregate .*needs all rows at once",
+    "CREATE STREAM OUT AS SELECT A.K AS K, V, W FROM A JOIN B WITHIN 1 SECOND ON A.K = B.K;": "Join .*the times of both sides",
+    "CREATE TABLE OUT AS SELECT K, NAME FROM D;": "Sink .*a table that changes",
+    "CREATE TABLE OUT AS SELECT V, COUNT(*) AS N FROM D GROUP BY V;": "Aggregate .*undoes",
+    """CREATE TABLE C AS SELECT K, COUNT(*) AS N FROM A GROUP BY K;
+       CREATE TABLE OUT AS SELECT C.K AS K, N, NAME FROM C JOIN D ON C.K = D.K;""": "Join .*the times of both sides",
+}
+
+
+@pytest.fixture(scope="module")
+def streaming(others: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, DataFrame]:
+    """Streams of A and B, and D as it is."""
+    folder, found = tmp_path_factory.mktemp("streams"), {}
+    for name in ("A", "B", "D"):
+        (folder / name).mkdir()
+        frame = frame_of(others, name, [])
+        reader = others.read if name == "D" else others.readStream
+        found[name] = reader.schema(frame.schema).parquet(str(folder / name))
+    return found
+
+
+@pytest.mark.parametrize("sql", REFUSED_AS_STREAMS)
+def test_what_streams_of_spark_mean_otherwise_is_refused_by_name(streaming: dict[str, DataFrame], sql: str) -> None:
+    late = "exact" if "TUMBLING (SIZE 1 SECOND)" in sql else "none"
+    with pytest.raises(SparkUnsupported, match=f"(?s){REFUSED_AS_STREAMS[sql]}") as raised:
+        lower_streams(compiled(sql), streaming, late_rows=late)
+    assert raised.value.way_round
+
+
+def test_streams_are_streaming_frames_and_tables_batches(
+    streaming: dict[str, DataFrame], empty: dict[str, DataFrame]
+) -> None:
+    """And what runs as a stream says how it is written, and by what its rows are known."""
+    sql = """CREATE STREAM S AS SELECT A.K AS K, NAME FROM A LEFT JOIN D ON A.K = D.K;
+      CREATE TABLE OUT AS SELECT K, COUNT(*) AS N FROM A WINDOW HOPPING (SIZE 4 SECONDS, ADVANCE BY 1 SECOND) GROUP BY K;"""
+    made = lower_streams(compiled(sql), streaming, late_rows="none")
+    assert {n: (r.mode, r.key, r.frame.isStreaming) for n, r in made.items()} == {
+        "S": ("append", (), True), "OUT": ("update", ("K", "WINDOWSTART", "WINDOWEND"), True),
+    }  # fmt: skip
+    for name in ("A", "D"):
+        other = empty[name] if name == "A" else streaming["A"].selectExpr("K", "G AS NAME", "V", "G AS OP", "ROWTIME")
+        with pytest.raises(FrameUnfit, match=f"{name} is a (batch|streaming) frame"):
+            lower_streams(compiled(sql), {**streaming, name: other})
 
 
 @pytest.mark.parametrize(
