@@ -4,13 +4,14 @@ Two forms: `source_frame` gives a frame for `runtime.spark.frames`, of Parquet f
 which `log_sink` appends to the topic, keyed and partitioned as the runtime does, so that every query of either engine reads them as any
 topic. In a stream Spark's checkpoint knows which files were read.
 
-Columns are found by their name, else by their name in upper case. JSON and CSV fields have the meaning they have in a JSON
+Columns are found by their name, else by their name in upper case; folders such as `day=2024-01-01` are columns. JSON and CSV fields have the meaning they have in a JSON
 record of the topic (times in ms). A row's time is the source's timestamp column, else the column ROWTIME of the files, else, of a stream,
 when its file was last changed; a table without a time counts from the beginning.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -19,15 +20,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.types import DataType, DecimalType, StructType
+from pyspark.sql.types import DataType, DecimalType, StringType, StructField, StructType
 
 from compiler.functions.spark_text import from_millis, millis, quoted
 from compiler.plan.expr import ROWTIME
 from compiler.plan.schema import Field
 from compiler.plan.topology import SourceDef
 from compiler.plan.types import Kind, SqlType, spark_type
+from runtime.operators.decode import BAD_TIME
 from runtime.spark.errors import FilesUnfit
-from runtime.spark.files_decode import Decoded, Emitter, csv_lines, decoder_of
+from runtime.spark.files_decode import BAD_ROW, Decoded, Emitter, csv_lines, decoder_of, without
+from runtime.spark.files_folders import folders_of, json_lines
 from runtime.spark.frames.source import CODE, FILE, MESSAGE, ROW, TIME_COLUMN
 from runtime.spark.native.frames import frame_ddl, from_spark, to_spark
 from runtime.spark.settings import TopicFiles
@@ -36,9 +39,13 @@ from runtime.spark.shapes import EMITTED_DDL
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_LINE, _TIME = "__line", "__time"
+_LINE, _TIME, _BROKEN = "__line", "__time", "__broken"
+_UNNAMED = re.compile(r"_c[0-9]+")  # how Spark calls a column without a name in a header
+_UNTIMED = "timestamp column ROWTIME cannot be used: it is NULL, or no whole number"
 # Rows of all files, whichever of them Spark asks for its columns: those that lack a column have NULL there.
 _DEFAULTS = {"csv": {"header": "true"}, "parquet": {"mergeSchema": "true"}, "json": {}}
+# Of streams. Spark leaves out files that were last changed seven days before the newest one, as copies with the times of their originals are.
+_STREAMING = {"maxFileAge": "36500d"}
 _CHANGED = "unix_millis(_metadata.file_modification_time)"
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _TIMES = (Kind.BIGINT, Kind.TIMESTAMP)
@@ -67,7 +74,7 @@ def source_frame(
     if files.format != "parquet" or not _is_typed(source):
         rows = _rows(spark, source, files, streaming=streaming, files_per_batch=0)
         ddl = f"{frame_ddl(source.schema)}, {CODE} STRING, {MESSAGE} STRING, {FILE} STRING, {ROW} BIGINT"
-        return rows.mapInArrow(partial(_to_frame, source, files.format), ddl)
+        return rows.mapInArrow(partial(_to_frame, source, files), ddl)
     _check_roles(source, files)
     there = _there(spark, source, files, _options(files))
     found = there.schema
@@ -78,7 +85,8 @@ def source_frame(
         columns.append(f"{time or _CHANGED} AS {TIME_COLUMN}")
     taken = {n.upper() for n in (*source.schema.names, *names.values(), TIME_COLUMN)}
     if streaming:
-        there = spark.readStream.schema(found).format(files.format).options(**_options(files)).load(files.path)
+        options = _STREAMING | _options(files)
+        there = spark.readStream.schema(found).format(files.format).options(**options).load(files.path)
     others = [quoted(n) for n in found.fieldNames() if n.upper() not in taken and not n.startswith("__")]
     place = [_file(), f"_metadata.row_index + 1 AS {ROW}"] if located else []
     return there.selectExpr(*columns, *others, *place)
@@ -96,7 +104,7 @@ def emitted_files(
 ) -> DataFrame:
     """The rows of the files as records for the source's topic, which has `partitions`; bad ones as dead letters of `query`."""
     rows = _rows(spark, source, files, streaming=streaming, files_per_batch=files_per_batch)
-    return rows.mapInArrow(partial(_to_emitted, source, files.format, partitions, query), EMITTED_DDL)
+    return rows.mapInArrow(partial(_to_emitted, source, files, partitions, query), EMITTED_DDL)
 
 
 # -- in the driver: files as columns
@@ -131,24 +139,29 @@ def _rows(
         raise _unfit(source, files, "JSON files have one document per line here", "convert them to JSON lines")
     _check_roles(source, files)
     reader = spark.readStream if streaming else spark.read
+    if streaming:
+        options = _STREAMING | options
     if streaming and files_per_batch:
         options["maxFilesPerTrigger"] = str(files_per_batch)
     otherwise = _CHANGED if source.kind == "stream" else "CAST(NULL AS BIGINT)"
     if files.format == "json":
         lines = reader.format("text").options(**options).load(files.path)
-        time = f"coalesce(try_cast(get_json_object(value, '$.{TIME_COLUMN}') AS BIGINT), {otherwise})"
+        own = f"coalesce(get_json_object(value, '$.{TIME_COLUMN}'), get_json_object(value, '$.{TIME_COLUMN.lower()}'))"
+        time = f"CASE WHEN {own} IS NULL THEN {otherwise} ELSE try_cast({own} AS BIGINT) END"
         time = otherwise if source.timestamp is not None else time
         return lines.where("length(trim(value)) > 0").selectExpr(
             f"CAST(value AS BINARY) AS {_LINE}", f"{time} AS {_TIME}", _file()
         )
     there = _there(spark, source, files, options)
     found = there.schema
-    frame = reader.schema(found).format(files.format).options(**options).load(files.path) if streaming else there
     names = _matched(source, files, found, positional=options.get("header", "").lower() == "false")
     time = f"{_own_time(source, found) or otherwise} AS {_TIME}"
     if files.format == "csv":
+        schema, checked = _checked_csv(found, options)
+        frame = reader.schema(schema).format("csv").options(**checked).load(files.path)
         texts = [f"{quoted(column)} AS {quoted(declared)}" for declared, column in names.items()]
-        return frame.selectExpr(*texts, time, _file())
+        return frame.selectExpr(*texts, time, _file(), _BROKEN)
+    frame = reader.schema(found).format(files.format).options(**options).load(files.path) if streaming else there
     columns = [f"{_fitted(source, files, f, names[f.name], found)} AS {quoted(f.name)}" for f in source.schema]
     return frame.selectExpr(*columns, time, _file(), f"_metadata.row_index + 1 AS {ROW}")
 
@@ -163,6 +176,18 @@ def _file() -> str:
     start = "_metadata.file_block_start"
     path = "_metadata.file_path"
     return f"CASE WHEN {start} = 0 THEN {path} ELSE concat({path}, ' behind byte ', {start}) END AS {FILE}"
+
+
+def _checked_csv(found: StructType, options: Mapping[str, str]) -> tuple[StructType, dict[str, str]]:
+    """The columns of CSV files with one for rows of another number of fields, and options by which the headers of all files are compared.
+
+    Without them Spark takes the names of one file for all, and reads a file with other columns in their places.
+    """
+    unnamed = [n for n in found.fieldNames() if _UNNAMED.fullmatch(n)]
+    compared = {} if len(unnamed) > 1 else {"enforceSchema": "false"}
+    columns = [StructField("" if n in unnamed and compared else n, found[n].dataType) for n in found.fieldNames()]
+    told = {"columnNameOfCorruptRecord": _BROKEN, "columnPruning": "false"}
+    return StructType([*columns, StructField(_BROKEN, StringType())]), {**compared, **told, **options}
 
 
 def _own_time(source: SourceDef, found: StructType) -> str:
@@ -194,10 +219,14 @@ def _matched(source: SourceDef, files: TopicFiles, found: StructType, *, positio
     """Declared column -> column of the files."""
     columns = found.fieldNames()
     if positional:
-        if len(columns) != len(source.schema.fields):
-            count = f"they have {len(columns)} columns, {len(source.schema.fields)} are declared"
+        folders = {c.upper(): c for c in columns if not _UNNAMED.fullmatch(c)}
+        declared = [n for n in source.schema.names if n.upper() not in folders]
+        places = [c for c in columns if _UNNAMED.fullmatch(c)]
+        if len(places) != len(declared):
+            count = f"they have {len(places)} columns, {len(declared)} are declared"
             raise _unfit(source, files, count, "declare all of them, or give the files a header")
-        return dict(zip(source.schema.names, columns, strict=True))
+        by_place = dict(zip(declared, places, strict=True))
+        return {n: by_place.get(n) or folders[n.upper()] for n in source.schema.names}
     upper = {c.upper(): c for c in columns}
     names: dict[str, str] = {}
     for f in source.schema:
@@ -274,41 +303,55 @@ class RowNumbers:
 
 
 def _decoded(
-    source: SourceDef, file_format: str, batches: Iterator[pa.RecordBatch]
+    source: SourceDef, files: TopicFiles, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[tuple[pa.RecordBatch, pa.Array, Decoded]]:
     """Each batch with the numbers of its rows in their files."""
     decoder, numbers = decoder_of(source), RowNumbers()
     booleans = frozenset(f.name for f in source.schema if f.type.kind is Kind.BOOLEAN)
     for batch in batches:
         times = batch.column(_TIME).fill_null(0)
-        if file_format == "parquet":
+        if files.format == "parquet":
             columns = [from_spark(batch.column(i), f.type) for i, f in enumerate(source.schema)]
             yield batch, batch.column(ROW), decoder.columns(columns, times)
             continue
-        rows = pa.array(numbers.of(batch.column(FILE)))
-        if file_format == "json":
-            yield batch, rows, decoder.lines(batch.column(_LINE).cast(pa.binary()), times)
-        else:
-            yield batch, rows, decoder.lines(csv_lines(batch, source.schema.names, booleans), times)
+        rows, folders = pa.array(numbers.of(batch.column(FILE))), folders_of(source, files, batch.column(FILE))
+        if files.format == "json":
+            yield (
+                batch,
+                rows,
+                decoder.lines(json_lines(batch.column(_LINE).cast(pa.binary()), folders, booleans), times),
+            )
+            continue
+        named = {name: folders.column(name) for name in folders.columns}
+        found = decoder.lines(csv_lines(batch, source.schema.names, booleans, named), times)
+        broken = batch.column(_BROKEN).is_valid().to_numpy(zero_copy_only=False)
+        yield (
+            batch,
+            rows,
+            without(found, broken, BAD_ROW, "it has more or fewer fields than the others, or an open quote"),
+        )
 
 
 def _to_emitted(
-    source: SourceDef, file_format: str, partitions: int, query: str, batches: Iterator[pa.RecordBatch]
+    source: SourceDef, files: TopicFiles, partitions: int, query: str, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     context = TaskContext.get()
     emitter = Emitter(source, partitions, query, 0 if context is None else context.partitionId())
-    for batch, numbers, decoded in _decoded(source, file_format, batches):
-        files = batch.column(FILE)
+    timed = source.kind == "stream" and source.timestamp is None
+    for batch, numbers, found in _decoded(source, files, batches):
+        untimed = batch.column(_TIME).is_null().to_numpy(zero_copy_only=False)
+        decoded = without(found, untimed, BAD_TIME, _UNTIMED) if timed else found
+        places = batch.column(FILE)
         letters = [
-            replace(x, message=f"{files[x.seq].as_py()}, row {numbers[x.seq].as_py()}: {x.message}")
+            replace(x, message=f"{places[x.seq].as_py()}, row {numbers[x.seq].as_py()}: {x.message}")
             for x in decoded.letters
         ]
         yield emitter.emit(replace(decoded, letters=letters))
 
 
-def _to_frame(source: SourceDef, file_format: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _to_frame(source: SourceDef, files: TopicFiles, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     names = [*source.schema.names, ROWTIME, CODE, MESSAGE, FILE, ROW]
-    for batch, numbers, decoded in _decoded(source, file_format, batches):
+    for batch, numbers, decoded in _decoded(source, files, batches):
         rows, letters = decoded.rows, decoded.letters
         arrow, good, bad = rows.arrow(), len(rows), len(letters)
         at = pa.array([*rows.seq.tolist(), *(x.seq for x in letters)], pa.int64())

@@ -6,7 +6,7 @@ ones are dead letters with the same codes. Columns of Parquet files have types a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -21,6 +21,7 @@ from compiler.plan.topology import SourceDef, scan_of
 from compiler.plan.types import arrow_type
 from runtime.batch import INSERT, Batch
 from runtime.clock import SystemClock
+from runtime.errors import BadRecord
 from runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
 from runtime.operators.base import NO_STATE, DeadLetter, RunContext
 from runtime.operators.decode import BAD_TIME, NO_TIME, NULL_KEY, Decoder, time_reader
@@ -29,6 +30,8 @@ from runtime.output.partitioner import split
 from runtime.spark.shapes import DEAD, EMITTED, SINK, to_ipc
 from runtime.task.dead_letters import LocatedDeadLetter, encode
 
+BAD_ROW = BadRecord.code
+_NO_FOLDERS: Mapping[str, pa.Array] = {}
 NOWHERE = -1  # partition and offset of a row that is in no topic
 
 
@@ -134,16 +137,28 @@ def decoder_of(source: SourceDef) -> FileDecoder:
     return FileDecoder(source)
 
 
-def csv_lines(batch: pa.RecordBatch, names: Sequence[str], booleans: frozenset[str]) -> pa.Array:
-    """Columns of texts as JSON documents; the JSON reader takes numbers as texts, but no booleans."""
-    columns = {name: batch.column(name).to_pylist() for name in names}
+def without(decoded: Decoded, wrong: np.ndarray[Any, np.dtype[np.bool_]], code: str, message: str) -> Decoded:
+    """The same, with dead letters in the place of good rows that are `wrong`, which has a value for each row of the batch."""
+    seq = decoded.rows.seq
+    gone = wrong[seq]
+    if not gone.any():
+        return decoded
+    told = [DeadLetter(int(i), code, message) for i in seq[gone]]
+    return replace(decoded, rows=decoded.rows.take(np.flatnonzero(~gone)), letters=[*decoded.letters, *told])
+
+
+def csv_lines(
+    batch: pa.RecordBatch, names: Sequence[str], booleans: frozenset[str], folders: Mapping[str, pa.Array] = _NO_FOLDERS
+) -> pa.Array:
+    """Columns of texts, or those of folders, as JSON documents; the JSON reader takes numbers as texts, but no booleans."""
+    columns = {name: folders.get(name, batch.column(name)).to_pylist() for name in names}
     for name in booleans & columns.keys():
-        columns[name] = [_boolean(v) for v in columns[name]]
+        columns[name] = [boolean(v) for v in columns[name]]
     rows = zip(*columns.values(), strict=True)
     return pa.array([orjson.dumps(dict(zip(columns, row, strict=True))) for row in rows], pa.binary())
 
 
-def _boolean(text: str | None) -> bool | str | None:
+def boolean(text: str | None) -> bool | str | None:
     known = {"true": True, "false": False}
     return None if text is None else known.get(text.strip().lower(), text)
 

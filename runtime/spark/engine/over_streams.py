@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote
 
-from compiler.plan.topology import Plan
-from runtime.spark.errors import FrameUnfit
+from compiler.plan.topology import Plan, QueryPlan
+from runtime.spark.engine.order import topics_read, topics_written
+from runtime.spark.errors import CheckpointOfOtherQuery, FrameUnfit
 from runtime.spark.files import source_frame
 from runtime.spark.files_sink import stream_to_files
 from runtime.spark.frames.relation import TableRows
@@ -37,7 +38,8 @@ def start_streams(
 
     into: by name, what is called with the rows of each micro-batch and its number; a batch that failed comes again under its number.
     Other results go to the files that `settings` names for their topics, if they are streams: exactly once. checkpoint: a folder for
-    one of each query. trigger: of `DataStreamWriter.trigger`. Nothing is started where a part is refused: SparkUnsupported, FrameUnfit.
+    one of each query. trigger: of `DataStreamWriter.trigger`. Nothing is started where a part is refused: SparkUnsupported, FrameUnfit, and
+    CheckpointOfOtherQuery for a checkpoint of queries that have been changed since.
     """
     files, given, rows = outside_files(plan, settings), dict(sources), dict(tables)
     for source in plan.sources:
@@ -65,14 +67,52 @@ def start_streams(
             writers[name] = stream_to_files(result.frame, sink, to_files)
     if not writers:
         raise FrameUnfit("no result has a place to go to", help="name files for its topic, or pass `into`")
+    for name in writers:
+        _check_queries(spark, plan, name, _folder(checkpoint, name))
     started: dict[str, StreamingQuery] = {}
     try:
         for name, writer in writers.items():
-            folder = f"{checkpoint.rstrip('/')}/{quote(name, safe='')}"
-            made = writer.option("checkpointLocation", folder).queryName(name)
+            made = writer.option("checkpointLocation", _folder(checkpoint, name)).queryName(name)
             started[name] = (made.trigger(**trigger) if trigger else made).start()
     except BaseException:
         for query in started.values():
             query.stop()
         raise
     return started
+
+
+def _folder(checkpoint: str, name: str) -> str:
+    return f"{checkpoint.rstrip('/')}/{quote(name, safe='')}"
+
+
+def _check_queries(spark: SparkSession, plan: Plan, name: str, folder: str) -> None:
+    """Raises where a checkpoint is that of other queries: Spark compares little, and would go on with their state.
+
+    Which they were is in a folder beside it, written before the first start; through Spark, which knows the file system.
+    """
+    from pyspark.errors import AnalysisException
+
+    place, said = f"{folder}.queries", sorted(f"{q.id} {q.definition}" for q in _upstream(plan, name))
+    try:
+        before = sorted(r["value"] for r in spark.read.text(place).collect())
+    except AnalysisException:  # there is none yet
+        rows = spark.createDataFrame([(x,) for x in said], "value STRING")
+        rows.coalesce(1).write.mode("overwrite").text(place)
+        return
+    if before != said:
+        old, new = (dict(x.split(" ", 1) for x in side) for side in (before, said))
+        changed = ", ".join(sorted(q for q in old.keys() | new.keys() if old.get(q) != new.get(q)))
+        title = f"the checkpoint of {name} was made by other queries: {changed} has changed since"
+        way = f"start with another folder for checkpoints, or remove {folder} and {place}, and what {name} has written"
+        raise CheckpointOfOtherQuery(title, help=way)
+
+
+def _upstream(plan: Plan, name: str) -> list[QueryPlan]:
+    """The queries that give a result, directly or through others."""
+    found = {q.id: q for q in plan.queries if q.sink == name}
+    while True:
+        read = {t for q in found.values() for t in topics_read(q)}
+        more = {q.id: q for q in plan.queries if q.id not in found and read & set(topics_written(q))}
+        if not more:
+            return list(found.values())
+        found |= more

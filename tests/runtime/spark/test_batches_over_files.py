@@ -19,7 +19,7 @@ pytest.importorskip("pyspark")
 from flowql.cli import main
 from flowql.spark import run, start
 from runtime.spark import session
-from runtime.spark.errors import FrameUnfit, SessionInUse, SparkUnsupported
+from runtime.spark.errors import CheckpointOfOtherQuery, FrameUnfit, SessionInUse, SparkUnsupported
 from runtime.spark.settings import SparkSettings
 
 if TYPE_CHECKING:
@@ -277,3 +277,28 @@ def test_streams_over_files_give_what_a_batch_gives(spark: SparkSession, tmp_pat
     names = [(int(p.parent.name[9:]), json.loads(x).get("NAME")) for p in files for x in p.read_text().splitlines()]
     assert len(names) == 599
     assert set(names) == {(c, f"c{c}" if c < 4 else None) for c in range(5)}
+
+
+def test_a_stream_does_not_go_on_with_the_state_of_another_query(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark compares little: a sum of other values would be added to what is kept. The same text goes on, and reads only new files."""
+    (tmp_path / "flowql.yaml").write_text(PROJECT)
+    (tmp_path / "lake" / "orders").mkdir(parents=True)
+    stream = "".join(x + ";" for x in SQL.split(";") if "STREAM ORDERS" in x)
+    copy = "CREATE STREAM COPY AS SELECT ID, CUSTOMER {} AS CUSTOMER, AT FROM ORDERS;"
+    total = "CREATE TABLE TOTAL AS SELECT ID, SUM(CUSTOMER) AS S FROM COPY GROUP BY ID;"
+    found: list[tuple[Any, ...]] = []
+
+    def read(change: str, customer: int) -> None:
+        rows = {"id": [1], "customer": [customer], "at": [5]}
+        pq.write_table(pa.table(rows), tmp_path / "lake" / "orders" / f"{customer}.parquet")
+        (tmp_path / "lake.sql").write_text(stream + copy.format(change) + total)
+        into = {"TOTAL": lambda rows, _epoch: found.extend(map(tuple, rows.collect()))}
+        options: Any = {"checkpoint": tmp_path / "c", "trigger": {"availableNow": True}, "into": into}
+        (query,) = start(tmp_path, spark, target="spark", **options).values()
+        assert query.awaitTermination(300)
+
+    read("", 10)
+    read("", 20)
+    with pytest.raises(CheckpointOfOtherQuery, match="TOTAL was made by other queries: CSAS_COPY has changed"):
+        read("* 100", 30)
+    assert found == [(1, 10), (1, 30)]

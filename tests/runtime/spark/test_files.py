@@ -18,6 +18,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 
+from compiler.functions.spark_text import quoted
 from compiler.plan import types as t
 from compiler.plan.expr import ROWTIME
 from compiler.plan.logical import Format, TimestampSpec
@@ -224,6 +225,124 @@ def test_rows_without_a_time_of_their_own(session: SparkSession, tmp_path: Path)
         ("stream", "none"): (5000, 5000, True), ("stream", "given"): (77, 77, True),
         ("table", "none"): (0, None, False), ("table", "given"): (77, 77, False),
     }  # fmt: skip
+
+
+def of_columns(*fields: Field) -> SourceDef:
+    """A stream without a time column of its own."""
+    return SourceDef(
+        "S", "stream", "s", Schema((Field("K", t.STRING, "key"), *fields)), Format("KAFKA"), Format("JSON")
+    )
+
+
+def both_forms(
+    session: SparkSession, source: SourceDef, given: TopicFiles
+) -> tuple[list[Any], list[str], list[Any], list[str]]:
+    """Rows and messages of dead letters: as a frame, and as records of the topic."""
+    made = prepared(source, source_frame(session, source, given))
+    columns = [quoted(n) for n in (*source.schema.names, ROWTIME)]
+    rows = sorted(tuple(r) for r in relation_of_prepared(source, made).frame.selectExpr(*columns).collect())
+    bad = bad_rows(made)
+    assert bad is not None
+    fed = [
+        (r["kind"], from_ipc(bytes(r["ipc"]))) for r in emitted_files(session, source, given, 1, query="q").collect()
+    ]
+    found: dict[str, list[Any]] = {"sink": [], "dead": []}
+    for kind, batch in fed:
+        found[kind] += [(r["timestamp"], r["key"], orjson.loads(r["value"])) for r in batch.to_pylist()]
+    texts = sorted(r["message"] for r in bad.collect())
+    sent = sorted((k.decode(), *value.values(), at) for at, k, value in found["sink"])
+    return rows, texts, sent, sorted(value["MESSAGE"] for *_, value in found["dead"])
+
+
+@pytest.mark.spark
+def test_folders_are_columns_of_json_and_csv_files(session: SparkSession, tmp_path: Path) -> None:
+    """As the texts that they are, below the folder that is read; of JSON files they were NULL, and `02` of CSV files was 2."""
+    source = of_columns(Field("V", t.INT), Field("DAY", t.STRING), Field("AT", t.DATE), Field("OK", t.BOOLEAN))
+    places = {
+        "a": "day=02/at=2024-01-01/ok=TRUE",
+        "b": "day=a%20b/at=1969-12-31/ok=false",
+        "c": "day=x/at=__HIVE_DEFAULT_PARTITION__/ok=true",
+    }
+    for kind in ("json", "csv"):
+        root = tmp_path / "day=no" / kind
+        for k, place in places.items():
+            text = f'{{"K": "{k}", "V": 1, "ROWTIME": 5}}\n' if kind == "json" else f"K,V,ROWTIME\n{k},1,5\n"
+            (root / place).mkdir(parents=True)
+            (root / place / f"1.{kind}").write_text(text)
+        rows, bad, sent, dead = both_forms(session, source, files(root, kind))
+        days = [dt.date(2024, 1, 1), dt.date(1969, 12, 31), None]
+        assert rows == [
+            ("a", 1, "02", days[0], True, 5),
+            ("b", 1, "a b", days[1], False, 5),
+            ("c", 1, "x", None, True, 5),
+        ]
+        assert sent == [("a", 1, "02", 19723, True, 5), ("b", 1, "a b", -1, False, 5), ("c", 1, "x", None, True, 5)]
+        assert (bad, dead) == ([], [])
+
+
+@pytest.mark.spark
+def test_csv_files_of_other_columns_are_told(session: SparkSession, tmp_path: Path) -> None:
+    """Spark would read them by place: values of one column in another, without a word."""
+    source = of_columns(Field("V", t.STRING))
+    for header in ("V,K,ROWTIME", "K,ROWTIME", "K,V,W,ROWTIME"):
+        folder = tmp_path / header
+        folder.mkdir()
+        (folder / "1.csv").write_text("K,V,ROWTIME\na,b,5\n")
+        (folder / "2.csv").write_text(f"{header}\n{','.join('cdef'[: header.count(',')])},6\n")
+        with pytest.raises(Exception, match=r"(?s)FAILED_READ_FILE.*[12]\.csv.*eader"):
+            source_frame(session, source, files(folder, "csv")).collect()
+    (tmp_path / "index").mkdir()
+    (tmp_path / "index" / "1.csv").write_text(",K,V,ROWTIME\n0,a,b,5\n")  # as pandas writes them
+    assert both_forms(session, source, files(tmp_path / "index", "csv"))[0] == [("a", "b", 5)]
+
+
+@pytest.mark.spark
+def test_broken_rows_of_csv_files_are_dead_letters(session: SparkSession, tmp_path: Path) -> None:
+    """One of too few or too many fields, or with an open quote, had NULLs, or lost what was behind."""
+    source = of_columns(Field("V", t.STRING))
+    (tmp_path / "1.csv").write_text('K,V,ROWTIME\na,1,5\nb\nc,2,7,8\n"d,3,9\ne,,10\nf,6,soon\n')
+    rows, bad, sent, dead = both_forms(session, source, files(tmp_path, "csv"))
+    assert rows == sent == [("a", "1", 5), ("e", None, 10)]
+    for texts in (bad, dead):
+        said = [(m[1], m[2]) for x in texts if (m := re.search(r"1\.csv, row (\d): (.*)", x))]
+        assert [n for n, _ in said] == ["2", "3", "4", "6"]
+        assert all("fields" in text for _, text in said[:3])
+        assert "ROWTIME cannot be used" in said[3][1]
+
+
+@pytest.mark.spark
+def test_a_time_that_cannot_be_read_is_not_that_of_the_file(session: SparkSession, tmp_path: Path) -> None:
+    source = of_columns(Field("V", t.STRING))
+    stamp = {"K": "a", "V": "1", "ROWTIME": "2024-01-01T00:00:00Z"}
+    lines(tmp_path / "json", stamp, {"K": "b", "V": "1", "rowtime": 7}, {"K": "c", "V": "1"})
+    os.utime(tmp_path / "json" / "1.jsonl", (5, 5))
+    rows, bad, sent, dead = both_forms(session, source, files(tmp_path / "json", "json"))
+    assert rows == sent == [("b", "1", 7), ("c", "1", 5000)]
+    assert [len(bad), len(dead)] == [1, 1]
+    assert all("row 1: timestamp column ROWTIME cannot be used" in x for x in (*bad, *dead))
+    (tmp_path / "parquet").mkdir()
+    table = pa.table({"K": ["a", "b"], "V": ["1", "2"], "ROWTIME": pa.array([None, 5], pa.int64())})
+    pq.write_table(table, tmp_path / "parquet" / "1.parquet")
+    rows, _, sent, dead = both_forms(session, source, files(tmp_path / "parquet", "parquet"))
+    assert rows == sent == [("b", "2", 5)]
+    assert "row 1: timestamp column ROWTIME cannot be used" in dead[0]
+
+
+@pytest.mark.spark
+def test_a_stream_reads_files_with_old_times_too(session: SparkSession, tmp_path: Path) -> None:
+    """A copy that keeps the time of its original: Spark leaves out what is seven days older than the newest file."""
+    source, found = of_columns(Field("V", t.STRING)), []
+    lines(tmp_path / "in", {"K": "a", "V": "1"}, name="1")
+    for part in (1, 2):
+        rows = source_frame(session, source, files(tmp_path / "in", "json"), streaming=True)
+        writer = rows.writeStream.foreachBatch(lambda batch, _n: found.extend(r["K"] for r in batch.collect()))
+        writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start().awaitTermination(
+            300
+        )
+        if part == 1:
+            lines(tmp_path / "in", {"K": "b", "V": "1"}, name="2")
+            os.utime(tmp_path / "in" / "2.jsonl", (1_000_000, 1_000_000))
+    assert found == ["a", "b"]
 
 
 @pytest.mark.spark
