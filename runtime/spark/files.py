@@ -184,7 +184,7 @@ def _checked_csv(found: StructType, options: Mapping[str, str]) -> tuple[StructT
     Without them Spark takes the names of one file for all, and reads a file with other columns in their places.
     """
     unnamed = [n for n in found.fieldNames() if _UNNAMED.fullmatch(n)]
-    compared = {} if len(unnamed) > 1 else {"enforceSchema": "false"}
+    compared = {"enforceSchema": "false"} if options["header"].lower() == "true" and len(unnamed) < 2 else {}
     columns = [StructField("" if n in unnamed and compared else n, found[n].dataType) for n in found.fieldNames()]
     told = {"columnNameOfCorruptRecord": _BROKEN, "columnPruning": "false"}
     return StructType([*columns, StructField(_BROKEN, StringType())]), {**compared, **told, **options}

@@ -294,6 +294,11 @@ def test_csv_files_of_other_columns_are_told(session: SparkSession, tmp_path: Pa
     (tmp_path / "index").mkdir()
     (tmp_path / "index" / "1.csv").write_text(",K,V,ROWTIME\n0,a,b,5\n")  # as pandas writes them
     assert both_forms(session, source, files(tmp_path / "index", "csv"))[0] == [("a", "b", 5)]
+    for name, text, fields in (("one", "a\n", []), ("two", "a,b\n", [Field("DAY", t.STRING), Field("V", t.STRING)])):
+        (tmp_path / name / "day=02").mkdir(parents=True)
+        (tmp_path / name / "day=02" / "1.csv").write_text(text)
+        rows = both_forms(session, of_columns(*fields), files(tmp_path / name, "csv", header="false"))[0]
+        assert rows[0][:-1] == ("a", "02", "b")[: 1 + len(fields)]
 
 
 @pytest.mark.spark
