@@ -279,6 +279,7 @@ def test_streams_over_files_give_what_a_batch_gives(spark: SparkSession, tmp_pat
     assert set(names) == {(c, f"c{c}" if c < 4 else None) for c in range(5)}
 
 
+@pytest.mark.turns("files")
 def test_a_stream_does_not_go_on_with_the_state_of_another_query(spark: SparkSession, tmp_path: Path) -> None:
     """Spark compares little: a sum of other values would be added to what is kept. The same text goes on, and reads only new files."""
     (tmp_path / "flowql.yaml").write_text(PROJECT)

@@ -255,6 +255,7 @@ def both_forms(
 
 
 @pytest.mark.spark
+@pytest.mark.turns("files")
 def test_folders_are_columns_of_json_and_csv_files(session: SparkSession, tmp_path: Path) -> None:
     """As the texts that they are, below the folder that is read; of JSON files they were NULL, and `02` of CSV files was 2."""
     source = of_columns(Field("V", t.INT), Field("DAY", t.STRING), Field("AT", t.DATE), Field("OK", t.BOOLEAN))
@@ -334,6 +335,7 @@ def test_a_time_that_cannot_be_read_is_not_that_of_the_file(session: SparkSessio
 
 
 @pytest.mark.spark
+@pytest.mark.turns("files")
 def test_a_stream_reads_files_with_old_times_too(session: SparkSession, tmp_path: Path) -> None:
     """A copy that keeps the time of its original: Spark leaves out what is seven days older than the newest file."""
     source, found = of_columns(Field("V", t.STRING)), []
