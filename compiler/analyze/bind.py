@@ -358,7 +358,7 @@ class Binder:
         if not other.type.is_numeric and other.type.kind is not Kind.BOOLEAN:
             return left, right
         try:
-            _, (read, _) = unify((text, other))
+            _, (read, _) = unify((text, other), strict=True)
         except FunctionTypeError as problem:
             title = f"{text_of(node)}: {problem}"
             raise mistake("FQ2005", title, node.span, f"beside {other.type}", help=problem.hint) from None

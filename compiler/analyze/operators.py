@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from compiler.analyze.mistakes import mistake
 from compiler.analyze.standard_functions import FUNCTIONS, beside_times, called
@@ -20,10 +21,10 @@ from compiler.plan.types import BIGINT, BOOLEAN, STRING, Kind, SqlType, array, m
 Bind = Callable[[Ast], Expr]  # binds a part of the expression in the same scope
 
 
-def _unified(bind: Bind, node: Func, nodes: Sequence[Ast]) -> tuple[SqlType, tuple[Expr, ...]]:
+def _unified(bind: Bind, node: Func, nodes: Sequence[Ast], *, strict: bool = False) -> tuple[SqlType, tuple[Expr, ...]]:
     bound = [bind(a) for a in nodes]
     try:
-        return unify(bound)
+        return unify(bound, strict=strict)
     except FunctionTypeError as problem:
         culprit = next((n for n, b in zip(nodes, bound, strict=True) if str(b.type) in str(problem)), nodes[-1])
         given = listing([f"{text_of(n)} ({b.type})" for n, b in zip(nodes, bound, strict=True)])
@@ -55,16 +56,16 @@ def _standard_case(bind: Bind, node: Func) -> Expr:
     results = [a for a in _results(node) if a in node.args]
     known = dict(zip(map(id, results), beside_times([bind(a) for a in results]), strict=True))
     conditions = [convert(e, BOOLEAN) if e.type.kind is Kind.NULL else e for e in whens]
-    return _case_of(lambda a: known[id(a)] if id(a) in known else bind(a), node, conditions)
+    return _case_of(lambda a: known[id(a)] if id(a) in known else bind(a), node, conditions, strict=True)
 
 
-def _case_of(bind: Bind, node: Func, whens: Sequence[Expr]) -> Expr:
+def _case_of(bind: Bind, node: Func, whens: Sequence[Expr], *, strict: bool = False) -> Expr:
     pairs = len(whens)
     for a, e in zip(node.args[0 : pairs * 2 : 2], whens, strict=True):
         if e.type.kind is not Kind.BOOLEAN:
             raise mistake("FQ2007", f"WHEN operand {text_of(a)} is {e.type}, not boolean", a.span, f"this is {e.type}")
     results = _results(node)
-    result, thens = _unified(bind, node, results)
+    result, thens = _unified(bind, node, results, strict=strict)
     if result.kind is Kind.NULL:
         raise mistake(
             "FQ2005",
@@ -88,7 +89,7 @@ def _standard_in(bind: Bind, node: Func) -> Expr:
     found = [bind(a) for a in node.args]
     found = beside_times(found)
     known = dict(zip(map(id, node.args), found, strict=True))
-    common, args = _unified(lambda a: known[id(a)], node, node.args)
+    common, args = _unified(lambda a: known[id(a)], node, node.args, strict=True)
     if common.kind is Kind.NULL:
         return Literal(BOOLEAN, None, node.span)
     if common.kind is Kind.INTERVAL:
@@ -174,8 +175,8 @@ def _element(node: Func, base: Expr, index: Expr) -> Expr:
     raise mistake("FQ2005", title, node.span, "not an array or map with such an index")
 
 
-def _array(bind: Bind, node: Func) -> Expr:
-    element, args = _unified(bind, node, node.args)
+def _array(bind: Bind, node: Func, *, strict: bool = False) -> Expr:
+    element, args = _unified(bind, node, node.args, strict=strict)
     if element.kind is Kind.NULL:
         raise mistake(
             "FQ2005",
@@ -187,9 +188,9 @@ def _array(bind: Bind, node: Func) -> Expr:
     return Call(array(element), "array", args, node.span)
 
 
-def _map(bind: Bind, node: Func) -> Expr:
-    key, keys = _unified(bind, node, node.args[::2])
-    value, values = _unified(bind, node, node.args[1::2])
+def _map(bind: Bind, node: Func, *, strict: bool = False) -> Expr:
+    key, keys = _unified(bind, node, node.args[::2], strict=strict)
+    value, values = _unified(bind, node, node.args[1::2], strict=strict)
     if Kind.NULL in (key.kind, value.kind):
         raise mistake(
             "FQ2005",
@@ -233,11 +234,13 @@ OPERATORS: dict[str, Callable[[Bind, Func], Expr]] = {
     "struct": _struct,
     "AS_VALUE": _as_value,
 }
-STANDARD_OPERATORS = {
+STANDARD_OPERATORS: dict[str, Callable[[Bind, Func], Expr]] = {
     **OPERATORS,
     **FUNCTIONS,
     "case": _standard_case,
     "subscript": _standard_subscript,
     "in": _standard_in,
     "not_in": _standard_in,
+    "array": partial(_array, strict=True),
+    "map": partial(_map, strict=True),
 }

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from compiler.analyze.mistakes import mistake
 from compiler.analyze.texts import text_of
 from compiler.catalog.names import listing
+from compiler.diagnostics.diagnostic import Diagnostic, UnsupportedError
 from compiler.diagnostics.source import NOWHERE
 from compiler.dialect.ast import Ast, CastTo, Func, Lit, TypeRef
 from compiler.functions.coercion import convert, unify
@@ -42,7 +43,7 @@ def called(node: Func, args: Sequence[Expr], name: str = "") -> Call:
 
 def _unified(node: Func, args: Sequence[Expr]) -> tuple[Expr, ...]:
     try:
-        return unify(args)[1]
+        return unify(args, strict=True)[1]
     except FunctionTypeError as problem:
         given = listing([f"{text_of(n)} ({a.type})" for n, a in zip(node.args, args, strict=True)])
         title = f"{problem}; the values are {given}"
@@ -174,12 +175,27 @@ def row_as(node: Func, to: SqlType) -> Func:
     return Func("struct", tuple(parts), node.span)
 
 
+def _series(bind: Bind, node: Func) -> Expr:
+    """Beside other columns it would be rows in PostgreSQL and an array in DuckDB. Raises UnsupportedError."""
+    raise UnsupportedError(
+        Diagnostic(
+            "FQ1901",
+            f"{node.name} as a value is not supported yet",
+            node.span,
+            label="rows, or an array?",
+            help="write  FROM t, generate_series(1, n)",
+            unsupported=True,
+        )
+    )
+
+
 FUNCTIONS: dict[str, Callable[[Bind, Func], Expr]] = {
-    **dict.fromkeys(("COALESCE", "GREATEST", "LEAST", "NULLIF"), _alike),
+    **dict.fromkeys(("COALESCE", "IFNULL", "GREATEST", "LEAST", "NULLIF"), _alike),
     **dict.fromkeys(("DATE_TRUNC", "TO_CHAR"), _moments),
     **dict.fromkeys(("ROUND", "TRUNC", "TRUNCATE"), _rounded),
     **dict.fromkeys(("CONCAT", "CONCAT_WS", "FORMAT"), _joined),
     **dict.fromkeys(("ARRAY_HAS_ALL", "ARRAY_IS_IN", "ARRAY_HAS_ANY"), _of_arrays),
+    **dict.fromkeys(("GENERATE_SERIES", "SERIES"), _series),
     "concat": _concatenated,
     "EXTRACT": _extract,
     "DATE_PART": _date_part,

@@ -15,7 +15,10 @@ _MOMENTS = {
     "sql_now": "the present moment (NOW)",
     "sql_localtimestamp": "the present moment (LOCALTIMESTAMP)",
     "sql_current_date": "the present day (CURRENT_DATE)",
+    "sql_unix_timestamp": "the present moment (UNIX_TIMESTAMP)",
+    "UNIX_DATE": "the present day (UNIX_DATE)",
 }
+_OF_ARGUMENTS = frozenset({"sql_unix_timestamp", "UNIX_DATE"})  # without arguments only they are moments
 # What takes intervals: operators, and functions that choose one of their arguments.
 _OF_INTERVALS = frozenset(
     {
@@ -49,7 +52,7 @@ def _refuse(found: Iterable[Diagnostic]) -> None:
 
 def _moments(e: Expr) -> Iterator[Diagnostic]:
     for part in walk(e):
-        if isinstance(part, Call) and part.name in _MOMENTS:
+        if isinstance(part, Call) and part.name in _MOMENTS and not (part.args and part.name in _OF_ARGUMENTS):
             title = f"{_MOMENTS[part.name]} in a view, whose rows would come and go with the clock,"
             yield _diagnostic(title, part.span, "changes without input", "the time of a row is  ROWTIME")
 

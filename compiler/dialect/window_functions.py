@@ -180,7 +180,7 @@ def _bounds_as_times(node: Ast, window: WindowClause) -> Ast:
     """Bounds as the TIMESTAMPs they are in standard SQL; WINDOWSTART and WINDOWEND are milliseconds."""
     if bound := _bound(node):
         ms = _shifted(Name((_BOUNDS[bound],), node.span), _beyond(bound, window))
-        return Func("FROM_UNIXTIME", (ms,), node.span)
+        return Func("from_millis", (ms,), node.span)
     if isinstance(node, Func):
         return replace(node, args=tuple(_bounds_as_times(a, window) for a in node.args))
     return replace(node, operand=_bounds_as_times(node.operand, window)) if isinstance(node, CastTo) else node

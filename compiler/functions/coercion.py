@@ -1,7 +1,8 @@
 """One type for several expressions: elements of ARRAY, values of MAP, the list of IN, branches of CASE.
 
-Literals adapt to their company: a text literal beside numbers is read as a number (`ARRAY[1, '2']`), a number
-literal beside text columns becomes text. Columns only widen among numbers. Structs take the union of their fields.
+Literals adapt to their company: a text literal beside numbers is read as a number (`ARRAY[1, '2']`). In ksqlDB's dialect a number
+literal beside text columns becomes text; standard SQL has no common type for them (`strict`). Columns only widen among numbers. Structs
+take the union of their fields.
 The analyzer calls `unify` on bound expressions, because types alone cannot tell a literal from a column.
 """
 
@@ -23,11 +24,14 @@ _WEAK = SqlType(Kind.NULL, precision=1)
 _TEMPORAL = frozenset({Kind.DATE, Kind.TIME, Kind.TIMESTAMP})
 
 
-def unify(exprs: Sequence[Expr]) -> tuple[SqlType, tuple[Expr, ...]]:
-    """The common type and the expressions converted to it. Raises FunctionTypeError. All NULL gives NULL."""
+def unify(exprs: Sequence[Expr], *, strict: bool = False) -> tuple[SqlType, tuple[Expr, ...]]:
+    """The common type and the expressions converted to it. Raises FunctionTypeError. All NULL gives NULL.
+
+    strict: no number or truth value becomes a text, as in standard SQL.
+    """
     if not exprs:
         return NULL, ()
-    common = _solid(_merge_all([_loose(e) for e in exprs], exprs))
+    common = _solid(_merge_all([_loose(e, strict) for e in exprs], exprs, strict))
     return common, tuple(convert(e, common) for e in exprs)
 
 
@@ -87,16 +91,17 @@ def _convert_constructor(e: Call, target: SqlType) -> Expr:
     return Call(target, "struct", tuple(fields), e.span)
 
 
-def _loose(e: Expr) -> SqlType:
+def _loose(e: Expr, strict: bool) -> SqlType:
     """The type of `e` with text literals left open, also inside constructors."""
     if isinstance(e, Literal) and e.type.kind is Kind.STRING:
         return _WEAK
     if isinstance(e, Call) and e.name == "array" and e.args:
-        return array(_merge_all([_loose(a) for a in e.args], e.args))
+        return array(_merge_all([_loose(a, strict) for a in e.args], e.args, strict))
     if isinstance(e, Call) and e.name == "map" and e.args:
-        return map_of(*(_merge_all([_loose(a) for a in e.args[i::2]], e.args[i::2]) for i in (0, 1)))
+        parts = (e.args[i::2] for i in (0, 1))
+        return map_of(*(_merge_all([_loose(a, strict) for a in part], part, strict) for part in parts))
     if isinstance(e, Call) and e.name == "struct":
-        return struct(*((n, _loose(a)) for (n, _), a in zip(e.type.fields, e.args, strict=True)))
+        return struct(*((n, _loose(a, strict)) for (n, _), a in zip(e.type.fields, e.args, strict=True)))
     return e.type
 
 
@@ -106,20 +111,24 @@ def _solid(t: SqlType) -> SqlType:
     return replace(t, args=tuple(map(_solid, t.args)), fields=tuple((n, _solid(f)) for n, f in t.fields))
 
 
-def _merge_all(types: Sequence[SqlType], exprs: Sequence[Expr]) -> SqlType:
+def _merge_all(types: Sequence[SqlType], exprs: Sequence[Expr], strict: bool) -> SqlType:
     common = NULL
     for t, e in zip(types, exprs, strict=True):
         if t == _WEAK and common.is_numeric:
             t = _weak_number(e, common)
         merged = _merge(common, t)
-        if merged is None and isinstance(e, Literal) and common.kind is Kind.STRING:
-            merged = STRING  # a literal of any simple type becomes text
-        if merged is None and _all_literal_before(exprs, e) and t.kind is Kind.STRING:
-            merged = STRING
+        if merged is None and not strict:
+            merged = _text(common, t, e, exprs)
         if merged is None:
             raise FunctionTypeError(f"operator does not exist: {_solid(common)} = {_solid(t)}", "add an explicit CAST")
         common = merged
     return common
+
+
+def _text(common: SqlType, t: SqlType, e: Expr, exprs: Sequence[Expr]) -> SqlType | None:
+    """STRING where ksqlDB makes literals of any simple type texts: beside a text column."""
+    beside = isinstance(e, Literal) and common.kind is Kind.STRING
+    return STRING if beside or (t.kind is Kind.STRING and _all_literal_before(exprs, e)) else None
 
 
 def _all_literal_before(exprs: Sequence[Expr], e: Expr) -> bool:

@@ -32,6 +32,7 @@ def _sql_divisor(v: Any) -> None:
 
 _BY_PATTERN = ("FORMAT_TIMESTAMP", "TIMESTAMPTOSTRING", "PARSE_TIMESTAMP", "STRINGTOTIMESTAMP")
 _BY_DATE_PATTERN = ("FORMAT_DATE", "DATETOSTRING", "PARSE_DATE", "STRINGTODATE", "FORMAT_TIME", "PARSE_TIME")
+_POSIX = ("sql_regexp_like", "sql_regexp_match", "sql_regexp_replace", "sql_regexp_split_to_array")
 _NONE: Mapping[int, Check] = {}
 _CHECKS: dict[str, Mapping[int, Check]] = {
     "div": {1: _divisor},
@@ -41,7 +42,9 @@ _CHECKS: dict[str, Mapping[int, Check]] = {
     "sql_date_trunc": {0: truncation},
     "sql_timezone": {0: zone_of},
     **{key: {1: sql_to_char.items_of} for key in ("sql_to_char", "sql_to_date_by", "sql_to_timestamp_by")},
-    **{key: {1: sql_patterns.posix} for key in ("sql_regexp_like", "sql_regexp_match", "sql_regexp_replace")},
+    **{key: {1: sql_patterns.posix} for key in _POSIX},
+    **{key: {1: regex.compiled} for key in ("sql_regexp_extract", "sql_regexp_extract_all")},
+    **{key: {1: parts_of} for key in ("sql_from_unixtime", "sql_unix_timestamp")},
     "REGEXP_EXTRACT": {0: regex.compiled},
     "REGEXP_EXTRACT_ALL": {0: regex.compiled},
     "REGEXP_REPLACE": {1: regex.compiled},

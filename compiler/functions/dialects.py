@@ -2,7 +2,7 @@
 
 The two dialects mean different things by the same text: `a = b` is `eq` in ksqlDB's, where a comparison with NULL is FALSE, and `sql_eq` in
 the standard one, where it is NULL. The binder chooses by name, so a plan says what it means and no kernel asks for a dialect.
-Functions that are not listed have one meaning in both.
+Functions that are not listed have one meaning in both; `tests/compiler/functions/test_shared_functions.py` compares them with DuckDB's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ from compiler.functions.sql_define import NAMES
 assert builtin.FAMILIES
 
 # Names in the syntax tree -> names in the catalogue of functions.
-_STANDARD = {**{op: PREFIX + op for op in (*SYMBOLS, *ARITHMETIC, "neg", "in", "concat")}, "MOD": "sql_mod", **NAMES}
+_STANDARD = {
+    **{op: PREFIX + op for op in (*SYMBOLS, *ARITHMETIC, "neg", "in", "concat")},
+    "MOD": "sql_mod",
+    "from_millis": "FROM_UNIXTIME",  # of windows; what people write counts seconds
+    "to_millis": "UNIX_TIMESTAMP",
+    **NAMES,
+}
 _AGGREGATES = {"SUM": "sql_sum", "AVG": "sql_avg"}
 
 

@@ -10,7 +10,8 @@ from compiler.functions.registry import Reference, Resolution
 from compiler.functions.signatures import ArrayOf, T
 from compiler.functions.sql_define import standard
 from compiler.functions.sql_text_casts import text_writer
-from compiler.plan.types import INT, STRING
+from compiler.functions.values import same
+from compiler.plan.types import BOOLEAN, INT, STRING
 
 _LIST = ArrayOf(T)
 
@@ -83,6 +84,13 @@ standard(
     null_propagating=False,
     summary="The parts of a text between delimiters; those that are the third argument are NULL.",
     example="sql_string_to_array('a,,b', ',', '') -> ['a', None, 'b']",
+)
+standard(
+    "ARRAY_CONTAINS",
+    takes(_LIST, T, gives=BOOLEAN),
+    by=lambda values, wanted: any(v is not None and same(v, wanted) for v in values),
+    summary="Whether a value is an element.",
+    example="sql_array_contains(ARRAY[1, NULL], 2) -> False",
 )
 standard(
     "ARRAY_LENGTH",

@@ -126,10 +126,10 @@ def _ilike(pattern: str, escape: str) -> re.Pattern[str]:
 
 def matches(s: str, pattern: str, flags: str = "") -> bool:
     """Whether a text contains what the expression describes; flags: i ignores case."""
-    return posix(pattern, ignore_case=_ignores_case(flags, "i")).search(s) is not None
+    return posix(pattern, ignore_case=ignores_case(flags, "i")).search(s) is not None
 
 
-def _ignores_case(flags: str, known: str) -> bool:
+def ignores_case(flags: str, known: str) -> bool:
     unknown = [f for f in flags if f not in known]
     if unknown:
         raise ValueError(f'invalid regular expression option: "{unknown[0]}"')
@@ -138,7 +138,7 @@ def _ignores_case(flags: str, known: str) -> bool:
 
 def replaced(s: str, pattern: str, replacement: str, flags: str = "") -> str:
     r"""The first match replaced, all with the flag g; \1 is a group and \& the match."""
-    found = posix(pattern, ignore_case=_ignores_case(flags, "gi"))
+    found = posix(pattern, ignore_case=ignores_case(flags, "gi"))
     parts = re.split(r"\\(\\|&|[1-9])", replacement)
 
     def text(m: re.Match[str]) -> str:
@@ -184,7 +184,7 @@ _test(
 
 def first_match(s: str, pattern: str, flags: str = "") -> list[str | None] | None:
     """The groups of the first match, or all of it where the expression has none; NULL when there is none."""
-    found = posix(pattern, ignore_case=_ignores_case(flags, "i")).search(s)
+    found = posix(pattern, ignore_case=ignores_case(flags, "i")).search(s)
     if found is None:
         return None
     return list(found.groups()) or [found[0]]

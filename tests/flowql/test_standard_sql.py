@@ -65,7 +65,7 @@ WINDOWS = {
         "SELECT g, COUNT(*) AS n, SUM(c) AS c FROM (SELECT g, ts // 20 AS w, COUNT(*) AS c FROM s GROUP BY ALL) GROUP BY g",
     ),
     "how many groups a window has": (
-        f"SELECT w, COUNT(*) AS n, SUM(c) AS c FROM (SELECT k, UNIX_TIMESTAMP(window_start) AS w, COUNT(*) FILTER (WHERE b) AS c FROM {_HOP} "
+        f"SELECT w, COUNT(*) AS n, SUM(c) AS c FROM (SELECT k, CAST(EXTRACT(EPOCH FROM window_start) * 1000 AS BIGINT) AS w, COUNT(*) FILTER (WHERE b) AS c FROM {_HOP} "
         "GROUP BY k, window_start, window_end) GROUP BY w",
         f"SELECT w, COUNT(*) AS n, SUM(c) AS c FROM (SELECT k, w, COUNT(*) FILTER (WHERE b) AS c FROM {_HOPS} GROUP BY ALL) GROUP BY w",
     ),

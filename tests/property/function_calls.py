@@ -246,6 +246,7 @@ LPAD("S0", "I0" % 50, "S1") | RPAD("S0", 5) | LEFT("S0", "I0" % 4) | RIGHT("S0",
 "S0" ILIKE 'A%' | "S0" NOT ILIKE "S1" | "S0" SIMILAR TO '(a|[0-9]+)%' | "S0" ~ '^[[:alpha:]]+$' | "S0" ~* 'A' | "S0" !~ "LIKE" | REGEXP_REPLACE("S0", '(.)', '<\1>') | REGEXP_REPLACE("S0", 'a', '-', 'g')
 "D0" ^ 2 | "I0" ^ 0.5 | "N0" ^ 2 | ROUND("N0", 1) | ROUND("N30_0") | ROUND("N0", "I0" % 3) | TRUNC("N0", -1) | ROUND("D0") | LOG(2, "N0") | SQRT("N0") | MOD("I0", "I1") | MOD("N0", "N4_0")
 CONCAT("S0", "I0", "F0", "D0", NULL, "T0") | CONCAT_WS("S0", "I0", "N0", NULL) | COALESCE("N0", "I0", 0) | GREATEST("I0", "N0", "B0") | LEAST("D0", "I0") | NULLIF("S0", '') | COALESCE("N0", '1.5')
+REGEXP_EXTRACT("S0", "LIKE") | REGEXP_EXTRACT("S0", '(a)(.)', 2) | REGEXP_EXTRACT_ALL("S0", "LIKE", 0) | REGEXP_SPLIT_TO_ARRAY("S0", 'a*') | ARRAY_CONTAINS("LI0", "I0") | FROM_UNIXTIME("B0") | UNIX_TIMESTAMP("T0") | UNIX_TIMESTAMP("WHEN")
 ("T0", "T1") OVERLAPS ("T1", INTERVAL '1' DAY) | TIMESTAMPDIFF(HOUR, "T0", "T1") | WIDTH_BUCKET("D0", 0, 10, 5) | CAST("S0" AS INT[]) | CAST('{1,2,NULL}' AS INT[])
 "T0" BETWEEN SYMMETRIC "T1" AND "T2" | CASE WHEN "T0" - "T1" > INTERVAL '1' HOUR THEN "T0" + INTERVAL '1' DAY ELSE NULL END | "T0" - "T1" IN (INTERVAL '24' HOUR, "T1" - "T2") | NOT ("T0" - "T1" = INTERVAL '1 day')
 """

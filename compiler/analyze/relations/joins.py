@@ -40,7 +40,7 @@ def equality(condition: Expr, left: frozenset[str], right: frozenset[str]) -> Eq
         return None
     if a.type != b.type:
         try:
-            _, (a, b) = unify((a, b))
+            _, (a, b) = unify((a, b), strict=True)
         except FunctionTypeError:
             return None
     if a.type.kind in (Kind.MAP,):

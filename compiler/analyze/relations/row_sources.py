@@ -51,7 +51,7 @@ def values(rows: Sequence[Sequence[t.Expr]], node: t.Values, rel: Rel, binder: R
     columns: list[list[Expr]] = []
     for n, written in enumerate(zip(*rows, strict=True), 1):
         try:
-            common, converted = unify([binder.bound(e) for e in written])
+            common, converted = unify([binder.bound(e) for e in written], strict=True)
         except FunctionTypeError as problem:
             title = f"the values of column {n} have no common type: {problem}"
             raise mistake("FQ2005", title, node.span, help=problem.hint) from None

@@ -47,7 +47,7 @@ def aligned(sides: Sequence[Rel], body: t.SetOperation, names: Names) -> list[Re
     columns: list[list[Expr]] = [[] for _ in sides]
     for at, same in enumerate(zip(*shown, strict=True)):
         try:
-            _, converted = unify([c.expr() for c in same])
+            _, converted = unify([c.expr() for c in same], strict=True)
         except FunctionTypeError as problem:
             types = listing([str(c.type) for c in same], "and")
             raise mistake(

@@ -117,7 +117,7 @@ def _with_window(rel: Rel, binder: RelBinder, names: Names, window: tuple[int, i
     """
     size, slide, offset = window
     at = binder.given[_MARK]
-    ms, distance = Func("UNIX_TIMESTAMP", (Name((_MARK,)),)), Name((_DISTANCE,))
+    ms, distance = Func("to_millis", (Name((_MARK,)),)), Name((_DISTANCE,))
     since = Func("mod", (Func("add", (Func("mod", (_less(ms, offset % slide), _ms(slide))), _ms(slide))), _ms(slide)))
     start: Ast = Func("sub", (ms, since))
     end: Ast
@@ -129,7 +129,7 @@ def _with_window(rel: Rel, binder: RelBinder, names: Names, window: tuple[int, i
     else:
         end = Func("add", (start, distance))
     columns = [
-        (n, binder.bind(Func("FROM_UNIXTIME", (value,)))) for n, value in (("window_start", start), ("window_end", end))
+        (n, binder.bind(Func("from_millis", (value,)))) for n, value in (("window_start", start), ("window_end", end))
     ]
     if (condition := _inside(binder, window, step, ms, end)) is not None:
         rel = filtered(rel, [condition])

@@ -56,7 +56,7 @@ def merged_columns(kind: str, left: Rel, right: Rel, names: Sequence[str], joine
             chosen = b if kind == "right" else a
             merged.append(RelColumn("", name, chosen.type, chosen.column))
             continue
-        common, (x, y) = unify((a.expr(), b.expr()))
+        common, (x, y) = unify((a.expr(), b.expr()), strict=True)
         computed.append((name, Call(common, "COALESCE", (x, y))))
     if computed:
         joined_rel, columns = as_columns(joined_rel, [e for _, e in computed], fresh, names[0])

@@ -167,7 +167,7 @@ def _arguments(function: str, args: list[Expr], node: t.Call) -> tuple[list[Expr
         if len(args) < 3:
             return args[:1], args[0].type, offset
         try:
-            common, both = unify((args[0], args[2]))
+            common, both = unify((args[0], args[2]), strict=True)
         except FunctionTypeError as problem:
             raise mistake("FQ2005", f"{function.lower()}: {problem}", node.span, help=problem.hint) from None
         return list(both), common, offset

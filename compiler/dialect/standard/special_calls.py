@@ -34,7 +34,7 @@ def _substring(cur: Reader, start: Tok) -> Expr:
         return parse_call(cur)
     args = [_opened(cur)]
     if cur.at_word("SIMILAR"):
-        cur.unsupported("SUBSTRING ... SIMILAR", help="write  REGEXP_EXTRACT(pattern, text)")
+        cur.unsupported("SUBSTRING ... SIMILAR", help="write  REGEXP_EXTRACT(text, pattern)")
     at = cur.peek()
     args.append(cur.rules.expr(cur) if cur.accept_words("FROM") else Constant("number", "1", span=cur.span_of(at)))
     if cur.accept_words("FOR"):

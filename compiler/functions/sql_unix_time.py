@@ -1,0 +1,46 @@
+"""Seconds since 1970 in standard SQL, as Flink and Spark have them; ksqlDB's functions of the same names count milliseconds."""
+
+from __future__ import annotations
+
+from compiler.functions.dates import Clock
+from compiler.functions.define import takes
+from compiler.functions.java_time import format_timestamp, parse_timestamp
+from compiler.functions.sql_define import standard
+from compiler.plan.types import BIGINT, STRING, TIMESTAMP
+
+PATTERN = "yyyy-MM-dd HH:mm:ss"
+
+
+def _seconds(*moment: int | str) -> int:
+    """Of now; of a timestamp, in ms, its whole seconds; of a text by the usual pattern or the given one."""
+    match moment:
+        case ():
+            return Clock.now_ms() // 1000
+        case (int() as ms,):
+            return ms // 1000
+        case (str() as text,):
+            return parse_timestamp(text, PATTERN) // 1000
+        case (str() as text, str() as pattern):
+            return parse_timestamp(text, pattern) // 1000
+    raise AssertionError(moment)
+
+
+standard(
+    "FROM_UNIXTIME",
+    takes(BIGINT, gives=STRING),
+    takes(BIGINT, STRING, gives=STRING),
+    by=lambda seconds, pattern=PATTERN: format_timestamp(seconds * 1000, pattern),
+    summary="The text of a number of seconds since 1970, in UTC, by a java.time pattern (yyyy-MM-dd HH:mm:ss).",
+    example="sql_from_unixtime(5) -> '1970-01-01 00:00:05'",
+)
+standard(
+    "UNIX_TIMESTAMP",
+    takes(gives=BIGINT),
+    takes(TIMESTAMP, gives=BIGINT),
+    takes(STRING, gives=BIGINT),
+    takes(STRING, STRING, gives=BIGINT),
+    by=_seconds,
+    deterministic=False,
+    summary="Seconds since 1970 of a timestamp, of a text by a java.time pattern (yyyy-MM-dd HH:mm:ss), or of now.",
+    example="sql_unix_timestamp('1970-01-01 00:00:05') -> 5",
+)
