@@ -267,10 +267,11 @@ CODES: dict[str, CodePage] = {
         "CREATE STREAM big AS SELECT * FROM orders WHERE amount > 100;\nPAUSE CSAS_BIG;",
     ),
     "FQ2055": CodePage(
-        "EMIT ON WINDOW CLOSE of rows that are never closed",
+        "EMIT ON WINDOW CLOSE, or FOR SYSTEM_TIME AS OF a time, of rows that are never closed",
         "A row is closed when no later row can change it. That is known of rows with a time that follows the WATERMARK of a source: its time "
         "column itself, the bounds of TUMBLE and HOP over it, and what keeps them: groups, PARTITION BY, ranks in the order of time, and joins "
-        "whose condition says how far the times of both sides may be apart.",
+        "whose condition says how far the times of both sides may be apart. FOR SYSTEM_TIME AS OF such a time joins a row when it is closed; the "
+        "right side is a source with a WATERMARK of its own.",
         "CREATE TABLE t (ts TIMESTAMP, a INT) APPEND ONLY;\nCREATE MATERIALIZED VIEW v AS SELECT a, count(*) AS n FROM t GROUP BY a EMIT ON WINDOW CLOSE;",
         "CREATE TABLE t (ts TIMESTAMP, a INT, WATERMARK FOR ts AS ts - INTERVAL '5' SECOND) APPEND ONLY;\n"
         "CREATE MATERIALIZED VIEW v AS SELECT window_start, a, count(*) AS n FROM TUMBLE(t, ts, INTERVAL '1' MINUTE) GROUP BY window_start, a EMIT ON WINDOW CLOSE;",

@@ -9,7 +9,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, GroupCall, Over, TemporalJoin, TopN
+from compiler.plan.changes import (
+    Consolidate,
+    EquiJoin,
+    GroupAggregate,
+    GroupCall,
+    Over,
+    TemporalJoin,
+    TopN,
+    VersionJoin,
+)
 from compiler.plan.expr import columns_of
 from compiler.plan.logical import Aggregate, Explode, Filter, Join, Materialise, Node, Project, Rekey, Scan
 from compiler.plan.schema import Schema
@@ -52,6 +61,8 @@ def _prune(node: Node, needed: Names) -> Node:
         case EquiJoin(_, left_keys, right_keys) | TemporalJoin(_, left_keys, right_keys):
             closing = [c.column for side in node.spec.closing for c in side] if isinstance(node.spec, EquiJoin) else []
             return _prune_join(node, needed, frozenset((*left_keys, *right_keys, *closing)))
+        case VersionJoin(_, left_keys, right_keys, left_time, right_time):
+            return _prune_join(node, needed, frozenset((*left_keys, *right_keys, left_time, right_time)))
         case GroupAggregate(keys, calls):
             return _prune_groups(node, needed, keys, calls)
         case TopN(keys, order):

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from compiler.functions.sql_comparison import PREFIX
 from compiler.optimize.push_filter import below_project, is_deterministic
-from compiler.plan.changes import EquiJoin, GroupAggregate, Over, TemporalJoin, TopN
+from compiler.plan.changes import EquiJoin, GroupAggregate, Over, TemporalJoin, TopN, VersionJoin
 from compiler.plan.expr import Call, Column, Expr, Literal, columns_of, conjunction, conjuncts
 from compiler.plan.logical import Explode, Filter, Node, Project, Union
 from compiler.plan.visit import map_nodes, substitute
@@ -44,7 +44,7 @@ def _push(node: Node) -> Node:
             return _push(replace(node, spec=both, inputs=below.inputs)) if node.change == "retract" else node
         case Project() if node.change == "retract":
             return below_project(node, below, below.spec, _push)
-        case EquiJoin() | TemporalJoin():
+        case EquiJoin() | TemporalJoin() | VersionJoin():
             return _below_join(node, below, below.spec)
         case GroupAggregate():
             keys = {k.name: Column(k.type, c) for k, c in zip(below.schema.key, below.spec.keys, strict=True)}
@@ -71,12 +71,14 @@ def _rest(node: Node, kept: Sequence[Expr], below: Node) -> Node:
     return replace(node, spec=Filter(conjunction(list(kept))), inputs=(below,)) if kept else below
 
 
-def _below_join(node: Node, join: Node, spec: EquiJoin | TemporalJoin) -> Node:
+def _below_join(node: Node, join: Node, spec: EquiJoin | TemporalJoin | VersionJoin) -> Node:
     assert isinstance(node.spec, Filter)
     left, right = (frozenset(i.schema.names) for i in join.inputs)
     parts = conjuncts(node.spec.predicate)
     to_left = [c for c in parts if spec.kind in _LEFT and columns_of(c) and columns_of(c) <= left]
     to_right = [c for c in parts if spec.kind in _RIGHT and columns_of(c) and columns_of(c) <= right]
+    if isinstance(spec, VersionJoin):  # without some of its versions a row would meet an older one
+        to_right = []
     if not to_left and not to_right:
         return node
     sides = (_push(_over(join.inputs[0], to_left)), _push(_over(join.inputs[1], to_right)))

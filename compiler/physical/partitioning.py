@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compiler.diagnostics.diagnostic import CompileError, Diagnostic
-from compiler.plan.changes import EquiJoin, TemporalJoin
+from compiler.plan.changes import EquiJoin, TemporalJoin, VersionJoin
 from compiler.plan.expr import Column
 from compiler.plan.logical import Format, Node, Project, Rekey, Scan
 from compiler.plan.schema import Field, Schema
@@ -76,7 +76,7 @@ def together(spread: Spread, columns: tuple[str, ...], schema: Schema) -> bool:
     return exact and set(spread.columns) <= set(columns)
 
 
-def spread_of_join(node: Node, spec: EquiJoin | TemporalJoin) -> Spread:
+def spread_of_join(node: Node, spec: EquiJoin | TemporalJoin | VersionJoin) -> Spread:
     """By the keys of a side all of whose rows are in the result."""
     keys = {"right": spec.right_keys, "full": None}.get(spec.kind, spec.left_keys)
     if keys is not None and not set(keys) <= set(node.schema.names):

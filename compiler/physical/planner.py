@@ -22,7 +22,16 @@ from compiler.physical.partitioning import (
     together,
 )
 from compiler.physical.stores import stores_of
-from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, Over, SetOperation, TemporalJoin, TopN
+from compiler.plan.changes import (
+    Consolidate,
+    EquiJoin,
+    GroupAggregate,
+    Over,
+    SetOperation,
+    TemporalJoin,
+    TopN,
+    VersionJoin,
+)
 from compiler.plan.expr import Column, Literal
 from compiler.plan.logical import (
     Aggregate,
@@ -152,7 +161,7 @@ class _Planner:
                 return self._add(inputs[0].fragment, node, inputs, inputs[0].spread)
             case GroupAggregate() | TopN() | Over() | Consolidate():
                 return self._over_changes(node, inputs[0])
-            case EquiJoin() | TemporalJoin():
+            case EquiJoin() | TemporalJoin() | VersionJoin():
                 return self._equi_join(node, node.spec, inputs[0], inputs[1])
             case SetOperation():
                 return self._set_operation(node, inputs)
@@ -194,7 +203,9 @@ class _Planner:
         spread = replace(below.spread, columns=renamed(below.spread.columns, names))
         return self._add(below.fragment, node, (below,), spread)
 
-    def _equi_join(self, node: Node, spec: EquiJoin | TemporalJoin, left: _Lowered, right: _Lowered) -> _Lowered:
+    def _equi_join(
+        self, node: Node, spec: EquiJoin | TemporalJoin | VersionJoin, left: _Lowered, right: _Lowered
+    ) -> _Lowered:
         name = self._names.upcoming(_role(node))
         left = self._placed(left, spec.left_keys, f"{name}-left")
         right = self._placed(right, spec.right_keys, f"{name}-right")
@@ -322,7 +333,7 @@ def _marked(node: Node, inputs: Sequence[_Lowered]) -> bool:
 
 def _follows(node: Node) -> bool:
     match node.spec:
-        case EmitClosed():
+        case EmitClosed() | VersionJoin():
             return True
         case GroupAggregate() | TopN() | Over():
             return bool(node.spec.closing)

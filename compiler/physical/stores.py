@@ -7,6 +7,7 @@
 - Join stream-stream: the rows of both sides, by key and time; outer with a grace period also those nothing matched yet.
 - GroupAggregate: one row of accumulators per group; where values are needed, buckets of them per group and call.
 - EquiJoin: per side buckets of rows by join key. TemporalJoin: those of the right side, and left rows with what they gave.
+- VersionJoin: left rows that wait, by time; buckets of right rows by join key; join keys by the time when versions may be forgotten.
 - TopN: buckets of rows by partition, in their order.
 - Over: the same; unless it reads whole partitions, also the texts of large ones in the opposite order, to find the rows before one.
 - SetOperation: how often each row is on each side. Consolidate: the rows of each identity, unless rows only come.
@@ -31,6 +32,7 @@ from compiler.plan.changes import (
     SetOperation,
     TemporalJoin,
     TopN,
+    VersionJoin,
 )
 from compiler.plan.logical import Aggregate, Join, Materialise, Sink, Spec, Window
 from compiler.plan.schema import Field, Schema
@@ -72,6 +74,14 @@ def _stores_of_changes(spec: Spec, name: str, inputs: Sequence[Schema], schema: 
         left, right = inputs
         given = _table(f"{name}-left", left.key, (*left.fields, *right.fields))
         return (*_buckets(f"{name}-right", _columns(right, spec.right_keys), right.fields), given)
+    if isinstance(spec, VersionJoin):
+        left, right = inputs
+        by, (time,) = _columns(right, spec.right_keys), _columns(right, (spec.right_time,))
+        return (
+            *_buckets(f"{name}-left", (), left.fields),
+            *_buckets(f"{name}-right", by, right.fields),
+            *_open(name, (*by, time)),
+        )
     if isinstance(spec, TopN):
         by = _columns(inputs[0], spec.keys)
         return (*_buckets(name, by, inputs[0].fields), *(_open(name, by) if spec.closing else ()))

@@ -104,6 +104,24 @@ class TemporalJoin:
 
 
 @dataclass(frozen=True, slots=True)
+class VersionJoin:
+    """Joins each left row with the newest version of the right input at the row's own time (FOR SYSTEM_TIME AS OF left.time).
+
+    Right rows are only added. Those with equal keys are versions of one thing: of those whose time is not after the left row's the one
+    with the greatest time counts, of equal ones the one with the greatest identity. A left row waits until left_time + after <= watermark,
+    the lowest of both inputs: then no row of its time, and no version up to it, can come. Versions that no later row can
+    meet are forgotten. A row without a time is never given. Keys, names and key columns are those of an `EquiJoin`.
+    """
+
+    kind: TemporalJoinKind
+    left_keys: tuple[str, ...]
+    right_keys: tuple[str, ...]
+    left_time: str
+    right_time: str
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
 class SetOperation:
     """Rows by the values of all columns but the key, found by position; NULLs are equal.
 

@@ -16,6 +16,7 @@ from compiler.plan.changes import (
     SortKey,
     TemporalJoin,
     TopN,
+    VersionJoin,
     WindowCall,
 )
 from compiler.plan.expr import Call, Column, Expr, Lambda, LambdaVar, Literal
@@ -135,6 +136,10 @@ def change_text(spec: ChangeSpec) -> str:
             pairs = " AND ".join(f"{a} = {b}" for a, b in zip(left_keys, right_keys, strict=True))
             residual = "" if spec.residual is None else f" if {expr_text(spec.residual)}"
             return f"TemporalJoin {kind}{' on ' + pairs if pairs else ''}{residual}"
+        case VersionJoin(kind, left_keys, right_keys):
+            pairs = " AND ".join(f"{a} = {b}" for a, b in zip(left_keys, right_keys, strict=True))
+            times = f"newest {spec.right_time} <= {spec.left_time}"
+            return f"VersionJoin {kind} on {pairs}, {times} at {spec.left_time} + {spec.after}"
         case SetOperation(kind, all_):
             return f"SetOperation {kind}{' all' if all_ else ''}"
         case TopN():

@@ -15,7 +15,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, Over, SetOperation, TemporalJoin, TopN
+from compiler.plan.changes import (
+    Consolidate,
+    EquiJoin,
+    GroupAggregate,
+    Over,
+    SetOperation,
+    TemporalJoin,
+    TopN,
+    VersionJoin,
+)
 from compiler.plan.event_times import USUAL_TIMES, EventTimes
 from compiler.plan.expr import Expr
 from compiler.plan.schema import NO_COLUMNS, Schema
@@ -255,7 +264,16 @@ class Sink:
 
 
 ChangeSpec = (
-    GroupAggregate | EquiJoin | TemporalJoin | SetOperation | TopN | Over | Consolidate | AppendOnly | EmitClosed
+    GroupAggregate
+    | EquiJoin
+    | TemporalJoin
+    | VersionJoin
+    | SetOperation
+    | TopN
+    | Over
+    | Consolidate
+    | AppendOnly
+    | EmitClosed
 )
 Spec = Scan | Project | Filter | Explode | Rekey | Aggregate | Join | Materialise | Union | Sink | ChangeSpec
 

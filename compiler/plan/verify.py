@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from decimal import Decimal
 
-from compiler.plan.changes import Consolidate, EquiJoin, Frame, GroupAggregate, Over, SetOperation, TemporalJoin, TopN
+from compiler.plan.changes import (
+    Consolidate,
+    EquiJoin,
+    Frame,
+    GroupAggregate,
+    Over,
+    SetOperation,
+    TemporalJoin,
+    TopN,
+    VersionJoin,
+)
 from compiler.plan.expr import ROWTIME, Lambda, LambdaVar, columns_of
 from compiler.plan.logical import Aggregate, Filter, Join, Project, Rekey, Scan, Sink, Spec, Union, walk_nodes
 from compiler.plan.schema import Schema
@@ -82,7 +92,7 @@ def _inputs(spec: Spec) -> tuple[int, int]:
     match spec:
         case Scan():
             return 0, 0
-        case Join() | EquiJoin() | TemporalJoin():
+        case Join() | EquiJoin() | TemporalJoin() | VersionJoin():
             return 2, 2
         case SetOperation():
             return (1, 1) if spec.kind == "distinct" else (2, 2)
@@ -105,8 +115,15 @@ def _verify_changes(spec: Spec, inputs: Sequence[Schema], schema: Schema, where:
             _holds(key == [_type(inputs[0], k) for k in keys], f"{where}: its key columns are not its groups")
             same = [(c.name, c.type) for c in calls] == [(f.name, f.type) for f in schema if f.role != "key"]
             _holds(same, f"{where}: schema and aggregates differ")
-        case EquiJoin(kind, left_keys, right_keys) | TemporalJoin(kind, left_keys, right_keys):
+        case (
+            EquiJoin(kind, left_keys, right_keys)
+            | TemporalJoin(kind, left_keys, right_keys)
+            | VersionJoin(kind, left_keys, right_keys)
+        ):
             left, right = inputs
+            if isinstance(spec, VersionJoin):
+                _known([spec.left_time], left, where)
+                _known([spec.right_time], right, where)
             _holds(not set(left.names) & set(right.names), f"{where}: a column is in both inputs")
             pairs = zip(left_keys, right_keys, strict=True)
             _holds(all(_type(left, a) == _type(right, b) for a, b in pairs), f"{where}: keys have different types")

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, Over, SetOperation, TemporalJoin, TopN
+from compiler.plan.changes import (
+    Consolidate,
+    EquiJoin,
+    GroupAggregate,
+    Over,
+    SetOperation,
+    TemporalJoin,
+    TopN,
+    VersionJoin,
+)
 from compiler.plan.logical import Aggregate, Explode, Join, Materialise, Rekey, Union
 from compiler.plan.topology import Operator
 from compiler.plan.watermarks import AppendOnly, EmitClosed
@@ -20,6 +29,7 @@ from runtime.operators.changes.over import OverOperator
 from runtime.operators.changes.set_operation import SetOperationOperator
 from runtime.operators.changes.temporal_join import TemporalJoinOperator
 from runtime.operators.changes.top_n import TopNOperator
+from runtime.operators.changes.version_join import VersionJoinOperator
 from runtime.operators.explode import ExplodeOperator
 from runtime.operators.join_foreign_key import ForeignKeyJoinOperator
 from runtime.operators.join_stream_table import StreamTableJoinOperator
@@ -53,6 +63,7 @@ _PLAIN: dict[type, Factory] = {
     TemporalJoin: TemporalJoinOperator,
     TopN: TopNOperator,
     Union: UnionOperator,
+    VersionJoin: VersionJoinOperator,
 }
 
 

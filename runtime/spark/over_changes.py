@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, Over, SetOperation, TemporalJoin, TopN
+from compiler.plan.changes import (
+    Consolidate,
+    EquiJoin,
+    GroupAggregate,
+    Over,
+    SetOperation,
+    TemporalJoin,
+    TopN,
+    VersionJoin,
+)
 from compiler.plan.logical import Spec
 from compiler.plan.watermarks import AppendOnly, EmitClosed
 
@@ -12,6 +21,7 @@ _REASONS: dict[type, str] = {
     GroupAggregate: "aggregates that follow updates and deletions are kept by the runtime's operator",
     EquiJoin: "a join that follows updates and deletions of both sides is kept by the runtime's operator",
     TemporalJoin: "a join with the rows that are there at the moment is kept by the runtime's operator",
+    VersionJoin: "a join with the version of a row's own time waits for watermarks in the runtime's operator",
     SetOperation: "DISTINCT, INTERSECT and EXCEPT over rows that are updated and deleted are kept by the runtime's operator",
     TopN: "ranks that change when a row comes or goes are kept by the runtime's operator",
     Over: "window functions over rows that are updated and deleted are kept by the runtime's operator",

@@ -5,7 +5,7 @@ The time column of a source does, since what is behind the watermark is late. So
 
 - a window's start and end, as far as the time that it is made of does;
 - keys of groups, of PARTITION BY, and of ranks; the first column that rows are numbered by, ascending, if they look back alone;
-- columns of UNION ALL and DISTINCT; the left columns of a temporal join, which looks once;
+- columns of UNION ALL and DISTINCT; the left columns of a temporal join, which looks once; the time as of which versions are joined;
 - columns of a join whose condition bounds the times of both sides (an interval join): how far one may be behind the other is added.
 """
 
@@ -18,7 +18,17 @@ from compiler.analyze.mistakes import mistake
 from compiler.analyze.relations.relation import WindowBound
 from compiler.analyze.relations.time_bounds import bounds_of
 from compiler.diagnostics.source import Span
-from compiler.plan.changes import EquiJoin, GroupAggregate, Over, SetOperation, SortKey, TemporalJoin, TopN, WindowCall
+from compiler.plan.changes import (
+    EquiJoin,
+    GroupAggregate,
+    Over,
+    SetOperation,
+    SortKey,
+    TemporalJoin,
+    TopN,
+    VersionJoin,
+    WindowCall,
+)
 from compiler.plan.expr import Column
 from compiler.plan.logical import Explode, Filter, Node, Project, Union, walk_nodes
 from compiler.plan.types import Kind
@@ -79,6 +89,8 @@ def _through(node: Node, below: Sequence[Following], windows: Windows) -> Follow
             return _kept(below[0], keys, order)
         case TemporalJoin():
             return below[0]
+        case VersionJoin(left_time=time, after=after):  # rows are held back, so other times of theirs may be behind
+            return {time: after}
         case Union():
             return {c: max(f[c] for f in below) for c in below[0] if all(c in f for f in below)}
         case SetOperation("distinct"):

@@ -29,7 +29,7 @@ from compiler.analyze.relations.relation import (
 from compiler.analyze.relations.row_sources import as_query, from_function, gives_rows, one_row
 from compiler.analyze.relations.set_operations import united
 from compiler.analyze.relations.subqueries import Filtered, Subqueries
-from compiler.analyze.relations.temporal import is_temporal, present, temporally_joined
+from compiler.analyze.relations.temporal import as_of_time, is_temporal, present, temporally_joined, version_joined
 from compiler.analyze.relations.time_windows import in_windows, is_time_window, source_of
 from compiler.analyze.relations.tree_parts import and_parts, has_query
 from compiler.analyze.relations.using import equal, merged_columns, names_of
@@ -251,6 +251,8 @@ class FromBinder(ABC):
     def _outer_join(self, join: t.Join, tables: Tables, outer: RelBinder | None) -> Rel:
         """An outer join, or one with USING or NATURAL: both sides first, then their pairs."""
         self._check_join(join)
+        as_of = as_of_time(join)
+        self.follows_watermark |= as_of is not None
         left = self._side(join.left, tables, outer)
         kind: Any = join.kind if join.kind in ("left", "right", "full") else "inner"
         ties: list[Expr] = []
@@ -282,7 +284,12 @@ class FromBinder(ABC):
                 conditions = all_conjuncts(binder.true_when(join.on))
         else:
             conditions = [equal(name, left, right, join, self.catalog) for name in using]
-        if is_temporal(join):
+        if as_of is not None:
+            time = self._binder(left.columns, "FOR SYSTEM_TIME AS OF", outer).bound(as_of)
+            assert isinstance(join.right, t.Table)
+            versions = find_source(self.catalog, plain_name(join.right.name, join.right), join.right.span)
+            made = version_joined(join, left, right, conditions, self.names, time, versions)
+        elif is_temporal(join):
             made = temporally_joined(join, left, right, conditions, self.names)
         else:
             made = joined(kind, left, right, [*ties, *conditions], self.names)

@@ -34,7 +34,7 @@ def lower_watermark(s: st.CreateTable) -> Watermark | None:
         unsupported(
             "WATERMARK of a table with a PRIMARY KEY",
             written.span,
-            "leave the key out: rows are told apart without one",
+            "leave the key out: rows are told apart without one, and ON of FOR SYSTEM_TIME AS OF says what they are versions of",
         )
     return Watermark(written.column, _delay(written, is_time=found in _TIMES))
 

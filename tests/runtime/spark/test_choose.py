@@ -7,7 +7,16 @@ from typing import get_args
 
 import pytest
 
-from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, Over, SetOperation, TemporalJoin, TopN
+from compiler.plan.changes import (
+    Consolidate,
+    EquiJoin,
+    GroupAggregate,
+    Over,
+    SetOperation,
+    TemporalJoin,
+    TopN,
+    VersionJoin,
+)
 from compiler.plan.logical import ChangeSpec, Node
 from compiler.plan.topology import Plan
 from compiler.plan.watermarks import AppendOnly, EmitClosed
@@ -180,6 +189,7 @@ OVER_CHANGES = (
     GroupAggregate((), ()),
     EquiJoin("inner", (), ()),
     TemporalJoin("inner", (), ()),
+    VersionJoin("inner", (), (), "", "", 1),
     SetOperation("distinct"),
     TopN((), (), 1),
     Over((), (), ()),

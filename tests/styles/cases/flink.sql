@@ -195,6 +195,21 @@ WHERE o.order_id = s.order_id AND o.order_time BETWEEN s.ship_time - INTERVAL '4
 CREATE VIEW v AS
 SELECT o.order_id, c.country FROM Orders AS o LEFT JOIN Customers FOR SYSTEM_TIME AS OF o.order_time AS c ON o.`user` = c.id;
 
+--- a temporal join by event time of an append-only history
+CREATE TABLE CurrencyRates (currency STRING, rate DECIMAL(8, 4), update_time TIMESTAMP(3), WATERMARK FOR update_time AS update_time);
+/* duckdb CREATE TABLE CurrencyRates (currency STRING, rate DECIMAL(8, 4), update_time TIMESTAMP); */
+CREATE TABLE Sales (sale_id INT, currency STRING, sold TIMESTAMP(3), WATERMARK FOR sold AS sold - INTERVAL '1' MINUTE);
+/* duckdb CREATE TABLE Sales (sale_id INT, currency STRING, sold TIMESTAMP); */
+CREATE VIEW v AS
+SELECT s.sale_id, s.currency, r.rate FROM Sales AS s
+  LEFT JOIN CurrencyRates FOR SYSTEM_TIME AS OF s.sold AS r ON s.currency = r.currency;
+/* duckdb CREATE VIEW v AS SELECT s.sale_id, s.currency, r.rate FROM Sales s
+  ASOF LEFT JOIN CurrencyRates r ON s.currency = r.currency AND s.sold >= r.update_time WHERE s.sold < TIMESTAMP '2024-03-01 12:00:00'; */
+INSERT INTO CurrencyRates VALUES ('EUR', 1.1, TIMESTAMP '2024-03-01 10:00:00'), ('EUR', 1.2, TIMESTAMP '2024-03-01 11:00:00');
+INSERT INTO Sales VALUES (1, 'EUR', TIMESTAMP '2024-03-01 10:30:00'), (2, 'EUR', TIMESTAMP '2024-03-01 11:00:00'),
+    (3, 'USD', TIMESTAMP '2024-03-01 11:30:00'), (4, 'EUR', TIMESTAMP '2024-03-01 12:30:00');
+INSERT INTO CurrencyRates VALUES ('EUR', 1.3, TIMESTAMP '2024-03-01 12:00:00');
+
 --- a lookup join by processing time
 CREATE TABLE Rates (currency STRING PRIMARY KEY NOT ENFORCED, rate DECIMAL(8, 4));
 /* duckdb CREATE TABLE Rates (currency STRING PRIMARY KEY, rate DECIMAL(8, 4)); */
