@@ -189,6 +189,20 @@ def _series(bind: Bind, node: Func) -> Expr:
     )
 
 
+def _unnest(bind: Bind, node: Func) -> Expr:
+    """Views over tables bind it where it may stand. Raises UnsupportedError."""
+    raise UnsupportedError(
+        Diagnostic(
+            "FQ1901",
+            "UNNEST anywhere but in FROM and as an item of the SELECT list is not supported yet",
+            node.span,
+            label="several rows here",
+            help="write  FROM t, UNNEST(a) AS u(x)",
+            unsupported=True,
+        )
+    )
+
+
 FUNCTIONS: dict[str, Callable[[Bind, Func], Expr]] = {
     **dict.fromkeys(("COALESCE", "IFNULL", "GREATEST", "LEAST", "NULLIF"), _alike),
     **dict.fromkeys(("DATE_TRUNC", "TO_CHAR"), _moments),
@@ -196,6 +210,7 @@ FUNCTIONS: dict[str, Callable[[Bind, Func], Expr]] = {
     **dict.fromkeys(("CONCAT", "CONCAT_WS", "FORMAT"), _joined),
     **dict.fromkeys(("ARRAY_HAS_ALL", "ARRAY_IS_IN", "ARRAY_HAS_ANY"), _of_arrays),
     **dict.fromkeys(("GENERATE_SERIES", "SERIES"), _series),
+    "UNNEST": _unnest,
     "concat": _concatenated,
     "EXTRACT": _extract,
     "DATE_PART": _date_part,

@@ -20,7 +20,7 @@ from compiler.analyze.relations.relation import (
     kept_identity,
     projected,
 )
-from compiler.analyze.relations.row_sources import values
+from compiler.analyze.relations.row_sources import unnested, values
 from compiler.analyze.relations.set_operations import aligned, distinct, operation
 from compiler.analyze.relations.subqueries import Subqueries
 from compiler.analyze.relations.tree_names import tree_name
@@ -216,7 +216,8 @@ class QueryBinder(FromBinder):
         subqueries = Subqueries(self, tables)
         rel, parts = subqueries.values(rel, parts, binder)
         rel, parts = windowed(rel, parts, select.windows, binder, self.names, self.placeholders)
-        items = self._items(parts[0], select.items, binder)
+        rel, selected = unnested(rel, parts[0], binder, self.names, self.placeholders)
+        items = self._items(selected, select.items, binder)
         order = tuple(self._order(o, items, binder) for o in parts[2])
         binder.uses_outer |= below.uses_outer
         return _Body(rel, tuple(items), binder, order, carried)

@@ -1,4 +1,4 @@
-"""Rows that are in no table: the one row of a query without FROM, VALUES, UNNEST and generate_series."""
+"""Rows that are in no table: the one row of a query without FROM, VALUES, UNNEST (in the select list too) and generate_series."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from compiler.analyze.mistakes import mistake
 from compiler.analyze.relation import retracting, scan
-from compiler.analyze.relations.expressions import RelBinder
+from compiler.analyze.relations.expressions import Placeholders, RelBinder, rebuilt
 from compiler.analyze.relations.relation import (
     Names,
     Rel,
@@ -113,6 +113,35 @@ def from_function(
     columns = [replace(c, column=names.fresh(c.name)) for c in columns]
     made = extended(made, [NamedExpr(c.column, e) for c, e in zip(columns, exprs, strict=True)])
     return made, tuple(columns)
+
+
+def unnested(
+    rel: Rel, items: tuple[t.Item, ...], binder: RelBinder, names: Names, placeholders: Placeholders
+) -> tuple[Rel, tuple[t.Item, ...]]:
+    """A row per element of the arrays that a select list has UNNEST of, and the items with placeholders for the elements.
+
+    Several run in lockstep, the shorter ones padded with NULL; a row all of whose arrays are empty or NULL is not in the result.
+    """
+    calls: dict[t.Call, Expr] = {}
+    for item in items:
+        call = item.expr.operand if isinstance(item.expr, t.Cast) else item.expr
+        if isinstance(call, t.Call) and is_unnest(call):
+            if len(call.args) != 1:
+                unsupported("UNNEST of several arrays in a SELECT list", call.span, "write one UNNEST for each")
+            calls[call] = _list(call.args[0], call, binder)
+    if not calls:
+        return rel, items
+    rel, elements, _ = exploded(rel, list(calls.values()), names, kept=False)
+    of_call = dict(zip(calls, elements, strict=True))
+    taken = rebuilt(
+        items, lambda n: placeholders.add(n, of_call[n]) if isinstance(n, t.Call) and n in of_call else None
+    )
+    return rel, taken
+
+
+def is_unnest(node: t.Node) -> bool:
+    """Whether it is UNNEST(...) as a value."""
+    return isinstance(node, t.Call) and node.name == ("unnest",) and node.over is None
 
 
 def as_query(function: t.TableFunction) -> t.Derived:

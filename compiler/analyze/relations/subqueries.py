@@ -12,6 +12,7 @@ from compiler.analyze.relations.expressions import Correlated, Placeholders, Rel
 from compiler.analyze.relations.grouping import Aggregates, grouped, has_aggregates
 from compiler.analyze.relations.joins import EQUAL, Equality, equality, joined
 from compiler.analyze.relations.relation import Names, Rel, as_columns, with_identity
+from compiler.analyze.relations.row_sources import is_unnest
 from compiler.analyze.relations.tree_parts import has_query
 from compiler.catalog.catalog import Catalog
 from compiler.diagnostics.source import Span
@@ -362,7 +363,7 @@ def _gives_one_row(query: t.Query) -> bool:
         return _gives_one_row(body)
     if isinstance(body, t.Values):
         return len(body.rows) == 1
-    if not isinstance(body, t.Select) or body.group_by:
+    if not isinstance(body, t.Select) or body.group_by or any(map(_has_unnest, body.items)):
         return False
     return body.source is None or body.having is not None or any(has_aggregates(i) for i in body.items)
 
@@ -370,11 +371,19 @@ def _gives_one_row(query: t.Query) -> bool:
 def _shapes_rows(query: t.Query, select: t.Select) -> bool:
     """Whether the query gives other rows than FROM and WHERE do."""
     shaped = select.group_by or select.having is not None or query.limit is not None or query.offset is not None
-    return bool(shaped) or select.distinct_on != () or any(has_aggregates(i) or _has_window(i) for i in select.items)
+    return (
+        bool(shaped)
+        or select.distinct_on != ()
+        or any(has_aggregates(i) or _has_window(i) or _has_unnest(i) for i in select.items)
+    )
 
 
 def _has_window(node: t.Node) -> bool:
     return any(isinstance(n, t.Call) and n.over is not None for n in t.walk(node))
+
+
+def _has_unnest(node: t.Node) -> bool:
+    return any(map(is_unnest, t.walk(node)))
 
 
 def _is_one(limit: t.Expr | None) -> bool:

@@ -289,7 +289,7 @@ INSERT INTO routes VALUES (1, ARRAY['a', 'b', 'c']), (2, NULL);
 CREATE MATERIALIZED VIEW v AS SELECT id, stops[1] AS first, array_length(stops) AS n, array_position(stops, 'b') AS b, 'c' = ANY(stops) AS c, array_cat(stops, ARRAY['z']) AS z, array_remove(stops, 'a') AS r FROM routes;
 /* duckdb CREATE VIEW v AS SELECT id, stops[1] AS first, len(stops) AS n, list_position(stops, 'b') AS b, list_contains(stops, 'c') AS c, CASE WHEN stops IS NULL THEN ['z'] ELSE list_concat(stops, ['z']) END AS z, list_filter(stops, lambda x: x <> 'a') AS r FROM routes; */
 
---- unnest; refused: UNNEST
+--- unnest
 CREATE TABLE routes (id INT PRIMARY KEY, stops VARCHAR[]);
 INSERT INTO routes VALUES (1, ARRAY['a', 'b', 'c']), (2, NULL);
 CREATE MATERIALIZED VIEW v AS SELECT id, unnest(stops) AS stop FROM routes;
