@@ -139,7 +139,10 @@ def test_both_sides_are_placed_by_the_key_and_the_right_one_is_the_first_input()
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("orders o JOIN prices FOR SYSTEM_TIME AS OF o.placed + INTERVAL '1' DAY p ON o.item = p.item", "another time than PROCTIME()"),
+        (
+            "orders o JOIN prices FOR SYSTEM_TIME AS OF o.placed + INTERVAL '1' DAY p ON o.item = p.item",
+            "another time than PROCTIME()",
+        ),
         ("orders o JOIN prices FOR SYSTEM_TIME AS OF now() p ON o.item = p.item", "another time than PROCTIME()"),
         ("orders o JOIN prices FOR SYSTEM_TIME AS OF proctime(1) p ON o.item = p.item", "another time than PROCTIME()"),
         (f"orders o RIGHT JOIN prices {NOW} p ON o.item = p.item", "RIGHT JOIN with FOR SYSTEM_TIME AS OF"),
