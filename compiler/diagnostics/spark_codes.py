@@ -75,7 +75,8 @@ SPARK_CODES: dict[str, CodePage] = {
     "FQ4116": CodePage(
         "Files do not fit their topic",
         "`files` of the target names a folder that is to be read or written in the place of a topic, and its format or columns do "
-        "not fit what the topic's source declares. The message names the column and what is there.",
+        "not fit what the topic's source declares. The message names the column and what is there. The folder of a result may be neither that of "
+        "another topic nor inside or around it: its files would be deleted.",
     ),
     "FQ4117": CodePage(
         "A DataFrame does not fit its source",

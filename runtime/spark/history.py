@@ -6,11 +6,13 @@ where lateness is judged in the order of a topic. Files have no order of arrival
 
 from __future__ import annotations
 
+import posixpath
+import re
 from collections.abc import Collection, Mapping
 
 from compiler.plan.logical import Scan, Sink, walk_nodes
 from compiler.plan.topology import Plan, QueryPlan
-from runtime.spark.errors import SparkUnsupported
+from runtime.spark.errors import FilesUnfit, SparkUnsupported
 from runtime.spark.settings import SparkSettings, TopicFiles
 
 ARRIVAL = (
@@ -53,6 +55,29 @@ def _complete(source: str, files: Mapping[str, TopicFiles], writers: Collection[
 
 def _topics_written(query: QueryPlan) -> set[str]:
     return {n.spec.topic for n in walk_nodes(query.logical) if isinstance(n.spec, Sink)}
+
+
+def refuse_overwriting(plan: Plan, settings: SparkSettings) -> None:
+    """Raises FilesUnfit where a result would take the place of other files of the target, or come to lie among them: they would be deleted,
+    or read as rows of a source.
+    """
+    topics = {s.topic for s in plan.sources} & settings.files.keys()
+    for topic in sorted(topics & {t for q in plan.queries for t in _topics_written(q)}):
+        for other in sorted(settings.files.keys() - {topic}):
+            mine, its = (_folder(settings.files[t].path) for t in (topic, other))
+            if mine.startswith(its) or its.startswith(mine):
+                title = f"results of topic {topic} would be written to {mine}, and {its} has the files of topic {other}"
+                raise FilesUnfit(
+                    title, help="give the results a folder that is neither inside the other one nor around it"
+                )
+
+
+def _folder(path: str) -> str:
+    """In one spelling, with a slash at the end; of a pattern the folder that all its files are in."""
+    fixed = path.removeprefix("file://")
+    if any(c in fixed for c in "*?[{"):
+        fixed = re.split(r"[*?\[{]", fixed)[0].rpartition("/")[0]
+    return posixpath.normpath(fixed).rstrip("/") + "/" if "://" not in fixed else fixed.rstrip("/") + "/"
 
 
 def refuse_complete_topics(plan: Plan, query: QueryPlan, settings: SparkSettings) -> None:

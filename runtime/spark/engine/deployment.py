@@ -15,7 +15,7 @@ from runtime.spark.engine.order import downstream, topics_written
 from runtime.spark.engine.results import take_away, topics_to_replace, topics_with_results
 from runtime.spark.engine.site import Site
 from runtime.spark.errors import CheckpointOfOtherQuery, ResultsOfBatch, SparkFailure
-from runtime.spark.history import complete_queries
+from runtime.spark.history import complete_queries, refuse_overwriting
 from runtime.spark.log_append import ensure_own_topics
 from runtime.spark.log_offsets import bounds
 from runtime.spark.log_staging import clear
@@ -61,6 +61,7 @@ def prepare(
     of streams that begin anew are taken away here; those of batches stay until others take their place. A crash halfway leaves
     queries whose place in the log is nowhere: their checkpoints fit no more, and the same deployment is to be made again.
     """
+    refuse_overwriting(plan, site.settings)
     ensure_fed_topics(plan, site.settings.files, site.log.admin())
     ensure_topics(plan, site.log.admin())
     direct = complete_queries(plan, site.settings) if form == "batch" else frozenset[str]()

@@ -13,7 +13,7 @@ from runtime.spark.files import source_frame
 from runtime.spark.files_sink import stream_to_files
 from runtime.spark.frames.relation import TableRows
 from runtime.spark.frames.streams import lower_streams
-from runtime.spark.history import outside_files
+from runtime.spark.history import outside_files, refuse_overwriting
 from runtime.spark.settings import SparkSettings
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def start_streams(
     one of each query. trigger: of `DataStreamWriter.trigger`. Nothing is started where a part is refused: SparkUnsupported, FrameUnfit, and
     CheckpointOfOtherQuery for a checkpoint of queries that have been changed since.
     """
+    refuse_overwriting(plan, settings)
     files, given, rows = outside_files(plan, settings), dict(sources), dict(tables)
     for source in plan.sources:
         if source.name in files and source.name not in given:

@@ -19,7 +19,7 @@ pytest.importorskip("pyspark")
 from flowql.cli import main
 from flowql.spark import run, start
 from runtime.spark import session
-from runtime.spark.errors import CheckpointOfOtherQuery, FrameUnfit, SessionInUse, SparkUnsupported
+from runtime.spark.errors import CheckpointOfOtherQuery, FilesUnfit, FrameUnfit, SessionInUse, SparkUnsupported
 from runtime.spark.settings import SparkSettings
 
 if TYPE_CHECKING:
@@ -205,6 +205,11 @@ def test_a_project_runs_on_the_session_of_the_caller(spark: SparkSession, lake: 
     with pytest.raises(SparkUnsupported, match="COLLECT_LIST"):
         run(bad, others, {"ORDERS": given}, target="spark")
     assert not (bad / "out").exists()
+    (bad / "lake.sql").write_text(SQL)
+    (bad / "flowql.yaml").write_text(PROJECT.replace("out/priced", "lake"))
+    with pytest.raises(FilesUnfit, match="results of topic PRICED"):
+        run(bad, others, {"ORDERS": given}, target="spark")
+    assert (bad / "lake" / "customers" / "c.jsonl").exists()
     assert others.conf.getAll == before
     assert others.range(3).count() == 3
 

@@ -21,8 +21,8 @@ from compiler.plan.logical import ChangeSpec, Node
 from compiler.plan.topology import Plan
 from compiler.plan.watermarks import AppendOnly, EmitClosed
 from runtime.spark.choose import NodeChoice, choose, explain_lines, is_native
-from runtime.spark.errors import SparkUnsupported
-from runtime.spark.history import complete_queries
+from runtime.spark.errors import FilesUnfit, SparkUnsupported
+from runtime.spark.history import complete_queries, refuse_overwriting
 from runtime.spark.settings import SparkSettings, TopicFiles
 from tests.runtime.app.world import plan_of
 from tests.runtime.spark.stage_world import SHAPES, SOURCES
@@ -76,6 +76,17 @@ def test_history_is_complete_where_all_rows_come_from_files() -> None:
 def test_complete_history_of_a_topic_is_refused() -> None:
     with pytest.raises(SparkUnsupported, match="topic b come in the order of arrival"):
         chosen("CREATE STREAM OUT AS SELECT * FROM B;", SparkSettings(files={"a": FILES["a"]}, history="complete"))
+
+
+@pytest.mark.parametrize(
+    "path", ["/data/a", "file:///data/a/", "/data/a/out", "/data", "/data/x/../a", "/data/a/day=1/*.parquet"]
+)
+def test_results_take_the_place_of_no_other_files(path: str) -> None:
+    """`mode("overwrite")` deleted the files that a query reads, where its result was to be written to their folder or around it."""
+    made = plan("CREATE STREAM S AS SELECT K, V FROM A;")
+    with pytest.raises(FilesUnfit, match=r"results of topic S .* files of topic a"):
+        refuse_overwriting(made, SparkSettings(files={"a": FILES["a"], "S": TopicFiles("parquet", path)}))
+    refuse_overwriting(made, SparkSettings(files={"a": FILES["a"], "S": TopicFiles("parquet", "/data/a2")}))
 
 
 def test_what_is_refused_over_files_runs_by_arrival() -> None:
