@@ -11,7 +11,9 @@ from compiler.plan.watermarks import Closing
 from runtime.batch import Row
 from runtime.operators.base import RunContext
 from runtime.operators.changes.buckets import Bucket, Buckets
+from runtime.operators.changes.deltas import same_by
 from runtime.operators.changes.order import SortPart, order_text
+from runtime.operators.keys import RowKey
 from runtime.state.store import Key, Store, Value
 
 _DUE = order_text([SortPart(BIGINT)])
@@ -53,6 +55,51 @@ class Waiting:
 
     def flush(self) -> None:
         self._buckets.flush()
+
+
+class WaitingRows(Waiting):
+    """Rows with their row times: an entry per (when it is due, row identity) -> (row..., row time) for each of its rows.
+
+    An identity has two rows while a change of it is on its way.
+    """
+
+    def __init__(self, form: WaitingForm, heads: Store, rows: Store) -> None:
+        super().__init__(heads, rows)
+        self._form = form
+
+    def change(self, due: int, sign: int, row: Row, time: int) -> None:
+        """Add or remove one row."""
+        form = self._form
+        entry = self.entry(due, form.text(form.identity.of(row)))
+        rows = list(self._rows(self.bucket.get(entry) or ()))
+        if sign > 0:
+            rows.append((*row, time))
+        else:
+            at = next((i for i, r in enumerate(rows) if form.same(r[:-1], row)), None)
+            assert at is not None, f"{form.operator}: a row was removed that never came: {row}"
+            del rows[at]
+        self.bucket.put(entry, tuple(v for r in rows for v in r) or None)
+
+    def taken(self, watermark: int) -> list[tuple[Row, int]]:
+        """Rows that are due, with their times, in order; they wait no more."""
+        closed = list(self.closed(watermark))
+        for entry, _ in closed:
+            self.bucket.put(entry, None)
+        return [(r[:-1], r[-1]) for _, payload in closed for r in self._rows(payload)]
+
+    def _rows(self, payload: Value) -> Iterator[Row]:
+        width = self._form.width
+        return (payload[i : i + width] for i in range(0, len(payload), width))
+
+
+class WaitingForm:
+    """How rows of a schema wait. operator: its id, for messages."""
+
+    def __init__(self, schema: Schema, operator: str) -> None:
+        self.operator, self.width = operator, len(schema.names) + 1
+        self.identity = RowKey(schema)
+        self.text = order_text([SortPart(t) for t in self.identity.types])
+        self.same = same_by(f.type for f in schema)
 
 
 class ClosingKeys:

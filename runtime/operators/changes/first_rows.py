@@ -74,7 +74,7 @@ class FirstRows:
                 if self._keys
                 else (np.zeros(len(batch), np.int64), 1)
             )
-        except pa.ArrowNotImplementedError:
+        except pa.ArrowNotImplementedError:  # Arrow groups no structs or maps: `_rows` chooses
             return None
         ranks = [_ranks(source.column(i), descending=descending) for i, descending in self._order]
         order = np.lexsort((*reversed(ranks), codes))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from compiler.plan.changes import VersionJoin
 from compiler.plan.topology import Operator
@@ -11,7 +11,7 @@ from compiler.plan.watermarks import Closing
 from runtime.batch import Batch, Row
 from runtime.operators.base import RunContext
 from runtime.operators.changes.buckets import Bucket, Buckets
-from runtime.operators.changes.closing import ClosingKeys, Waiting, closing_time
+from runtime.operators.changes.closing import ClosingKeys, WaitingForm, WaitingRows, closing_time
 from runtime.operators.changes.deltas import Deltas, deltas_of, same_by, signs
 from runtime.operators.changes.order import SortPart, order_text
 from runtime.operators.keys import RowKey, frozen_picker, picker
@@ -42,10 +42,7 @@ class VersionJoinOperator:
         self._due = closing_time(left, (Closing(spec.left_time, spec.after),))
         self._left_time, self._right_time = left.names.index(spec.left_time), right.names.index(spec.right_time)
         self._left_key, self._right_key = frozen_picker(left, spec.left_keys), frozen_picker(right, spec.right_keys)
-        self._left_identity = RowKey(left)
-        self._left_text = order_text([SortPart(t) for t in self._left_identity.types])
-        self._same_left = same_by(f.type for f in left)
-        self._left_width = len(left.names) + 1
+        self._form = WaitingForm(left, plan.id)
         self._version = picker([self._right_time, *(right.names.index(f.name) for f in right.key)])
         newest_first = [SortPart(TIMESTAMP, descending=True), *(SortPart(f.type, descending=True) for f in right.key)]
         self._version_text = order_text(newest_first)
@@ -62,7 +59,7 @@ class VersionJoinOperator:
         left_heads, left_rows, heads, rows = (run.state.store(s.name) for s in self.plan.stores[:4])
         versions = Buckets(heads, rows)
         self._add(right, versions, run)
-        due = self._due_rows(left, Waiting(left_heads, left_rows), run)
+        due = self._due_rows(left, WaitingRows(self._form, left_heads, left_rows), run)
         out = Deltas(self._identity.of, self._same)
         versions.load(k for row, _, _ in due if None not in (k := self._left_key(row)))
         for row, time, seq in due:
@@ -86,11 +83,11 @@ class VersionJoinOperator:
             versions[key].put(self._version_text(self._version(row)), (*row, time))
         self._open.note({(*key, row[self._right_time]): None for key, row, _ in found}, run)
 
-    def _due_rows(self, batch: Batch | None, waiting: Waiting, run: RunContext) -> list[_Given]:
+    def _due_rows(self, batch: Batch | None, waiting: WaitingRows, run: RunContext) -> list[_Given]:
         """Left rows whose time the watermark has passed, and those that it passes now; others wait."""
         found: list[_Given] = []
         watermark = run.watermark
-        changes = () if batch is None else deltas_of(batch, self._left_identity, self._same_left)
+        changes = () if batch is None else deltas_of(batch, self._form.identity, self._form.same)
         for sign, row, time, seq in (c for _, of in changes for c in sorted(of, key=lambda c: c[0])):
             due = self._due(row)
             if due is None:
@@ -98,28 +95,11 @@ class VersionJoinOperator:
             if sign > 0 and watermark is not None and due <= watermark:
                 found.append((row, time, seq))
             else:  # a row that goes has waited, also where the watermark passes it in this run
-                self._wait(waiting, due, sign, row, time)
+                waiting.change(due, sign, row, time)
         if watermark is not None:
-            for entry, payload in list(waiting.closed(watermark)):
-                found += ((r[:-1], r[-1], run.last_seq) for r in self._rows(payload))
-                waiting.bucket.put(entry, None)
+            found += ((row, time, run.last_seq) for row, time in waiting.taken(watermark))
         waiting.flush()
         return found
-
-    def _wait(self, waiting: Waiting, due: int, sign: int, row: Row, time: int) -> None:
-        """Add or remove one row; an identity has two rows while a change of it is on its way."""
-        entry = waiting.entry(due, self._left_text(self._left_identity.of(row)))
-        rows = list(self._rows(waiting.bucket.get(entry) or ()))
-        if sign > 0:
-            rows.append((*row, time))
-        else:
-            at = next((i for i, r in enumerate(rows) if self._same_left(r[:-1], row)), None)
-            assert at is not None, f"{self.plan.id}: a row was removed that never came: {row}"
-            del rows[at]
-        waiting.bucket.put(entry, tuple(v for r in rows for v in r) or None)
-
-    def _rows(self, payload: Value) -> Iterator[Row]:
-        return (payload[i : i + self._left_width] for i in range(0, len(payload), self._left_width))
 
     def _join(self, row: Row, time: int, seq: int, versions: Buckets, out: Deltas) -> None:
         key = self._left_key(row)
