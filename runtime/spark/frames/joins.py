@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from compiler.functions.spark_text import quoted
 from compiler.plan.expr import ROWTIME
@@ -13,6 +14,9 @@ from runtime.spark.frames.refusal import Refused, sql_of
 from runtime.spark.frames.relation import LIVE, ORDER, Relation, any_present, key_of, names, state_of
 from runtime.spark.native.keys import groups
 from runtime.spark.outline import functions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _LEFT, _RIGHT = "l__", "r__"
 
@@ -63,18 +67,25 @@ def _stream_table(spec: Join, node: Node, left: Relation, right: Relation) -> Re
     both = rows.unionByName(versions, allowMissingColumns=True)
     over = f"OVER (PARTITION BY {', '.join(parts)} ORDER BY __time, __side, __order ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
     met = both.selectExpr("*", f"last(__there, TRUE) {over} AS __met").where("__side = 1")
-    if spec.kind == "inner":
+    return with_versions(met, node, parts)
+
+
+def with_versions(met: DataFrame, node: Node, parts: Sequence[str]) -> Relation:
+    """The result of a stream-table join. met: a row for each stream row, with its key in the columns `parts`, `__time`, and the structs
+    `__here` (its columns) and `__met` (columns of the version and LIVE; NULL if it met none).
+    """
+    assert isinstance(node.spec, Join)
+    if node.spec.kind == "inner":
         met = met.where(f"coalesce(__met.{LIVE}, FALSE)")
-    columns = []
-    own = [f.name for f in key_of(node.schema)]
+    columns, own, left = [], [f.name for f in key_of(node.schema)], node.inputs[0].schema.names
     for f in node.schema:
         if f.name in own:
             columns.append(f"{parts[own.index(f.name)]} AS {quoted(f.name)}")
-        elif f.name in a.names:
+        elif f.name in left:
             columns.append(f"__here.{quoted(f.name)} AS {quoted(f.name)}")
         else:
             columns.append(f"CASE WHEN __met.{LIVE} THEN __met.{quoted(f.name)} END AS {quoted(f.name)}")
-    return Relation(met.selectExpr(*columns, f"__time AS {time}"), "rows")
+    return Relation(met.selectExpr(*columns, f"__time AS {quoted(ROWTIME)}"), "rows")
 
 
 def _prefixed(relation: Relation, schema: Schema, prefix: str) -> Relation:

@@ -35,6 +35,7 @@ from compiler.plan.topology import Plan, QueryPlan, SourceDef
 from runtime.operators.windows import grace_of
 from runtime.spark.errors import FrameUnfit, SparkUnsupported
 from runtime.spark.frames.aggregates import check_aggregate
+from runtime.spark.frames.joins import with_versions
 from runtime.spark.frames.lower import Lowering, check_known
 from runtime.spark.frames.nodes import HANDLERS, Nodes
 from runtime.spark.frames.refusal import Refused
@@ -203,17 +204,7 @@ def _join(_nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
     same = " AND ".join(f"{p} {'=' if len(parts) == 1 else '<=>'} {p}_there" for p in parts)
     holds = f"{same} AND __time >= __from AND (__to IS NULL OR __time < __to)"
     met = rows.join(versions, functions(rows).expr(holds), "left")
-    if spec.kind == "inner":
-        met = met.where(f"coalesce(__met.{LIVE}, FALSE)")
-    columns, own = [], [f.name for f in key_of(node.schema)]
-    for f in node.schema:
-        if f.name in own:
-            columns.append(f"{parts[own.index(f.name)]} AS {quoted(f.name)}")
-        elif f.name in a.names:
-            columns.append(f"__here.{quoted(f.name)} AS {quoted(f.name)}")
-        else:
-            columns.append(f"CASE WHEN __met.{LIVE} THEN __met.{quoted(f.name)} END AS {quoted(f.name)}")
-    return Relation(met.selectExpr(*columns, f"__time AS {time}"), "rows")
+    return with_versions(met, node, parts)
 
 
 # As `HANDLERS`, for streams: what is not said here is the same there.
