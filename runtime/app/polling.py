@@ -269,10 +269,11 @@ class PollingStep:
             self._begin_anew_if_stalled(tp, end)
 
     def _begin_anew_if_stalled(self, tp: TopicPartition, end: int) -> None:
-        """A partition that its readers wait for, and that gives nothing though the log goes on, is read anew from where it is."""
-        head = self._heads.get(tp, end)
-        attached = [i for i in self._inputs.get(tp, ()) if i.attached]
-        waits = head < end and bool(attached) and not any(i.has_rows for i in attached)
+        """Restarts the fetch of a stalled partition at its fetch position: its inputs are empty, and nothing arrives before the log's end."""
+        head, waits = self._heads.get(tp, end), False
+        if head < end:
+            attached = [i for i in self._inputs.get(tp, ()) if i.attached]
+            waits = bool(attached) and not any(i.has_rows for i in attached)
         if self._stalls.is_long(tp, head if waits else None, self._now_ms):
             self._main.seek(tp, head)
             error = LogUnavailable(

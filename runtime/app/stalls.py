@@ -17,7 +17,10 @@ class StallDetector:
         self._waiting: dict[TopicPartition, tuple[int, int]] = {}  # the offset that is waited for, and since when
 
     def is_long(self, tp: TopicPartition, waits_at: int | None, now_ms: int) -> bool:
-        """Whether the same offset has been waited for during STALLED_MS; once, then the time counts anew. None: nobody waits."""
+        """Whether the partition has been stalled at this offset for STALLED_MS. Answers True once, then counts from zero.
+
+        waits_at: the offset of the next record to fetch, or None if no input waits for it.
+        """
         if waits_at is None:
             self._waiting.pop(tp, None)
             return False
