@@ -74,9 +74,9 @@ SPARK_CODES: dict[str, CodePage] = {
     ),
     "FQ4116": CodePage(
         "Files do not fit their topic",
-        "`files` of the target names a folder that is to be read or written in the place of a topic, and its format or columns do "
-        "not fit what the topic's source declares. The message names the column and what is there. The folder of a result may be neither that of "
-        "another topic nor inside or around it: its files would be deleted.",
+        "`files` of the target maps a topic to a folder, and the format or columns of the files there do not match the declaration of the "
+        "topic's source; the message names the column and the type found. Or the folder of a result overlaps the folder of another topic: "
+        "writing the result would delete or mix up the files of that topic.",
     ),
     "FQ4117": CodePage(
         "A DataFrame does not fit its source",

@@ -182,7 +182,7 @@ class ConsumerLoop:
             if reader.arrived():
                 event.future.set_result(self._read_chunk(event, reader))
             elif self._now_ms > event.deadline_ms:
-                reader.close()  # whoever asks again has it begin anew: the log may have given up this reading
+                reader.close()  # the log may have stopped fetching for this reader: the next request restarts it
                 raise LogUnavailable(f"{event.tp}: nothing arrives from offset {event.offset} on")
             else:
                 return False

@@ -68,7 +68,8 @@ def source_frame(
 ) -> DataFrame:
     """All rows there are in files now, for `frames.source.prepared`, or those that come. FilesUnfit if they do not fit the source.
 
-    located: with the file of each row and its number in it, which Spark reads even where nobody asks for them; what needs Python has both.
+    located: adds the file of each row and its number in the file. Spark reads both even if no column of the query needs them; rows that are
+    decoded in Python always have both.
     Of Parquet the columns of the files that are not declared stand beside the others, under their own names.
     """
     if files.format != "parquet" or not _is_typed(source):
@@ -191,7 +192,7 @@ def _checked_csv(found: StructType, options: Mapping[str, str]) -> tuple[StructT
 
 
 def _own_time(source: SourceDef, found: StructType) -> str:
-    """Spark SQL of the column ROWTIME of files, in ms; "" where there is none, or the source names another."""
+    """Spark SQL of the column ROWTIME of files, in ms; "" if the files have no such column or the source names another one."""
     if source.timestamp is not None:
         return ""
     column = next((n for n in found.fieldNames() if n.upper() == TIME_COLUMN), None)

@@ -61,7 +61,7 @@ def open_session(settings: SparkSettings, app: str, state_dir: Path) -> SparkSes
 
     While another session is open its Spark is shared: the new session has its own SQL configuration and temporary views,
     and `state_dir` and the properties of the process are those of the first. Raises SessionInUse when the masters differ, and where
-    somebody else has started a Spark here.
+    this process already has a Spark session that FlowQL did not start.
     """
     global _running
     require_spark()
@@ -134,7 +134,7 @@ def _refuse(conf: Mapping[str, str]) -> None:
 
 
 def _refuse_others() -> None:
-    """A Spark that somebody else has started is neither stopped nor configured: results depend on settings that it was not started with."""
+    """Refuses a session that FlowQL did not start: results depend on settings, and FlowQL must not change those of another session."""
     from pyspark import SparkContext
 
     title = ""

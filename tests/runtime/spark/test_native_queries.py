@@ -79,7 +79,7 @@ def run(spark: SparkSession, ref: Reference) -> list[Any]:
 
 
 def rows_of(packed: DataFrame, source: SourceDef) -> Relation:
-    """The records of a topic that can be read, as a frame that somebody gives."""
+    """The records of a topic that can be read, as a frame given by the caller."""
     read = decode(packed, source, source.schema, "Q")
     shown = ", ".join([*source.schema.names, "__rowtime AS ROWTIME"]).split(", ")
     return relation_of(source, read.where("__letters IS NULL").selectExpr(*shown))
