@@ -10,9 +10,9 @@ PROCESS_BYTES = (
 )  # the interpreter, libraries and threads of an instance without queries (135), and mapped parts of the log
 QUESTIONS_BYTES_MIN = 32 * MIB  # with less, DuckDB cannot sort what it could spill
 # Parts of 64. Each bounds what it names; together they are the budget without the process.
-_FETCH, _INPUT, _OUTPUT, _LAYERS, _CACHE, _BLOCKS, _QUESTIONS = 2, 10, 8, 8, 10, 8, 8
-_FREE = 8  # what the C library and Python keep of what was given back
-assert 2 * _FETCH + _INPUT + _OUTPUT + _LAYERS + _CACHE + _BLOCKS + _QUESTIONS + _FREE == 64
+_FETCH, _INPUT, _OUTPUT, _LAYERS, _CACHE, _BLOCKS, _QUESTIONS = 2, 8, 8, 8, 8, 8, 7
+_FREE = 6  # what the C library and Python keep of what was given back, until the process exceeds its budget (`runtime.app.allocator`)
+assert 2 * _FETCH + _INPUT + _OUTPUT + _LAYERS + _CACHE + _BLOCKS + 2 * _QUESTIONS + _FREE == 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class MemoryBudget:
     """What parts of an instance may take of `memory_bytes`, which is what the whole process should stay within.
 
     >>> MemoryBudget(1 << 30).questions_bytes >> 20
-    98
+    85
     """
 
     memory_bytes: int
@@ -67,5 +67,7 @@ class MemoryBudget:
 
     @property
     def questions_bytes(self) -> int:
-        """All questions that are being answered, together; what they need beyond goes to disk, or is an error."""
+        """Of DuckDB for all questions together, and as much again of rows on their way into it and out of it. What they need beyond goes
+        to disk, or is an error.
+        """
         return max(QUESTIONS_BYTES_MIN, self._share(_QUESTIONS))

@@ -1,7 +1,7 @@
 """The one door to DuckDB for questions: what all questions of a process share, and what they may take together.
 
-Beside the memory that DuckDB counts, a question holds rows while they go from one to the other: pieces of a relation on their way in,
-pieces of the answer on their way out. What is neither is counted (`flowql.query.room`).
+Beside the memory that DuckDB counts, questions hold rows: of relations until DuckDB has read them, of members of a group, of answers until
+the client has taken them. `flowql.query.room` counts these. Each of the two has the same limit.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ _LOCKS = ("SET GLOBAL TimeZone = 'UTC'", "SET enable_external_access = false", "
 
 @dataclass(frozen=True, slots=True)
 class QuestionLimits:
-    """What questions may take together; of `settings`, rows and time are those of one. folder: where they spill; None: nowhere."""
+    """What questions may take together; of `settings`, rows and time are those of one.
+
+    memory_bytes: of DuckDB, and as much of rows outside it. folder: where they spill; None: nowhere.
+    """
 
     memory_bytes: int = MEMORY_BYTES_DEFAULT
     settings: QuestionsSettings = field(default_factory=QuestionsSettings)

@@ -39,16 +39,17 @@ def load(question: Question, name: str, relation: Relation, statement: Statement
 
 
 def _load_all(question: Question, name: str, relation: Relation, statement: Statement) -> None:
+    before = question.room.taken
     rest = _read(question, relation, statement)
     first: list[pa.RecordBatch] = []
     size = 0
     for batch in rest:
         first.append(batch)
         size += batch.nbytes
+        question.room.hold(batch.nbytes)
         if size > question.limits.registered_bytes:
             break
     else:
-        question.room.take(size)
         question.connection.register(name, pa.Table.from_batches(first, zoned_schema(relation.schema)))
         return
     question.begin_heavy()
@@ -67,6 +68,7 @@ def _load_all(question: Question, name: str, relation: Relation, statement: Stat
         raise
     finally:
         question.connection.unregister(_LOADING)
+    question.room.back(before)  # DuckDB counts them now
 
 
 def _paced(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
 
@@ -43,6 +43,18 @@ class Room:
                 self._check()
             self.taken += size
             memory.taken += size
+
+    def hold(self, size: int) -> None:
+        """Take what rows on their way need. If they need more than there is they take all of it, so that no others are held meanwhile."""
+        self.take(min(size, self._memory.bytes_max - self.taken))
+
+    def passing(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Each of them, which is held until the next one is asked for."""
+        before = self.taken
+        for batch in batches:
+            self.hold(batch.nbytes)
+            yield batch
+            self.back(before)
 
     def back(self, taken: int = 0) -> None:
         """What was taken since `taken` was all of it is no longer held."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 import duckdb
 import pyarrow as pa
@@ -31,7 +32,7 @@ from flowql.query.standard import in_duckdb
 from flowql.query.statement import Statement, parse
 from flowql.query.united import Coverage, restored, unite
 
-CHUNK_ROWS = 8_192  # of an answer
+CHUNK_ROWS = 2_048  # of an answer: what DuckDB computes at a time
 SETTLE_S = 5.0  # how long to look for a moment at which log and state are at the same commit
 _SETTLE_STEP_S = 0.002
 MOVING_S = 3.0  # how long to wait for partitions that no instance answers for
@@ -89,12 +90,11 @@ def _pieces(question: Question, take: Take, begun: Begun) -> Generator[pa.Schema
 def _begun(question: Question, statement: Statement, take: Take) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """As `_computed`, when it is its turn."""
     while True:
-        commit, relations, said = _gathered(question, statement, take)
-        try:
-            return _computed(question, statement, relations, commit, said)
-        except Heavy:
-            del commit, relations
-            question.wait_heavy()
+        with suppress(
+            Heavy
+        ):  # waits after the block: inside it the exception would keep the frames, and with them the rows read so far
+            return _computed(question, statement, *_gathered(question, statement, take))
+        question.wait_heavy()
 
 
 def _bind(statement: Statement, take: Take) -> tuple[Commit, dict[str, Relation]]:
@@ -180,8 +180,8 @@ def _is_system(table: str) -> bool:
 def _computed(
     question: Question,
     statement: Statement,
-    relations: Mapping[str, Relation],
     commit: Commit,
+    relations: Mapping[str, Relation],
     said: Mapping[bytes, bytes],
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """The answer, whose relations are read before it is taken: the state of a commit is not kept for who reads slowly."""
@@ -194,8 +194,8 @@ def _computed(
             for name, make in commit.relations().items():
                 question.connection.register(name, zoned_schema(make().schema).empty_table())
         question.check()
-        schema, batches = _result(question, statement.sql, commit, said)
-        return schema, iter(question.room.keep(batches)) if statement.is_short else batches
+        schema, batches = _result(question, statement, commit, said)
+        return schema, iter(batches)
     except (duckdb.Error, OSError, MemoryError):
         for stream in streams:
             if stream.trouble is not None:
@@ -206,9 +206,9 @@ def _computed(
 
 
 def _result(
-    question: Question, sql: str, commit: Commit, said: Mapping[bytes, bytes]
-) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    relation = question.connection.sql(sql)
+    question: Question, statement: Statement, commit: Commit, said: Mapping[bytes, bytes]
+) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
+    relation = question.connection.sql(statement.sql)
     if relation is None:
         raise QueryError("this statement gives no rows", code=INVALID)
     metadata = {SEQUENCE: str(commit.snapshot.sequence).encode(), **said}
@@ -218,12 +218,13 @@ def _result(
     reader = relation.to_arrow_reader(CHUNK_ROWS)
     if "HUGEINT" not in kinds:
         schema = _named(reader.schema.types, reader.schema.names, metadata)
-        return schema, (pa.RecordBatch.from_arrays(b.columns, schema=schema) for b in reader)
+        pieces = (pa.RecordBatch.from_arrays(b.columns, schema=schema) for b in reader)
+        return schema, question.room.keep(pieces) if statement.is_short else question.room.passing(pieces)
     batches = question.room.keep(reader)  # whether all of a column fits is known when all of it is here
     table = pa.Table.from_batches(batches, reader.schema)
     columns = [_whole(c) if k == "HUGEINT" else c for c, k in zip(table.columns, kinds, strict=True)]
     schema = _named([c.type for c in columns], table.column_names, metadata)
-    return schema, iter(pa.table(columns, schema=schema).to_batches(CHUNK_ROWS))
+    return schema, pa.table(columns, schema=schema).to_batches(CHUNK_ROWS)
 
 
 def _named(types: Sequence[pa.DataType], names: Sequence[str], metadata: Mapping[bytes, bytes]) -> pa.Schema:

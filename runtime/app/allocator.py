@@ -2,18 +2,28 @@
 
 A batch's columns are arrays of some 100 KiB. As it comes, the C library maps each of them afresh and gives it back when the
 batch is done, or trims its heap: every page of every batch is then a fault again. `python -m flowql.bench.kernels` prints the
-faults beside the times.
+faults beside the times. Once the process is near its budget, what it keeps unused is returned to the system.
 """
 
 from __future__ import annotations
 
 import ctypes
+import resource
 import sys
+from pathlib import Path
+
+import pyarrow as pa
 
 # malloc.h of glibc: parameters of mallopt(3).
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 MAPPED_FROM_BYTES = 32 << 20  # the largest that all versions of glibc take
 TRIMMED_FROM_BYTES = 256 << 20  # of free memory at the end of one heap
+NEAR = 0.85  # of the budget: from here on unused memory is returned
+LOOK_MS, AGAIN_MS = (
+    500,
+    5_000,
+)  # returning 200 MB of 16 heaps takes about 20 ms, in which threads wait that allocate from the same heap
+_PAGES = Path("/proc/self/statm")
 
 
 def keep_memory() -> bool:
@@ -25,3 +35,34 @@ def keep_memory() -> bool:
         return False
     wishes = ((_M_MMAP_THRESHOLD, MAPPED_FROM_BYTES), (_M_TRIM_THRESHOLD, TRIMMED_FROM_BYTES))
     return all([mallopt(ctypes.c_int(parameter), ctypes.c_int(value)) == 1 for parameter, value in wishes])
+
+
+class UnusedMemory:
+    """A step of its own thread: returns memory that the allocators keep unused while the process is near its budget.
+
+    Heaps of threads are never trimmed by themselves: `free` returns memory at the end of the main heap only, and one question's rows
+    are spread over the heaps of all threads that read them.
+    """
+
+    def __init__(self, budget_bytes: int) -> None:
+        self._near_bytes = int(NEAR * budget_bytes)
+        self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform.startswith("linux") else None
+
+    def run_once(self, now_ms: int) -> int:
+        if resident_bytes() < self._near_bytes:
+            return LOOK_MS
+        self.give_back()
+        return AGAIN_MS
+
+    def give_back(self) -> None:
+        pa.default_memory_pool().release_unused()
+        if self._trim is not None:
+            self._trim(ctypes.c_size_t(0))
+
+
+def resident_bytes() -> int:
+    """Of this process; 0 where the system does not tell."""
+    try:
+        return int(_PAGES.read_text().split()[1]) * resource.getpagesize()
+    except OSError:
+        return 0

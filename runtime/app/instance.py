@@ -14,6 +14,7 @@ from compiler.plan.deployed import Deployed, running_plan
 from compiler.plan.generations import runtime_name, topic_written, user_id
 from compiler.plan.topology import Plan, QueryPlan
 from runtime.app.alignment import REFUSED, TIMEOUT_S, AlignedSnapshot, Alignment
+from runtime.app.allocator import UnusedMemory
 from runtime.app.alone import AloneReconciler
 from runtime.app.careful import CarefulQueries
 from runtime.app.deployer import Deployer
@@ -218,7 +219,7 @@ class Instance:
         self.restoration.wake = restoration.wake
         processing = [NamedStep(p.name, p, p.wait, self.manager.signal) for p in (*self.processing, self.urgent)]
         watching = [named("figures", self.figures), named("sizes", self.sizes), named("cleanup", self.cleaner)]
-        watching.append(named("watchdog", self.watchdog))
+        watching += [named("watchdog", self.watchdog), named("memory", UnusedMemory(self.config.budget.memory_bytes))]
         reconciler = named("reconciler", self.reconciler)
         self.reconciler.wake = reconciler.wake
         if self.group is not None:

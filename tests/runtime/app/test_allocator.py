@@ -1,4 +1,4 @@
-"""Memory of a batch is used again for the next one."""
+"""Memory of a batch is used again for the next one; near the budget what is unused is returned."""
 
 from __future__ import annotations
 
@@ -38,3 +38,33 @@ def test_a_thread_reuses_the_memory_of_its_batches() -> None:
     if kept < 0:
         pytest.skip("the C library of this machine has no mallopt")
     assert kept * 10 < _faults("return"), kept
+
+
+_RETURNED = """
+import sys, threading
+from runtime.app.allocator import AGAIN_MS, LOOK_MS, UnusedMemory, keep_memory, resident_bytes
+if not keep_memory():
+    print(-1)
+    raise SystemExit
+def rows():
+    kept = [bytes(2_000) for _ in range(20_000)]
+    pinned.append(bytes(2_000))  # at the end of the heap of this thread, which cannot shrink
+pinned = []
+threads = [threading.Thread(target=rows) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+before = resident_bytes()
+assert UnusedMemory(before * 2).run_once(0) == LOOK_MS
+assert resident_bytes() >= before
+assert UnusedMemory(before).run_once(0) == AGAIN_MS
+print(before - resident_bytes())
+"""
+
+
+def test_near_the_budget_threads_return_memory_they_do_not_use() -> None:
+    returned = int(subprocess.run([sys.executable, "-c", _RETURNED], capture_output=True, text=True, check=True).stdout)
+    if returned < 0:
+        pytest.skip("the C library of this machine has no mallopt")
+    assert returned > 50 << 20
