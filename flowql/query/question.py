@@ -16,7 +16,7 @@ from flowql.query.growth import grown
 from flowql.query.room import Room, too_large
 from flowql.query.statement import first_line, invalid
 
-CONTENDED, YIELDED, YIELDED_S_MAX = 1.5, 4.0, 0.2  # then a question takes a fifth of the interpreter
+CONTENDED, YIELDED, YIELDED_S_MAX = 1.5, 9.0, 0.2  # then a question takes a tenth of the interpreter
 _AGAIN_S = 0.2
 
 

@@ -116,10 +116,20 @@ class _Latest:
         found = pa.concat_tables(parts).group_by("key").aggregate([("offset", "max")]).combine_chunks()
         return cls(_array(found.column("key")), _array(found.column("offset_max")))
 
-    def superseded(self, batch: pa.RecordBatch) -> pa.Array:
-        """Of each record, whether there is a later one of its key."""
-        at = pc.index_in(batch.column("key"), self._keys, skip_nulls=True)
-        return pc.fill_null(pc.less(batch.column("offset"), self._offsets.take(at)), fill_value=False)
+    def superseded(self, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.Array]:
+        """Of each batch: of each record, whether there is a later one of its key.
+
+        Of many batches at once: each look-up makes a hash table of all keys anew, and a commit may leave batches of a few records.
+        """
+        if not batches:
+            return
+        keys, offsets = (pa.concat_arrays([b.column(name) for b in batches]) for name in ("key", "offset"))
+        at = pc.index_in(keys, self._keys, skip_nulls=True)
+        gone = pc.fill_null(pc.less(offsets, self._offsets.take(at)), fill_value=False)
+        first = 0
+        for batch in batches:
+            yield gone.slice(first, batch.num_rows)
+            first += batch.num_rows
 
 
 def _array(column: pa.ChunkedArray) -> pa.Array:
@@ -143,8 +153,9 @@ def _kept(
 ) -> _Kept:
     kept = _Kept(segment)
     kept.is_whole = not any(first < segment.end_offset and segment.base < end for first, end in what.skipped)
-    for batch in reading.batches(segment, what.skipped):
-        gone = latest.superseded(batch)
+    batches = list(reading.batches(segment, what.skipped))
+    for batch, superseded in zip(batches, latest.superseded(batches), strict=True):
+        gone = superseded
         deletes = pc.and_(pc.is_null(batch.column("value")), pc.is_valid(batch.column("key")))
         if drop_tombstones:
             gone = pc.or_(gone, pc.and_(deletes, pc.less(batch.column("offset"), what.floor)))

@@ -4,11 +4,12 @@ import itertools
 import random
 import re
 
+import pyarrow.compute as pc
 import pytest
 
 from runtime.errors import LogError, LogFull
 from runtime.log.base import EARLIEST, Position, TopicPartition
-from runtime.log.embedded import ledger, upkeep
+from runtime.log.embedded import compaction, ledger, upkeep
 from runtime.log.embedded.log import EmbeddedLog
 from runtime.log.faults import PowerLoss, SimulatedDisk, SimulatedFile
 from runtime.log.policy import WRITERS_PREFIX
@@ -86,6 +87,27 @@ def test_a_compacted_topic_is_the_same_table_to_every_reader(seed):
             )
     assert len(kept) < len(everything) / 3
     assert log.end_offset(T0) == len(everything)
+
+
+def test_a_compaction_makes_one_table_of_keys_for_each_segment(monkeypatch):
+    """One for each batch took time with the product of batches and keys: more than half a processor beside a table of 3 million keys."""
+    disk = SimulatedDisk()
+    log = EmbeddedLog("/log", disk)
+    log.create_topic("T", 1, COMPACT)
+    rng = random.Random(3)
+    for _ in range(200):
+        produce(log, "p", (T0, rows(rng, HOUR, count=3)))
+    (partition,) = log._ledger.state.topics["T"].partitions
+    segments = len(partition.segments)
+    made = []
+    index_in = pc.index_in
+    monkeypatch.setattr(
+        compaction.pc, "index_in", lambda *args, **options: made.append(1) or index_in(*args, **options)
+    )
+    before = folded({}, read_all(log, T0))
+    log.maintain(HOUR)
+    assert folded({}, read_all(log, T0)) == before
+    assert 1 <= len(made) < segments
 
 
 def _new(log, known):
