@@ -1,4 +1,4 @@
-"""Functions that make as much of one row as a number says: DuckDB neither counts that memory nor can be interrupted meanwhile.
+"""Functions that make as much of one row as a number or the product of two lengths says: DuckDB neither counts that memory nor can be interrupted meanwhile.
 
 Each is covered by a macro of its name that checks the number first; constants are folded from the inside, so the check comes before the call
 there, too. Table functions of the same names (`FROM range(...)`) give their rows piece by piece and have no limit.
@@ -13,6 +13,9 @@ from typing import Any
 from flowql.query.errors import REFUSED, TOO_LARGE, QueryError, place_of_word
 
 MADE_MAX = 10_000  # characters of a text or elements of a list: a vector of 2,048 lists of BIGINT takes 164 MB
+REPLACED_MAX = (
+    50_000_000  # characters that a replacement may make: the worst case of its arguments, which need not come
+)
 _TOO_MUCH = re.compile(r"flowql: (\w+)\(\)")
 # A width or precision of five digits, or one that another argument gives.
 _WIDE = {"printf": re.compile(r"%[^a-zA-Z%]*(\d{5}|\*)"), "format": re.compile(r"\{[^{}]*(\d{5}|\{)")}
@@ -47,8 +50,21 @@ def _repeat() -> str:
     return f"(x, n) AS system.main.repeat(x, {_checked('repeat', 'n', f'n > {MADE_MAX} // greatest(1, {size})')})"
 
 
+def _replace() -> str:
+    grown = f"len(f) > 0 AND len(s)::HUGEINT * len(t) // greatest(1, len(f)) > {REPLACED_MAX}"
+    return f"(s, f, t) AS system.main.replace(s, f, {_checked('replace', 't', grown)})"
+
+
+def _regexp_replace() -> str:
+    """A pattern may match between all characters."""
+    to = _checked("regexp_replace", "t", f"(len(s)::HUGEINT + 1) * len(t) > {REPLACED_MAX}")
+    return f"(s, f, t) AS system.main.regexp_replace(s, f, {to}), (s, f, t, o) AS system.main.regexp_replace(s, f, {to}, o)"
+
+
 _BODIES: Mapping[str, str] = {
     "repeat": _repeat(),
+    "replace": _replace(),
+    "regexp_replace": _regexp_replace(),
     **{name: _range(name) for name in ("range", "generate_series")},
     **{name: _by_number(name, "x, n, fill") for name in ("lpad", "rpad")},
     **{name: _by_number(name, "x, n", "x, n, fill") for name in ("list_resize", "array_resize")},
@@ -81,6 +97,7 @@ def grown(message: str, sql: str) -> QueryError | None:
     if found is None:
         return None
     name = found[1]
-    title = f"{name}() makes at most {MADE_MAX:,} characters or elements of one row"
+    most = REPLACED_MAX if name in ("replace", "regexp_replace") else MADE_MAX
+    title = f"{name}() makes at most {most:,} characters or elements of one row"
     help_ = f"rows instead of a list:  FROM {name}(...)" if name in ("range", "generate_series") else ""
     return QueryError(title, code=TOO_LARGE, help=help_, span=place_of_word(sql, name))
