@@ -105,7 +105,7 @@ def _sizes(instance: Instance, q: RunningQuery) -> dict[str, Any]:
     return {
         "latency_target_ms": q.plan.latency_target_ms,
         "tasks": len(q.built.tasks),
-        "state_bytes": sum(instance.sizes.of.get(name, 0) for name in stores),
+        "state_bytes": instance.sizes.total(stores),
         "buffered_bytes": sum(t.buffered_bytes for t in q.built.tasks),
     }
 

@@ -6,7 +6,7 @@ are counted: keys and values as they are written, without RocksDB's compression,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 
 from runtime.clock import Clock
@@ -31,6 +31,11 @@ class StoreSizes:
         self._walk: Iterator[None] | None = None
         self._begun_ms = 0
         self.of: Mapping[str, int] = {}
+
+    def total(self, stores: Iterable[str]) -> int | None:
+        """Of these together; None while one of them was not counted to its end yet: ten million rows take minutes."""
+        sizes = [self.of.get(name) for name in stores]
+        return None if None in sizes else sum(s for s in sizes if s is not None)
 
     def run_once(self, now_ms: int) -> int:
         if self._walk is None:

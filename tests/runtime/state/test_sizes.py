@@ -25,7 +25,11 @@ def test_sizes_are_those_of_the_committed_rows(kind: str, tmp_path: Path) -> Non
     put(manager, task, "LARGE", {(n,): (n,) for n in range(3 * ROWS + 1)})
     put(manager, task, "SMALL", {(n,): (n,) for n in range(7)})
     commit(manager)
+    sizes.run_once(clock.timer_ms())
+    assert sizes.total(["SMALL", "LARGE"]) is None, "not 0: it was not counted to its end"
     walk(sizes, clock)
+    assert sizes.total(["SMALL", "LARGE"]) == sum(sizes.of.values())
+    assert (sizes.total([]), sizes.total(["SMALL", "NEW"])) == (0, None)
     assert sizes.of == {"LARGE": counted(manager, physical, "LARGE"), "SMALL": counted(manager, physical, "SMALL")}
     assert 0 < sizes.of["SMALL"] < sizes.of["LARGE"]
 
