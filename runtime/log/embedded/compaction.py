@@ -9,10 +9,12 @@ What is left is written to new files; nothing here makes them part of the log.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,11 +22,17 @@ from runtime.log.embedded.records import SegmentImage
 from runtime.log.embedded.segment import HEADER, SegmentFiles, encode
 from runtime.log.embedded.state import Segment, segment_path
 from runtime.log.files import Files
+from runtime.log.murmur2 import partitions
 from runtime.log.policy import TopicPolicy
 
-# Of so many bytes of dirty segments the keys are held in memory at once; what is behind them waits for the next time.
-DIRTY_BYTES = 256 << 20
+DIRTY_BYTES = 256 << 20  # of dirty segments that are compacted at once; what is behind them waits for the next time
+# Of the last offsets of keys in memory at once. Measured for keys of 8 bytes, grouped and looked up: 130 bytes each.
+TABLE_BYTES, ENTRY_BYTES = 48 << 20, 120
+HASHES = 251  # ranges of hashes; a prime, as the number of a topic's partitions divides hashes of all keys of a partition alike
 BATCH_BYTES = 1 << 20  # kept records are stored again in batches of about this size
+
+
+_NO_KEYS, _NO_OFFSETS = pa.array([], pa.binary()), pa.array([], pa.int64())
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +74,11 @@ def compact(
 ) -> Compacted | None:
     """None if nothing changes. FileNotFoundError if another process was quicker. What was written is removed on an error."""
     segments = _bounded(what.segments)
-    latest = _Latest.of(reading, [s for s in segments if not s.cleaned_ms], what.skipped)
+    superseded = _Superseded(reading, segments, what.skipped, TABLE_BYTES)
     out = _Output(files, what, policy, 1 + max((s.life for s in segments), default=0))
     try:
         for segment in segments:
-            kept = _kept(reading, segment, latest, what, drop_tombstones=_is_past(segment, policy, now_ms))
+            kept = _kept(superseded, segment, what, drop_tombstones=_is_past(segment, policy, now_ms))
             out.add(kept, _is_past(segment, policy, now_ms), now_ms)
         out.finish()
     except BaseException:
@@ -98,6 +106,59 @@ def _bounded(segments: Sequence[Segment]) -> list[Segment]:
     return taken
 
 
+class _Superseded:
+    """Of each record of the segments, whether there is a later one of its key in a dirty segment.
+
+    The table of last offsets takes more memory than the keys themselves, so it is made for a part of all keys at a time: those whose hashes
+    lie in one range.
+    """
+
+    def __init__(
+        self, reading: SegmentFiles, segments: Sequence[Segment], skipped: Sequence[tuple[int, int]], at_once: int
+    ) -> None:
+        """at_once: bytes of one table."""
+        self._reading, self._skipped = reading, skipped
+        self._of: dict[str, npt.NDArray[np.bool_]] = {}
+        self._hashes: dict[str, npt.NDArray[np.uint8]] = {}
+        dirty = [s for s in segments if not s.cleaned_ms]
+        self._parts = min(HASHES, 1 + sum(map(self._table_bytes, dirty)) // at_once)
+        for part in range(self._parts):
+            latest = _Latest.of([self._selected(s, part)[:2] for s in dirty])
+            for segment in segments:
+                keys, offsets, rows = self._selected(segment, part)
+                gone = self._of.setdefault(
+                    segment.path, np.zeros(len(keys) if rows is None else len(self._hashes[segment.path]), np.bool_)
+                )
+                gone[slice(None) if rows is None else rows] = latest.superseded(keys, offsets)
+
+    def batches(self, segment: Segment) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
+        """The records of a segment, each batch with the marks of its records."""
+        gone, first = self._of[segment.path], 0
+        for batch in self._reading.batches(segment, self._skipped):
+            yield batch, pa.array(gone[first : first + batch.num_rows])
+            first += batch.num_rows
+
+    def _table_bytes(self, segment: Segment) -> int:
+        """About as much as its keys take in a table."""
+        first = next(self._reading.batches(segment, self._skipped), None)
+        if first is None or not first.num_rows:
+            return 0
+        return (segment.end_offset - segment.base) * (ENTRY_BYTES + first.column("key").nbytes // first.num_rows)
+
+    def _selected(self, segment: Segment, part: int) -> tuple[pa.Array, pa.Array, npt.NDArray[np.int64] | None]:
+        """Keys and offsets of the records of one part, and which records these are; None: all of them."""
+        batches = list(self._reading.batches(segment, self._skipped))
+        if not batches:
+            return _NO_KEYS, _NO_OFFSETS, None
+        keys, offsets = (pa.concat_arrays([b.column(name) for b in batches]) for name in ("key", "offset"))
+        if self._parts == 1:
+            return keys, offsets, None
+        if segment.path not in self._hashes:
+            self._hashes[segment.path] = partitions(keys, HASHES).astype(np.uint8)
+        rows = np.flatnonzero(self._hashes[segment.path].astype(np.int64) * self._parts // HASHES == part)
+        return keys.take(pa.array(rows)), offsets.take(pa.array(rows)), rows
+
+
 class _Latest:
     """The last offset of each key."""
 
@@ -105,31 +166,23 @@ class _Latest:
         self._keys, self._offsets = keys, offsets
 
     @classmethod
-    def of(cls, reading: SegmentFiles, segments: Sequence[Segment], skipped: Sequence[tuple[int, int]] = ()) -> _Latest:
-        parts = [
-            pa.table({"key": batch.column("key"), "offset": batch.column("offset")}).drop_null()
-            for segment in segments
-            for batch in reading.batches(segment, skipped)
-        ]
-        if not parts:
-            return cls(pa.array([], pa.binary()), pa.array([], pa.int64()))
-        found = pa.concat_tables(parts).group_by("key").aggregate([("offset", "max")]).combine_chunks()
+    def of(cls, parts: Sequence[tuple[pa.Array, pa.Array]]) -> _Latest:
+        """parts: keys and offsets of records."""
+        tables = [pa.table({"key": keys, "offset": offsets}).drop_null() for keys, offsets in parts]
+        if not tables:
+            return cls(_NO_KEYS, _NO_OFFSETS)
+        found = pa.concat_tables(tables).group_by("key").aggregate([("offset", "max")]).combine_chunks()
         return cls(_array(found.column("key")), _array(found.column("offset_max")))
 
-    def superseded(self, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.Array]:
-        """Of each batch: of each record, whether there is a later one of its key.
+    def superseded(self, keys: pa.Array, offsets: pa.Array) -> npt.NDArray[np.bool_]:
+        """Of each record, whether there is a later one of its key.
 
-        Of many batches at once: each look-up makes a hash table of all keys anew, and a commit may leave batches of a few records.
+        Of as many records at once as possible: each call makes a hash table of all keys anew.
         """
-        if not batches:
-            return
-        keys, offsets = (pa.concat_arrays([b.column(name) for b in batches]) for name in ("key", "offset"))
         at = pc.index_in(keys, self._keys, skip_nulls=True)
         gone = pc.fill_null(pc.less(offsets, self._offsets.take(at)), fill_value=False)
-        first = 0
-        for batch in batches:
-            yield gone.slice(first, batch.num_rows)
-            first += batch.num_rows
+        found: npt.NDArray[np.bool_] = gone.to_numpy(zero_copy_only=False)
+        return found
 
 
 def _array(column: pa.ChunkedArray) -> pa.Array:
@@ -148,14 +201,11 @@ class _Kept:
     is_whole: bool = True
 
 
-def _kept(
-    reading: SegmentFiles, segment: Segment, latest: _Latest, what: Compactable, *, drop_tombstones: bool
-) -> _Kept:
+def _kept(superseded: _Superseded, segment: Segment, what: Compactable, *, drop_tombstones: bool) -> _Kept:
     kept = _Kept(segment)
     kept.is_whole = not any(first < segment.end_offset and segment.base < end for first, end in what.skipped)
-    batches = list(reading.batches(segment, what.skipped))
-    for batch, superseded in zip(batches, latest.superseded(batches), strict=True):
-        gone = superseded
+    for batch, marks in superseded.batches(segment):
+        gone = marks
         deletes = pc.and_(pc.is_null(batch.column("value")), pc.is_valid(batch.column("key")))
         if drop_tombstones:
             gone = pc.or_(gone, pc.and_(deletes, pc.less(batch.column("offset"), what.floor)))
@@ -221,7 +271,7 @@ class _Output:
                 )
             )
         elif any(k.pieces for k in group):
-            length = self._write(first.base, [p for k in group for p in k.pieces])
+            length = self._write(first.base, _drained(group))
             newest = max(k.segment.max_timestamp for k in group)
             self.images.append(
                 SegmentImage(first.base, length, last.end_offset, newest, 0, self._life, cleaned_ms, tombstones)
@@ -229,21 +279,32 @@ class _Output:
         elif self.images:  # segments follow each other without a gap, so that each offset lies in one
             self.images[-1] = self.images[-1].until(last.end_offset)
 
-    def _write(self, base: int, pieces: list[pa.RecordBatch]) -> int:
+    def _write(self, base: int, pieces: Iterator[pa.RecordBatch]) -> int:
+        """The length of the new segment. A batch at a time: a segment would be in memory three times."""
         path = segment_path(self._what.directory, self._what.number, base, self._life)
         self.made.append(path)
-        buffers = [HEADER, *chain.from_iterable(encode(_joined(pieces)))]
         file = self._files.open(path, create=True, write=True)
         try:
             file.truncate(0)  # a crash may have left one
-            file.pwrite(0, buffers)
+            length = 0
+            for buffers in chain([[HEADER]], encode(_joined(pieces))):
+                file.pwrite(length, buffers)
+                length += sum(map(len, buffers))
             file.fsync()
         finally:
             file.close()
-        return sum(map(len, buffers))
+        return length
 
 
-def _joined(pieces: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _drained(group: Sequence[_Kept]) -> Iterator[pa.RecordBatch]:
+    """What stays of these segments; each piece is held by its taker alone."""
+    for kept in group:
+        kept.pieces.reverse()
+        while kept.pieces:
+            yield kept.pieces.pop()
+
+
+def _joined(pieces: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same records in batches of about BATCH_BYTES."""
     waiting: list[pa.RecordBatch] = []
     size = 0

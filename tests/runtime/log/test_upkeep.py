@@ -54,7 +54,9 @@ def size_of(disk, part):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_compacted_topic_is_the_same_table_to_every_reader(seed):
+def test_a_compacted_topic_is_the_same_table_to_every_reader(seed, monkeypatch):
+    if seed % 2:  # the keys are compared in several parts
+        monkeypatch.setattr(compaction, "TABLE_BYTES", 400)
     rng = random.Random(seed)
     disk = SimulatedDisk()
     log = EmbeddedLog("/log", disk)
