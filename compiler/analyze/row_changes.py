@@ -14,7 +14,7 @@ from compiler.analyze.values import assigned
 from compiler.catalog.catalog import Catalog, find_source
 from compiler.catalog.names import correction, did_you_mean, listing
 from compiler.diagnostics.source import Span
-from compiler.dialect.ast import Ast
+from compiler.dialect.ast import Ast, Statement
 from compiler.dialect.table_statements import DeleteRows, InsertRows, InsertSelect, OnConflict, Setting, UpdateRows
 from compiler.plan.expr import Expr, Literal
 from compiler.plan.logical import NamedExpr
@@ -39,6 +39,8 @@ def bind_insert(statement: InsertRows, target: SourceDef, catalog: Catalog, at: 
             where = span_of(row[-1] if row else None, at)
             raise mistake("FQ2040", title, where, "another number of values", help="name the columns that are given")
         given = {f.name: v for f, v in zip(fields, row, strict=False)}
+        for f, node in zip(fields, row, strict=False):
+            _refuse_generated(target, f.name, node, at)
         rows.append(tuple(_stored(f, given.get(f.name), binder, defaults) for f in _visible(target)))
     _refuse_null(target, rows, at)
     refuse_failing(e for row in rows for e in row)
@@ -48,8 +50,9 @@ def bind_insert(statement: InsertRows, target: SourceDef, catalog: Catalog, at: 
 
 def bind_insert_select(statement: InsertSelect, target: SourceDef, catalog: Catalog, at: Span) -> TableChange:
     """Rows of a query, which is asked when the statement runs."""
-    fields = _given(statement.columns, target, at, statement.span)
-    columns = tuple(f.name for f in fields)
+    columns = statement.columns or _not_generated(target, at)
+    for field in _given(columns, target, at, statement.span):
+        _refuse_generated(target, field.name, statement, at)
     made = TableChange(target.name, "insert", columns, select=statement.select, statement=statement.text)
     return _with_conflict(made, statement.on_conflict, target, catalog, at)
 
@@ -126,6 +129,28 @@ def _defaults(target: SourceDef) -> dict[str, Expr]:
     return {d.name: d.expr for d in _rules(target).defaults}
 
 
+def _generated(target: SourceDef) -> frozenset[str]:
+    return frozenset(g.name for g in _rules(target).generated)
+
+
+def _refuse_generated(target: SourceDef, name: str, value: Ast | Statement | None, at: Span) -> None:
+    """value: None for DEFAULT."""
+    if value is not None and name in _generated(target):
+        title = f"column {name} of {target.name} is computed from other columns: it is given no value"
+        raise mistake("FQ2040", title, span_of(value, at), "computed", help="leave it out, or write DEFAULT")
+
+
+def _not_generated(target: SourceDef, at: Span) -> tuple[str, ...]:
+    """The columns that the rows of a query are for if it names none: those before the first computed one, which has to be the last."""
+    made = _generated(target)
+    given = tuple(n for n in target.visible if n not in made)
+    if given != target.visible[: len(given)]:
+        title = f"columns of {target.name} that are computed stand before others: name the columns that are given"
+        help = f"write  INSERT INTO {target.name} ({', '.join(given)}) SELECT ..."
+        raise mistake("FQ2040", title, at, "which columns?", help=help)
+    return given
+
+
 def _stored(field: Field, node: Ast | None, binder: Binder, defaults: dict[str, Expr]) -> Expr:
     """node: None for DEFAULT, also of a column that is not given."""
     return assigned(node, binder, field) if node is not None else defaults.get(field.name, Literal(field.type, None))
@@ -134,7 +159,7 @@ def _stored(field: Field, node: Ast | None, binder: Binder, defaults: dict[str, 
 def _refuse_null(target: SourceDef, rows: Iterable[Sequence[Expr]], at: Span) -> None:
     """A NULL that is written is found before anything runs."""
     names = target.visible
-    wanted = [i for i, n in enumerate(names) if n in _rules(target).not_null]
+    wanted = [i for i, n in enumerate(names) if n in _rules(target).not_null and n not in _generated(target)]
     for row in rows:
         for i in wanted:
             e = row[i]
@@ -158,6 +183,9 @@ def _settings(settings: Sequence[Setting], target: SourceDef, binder: Binder) ->
             raise _unknown(s.column, target, s.span, s.span)
         if s.column in found:
             raise mistake("FQ2004", f"column {s.column} is set twice", s.span, "set twice")
+        _refuse_generated(target, s.column, s.value, s.span)
+        if s.column in _generated(target):
+            continue
         e = _stored(fields[s.column], s.value, binder, defaults)
         if isinstance(e, Literal) and e.value is None and s.column in _rules(target).not_null:
             raise mistake("FQ2040", f"column {s.column} of {target.name} has no NULL", s.span, "is NULL")

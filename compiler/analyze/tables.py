@@ -9,13 +9,14 @@ from compiler.analyze.certain_failures import refuse_failing
 from compiler.analyze.formats import check_columns
 from compiler.analyze.mistakes import mistake, unsupported
 from compiler.analyze.properties import read_properties
-from compiler.analyze.scope import Scope
+from compiler.analyze.scope import Scope, ScopeColumn
 from compiler.analyze.sources import RESERVED, resolve_type
 from compiler.analyze.values import assigned
 from compiler.catalog.catalog import Catalog
 from compiler.diagnostics.source import NOWHERE, Span
 from compiler.dialect.table_statements import CreateTable, TableColumn
-from compiler.plan.expr import Expr, columns_of
+from compiler.functions.registry import lookup
+from compiler.plan.expr import Call, Expr, columns_of, walk
 from compiler.plan.logical import Format, NamedExpr
 from compiler.plan.schema import Field, Schema
 from compiler.plan.tables import HIDDEN, ROW_NUMBER, TableRules
@@ -62,6 +63,7 @@ def bind_table(statement: CreateTable, catalog: Catalog, session: Mapping[str, s
             _defaults(statement.columns, fields, catalog),
             statement.append_only,
             statement.on_duplicate,
+            _generated(statement, fields, catalog),
         ),
         watermark=statement.watermark,
     )
@@ -95,6 +97,38 @@ def _defaults(columns: Sequence[TableColumn], fields: Sequence[Field], catalog: 
             continue
         e: Expr = assigned(column.default, binder, field)
         assert not columns_of(e)
+        refuse_failing([e])
+        found.append(NamedExpr(field.name, e))
+    return tuple(found)
+
+
+def _generated(statement: CreateTable, fields: Sequence[Field], catalog: Catalog) -> tuple[NamedExpr, ...]:
+    """Computed from the columns that are not computed themselves, so that there is no order among them."""
+    made = {c.name for c in statement.columns if c.generated is not None}
+    name = statement.name
+    columns = tuple(ScopeColumn(name, f.name, f.type, f.name, "value") for f in fields)
+    binder = Binder(Scope(columns, (name,)), catalog, "GENERATED")
+    found: list[NamedExpr] = []
+    for column, field in zip(statement.columns, fields, strict=True):
+        if column.generated is None:
+            continue
+        e = assigned(column.generated, binder, field)
+        at = span_of(column.generated, column.span)
+        others = sorted(columns_of(e) & made)
+        if others:
+            title = f"column {field.name} is computed from {others[0]}, which is computed itself"
+            raise mistake(
+                "FQ2005", title, at, "computed from a computed column", help=f"write what {others[0]} is made of"
+            )
+        for call in walk(e):
+            function = lookup(call.name) if isinstance(call, Call) else None
+            if function is not None and not function.deterministic:
+                title = (
+                    f"column {field.name} is computed by {function.name.upper()}, which gives another value each time"
+                )
+                raise mistake(
+                    "FQ2005", title, at, "another value each time", help="write  DEFAULT, or give the value in INSERT"
+                )
         refuse_failing([e])
         found.append(NamedExpr(field.name, e))
     return tuple(found)

@@ -16,12 +16,13 @@ from compiler.plan.watermarks import Watermark
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A column. default: None when none is written."""
+    """A column. default: None when none is written. generated: what it is computed from, if it is."""
 
     name: str
     type: TypeRef
     not_null: bool = False
     default: Ast | None = None
+    generated: Ast | None = None
     span: Span = field(default=NOWHERE, compare=False)
 
 

@@ -20,7 +20,8 @@ OnDuplicate = Literal["error", "nothing", "replace", "update"]
 class TableRules:
     """What holds of the rows of a table of one's own.
 
-    defaults: constants by column, for columns an INSERT leaves out. append_only: rows are never updated or deleted. on_duplicate:
+    defaults: constants by column, for columns an INSERT leaves out. generated: columns that are computed from others of their row when it is
+    written. append_only: rows are never updated or deleted. on_duplicate:
     what an INSERT does with a key that exists, where it does not say.
     """
 
@@ -28,6 +29,7 @@ class TableRules:
     defaults: tuple[NamedExpr, ...] = ()
     append_only: bool = False
     on_duplicate: OnDuplicate = "error"
+    generated: tuple[NamedExpr, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

@@ -55,7 +55,8 @@ def insert(source: SourceDef, change: TableChange, given: Sequence[Row], present
     key_of, changed = KeyOf(source), Changed()
     complete = _completer(source, change.columns)
     conflict = _Conflict(source, change) if change.on_duplicate == "update" else None
-    made = [key_of.as_stored(complete(values, first + n)) for n, values in enumerate(given)]
+    stored = _stored(source)
+    made = [stored(complete(values, first + n)) for n, values in enumerate(given)]
     for row in _in_time(source, made):
         _refuse_null(source, row)
         key = key_of(row)
@@ -91,7 +92,7 @@ def _on_conflict(
     made = conflict.row(there, given)
     if made is None:
         return False
-    made = key_of.as_stored(made)
+    made = conflict.stored(made)
     _refuse_null(source, made)
     new_key = key_of(made)
     if new_key != key:
@@ -104,12 +105,12 @@ def _on_conflict(
 
 def update(source: SourceDef, change: TableChange, present: Rows) -> Changed:
     """Update the rows that meet the condition: all values are computed from the rows as they were, and keys are compared at the end."""
-    key_of, changed = KeyOf(source), Changed()
+    key_of, changed, stored = KeyOf(source), Changed(), _stored(source)
     names = source.schema.names
     matches, setting = _matcher(change, names), _setter(source, change, names)
     for key, row in present.items():
         if matches(row):
-            made = key_of.as_stored(setting(row))
+            made = stored(setting(row))
             _refuse_null(source, made)
             if key_of(made) in changed.rows:
                 raise StatementFailed(_duplicate(source, made))
@@ -156,6 +157,25 @@ def _completer(source: SourceDef, columns: Sequence[str]) -> Callable[[Row, int]
     return complete
 
 
+def _stored(source: SourceDef) -> Callable[[Row], Row]:
+    """Gives a row as it is stored: with its generated columns."""
+    assert source.rules is not None
+    as_stored, generated, names = KeyOf(source).as_stored, source.rules.generated, source.schema.names
+    if not generated:
+        return as_stored
+    computed = compile_row([g.expr for g in generated], names, on_error=_failing("GENERATED"))
+    places = [names.index(g.name) for g in generated]
+
+    def stored(row: Row) -> Row:
+        row = as_stored(row)
+        values = list(row)
+        for i, value in zip(places, computed(row), strict=True):
+            values[i] = value
+        return as_stored(tuple(values))
+
+    return stored
+
+
 def _matcher(change: TableChange, names: Sequence[str]) -> Callable[[Row], bool]:
     if change.where is None:
         return lambda _row: True
@@ -181,6 +201,7 @@ class _Conflict:
     def __init__(self, source: SourceDef, change: TableChange) -> None:
         names = (*source.schema.names, *(f"{EXCLUDED}.{n}" for n in source.schema.names))
         self._matches, self._set = _matcher(change, names), _setter(source, change, names)
+        self.stored = _stored(source)
 
     def row(self, there: Row, given: Row) -> Row | None:
         """The existing row with its new values; None where the condition does not hold."""

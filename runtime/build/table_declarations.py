@@ -53,6 +53,12 @@ def _why_not(old: SourceDef, new: SourceDef, partitions: int) -> str:
     if filled:
         return f"the table {new.name} has rows, and {', '.join(sorted(filled))} would become NOT NULL: some rows may have NULL there"
     added = {*new.visible} - {*old.visible}
+    computed = [g.name for g in new.rules.generated if g not in old.rules.generated]
+    if computed:
+        return (
+            f"the table {new.name} has rows, in which {computed[0]} was not computed as it would be now: make a new table, and copy them:  "
+            "INSERT INTO ... SELECT"
+        )
     defaults = sorted(added & {d.name for d in new.rules.defaults})
     if defaults:
         return f"the table {new.name} has rows, in which the new column {defaults[0]} is NULL: add it without DEFAULT, and UPDATE it"

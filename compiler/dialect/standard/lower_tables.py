@@ -96,15 +96,17 @@ def _primary_key(s: st.CreateTable, columns: Sequence[st.ColumnDefinition]) -> t
 
 
 def _column(c: st.ColumnDefinition) -> TableColumn:
-    if c.generated is not None:
-        unsupported("a generated column", c.generated.span, "compute it in a view")
+    if c.generated is not None and c.default is not None:
+        title = f"column {c.name} has a DEFAULT and is computed from other columns"
+        fail("FQ1003", title, c.default.span, label="never used", help="leave one of them out")
     if c.properties:
         unsupported("WITH of a column of a table without a topic", c.span, "leave it out")
     others = [o for o in c.constraints if o != "NOT NULL"]
     if others:
         unsupported(f"{others[0]} of a column", c.span, _CONSTRAINTS.get(others[0], "leave it out"))
     default = lower_expr(c.default) if c.default is not None else None
-    return TableColumn(c.name, lower_type(c.type), "NOT NULL" in c.constraints, default, c.span)
+    generated = lower_expr(c.generated) if c.generated is not None else None
+    return TableColumn(c.name, lower_type(c.type), "NOT NULL" in c.constraints, default, generated, c.span)
 
 
 # --- rows ---

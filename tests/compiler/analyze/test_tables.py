@@ -22,6 +22,7 @@ CREATE TABLE over (a INT PRIMARY KEY, b INT) WITH (KAFKA_TOPIC='over', VALUE_FOR
 CREATE STREAM s (a INT KEY, b INT) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON', PARTITIONS=1);
 CREATE MATERIALIZED VIEW made AS SELECT a, COUNT(*) AS n FROM over GROUP BY a;
 """
+SUMS = "CREATE TABLE sums (a INT, total INT GENERATED ALWAYS AS (a + b) STORED, b INT);"
 
 
 def plan(sql: str = TABLES) -> Plan:
@@ -42,7 +43,7 @@ def change(sql: str) -> TableChange:
 
 def refused(sql: str) -> Diagnostic:
     with pytest.raises(CompileError) as error:
-        compile_changes(SourceText("", sql), plan().sources, dialect="standard")
+        compile_changes(SourceText("", sql), plan(TABLES + SUMS).sources, dialect="standard")
     (found,) = error.value.diagnostics
     assert found.span.line > 0, "it points nowhere"
     return found
@@ -93,6 +94,14 @@ def test_a_plan_says_nothing_of_what_other_tables_do_not_have() -> None:
         ("CREATE OR REPLACE TABLE t (a INT)", "FQ2090", "CREATE OR REPLACE"),
         ("CREATE TABLE t (a INT); CREATE TABLE t (a INT)", "FQ2050", "t"),
         ("CREATE TABLE t (a NOPE)", "FQ2001", "nope"),
+        ("CREATE TABLE t (a INT, b INT AS (a + 1), c INT AS (b + 1))", "FQ2005", "computed from b"),
+        ("CREATE TABLE t (a INT, b INT AS (b + 1))", "FQ2005", "computed from b"),
+        ("CREATE TABLE t (a INT, b INT DEFAULT 1 GENERATED ALWAYS AS (a))", "FQ1003", "DEFAULT"),
+        ("CREATE TABLE t (a INT, b BOOLEAN AS (a))", "FQ2005", "b"),
+        ("CREATE TABLE t (a INT, b INT AS (nope))", "FQ2002", "nope"),
+        ("CREATE TABLE t (a INT, b INT AS (COUNT(*)))", "FQ2020", "COUNT"),
+        ("CREATE TABLE t (a INT, b INT AS (1 / 0))", "FQ2026", "1 / 0"),
+        ("CREATE TABLE t (a INT, b TIMESTAMPTZ AS (NOW()))", "FQ2005", "another value each time"),
         ("CREATE TABLE t (a INT); INSERT INTO t SELECT 1", "FQ2090", "INSERT INTO t ... SELECT"),
         ("CREATE TABLE t (a INT); CREATE VIEW v AS SELECT __row FROM t", "FQ2002", "__row"),
     ],
@@ -142,6 +151,11 @@ def test_a_table_that_cannot_be_made_is_refused(sql: str, code: str, named: str)
         ("DELETE FROM log", "FQ2041"),
         ("DELETE FROM bag WHERE __row = 1", "FQ2002"),
         ("DELETE FROM bag WHERE at > 'yesterday'", "FQ2026"),
+        ("INSERT INTO sums VALUES (1, 2, 3)", "FQ2040"),
+        ("INSERT INTO sums (total) VALUES (1)", "FQ2040"),
+        ("INSERT INTO sums SELECT 1, 2", "FQ2040"),
+        ("INSERT INTO sums (a, total) SELECT 1, 2", "FQ2040"),
+        ("UPDATE sums SET total = 1", "FQ2040"),
         ("CREATE TABLE x (a INT)", "FQ2018"),
         ("SELECT 1", "FQ2018"),
         ("INSERT INTO s SELECT a, b FROM s", "FQ2018"),

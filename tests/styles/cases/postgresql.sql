@@ -387,6 +387,9 @@ DELETE FROM trips WHERE fish = 0 RETURNING *;
 CREATE TABLE berths (no int PRIMARY KEY, boat int UNIQUE REFERENCES boats (id), price numeric CHECK (price > 0));
 /* duckdb CREATE TABLE berths (no int PRIMARY KEY, boat int, price numeric); */
 
---- a generated column; refused: generated
+--- a generated column
 CREATE TABLE sails (id int PRIMARY KEY, w numeric(4, 1), h numeric(4, 1), area numeric(8, 2) GENERATED ALWAYS AS (w * h) STORED);
 /* duckdb CREATE TABLE sails (id int PRIMARY KEY, w numeric(4, 1), h numeric(4, 1), area numeric(8, 2) GENERATED ALWAYS AS (w * h)); */
+INSERT INTO sails (id, w, h) VALUES (1, 2.5, 4), (2, 3, NULL);
+UPDATE sails SET h = 1.5 WHERE id = 2;
+CREATE VIEW v AS SELECT area, id FROM sails WHERE area > 4;

@@ -114,8 +114,12 @@ CREATE SOURCE passes (id INT, at TIMESTAMP) WITH (connector = 'kafka', topic = '
 CREATE MATERIALIZED VIEW v AS SELECT sensor_id, value FROM readings;
 CREATE SINK out FROM v WITH (connector = 'kafka', topic = 'out') FORMAT UPSERT ENCODE JSON;
 
---- a generated column; refused: generated
+--- a generated column
 CREATE TABLE boxes (w INT, h INT, area INT AS w * h);
+/* duckdb CREATE TABLE boxes (w INT, h INT, area INT AS (w * h)); */
+INSERT INTO boxes (h, w) VALUES (2, 3), (4, NULL), (6, 1);
+UPDATE boxes SET w = h WHERE area > 5;
+CREATE MATERIALIZED VIEW v AS SELECT area, COUNT(*) AS n FROM boxes GROUP BY area;
 
 --- an append-only table
 CREATE TABLE events (id INT, what VARCHAR) APPEND ONLY;
