@@ -31,5 +31,5 @@ def test_every_loop_is_a_named_thread_and_all_end() -> None:
     names = [s.name for s in world.instance.steps()]
     assert len(set(names)) == len(names)
     assert [n for n in names if n.startswith("processing")] == ["processing-0", "processing-1", "processing-2"]
-    assert {"consumer-main", "consumer-restore", "polling", "commit"} <= set(names)
+    assert {"consumer-main", "consumer-restore", "polling", "commit", "cleanup", "memory", "watchdog"} <= set(names)
     assert world.instance.stop() == []
