@@ -92,9 +92,19 @@ def costs_of(deployed: Deployed, plan: Plan, begun: Mapping[str, str], place: Pl
     outside = {t for q in rebuilt for t in inputs[q.id] if t not in writers}
     second = {topic_written(q) for q in rebuilt}
     disk = sum(found[t].bytes for t in second if t in found)
-    disk += sum(known.get(q.id, {}).get("state_bytes") or 0 for q in rebuilt)
+    disk += sum(_state_bytes(q, known.get(q.id, {}), found) for q in rebuilt)
     lost = tuple(s for t in sorted(outside) if t in found for s in _lost(t, found[t], deployed))
     return Costs(reads, lost, disk, place.free_bytes())
+
+
+def _state_bytes(query: QueryPlan, known: Mapping[str, Any], found: Mapping[str, Extent]) -> int:
+    """Of its stores. Where they were not counted yet, or nothing runs, about as much as its results: a table's rows are its state."""
+    measured = known.get("state_bytes")
+    if measured is not None:
+        return int(measured)
+    stores = any(op.stores for sub in query.subtopologies for op in sub.operators)
+    topic = topic_written(query)
+    return found[topic].bytes if stores and topic in found else 0
 
 
 def _inputs(query: QueryPlan, plan: Plan, begun: Collection[str]) -> set[str]:
