@@ -126,10 +126,7 @@ class _Superseded:
             latest = _Latest.of([self._selected(s, part)[:2] for s in dirty])
             for segment in segments:
                 keys, offsets, rows = self._selected(segment, part)
-                gone = self._of.setdefault(
-                    segment.path, np.zeros(len(keys) if rows is None else len(self._hashes[segment.path]), np.bool_)
-                )
-                gone[slice(None) if rows is None else rows] = latest.superseded(keys, offsets)
+                self._of[segment.path][rows] = latest.superseded(keys, offsets)
 
     def batches(self, segment: Segment) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
         """The records of a segment, each batch with the marks of its records."""
@@ -145,14 +142,14 @@ class _Superseded:
             return 0
         return (segment.end_offset - segment.base) * (ENTRY_BYTES + first.column("key").nbytes // first.num_rows)
 
-    def _selected(self, segment: Segment, part: int) -> tuple[pa.Array, pa.Array, npt.NDArray[np.int64] | None]:
-        """Keys and offsets of the records of one part, and which records these are; None: all of them."""
+    def _selected(self, segment: Segment, part: int) -> tuple[pa.Array, pa.Array, npt.NDArray[np.int64] | slice]:
+        """Keys and offsets of the records of one part, and which of the segment's records these are."""
         batches = list(self._reading.batches(segment, self._skipped))
-        if not batches:
-            return _NO_KEYS, _NO_OFFSETS, None
-        keys, offsets = (pa.concat_arrays([b.column(name) for b in batches]) for name in ("key", "offset"))
+        keys = pa.concat_arrays([b.column("key") for b in batches]) if batches else _NO_KEYS
+        offsets = pa.concat_arrays([b.column("offset") for b in batches]) if batches else _NO_OFFSETS
+        self._of.setdefault(segment.path, np.zeros(len(keys), np.bool_))
         if self._parts == 1:
-            return keys, offsets, None
+            return keys, offsets, slice(None)
         if segment.path not in self._hashes:
             self._hashes[segment.path] = partitions(keys, HASHES).astype(np.uint8)
         rows = np.flatnonzero(self._hashes[segment.path].astype(np.int64) * self._parts // HASHES == part)
