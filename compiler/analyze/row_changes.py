@@ -27,7 +27,7 @@ def bind_insert(statement: InsertRows, target: SourceDef, catalog: Catalog, at: 
     """Rows of VALUES, each with all columns that can be given."""
     named = statement.columns
     fields = _given(named, target, at, statement.span)
-    defaults = _defaults(target)
+    defaults, generated = _defaults(target), _generated(target)
     binder = Binder(Scope((), ()), catalog, "VALUES")
     rows: list[tuple[Expr, ...]] = []
     for row in statement.rows:
@@ -39,8 +39,8 @@ def bind_insert(statement: InsertRows, target: SourceDef, catalog: Catalog, at: 
             where = span_of(row[-1] if row else None, at)
             raise mistake("FQ2040", title, where, "another number of values", help="name the columns that are given")
         given = {f.name: v for f, v in zip(fields, row, strict=False)}
-        for f, node in zip(fields, row, strict=False):
-            _refuse_generated(target, f.name, node, at)
+        for name in generated & given.keys():
+            _refuse_generated(target, name, given[name], at)
         rows.append(tuple(_stored(f, given.get(f.name), binder, defaults) for f in _visible(target)))
     _refuse_null(target, rows, at)
     refuse_failing(e for row in rows for e in row)

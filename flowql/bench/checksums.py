@@ -104,9 +104,8 @@ def _faults() -> int:
 
 
 def pair(query: str, source: Path, events: int, threads: int, *, with_first: bool) -> Pair:
-    _child(
-        query, source, events, threads, on=False
-    )  # the first run after those of another query takes longer, whichever it is
+    # The first run after those of another query takes longer, whichever of the two it is.
+    _child(query, source, events, threads, on=False)
     found = {on: _child(query, source, events, threads, on=on) for on in (with_first, not with_first)}
     with_them, without = found[True], found[False]
     return Pair(

