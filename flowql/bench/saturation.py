@@ -4,8 +4,9 @@
 
 The instance is a separate process, as `flowql deploy` starts it. Another process keeps a million unread records in its input: first each key
 once, then keys drawn at random. When every key has been read, time is divided into windows: one without interactive queries (questions), one in
-which the given number of clients repeat heavy questions, and so on in turn. Resident memory of the instance, memory used by DuckDB, and records
-read are sampled each second. Only figures of one run on one machine are comparable, because the feed uses a processor as well.
+which the given number of clients repeat heavy questions, and so on in turn; a window without questions starts when the last one has ended.
+Resident memory of the instance, memory used by DuckDB, and records read are sampled each second; each window is printed when it ends. Only
+figures of one run on one machine are comparable, because the feed uses a processor as well.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -84,25 +85,33 @@ class Answers:
 
 
 class Asking:
-    """Clients that send heavy questions, each one after another, while `on` is set."""
+    """Clients that send heavy questions, each one after another, while `on` is set. busy: clients that wait for an answer."""
 
     def __init__(self, folder: Path, clients: int, answers: Answers) -> None:
         self.on, self._ended = threading.Event(), threading.Event()
+        self._busy = set[int]()
         self._threads = [
             threading.Thread(target=self._ask, args=(folder, n, answers), daemon=True) for n in range(clients)
         ]
         for thread in self._threads:
             thread.start()
 
+    @property
+    def busy(self) -> int:
+        return len(self._busy)
+
     def end(self) -> None:
         self._ended.set()
         for thread in self._threads:
             thread.join(ENDED_S)
 
-    def _ask(self, folder: Path, n: int, answers: Answers) -> None:
+    def _ask(self, folder: Path, client_number: int, answers: Answers) -> None:
+        n = client_number
         while not self._ended.is_set():
+            self._busy.discard(client_number)
             if not self.on.wait(0.2):
                 continue
+            self._busy.add(client_number)
             client = connect(folder)
             if client is None:
                 return
@@ -159,7 +168,7 @@ def run(options: argparse.Namespace, folder: Path) -> tuple[list[Sample], Answer
             answers = Answers()
             asking = Asking(folder, options.questions, answers)
             try:
-                return list(_watched(client, asking, options)), answers
+                return list(_told(_watched(client, asking, options))), answers
             finally:
                 asking.end()
     finally:
@@ -169,18 +178,38 @@ def run(options: argparse.Namespace, folder: Path) -> tuple[list[Sample], Answer
 
 def _watched(client: Client, asking: Asking, options: argparse.Namespace) -> Iterator[Sample]:
     process = psutil.Process(client.address.pid)
-    start, filled = time.monotonic(), 0.0
-    window = min(WINDOW_S, options.minutes * 60 / 6)
+    start, window = time.monotonic(), min(WINDOW_S, options.minutes * 60 / 6)
+    warm, asked, changed = False, False, 0.0  # changed: when this window started
     while (now := time.monotonic() - start) < options.minutes * 60:
         if not process.is_running():
             raise BenchFailed("the instance is gone")
         records = next(q["records_in"] for q in client.status()["queries"] if q["id"] == QUERY)
-        if records >= options.keys and not filled:
-            filled = now
-        asked = bool(filled) and int((now - filled) / window) % 2 == 1 and options.questions > 0
-        (asking.on.set if asked else asking.on.clear)()
-        yield Sample(now, process.memory_info().rss, _duckdb_bytes(client), records, asked, bool(filled))
+        if not warm or (not asked and asking.busy):
+            warm, changed = records >= options.keys, now
+        elif now - changed > window and options.questions > 0:
+            asked, changed = not asked, now
+            (asking.on.set if asked else asking.on.clear)()
+        busy = asked or asking.busy > 0
+        yield Sample(now, process.memory_info().rss, _duckdb_bytes(client), records, busy, warm)
         time.sleep(max(0.0, SAMPLE_S - (time.monotonic() - start - now)))
+
+
+def _told(samples: Iterable[Sample]) -> Iterator[Sample]:
+    """Passes samples on and prints each window when it has ended."""
+    window = list[Sample]()
+    for sample in samples:
+        yield sample
+        if window and kind(sample) != kind(window[-1]):
+            first, last = window[0], sample
+            speed = (last.records - first.records) / (last.seconds - first.seconds)
+            peak = max(s.rss for s in window) / MIB
+            print(f"{last.seconds:7,.0f} s  {kind(first):15}{speed:>10,.0f} records/s{peak:>8,.0f} MB", flush=True)
+            window.clear()
+        window.append(sample)
+
+
+def kind(sample: Sample) -> str:
+    return "filling" if not sample.warm else "with questions" if sample.asked else "no questions"
 
 
 def _duckdb_bytes(client: Client) -> int:
@@ -205,14 +234,9 @@ def rates(samples: Sequence[Sample], *, asked: bool) -> list[float]:
 def table(samples: Sequence[Sample], answers: Answers, memory: int) -> str:
     """The figures, and whether the targets were met."""
     lines = [f"{'':20}{'samples':>9}{'records/s':>12}{'RSS MB max':>12}{'DuckDB MB max':>15}"]
-    kinds = {
-        "filling": [s for s in samples if not s.warm],
-        "no questions": [s for s in samples if s.warm and not s.asked],
-        "with questions": [s for s in samples if s.asked],
-    }
     speeds = {"no questions": rates(samples, asked=False), "with questions": rates(samples, asked=True)}
-    for name, found in kinds.items():
-        if found:
+    for name in ("filling", "no questions", "with questions"):
+        if found := [s for s in samples if kind(s) == name]:
             speed = statistics.mean(speeds.get(name) or [found[-1].records / max(1.0, found[-1].seconds)])
             peaks = f"{max(s.rss for s in found) / MIB:>12,.0f}{max(s.duckdb for s in found) / MIB:>15,.0f}"
             lines.append(f"{name:20}{len(found):>9,}{speed:>12,.0f}{peaks}")
