@@ -1,5 +1,10 @@
 """From SQL and YAML text to a compiled plan: pure functions, no I/O, clock or thread.
 
-Entry point: `compiler.driver.compile_project`. The runtime may import `compiler.plan` and
-`compiler.functions` alone; importing those never loads the SQL parser.
+Entry point: `flowql.compiler.driver.compile_project`. The runtime may import `flowql.compiler.plan` and
+`flowql.compiler.functions` alone; importing those never loads the SQL parser.
 """
+
+if __name__ != "flowql.compiler":
+    raise ImportError(
+        "import flowql.compiler: as compiler, its registries and classes would exist twice in one process"
+    )

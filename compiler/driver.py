@@ -6,27 +6,27 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from compiler.analyze.assertions import Assertion
-from compiler.analyze.dependencies import Pending, in_order
-from compiler.analyze.hints import hints_about
-from compiler.analyze.mistakes import mistake, unsupported
-from compiler.analyze.properties import NO_OPTIONS, QueryOptions
-from compiler.analyze.push import HIDDEN, INCOMPLETE, PUSH, complete
-from compiler.analyze.statements import BoundChange, BoundRow, BoundRows, analyze
-from compiler.catalog.catalog import EMPTY, Catalog
-from compiler.diagnostics.diagnostic import CompileError, Diagnostic, ParseError, UnsupportedError
-from compiler.diagnostics.source import NOWHERE, SourceText, Span
-from compiler.dialect.ast import CreateAs, Property, Query, SetProperty, Statement
-from compiler.dialect.parser import DialectName as DialectName  # re-exported
-from compiler.dialect.parser import parse_query, parse_statements
-from compiler.dialect.table_statements import is_row_statement
-from compiler.functions import builtin as _builtin  # noqa: F401 - fills the function catalogue
-from compiler.physical.world import RuleTrace, StatementResult, World
-from compiler.plan.logical import Scan, walk_nodes
-from compiler.plan.tables import TableChange
-from compiler.plan.topology import InsertValues, Plan, SourceDef
-from compiler.plan.verify import verify_plan
-from compiler.schemas.lookup import NO_SCHEMAS, SchemaLookup
+from flowql.compiler.analyze.assertions import Assertion
+from flowql.compiler.analyze.dependencies import Pending, in_order
+from flowql.compiler.analyze.hints import hints_about
+from flowql.compiler.analyze.mistakes import mistake, unsupported
+from flowql.compiler.analyze.properties import NO_OPTIONS, QueryOptions
+from flowql.compiler.analyze.push import HIDDEN, INCOMPLETE, PUSH, complete
+from flowql.compiler.analyze.statements import BoundChange, BoundRow, BoundRows, analyze
+from flowql.compiler.catalog.catalog import EMPTY, Catalog
+from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic, ParseError, UnsupportedError
+from flowql.compiler.diagnostics.source import NOWHERE, SourceText, Span
+from flowql.compiler.dialect.ast import CreateAs, Property, Query, SetProperty, Statement
+from flowql.compiler.dialect.parser import DialectName as DialectName  # re-exported
+from flowql.compiler.dialect.parser import parse_query, parse_statements
+from flowql.compiler.dialect.table_statements import is_row_statement
+from flowql.compiler.functions import builtin as _builtin  # noqa: F401 - fills the function catalogue
+from flowql.compiler.physical.world import RuleTrace, StatementResult, World
+from flowql.compiler.plan.logical import Scan, walk_nodes
+from flowql.compiler.plan.tables import TableChange
+from flowql.compiler.plan.topology import InsertValues, Plan, SourceDef
+from flowql.compiler.plan.verify import verify_plan
+from flowql.compiler.schemas.lookup import NO_SCHEMAS, SchemaLookup
 
 _NO_PROPERTIES: Mapping[str, str] = {}
 _NO_OVERRIDES: Mapping[str, QueryOptions] = {}

@@ -1,10 +1,10 @@
 """Errors a user of FlowQL may see.
 
-    CompileError            mistakes in SQL or project files; carries diagnostics (compiler.diagnostics)
+    CompileError            mistakes in SQL or project files; carries diagnostics (flowql.compiler.diagnostics)
       ParseError            not the grammar
       UnsupportedError      understood, not built yet
       ProjectError          flowql.yaml or a file it names
-    RuntimeFailure          the log, the state or a record (runtime.errors)
+    RuntimeFailure          the log, the state or a record (flowql.runtime.errors)
     CommandError            a command cannot do what it was asked; code FQ5xxx
 
 Anything else that escapes is a bug of FlowQL.
@@ -12,9 +12,9 @@ Anything else that escapes is a bug of FlowQL.
 
 from __future__ import annotations
 
-from compiler.diagnostics.diagnostic import CompileError, Diagnostic, ParseError, UnsupportedError
-from compiler.diagnostics.source import NOWHERE, Span
-from runtime.errors import RuntimeFailure
+from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic, ParseError, UnsupportedError
+from flowql.compiler.diagnostics.source import NOWHERE, Span
+from flowql.runtime.errors import RuntimeFailure
 
 
 class ProjectError(CompileError):

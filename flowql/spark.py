@@ -9,17 +9,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compiler.diagnostics.diagnostic import CompileError
+from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.config.compile import compile_sources
 from flowql.config.load import load_project
-from runtime.spark.frames.relation import TableRows
+from flowql.runtime.spark.frames.relation import TableRows
 
 if TYPE_CHECKING:
-    from compiler.plan.topology import Plan
+    from flowql.compiler.plan.topology import Plan
     from flowql.config.project import Project
-    from runtime.spark.engine.over_frames import Run
-    from runtime.spark.engine.over_streams import Into, Stream
-    from runtime.spark.frames.lower import Frame, Results, Session, Sources
+    from flowql.runtime.spark.engine.over_frames import Run
+    from flowql.runtime.spark.engine.over_streams import Into, Stream
+    from flowql.runtime.spark.frames.lower import Frame, Results, Session, Sources
 
 __all__ = ["TableRows", "faults", "frames", "run", "start"]
 _NO_TABLES: Mapping[str, TableRows] = {}
@@ -40,14 +40,14 @@ def frames(
     """The results of a project's queries by name, over batch frames of what it reads, by name.
 
     project: a folder in the project, or its `flowql.yaml`. What the frames must have, what results have and what complete history
-    means is said by `runtime.spark.frames.lower.lower`.
+    means is said by `flowql.runtime.spark.frames.lower.lower`.
 
         >>> results = frames("pipelines/shop", {"ORDERS": spark.read.parquet("lake/orders")})  # doctest: +SKIP
         >>> results["SPENT"].write.parquet("lake/spent")  # doctest: +SKIP
 
     Raises CompileError with all mistakes of files and SQL, SparkUnsupported and FrameUnfit as `lower`.
     """
-    from runtime.spark.frames.lower import lower
+    from flowql.runtime.spark.frames.lower import lower
 
     return lower(_plan(project, target, variables), sources, tables=tables)
 
@@ -73,7 +73,7 @@ def run(
 
     Raises CompileError with all mistakes of files and SQL, SparkUnsupported, FrameUnfit and FilesUnfit; nothing is written then.
     """
-    from runtime.spark.engine.over_frames import run_frames
+    from flowql.runtime.spark.engine.over_frames import run_frames
 
     found = load_project(Path(project), target=target, variables=variables)
     return run_frames(session, _compiled(found), found.target.spark, sources, tables)
@@ -101,10 +101,10 @@ def start(
         >>> started["NAMED"].lastProgress["numInputRows"]  # doctest: +SKIP
         120000
 
-    Raises SparkUnsupported for what Spark's streams mean otherwise (`runtime.spark.frames.streams` says why), FrameUnfit and FilesUnfit;
+    Raises SparkUnsupported for what Spark's streams mean otherwise (`flowql.runtime.spark.frames.streams` says why), FrameUnfit and FilesUnfit;
     nothing is started then.
     """
-    from runtime.spark.engine.over_streams import start_streams
+    from flowql.runtime.spark.engine.over_streams import start_streams
 
     found = load_project(Path(project), target=target, variables=variables)
     settings = found.target.spark
@@ -126,7 +126,7 @@ def faults(
 
         >>> faults("pipelines/shop", {"ORDERS": spark.read.parquet("lake/orders")}).show()  # doctest: +SKIP
     """
-    from runtime.spark.frames.faults import faults as counted
+    from flowql.runtime.spark.frames.faults import faults as counted
 
     return counted(_plan(project, target, variables), sources, tables)
 

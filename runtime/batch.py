@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from compiler.plan.schema import Schema
-from compiler.plan.types import Kind, SqlType, arrow_type
+from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.types import Kind, SqlType, arrow_type
 
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = 0, 1, 2, 3
 Row = tuple[Any, ...]
@@ -104,7 +104,7 @@ class Batch:
         return self._arrow is not None
 
     def rows(self) -> list[Row]:
-        """Values in schema order, in their reference representation (`compiler.plan.types`)."""
+        """Values in schema order, in their reference representation (`flowql.compiler.plan.types`)."""
         if self._rows is None:
             assert self._arrow is not None
             columns = [to_python(self._arrow.column(i), f.type) for i, f in enumerate(self.schema)]
@@ -112,7 +112,7 @@ class Batch:
         return self._rows
 
     def arrow(self) -> pa.RecordBatch:
-        """Columns in schema order, with the Arrow types of `compiler.plan.types`."""
+        """Columns in schema order, with the Arrow types of `flowql.compiler.plan.types`."""
         if self._arrow is None:
             assert self._rows is not None
             fields = list(self.schema)

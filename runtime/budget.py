@@ -11,7 +11,7 @@ PROCESS_BYTES = (
 QUESTIONS_BYTES_MIN = 32 * MIB  # with less, DuckDB cannot sort what it could spill
 # Parts of 64. Each bounds what it names; together they are the budget without the process.
 _FETCH, _INPUT, _OUTPUT, _LAYERS, _CACHE, _BLOCKS, _QUESTIONS = 2, 8, 8, 8, 8, 8, 7
-_FREE = 6  # what the C library and Python keep of what was given back, until the process exceeds its budget (`runtime.app.allocator`)
+_FREE = 6  # what the C library and Python keep of what was given back, until the process exceeds its budget (`flowql.runtime.app.allocator`)
 assert 2 * _FETCH + _INPUT + _OUTPUT + _LAYERS + _CACHE + _BLOCKS + 2 * _QUESTIONS + _FREE == 64
 
 

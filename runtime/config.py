@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from runtime.budget import MIB, MemoryBudget
+from flowql.runtime.budget import MIB, MemoryBudget
 
 COMMIT_INTERVAL_MS_DEFAULT = 100
 COMMIT_INTERVAL_MS_MIN, COMMIT_INTERVAL_MS_MAX = 10, 1000

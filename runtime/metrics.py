@@ -6,7 +6,7 @@ import threading
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from runtime.latency import Latencies
+from flowql.runtime.latency import Latencies
 
 
 @dataclass(slots=True)

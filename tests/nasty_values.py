@@ -16,9 +16,9 @@ from typing import Any
 
 import orjson
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import compile_project
-from runtime.app.query_state import RUNNING
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_project
+from flowql.runtime.app.query_state import RUNNING
 from tests.runtime.app import test_values
 from tests.runtime.app.test_values import TextWorld, done, send
 

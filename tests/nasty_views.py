@@ -20,13 +20,13 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import Compiled, compile_project
-from compiler.plan.diff import QueryChange
-from compiler.plan.logical import Scan
-from compiler.plan.topology import QueryPlan
-from runtime.app.query_state import RUNNING
-from runtime.log.base import PRODUCE_SCHEMA, TopicPartition
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import Compiled, compile_project
+from flowql.compiler.plan.diff import QueryChange
+from flowql.compiler.plan.logical import Scan
+from flowql.compiler.plan.topology import QueryPlan
+from flowql.runtime.app.query_state import RUNNING
+from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
 from tests import nasty_values
 from tests.runtime.app import test_values
 from tests.runtime.app.test_values import done

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from runtime.app.query_state import RUNNING
-from runtime.log.base import PRODUCE_SCHEMA, TopicPartition
+from flowql.runtime.app.query_state import RUNNING
+from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
 from tests.runtime.app.narrow_log import NarrowLog
 from tests.runtime.app.world import World, function
 

@@ -26,11 +26,11 @@ import pyarrow as pa
 
 from flowql.query.errors import APART
 from flowql.query.session import SEQUENCE
+from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
+from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.server.address import is_alive, read_address
 from flowql.server.client import connect
 from flowql.server.spawn import ERRORS_FILE
-from runtime.log.base import PRODUCE_SCHEMA, TopicPartition
-from runtime.log.embedded.log import EmbeddedLog
 
 PROJECT = "name: consistency\nsql: demo.sql\ntargets: {default: {threads: 2, memory: 128 MB}}\n"
 SQL = """

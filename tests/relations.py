@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from flowql.query.relations import Relation, Replaced, arrow_schema
 from flowql.query.room import QuestionMemory, Room
-from runtime.errors import OffsetOutOfRange
+from flowql.runtime.errors import OffsetOutOfRange
 
 
 def table_of(relation: Relation) -> pa.Table:

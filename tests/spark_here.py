@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runtime.spark.errors import JavaMissing, SparkMissing
-from runtime.spark.session import require_spark
+from flowql.runtime.spark.errors import JavaMissing, SparkMissing
+from flowql.runtime.spark.session import require_spark
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from compiler.analyze.bind import AGGREGATE_PREFIX, Binder, Collected
-from compiler.analyze.mistakes import mistake
-from compiler.analyze.projection import choose_keys, final_projection
-from compiler.analyze.relation import (
+from flowql.compiler.analyze.bind import AGGREGATE_PREFIX, Binder, Collected
+from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.projection import choose_keys, final_projection
+from flowql.compiler.analyze.relation import (
     KeyColumn,
     Relation,
     filtered,
@@ -21,19 +21,19 @@ from compiler.analyze.relation import (
     retracting,
     times_of,
 )
-from compiler.analyze.scope import Scope, ScopeColumn
-from compiler.analyze.select import Item, bind_items
-from compiler.analyze.texts import text_of
-from compiler.catalog.catalog import Catalog
-from compiler.catalog.names import listing
-from compiler.diagnostics.source import NOWHERE
-from compiler.dialect.ast import Ast, CastTo, Func, Name, Query, WindowClause
-from compiler.functions.registry import lookup_aggregate
-from compiler.plan.event_times import EventTimes
-from compiler.plan.expr import Call, Column, Expr, Lambda, Literal
-from compiler.plan.logical import Aggregate, AggregateCall, NamedExpr, Node, Window
-from compiler.plan.schema import WINDOW_END, WINDOW_FIELDS, WINDOW_START, Field, KeyWindow, Schema
-from compiler.plan.types import BIGINT
+from flowql.compiler.analyze.scope import Scope, ScopeColumn
+from flowql.compiler.analyze.select import Item, bind_items
+from flowql.compiler.analyze.texts import text_of
+from flowql.compiler.catalog.catalog import Catalog
+from flowql.compiler.catalog.names import listing
+from flowql.compiler.diagnostics.source import NOWHERE
+from flowql.compiler.dialect.ast import Ast, CastTo, Func, Name, Query, WindowClause
+from flowql.compiler.functions.registry import lookup_aggregate
+from flowql.compiler.plan.event_times import EventTimes
+from flowql.compiler.plan.expr import Call, Column, Expr, Lambda, Literal
+from flowql.compiler.plan.logical import Aggregate, AggregateCall, NamedExpr, Node, Window
+from flowql.compiler.plan.schema import WINDOW_END, WINDOW_FIELDS, WINDOW_START, Field, KeyWindow, Schema
+from flowql.compiler.plan.types import BIGINT
 
 _BOUNDS = Scope(tuple(ScopeColumn("", n, BIGINT, n, "window") for n in (WINDOW_START, WINDOW_END)), ())
 _KEY = "__key_"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler.analyze.mistakes import mistake
-from compiler.catalog.names import did_you_mean
-from compiler.diagnostics.source import NOWHERE, Span
-from compiler.dialect.ast import AssertSchema, AssertTopic
+from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.catalog.names import did_you_mean
+from flowql.compiler.diagnostics.source import NOWHERE, Span
+from flowql.compiler.dialect.ast import AssertSchema, AssertTopic
 
 TIMEOUT_MS = 1_000  # ksqlDB's, where none is written
 _CHECKED = ("PARTITIONS", "REPLICAS")

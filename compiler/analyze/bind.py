@@ -6,25 +6,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from compiler.analyze.literals import bind_literal, time_literal
-from compiler.analyze.mistakes import mistake
-from compiler.analyze.modifiers import plain_aggregate
-from compiler.analyze.operators import OPERATORS, STANDARD_OPERATORS, interval_numbers
-from compiler.analyze.scope import Scope, resolve
-from compiler.analyze.sources import resolve_type
-from compiler.analyze.standard_functions import OF_OTHER_SYSTEMS, row_as, sql_time
-from compiler.analyze.texts import text_of
-from compiler.catalog.catalog import Catalog
-from compiler.catalog.names import correction, did_you_mean
-from compiler.diagnostics.diagnostic import CompileError
-from compiler.diagnostics.edits import Edit, behind, exchanged, renamed, written
-from compiler.diagnostics.source import NOWHERE, Span
-from compiler.dialect.ast import Ast, CastTo, Func, LambdaFn, Lit, Name, Star, TypeRef
-from compiler.functions.casts import can_cast
-from compiler.functions.coercion import convert, unify
-from compiler.functions.collecting_aggregates import LIMIT_PROPERTIES
-from compiler.functions.dialects import aggregate_name, function_name
-from compiler.functions.registry import (
+from flowql.compiler.analyze.literals import bind_literal, time_literal
+from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.modifiers import plain_aggregate
+from flowql.compiler.analyze.operators import OPERATORS, STANDARD_OPERATORS, interval_numbers
+from flowql.compiler.analyze.scope import Scope, resolve
+from flowql.compiler.analyze.sources import resolve_type
+from flowql.compiler.analyze.standard_functions import OF_OTHER_SYSTEMS, row_as, sql_time
+from flowql.compiler.analyze.texts import text_of
+from flowql.compiler.catalog.catalog import Catalog
+from flowql.compiler.catalog.names import correction, did_you_mean
+from flowql.compiler.diagnostics.diagnostic import CompileError
+from flowql.compiler.diagnostics.edits import Edit, behind, exchanged, renamed, written
+from flowql.compiler.diagnostics.source import NOWHERE, Span
+from flowql.compiler.dialect.ast import Ast, CastTo, Func, LambdaFn, Lit, Name, Star, TypeRef
+from flowql.compiler.functions.casts import can_cast
+from flowql.compiler.functions.coercion import convert, unify
+from flowql.compiler.functions.collecting_aggregates import LIMIT_PROPERTIES
+from flowql.compiler.functions.dialects import aggregate_name, function_name
+from flowql.compiler.functions.registry import (
     AggregateFunction,
     Function,
     FunctionTypeError,
@@ -34,12 +34,12 @@ from compiler.functions.registry import (
     lookup,
     lookup_aggregate,
 )
-from compiler.functions.sql_casts import sql_cast
-from compiler.functions.sql_define import NAMES as STANDARD_NAMES
-from compiler.plan.expr import Call, Column, Expr, Lambda, LambdaVar, Literal
-from compiler.plan.logical import AggregateCall, NamedExpr
-from compiler.plan.schema import WINDOW_END, WINDOW_START
-from compiler.plan.types import BOOLEAN, TIMESTAMPTZ, Kind, SqlType
+from flowql.compiler.functions.sql_casts import sql_cast
+from flowql.compiler.functions.sql_define import NAMES as STANDARD_NAMES
+from flowql.compiler.plan.expr import Call, Column, Expr, Lambda, LambdaVar, Literal
+from flowql.compiler.plan.logical import AggregateCall, NamedExpr
+from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START
+from flowql.compiler.plan.types import BOOLEAN, TIMESTAMPTZ, Kind, SqlType
 
 _COMPARISONS = {"eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "is_distinct": "IS DISTINCT FROM", "is_not_distinct": "IS NOT DISTINCT FROM"}  # fmt: skip
 _NO_SESSION: Mapping[str, str] = {}

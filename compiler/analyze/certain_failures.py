@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from compiler.diagnostics.diagnostic import CompileError, Diagnostic
-from compiler.diagnostics.source import NOWHERE, Span
-from compiler.functions.constant_arguments import checks_of
-from compiler.functions.evaluate import compile_row
-from compiler.functions.inline import CONSTRUCTORS
-from compiler.functions.registry import FAILURES, all_functions, lookup
-from compiler.plan.expr import Call, Expr, Literal
-from compiler.plan.logical import Node, walk_nodes
-from compiler.plan.types import Kind
-from compiler.plan.visit import exprs_of
+from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
+from flowql.compiler.diagnostics.source import NOWHERE, Span
+from flowql.compiler.functions.constant_arguments import checks_of
+from flowql.compiler.functions.evaluate import compile_row
+from flowql.compiler.functions.inline import CONSTRUCTORS
+from flowql.compiler.functions.registry import FAILURES, all_functions, lookup
+from flowql.compiler.plan.expr import Call, Expr, Literal
+from flowql.compiler.plan.logical import Node, walk_nodes
+from flowql.compiler.plan.types import Kind
+from flowql.compiler.plan.visit import exprs_of
 
 _SHOWN_CHARS = 60
 _BUILT_IN = frozenset(all_functions())  # functions of users may fail now and not later: they run with the rows

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from compiler.analyze.bind import Binder
-from compiler.analyze.scope import Scope
-from compiler.catalog.catalog import EMPTY
-from compiler.dialect.ast import Ast
-from compiler.functions.evaluate import compile_row
+from flowql.compiler.analyze.bind import Binder
+from flowql.compiler.analyze.scope import Scope
+from flowql.compiler.catalog.catalog import EMPTY
+from flowql.compiler.dialect.ast import Ast
+from flowql.compiler.functions.evaluate import compile_row
 
 
 def constants(values: Sequence[Ast]) -> tuple[Any, ...]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from compiler.analyze.mistakes import mistake
-from compiler.analyze.properties import NO_OPTIONS, QueryOptions
-from compiler.analyze.relations.view import relations_read
-from compiler.diagnostics.diagnostic import CompileError, Diagnostic
-from compiler.diagnostics.source import NOWHERE, Span
-from compiler.dialect.ast import (
+from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.properties import NO_OPTIONS, QueryOptions
+from flowql.compiler.analyze.relations.view import relations_read
+from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
+from flowql.compiler.diagnostics.source import NOWHERE, Span
+from flowql.compiler.dialect.ast import (
     Ast,
     CastTo,
     CreateAs,
@@ -30,8 +30,8 @@ from compiler.dialect.ast import (
     TableRef,
     TypeRef,
 )
-from compiler.dialect.standard.view_statement import CreateView
-from compiler.dialect.table_statements import CreateTable, DeleteRows, InsertRows, InsertSelect, UpdateRows
+from flowql.compiler.dialect.standard.view_statement import CreateView
+from flowql.compiler.dialect.table_statements import CreateTable, DeleteRows, InsertRows, InsertSelect, UpdateRows
 
 _TYPE = "type "  # types have names of their own
 

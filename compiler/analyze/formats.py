@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from compiler.analyze.mistakes import mistake
-from compiler.analyze.properties import Properties, SideProperties, check_format_name
-from compiler.catalog.names import listing
-from compiler.diagnostics.source import NOWHERE, Span
-from compiler.plan.logical import Format
-from compiler.plan.schema import Field
-from compiler.plan.types import Kind, SqlType
-from compiler.schemas.avro import is_name as is_avro_name
-from compiler.schemas.ref import PROTOBUF_FORMATS, REGISTRY_FORMATS
+from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.properties import Properties, SideProperties, check_format_name
+from flowql.compiler.catalog.names import listing
+from flowql.compiler.diagnostics.source import NOWHERE, Span
+from flowql.compiler.plan.logical import Format
+from flowql.compiler.plan.schema import Field
+from flowql.compiler.plan.types import Kind, SqlType
+from flowql.compiler.schemas.avro import is_name as is_avro_name
+from flowql.compiler.schemas.ref import PROTOBUF_FORMATS, REGISTRY_FORMATS
 
 DEFAULT_KEY = "ksql.persistence.default.format.key"
 DEFAULT_VALUE = "ksql.persistence.default.format.value"

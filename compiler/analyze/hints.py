@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from compiler.diagnostics.diagnostic import Diagnostic
-from compiler.diagnostics.source import Span
-from compiler.plan.logical import Aggregate, Join, Node, Scan, Window, walk_nodes
-from compiler.plan.topology import QueryPlan, SourceDef
+from flowql.compiler.diagnostics.diagnostic import Diagnostic
+from flowql.compiler.diagnostics.source import Span
+from flowql.compiler.plan.logical import Aggregate, Join, Node, Scan, Window, walk_nodes
+from flowql.compiler.plan.topology import QueryPlan, SourceDef
 
 LOST_WINDOWS, TIMELESS_TABLE = "FQ2120", "FQ2121"
 _DAY_MS = 86_400_000

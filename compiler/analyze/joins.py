@@ -10,20 +10,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from compiler.analyze.bind import Binder
-from compiler.analyze.mistakes import mistake
-from compiler.analyze.push import HIDDEN
-from compiler.analyze.relation import KeyColumn, Relation, filtered, project, rekey, retracting, scan
-from compiler.analyze.scope import Scope, ScopeColumn, join_scopes, scope_of, without_hidden
-from compiler.analyze.texts import text_of
-from compiler.catalog.catalog import Catalog, find_source
-from compiler.catalog.names import listing
-from compiler.dialect.ast import Ast, CastTo, Func, JoinClause, Name, Query, TableRef, WithinClause
-from compiler.plan.expr import ROWTIME, Call, Column, Expr, Literal, columns_of
-from compiler.plan.logical import ChangeKind, Join, JoinShape, NamedExpr, Node, Project
-from compiler.plan.schema import WINDOW_END, WINDOW_FIELDS, WINDOW_START, Field, KeyWindow, Schema
-from compiler.plan.topology import SourceDef
-from compiler.plan.types import BIGINT
+from flowql.compiler.analyze.bind import Binder
+from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.push import HIDDEN
+from flowql.compiler.analyze.relation import KeyColumn, Relation, filtered, project, rekey, retracting, scan
+from flowql.compiler.analyze.scope import Scope, ScopeColumn, join_scopes, scope_of, without_hidden
+from flowql.compiler.analyze.texts import text_of
+from flowql.compiler.catalog.catalog import Catalog, find_source
+from flowql.compiler.catalog.names import listing
+from flowql.compiler.dialect.ast import Ast, CastTo, Func, JoinClause, Name, Query, TableRef, WithinClause
+from flowql.compiler.plan.expr import ROWTIME, Call, Column, Expr, Literal, columns_of
+from flowql.compiler.plan.logical import ChangeKind, Join, JoinShape, NamedExpr, Node, Project
+from flowql.compiler.plan.schema import WINDOW_END, WINDOW_FIELDS, WINDOW_START, Field, KeyWindow, Schema
+from flowql.compiler.plan.topology import SourceDef
+from flowql.compiler.plan.types import BIGINT
 
 _HIDDEN = "__join_"
 

@@ -10,10 +10,10 @@ import re
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 
-from compiler.analyze.mistakes import mistake
-from compiler.dialect.ast import Lit
-from compiler.plan.expr import Expr, Literal
-from compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, INT, NULL, STRING, SqlType, decimal
+from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.dialect.ast import Lit
+from flowql.compiler.plan.expr import Expr, Literal
+from flowql.compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, INT, NULL, STRING, SqlType, decimal
 
 _TYPES: dict[str, SqlType] = {
     "int": INT,

@@ -10,9 +10,9 @@ FQ2026 a constant that fails. FQ2050-2053 catalogue. FQ2090 not built yet.
 
 from __future__ import annotations
 
-from compiler.diagnostics.diagnostic import CompileError, Diagnostic, UnsupportedError
-from compiler.diagnostics.edits import Edit
-from compiler.diagnostics.source import NOWHERE, Span
+from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic, UnsupportedError
+from flowql.compiler.diagnostics.edits import Edit
+from flowql.compiler.diagnostics.source import NOWHERE, Span
 
 
 def mistake(

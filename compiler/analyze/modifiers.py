@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compiler.analyze.mistakes import mistake, unsupported
-from compiler.catalog.names import listing
-from compiler.dialect.ast import Ast, Func, Lit, Star
-from compiler.functions.registry import lookup_aggregate
+from flowql.compiler.analyze.mistakes import mistake, unsupported
+from flowql.compiler.catalog.names import listing
+from flowql.compiler.dialect.ast import Ast, Func, Lit, Star
+from flowql.compiler.functions.registry import lookup_aggregate
 
 # What an aggregate of different values is; of these the same one: a value that comes twice changes nothing.
 _DISTINCT = {"COUNT": "COUNT_DISTINCT", "TOPK": "TOPKDISTINCT", "COLLECT_LIST": "COLLECT_SET"} | {

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from compiler.analyze.mistakes import mistake
-from compiler.dialect.ast import ColumnDef, Property
-from compiler.plan.logical import Format, OnError
-from compiler.plan.schema import Field, Schema
-from compiler.plan.types import Kind, SqlType
-from compiler.schemas.reading import reads_by_name
+from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.dialect.ast import ColumnDef, Property
+from flowql.compiler.plan.logical import Format, OnError
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.types import Kind, SqlType
+from flowql.compiler.schemas.reading import reads_by_name
 
 ACTIONS = ("dead_letter", "null", "default", "fail")
 _INT_BITS = {Kind.INT: 32, Kind.BIGINT: 64}

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from compiler.analyze.mistakes import mistake
-from compiler.analyze.standard_functions import FUNCTIONS, beside_times, called
-from compiler.analyze.texts import text_of
-from compiler.catalog.names import did_you_mean, listing
-from compiler.dialect.ast import Ast, Func, Lit
-from compiler.dialect.standard.intervals import read_interval
-from compiler.functions.coercion import convert, unify
-from compiler.functions.dialects import function_name
-from compiler.functions.registry import FunctionTypeError
-from compiler.functions.sql_intervals import total_micros
-from compiler.plan.expr import Call, Expr, Literal
-from compiler.plan.types import BIGINT, BOOLEAN, STRING, Kind, SqlType, array, map_of, struct
+from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.standard_functions import FUNCTIONS, beside_times, called
+from flowql.compiler.analyze.texts import text_of
+from flowql.compiler.catalog.names import did_you_mean, listing
+from flowql.compiler.dialect.ast import Ast, Func, Lit
+from flowql.compiler.dialect.standard.intervals import read_interval
+from flowql.compiler.functions.coercion import convert, unify
+from flowql.compiler.functions.dialects import function_name
+from flowql.compiler.functions.registry import FunctionTypeError
+from flowql.compiler.functions.sql_intervals import total_micros
+from flowql.compiler.plan.expr import Call, Expr, Literal
+from flowql.compiler.plan.types import BIGINT, BOOLEAN, STRING, Kind, SqlType, array, map_of, struct
 
 Bind = Callable[[Ast], Expr]  # binds a part of the expression in the same scope
 

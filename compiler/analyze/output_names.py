@@ -6,8 +6,8 @@ none of these is `?column?`.
 
 from __future__ import annotations
 
-from compiler.dialect.ast import Ast, CastTo, Func, Lit, Name
-from compiler.plan.types import Kind
+from flowql.compiler.dialect.ast import Ast, CastTo, Func, Lit, Name
+from flowql.compiler.plan.types import Kind
 
 NAMELESS = "?column?"
 _TYPES = {

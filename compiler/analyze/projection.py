@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.analyze.mistakes import mistake
-from compiler.analyze.relation import KeyColumn, project, with_key_roles
-from compiler.analyze.select import Item
-from compiler.catalog.names import listing
-from compiler.diagnostics.source import Span
-from compiler.plan.expr import Column, Expr
-from compiler.plan.logical import NamedExpr, Node
+from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.relation import KeyColumn, project, with_key_roles
+from flowql.compiler.analyze.select import Item
+from flowql.compiler.catalog.names import listing
+from flowql.compiler.diagnostics.source import Span
+from flowql.compiler.plan.expr import Column, Expr
+from flowql.compiler.plan.logical import NamedExpr, Node
 
 
 def choose_keys(

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import cast
 
-from compiler.analyze.mistakes import mistake
-from compiler.catalog.names import did_you_mean, listing
-from compiler.diagnostics.source import NOWHERE, Span
-from compiler.dialect.ast import Property
-from compiler.plan.event_times import USUAL_TIMES, EventTimes
-from compiler.plan.schema import KeyWindow
-from compiler.plan.topology import PRIORITY_WEIGHTS, OnChange, Priority
+from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.catalog.names import did_you_mean, listing
+from flowql.compiler.diagnostics.source import NOWHERE, Span
+from flowql.compiler.dialect.ast import Property
+from flowql.compiler.plan.event_times import USUAL_TIMES, EventTimes
+from flowql.compiler.plan.schema import KeyWindow
+from flowql.compiler.plan.topology import PRIORITY_WEIGHTS, OnChange, Priority
 
 FORMATS = ("JSON", "DELIMITED", "KAFKA", "NONE", "AVRO", "JSON_SR", "PROTOBUF", "PROTOBUF_NOSR")
 _SCHEMA_PROPERTIES = {

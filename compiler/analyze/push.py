@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compiler.catalog.catalog import Catalog
-from compiler.dialect.ast import Ast, Func, Lit, Name, Query, SelectItem
+from flowql.compiler.catalog.catalog import Catalog
+from flowql.compiler.dialect.ast import Ast, Func, Lit, Name, Query, SelectItem
 
 PUSH = "this query"  # the name of its result, for messages; not an identifier, so no relation has this name
 HIDDEN = "__PUSH_"

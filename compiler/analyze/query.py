@@ -6,24 +6,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal as OneOf
 
-from compiler.analyze.aggregate import aggregate_query, has_aggregates
-from compiler.analyze.bind import Binder, Collected
-from compiler.analyze.joins import Input, from_clause
-from compiler.analyze.mistakes import mistake
-from compiler.analyze.projection import choose_keys, final_projection
-from compiler.analyze.push import INCOMPLETE, complete
-from compiler.analyze.relation import KeyColumn, Relation, filtered, rekey, sources_read
-from compiler.analyze.scope import ScopeColumn
-from compiler.analyze.select import Item, bind_items, item_of
-from compiler.analyze.texts import text_of
-from compiler.catalog.catalog import Catalog
-from compiler.catalog.names import listing
-from compiler.diagnostics.diagnostic import CompileError
-from compiler.dialect.ast import Ast, Func, Lit, Name, Query, Star, TableRef
-from compiler.plan.expr import Column, Expr
-from compiler.plan.logical import Explode, NamedExpr, Node
-from compiler.plan.schema import Field, Schema
-from compiler.plan.topology import SourceDef
+from flowql.compiler.analyze.aggregate import aggregate_query, has_aggregates
+from flowql.compiler.analyze.bind import Binder, Collected
+from flowql.compiler.analyze.joins import Input, from_clause
+from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.projection import choose_keys, final_projection
+from flowql.compiler.analyze.push import INCOMPLETE, complete
+from flowql.compiler.analyze.relation import KeyColumn, Relation, filtered, rekey, sources_read
+from flowql.compiler.analyze.scope import ScopeColumn
+from flowql.compiler.analyze.select import Item, bind_items, item_of
+from flowql.compiler.analyze.texts import text_of
+from flowql.compiler.catalog.catalog import Catalog
+from flowql.compiler.catalog.names import listing
+from flowql.compiler.diagnostics.diagnostic import CompileError
+from flowql.compiler.dialect.ast import Ast, Func, Lit, Name, Query, Star, TableRef
+from flowql.compiler.plan.expr import Column, Expr
+from flowql.compiler.plan.logical import Explode, NamedExpr, Node
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.topology import SourceDef
 
 _KEY = "__key_"
 

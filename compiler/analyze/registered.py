@@ -5,15 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from compiler.analyze.mistakes import mistake
-from compiler.analyze.properties import Properties, SideProperties
-from compiler.catalog.catalog import Catalog, find_subject, schema_by_id
-from compiler.catalog.names import listing
-from compiler.diagnostics.source import NOWHERE, Span
-from compiler.plan.logical import Format, SchemaRef
-from compiler.plan.schema import Field, Role
-from compiler.plan.types import Kind, SqlType, array, map_of, struct
-from compiler.schemas.ref import KINDS, PROTOBUF_FORMATS, REGISTRY_FORMATS, content_id, schema_for, subject_of, type_of
+from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.properties import Properties, SideProperties
+from flowql.compiler.catalog.catalog import Catalog, find_subject, schema_by_id
+from flowql.compiler.catalog.names import listing
+from flowql.compiler.diagnostics.source import NOWHERE, Span
+from flowql.compiler.plan.logical import Format, SchemaRef
+from flowql.compiler.plan.schema import Field, Role
+from flowql.compiler.plan.types import Kind, SqlType, array, map_of, struct
+from flowql.compiler.schemas.ref import (
+    KINDS,
+    PROTOBUF_FORMATS,
+    REGISTRY_FORMATS,
+    content_id,
+    schema_for,
+    subject_of,
+    type_of,
+)
 
 REGISTRY = "ksql.schema.registry.url"
 

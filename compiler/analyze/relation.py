@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from compiler.analyze.scope import Scope
-from compiler.plan.event_times import USUAL_TIMES, EventTimes
-from compiler.plan.expr import Column, Expr
-from compiler.plan.logical import (
+from flowql.compiler.analyze.scope import Scope
+from flowql.compiler.plan.event_times import USUAL_TIMES, EventTimes
+from flowql.compiler.plan.expr import Column, Expr
+from flowql.compiler.plan.logical import (
     Aggregate,
     Filter,
     Join,
@@ -21,9 +21,9 @@ from compiler.plan.logical import (
     Scan,
     walk_nodes,
 )
-from compiler.plan.schema import WINDOW_FIELDS, Field, Role, Schema
-from compiler.plan.topology import SourceDef
-from compiler.plan.types import BIGINT, INT
+from flowql.compiler.plan.schema import WINDOW_FIELDS, Field, Role, Schema
+from flowql.compiler.plan.topology import SourceDef
+from flowql.compiler.plan.types import BIGINT, INT
 
 _POSITION = (Field("ROWPARTITION", INT, "pseudo"), Field("ROWOFFSET", BIGINT, "pseudo"))
 

@@ -5,22 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from compiler.analyze.bind import Binder
-from compiler.analyze.certain_failures import refuse_failing
-from compiler.analyze.mistakes import mistake
-from compiler.analyze.scope import Scope, ScopeColumn
-from compiler.analyze.tables import key_of, span_of
-from compiler.analyze.values import assigned
-from compiler.catalog.catalog import Catalog, find_source
-from compiler.catalog.names import correction, did_you_mean, listing
-from compiler.diagnostics.source import Span
-from compiler.dialect.ast import Ast, Statement
-from compiler.dialect.table_statements import DeleteRows, InsertRows, InsertSelect, OnConflict, Setting, UpdateRows
-from compiler.plan.expr import Expr, Literal
-from compiler.plan.logical import NamedExpr
-from compiler.plan.schema import Field
-from compiler.plan.tables import EXCLUDED, OnDuplicate, TableChange, TableRules
-from compiler.plan.topology import SourceDef
+from flowql.compiler.analyze.bind import Binder
+from flowql.compiler.analyze.certain_failures import refuse_failing
+from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.scope import Scope, ScopeColumn
+from flowql.compiler.analyze.tables import key_of, span_of
+from flowql.compiler.analyze.values import assigned
+from flowql.compiler.catalog.catalog import Catalog, find_source
+from flowql.compiler.catalog.names import correction, did_you_mean, listing
+from flowql.compiler.diagnostics.source import Span
+from flowql.compiler.dialect.ast import Ast, Statement
+from flowql.compiler.dialect.table_statements import (
+    DeleteRows,
+    InsertRows,
+    InsertSelect,
+    OnConflict,
+    Setting,
+    UpdateRows,
+)
+from flowql.compiler.plan.expr import Expr, Literal
+from flowql.compiler.plan.logical import NamedExpr
+from flowql.compiler.plan.schema import Field
+from flowql.compiler.plan.tables import EXCLUDED, OnDuplicate, TableChange, TableRules
+from flowql.compiler.plan.topology import SourceDef
 
 
 def bind_insert(statement: InsertRows, target: SourceDef, catalog: Catalog, at: Span) -> TableChange:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from compiler.analyze.mistakes import mistake
-from compiler.catalog.names import correction, did_you_mean, listing
-from compiler.diagnostics.edits import Edit, quoted, renamed, written
-from compiler.diagnostics.source import NOWHERE
-from compiler.dialect.ast import Name
-from compiler.plan.expr import ROWTIME, Column
-from compiler.plan.schema import WINDOW_END, WINDOW_START, Role, Schema
-from compiler.plan.types import BIGINT, SqlType
+from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.catalog.names import correction, did_you_mean, listing
+from flowql.compiler.diagnostics.edits import Edit, quoted, renamed, written
+from flowql.compiler.diagnostics.source import NOWHERE
+from flowql.compiler.dialect.ast import Name
+from flowql.compiler.plan.expr import ROWTIME, Column
+from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START, Role, Schema
+from flowql.compiler.plan.types import BIGINT, SqlType
 
 PSEUDO = ("ROWTIME", "ROWPARTITION", "ROWOFFSET")
 BOUNDS = (WINDOW_START, WINDOW_END)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from compiler.analyze.bind import Binder
-from compiler.analyze.mistakes import mistake
-from compiler.analyze.output_names import output_name
-from compiler.analyze.scope import Scope, ScopeColumn
-from compiler.analyze.sources import RESERVED
-from compiler.analyze.texts import text_of
-from compiler.catalog.names import did_you_mean, listing
-from compiler.diagnostics.source import NOWHERE, Span
-from compiler.dialect.ast import Ast, Func, Lit, Name, SelectItem, Star
-from compiler.plan.expr import Expr
-from compiler.plan.types import Kind
+from flowql.compiler.analyze.bind import Binder
+from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.output_names import output_name
+from flowql.compiler.analyze.scope import Scope, ScopeColumn
+from flowql.compiler.analyze.sources import RESERVED
+from flowql.compiler.analyze.texts import text_of
+from flowql.compiler.catalog.names import did_you_mean, listing
+from flowql.compiler.diagnostics.source import NOWHERE, Span
+from flowql.compiler.dialect.ast import Ast, Func, Lit, Name, SelectItem, Star
+from flowql.compiler.plan.expr import Expr
+from flowql.compiler.plan.types import Kind
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from compiler.analyze.formats import DEFAULT_KEY, DEFAULT_VALUE, check_columns, key_format, value_format
-from compiler.analyze.mistakes import mistake
-from compiler.analyze.on_error import on_errors
-from compiler.analyze.properties import FOR_SOURCE, Properties, read_properties
-from compiler.analyze.registered import Side, check_schema_id, inferred_fields, key_side, value_side, with_schema
-from compiler.catalog.catalog import Catalog, find_source
-from compiler.catalog.names import correction, did_you_mean, listing
-from compiler.diagnostics.source import NOWHERE, Span
-from compiler.dialect.ast import AlterSource, ColumnDef, CreateSource, TypeRef
-from compiler.dialect.standard.lower_types import SPELLINGS
-from compiler.dialect.words import SYSTEM_COLUMNS
-from compiler.plan.logical import Format, SchemaRef, TimestampSpec
-from compiler.plan.schema import Field, Role, Schema
-from compiler.plan.topology import SourceDef
-from compiler.plan.types import BYTES, STRING, Kind, SqlType, array, map_of, struct
-from compiler.schemas.ref import REGISTRY_FORMATS, subject_of
+from flowql.compiler.analyze.formats import DEFAULT_KEY, DEFAULT_VALUE, check_columns, key_format, value_format
+from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.on_error import on_errors
+from flowql.compiler.analyze.properties import FOR_SOURCE, Properties, read_properties
+from flowql.compiler.analyze.registered import Side, check_schema_id, inferred_fields, key_side, value_side, with_schema
+from flowql.compiler.catalog.catalog import Catalog, find_source
+from flowql.compiler.catalog.names import correction, did_you_mean, listing
+from flowql.compiler.diagnostics.source import NOWHERE, Span
+from flowql.compiler.dialect.ast import AlterSource, ColumnDef, CreateSource, TypeRef
+from flowql.compiler.dialect.standard.lower_types import SPELLINGS
+from flowql.compiler.dialect.words import SYSTEM_COLUMNS
+from flowql.compiler.plan.logical import Format, SchemaRef, TimestampSpec
+from flowql.compiler.plan.schema import Field, Role, Schema
+from flowql.compiler.plan.topology import SourceDef
+from flowql.compiler.plan.types import BYTES, STRING, Kind, SqlType, array, map_of, struct
+from flowql.compiler.schemas.ref import REGISTRY_FORMATS, subject_of
 
 RESERVED = SYSTEM_COLUMNS
 _ROLES: dict[str, Role] = {"value": "value", "key": "key", "primary_key": "key", "header": "header"}

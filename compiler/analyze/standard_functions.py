@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from compiler.analyze.mistakes import mistake
-from compiler.analyze.texts import text_of
-from compiler.catalog.names import listing
-from compiler.diagnostics.diagnostic import Diagnostic, UnsupportedError
-from compiler.diagnostics.source import NOWHERE
-from compiler.dialect.ast import Ast, CastTo, Func, Lit, TypeRef
-from compiler.functions.coercion import convert, unify
-from compiler.functions.dialects import function_name
-from compiler.functions.registry import FunctionTypeError, lookup
-from compiler.functions.sql_casts import sql_cast
-from compiler.functions.sql_times import check_part, part_type
-from compiler.plan.expr import Call, Expr, Literal
-from compiler.plan.types import STRING, TIMESTAMP, Kind, SqlType, decimal
+from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.texts import text_of
+from flowql.compiler.catalog.names import listing
+from flowql.compiler.diagnostics.diagnostic import Diagnostic, UnsupportedError
+from flowql.compiler.diagnostics.source import NOWHERE
+from flowql.compiler.dialect.ast import Ast, CastTo, Func, Lit, TypeRef
+from flowql.compiler.functions.coercion import convert, unify
+from flowql.compiler.functions.dialects import function_name
+from flowql.compiler.functions.registry import FunctionTypeError, lookup
+from flowql.compiler.functions.sql_casts import sql_cast
+from flowql.compiler.functions.sql_times import check_part, part_type
+from flowql.compiler.plan.expr import Call, Expr, Literal
+from flowql.compiler.plan.types import STRING, TIMESTAMP, Kind, SqlType, decimal
 
 # Functions of other systems -> what means the same here.
 OF_OTHER_SYSTEMS = {

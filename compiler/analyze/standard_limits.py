@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from compiler.diagnostics.diagnostic import Diagnostic, UnsupportedError
-from compiler.diagnostics.source import NOWHERE, Span
-from compiler.plan.expr import Call, Expr, walk
-from compiler.plan.logical import Node, walk_nodes
-from compiler.plan.types import Kind, SqlType
-from compiler.plan.visit import exprs_of
+from flowql.compiler.diagnostics.diagnostic import Diagnostic, UnsupportedError
+from flowql.compiler.diagnostics.source import NOWHERE, Span
+from flowql.compiler.plan.expr import Call, Expr, walk
+from flowql.compiler.plan.logical import Node, walk_nodes
+from flowql.compiler.plan.types import Kind, SqlType
+from flowql.compiler.plan.visit import exprs_of
 
 _MOMENTS = {
     "sql_now": "the present moment (NOW)",

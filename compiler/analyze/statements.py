@@ -6,26 +6,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal as OneOf
 
-from compiler.analyze.assertions import Assertion, bind_assertion
-from compiler.analyze.bind import Binder
-from compiler.analyze.certain_failures import refuse_failing, refuse_failing_plan
-from compiler.analyze.formats import describe, key_format, value_format
-from compiler.analyze.mistakes import mistake, unsupported
-from compiler.analyze.properties import FOR_INSERT, FOR_SINK, Properties, QueryOptions, read_properties
-from compiler.analyze.query import BoundSelect, bind_query
-from compiler.analyze.registered import key_side, value_side, with_schema
-from compiler.analyze.relation import may_have_null_group, project, sources_read, times_of, with_key_roles
-from compiler.analyze.relations.view import bind_view, is_relational
-from compiler.analyze.row_changes import bind_delete, bind_insert, bind_insert_select, bind_update, refuse_view
-from compiler.analyze.scope import Scope
-from compiler.analyze.sources import altered_source, bind_source, resolve_type, timestamp_of
-from compiler.analyze.standard_limits import refuse_intervals, refuse_unkept
-from compiler.analyze.tables import TOPIC_PREFIX, bind_table
-from compiler.analyze.texts import statement_text
-from compiler.catalog.catalog import Catalog, find_source
-from compiler.catalog.names import correction, did_you_mean, listing
-from compiler.diagnostics.source import NOWHERE, Span
-from compiler.dialect.ast import (
+from flowql.compiler.analyze.assertions import Assertion, bind_assertion
+from flowql.compiler.analyze.bind import Binder
+from flowql.compiler.analyze.certain_failures import refuse_failing, refuse_failing_plan
+from flowql.compiler.analyze.formats import describe, key_format, value_format
+from flowql.compiler.analyze.mistakes import mistake, unsupported
+from flowql.compiler.analyze.properties import FOR_INSERT, FOR_SINK, Properties, QueryOptions, read_properties
+from flowql.compiler.analyze.query import BoundSelect, bind_query
+from flowql.compiler.analyze.registered import key_side, value_side, with_schema
+from flowql.compiler.analyze.relation import may_have_null_group, project, sources_read, times_of, with_key_roles
+from flowql.compiler.analyze.relations.view import bind_view, is_relational
+from flowql.compiler.analyze.row_changes import bind_delete, bind_insert, bind_insert_select, bind_update, refuse_view
+from flowql.compiler.analyze.scope import Scope
+from flowql.compiler.analyze.sources import altered_source, bind_source, resolve_type, timestamp_of
+from flowql.compiler.analyze.standard_limits import refuse_intervals, refuse_unkept
+from flowql.compiler.analyze.tables import TOPIC_PREFIX, bind_table
+from flowql.compiler.analyze.texts import statement_text
+from flowql.compiler.catalog.catalog import Catalog, find_source
+from flowql.compiler.catalog.names import correction, did_you_mean, listing
+from flowql.compiler.diagnostics.source import NOWHERE, Span
+from flowql.compiler.dialect.ast import (
     AlterSource,
     AssertRow,
     AssertSchema,
@@ -42,10 +42,10 @@ from compiler.dialect.ast import (
     SetProperty,
     Statement,
 )
-from compiler.dialect.standard.tree import Query
-from compiler.dialect.standard.view_statement import CreateView
-from compiler.dialect.standard.write_queries import query_sql
-from compiler.dialect.table_statements import (
+from flowql.compiler.dialect.standard.tree import Query
+from flowql.compiler.dialect.standard.view_statement import CreateView
+from flowql.compiler.dialect.standard.write_queries import query_sql
+from flowql.compiler.dialect.table_statements import (
     CreateTable,
     DeleteRows,
     InsertRows,
@@ -53,15 +53,15 @@ from compiler.dialect.table_statements import (
     UpdateRows,
     row_statements,
 )
-from compiler.functions.casts import can_cast
-from compiler.functions.coercion import convert
-from compiler.functions.registry import FunctionTypeError
-from compiler.plan.expr import Call, Column, Expr, Literal
-from compiler.plan.logical import ChangeKind, Format, NamedExpr, Node, Rekey, Sink, walk_nodes
-from compiler.plan.schema import Field, Schema
-from compiler.plan.tables import TableChange
-from compiler.plan.topology import InsertValues, SourceDef
-from compiler.plan.types import Kind, SqlType
+from flowql.compiler.functions.casts import can_cast
+from flowql.compiler.functions.coercion import convert
+from flowql.compiler.functions.registry import FunctionTypeError
+from flowql.compiler.plan.expr import Call, Column, Expr, Literal
+from flowql.compiler.plan.logical import ChangeKind, Format, NamedExpr, Node, Rekey, Sink, walk_nodes
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.tables import TableChange
+from flowql.compiler.plan.topology import InsertValues, SourceDef
+from flowql.compiler.plan.types import Kind, SqlType
 
 QUESTIONS = ("SELECT", "SHOW", "LIST", "DESCRIBE", "EXPLAIN", "PRINT")
 

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from compiler.analyze.bind import Binder
-from compiler.analyze.certain_failures import refuse_failing
-from compiler.analyze.formats import check_columns
-from compiler.analyze.mistakes import mistake, unsupported
-from compiler.analyze.properties import read_properties
-from compiler.analyze.scope import Scope, ScopeColumn
-from compiler.analyze.sources import RESERVED, resolve_type
-from compiler.analyze.values import assigned
-from compiler.catalog.catalog import Catalog
-from compiler.diagnostics.source import NOWHERE, Span
-from compiler.dialect.table_statements import CreateTable, TableColumn
-from compiler.functions.registry import lookup
-from compiler.plan.expr import Call, Expr, columns_of, walk
-from compiler.plan.logical import Format, NamedExpr
-from compiler.plan.schema import Field, Schema
-from compiler.plan.tables import HIDDEN, ROW_NUMBER, TableRules
-from compiler.plan.topology import SourceDef
-from compiler.plan.types import BIGINT, Kind
+from flowql.compiler.analyze.bind import Binder
+from flowql.compiler.analyze.certain_failures import refuse_failing
+from flowql.compiler.analyze.formats import check_columns
+from flowql.compiler.analyze.mistakes import mistake, unsupported
+from flowql.compiler.analyze.properties import read_properties
+from flowql.compiler.analyze.scope import Scope, ScopeColumn
+from flowql.compiler.analyze.sources import RESERVED, resolve_type
+from flowql.compiler.analyze.values import assigned
+from flowql.compiler.catalog.catalog import Catalog
+from flowql.compiler.diagnostics.source import NOWHERE, Span
+from flowql.compiler.dialect.table_statements import CreateTable, TableColumn
+from flowql.compiler.functions.registry import lookup
+from flowql.compiler.plan.expr import Call, Expr, columns_of, walk
+from flowql.compiler.plan.logical import Format, NamedExpr
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.tables import HIDDEN, ROW_NUMBER, TableRules
+from flowql.compiler.plan.topology import SourceDef
+from flowql.compiler.plan.types import BIGINT, Kind
 
 FOR_TABLE = frozenset({"PARTITIONS"})
 TOPIC_PREFIX = "ksql.output.topic.name.prefix"

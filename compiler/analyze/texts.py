@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compiler.dialect.ast import (
+from flowql.compiler.dialect.ast import (
     Ast,
     CastTo,
     Func,
@@ -16,7 +16,7 @@ from compiler.dialect.ast import (
     TableRef,
     TypeRef,
 )
-from compiler.dialect.time_windows import window_text, within_text
+from flowql.compiler.dialect.time_windows import window_text, within_text
 
 _BINARY = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "mod": "%", "concat": "||", "and": "AND", "or": "OR",

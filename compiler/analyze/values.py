@@ -5,18 +5,18 @@ from __future__ import annotations
 import functools
 from typing import NoReturn
 
-from compiler.analyze.bind import Binder
-from compiler.analyze.mistakes import mistake
-from compiler.diagnostics.source import NOWHERE
-from compiler.dialect.ast import Ast, CastTo, Func, Lit, TypeRef
-from compiler.functions.casts import can_cast
-from compiler.functions.coercion import convert
-from compiler.functions.evaluate import RowFunction, compile_row
-from compiler.functions.registry import FAILURES, FunctionTypeError
-from compiler.functions.sql_casts import sql_cast
-from compiler.plan.expr import Call, Column, Expr, Literal
-from compiler.plan.schema import Field
-from compiler.plan.types import Kind, SqlType
+from flowql.compiler.analyze.bind import Binder
+from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.diagnostics.source import NOWHERE
+from flowql.compiler.dialect.ast import Ast, CastTo, Func, Lit, TypeRef
+from flowql.compiler.functions.casts import can_cast
+from flowql.compiler.functions.coercion import convert
+from flowql.compiler.functions.evaluate import RowFunction, compile_row
+from flowql.compiler.functions.registry import FAILURES, FunctionTypeError
+from flowql.compiler.functions.sql_casts import sql_cast
+from flowql.compiler.plan.expr import Call, Column, Expr, Literal
+from flowql.compiler.plan.schema import Field
+from flowql.compiler.plan.types import Kind, SqlType
 
 _NESTED = (Kind.ARRAY, Kind.MAP, Kind.STRUCT)
 _DATES = (Kind.DATE, Kind.TIMESTAMP)

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from compiler.catalog.names import correction, did_you_mean, listing
-from compiler.diagnostics.diagnostic import CompileError, Diagnostic
-from compiler.diagnostics.edits import Edit
-from compiler.diagnostics.source import NOWHERE, Span
-from compiler.plan.logical import SchemaRef
-from compiler.plan.topology import SourceDef
-from compiler.plan.types import SqlType
-from compiler.schemas.lookup import NO_SCHEMAS, SchemaLookup
+from flowql.compiler.catalog.names import correction, did_you_mean, listing
+from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
+from flowql.compiler.diagnostics.edits import Edit
+from flowql.compiler.diagnostics.source import NOWHERE, Span
+from flowql.compiler.plan.logical import SchemaRef
+from flowql.compiler.plan.topology import SourceDef
+from flowql.compiler.plan.types import SqlType
+from flowql.compiler.schemas.lookup import NO_SCHEMAS, SchemaLookup
 
 
 @dataclass(frozen=True, slots=True)

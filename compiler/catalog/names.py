@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from compiler.diagnostics.edits import Edit, quoted, renamed
-from compiler.diagnostics.source import Span
-from compiler.diagnostics.suggest import closest
+from flowql.compiler.diagnostics.edits import Edit, quoted, renamed
+from flowql.compiler.diagnostics.source import Span
+from flowql.compiler.diagnostics.suggest import closest
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

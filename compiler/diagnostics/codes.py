@@ -7,10 +7,10 @@ A code never changes its meaning and is never given again; a range's numbers nee
 
 from __future__ import annotations
 
-from compiler.diagnostics.engine_codes import ENGINE_CODES
-from compiler.diagnostics.page import CodePage as CodePage
-from compiler.diagnostics.project_codes import PROJECT_CODES
-from compiler.diagnostics.spark_codes import SPARK_CODES
+from flowql.compiler.diagnostics.engine_codes import ENGINE_CODES
+from flowql.compiler.diagnostics.page import CodePage as CodePage
+from flowql.compiler.diagnostics.project_codes import PROJECT_CODES
+from flowql.compiler.diagnostics.spark_codes import SPARK_CODES
 
 CODES: dict[str, CodePage] = {
     "FQ1001": CodePage(

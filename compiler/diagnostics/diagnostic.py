@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from compiler.diagnostics.edits import Edit
-from compiler.diagnostics.source import NOWHERE, Span
+from flowql.compiler.diagnostics.edits import Edit
+from flowql.compiler.diagnostics.source import NOWHERE, Span
 
 Severity = Literal["error", "warning", "hint"]
 
@@ -15,7 +15,7 @@ Severity = Literal["error", "warning", "hint"]
 class Diagnostic:
     """One error, warning (it loses something) or hint (it may not be what was meant).
 
-    code:  stable, `FQ` and four digits (see `compiler.diagnostics.codes`).
+    code:  stable, `FQ` and four digits (see `flowql.compiler.diagnostics.codes`).
     title: what is wrong, in one sentence, naming the things involved.
     span:  where; `NOWHERE` for a finding about the project as a whole.
     label: short text behind the caret.

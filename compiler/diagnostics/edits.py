@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from compiler.diagnostics.source import NOWHERE, Span
+from flowql.compiler.diagnostics.source import NOWHERE, Span
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*|[A-Z_][A-Z0-9_]*", re.ASCII)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compiler.diagnostics.page import CodePage
+from flowql.compiler.diagnostics.page import CodePage
 
 ENGINE_CODES: dict[str, CodePage] = {
     "FQ4000": CodePage("The engine failed", "The message says what happened and where."),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compiler.diagnostics.page import CodePage
+from flowql.compiler.diagnostics.page import CodePage
 
 PROJECT_CODES: dict[str, CodePage] = {
     "FQ3001": CodePage(

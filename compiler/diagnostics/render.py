@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from compiler.diagnostics.diagnostic import Diagnostic
+from flowql.compiler.diagnostics.diagnostic import Diagnostic
 
 _RESET = "\x1b[0m"
 _STYLES = {"error": "\x1b[1;31m", "warning": "\x1b[1;33m", "hint": "\x1b[1;36m", "frame": "\x1b[34m", "key": "\x1b[1m"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compiler.diagnostics.page import CodePage
+from flowql.compiler.diagnostics.page import CodePage
 
 SPARK_CODES: dict[str, CodePage] = {
     "FQ4100": CodePage("The Spark engine failed", "The message says what happened and what to type."),

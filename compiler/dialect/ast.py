@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Literal
 
-from compiler.diagnostics.source import NOWHERE, Span
-from compiler.plan.types import SqlType
-from compiler.plan.watermarks import Watermark
+from flowql.compiler.diagnostics.source import NOWHERE, Span
+from flowql.compiler.plan.types import SqlType
+from flowql.compiler.plan.watermarks import Watermark
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from typing import Literal
 
-from compiler.dialect.ast import AssertSchema, AssertTopic, Drop, OtherStatement, QueryControl, SetProperty, Statement
-from compiler.dialect.cursor import Cursor
-from compiler.dialect.elements import parse_properties
-from compiler.dialect.numbers import parse_duration
-from compiler.dialect.tokens import Tok
+from flowql.compiler.dialect.ast import (
+    AssertSchema,
+    AssertTopic,
+    Drop,
+    OtherStatement,
+    QueryControl,
+    SetProperty,
+    Statement,
+)
+from flowql.compiler.dialect.cursor import Cursor
+from flowql.compiler.dialect.elements import parse_properties
+from flowql.compiler.dialect.numbers import parse_duration
+from flowql.compiler.dialect.tokens import Tok
 
 
 def parse_drop(cur: Cursor, start: Tok) -> list[Statement]:

@@ -6,12 +6,12 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
-from compiler.diagnostics.diagnostic import Diagnostic, ParseError, UnsupportedError
-from compiler.diagnostics.edits import Edit, before, behind
-from compiler.diagnostics.source import SourceText, Span
-from compiler.diagnostics.suggest import closest
-from compiler.dialect.tokens import Positions, Tok
-from compiler.dialect.words import RESERVED, VERBS
+from flowql.compiler.diagnostics.diagnostic import Diagnostic, ParseError, UnsupportedError
+from flowql.compiler.diagnostics.edits import Edit, before, behind
+from flowql.compiler.diagnostics.source import SourceText, Span
+from flowql.compiler.diagnostics.suggest import closest
+from flowql.compiler.dialect.tokens import Positions, Tok
+from flowql.compiler.dialect.words import RESERVED, VERBS
 
 CHAIN_MAX = 200  # operators in a row that each nest the tree one deeper: a + b + c ...
 _DEPTH_MAX = 50  # a level of parentheses takes about 14 Python frames of the 1,000 there are

@@ -5,11 +5,11 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Literal
 
-from compiler.dialect.ast import ColumnDef, Property
-from compiler.dialect.cursor import Cursor
-from compiler.dialect.numbers import at_number, parse_number
-from compiler.dialect.tokens import Tok
-from compiler.dialect.type_refs import parse_type_ref
+from flowql.compiler.dialect.ast import ColumnDef, Property
+from flowql.compiler.dialect.cursor import Cursor
+from flowql.compiler.dialect.numbers import at_number, parse_number
+from flowql.compiler.dialect.tokens import Tok
+from flowql.compiler.dialect.type_refs import parse_type_ref
 
 Role = Literal["value", "key", "primary_key", "header"]
 _CONSTANTS = {"TRUE": True, "FALSE": False, "NULL": None}

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NoReturn
 
-from compiler.diagnostics.source import Span
-from compiler.dialect.ast import Ast, Func, LambdaFn, Lit, Name, Star
-from compiler.dialect.cursor import Cursor
-from compiler.dialect.forms import parse_form
-from compiler.dialect.numbers import at_number, parse_number
-from compiler.dialect.tokens import Tok
-from compiler.dialect.words import CALENDAR_UNITS, UNIT_FUNCTIONS, singular
+from flowql.compiler.diagnostics.source import Span
+from flowql.compiler.dialect.ast import Ast, Func, LambdaFn, Lit, Name, Star
+from flowql.compiler.dialect.cursor import Cursor
+from flowql.compiler.dialect.forms import parse_form
+from flowql.compiler.dialect.numbers import at_number, parse_number
+from flowql.compiler.dialect.tokens import Tok
+from flowql.compiler.dialect.words import CALENDAR_UNITS, UNIT_FUNCTIONS, singular
 
 _LEFT_DEEP_MAX = 16
 _COMPARISONS = {"=": "eq", "<>": "ne", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}

@@ -6,12 +6,12 @@ import re
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 
-from compiler.dialect.ast import Ast, CastTo, Func, Lit, TypeRef
-from compiler.dialect.cursor import Cursor
-from compiler.dialect.numbers import parse_interval
-from compiler.dialect.tokens import Tok
-from compiler.dialect.type_refs import parse_type_ref
-from compiler.plan import types as t
+from flowql.compiler.dialect.ast import Ast, CastTo, Func, Lit, TypeRef
+from flowql.compiler.dialect.cursor import Cursor
+from flowql.compiler.dialect.numbers import parse_interval
+from flowql.compiler.dialect.tokens import Tok
+from flowql.compiler.dialect.type_refs import parse_type_ref
+from flowql.compiler.plan import types as t
 
 _BLANK = re.compile(r"^(\s*\d{4}-\d{1,2}-\d{1,2})\s+(\d.*)$", re.DOTALL)
 Rule = Callable[[Cursor], Ast]

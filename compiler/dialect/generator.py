@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
-from compiler.dialect.ast import Ast, CastTo, Func, LambdaFn, Lit, Name, Star, TypeRef
-from compiler.dialect.words import RESERVED
-from compiler.plan.types import Kind, SqlType
+from flowql.compiler.dialect.ast import Ast, CastTo, Func, LambdaFn, Lit, Name, Star, TypeRef
+from flowql.compiler.dialect.words import RESERVED
+from flowql.compiler.plan.types import Kind, SqlType
 
 # How tightly each form binds; an operand that binds less gets parentheses.
 _OR, _AND, _NOT, _PREDICATE, _SUM, _PRODUCT, _UNARY, _PRIMARY = range(8)

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, MutableMapping
 from typing import Literal, TypeVar
 
-from compiler.diagnostics.diagnostic import Diagnostic, ParseError
-from compiler.diagnostics.source import SourceText
-from compiler.dialect.ast import Ast, JoinClause, Query, SelectItem, Statement, TableRef, TypeRef, WindowClause
-from compiler.dialect.cursor import Cursor
-from compiler.dialect.expressions import parse_expr
-from compiler.dialect.queries import parse_items, parse_join_clause, parse_select, parse_source
-from compiler.dialect.standard import parser as standard
-from compiler.dialect.statements import parse_statement
-from compiler.dialect.time_windows import parse_window_clause
-from compiler.dialect.tokens import Positions, Tok, read_statements, tokenize
-from compiler.dialect.type_refs import parse_type_ref
+from flowql.compiler.diagnostics.diagnostic import Diagnostic, ParseError
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.dialect.ast import Ast, JoinClause, Query, SelectItem, Statement, TableRef, TypeRef, WindowClause
+from flowql.compiler.dialect.cursor import Cursor
+from flowql.compiler.dialect.expressions import parse_expr
+from flowql.compiler.dialect.queries import parse_items, parse_join_clause, parse_select, parse_source
+from flowql.compiler.dialect.standard import parser as standard
+from flowql.compiler.dialect.statements import parse_statement
+from flowql.compiler.dialect.time_windows import parse_window_clause
+from flowql.compiler.dialect.tokens import Positions, Tok, read_statements, tokenize
+from flowql.compiler.dialect.type_refs import parse_type_ref
 
 T = TypeVar("T")
 DialectName = Literal["ksql", "standard"]

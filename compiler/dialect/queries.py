@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Literal
 
-from compiler.dialect.ast import Ast, JoinClause, Query, SelectItem, Star, TableRef, WindowClause
-from compiler.dialect.cursor import Cursor
-from compiler.dialect.expressions import parse_expr, parse_select_expr, parse_value
-from compiler.dialect.refusals import (
+from flowql.compiler.dialect.ast import Ast, JoinClause, Query, SelectItem, Star, TableRef, WindowClause
+from flowql.compiler.dialect.cursor import Cursor
+from flowql.compiler.dialect.expressions import parse_expr, parse_select_expr, parse_value
+from flowql.compiler.dialect.refusals import (
     at_no_alias,
     refuse_clause,
     refuse_join,
     refuse_lateral,
     refuse_set_operation,
 )
-from compiler.dialect.time_windows import parse_window_clause, parse_within
-from compiler.dialect.tokens import Tok
-from compiler.dialect.window_functions import WINDOW_KEY, at_window_function, grouped, parse_window_function
+from flowql.compiler.dialect.time_windows import parse_window_clause, parse_within
+from flowql.compiler.dialect.tokens import Tok
+from flowql.compiler.dialect.window_functions import WINDOW_KEY, at_window_function, grouped, parse_window_function
 
 JoinKind = Literal["inner", "left", "right", "full"]
 _KINDS: dict[str, JoinKind] = {"LEFT": "left", "RIGHT": "right", "FULL": "full"}

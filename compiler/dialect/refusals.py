@@ -6,8 +6,8 @@ aliases without AS. ksqlDB reserves few of these words, so a word in front of JO
 
 from __future__ import annotations
 
-from compiler.dialect.cursor import Cursor
-from compiler.dialect.words import JOIN_KINDS, RESERVED
+from flowql.compiler.dialect.cursor import Cursor
+from flowql.compiler.dialect.words import JOIN_KINDS, RESERVED
 
 _DIRECTIONS = ("INNER", "LEFT", "RIGHT", "FULL", "OUTER")
 _SET_OPERATIONS = ("UNION", "INTERSECT", "EXCEPT", "MINUS")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, MutableMapping
 from typing import Literal, NoReturn
 
-from compiler.dialect.ast import (
+from flowql.compiler.dialect.ast import (
     AlterSource,
     AssertRow,
     Ast,
@@ -19,7 +19,7 @@ from compiler.dialect.ast import (
     Query,
     Statement,
 )
-from compiler.dialect.controls import (
+from flowql.compiler.dialect.controls import (
     apply_variable,
     parse_assertion,
     parse_control,
@@ -27,13 +27,13 @@ from compiler.dialect.controls import (
     parse_other,
     parse_set,
 )
-from compiler.dialect.cursor import Cursor
-from compiler.dialect.elements import check_window_properties, parse_column, parse_columns, parse_properties
-from compiler.dialect.expressions import parse_expr
-from compiler.dialect.queries import parse_select
-from compiler.dialect.tokens import Tok
-from compiler.dialect.type_refs import parse_type_ref
-from compiler.dialect.words import OTHER_VERBS, VERBS
+from flowql.compiler.dialect.cursor import Cursor
+from flowql.compiler.dialect.elements import check_window_properties, parse_column, parse_columns, parse_properties
+from flowql.compiler.dialect.expressions import parse_expr
+from flowql.compiler.dialect.queries import parse_select
+from flowql.compiler.dialect.tokens import Tok
+from flowql.compiler.dialect.type_refs import parse_type_ref
+from flowql.compiler.dialect.words import OTHER_VERBS, VERBS
 
 Kind = Literal["stream", "table"]
 _KIND_HELP = "write  CREATE STREAM name (...) WITH (...)  or  CREATE TABLE name (...) WITH (...)"

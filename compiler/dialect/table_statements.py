@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from compiler.diagnostics.source import NOWHERE, Span
-from compiler.dialect.ast import Ast, InsertInto, InsertRow, Property, Statement, TypeRef
-from compiler.plan.tables import OnDuplicate
-from compiler.plan.watermarks import Watermark
+from flowql.compiler.diagnostics.source import NOWHERE, Span
+from flowql.compiler.dialect.ast import Ast, InsertInto, InsertRow, Property, Statement, TypeRef
+from flowql.compiler.plan.tables import OnDuplicate
+from flowql.compiler.plan.watermarks import Watermark
 
 
 @dataclass(frozen=True, slots=True)

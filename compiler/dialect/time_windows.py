@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from compiler.dialect.ast import WindowClause, WithinClause
-from compiler.dialect.cursor import Cursor
-from compiler.dialect.numbers import parse_duration
+from flowql.compiler.dialect.ast import WindowClause, WithinClause
+from flowql.compiler.dialect.cursor import Cursor
+from flowql.compiler.dialect.numbers import parse_duration
 
 KINDS: dict[str, Literal["tumbling", "hopping", "cumulating", "session"]] = {
     "TUMBLING": "tumbling",

@@ -11,10 +11,10 @@ from typing import Literal, TypeVar
 from sqlglot.errors import TokenError
 from sqlglot.tokens import TokenType
 
-from compiler.diagnostics.diagnostic import CompileError, Diagnostic, ParseError
-from compiler.diagnostics.source import SourceText, Span
-from compiler.diagnostics.suggest import did_you_mean
-from compiler.dialect.dialect import FlowQL
+from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic, ParseError
+from flowql.compiler.diagnostics.source import SourceText, Span
+from flowql.compiler.diagnostics.suggest import did_you_mean
+from flowql.compiler.dialect.dialect import FlowQL
 
 TokKind = Literal["word", "quoted", "string", "number", "op", "end"]
 

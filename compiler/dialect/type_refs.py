@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from compiler.dialect.ast import TypeRef
-from compiler.dialect.cursor import Cursor
-from compiler.dialect.tokens import Tok
-from compiler.plan import types as t
-from compiler.plan.types import SqlType
+from flowql.compiler.dialect.ast import TypeRef
+from flowql.compiler.dialect.cursor import Cursor
+from flowql.compiler.dialect.tokens import Tok
+from flowql.compiler.plan import types as t
+from flowql.compiler.plan.types import SqlType
 
 _KNOWN: dict[str, SqlType] = {
     "BOOLEAN": t.BOOLEAN,

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from compiler.diagnostics.diagnostic import Diagnostic, ParseError
-from compiler.diagnostics.source import Span
-from compiler.dialect.ast import Ast, CastTo, Func, Lit, Name, SelectItem, WindowClause
-from compiler.dialect.cursor import Cursor
-from compiler.dialect.numbers import parse_interval
-from compiler.dialect.tokens import Tok
+from flowql.compiler.diagnostics.diagnostic import Diagnostic, ParseError
+from flowql.compiler.diagnostics.source import Span
+from flowql.compiler.dialect.ast import Ast, CastTo, Func, Lit, Name, SelectItem, WindowClause
+from flowql.compiler.dialect.cursor import Cursor
+from flowql.compiler.dialect.numbers import parse_interval
+from flowql.compiler.dialect.tokens import Tok
 
 START, END, TIME = "window_start", "window_end", "window_time"
 _BOUNDS = {START: "WINDOWSTART", END: "WINDOWEND", TIME: "WINDOWEND"}

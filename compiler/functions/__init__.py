@@ -1,5 +1,5 @@
 """What each function means: signature, Python reference, DuckDB and Spark lowerings; aggregates; evaluation.
 
-The runtime and Spark import this package. It knows expressions and types (`compiler.plan`), no parser and no engine.
+The runtime and Spark import this package. It knows expressions and types (`flowql.compiler.plan`), no parser and no engine.
 Entry points: `registry.lookup`, `aggregates.lookup`, `evaluate.compile_row`, `duckdb_sql.lower`.
 """

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
-from compiler.functions.define import scalar, takes
-from compiler.functions.numeric import (
+from flowql.compiler.functions.define import scalar, takes
+from flowql.compiler.functions.numeric import (
     MAX_PRECISION,
     WIDE,
     divide,
@@ -24,9 +24,9 @@ from compiler.functions.numeric import (
     wrap32,
     wrap64,
 )
-from compiler.functions.registry import Function, FunctionTypeError, Lowering, Reference, Resolution, register
-from compiler.functions.signatures import DEC, as_decimal, common_numeric
-from compiler.plan.types import BIGINT, DOUBLE, INT, STRING, Kind, SqlType, duckdb_type
+from flowql.compiler.functions.registry import Function, FunctionTypeError, Lowering, Reference, Resolution, register
+from flowql.compiler.functions.signatures import DEC, as_decimal, common_numeric
+from flowql.compiler.plan.types import BIGINT, DOUBLE, INT, STRING, Kind, SqlType, duckdb_type
 
 SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "mod": "%"}
 INTEGER: dict[str, Callable[[int, int], int]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compiler.functions import (
+from flowql.compiler.functions import (
     aggregates,
     arithmetic,
     bytes_functions,

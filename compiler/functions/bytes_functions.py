@@ -10,9 +10,9 @@ from collections.abc import Callable
 from random import getrandbits
 from uuid import UUID
 
-from compiler.functions.define import scalar, takes
-from compiler.functions.numeric import INT_MAX
-from compiler.plan.types import BIGINT, BYTES, DOUBLE, INT, STRING
+from flowql.compiler.functions.define import scalar, takes
+from flowql.compiler.functions.numeric import INT_MAX
+from flowql.compiler.plan.types import BIGINT, BYTES, DOUBLE, INT, STRING
 
 _PREFIXED_HEX = re.compile(r"0[xX]([0-9a-fA-F]*)")
 _HEX = re.compile(r"((?:[0-9a-fA-F]{2})*)|[xX]'((?:[0-9a-fA-F]{2})*)'")

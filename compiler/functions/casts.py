@@ -11,7 +11,7 @@ from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from compiler.functions.numeric import (
+from flowql.compiler.functions.numeric import (
     BIGINT_MAX,
     BIGINT_MIN,
     INT_MAX,
@@ -21,10 +21,10 @@ from compiler.functions.numeric import (
     wrap32,
     wrap64,
 )
-from compiler.functions.registry import Function, FunctionTypeError, Reference, Resolution, register
-from compiler.functions.temporal import DAY_MS, parse_date, parse_time, parse_timestamp
-from compiler.functions.values import text_of
-from compiler.plan.types import Kind, SqlType
+from flowql.compiler.functions.registry import Function, FunctionTypeError, Reference, Resolution, register
+from flowql.compiler.functions.temporal import DAY_MS, parse_date, parse_time, parse_timestamp
+from flowql.compiler.functions.values import text_of
+from flowql.compiler.plan.types import Kind, SqlType
 
 Cast = Callable[[Any], Any]
 _INTEGERS = {Kind.INT: (INT_MIN, INT_MAX), Kind.BIGINT: (BIGINT_MIN, BIGINT_MAX)}

@@ -1,4 +1,4 @@
-"""The aggregates of relations that change (`compiler.plan.changes.GroupCall`): what is added can be taken out again, exactly.
+"""The aggregates of relations that change (`flowql.compiler.plan.changes.GroupCall`): what is added can be taken out again, exactly.
 
 *Linear* ones keep a few numbers per group; those of no rows are `zero`, and those of two sets of rows are added part by part, where
 a row that is taken out counts -1 times. *Ordered* ones need the values themselves: the runtime keeps them as an ordered multiset
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
 
-from compiler.functions import change_bits, change_statistics
-from compiler.functions.exact_sums import (
+from flowql.compiler.functions import change_bits, change_statistics
+from flowql.compiler.functions.exact_sums import (
     NO_DOUBLES,
     add_doubles,
     as_double,
@@ -28,7 +28,7 @@ from compiler.functions.exact_sums import (
     scaled,
     whole_of,
 )
-from compiler.plan.types import Kind, SqlType
+from flowql.compiler.plan.types import Kind, SqlType
 
 Acc = Any  # an immutable reference value (`AggregateFunction.initial`)
 

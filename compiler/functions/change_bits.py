@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from compiler.plan.types import Kind, SqlType
+from flowql.compiler.plan.types import Kind, SqlType
 
 FUNCTIONS = ("BIT_AND", "BIT_OR", "BIT_XOR")
 Acc = tuple[int, int]  # values; how often each bit is set, the counts side by side in one whole number

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from compiler.functions.exact_sums import Scaled, plus, ratio, reduced, scaled, whole_of
-from compiler.plan.types import Kind, SqlType
+from flowql.compiler.functions.exact_sums import Scaled, plus, ratio, reduced, scaled, whole_of
+from flowql.compiler.plan.types import Kind, SqlType
 
 Acc = tuple[int, ...]  # n, pairs that are not finite, then m and e of the five sums
 ZERO: Acc = (0,) * 12

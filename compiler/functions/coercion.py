@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
 
-from compiler.functions.casts import can_cast, caster, parse_boolean_exact, parse_decimal
-from compiler.functions.numeric import BIGINT_MAX, BIGINT_MIN, INT_MAX, INT_MIN
-from compiler.functions.registry import FunctionTypeError
-from compiler.functions.signatures import common_numeric
-from compiler.plan.expr import Call, Expr, Literal
-from compiler.plan.types import BIGINT, INT, NULL, STRING, Kind, SqlType, array, decimal, map_of, struct
+from flowql.compiler.functions.casts import can_cast, caster, parse_boolean_exact, parse_decimal
+from flowql.compiler.functions.numeric import BIGINT_MAX, BIGINT_MIN, INT_MAX, INT_MIN
+from flowql.compiler.functions.registry import FunctionTypeError
+from flowql.compiler.functions.signatures import common_numeric
+from flowql.compiler.plan.expr import Call, Expr, Literal
+from flowql.compiler.plan.types import BIGINT, INT, NULL, STRING, Kind, SqlType, array, decimal, map_of, struct
 
 # A text literal whose type its company decides; never leaves this module.
 _WEAK = SqlType(Kind.NULL, precision=1)

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from compiler.functions.aggregates import Add, Init, ordered_types
-from compiler.functions.comparison import distinct
-from compiler.functions.registry import AggregateFunction, FunctionTypeError, Resolution, register_aggregate
-from compiler.functions.signatures import not_accepted
-from compiler.functions.values import is_ordered, less
-from compiler.plan.types import BIGINT, STRING, Kind, SqlType, array, map_of, struct
+from flowql.compiler.functions.aggregates import Add, Init, ordered_types
+from flowql.compiler.functions.comparison import distinct
+from flowql.compiler.functions.registry import AggregateFunction, FunctionTypeError, Resolution, register_aggregate
+from flowql.compiler.functions.signatures import not_accepted
+from flowql.compiler.functions.values import is_ordered, less
+from flowql.compiler.plan.types import BIGINT, STRING, Kind, SqlType, array, map_of, struct
 
 DEFAULT_LIMIT = 1000
 # Session properties that set the limit; the analyzer passes their value as the init value of the call.

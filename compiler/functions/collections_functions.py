@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from compiler.functions.define import scalar, takes
-from compiler.functions.registry import Reference, Resolution
-from compiler.functions.signatures import ArrayOf, K, MapOf, T, V, Var
-from compiler.functions.values import identity, map_key, same, sort_key, text_of
-from compiler.plan.types import BIGINT, BOOLEAN, INT, STRING, Kind, SqlType, array, struct
+from flowql.compiler.functions.define import scalar, takes
+from flowql.compiler.functions.registry import Reference, Resolution
+from flowql.compiler.functions.signatures import ArrayOf, K, MapOf, T, V, Var
+from flowql.compiler.functions.values import identity, map_key, same, sort_key, text_of
+from flowql.compiler.plan.types import BIGINT, BOOLEAN, INT, STRING, Kind, SqlType, array, struct
 
 _LIST = ArrayOf(T)
 _CONTAINERS = frozenset({Kind.ARRAY, Kind.MAP, Kind.STRUCT, Kind.NULL, Kind.LAMBDA})

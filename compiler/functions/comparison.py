@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from compiler.functions.registry import Function, FunctionTypeError, Lowering, Reference, Resolution, register
-from compiler.functions.signatures import as_decimal, common_numeric
-from compiler.functions.values import is_ordered, less, same
-from compiler.plan.types import BOOLEAN, STRING, TIMESTAMP, TIMESTAMPTZ, Kind, SqlType
+from flowql.compiler.functions.registry import Function, FunctionTypeError, Lowering, Reference, Resolution, register
+from flowql.compiler.functions.signatures import as_decimal, common_numeric
+from flowql.compiler.functions.values import is_ordered, less, same
+from flowql.compiler.plan.types import BOOLEAN, STRING, TIMESTAMP, TIMESTAMPTZ, Kind, SqlType
 
 SYMBOLS = {"eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 NAMES = {

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from compiler.functions.comparison import EXACT_IN_DUCKDB
-from compiler.functions.define import named, same_for_all, scalar, takes, takes_many
-from compiler.functions.registry import Function, FunctionTypeError, Lowering, Resolution, register
-from compiler.functions.signatures import T, not_accepted, widen_decimals
-from compiler.functions.values import less, same
-from compiler.plan.types import DOUBLE, INT, STRING, Kind, SqlType
+from flowql.compiler.functions.comparison import EXACT_IN_DUCKDB
+from flowql.compiler.functions.define import named, same_for_all, scalar, takes, takes_many
+from flowql.compiler.functions.registry import Function, FunctionTypeError, Lowering, Resolution, register
+from flowql.compiler.functions.signatures import T, not_accepted, widen_decimals
+from flowql.compiler.functions.values import less, same
+from flowql.compiler.plan.types import DOUBLE, INT, STRING, Kind, SqlType
 
 Thunk = Callable[[], Any]
 

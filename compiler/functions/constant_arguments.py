@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from compiler.functions import regex, sql_patterns, sql_to_char
-from compiler.functions.comparison import like_pattern
-from compiler.functions.dates import INTERVAL_FUNCTIONS, unit_ms
-from compiler.functions.java_time import parts_of
-from compiler.functions.json_functions import path_of
-from compiler.functions.sql_times import truncation
-from compiler.functions.temporal import zone_of
+from flowql.compiler.functions import regex, sql_patterns, sql_to_char
+from flowql.compiler.functions.comparison import like_pattern
+from flowql.compiler.functions.dates import INTERVAL_FUNCTIONS, unit_ms
+from flowql.compiler.functions.java_time import parts_of
+from flowql.compiler.functions.json_functions import path_of
+from flowql.compiler.functions.sql_times import truncation
+from flowql.compiler.functions.temporal import zone_of
 
 Check = Callable[[Any], object]
 

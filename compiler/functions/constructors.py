@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from compiler.functions.registry import Function, FunctionTypeError, Reference, Resolution, register
-from compiler.functions.signatures import common_numeric
-from compiler.functions.values import map_key
-from compiler.plan.types import BIGINT, INT, NULL, Kind, SqlType, array, map_of, struct
+from flowql.compiler.functions.registry import Function, FunctionTypeError, Reference, Resolution, register
+from flowql.compiler.functions.signatures import common_numeric
+from flowql.compiler.functions.values import map_key
+from flowql.compiler.plan.types import BIGINT, INT, NULL, Kind, SqlType, array, map_of, struct
 
 
 def _common(types: Sequence[SqlType], what: str) -> SqlType:

@@ -6,12 +6,12 @@ import datetime as dt
 from collections.abc import Callable
 from functools import lru_cache
 
-from compiler.functions import java_time
-from compiler.functions.define import scalar, takes, text
-from compiler.functions.registry import Function, Resolution, register
-from compiler.functions.signatures import not_accepted
-from compiler.functions.temporal import DAY_MS, datetime_of, zone_of
-from compiler.plan.types import BIGINT, DATE, INT, STRING, TIME, TIMESTAMP, Kind, SqlType
+from flowql.compiler.functions import java_time
+from flowql.compiler.functions.define import scalar, takes, text
+from flowql.compiler.functions.registry import Function, Resolution, register
+from flowql.compiler.functions.signatures import not_accepted
+from flowql.compiler.functions.temporal import DAY_MS, datetime_of, zone_of
+from flowql.compiler.plan.types import BIGINT, DATE, INT, STRING, TIME, TIMESTAMP, Kind, SqlType
 
 # The unit of DATEADD and its kin stands unquoted in SQL and arrives here as a STRING literal.
 UNIT_MS = {

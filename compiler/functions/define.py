@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from compiler.functions.registry import Function, Lowering, Reference, Resolution, register
-from compiler.functions.signatures import Overload, Pattern, resolver
-from compiler.plan.types import SqlType
+from flowql.compiler.functions.registry import Function, Lowering, Reference, Resolution, register
+from flowql.compiler.functions.signatures import Overload, Pattern, resolver
+from flowql.compiler.plan.types import SqlType
 
 Sql = Callable[..., str]
 

@@ -7,11 +7,11 @@ Functions that are not listed have one meaning in both; `tests/compiler/function
 
 from __future__ import annotations
 
-from compiler.functions import builtin
-from compiler.functions.arithmetic import SYMBOLS as ARITHMETIC
-from compiler.functions.comparison import SYMBOLS
-from compiler.functions.sql_comparison import PREFIX
-from compiler.functions.sql_define import NAMES
+from flowql.compiler.functions import builtin
+from flowql.compiler.functions.arithmetic import SYMBOLS as ARITHMETIC
+from flowql.compiler.functions.comparison import SYMBOLS
+from flowql.compiler.functions.sql_comparison import PREFIX
+from flowql.compiler.functions.sql_define import NAMES
 
 assert builtin.FAMILIES
 

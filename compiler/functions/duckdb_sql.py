@@ -1,7 +1,7 @@
 """Vector kernels: expressions as DuckDB SQL text, where that is proven equal to the reference.
 
 `lower` gives the text and the rows it must not be used for. A decline is a predicate: TRUE sends the row to the row
-kernel, FALSE and NULL keep it. Types of columns are those of `compiler.plan.types.duckdb_type`.
+kernel, FALSE and NULL keep it. Types of columns are those of `flowql.compiler.plan.types.duckdb_type`.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
-from compiler.functions import builtin
-from compiler.functions.casts import duckdb_cast, duckdb_cast_declines, has_duckdb_cast
-from compiler.functions.registry import Resolution, lookup
-from compiler.plan.expr import Call, Column, Expr, Literal
-from compiler.plan.types import Kind, SqlType, duckdb_type
+from flowql.compiler.functions import builtin
+from flowql.compiler.functions.casts import duckdb_cast, duckdb_cast_declines, has_duckdb_cast
+from flowql.compiler.functions.registry import Resolution, lookup
+from flowql.compiler.plan.expr import Call, Column, Expr, Literal
+from flowql.compiler.plan.types import Kind, SqlType, duckdb_type
 
 assert builtin.FAMILIES
 _INSTANT_MAX = 8_000_000_000_000_000  # ms within DuckDB's microsecond timestamps

@@ -1,7 +1,7 @@
 """Row kernels: expressions compiled to one generated Python function.
 
 `compile_row` and `compile_predicate` are the entry points. Common operators become plain Python in the generated
-source (`compiler.functions.inline`), all others a call of their reference. A failing expression gives NULL and is
+source (`flowql.compiler.functions.inline`), all others a call of their reference. A failing expression gives NULL and is
 reported; the other expressions of the row are computed all the same. What is no matter of values passes through (`registry.FAILURES`).
 """
 
@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from compiler.functions import builtin
-from compiler.functions.generated import compiled
-from compiler.functions.inline import Emitter
-from compiler.functions.registry import FAILURES
-from compiler.plan.expr import Column, Expr, Literal
+from flowql.compiler.functions import builtin
+from flowql.compiler.functions.generated import compiled
+from flowql.compiler.functions.inline import Emitter
+from flowql.compiler.functions.registry import FAILURES
+from flowql.compiler.plan.expr import Column, Expr, Literal
 
 OnError = Callable[[int, Exception], None]
 RowFunction = Callable[[Sequence[Any]], tuple[Any, ...]]
@@ -28,8 +28,8 @@ def compile_row(exprs: Sequence[Expr], columns: Sequence[str], *, on_error: OnEr
 
     on_error: told (index of the expression, exception) of each value that failed; with None they only become NULL.
 
-    >>> from compiler.plan.expr import Call
-    >>> from compiler.plan.types import INT
+    >>> from flowql.compiler.plan.expr import Call
+    >>> from flowql.compiler.plan.types import INT
     >>> price = Column(INT, "price")
     >>> double = compile_row([Call(INT, "add", (price, price))], ["price"])
     >>> double((21,)), double((None,))

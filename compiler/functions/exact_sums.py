@@ -11,7 +11,7 @@ from collections.abc import Callable
 from decimal import Context, Decimal
 from typing import Any
 
-from compiler.plan.types import Kind, SqlType
+from flowql.compiler.plan.types import Kind, SqlType
 
 _EXACT = Context(prec=200)
 _MANTISSA = 1 << 53

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from compiler.functions.casts import caster
-from compiler.functions.registry import FunctionTypeError, lookup
-from compiler.plan.expr import Call, Expr, Literal
-from compiler.plan.visit import map_expr
+from flowql.compiler.functions.casts import caster
+from flowql.compiler.functions.registry import FunctionTypeError, lookup
+from flowql.compiler.plan.expr import Call, Expr, Literal
+from flowql.compiler.plan.visit import map_expr
 
 
 def folded(e: Expr) -> Expr:

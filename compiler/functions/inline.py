@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from compiler.functions import arithmetic
-from compiler.functions.comparison import SYMBOLS as COMPARISONS
-from compiler.functions.numeric import BIGINT_MAX, BIGINT_MIN, INT_MAX, INT_MIN, wrap32, wrap64
-from compiler.functions.registry import Function, Resolution, lookup
-from compiler.functions.sql_arithmetic import RANGES, SQL_ARITHMETIC, out_of_range
-from compiler.functions.sql_comparison import PREFIX, SQL_SYMBOLS
-from compiler.plan.expr import Call, Column, Expr, Lambda, LambdaVar, Literal
-from compiler.plan.types import Kind
+from flowql.compiler.functions import arithmetic
+from flowql.compiler.functions.comparison import SYMBOLS as COMPARISONS
+from flowql.compiler.functions.numeric import BIGINT_MAX, BIGINT_MIN, INT_MAX, INT_MIN, wrap32, wrap64
+from flowql.compiler.functions.registry import Function, Resolution, lookup
+from flowql.compiler.functions.sql_arithmetic import RANGES, SQL_ARITHMETIC, out_of_range
+from flowql.compiler.functions.sql_comparison import PREFIX, SQL_SYMBOLS
+from flowql.compiler.plan.expr import Call, Column, Expr, Lambda, LambdaVar, Literal
+from flowql.compiler.plan.types import Kind
 
 _PLAIN = frozenset(
     {Kind.INT, Kind.BIGINT, Kind.STRING, Kind.BOOLEAN, Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.DECIMAL, Kind.BYTES}

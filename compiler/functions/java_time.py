@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from compiler.functions.temporal import DAY_MS, datetime_of, days_of, millis_of, zone_of
+from flowql.compiler.functions.temporal import DAY_MS, datetime_of, days_of, millis_of, zone_of
 
 _MONTHS = [
     "January",

@@ -9,12 +9,12 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from compiler.functions.define import scalar, takes, takes_many
-from compiler.functions.numeric import double_text
-from compiler.functions.registry import Reference, Resolution
-from compiler.functions.signatures import T
-from compiler.functions.values import same, text_of
-from compiler.plan.types import BOOLEAN, INT, STRING, Kind, SqlType, array, map_of
+from flowql.compiler.functions.define import scalar, takes, takes_many
+from flowql.compiler.functions.numeric import double_text
+from flowql.compiler.functions.registry import Reference, Resolution
+from flowql.compiler.functions.signatures import T
+from flowql.compiler.functions.values import same, text_of
+from flowql.compiler.plan.types import BOOLEAN, INT, STRING, Kind, SqlType, array, map_of
 
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(-?\d+)\]|\['((?:[^'\\]|\\.)*)'\]|\[\"((?:[^\"\\]|\\.)*)\"\]")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from compiler.functions.define import scalar, takes
-from compiler.functions.registry import FunctionTypeError, Reference, Resolution
-from compiler.functions.signatures import ArrayOf, K, LambdaOf, MapOf, T, U, V, Var
-from compiler.functions.values import map_key
-from compiler.plan.types import BOOLEAN, Kind, SqlType
+from flowql.compiler.functions.define import scalar, takes
+from flowql.compiler.functions.registry import FunctionTypeError, Reference, Resolution
+from flowql.compiler.functions.signatures import ArrayOf, K, LambdaOf, MapOf, T, U, V, Var
+from flowql.compiler.functions.values import map_key
+from flowql.compiler.plan.types import BOOLEAN, Kind, SqlType
 
 _S = Var("S")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from compiler.functions.registry import Function, FunctionTypeError, Resolution, register
-from compiler.functions.signatures import common_numeric
-from compiler.plan.types import BOOLEAN, Kind, SqlType
+from flowql.compiler.functions.registry import Function, FunctionTypeError, Resolution, register
+from flowql.compiler.functions.signatures import common_numeric
+from flowql.compiler.plan.types import BOOLEAN, Kind, SqlType
 
 Thunk = Callable[[], Any]
 

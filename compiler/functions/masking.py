@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import unicodedata
 
-from compiler.functions.define import scalar, takes
-from compiler.functions.registry import Reference
-from compiler.plan.types import INT, STRING
+from flowql.compiler.functions.define import scalar, takes
+from flowql.compiler.functions.registry import Reference
+from flowql.compiler.plan.types import INT, STRING
 
 
 def mask(s: str, upper: str | None, lower: str | None, digit: str | None, other: str | None) -> str:

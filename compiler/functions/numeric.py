@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 
-from compiler.functions.signatures import as_decimal
-from compiler.plan.types import SqlType, decimal
+from flowql.compiler.functions.signatures import as_decimal
+from flowql.compiler.plan.types import SqlType, decimal
 
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 BIGINT_MIN, BIGINT_MAX = -(2**63), 2**63 - 1

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from compiler.functions.aggregates import Add, Init
-from compiler.functions.registry import AggregateFunction, FunctionTypeError, Resolution, register_aggregate
-from compiler.functions.signatures import not_accepted
-from compiler.plan.types import SqlType, array
+from flowql.compiler.functions.aggregates import Add, Init
+from flowql.compiler.functions.registry import AggregateFunction, FunctionTypeError, Resolution, register_aggregate
+from flowql.compiler.functions.signatures import not_accepted
+from flowql.compiler.plan.types import SqlType, array
 
 
 def _by_offset_options(name: str, init: Init) -> tuple[int | None, bool]:

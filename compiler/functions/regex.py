@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from compiler.functions.define import scalar, takes
-from compiler.plan.types import BOOLEAN, INT, STRING, array
+from flowql.compiler.functions.define import scalar, takes
+from flowql.compiler.plan.types import BOOLEAN, INT, STRING, array
 
 
 @lru_cache(maxsize=256)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from compiler.plan.types import SqlType
+from flowql.compiler.plan.types import SqlType
 
 
 class FunctionTypeError(Exception):
@@ -47,7 +47,7 @@ class Function:
 
     resolve:   argument types -> Resolution; raises FunctionTypeError. A lambda argument is given as the LAMBDA type
                with the type of its body as `args[0]` (`signatures.lambda_type`); see `lambda_params` for how its parameters are typed.
-    reference: Resolution -> Python callable over reference values (see `compiler.plan.types`). An exception it raises
+    reference: Resolution -> Python callable over reference values (see `flowql.compiler.plan.types`). An exception it raises
                makes the value NULL and is recorded as a dead letter, except FAILURES.
     null_propagating: any NULL argument gives NULL without a call of the reference.
     lazy:      arguments are passed as zero-argument callables (CASE, COALESCE, AND, OR).

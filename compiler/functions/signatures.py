@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from compiler.functions.registry import FunctionTypeError, Resolution
-from compiler.plan.types import BIGINT, DATE, DOUBLE, INT, TIME, TIMESTAMP, Kind, SqlType, array, decimal, map_of
+from flowql.compiler.functions.registry import FunctionTypeError, Resolution
+from flowql.compiler.plan.types import BIGINT, DATE, DOUBLE, INT, TIME, TIMESTAMP, Kind, SqlType, array, decimal, map_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from compiler.functions.registry import Resolution
-from compiler.functions.spark_text import SPACE, millis, null_where, trimmed, wrapped_bigint, wrapped_int
-from compiler.functions.spark_text import text as constant_text
-from compiler.plan.types import Kind, SqlType, spark_type
+from flowql.compiler.functions.registry import Resolution
+from flowql.compiler.functions.spark_text import SPACE, millis, null_where, trimmed, wrapped_bigint, wrapped_int
+from flowql.compiler.functions.spark_text import text as constant_text
+from flowql.compiler.plan.types import Kind, SqlType, spark_type
 
 _DAYS_MAX = 100_000_000  # within Spark's microsecond timestamps
 _DAY_MS = 86_400_000

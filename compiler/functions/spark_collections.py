@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from compiler.functions.registry import Lowering, Resolution, lower_on_spark
-from compiler.functions.spark_text import is_text, null_where, text
-from compiler.plan.types import Kind, SqlType, spark_type
+from flowql.compiler.functions.registry import Lowering, Resolution, lower_on_spark
+from flowql.compiler.functions.spark_text import is_text, null_where, text
+from flowql.compiler.plan.types import Kind, SqlType, spark_type
 
 _NESTED = frozenset({Kind.ARRAY, Kind.MAP, Kind.STRUCT, Kind.NULL})
 _INDEX_MAX = 2**31 - 1

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from compiler.functions.arithmetic import SYMBOLS
-from compiler.functions.comparison import SYMBOLS as COMPARISONS
-from compiler.functions.comparison import exact
-from compiler.functions.numeric import MAX_PRECISION
-from compiler.functions.registry import Lowering, Resolution, lower_on_spark
-from compiler.functions.spark_text import (
+from flowql.compiler.functions.arithmetic import SYMBOLS
+from flowql.compiler.functions.comparison import SYMBOLS as COMPARISONS
+from flowql.compiler.functions.comparison import exact
+from flowql.compiler.functions.numeric import MAX_PRECISION
+from flowql.compiler.functions.registry import Lowering, Resolution, lower_on_spark
+from flowql.compiler.functions.spark_text import (
     constant,
     is_plain_text,
     null_where,
@@ -21,9 +21,9 @@ from compiler.functions.spark_text import (
     wrapped_bigint,
     wrapped_int,
 )
-from compiler.functions.sql_comparison import SQL_SYMBOLS, list_sql, sign_between
-from compiler.plan.expr import Literal
-from compiler.plan.types import BIGINT, INT, Kind, spark_type
+from flowql.compiler.functions.sql_comparison import SQL_SYMBOLS, list_sql, sign_between
+from flowql.compiler.plan.expr import Literal
+from flowql.compiler.plan.types import BIGINT, INT, Kind, spark_type
 
 _NAN = "CAST('NaN' AS DOUBLE)"
 TRIED = {"add": "try_add", "sub": "try_subtract", "mul": "try_multiply", "div": "try_divide", "mod": "try_mod"}

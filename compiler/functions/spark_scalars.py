@@ -9,11 +9,11 @@ import math
 import re
 from collections.abc import Callable, Sequence
 
-from compiler.functions.dates import unit_ms
-from compiler.functions.registry import Lowering, Resolution, lower_on_spark
-from compiler.functions.spark_casts import clamped, date_has_text, instant_has_text, written_time
-from compiler.functions.spark_operators import kept_least
-from compiler.functions.spark_text import (
+from flowql.compiler.functions.dates import unit_ms
+from flowql.compiler.functions.registry import Lowering, Resolution, lower_on_spark
+from flowql.compiler.functions.spark_casts import clamped, date_has_text, instant_has_text, written_time
+from flowql.compiler.functions.spark_operators import kept_least
+from flowql.compiler.functions.spark_text import (
     INSTANT_MAX,
     from_millis,
     is_plain_text,
@@ -23,9 +23,9 @@ from compiler.functions.spark_text import (
     whole,
     wrapped_int,
 )
-from compiler.functions.strings import PAD_MAX
-from compiler.functions.temporal import DAY_MS
-from compiler.plan.types import BIGINT, Kind
+from flowql.compiler.functions.strings import PAD_MAX
+from flowql.compiler.functions.temporal import DAY_MS
+from flowql.compiler.plan.types import BIGINT, Kind
 
 _CONTROLS = "".join(map(chr, range(33)))
 

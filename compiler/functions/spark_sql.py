@@ -2,7 +2,7 @@
 
 `lower` gives the text, and where the reference would raise a predicate that is TRUE for such rows: the value is NULL there,
 as everywhere in FlowQL, and the row is also a dead letter. What has no text runs as the reference itself, in an Arrow UDF
-(`runtime.spark.native`). The text means the same with and without ANSI mode and in every time zone of a session; names that differ
+(`flowql.runtime.spark.native`). The text means the same with and without ANSI mode and in every time zone of a session; names that differ
 by case alone need `spark.sql.caseSensitive`.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from compiler.functions import (
+from flowql.compiler.functions import (
     builtin,
     spark_casts,
     spark_collections,
@@ -20,13 +20,13 @@ from compiler.functions import (
     spark_sql_arithmetic,
     spark_sql_casts,
 )
-from compiler.functions.comparison import SYMBOLS
-from compiler.functions.inline import CONSTRUCTORS
-from compiler.functions.registry import Resolution, lookup
-from compiler.functions.spark_text import constant, quoted
-from compiler.functions.sql_comparison import SQL_SYMBOLS
-from compiler.plan.expr import Call, Column, Expr, Literal, walk
-from compiler.plan.types import spark_type
+from flowql.compiler.functions.comparison import SYMBOLS
+from flowql.compiler.functions.inline import CONSTRUCTORS
+from flowql.compiler.functions.registry import Resolution, lookup
+from flowql.compiler.functions.spark_text import constant, quoted
+from flowql.compiler.functions.sql_comparison import SQL_SYMBOLS
+from flowql.compiler.plan.expr import Call, Column, Expr, Literal, walk
+from flowql.compiler.plan.types import spark_type
 
 LOWERINGS = (
     builtin,
@@ -65,7 +65,7 @@ class _NotLowered(Exception):
 def lower(expr: Expr) -> SparkSql | None:
     """The expression in Spark SQL, of exactly the Spark type of `expr.type`; None when a part has no lowering.
 
-    >>> from compiler.plan.types import BIGINT
+    >>> from flowql.compiler.plan.types import BIGINT
     >>> price = Column(BIGINT, "price")
     >>> lower(Call(BIGINT, "mod", (price, Literal(BIGINT, 7))))
     SparkSql(sql='CAST((`price` % 7L) AS BIGINT)', fails=None)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.functions.arithmetic import SYMBOLS
-from compiler.functions.registry import Lowering, Resolution, lower_on_spark
-from compiler.functions.spark_operators import TRIED, exact_decimal, least
-from compiler.functions.spark_text import null_where
-from compiler.functions.sql_arithmetic import RANGES, is_exact
-from compiler.functions.sql_time_arithmetic import is_temporal
-from compiler.plan.types import Kind, spark_type
+from flowql.compiler.functions.arithmetic import SYMBOLS
+from flowql.compiler.functions.registry import Lowering, Resolution, lower_on_spark
+from flowql.compiler.functions.spark_operators import TRIED, exact_decimal, least
+from flowql.compiler.functions.spark_text import null_where
+from flowql.compiler.functions.sql_arithmetic import RANGES, is_exact
+from flowql.compiler.functions.sql_time_arithmetic import is_temporal
+from flowql.compiler.plan.types import Kind, spark_type
 
 _INFINITE = "('Infinity', '-Infinity')"
 

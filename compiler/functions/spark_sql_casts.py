@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.functions.registry import Resolution, lower_on_spark
-from compiler.functions.spark_text import null_where
-from compiler.functions.sql_arithmetic import RANGES
-from compiler.plan.types import Kind, spark_type
+from flowql.compiler.functions.registry import Resolution, lower_on_spark
+from flowql.compiler.functions.spark_text import null_where
+from flowql.compiler.functions.sql_arithmetic import RANGES
+from flowql.compiler.plan.types import Kind, spark_type
 
 
 def _rounded(v: str, r: Resolution) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
-from compiler.plan.expr import Literal
-from compiler.plan.types import Kind, spark_type
+from flowql.compiler.plan.expr import Literal
+from flowql.compiler.plan.types import Kind, spark_type
 
 _WHOLE = re.compile(r"\(?(-?\d+)L?\)?")
 _ESCAPED = {"\\": "\\\\", "'": "\\'", "$": "\\u0024", "\0": "\\u0000", "\n": "\\n", "\r": "\\r"}

@@ -20,11 +20,11 @@ from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
-from compiler.functions.aggregates import Add, Init
-from compiler.functions.numeric import BIGINT_MAX, BIGINT_MIN, MAX_PRECISION, WIDE, NumericOverflow, fit_decimal
-from compiler.functions.registry import AggregateFunction, Resolution, register_aggregate
-from compiler.functions.signatures import not_accepted
-from compiler.plan.types import BIGINT, DOUBLE, Kind, SqlType, decimal
+from flowql.compiler.functions.aggregates import Add, Init
+from flowql.compiler.functions.numeric import BIGINT_MAX, BIGINT_MIN, MAX_PRECISION, WIDE, NumericOverflow, fit_decimal
+from flowql.compiler.functions.registry import AggregateFunction, Resolution, register_aggregate
+from flowql.compiler.functions.signatures import not_accepted
+from flowql.compiler.plan.types import BIGINT, DOUBLE, Kind, SqlType, decimal
 
 NUMERIC_SCALE = 18  # of a bare NUMERIC, and of quotients
 _INTEGERS = (Kind.INT, Kind.BIGINT)

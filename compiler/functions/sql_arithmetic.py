@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
-from compiler.functions.arithmetic import INTEGER, SYMBOLS
-from compiler.functions.numeric import (
+from flowql.compiler.functions.arithmetic import INTEGER, SYMBOLS
+from flowql.compiler.functions.numeric import (
     BIGINT_MAX,
     BIGINT_MIN,
     INT_MAX,
@@ -24,11 +24,11 @@ from compiler.functions.numeric import (
     NumericOverflow,
     fit_decimal,
 )
-from compiler.functions.registry import Function, FunctionTypeError, Lowering, Reference, Resolution, register
-from compiler.functions.signatures import as_decimal, common_numeric
-from compiler.functions.sql_aggregates import NUMERIC_SCALE
-from compiler.functions.sql_time_arithmetic import is_temporal, temporal_rule, temporal_types
-from compiler.plan.types import Kind, SqlType, decimal, duckdb_type
+from flowql.compiler.functions.registry import Function, FunctionTypeError, Lowering, Reference, Resolution, register
+from flowql.compiler.functions.signatures import as_decimal, common_numeric
+from flowql.compiler.functions.sql_aggregates import NUMERIC_SCALE
+from flowql.compiler.functions.sql_time_arithmetic import is_temporal, temporal_rule, temporal_types
+from flowql.compiler.plan.types import Kind, SqlType, decimal, duckdb_type
 
 SQL_ARITHMETIC = {f"sql_{op}": sign for op, sign in SYMBOLS.items()}
 RANGES = {Kind.INT: (INT_MIN, INT_MAX), Kind.BIGINT: (BIGINT_MIN, BIGINT_MAX)}

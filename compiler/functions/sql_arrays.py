@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from compiler.functions.define import takes
-from compiler.functions.registry import Reference, Resolution
-from compiler.functions.signatures import ArrayOf, T
-from compiler.functions.sql_define import standard
-from compiler.functions.sql_text_casts import text_writer
-from compiler.functions.values import same
-from compiler.plan.types import BOOLEAN, INT, STRING
+from flowql.compiler.functions.define import takes
+from flowql.compiler.functions.registry import Reference, Resolution
+from flowql.compiler.functions.signatures import ArrayOf, T
+from flowql.compiler.functions.sql_define import standard
+from flowql.compiler.functions.sql_text_casts import text_writer
+from flowql.compiler.functions.values import same
+from flowql.compiler.plan.types import BOOLEAN, INT, STRING
 
 _LIST = ArrayOf(T)
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from compiler.functions.define import takes
-from compiler.functions.registry import Lowering, Reference, Resolution
-from compiler.functions.sql_define import standard
-from compiler.plan.types import BIGINT, INT, Kind
+from flowql.compiler.functions.define import takes
+from flowql.compiler.functions.registry import Lowering, Reference, Resolution
+from flowql.compiler.functions.sql_define import standard
+from flowql.compiler.plan.types import BIGINT, INT, Kind
 
 # The operator as written -> the function in the syntax tree.
 OPERATORS = {"&": "BITS_AND", "|": "BITS_OR", "#": "BITS_XOR", "<<": "BITS_LEFT", ">>": "BITS_RIGHT"}

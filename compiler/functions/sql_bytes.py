@@ -8,9 +8,9 @@ import hashlib
 import re
 from collections.abc import Callable
 
-from compiler.functions.define import takes
-from compiler.functions.sql_define import standard
-from compiler.plan.types import BIGINT, BYTES, INT, STRING
+from flowql.compiler.functions.define import takes
+from flowql.compiler.functions.sql_define import standard
+from flowql.compiler.plan.types import BIGINT, BYTES, INT, STRING
 
 _HEX = re.compile(r"(?:[0-9a-fA-F]{2})*")
 _ESCAPE = re.compile(rb"\\(?:\\|([0-3][0-7]{2}))")

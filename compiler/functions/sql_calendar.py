@@ -5,8 +5,8 @@ Days count from 1970-01-01, timestamps in ms. Years are those of PostgreSQL: 471
 
 from __future__ import annotations
 
-from compiler.functions.numeric import NumericOverflow
-from compiler.functions.temporal import DAY_MS
+from flowql.compiler.functions.numeric import NumericOverflow
+from flowql.compiler.functions.temporal import DAY_MS
 
 DAY_MIN, DAY_MAX = -2_440_588, 106_751_990
 _CYCLE_DAYS = 146_097  # of 400 years

@@ -24,10 +24,10 @@ from collections.abc import Callable, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
-from compiler.functions.numeric import WIDE, NumericOverflow
-from compiler.functions.registry import Function, FunctionTypeError, Reference, Resolution, register
-from compiler.functions.sql_arithmetic import RANGES
-from compiler.plan.types import BIGINT, BOOLEAN, INT, Kind, SqlType, duckdb_type
+from flowql.compiler.functions.numeric import WIDE, NumericOverflow
+from flowql.compiler.functions.registry import Function, FunctionTypeError, Reference, Resolution, register
+from flowql.compiler.functions.sql_arithmetic import RANGES
+from flowql.compiler.plan.types import BIGINT, BOOLEAN, INT, Kind, SqlType, duckdb_type
 
 # Target -> (function, kinds it takes).
 _FUNCTIONS: dict[Kind, tuple[str, frozenset[Kind]]] = {

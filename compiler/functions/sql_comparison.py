@@ -1,6 +1,6 @@
 """Comparisons and IN of standard SQL, in three-valued logic: an operand that is NULL makes the answer unknown, which is NULL.
 
-`dialect: standard` binds these in the place of ksqlDB's `eq`, `lt`, ... and `in` (`compiler.functions.dialects`). NOT, AND, OR, CASE and
+`dialect: standard` binds these in the place of ksqlDB's `eq`, `lt`, ... and `in` (`flowql.compiler.functions.dialects`). NOT, AND, OR, CASE and
 IS [NOT] DISTINCT FROM have one meaning in both. Truth values are ordered, FALSE before TRUE, as in PostgreSQL.
 """
 
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from compiler.functions.comparison import NAMES, SYMBOLS, comparable, exact
-from compiler.functions.define import same_for_all
-from compiler.functions.registry import Function, FunctionTypeError, Resolution, register
-from compiler.functions.signatures import common_numeric
-from compiler.functions.values import is_ordered, less, same
-from compiler.plan.types import BOOLEAN, STRING, Kind, SqlType
+from flowql.compiler.functions.comparison import NAMES, SYMBOLS, comparable, exact
+from flowql.compiler.functions.define import same_for_all
+from flowql.compiler.functions.registry import Function, FunctionTypeError, Resolution, register
+from flowql.compiler.functions.signatures import common_numeric
+from flowql.compiler.functions.values import is_ordered, less, same
+from flowql.compiler.plan.types import BOOLEAN, STRING, Kind, SqlType
 
 PREFIX = "sql_"
 # The function of each comparison -> its sign.

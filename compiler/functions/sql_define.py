@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from compiler.functions.registry import Function, Lowering, Reference, Resolution, register
-from compiler.functions.signatures import Overload, resolver
-from compiler.plan.types import SqlType
+from flowql.compiler.functions.registry import Function, Lowering, Reference, Resolution, register
+from flowql.compiler.functions.signatures import Overload, resolver
+from flowql.compiler.plan.types import SqlType
 
 # The name as written, in upper case -> that in the catalogue.
 NAMES: dict[str, str] = {}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from compiler.functions.define import takes, takes_many
-from compiler.functions.sql_define import standard
-from compiler.functions.strings import PAD_MAX
-from compiler.plan.types import STRING
+from flowql.compiler.functions.define import takes, takes_many
+from flowql.compiler.functions.sql_define import standard
+from flowql.compiler.functions.strings import PAD_MAX
+from flowql.compiler.plan.types import STRING
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*", re.ASCII)
 _SPEC = re.compile(r"%(?:(%)|(?:(\d+)\$)?(-?)(\d*)([sIL]))?", re.ASCII)

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
 
-from compiler.functions.numeric import BIGINT_MAX, INT_MAX, INT_MIN, NumericOverflow
-from compiler.functions.registry import Function, FunctionTypeError, Resolution, register
-from compiler.plan.types import BIGINT, INT, INTERVAL, Kind, SqlType
+from flowql.compiler.functions.numeric import BIGINT_MAX, INT_MAX, INT_MIN, NumericOverflow
+from flowql.compiler.functions.registry import Function, FunctionTypeError, Resolution, register
+from flowql.compiler.plan.types import BIGINT, INT, INTERVAL, Kind, SqlType
 
 Interval = tuple[int, int, int]
 DAY_MICROS = 86_400_000_000

@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
-from compiler.functions.comparison import like_pattern
-from compiler.functions.define import takes
-from compiler.functions.sql_define import standard
-from compiler.plan.types import BOOLEAN, STRING, array
+from flowql.compiler.functions.comparison import like_pattern
+from flowql.compiler.functions.define import takes
+from flowql.compiler.functions.sql_define import standard
+from flowql.compiler.plan.types import BOOLEAN, STRING, array
 
 _CLASSES = {
     "alpha": "a-zA-Z", "digit": "0-9", "alnum": "a-zA-Z0-9", "upper": "A-Z", "lower": "a-z", "space": r"\s", "blank": r" \t",

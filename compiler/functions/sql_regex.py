@@ -5,11 +5,11 @@ REGEXP_EXTRACT is Flink's and DuckDB's, with Java's expressions as Flink has the
 
 from __future__ import annotations
 
-from compiler.functions.define import takes
-from compiler.functions.regex import extract, extract_all
-from compiler.functions.sql_define import standard
-from compiler.functions.sql_patterns import ignores_case, posix
-from compiler.plan.types import INT, STRING, array
+from flowql.compiler.functions.define import takes
+from flowql.compiler.functions.regex import extract, extract_all
+from flowql.compiler.functions.sql_define import standard
+from flowql.compiler.functions.sql_patterns import ignores_case, posix
+from flowql.compiler.plan.types import INT, STRING, array
 
 
 def _extract_all(s: str, pattern: str, group: int) -> list[str | None]:

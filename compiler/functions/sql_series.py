@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
-from compiler.functions.collections_functions import SERIES_MAX
-from compiler.functions.registry import Function, FunctionTypeError, Reference, Resolution, register
-from compiler.functions.sql_intervals import Interval, total_micros
-from compiler.functions.sql_time_arithmetic import later
-from compiler.plan.types import BIGINT, INT, INTERVAL, TIMESTAMP, Kind, SqlType, array, decimal
+from flowql.compiler.functions.collections_functions import SERIES_MAX
+from flowql.compiler.functions.registry import Function, FunctionTypeError, Reference, Resolution, register
+from flowql.compiler.functions.sql_intervals import Interval, total_micros
+from flowql.compiler.functions.sql_time_arithmetic import later
+from flowql.compiler.plan.types import BIGINT, INT, INTERVAL, TIMESTAMP, Kind, SqlType, array, decimal
 
 _TIMES = (Kind.DATE, Kind.TIMESTAMP)
 

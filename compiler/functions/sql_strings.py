@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from compiler.functions.define import ascii_only, named, takes
-from compiler.functions.registry import Lowering, Reference, Resolution
-from compiler.functions.sql_define import standard
-from compiler.functions.strings import PAD_MAX
-from compiler.plan.types import BYTES, INT, STRING, Kind
+from flowql.compiler.functions.define import ascii_only, named, takes
+from flowql.compiler.functions.registry import Lowering, Reference, Resolution
+from flowql.compiler.functions.sql_define import standard
+from flowql.compiler.functions.strings import PAD_MAX
+from flowql.compiler.plan.types import BYTES, INT, STRING, Kind
 
 _BLANK = "' '"
 _ANY = (takes(STRING, gives=INT), takes(BYTES, gives=INT))

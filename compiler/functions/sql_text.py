@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from compiler.functions.define import same_for_all
-from compiler.functions.registry import Function, FunctionTypeError, Resolution, register
-from compiler.plan.types import BYTES, STRING, Kind, SqlType
+from flowql.compiler.functions.define import same_for_all
+from flowql.compiler.functions.registry import Function, FunctionTypeError, Resolution, register
+from flowql.compiler.plan.types import BYTES, STRING, Kind, SqlType
 
 # What becomes text beside a text, as everywhere: of doubles and times the dialects' texts differ, so a CAST has to say so.
 _ADAPTS = frozenset({Kind.STRING, Kind.NULL, Kind.INT, Kind.BIGINT, Kind.DECIMAL, Kind.BOOLEAN})

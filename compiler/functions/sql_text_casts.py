@@ -1,4 +1,4 @@
-"""Casts between texts and other values as PostgreSQL reads and writes them (see `compiler.functions.sql_casts`)."""
+"""Casts between texts and other values as PostgreSQL reads and writes them (see `flowql.compiler.functions.sql_casts`)."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
-from compiler.functions.define import takes
-from compiler.functions.numeric import WIDE
-from compiler.functions.registry import Function, Resolution, register
-from compiler.functions.sql_bytes import bytes_of_text, text_of_bytes
-from compiler.functions.sql_casts import cast_resolver
-from compiler.functions.sql_define import standard
-from compiler.functions.sql_intervals import interval_text
-from compiler.functions.sql_times import made_date
-from compiler.functions.temporal import DAY_MS, datetime_of, millis_of, zone_of
-from compiler.functions.values import text_of
-from compiler.plan.types import BYTES, DATE, DOUBLE, STRING, TIME, TIMESTAMP, TIMESTAMPTZ, Kind, SqlType
+from flowql.compiler.functions.define import takes
+from flowql.compiler.functions.numeric import WIDE
+from flowql.compiler.functions.registry import Function, Resolution, register
+from flowql.compiler.functions.sql_bytes import bytes_of_text, text_of_bytes
+from flowql.compiler.functions.sql_casts import cast_resolver
+from flowql.compiler.functions.sql_define import standard
+from flowql.compiler.functions.sql_intervals import interval_text
+from flowql.compiler.functions.sql_times import made_date
+from flowql.compiler.functions.temporal import DAY_MS, datetime_of, millis_of, zone_of
+from flowql.compiler.functions.values import text_of
+from flowql.compiler.plan.types import BYTES, DATE, DOUBLE, STRING, TIME, TIMESTAMP, TIMESTAMPTZ, Kind, SqlType
 
 _PLAIN_DIGITS = 15  # doubles from here on are written with an exponent
 _DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})", re.ASCII)

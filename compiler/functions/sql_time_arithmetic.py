@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from compiler.functions.registry import Resolution
-from compiler.functions.sql_calendar import checked_day, checked_timestamp, months_later
-from compiler.functions.sql_intervals import (
+from flowql.compiler.functions.registry import Resolution
+from flowql.compiler.functions.sql_calendar import checked_day, checked_timestamp, months_later
+from flowql.compiler.functions.sql_intervals import (
     Interval,
     between,
     divided,
@@ -21,8 +21,8 @@ from compiler.functions.sql_intervals import (
     plus,
     scaled,
 )
-from compiler.functions.temporal import DAY_MS
-from compiler.plan.types import BIGINT, DATE, INT, INTERVAL, TIME, TIMESTAMP, TIMESTAMPTZ, Kind, SqlType
+from flowql.compiler.functions.temporal import DAY_MS
+from flowql.compiler.plan.types import BIGINT, DATE, INT, INTERVAL, TIME, TIMESTAMP, TIMESTAMPTZ, Kind, SqlType
 
 _TEMPORAL = frozenset({Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.INTERVAL})
 _SAFE_MS = 60_000_000_000_000  # to the years 69 and 3871: months added stay within DuckDB's timestamps

@@ -7,11 +7,11 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from compiler.functions.dates import Clock
-from compiler.functions.define import takes
-from compiler.functions.registry import Lowering, Reference, Resolution
-from compiler.functions.signatures import not_accepted
-from compiler.functions.sql_calendar import (
+from flowql.compiler.functions.dates import Clock
+from flowql.compiler.functions.define import takes
+from flowql.compiler.functions.registry import Lowering, Reference, Resolution
+from flowql.compiler.functions.signatures import not_accepted
+from flowql.compiler.functions.sql_calendar import (
     century,
     checked_day,
     checked_timestamp,
@@ -21,10 +21,10 @@ from compiler.functions.sql_calendar import (
     month_days,
     shown_year,
 )
-from compiler.functions.sql_define import Resolve, standard
-from compiler.functions.sql_intervals import DAY_MICROS, Interval
-from compiler.functions.temporal import DAY_MS
-from compiler.plan.types import (
+from flowql.compiler.functions.sql_define import Resolve, standard
+from flowql.compiler.functions.sql_intervals import DAY_MICROS, Interval
+from flowql.compiler.functions.temporal import DAY_MS
+from flowql.compiler.plan.types import (
     BIGINT,
     BOOLEAN,
     DATE,

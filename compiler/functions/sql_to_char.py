@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from compiler.functions.define import takes
-from compiler.functions.numeric import NumericOverflow
-from compiler.functions.sql_calendar import checked_timestamp, civil, day_of, iso_week, month_days, shown_year
-from compiler.functions.sql_define import standard
-from compiler.functions.temporal import DAY_MS
-from compiler.plan.types import DATE, DOUBLE, STRING, TIMESTAMP, TIMESTAMPTZ
+from flowql.compiler.functions.define import takes
+from flowql.compiler.functions.numeric import NumericOverflow
+from flowql.compiler.functions.sql_calendar import checked_timestamp, civil, day_of, iso_week, month_days, shown_year
+from flowql.compiler.functions.sql_define import standard
+from flowql.compiler.functions.temporal import DAY_MS
+from flowql.compiler.plan.types import DATE, DOUBLE, STRING, TIMESTAMP, TIMESTAMPTZ
 
 _MONTHS = [
     "January",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from compiler.functions.define import takes
-from compiler.functions.registry import FAILURES
-from compiler.functions.signatures import T
-from compiler.functions.sql_define import standard
+from flowql.compiler.functions.define import takes
+from flowql.compiler.functions.registry import FAILURES
+from flowql.compiler.functions.signatures import T
+from flowql.compiler.functions.sql_define import standard
 
 
 def _tried(operand: Callable[[], Any]) -> Any:

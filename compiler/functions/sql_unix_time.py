@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from compiler.functions.dates import Clock
-from compiler.functions.define import takes
-from compiler.functions.java_time import format_timestamp, parse_timestamp
-from compiler.functions.sql_define import standard
-from compiler.plan.types import BIGINT, STRING, TIMESTAMP
+from flowql.compiler.functions.dates import Clock
+from flowql.compiler.functions.define import takes
+from flowql.compiler.functions.java_time import format_timestamp, parse_timestamp
+from flowql.compiler.functions.sql_define import standard
+from flowql.compiler.plan.types import BIGINT, STRING, TIMESTAMP
 
 PATTERN = "yyyy-MM-dd HH:mm:ss"
 

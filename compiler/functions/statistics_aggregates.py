@@ -9,10 +9,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from compiler.functions.aggregates import Add, Init
-from compiler.functions.registry import AggregateFunction, Resolution, register_aggregate
-from compiler.functions.signatures import not_accepted
-from compiler.plan.types import DOUBLE, SqlType
+from flowql.compiler.functions.aggregates import Add, Init
+from flowql.compiler.functions.registry import AggregateFunction, Resolution, register_aggregate
+from flowql.compiler.functions.signatures import not_accepted
+from flowql.compiler.plan.types import DOUBLE, SqlType
 
 # (count, mean x, mean y, sum of dx², sum of dy², sum of dx·dy); one variable uses x = y.
 Moments = tuple[int, float, float, float, float, float]

@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from compiler.functions.define import ascii_only, named, scalar, takes, takes_many, text
-from compiler.functions.registry import Lowering, Reference, Resolution
-from compiler.plan.types import BOOLEAN, BYTES, INT, STRING, Kind, array, map_of
+from flowql.compiler.functions.define import ascii_only, named, scalar, takes, takes_many, text
+from flowql.compiler.functions.registry import Lowering, Reference, Resolution
+from flowql.compiler.plan.types import BOOLEAN, BYTES, INT, STRING, Kind, array, map_of
 
 PAD_MAX = 2**24  # characters; one row must not be able to exhaust the memory of all queries
 

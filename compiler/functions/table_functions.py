@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
-from compiler.functions.define import scalar, takes
-from compiler.functions.signatures import ArrayOf, T
+from flowql.compiler.functions.define import scalar, takes
+from flowql.compiler.functions.signatures import ArrayOf, T
 
 
 def cube(columns: list[Any]) -> list[list[Any]]:

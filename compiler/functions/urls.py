@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote_plus, unquote, unquote_plus
 
-from compiler.functions.define import scalar, takes
-from compiler.plan.types import INT, STRING
+from flowql.compiler.functions.define import scalar, takes
+from flowql.compiler.plan.types import INT, STRING
 
 _URL = re.compile(
     r"(?:(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):)?(?P<rest>(?://(?P<authority>[^/?#]*))?(?P<path>[^?#]*)"

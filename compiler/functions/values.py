@@ -7,9 +7,9 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-from compiler.functions.numeric import double_text
-from compiler.functions.temporal import date_text, time_text, timestamp_text
-from compiler.plan.types import Kind, SqlType
+from flowql.compiler.functions.numeric import double_text
+from flowql.compiler.functions.temporal import date_text, time_text, timestamp_text
+from flowql.compiler.plan.types import Kind, SqlType
 
 
 def map_key(t: SqlType) -> Callable[[Any], Any]:

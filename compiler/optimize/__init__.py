@@ -1,1 +1,1 @@
-"""Rewrites of logical plans that keep their meaning: one rule per file, driven by `compiler.optimize.rules`."""
+"""Rewrites of logical plans that keep their meaning: one rule per file, driven by `flowql.compiler.optimize.rules`."""

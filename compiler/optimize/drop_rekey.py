@@ -7,9 +7,9 @@ Kept where it drops rows with a null key (GROUP BY and joins on a stream); the p
 
 from __future__ import annotations
 
-from compiler.plan.expr import Column
-from compiler.plan.logical import Node, Rekey
-from compiler.plan.visit import map_nodes
+from flowql.compiler.plan.expr import Column
+from flowql.compiler.plan.logical import Node, Rekey
+from flowql.compiler.plan.visit import map_nodes
 
 
 def drop_rekey(node: Node) -> Node:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compiler.functions.folding import folded
-from compiler.plan.logical import Node
-from compiler.plan.visit import map_nodes, map_spec
+from flowql.compiler.functions.folding import folded
+from flowql.compiler.plan.logical import Node
+from flowql.compiler.plan.visit import map_nodes, map_spec
 
 
 def fold_constants(node: Node) -> Node:

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, SetOperation, TopN
-from compiler.plan.logical import Explode, Filter, Node, Project, Union
-from compiler.plan.visit import map_nodes
-from compiler.plan.watermarks import AppendOnly
+from flowql.compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, SetOperation, TopN
+from flowql.compiler.plan.logical import Explode, Filter, Node, Project, Union
+from flowql.compiler.plan.visit import map_nodes
+from flowql.compiler.plan.watermarks import AppendOnly
 
 
 def mark_appends(node: Node) -> Node:

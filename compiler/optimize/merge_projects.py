@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from compiler.optimize.push_filter import is_deterministic
-from compiler.plan.expr import Column, Literal, walk
-from compiler.plan.logical import NamedExpr, Node, Project
-from compiler.plan.visit import map_nodes, substitute
+from flowql.compiler.optimize.push_filter import is_deterministic
+from flowql.compiler.plan.expr import Column, Literal, walk
+from flowql.compiler.plan.logical import NamedExpr, Node, Project
+from flowql.compiler.plan.visit import map_nodes, substitute
 
 
 def merge_projects(node: Node) -> Node:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compiler.plan.changes import (
+from flowql.compiler.plan.changes import (
     Consolidate,
     EquiJoin,
     GroupAggregate,
@@ -19,11 +19,11 @@ from compiler.plan.changes import (
     TopN,
     VersionJoin,
 )
-from compiler.plan.expr import columns_of
-from compiler.plan.logical import Aggregate, Explode, Filter, Join, Materialise, Node, Project, Rekey, Scan
-from compiler.plan.schema import Schema
-from compiler.plan.visit import exprs_of
-from compiler.plan.watermarks import AppendOnly, EmitClosed
+from flowql.compiler.plan.expr import columns_of
+from flowql.compiler.plan.logical import Aggregate, Explode, Filter, Join, Materialise, Node, Project, Rekey, Scan
+from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.visit import exprs_of
+from flowql.compiler.plan.watermarks import AppendOnly, EmitClosed
 
 Names = frozenset[str]
 

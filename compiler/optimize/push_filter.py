@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from compiler.functions.registry import lookup
-from compiler.plan.expr import Call, Expr, columns_of, conjunction, conjuncts, walk
-from compiler.plan.logical import Filter, Join, Node, Project, Rekey
-from compiler.plan.visit import map_nodes, substitute
+from flowql.compiler.functions.registry import lookup
+from flowql.compiler.plan.expr import Call, Expr, columns_of, conjunction, conjuncts, walk
+from flowql.compiler.plan.logical import Filter, Join, Node, Project, Rekey
+from flowql.compiler.plan.visit import map_nodes, substitute
 
 
 def push_filter(node: Node) -> Node:

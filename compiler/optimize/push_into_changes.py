@@ -17,12 +17,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from compiler.functions.sql_comparison import PREFIX
-from compiler.optimize.push_filter import below_project, is_deterministic
-from compiler.plan.changes import EquiJoin, GroupAggregate, Over, TemporalJoin, TopN, VersionJoin
-from compiler.plan.expr import Call, Column, Expr, Literal, columns_of, conjunction, conjuncts
-from compiler.plan.logical import Explode, Filter, Node, Project, Union
-from compiler.plan.visit import map_nodes, substitute
+from flowql.compiler.functions.sql_comparison import PREFIX
+from flowql.compiler.optimize.push_filter import below_project, is_deterministic
+from flowql.compiler.plan.changes import EquiJoin, GroupAggregate, Over, TemporalJoin, TopN, VersionJoin
+from flowql.compiler.plan.expr import Call, Column, Expr, Literal, columns_of, conjunction, conjuncts
+from flowql.compiler.plan.logical import Explode, Filter, Node, Project, Union
+from flowql.compiler.plan.visit import map_nodes, substitute
 
 _LEFT, _RIGHT = ("inner", "left", "semi", "anti"), ("inner", "right")
 

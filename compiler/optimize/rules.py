@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from compiler.optimize.drop_rekey import drop_rekey
-from compiler.optimize.fold_constants import fold_constants
-from compiler.optimize.mark_appends import mark_appends
-from compiler.optimize.merge_projects import merge_projects
-from compiler.optimize.prune_columns import prune_columns
-from compiler.optimize.push_filter import push_filter
-from compiler.optimize.push_into_changes import push_into_changes
-from compiler.plan.logical import Node
-from compiler.plan.verify import PlanInvariantError
+from flowql.compiler.optimize.drop_rekey import drop_rekey
+from flowql.compiler.optimize.fold_constants import fold_constants
+from flowql.compiler.optimize.mark_appends import mark_appends
+from flowql.compiler.optimize.merge_projects import merge_projects
+from flowql.compiler.optimize.prune_columns import prune_columns
+from flowql.compiler.optimize.push_filter import push_filter
+from flowql.compiler.optimize.push_into_changes import push_into_changes
+from flowql.compiler.plan.logical import Node
+from flowql.compiler.plan.verify import PlanInvariantError
 
 Rule = Callable[[Node], Node]
 RULES: tuple[Rule, ...] = (

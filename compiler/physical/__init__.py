@@ -1,1 +1,1 @@
-"""From a logical plan to sub-topologies with pinned names. Entry point: `compiler.physical.planner.plan_query`."""
+"""From a logical plan to sub-topologies with pinned names. Entry point: `flowql.compiler.physical.planner.plan_query`."""

@@ -17,13 +17,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 
-from compiler.optimize.prune_columns import prune_columns
-from compiler.plan.codec import to_data
-from compiler.plan.logical import Node, Project, Scan
-from compiler.plan.schema import Schema
-from compiler.plan.topology import Plan, QueryPlan, SourceDef
-from compiler.plan.visit import map_nodes
-from compiler.schemas.reading import read_alike, reads_by_name
+from flowql.compiler.optimize.prune_columns import prune_columns
+from flowql.compiler.plan.codec import to_data
+from flowql.compiler.plan.logical import Node, Project, Scan
+from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
+from flowql.compiler.plan.visit import map_nodes
+from flowql.compiler.schemas.reading import read_alike, reads_by_name
 
 MARK = "read:"  # in front of hashes of the normal form; one that counts other things needs another
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from compiler.diagnostics.diagnostic import CompileError, Diagnostic
-from compiler.plan.changes import EquiJoin, TemporalJoin, VersionJoin
-from compiler.plan.expr import Column
-from compiler.plan.logical import Format, Node, Project, Rekey, Scan
-from compiler.plan.schema import Field, Schema
-from compiler.plan.types import Kind
+from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
+from flowql.compiler.plan.changes import EquiJoin, TemporalJoin, VersionJoin
+from flowql.compiler.plan.expr import Column
+from flowql.compiler.plan.logical import Format, Node, Project, Rekey, Scan
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.types import Kind
 
-# How operators over changes place rows: NULLs and zeros of either sign included, every value has its bytes (`runtime.state.keys`).
+# How operators over changes place rows: NULLs and zeros of either sign included, every value has its bytes (`flowql.runtime.state.keys`).
 MEMCOMPARABLE = Format("MEMCOMPARABLE", wrap=False)
 _KAFKA = (Kind.INT, Kind.BIGINT, Kind.DOUBLE, Kind.STRING, Kind.BYTES)
 

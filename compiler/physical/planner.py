@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from compiler.physical.naming import OperatorNames
-from compiler.physical.partitioning import (
+from flowql.compiler.physical.naming import OperatorNames
+from flowql.compiler.physical.partitioning import (
     MEMCOMPARABLE,
     Spread,
     check_copartitioned,
@@ -21,8 +21,8 @@ from compiler.physical.partitioning import (
     spread_through,
     together,
 )
-from compiler.physical.stores import stores_of
-from compiler.plan.changes import (
+from flowql.compiler.physical.stores import stores_of
+from flowql.compiler.plan.changes import (
     Consolidate,
     EquiJoin,
     GroupAggregate,
@@ -32,8 +32,8 @@ from compiler.plan.changes import (
     TopN,
     VersionJoin,
 )
-from compiler.plan.expr import Column, Literal
-from compiler.plan.logical import (
+from flowql.compiler.plan.expr import Column, Literal
+from flowql.compiler.plan.logical import (
     Aggregate,
     ChangeKind,
     Format,
@@ -47,10 +47,10 @@ from compiler.plan.logical import (
     Sink,
     Union,
 )
-from compiler.plan.schema import Field, Schema
-from compiler.plan.topology import ExchangeSink, ExchangeSource, Operator, SubTopology
-from compiler.plan.types import INT
-from compiler.plan.watermarks import AppendOnly, EmitClosed
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.topology import ExchangeSink, ExchangeSource, Operator, SubTopology
+from flowql.compiler.plan.types import INT
+from flowql.compiler.plan.watermarks import AppendOnly, EmitClosed
 
 _SHARED = (GroupAggregate, EquiJoin, SetOperation, TopN, Over)  # what runs once where a plan has it twice
 

@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from compiler.functions.change_aggregates import names_of_best, names_of_ordered
-from compiler.plan.changes import (
+from flowql.compiler.functions.change_aggregates import names_of_best, names_of_ordered
+from flowql.compiler.plan.changes import (
     Consolidate,
     EquiJoin,
     GroupAggregate,
@@ -34,11 +34,11 @@ from compiler.plan.changes import (
     TopN,
     VersionJoin,
 )
-from compiler.plan.logical import Aggregate, Join, Materialise, Sink, Spec, Window
-from compiler.plan.schema import Field, Schema
-from compiler.plan.topology import StoreSpec
-from compiler.plan.types import BIGINT, INT, STRING
-from compiler.plan.watermarks import EmitClosed
+from flowql.compiler.plan.logical import Aggregate, Join, Materialise, Sink, Spec, Window
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.topology import StoreSpec
+from flowql.compiler.plan.types import BIGINT, INT, STRING
+from flowql.compiler.plan.watermarks import EmitClosed
 
 DAY_MS = 86_400_000
 _ENTRY = Field("__entry", STRING, "key")
@@ -100,7 +100,7 @@ def _stores_of_changes(spec: Spec, name: str, inputs: Sequence[Schema], schema: 
 
 
 def _open(name: str, what: Sequence[Field]) -> tuple[StoreSpec, StoreSpec]:
-    """What waits to be closed by a watermark (`runtime.operators.changes.closing`)."""
+    """What waits to be closed by a watermark (`flowql.runtime.operators.changes.closing`)."""
     return _buckets(f"{name}-open", (), what)
 
 
@@ -117,7 +117,7 @@ def keeps_all_values(call: GroupCall, *, appends: bool) -> bool:
 
 
 def _buckets(name: str, key: Sequence[Field], value: Sequence[Field]) -> tuple[StoreSpec, StoreSpec]:
-    """Heads by key, and entries of large buckets by key and entry (`runtime.operators.changes.buckets`)."""
+    """Heads by key, and entries of large buckets by key and entry (`flowql.runtime.operators.changes.buckets`)."""
     return _table(name, key, value), _table(f"{name}-entries", (*key, _ENTRY), value)
 
 

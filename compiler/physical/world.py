@@ -6,10 +6,10 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from compiler.analyze.assertions import Assertion, SchemaAssertion, TopicAssertion
-from compiler.analyze.mistakes import mistake
-from compiler.analyze.properties import NO_OPTIONS, QueryOptions
-from compiler.analyze.statements import (
+from flowql.compiler.analyze.assertions import Assertion, SchemaAssertion, TopicAssertion
+from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.properties import NO_OPTIONS, QueryOptions
+from flowql.compiler.analyze.statements import (
     Bound,
     BoundChange,
     BoundControl,
@@ -21,7 +21,7 @@ from compiler.analyze.statements import (
     BoundSource,
     BoundType,
 )
-from compiler.catalog.catalog import (
+from flowql.compiler.catalog.catalog import (
     Catalog,
     add_source,
     add_type,
@@ -30,13 +30,13 @@ from compiler.catalog.catalog import (
     forget_query,
     record_query,
 )
-from compiler.catalog.names import did_you_mean, listing
-from compiler.optimize.rules import optimise
-from compiler.physical.definition import definition_of, is_same
-from compiler.physical.planner import Topology, plan_query
-from compiler.plan.logical import Node, Scan, SchemaRef, walk_nodes
-from compiler.plan.tables import TableChange
-from compiler.plan.topology import PRIORITY_WEIGHTS, InsertValues, Plan, QueryPlan, SourceDef
+from flowql.compiler.catalog.names import did_you_mean, listing
+from flowql.compiler.optimize.rules import optimise
+from flowql.compiler.physical.definition import definition_of, is_same
+from flowql.compiler.physical.planner import Topology, plan_query
+from flowql.compiler.plan.logical import Node, Scan, SchemaRef, walk_nodes
+from flowql.compiler.plan.tables import TableChange
+from flowql.compiler.plan.topology import PRIORITY_WEIGHTS, InsertValues, Plan, QueryPlan, SourceDef
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ Inputs and outputs of these operators have change kind `retract`. The key column
 change is about, whatever its other columns are. Filter and Project (of any dialect) carry it on; so these specs need none for them.
 An expression that one of these operators reads is a column of its input: a Project below computes it.
 
-appends: an input whose rows only ever come (`compiler.optimize.mark_appends`): nothing is kept of it for a row that might leave.
+appends: an input whose rows only ever come (`flowql.compiler.optimize.mark_appends`): nothing is kept of it for a row that might leave.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
-from compiler.plan.expr import Expr
-from compiler.plan.types import SqlType
-from compiler.plan.watermarks import Closing
+from flowql.compiler.plan.expr import Expr
+from flowql.compiler.plan.types import SqlType
+from flowql.compiler.plan.watermarks import Closing
 
 EquiJoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
 TemporalJoinKind = Literal["inner", "left"]
@@ -37,7 +37,7 @@ class SortKey:
 class GroupCall:
     """One aggregate of a `GroupAggregate`.
 
-    function: name in `compiler.functions.change_aggregates`. args: columns of the input. type: of the result.
+    function: name in `flowql.compiler.functions.change_aggregates`. args: columns of the input. type: of the result.
     distinct: equal arguments count once. filter: a BOOLEAN column; rows where it is not true are left out. order: of the
     arguments, for functions that depend on it (what is equal there is ordered by the arguments). init: constant arguments.
     """
@@ -160,7 +160,7 @@ class Frame:
 
     start, end: distances from the current row, negative for PRECEDING, positive for FOLLOWING; 0 is CURRENT ROW (with unit `range`
     or `groups` all its peers); None is UNBOUNDED. Distances are rows, groups of peers, or for `range` differences of the only
-    column of the order, in its reference values (`compiler.plan.types`: days of a DATE, ms of a TIME or TIMESTAMP). A row that has
+    column of the order, in its reference values (`flowql.compiler.plan.types`: days of a DATE, ms of a TIME or TIMESTAMP). A row that has
     NULL there is at a distance from no row but its peers.
     """
 
@@ -172,7 +172,7 @@ class Frame:
 @dataclass(frozen=True, slots=True)
 class WindowCall:
     """One window function of an `Over`: ROW_NUMBER, RANK, DENSE_RANK, PERCENT_RANK, CUME_DIST, NTILE, LAG, LEAD, FIRST_VALUE,
-    LAST_VALUE, NTH_VALUE, or an aggregate in `compiler.functions.change_aggregates` but the percentiles.
+    LAST_VALUE, NTH_VALUE, or an aggregate in `flowql.compiler.functions.change_aggregates` but the percentiles.
 
     args: columns of the input; of LAG and LEAD the value, then the default if there is one. type: of the result. filter: a BOOLEAN
     column; an aggregate leaves out rows where it is not true. init: constant arguments: the offset of LAG and LEAD (1 if there is

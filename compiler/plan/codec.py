@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import orjson
 
-from compiler.plan import changes, deployed, expr, logical, schema, tables, topology, types, watermarks
+from flowql.compiler.plan import changes, deployed, expr, logical, schema, tables, topology, types, watermarks
 
 _CLASSES: dict[str, type] = {
     c.__name__: c

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from compiler.plan.generations import (
+from flowql.compiler.plan.generations import (
     runtime_name,
     sink_of,
     staged,
@@ -21,7 +21,7 @@ from compiler.plan.generations import (
     topics_read,
     under_own_name,
 )
-from compiler.plan.topology import PRIORITY_WEIGHTS, Plan, QueryPlan
+from flowql.compiler.plan.topology import PRIORITY_WEIGHTS, Plan, QueryPlan
 
 NO_PLAN = Plan()
 FORWARDS_KEPT = 50  # of a query, as many as there are deployments in the history
@@ -75,7 +75,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """A group that takes the place of what serves, where that needs more than one commit (`runtime.app.swapping`).
+    """A group that takes the place of what serves, where that needs more than one commit (`flowql.runtime.app.swapping`).
 
     id: rising, never used again. group: its name. moves: what is to be done; None while tasks are still being parked.
     """

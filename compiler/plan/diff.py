@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from compiler.plan.deployed import AS_BEFORE, Deployed, Forward, Hold, TopicHistory, forwards_of, serving_plan
-from compiler.plan.forward import why_not
-from compiler.plan.generations import (
+from flowql.compiler.plan.deployed import AS_BEFORE, Deployed, Forward, Hold, TopicHistory, forwards_of, serving_plan
+from flowql.compiler.plan.forward import why_not
+from flowql.compiler.plan.generations import (
     at_generation,
     inserts_into,
     runtime_name,
@@ -22,8 +22,8 @@ from compiler.plan.generations import (
     topics_read,
     writers_of,
 )
-from compiler.plan.partitions import NONE_KNOWN, Partitions, reads_any, redeclared, resized_sources
-from compiler.plan.topology import Plan, QueryPlan
+from flowql.compiler.plan.partitions import NONE_KNOWN, Partitions, reads_any, redeclared, resized_sources
+from flowql.compiler.plan.topology import Plan, QueryPlan
 
 # change: rebuilt, for its own text or because of another. forward: a new text for what comes. priority: metadata alone.
 Action = Literal["add", "change", "forward", "remove", "priority", "none"]
@@ -77,7 +77,7 @@ def decide_change(
     """How to come from what is deployed to `wanted`, which holds all queries that are to run.
 
     refresh: ids of queries to rebuild although nothing changed. forward: ids of queries of which nothing is to be rebuilt: one
-    whose text has changed goes on with the new text (`compiler.plan.forward`), as those do that say so themselves. partitions: of the
+    whose text has changed goes on with the new text (`flowql.compiler.plan.forward`), as those do that say so themselves. partitions: of the
     topics that exist. Generations that are being built and still wanted go on; others are abandoned. swap: what of it waits until it is
     promoted. Raises ForwardRefused.
     """

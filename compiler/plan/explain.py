@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from compiler.plan.changes import (
+from flowql.compiler.plan.changes import (
     Consolidate,
     EquiJoin,
     Frame,
@@ -19,8 +19,8 @@ from compiler.plan.changes import (
     VersionJoin,
     WindowCall,
 )
-from compiler.plan.expr import Call, Column, Expr, Lambda, LambdaVar, Literal
-from compiler.plan.logical import (
+from flowql.compiler.plan.expr import Call, Column, Expr, Lambda, LambdaVar, Literal
+from flowql.compiler.plan.logical import (
     Aggregate,
     ChangeSpec,
     Explode,
@@ -38,9 +38,9 @@ from compiler.plan.logical import (
     Union,
     Window,
 )
-from compiler.plan.schema import Schema
-from compiler.plan.topology import ExchangeSink, ExchangeSource, Operator, Plan, QueryPlan, StoreSpec
-from compiler.plan.watermarks import AppendOnly, Closing, EmitClosed
+from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.topology import ExchangeSink, ExchangeSource, Operator, Plan, QueryPlan, StoreSpec
+from flowql.compiler.plan.watermarks import AppendOnly, Closing, EmitClosed
 
 _SQL = "sql_"  # in front of the name of an operator: standard SQL's meaning of it
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "mod": "%", "eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "and": "AND", "or": "OR", "like": "LIKE", "concat": "||"}  # fmt: skip

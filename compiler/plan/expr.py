@@ -1,4 +1,4 @@
-"""Bound, typed expressions: immutable trees whose meaning is given by `compiler.functions`.
+"""Bound, typed expressions: immutable trees whose meaning is given by `flowql.compiler.functions`.
 
 There are five node kinds. Operators, CASE, CAST and constructors are `Call`s of reserved names
 (`add`, `and`, `case`, `cast`, `array`, ...), so a lowering is a table of names, not a class hierarchy.
@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from compiler.diagnostics.source import NOWHERE, Span
-from compiler.plan.types import BOOLEAN, SqlType
+from flowql.compiler.diagnostics.source import NOWHERE, Span
+from flowql.compiler.plan.types import BOOLEAN, SqlType
 
 ROWTIME = "__rowtime"  # system column of every batch: record timestamp, int64 ms
 LiteralValue = bool | int | float | str | bytes | Decimal | None
@@ -35,7 +35,7 @@ class Column(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Literal(Expr):
-    """A constant in its reference representation (see `compiler.plan.types`)."""
+    """A constant in its reference representation (see `flowql.compiler.plan.types`)."""
 
     value: LiteralValue
     span: Span = field(default=NOWHERE, compare=False, repr=False)

@@ -16,10 +16,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from compiler.plan.explain import change_text, expr_text
-from compiler.plan.expr import Column, Expr, columns_of
-from compiler.plan.generations import plain, sink_of, topics_read
-from compiler.plan.logical import (
+from flowql.compiler.plan.explain import change_text, expr_text
+from flowql.compiler.plan.expr import Column, Expr, columns_of
+from flowql.compiler.plan.generations import plain, sink_of, topics_read
+from flowql.compiler.plan.logical import (
     Aggregate,
     ChangeSpec,
     Explode,
@@ -35,9 +35,9 @@ from compiler.plan.logical import (
     Sink,
     walk_nodes,
 )
-from compiler.plan.schema import Field
-from compiler.plan.topology import QueryPlan, StoreSpec
-from compiler.plan.visit import substitute
+from flowql.compiler.plan.schema import Field
+from flowql.compiler.plan.topology import QueryPlan, StoreSpec
+from flowql.compiler.plan.visit import substitute
 
 POSITIONAL = frozenset({"DELIMITED", "KAFKA", "NONE", "PROTOBUF_NOSR"})  # formats that do not name columns or a schema
 
@@ -194,7 +194,7 @@ class _Rows:
 
 
 class _Trace:
-    """Traces the nodes of one plan. Their names count as the planner's do (`compiler.physical.naming`)."""
+    """Traces the nodes of one plan. Their names count as the planner's do (`flowql.compiler.physical.naming`)."""
 
     def __init__(self, root: Node) -> None:
         self._names: dict[int, str] = {}
@@ -300,7 +300,7 @@ def _each(functions: Sequence[NamedExpr], rows: _Rows) -> tuple[tuple[str, Expr]
 
 
 def _reading(scan: Scan) -> object:
-    """What decides how a column is read; see `compiler.schemas.reading`, which says the same for definitions."""
+    """What decides how a column is read; see `flowql.compiler.schemas.reading`, which says the same for definitions."""
     alike = (scan.topic, scan.kind, scan.key_format, scan.timestamp, scan.throw_on_invalid_timestamp, scan.on_error)
     keys = tuple(f for f in scan.declared if f.role == "key")
     if _by_name(scan.value_format, scan.declared.value):

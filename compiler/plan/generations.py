@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from compiler.plan.logical import Node, Scan, Sink, Spec
-from compiler.plan.topology import (
+from flowql.compiler.plan.logical import Node, Scan, Sink, Spec
+from flowql.compiler.plan.topology import (
     ExchangeSink,
     ExchangeSource,
     InsertValues,
@@ -20,7 +20,7 @@ from compiler.plan.topology import (
     QueryPlan,
     SubTopology,
 )
-from compiler.plan.visit import map_nodes
+from flowql.compiler.plan.visit import map_nodes
 
 MARK = "@"
 

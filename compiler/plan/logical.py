@@ -1,7 +1,7 @@
 """Operators as immutable descriptions, and the logical plan as a tree of them.
 
 One vocabulary serves three readers: the optimiser rewrites trees of `Node`, the runtime runs the same
-specs inside a `compiler.plan.topology.Topology`, Spark lowers the tree. A spec holds what an operator
+specs inside a `flowql.compiler.plan.topology.Topology`, Spark lowers the tree. A spec holds what an operator
 *is*; what changes while it runs lives in the runtime.
 
 Change kinds of a node's output: `append` (a stream: each row is an event; op DELETE marks a record whose
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from compiler.plan.changes import (
+from flowql.compiler.plan.changes import (
     Consolidate,
     EquiJoin,
     GroupAggregate,
@@ -25,11 +25,11 @@ from compiler.plan.changes import (
     TopN,
     VersionJoin,
 )
-from compiler.plan.event_times import USUAL_TIMES, EventTimes
-from compiler.plan.expr import Expr
-from compiler.plan.schema import NO_COLUMNS, Schema
-from compiler.plan.types import SqlType
-from compiler.plan.watermarks import AppendOnly, EmitClosed
+from flowql.compiler.plan.event_times import USUAL_TIMES, EventTimes
+from flowql.compiler.plan.expr import Expr
+from flowql.compiler.plan.schema import NO_COLUMNS, Schema
+from flowql.compiler.plan.types import SqlType
+from flowql.compiler.plan.watermarks import AppendOnly, EmitClosed
 
 ChangeKind = Literal["append", "upsert", "retract"]
 JoinKind = Literal["inner", "left", "right", "full"]
@@ -176,7 +176,7 @@ class Window:
 class AggregateCall:
     """One aggregate of a grouped aggregation.
 
-    function: name in `compiler.functions.aggregates`. args: expressions over the input row.
+    function: name in `flowql.compiler.functions.aggregates`. args: expressions over the input row.
     init: constant arguments that configure the function (K of TOPK, limits, IGNORE NULLS flags).
     """
 

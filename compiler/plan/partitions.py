@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from compiler.plan.deployed import Deployed, groups_of
-from compiler.plan.generations import sink_of, topics_read, writers_of
-from compiler.plan.topology import Plan, QueryPlan
+from flowql.compiler.plan.deployed import Deployed, groups_of
+from flowql.compiler.plan.generations import sink_of, topics_read, writers_of
+from flowql.compiler.plan.topology import Plan, QueryPlan
 
 Partitions = Mapping[str, int]
 NONE_KNOWN: Partitions = {}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from compiler.plan.types import BIGINT, SqlType
+from flowql.compiler.plan.types import BIGINT, SqlType
 
 Role = Literal["key", "value", "window", "header", "pseudo"]
 WINDOW_START, WINDOW_END = "WINDOWSTART", "WINDOWEND"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from compiler.plan.expr import Expr
-from compiler.plan.logical import NamedExpr
+from flowql.compiler.plan.expr import Expr
+from flowql.compiler.plan.logical import NamedExpr
 
 HIDDEN = "__"  # prefix of internal columns, which queries neither see nor name
 ROW_NUMBER = "__row"  # the key of a table without PRIMARY KEY: the number of the row, BIGINT

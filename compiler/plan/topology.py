@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from compiler.plan.event_times import USUAL_TIMES, EventTimes
-from compiler.plan.expr import Expr
-from compiler.plan.logical import ChangeKind, Format, Node, OnError, Scan, SchemaRef, Spec, TimestampSpec
-from compiler.plan.schema import Schema
-from compiler.plan.tables import HIDDEN, TableChange, TableRules
-from compiler.plan.watermarks import Watermark
+from flowql.compiler.plan.event_times import USUAL_TIMES, EventTimes
+from flowql.compiler.plan.expr import Expr
+from flowql.compiler.plan.logical import ChangeKind, Format, Node, OnError, Scan, SchemaRef, Spec, TimestampSpec
+from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.tables import HIDDEN, TableChange, TableRules
+from flowql.compiler.plan.watermarks import Watermark
 
 PLAN_FORMAT = 1
 PRIORITY_WEIGHTS = {"critical": 64, "high": 16, "normal": 4, "batch": 1}
@@ -154,8 +154,8 @@ class QueryPlan:
     id: stable (`CSAS_NAME`, `CTAS_NAME`, `INSERT_NAME_n`, or what the user named it).
     definition: hash of the bound, unoptimised logical plan: the compatibility check, never a name.
     sink: name of the stream or table it writes. logical: optimised tree (Spark lowers it).
-    repartitions: names of its internal topics. generation: see `compiler.plan.generations`. on_change: whether a new text is to
-    compute all history, or what comes from then on (`compiler.plan.forward`).
+    repartitions: names of its internal topics. generation: see `flowql.compiler.plan.generations`. on_change: whether a new text is to
+    compute all history, or what comes from then on (`flowql.compiler.plan.forward`).
     """
 
     id: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from decimal import Decimal
 
-from compiler.plan.changes import (
+from flowql.compiler.plan.changes import (
     Consolidate,
     EquiJoin,
     Frame,
@@ -16,13 +16,13 @@ from compiler.plan.changes import (
     TopN,
     VersionJoin,
 )
-from compiler.plan.expr import ROWTIME, Lambda, LambdaVar, columns_of
-from compiler.plan.logical import Aggregate, Filter, Join, Project, Rekey, Scan, Sink, Spec, Union, walk_nodes
-from compiler.plan.schema import Schema
-from compiler.plan.topology import ExchangeSink, ExchangeSource, Operator, Plan, QueryPlan
-from compiler.plan.types import BIGINT, INT, Kind, SqlType
-from compiler.plan.visit import exprs_of
-from compiler.plan.watermarks import AppendOnly, EmitClosed
+from flowql.compiler.plan.expr import ROWTIME, Lambda, LambdaVar, columns_of
+from flowql.compiler.plan.logical import Aggregate, Filter, Join, Project, Rekey, Scan, Sink, Spec, Union, walk_nodes
+from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.topology import ExchangeSink, ExchangeSource, Operator, Plan, QueryPlan
+from flowql.compiler.plan.types import BIGINT, INT, Kind, SqlType
+from flowql.compiler.plan.visit import exprs_of
+from flowql.compiler.plan.watermarks import AppendOnly, EmitClosed
 
 UNION_MAX = 1_000  # inputs of one operator
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from compiler.plan.changes import EquiJoin, TemporalJoin
-from compiler.plan.expr import Call, Column, Expr, Lambda
-from compiler.plan.logical import Aggregate, Explode, Filter, Join, NamedExpr, Node, Project, Rekey, Spec
+from flowql.compiler.plan.changes import EquiJoin, TemporalJoin
+from flowql.compiler.plan.expr import Call, Column, Expr, Lambda
+from flowql.compiler.plan.logical import Aggregate, Explode, Filter, Join, NamedExpr, Node, Project, Rekey, Spec
 
 ExprRule = Callable[[Expr], Expr]
 NodeRule = Callable[[Node], Node]

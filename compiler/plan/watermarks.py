@@ -14,7 +14,7 @@ MARK = 4  # what a row does that is none: it carries the watermark of its sender
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """`WATERMARK FOR column AS column - delay`. delay: in the column's reference values (`compiler.plan.types`)."""
+    """`WATERMARK FOR column AS column - delay`. delay: in the column's reference values (`flowql.compiler.plan.types`)."""
 
     column: str
     delay: int = 0

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from compiler.plan import types as t
-from compiler.plan.types import Kind, SqlType, array, decimal, map_of, struct
+from flowql.compiler.plan import types as t
+from flowql.compiler.plan.types import Kind, SqlType, array, decimal, map_of, struct
 
 _CONNECT = "org.apache.kafka.connect.data."
 DECIMAL_PRECISION_MAX = 38

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from compiler.plan.logical import SchemaRef
+from flowql.compiler.plan.logical import SchemaRef
 
 
 class SchemaLookup(Protocol):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compiler.plan import types as t
-from compiler.plan.types import Kind, SqlType, array, decimal, map_of, struct
-from compiler.schemas.proto_text import ProtoEnum, ProtoField, ProtoFile, ProtoMessage, parse_proto
+from flowql.compiler.plan import types as t
+from flowql.compiler.plan.types import Kind, SqlType, array, decimal, map_of, struct
+from flowql.compiler.schemas.proto_text import ProtoEnum, ProtoField, ProtoFile, ProtoMessage, parse_proto
 
 DECIMAL_PRECISION_MAX = 38
 WRAPPERS = "google/protobuf/wrappers.proto"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from compiler.plan.logical import Format, Scan
-from compiler.plan.schema import Field, Schema
-from compiler.schemas.ref import KINDS, PROTOBUF_FORMATS, REGISTRY_FORMATS
+from flowql.compiler.plan.logical import Format, Scan
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.schemas.ref import KINDS, PROTOBUF_FORMATS, REGISTRY_FORMATS
 
 
 def reads_by_name(fmt: Format, declared: Sequence[Field]) -> bool:

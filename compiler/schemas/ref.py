@@ -5,10 +5,10 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Sequence
 
-from compiler.plan.logical import Format, SchemaRef
-from compiler.plan.schema import Field
-from compiler.plan.types import SqlType, struct
-from compiler.schemas import avro, json_schema, protobuf
+from flowql.compiler.plan.logical import Format, SchemaRef
+from flowql.compiler.plan.schema import Field
+from flowql.compiler.plan.types import SqlType, struct
+from flowql.compiler.schemas import avro, json_schema, protobuf
 
 KINDS = {"AVRO": "AVRO", "JSON_SR": "JSON", "PROTOBUF": "PROTOBUF", "PROTOBUF_NOSR": "PROTOBUF"}
 REGISTRY_FORMATS = ("AVRO", "JSON_SR", "PROTOBUF")

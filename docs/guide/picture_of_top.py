@@ -22,8 +22,8 @@ from flowql.bench.nexmark_input import write_log
 from flowql.cli.watching.screen import Screen
 from flowql.cli.watching.table import View
 from flowql.deploy.settings import Settings
+from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.server.host import Host
-from runtime.log.embedded.log import EmbeddedLog
 
 FILE = Path(__file__).with_name("top.svg")
 WIDTH, HEIGHT, EVENTS, WATCH_S, LOOK_S = 118, 9, 1_500_000, 14.0, 2.0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from compiler.diagnostics.codes import CODES
-from compiler.diagnostics.page import CodePage
+from flowql.compiler.diagnostics.codes import CODES
+from flowql.compiler.diagnostics.page import CodePage
 
 HEAD = """\
 # Errors by code

@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping
 from types import ModuleType
 
-from compiler.functions import builtin
-from compiler.functions.registry import AggregateFunction, Function, all_aggregates, all_functions
-from compiler.functions.sql_define import NAMES
+from flowql.compiler.functions import builtin
+from flowql.compiler.functions.registry import AggregateFunction, Function, all_aggregates, all_functions
+from flowql.compiler.functions.sql_define import NAMES
 
 TITLES = {
     "strings": "Text",

@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from compiler.analyze.bind import Binder
-from compiler.analyze.certain_failures import refuse_failing
-from compiler.analyze.scope import Scope
-from compiler.catalog.catalog import EMPTY
-from compiler.diagnostics.diagnostic import CompileError
-from compiler.diagnostics.source import SourceText
-from compiler.dialect.parser import parse_expression
-from compiler.functions import builtin
-from compiler.functions.casts import can_cast, caster
-from compiler.functions.evaluate import compile_row
-from compiler.plan import types as t
-from compiler.plan.types import SqlType, arrow_type, duckdb_type, spark_type
-from compiler.schemas import avro
+from flowql.compiler.analyze.bind import Binder
+from flowql.compiler.analyze.certain_failures import refuse_failing
+from flowql.compiler.analyze.scope import Scope
+from flowql.compiler.catalog.catalog import EMPTY
+from flowql.compiler.diagnostics.diagnostic import CompileError
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.dialect.parser import parse_expression
+from flowql.compiler.functions import builtin
+from flowql.compiler.functions.casts import can_cast, caster
+from flowql.compiler.functions.evaluate import compile_row
+from flowql.compiler.plan import types as t
+from flowql.compiler.plan.types import SqlType, arrow_type, duckdb_type, spark_type
+from flowql.compiler.schemas import avro
 
 assert builtin.FAMILIES  # fills the catalogue that the examples call
 TYPES: tuple[tuple[SqlType, str, str], ...] = (  # type, what it holds, how JSON holds it

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from flowql.backup.manifest import Entry
 from flowql.backup.verify import CHUNK_BYTES, Advance
-from runtime.errors import LogCorrupt
-from runtime.log.files import Files
+from flowql.runtime.errors import LogCorrupt
+from flowql.runtime.log.files import Files
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,10 @@ from flowql.config.load import shown_path
 from flowql.deploy.pins import LOCK, NOT_MADE, check_supported
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
+from flowql.runtime.errors import InstanceRunning
+from flowql.runtime.log.embedded.segment import is_full
+from flowql.runtime.log.files import DiskFiles, Files
 from flowql.server.address import is_alive, read_address
-from runtime.errors import InstanceRunning
-from runtime.log.embedded.segment import is_full
-from runtime.log.files import DiskFiles, Files
 
 IN_THE_WAY = "FQ5704"
 _UNFINISHED = "restoring"  # a file in a directory that is being filled

@@ -7,7 +7,7 @@ import errno
 import os
 from pathlib import Path
 
-from runtime.log.files import DiskFiles
+from flowql.runtime.log.files import DiskFiles
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux
 _NOT_HERE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)

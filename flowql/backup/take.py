@@ -19,15 +19,15 @@ from flowql.deploy.pins import NOT_MADE, check_supported, only_backup, pin, pinn
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
 from flowql.query.errors import NOTHING
+from flowql.runtime.app.plan_topic import deployed_ms
+from flowql.runtime.errors import LogCorrupt
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.log.embedded.pins import pinned_files, pinned_folders
+from flowql.runtime.log.embedded.segment import is_full
+from flowql.runtime.log.files import DiskFiles, Files
+from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.rocks import open_rocks
 from flowql.server.client import connect
-from runtime.app.plan_topic import deployed_ms
-from runtime.errors import LogCorrupt
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.log.embedded.pins import pinned_files, pinned_folders
-from runtime.log.embedded.segment import is_full
-from runtime.log.files import DiskFiles, Files
-from runtime.state.manager import StateManager
-from runtime.state.rocks import open_rocks
 
 FOLDER_IN_USE = "FQ5702"
 Begin = Callable[[int], None]  # so many bytes are to come: each twice, copied and read back
@@ -170,7 +170,7 @@ def _pin_at_rest(settings: Settings) -> int:
 
 def _described(settings: Settings, files: Files, state_commit: int) -> _Pinned:
     log_dir, state_dir = str(pinned_log(settings.data_dir)), pinned_state(settings.data_dir)
-    log = EmbeddedLog(log_dir)  # only to read: see `runtime.log.embedded.pins`
+    log = EmbeddedLog(log_dir)  # only to read: see `flowql.runtime.log.embedded.pins`
     try:
         commit, deployed = log.last_sequence(settings.application_id), deployed_ms(log, settings.application_id)
         _check_whole(log, settings, state_commit, commit)

@@ -14,8 +14,8 @@ import duckdb
 import psutil
 import pyarrow as pa
 
-from runtime.log.base import EARLIEST, TopicPartition
-from runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.log.base import EARLIEST, TopicPartition
+from flowql.runtime.log.embedded.log import EmbeddedLog
 
 ROWS, BYTES = 20_000, 1 << 24
 _ALL = (

@@ -36,7 +36,7 @@ from flowql.bench.engines import NEXMARK, Job, on_runtime
 from flowql.bench.measuring import BenchFailed
 from flowql.bench.nexmark_input import write_log
 from flowql.bench.oracle import EXPECTED
-from runtime.log.embedded import segment
+from flowql.runtime.log.embedded import segment
 
 SHARE_MAX = 0.03
 P = ParamSpec("P")

@@ -11,23 +11,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compiler.plan.topology import Plan
 from flowql.bench import results
 from flowql.bench.measuring import BenchFailed, Figure, Stopwatch, touched_memory
 from flowql.bench.nexmark_people import counts
 from flowql.bench.oracle import EXPECTED
+from flowql.compiler.plan.topology import Plan
 from flowql.config.compile import compile_sources
 from flowql.config.load import load_project
 from flowql.config.storage import log_at
 from flowql.deploy.engine import open_on
 from flowql.deploy.selection import select
-from runtime.app.progress import caught_up, source_ends
-from runtime.app.without_pandas import leave_pandas_out
-from runtime.config import InstanceConfig
-from runtime.log.base import Log
-from runtime.log.kafka.settings import KafkaSettings
-from runtime.spark.log_address import KafkaAddress
-from runtime.spark.settings import SparkSettings
+from flowql.runtime.app.progress import caught_up, source_ends
+from flowql.runtime.app.without_pandas import leave_pandas_out
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.log.base import Log
+from flowql.runtime.log.kafka.settings import KafkaSettings
+from flowql.runtime.spark.log_address import KafkaAddress
+from flowql.runtime.spark.settings import SparkSettings
 
 NEXMARK = Path(__file__).parents[2] / "pipelines" / "nexmark"  # the project with the queries
 TICK_S = 0.01  # each look takes the interpreter lock from the threads that are measured
@@ -113,7 +113,7 @@ def on_runtime(job: Job, _report: Report) -> Figure:
 
 def on_spark(job: Job, report: Report) -> Figure:
     """As one bounded run in an existing session, from its start to the last commit."""
-    from runtime.spark.engine.instance import SparkInstance  # the extra may be missing
+    from flowql.runtime.spark.engine.instance import SparkInstance  # the extra may be missing
 
     settings = SparkSettings(master=f"local[{job.threads}]", memory_bytes=SPARK_MEMORY_BYTES)
     state = job.folder / f"spark-{job.query}"

@@ -27,22 +27,22 @@ import numpy.typing as npt
 import orjson
 import pyarrow as pa
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import compile_project
-from compiler.plan.topology import Plan
 from flowql.bench import nexmark
 from flowql.bench.feeding import feeding
 from flowql.bench.measuring import BenchFailed
 from flowql.bench.nexmark_input import write_log
 from flowql.bench.plots import plot_latency_tails
-from runtime.app.instance import Instance
-from runtime.clock import SystemClock
-from runtime.config import InstanceConfig
-from runtime.log.base import PRODUCE_SCHEMA, TopicPartition
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.state.rocks import open_rocks
-from runtime.task.program import SinkRecords
-from runtime.task.task import RunResult, Task
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_project
+from flowql.compiler.plan.topology import Plan
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.clock import SystemClock
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.state.rocks import open_rocks
+from flowql.runtime.task.program import SinkRecords
+from flowql.runtime.task.task import RunResult, Task
 
 RATE = 1_000  # critical records per second
 TICK_S = 0.01  # the feed commits as often; its appends and the instance's commits take turns at the log

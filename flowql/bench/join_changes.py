@@ -16,16 +16,16 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from compiler.physical.stores import stores_of
-from compiler.plan.changes import EquiJoin, EquiJoinKind
-from compiler.plan.schema import Field, Schema
-from compiler.plan.topology import Operator
-from compiler.plan.types import BIGINT, STRING
-from runtime.batch import INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Ints
-from runtime.operators.base import RunContext
-from runtime.operators.changes.equi_join import EquiJoinOperator
-from runtime.state.manager import StateManager
-from runtime.state.memory import MemoryPhysical
+from flowql.compiler.physical.stores import stores_of
+from flowql.compiler.plan.changes import EquiJoin, EquiJoinKind
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.topology import Operator
+from flowql.compiler.plan.types import BIGINT, STRING
+from flowql.runtime.batch import INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Ints
+from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.changes.equi_join import EquiJoinOperator
+from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.memory import MemoryPhysical
 
 BID = Schema(
     (

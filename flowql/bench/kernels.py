@@ -20,19 +20,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from compiler.plan.expr import Call, Column, Expr, Literal
-from compiler.plan.logical import Filter, Format, NamedExpr, Project, Scan, Sink, TimestampSpec
-from compiler.plan.schema import Field, Schema
-from compiler.plan.topology import Operator
-from compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, STRING
-from compiler.schemas.ref import schema_for
 from flowql.bench.nexmark import bids, json_values, kafka_bigint
-from runtime.app.allocator import keep_memory
-from runtime.log.base import HEADERS_TYPE, RECORD_SCHEMA, RawBatch, TopicPartition
-from runtime.operators.base import NO_STATE, RunContext
-from runtime.operators.decode import Decoder
-from runtime.operators.fused import FusedPipeline
-from runtime.serde.codec import row_encoder
+from flowql.compiler.plan.expr import Call, Column, Expr, Literal
+from flowql.compiler.plan.logical import Filter, Format, NamedExpr, Project, Scan, Sink, TimestampSpec
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.topology import Operator
+from flowql.compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, STRING
+from flowql.compiler.schemas.ref import schema_for
+from flowql.runtime.app.allocator import keep_memory
+from flowql.runtime.log.base import HEADERS_TYPE, RECORD_SCHEMA, RawBatch, TopicPartition
+from flowql.runtime.operators.base import NO_STATE, RunContext
+from flowql.runtime.operators.decode import Decoder
+from flowql.runtime.operators.fused import FusedPipeline
+from flowql.runtime.serde.codec import row_encoder
 
 COLUMNS = ("AUCTION", "BIDDER", "PRICE", "CHANNEL", "URL", "dateTime", "EXTRA")
 TYPES = (BIGINT, BIGINT, BIGINT, STRING, STRING, BIGINT, STRING)

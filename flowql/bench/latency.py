@@ -23,13 +23,13 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import compile_project
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_project
 from flowql.config.storage import log_at
 from flowql.deploy.engine import open_on
-from runtime.config import InstanceConfig
-from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Log, TopicPartition
-from runtime.log.kafka.settings import KafkaSettings
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Log, TopicPartition
+from flowql.runtime.log.kafka.settings import KafkaSettings
 
 TICK_S = 0.02  # between two transactions of input
 WARM_UP_S = 5.0  # not counted

@@ -29,8 +29,8 @@ from flowql.bench.nexmark_timeline import (
     schema_of,
     texts,
 )
-from runtime.log.base import PRODUCE_SCHEMA
-from runtime.log.murmur2 import partitions as partitions_of
+from flowql.runtime.log.base import PRODUCE_SCHEMA
+from flowql.runtime.log.murmur2 import partitions as partitions_of
 
 OPEN_AUCTIONS, ACTIVE_BIDDERS = 100, 1000  # a cold bid is spread over as many of the newest
 COLD_AUCTION, COLD_BIDDER = 0.5, 0.25  # the share of bids that are not for the hot auction or by the hot bidder

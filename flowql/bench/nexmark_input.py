@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 
 from flowql.bench import nexmark
 from flowql.bench.nexmark_people import MAKERS, SCHEMAS, counts
-from runtime.log.base import Log, TopicPartition
-from runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.log.base import Log, TopicPartition
+from flowql.runtime.log.embedded.log import EmbeddedLog
 
 PARTITIONS = 4
 EVENTS_PER_COMMIT = 200_000

@@ -26,12 +26,12 @@ from flowql.bench.measuring import BenchFailed
 from flowql.bench.nexmark_input import write_log
 from flowql.bench.plots import plot_latency_tails
 from flowql.query.session import evaluate
+from flowql.runtime.app.progress import caught_up, source_ends
+from flowql.runtime.clock import SystemClock
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.state.rocks import open_rocks
 from flowql.server.on_runtime import RuntimeEngine
-from runtime.app.progress import caught_up, source_ends
-from runtime.clock import SystemClock
-from runtime.config import InstanceConfig
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.state.rocks import open_rocks
 
 TOPIC = "pulse"
 QUESTION = "SELECT count(*) AS n, sum(N) AS total FROM CHANNELS"

@@ -23,18 +23,18 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import compile_project
-from compiler.plan.topology import Plan
 from flowql.bench.nexmark import kafka_bigint
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_project
+from flowql.compiler.plan.topology import Plan
 from flowql.config.storage import log_at
 from flowql.deploy.engine import open_on
-from runtime.app.instance import Instance
-from runtime.app.progress import caught_up, source_ends
-from runtime.config import InstanceConfig
-from runtime.log.base import HEADERS_TYPE, PRODUCE_SCHEMA, Log, TopicPartition
-from runtime.log.kafka.settings import KafkaSettings
-from runtime.task.status import TaskStatus
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.app.progress import caught_up, source_ends
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.log.base import HEADERS_TYPE, PRODUCE_SCHEMA, Log, TopicPartition
+from flowql.runtime.log.kafka.settings import KafkaSettings
+from flowql.runtime.task.status import TaskStatus
 
 TICK_S = 0.01
 REPORT_S = 1.0

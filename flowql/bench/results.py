@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from flowql.bench.nexmark_input import rows_of
 from flowql.bench.oracle import EXPECTED, Rows, difference, rows_of_json
-from runtime.log.base import EARLIEST, Log, TopicPartition
+from flowql.runtime.log.base import EARLIEST, Log, TopicPartition
 
 ROWS, BYTES = 100_000, 1 << 26  # read at once
 

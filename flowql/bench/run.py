@@ -24,7 +24,7 @@ from flowql.bench.nexmark_people import SCHEMAS, counts
 from flowql.bench.oracle import EXPECTED
 from flowql.config.storage import log_at
 from flowql.kafka.broker import Broker
-from runtime.log.kafka.settings import KafkaSettings
+from flowql.runtime.log.kafka.settings import KafkaSettings
 
 
 def run(

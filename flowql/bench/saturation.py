@@ -26,20 +26,20 @@ import numpy.typing as npt
 import psutil
 import pyarrow as pa
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import compile_project
 from flowql.bench.feeding import feeding
 from flowql.bench.measuring import BenchFailed
 from flowql.bench.nexmark import kafka_bigint
 from flowql.bench.plots import plotted
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_project
 from flowql.config.questions import QuestionsSettings
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
+from flowql.runtime.budget import MIB
+from flowql.runtime.log.base import HEADERS_TYPE, PRODUCE_SCHEMA, Producer, TopicPartition
+from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.server.client import Client, connect
 from flowql.server.spawn import spawn
-from runtime.budget import MIB
-from runtime.log.base import HEADERS_TYPE, PRODUCE_SCHEMA, Producer, TopicPartition
-from runtime.log.embedded.log import EmbeddedLog
 
 APPLICATION, TOPIC, QUERY, PARTITIONS = "saturation", "s", "CTAS_C", 4
 SQL = f"""CREATE STREAM S (K BIGINT KEY, V BIGINT)

@@ -24,28 +24,28 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from compiler.plan.topology import Plan, QueryPlan
 from flowql.bench import nexmark, spark_jobs
 from flowql.bench.engines import NEXMARK, Job
 from flowql.bench.measuring import BenchFailed, Figure, Stopwatch
 from flowql.bench.nexmark_input import PARTITIONS, rows_of, write_log, write_parquet
 from flowql.bench.oracle import difference, rows_of_json
 from flowql.bench.results import result
-from runtime.log.base import PRODUCE_SCHEMA
-from runtime.spark.choose import is_native
-from runtime.spark.engine.deployed import new_run
-from runtime.spark.files import source_frame
-from runtime.spark.frames.lower import lower
-from runtime.spark.log_address import shared_log
-from runtime.spark.log_append import Target
-from runtime.spark.log_offsets import Offsets, bounds
-from runtime.spark.log_sink import SinkOptions, write_epoch
-from runtime.spark.log_source import ReadOptions, read_log, register
-from runtime.spark.native.query import native_bounded
-from runtime.spark.session import close_session, open_session
-from runtime.spark.settings import SparkSettings, TopicFiles
-from runtime.spark.stage.exact import exact_bounded
-from runtime.spark.stage.layout import layout_of
+from flowql.compiler.plan.topology import Plan, QueryPlan
+from flowql.runtime.log.base import PRODUCE_SCHEMA
+from flowql.runtime.spark.choose import is_native
+from flowql.runtime.spark.engine.deployed import new_run
+from flowql.runtime.spark.files import source_frame
+from flowql.runtime.spark.frames.lower import lower
+from flowql.runtime.spark.log_address import shared_log
+from flowql.runtime.spark.log_append import Target
+from flowql.runtime.spark.log_offsets import Offsets, bounds
+from flowql.runtime.spark.log_sink import SinkOptions, write_epoch
+from flowql.runtime.spark.log_source import ReadOptions, read_log, register
+from flowql.runtime.spark.native.query import native_bounded
+from flowql.runtime.spark.session import close_session, open_session
+from flowql.runtime.spark.settings import SparkSettings, TopicFiles
+from flowql.runtime.spark.stage.exact import exact_bounded
+from flowql.runtime.spark.stage.layout import layout_of
 
 INPUTS = ("files", "records")
 MEMORY_BYTES = 3 << 29

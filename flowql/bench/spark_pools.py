@@ -24,8 +24,8 @@ import numpy.typing as npt
 
 from flowql.bench.measuring import BenchFailed
 from flowql.bench.plots import plotted
-from runtime.spark.session import close_session, in_pool, open_session
-from runtime.spark.settings import SparkSettings
+from flowql.runtime.spark.session import close_session, in_pool, open_session
+from flowql.runtime.spark.settings import SparkSettings
 
 LIGHT_ROWS, LIGHT_TICK = 200, "100 milliseconds"
 HEAVY_TASKS, HEAVY_TASK_MS = 40, 100.0

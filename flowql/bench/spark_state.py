@@ -25,12 +25,12 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import compile_project
-from runtime.log.base import RECORD_SCHEMA
-from runtime.output.partitioner import split
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_project
+from flowql.runtime.log.base import RECORD_SCHEMA
+from flowql.runtime.output.partitioner import split
 
-Spark = Any  # a SparkSession; PySpark is imported by `runtime.spark` alone
+Spark = Any  # a SparkSession; PySpark is imported by `flowql.runtime.spark` alone
 Frame = Any  # a DataFrame of one
 PARTITIONS = 2
 CHUNK_ROWS = 10_000
@@ -74,8 +74,8 @@ class Figure:
 
 def main() -> None:
     options = _options()
-    from runtime.spark.session import close_session, open_session
-    from runtime.spark.settings import SparkSettings
+    from flowql.runtime.spark.session import close_session, open_session
+    from flowql.runtime.spark.settings import SparkSettings
 
     folder = Path(tempfile.mkdtemp(prefix="flowql-bench-"))
     spark = open_session(
@@ -143,7 +143,7 @@ def _cpu_seconds() -> float:
 
 
 def _packed(keys: list[int], first: int) -> pa.Table:
-    from runtime.spark.shapes import PACKED, to_ipc
+    from flowql.runtime.spark.shapes import PACKED, to_ipc
 
     value = [orjson.dumps({"V": k}) for k in keys]
     n = len(keys)
@@ -168,8 +168,8 @@ def _columns(keys: list[int], _first: int) -> pa.Table:
 
 
 def _pages(spark: Spark, folder: Path) -> Frame:
-    from runtime.spark.shapes import PACKED_DDL
-    from runtime.spark.stage.exact import exact_streaming
+    from flowql.runtime.spark.shapes import PACKED_DDL
+    from flowql.runtime.spark.stage.exact import exact_streaming
 
     plan = compile_project([SourceText("bench.sql", SQL)]).plan
     sources = spark.readStream.schema(PACKED_DDL).parquet(str(folder))
@@ -205,8 +205,8 @@ def _per_key(spark: Spark, folder: Path) -> Frame:
 
 
 def _native(spark: Spark, folder: Path) -> Frame:
-    from runtime.spark.native.query import native_streaming
-    from runtime.spark.shapes import PACKED_DDL
+    from flowql.runtime.spark.native.query import native_streaming
+    from flowql.runtime.spark.shapes import PACKED_DDL
 
     plan = compile_project([SourceText("bench.sql", SQL)]).plan
     sources = spark.readStream.schema(PACKED_DDL).parquet(str(folder))

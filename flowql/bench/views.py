@@ -2,7 +2,7 @@
 
     python -m flowql.bench.views [--views q3,q8] [--events 50000] [--top 25]
 
-Each view runs alone, in a process of its own and in one thread (`runtime.app.driver`), with the views that it reads. Events are all
+Each view runs alone, in a process of its own and in one thread (`flowql.runtime.app.driver`), with the views that it reads. Events are all
 records that it reads of the topics of `--events` bids. CPU time is that of the process, commits included. `--top N` prints the N
 functions with most time instead (cProfile, which makes everything slower).
 """
@@ -22,23 +22,23 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from compiler.plan.generations import topics_read
-from compiler.plan.topology import Plan
 from flowql.bench.engines import NEXMARK
 from flowql.bench.nexmark_input import write_log
 from flowql.bench.nexmark_people import SCHEMAS, counts
+from flowql.compiler.plan.generations import topics_read
+from flowql.compiler.plan.topology import Plan
 from flowql.config.compile import compile_sources
 from flowql.config.load import load_project
 from flowql.deploy.selection import select
-from runtime.app.driver import Driver
-from runtime.app.instance import Instance
-from runtime.app.without_pandas import leave_pandas_out
-from runtime.batch import Batch
-from runtime.clock import SystemClock
-from runtime.config import InstanceConfig
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.operators.base import RunContext, RuntimeOperator
-from runtime.state.rocks import open_rocks
+from flowql.runtime.app.driver import Driver
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.app.without_pandas import leave_pandas_out
+from flowql.runtime.batch import Batch
+from flowql.runtime.clock import SystemClock
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.operators.base import RunContext, RuntimeOperator
+from flowql.runtime.state.rocks import open_rocks
 
 PROJECT = NEXMARK / "views"
 

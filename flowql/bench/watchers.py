@@ -40,10 +40,10 @@ from flowql.bench.measuring import BenchFailed
 from flowql.bench.nexmark import BID_SCHEMA, bids
 from flowql.bench.nexmark_input import PARTITIONS, produce
 from flowql.deploy.settings import Settings
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.server.host import Host
 from flowql.server.on_runtime import RuntimeEngine
-from runtime.app.instance import Instance
-from runtime.log.embedded.log import EmbeddedLog
 
 # Of one stage each: with repartitions between, their buffers would fill first, and phases would not be alike.
 SQL = """

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from compiler.plan.topology import Plan, SourceDef
 from flowql.cli.aligned import Layout, numeric
 from flowql.cli.listening import cells_of
+from flowql.compiler.plan.topology import Plan, SourceDef
 from flowql.query.tail import Change, Tail
-from runtime.log.base import Log
+from flowql.runtime.log.base import Log
 
 KNOWN_MAX = 100_000  # keys of a table whose rows are remembered; of more, every row that comes counts as changed
 QUIET_S, WAIT_S = 0.3, 2.0  # rows are shown when no more come, or after a while

@@ -9,8 +9,6 @@ from typing import Annotated
 
 import typer
 
-from compiler.plan.deployed import About
-from compiler.plan.topology import Plan
 from flowql.cli.building import await_built
 from flowql.cli.deployment import show_deployment
 from flowql.cli.deployments import history
@@ -27,6 +25,8 @@ from flowql.cli.options import (
 )
 from flowql.cli.render import note
 from flowql.cli.wanted import asked_of, read, wanted_plan
+from flowql.compiler.plan.deployed import About
+from flowql.compiler.plan.topology import Plan
 from flowql.config.load import shown_path
 from flowql.deploy.asked import Asked
 from flowql.deploy.costs import costs_of

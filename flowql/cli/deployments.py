@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from compiler.plan.deployed import Deployed, Entry
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
 from flowql.cli.render import note, print_json, print_rows, print_text
 from flowql.cli.watching.amounts import duration
+from flowql.compiler.plan.deployed import Deployed, Entry
 from flowql.deploy.history import counts_of, entry_of, result_of, to_data
 from flowql.deploy.settings import Settings, settings_of
 from flowql.server.choice import at_rest

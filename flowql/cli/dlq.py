@@ -11,13 +11,13 @@ from typing import Annotated, Any
 import pyarrow as pa
 import typer
 
-from compiler.plan.topology import Plan
 from flowql.cli.building import await_built
 from flowql.cli.listening import deployed
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
 from flowql.cli.query import ResultOption, asking
 from flowql.cli.render import note, print_json, print_rows, print_text
 from flowql.cli.results import destination, write_answer
+from flowql.compiler.plan.topology import Plan
 from flowql.config.project import Project
 from flowql.config.storage import log_at, open_log
 from flowql.deploy.settings import UNSUPPORTED_TARGET, Settings, settings_of
@@ -37,10 +37,10 @@ from flowql.dlq.repair import NOT_HERE, Repaired, assignment_of, repaired
 from flowql.dlq.replay import append, queries_of, replay
 from flowql.errors import CommandError
 from flowql.query.answer import Answer
+from flowql.runtime.log.repairs import Repairs
 from flowql.server.client import connect
 from flowql.server.spawn import spawn
 from flowql.topics.keeping import letters_kept
-from runtime.log.repairs import Repairs
 
 app = typer.Typer(
     help="Dead letters: list, repair and replay records that queries could not process.",

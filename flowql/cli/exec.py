@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from compiler.diagnostics.source import SourceText
-from compiler.plan.tables import TableChange
-from compiler.plan.topology import InsertValues
 from flowql.cli.listening import deployed
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
 from flowql.cli.query import asking
 from flowql.cli.render import note, print_json
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.plan.tables import TableChange
+from flowql.compiler.plan.topology import InsertValues
 from flowql.config.project import Project
 from flowql.config.storage import open_log
 from flowql.deploy.settings import Settings, settings_of
@@ -58,7 +58,7 @@ def execute(project: Project, settings: Settings, text: str) -> list[tuple[str, 
 
     Raises CompileError before anything is done; CommandError, RuntimeFailure.
     """
-    from compiler.driver import compile_changes  # loads the parser: 0.5 s
+    from flowql.compiler.driver import compile_changes  # loads the parser: 0.5 s
     from flowql.query.changing import execute_change, write_rows
 
     there = deployed(settings)

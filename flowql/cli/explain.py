@@ -9,21 +9,21 @@ from typing import Annotated, Any
 
 import typer
 
-from compiler.catalog.names import listing
-from compiler.diagnostics.codes import CODES, CodePage
-from compiler.diagnostics.suggest import did_you_mean
-from compiler.driver import Compiled
-from compiler.plan import codec
-from compiler.plan.explain import query_text, schema_text, spec_text, tree_text
-from compiler.plan.logical import Node
-from compiler.plan.topology import Plan, QueryPlan, SourceDef
 from flowql.cli.lost import LATE_COLUMNS, late_rows
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, SelectOption, TargetOption, VarOption
 from flowql.cli.render import note, print_json, print_rows, print_text
+from flowql.compiler.catalog.names import listing
+from flowql.compiler.diagnostics.codes import CODES, CodePage
+from flowql.compiler.diagnostics.suggest import did_you_mean
+from flowql.compiler.driver import Compiled
+from flowql.compiler.plan import codec
+from flowql.compiler.plan.explain import query_text, schema_text, spec_text, tree_text
+from flowql.compiler.plan.logical import Node
+from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
 from flowql.deploy.settings import settings_of
 from flowql.errors import CommandError
+from flowql.runtime.spark.settings import SparkSettings
 from flowql.server.client import connect
-from runtime.spark.settings import SparkSettings
 
 _CODE = re.compile(r"FQ\d{4}", re.IGNORECASE)
 Subject = Annotated[
@@ -130,7 +130,9 @@ def explain_text(compiled: Compiled, queries: tuple[QueryPlan, ...], spark: Spar
 
 def _on_spark(plan: Plan, query: QueryPlan, settings: SparkSettings) -> list[str]:
     """How each node runs on Spark: once when streams and batches do it alike. Raises SparkUnsupported."""
-    from runtime.spark.choose import explain_lines  # functions and their lowerings, which other explanations do without
+    from flowql.runtime.spark.choose import (
+        explain_lines,  # functions and their lowerings, which other explanations do without
+    )
 
     streaming, bounded = (explain_lines(plan, query, settings, mode) for mode in ("streaming", "bounded"))
     if streaming == bounded:

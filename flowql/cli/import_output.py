@@ -10,12 +10,12 @@ import pyarrow as pa
 from flowql.cli.progress import progress
 from flowql.cli.render import note, print_rows, print_text
 from flowql.cli.results import answer_lines
+from flowql.runtime.config import LetterRetention
+from flowql.runtime.log.base import Log
+from flowql.runtime.task.dead_letters import topic_config
 from flowql.topics.import_job import Job
 from flowql.topics.import_times import BEGINNING_MS, make_topic
 from flowql.topics.importing import Outcome, Preview, import_file, preview
-from runtime.config import LetterRetention
-from runtime.log.base import Log
-from runtime.task.dead_letters import topic_config
 
 
 def import_and_tell(log: Log, job: Job, kept: LetterRetention) -> None:

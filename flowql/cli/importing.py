@@ -9,12 +9,12 @@ from typing import Annotated, cast
 
 import typer
 
-from compiler.analyze.registered import REGISTRY
-from compiler.diagnostics.suggest import did_you_mean
-from compiler.plan.topology import PRIORITY_WEIGHTS, Priority
-from compiler.schemas.lookup import NO_SCHEMAS
 from flowql.cli.options import Output, OutputOption, Scope, VarOption
 from flowql.cli.render import note, print_json, print_text
+from flowql.compiler.analyze.registered import REGISTRY
+from flowql.compiler.diagnostics.suggest import did_you_mean
+from flowql.compiler.plan.topology import PRIORITY_WEIGHTS, Priority
+from flowql.compiler.schemas.lookup import NO_SCHEMAS
 from flowql.config.compile import compile_sources
 from flowql.config.load import load_project, shown_path
 from flowql.errors import CommandError, CompileError
@@ -22,7 +22,7 @@ from flowql.ksqldb import report
 from flowql.ksqldb.project import Imported, Wishes, project_of
 from flowql.ksqldb.replay import Replay
 from flowql.ksqldb.scripts import Found, find_scripts
-from runtime.serde.registry import registry_at
+from flowql.runtime.serde.registry import registry_at
 
 app = typer.Typer(help="Import projects of other systems.", no_args_is_help=True, rich_markup_mode=None)
 

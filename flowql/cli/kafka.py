@@ -58,7 +58,7 @@ def status(
 ) -> None:
     """Print the broker's address if it runs. Exit code 1 if it does not."""
     from flowql.kafka.broker import Broker
-    from runtime.log.kafka.connection import answers
+    from flowql.runtime.log.kafka.connection import answers
 
     scope = Scope.of(ctx, project=project, output=output)
     broker = Broker(_directory(ctx, project, directory))

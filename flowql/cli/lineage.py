@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from compiler.catalog.names import listing
-from compiler.diagnostics.suggest import did_you_mean
-from compiler.plan.topology import Plan
 from flowql.cli.options import Output, ProjectOption, Scope, SelectOption, TargetOption, VarOption
 from flowql.cli.render import note, print_json, print_rows, print_text
+from flowql.compiler.catalog.names import listing
+from flowql.compiler.diagnostics.suggest import did_you_mean
+from flowql.compiler.plan.topology import Plan
 from flowql.errors import CommandError
 from flowql.lineage import columns as column_lineage
 from flowql.lineage import graph as relation_lineage

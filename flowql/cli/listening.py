@@ -12,13 +12,13 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO
 
-from compiler.catalog.names import listing
-from compiler.diagnostics.suggest import did_you_mean
-from compiler.plan.deployed import is_serving
-from compiler.plan.generations import topic_written
-from compiler.plan.topology import Plan, SourceDef
 from flowql.cli.aligned import Layout, numeric
 from flowql.cli.render import json_value, note, plain
+from flowql.compiler.catalog.names import listing
+from flowql.compiler.diagnostics.suggest import did_you_mean
+from flowql.compiler.plan.deployed import is_serving
+from flowql.compiler.plan.generations import topic_written
+from flowql.compiler.plan.topology import Plan, SourceDef
 from flowql.config.storage import log_at
 from flowql.deploy.settings import Settings
 from flowql.query.errors import NOTHING, UNKNOWN, QueryError
@@ -27,7 +27,7 @@ from flowql.server.choice import at_rest
 from flowql.server.client import connect
 
 if TYPE_CHECKING:
-    from compiler.driver import DialectName, PushQuery
+    from flowql.compiler.driver import DialectName, PushQuery
     from flowql.query.push import Replaced, Start, Subscription
     from flowql.query.tail import Change
 
@@ -87,7 +87,7 @@ def compile_text(text: str, found: Deployed, settings: Settings, dialect: Dialec
 def listen(query: PushQuery, settings: Settings, start: Start) -> Subscription:
     """Start a push query in this process; the instance notices nothing of it."""
     from flowql.query.push import Subscription  # the engine
-    from runtime.log.repairs import RepairedLog
+    from flowql.runtime.log.repairs import RepairedLog
 
     log = log_at(settings.log_dir, settings.kafka, settings.application_id)
     return Subscription(query, RepairedLog(log, settings.application_id), start)

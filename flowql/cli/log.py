@@ -11,8 +11,8 @@ from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, Targe
 from flowql.cli.render import note, print_json, print_rows
 from flowql.config.storage import open_log
 from flowql.errors import CommandError
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.log.embedded.verify import Damage, Verified
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.log.embedded.verify import Damage, Verified
 
 app = typer.Typer(help="The embedded log and its files.", no_args_is_help=True, rich_markup_mode=None)
 NO_FILES, DAMAGED = "FQ5016", "FQ4051"

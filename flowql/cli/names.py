@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from compiler.plan.schema import Schema
-from compiler.plan.topology import Plan, SourceDef, StoreSpec, stores_of
+from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.topology import Plan, SourceDef, StoreSpec, stores_of
 
 DEAD_LETTERS, STORES = "DEAD_LETTERS", "FLOWQL_STORES"  # relations every instance has
 _STORES_COLUMNS = ("STORE", "QUERY", "KIND", "ROWS", "BYTES")

@@ -16,8 +16,8 @@ from flowql.config.project import Project
 from flowql.errors import CompileError
 
 if TYPE_CHECKING:
-    from compiler.driver import Compiled
-    from compiler.plan.topology import Plan
+    from flowql.compiler.driver import Compiled
+    from flowql.compiler.plan.topology import Plan
     from flowql.deploy.settings import Settings
 
 

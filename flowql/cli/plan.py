@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from compiler.plan import codec
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
 from flowql.cli.render import print_text
+from flowql.compiler.plan import codec
 
 
 def command(

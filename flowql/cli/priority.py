@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from compiler.analyze.properties import duration_ms
-from compiler.plan.topology import PRIORITY_WEIGHTS
 from flowql.cli.live import live_client
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
 from flowql.cli.render import note, print_json, print_rows
+from flowql.compiler.analyze.properties import duration_ms
+from flowql.compiler.plan.topology import PRIORITY_WEIGHTS
 from flowql.deploy.control import NewPriority
 
 HELP = """Show and change how queries share the processor.

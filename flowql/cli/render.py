@@ -17,9 +17,9 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, TextIO
 
-from compiler.diagnostics.diagnostic import Diagnostic
-from compiler.diagnostics.render import render
 from flowql.cli.aligned import NULL, numeric, table_lines
+from flowql.compiler.diagnostics.diagnostic import Diagnostic
+from flowql.compiler.diagnostics.render import render
 
 _EMPTY = "(none)"
 

@@ -9,16 +9,16 @@ from typing import Annotated
 
 import typer
 
-from compiler.diagnostics.suggest import did_you_mean
-from compiler.plan.schema import WINDOW_END, WINDOW_START, Field
-from compiler.plan.topology import Plan, StoreSpec
-from compiler.plan.types import BIGINT, Kind
 from flowql.cli.listening import deployed
 from flowql.cli.names import STORES, Names, find
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
 from flowql.cli.query import ResultOption, asking, say_apart
 from flowql.cli.render import note
 from flowql.cli.results import BINARY, destination, write_answer
+from flowql.compiler.diagnostics.suggest import did_you_mean
+from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START, Field
+from flowql.compiler.plan.topology import Plan, StoreSpec
+from flowql.compiler.plan.types import BIGINT, Kind
 from flowql.deploy.settings import Settings, settings_of
 from flowql.errors import CommandError
 from flowql.query.errors import UNKNOWN, QueryError

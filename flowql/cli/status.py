@@ -6,13 +6,13 @@ from typing import Any
 
 import typer
 
-from compiler.plan.topology import PRIORITY_WEIGHTS
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
 from flowql.cli.render import note, print_json, print_rows
+from flowql.compiler.plan.topology import PRIORITY_WEIGHTS
 from flowql.deploy.settings import settings_of
+from flowql.runtime.config import LetterRetention
 from flowql.server.client import connect
 from flowql.topics.keeping import letters_kept
-from runtime.config import LetterRetention
 
 # Field -> its heading. Fits in 80 columns with queries of ordinary names; what went wrong last stands below.
 COLUMNS = {

@@ -21,7 +21,7 @@ from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, Targe
 from flowql.deploy.settings import settings_of
 
 if TYPE_CHECKING:
-    from compiler.driver import PushQuery
+    from flowql.compiler.driver import PushQuery
     from flowql.query.push import Start
 
 

@@ -79,8 +79,8 @@ def command(
 
 
 def _create(scope: Scope, query: str, topic: str | None, rows: int) -> None:
+    from flowql.runtime.log.embedded.log import EmbeddedLog
     from flowql.testing.create import create
-    from runtime.log.embedded.log import EmbeddedLog
 
     if topic is None:
         raise typer.BadParameter("--create needs --from TOPIC")

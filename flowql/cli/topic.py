@@ -12,19 +12,23 @@ from typing import Annotated, cast, get_args
 
 import typer
 
-from compiler.diagnostics.suggest import did_you_mean
-from compiler.plan.topology import Plan
 from flowql.cli.import_output import import_and_tell, show_preview
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
 from flowql.cli.query import ResultOption
 from flowql.cli.render import note, print_json, print_rows, print_text
 from flowql.cli.results import destination, write_answer
+from flowql.compiler.diagnostics.suggest import did_you_mean
+from flowql.compiler.plan.topology import Plan
 from flowql.config.compile import compile_sources
 from flowql.config.project import Project
 from flowql.config.storage import open_log
 from flowql.deploy.settings import settings_of
 from flowql.errors import CommandError
 from flowql.query.answer import Answer
+from flowql.runtime.app.plan_topic import read_plan
+from flowql.runtime.errors import TopicMissing
+from flowql.runtime.log.base import Log, TopicInfo, TopicPartition
+from flowql.runtime.task.dead_letters import topic_name as dead_letter_topic
 from flowql.topics.codecs import KeyWriter, RecordReader, ValueWriter, refuse_own_table, source_over
 from flowql.topics.describing import PARTITION_COLUMNS, describe, refuse_if_used
 from flowql.topics.exporting import SCHEMA, exported
@@ -33,10 +37,6 @@ from flowql.topics.import_job import FileFormat, Job, OnError
 from flowql.topics.import_times import BEGINNING_MS, from_the_beginning
 from flowql.topics.keeping import retention_changes, retention_text
 from flowql.topics.records import json_lines, parse_record, read_records, write_records
-from runtime.app.plan_topic import read_plan
-from runtime.errors import TopicMissing
-from runtime.log.base import Log, TopicInfo, TopicPartition
-from runtime.task.dead_letters import topic_name as dead_letter_topic
 
 app = typer.Typer(help="Topics and their records.", no_args_is_help=True, rich_markup_mode=None)
 Topic = Annotated[str, typer.Argument(help="A topic, or the stream or table over it.", metavar="TOPIC")]

@@ -11,12 +11,12 @@ from typing import Annotated, Any
 
 import typer
 
-from compiler.plan.topology import Plan
 from flowql.cli.lost import lost_text
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, SelectOption, VarOption
 from flowql.cli.progress import progress
 from flowql.cli.render import json_value, note, print_json, print_rows, print_text
 from flowql.cli.wanted import read, wanted_plan
+from flowql.compiler.plan.topology import Plan
 from flowql.config.load import shown_path
 from flowql.deploy.selection import select
 from flowql.deploy.settings import settings_of

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from hashlib import sha256
 from os.path import relpath
 
-from compiler.diagnostics.source import SourceText
-from compiler.plan.deployed import About
-from compiler.plan.topology import Plan
 from flowql.cli.options import Scope
 from flowql.cli.render import show_diagnostics
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.plan.deployed import About
+from flowql.compiler.plan.topology import Plan
 from flowql.config.compile import compile_sources
 from flowql.config.load import read_project
 from flowql.config.project import Project

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from compiler.analyze.registered import REGISTRY
-from compiler.diagnostics.diagnostic import Diagnostic
-from compiler.diagnostics.source import NOWHERE
-from compiler.diagnostics.suggest import did_you_mean
-from compiler.driver import Compiled, compile_project
-from compiler.plan.topology import Plan
-from compiler.schemas.lookup import NO_SCHEMAS
+from flowql.compiler.analyze.registered import REGISTRY
+from flowql.compiler.diagnostics.diagnostic import Diagnostic
+from flowql.compiler.diagnostics.source import NOWHERE
+from flowql.compiler.diagnostics.suggest import did_you_mean
+from flowql.compiler.driver import Compiled, compile_project
+from flowql.compiler.plan.topology import Plan
+from flowql.compiler.schemas.lookup import NO_SCHEMAS
 from flowql.config.project import Project
-from runtime.serde.registry import registry_at
+from flowql.runtime.serde.registry import registry_at
 
 _NO_PARTITIONS: Mapping[str, int] = {}
 

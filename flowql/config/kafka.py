@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from compiler.diagnostics.diagnostic import Diagnostic
+from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.config.reader import Item, texts
 from flowql.config.shape import Choice, Constant, Key, MapOf, Record, Text, Whole
 from flowql.kafka.place import BROKER_DIR, last_bootstrap
-from runtime.log.kafka.settings import RESERVED, KafkaSettings
+from flowql.runtime.log.kafka.settings import RESERVED, KafkaSettings
 
 KAFKA = Record(
     "kafka",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from flowql.config.reader import Item
 from flowql.config.shape import Duration, Key, Record, Size
-from runtime.config import LetterRetention
+from flowql.runtime.config import LetterRetention
 
 DEAD_LETTERS = Record(
     "dead_letters",

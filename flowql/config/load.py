@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from compiler.analyze.formats import DEFAULT_KEY, DEFAULT_VALUE
-from compiler.analyze.properties import QueryOptions
-from compiler.catalog.names import listing
-from compiler.diagnostics.diagnostic import Diagnostic
-from compiler.diagnostics.source import NOWHERE, SourceText, Span
-from compiler.diagnostics.suggest import did_you_mean
+from flowql.compiler.analyze.formats import DEFAULT_KEY, DEFAULT_VALUE
+from flowql.compiler.analyze.properties import QueryOptions
+from flowql.compiler.catalog.names import listing
+from flowql.compiler.diagnostics.diagnostic import Diagnostic
+from flowql.compiler.diagnostics.source import NOWHERE, SourceText, Span
+from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.config.kafka import kafka_settings
 from flowql.config.letters import letter_retention
 from flowql.config.members import members_settings
@@ -29,7 +29,7 @@ from flowql.config.watching import metrics_settings
 from flowql.errors import ProjectError
 
 if TYPE_CHECKING:
-    from compiler.driver import DialectName, QueryDefinition
+    from flowql.compiler.driver import DialectName, QueryDefinition
 
 _NO_VARIABLES: Mapping[str, str] = {}
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from runtime.budget import MIB
+from flowql.runtime.budget import MIB
 
 DEFAULT_MIN, DEFAULT_MAX = 256 * MIB, 1024 * MIB
 _GROUPS = Path("/proc/self/cgroup")

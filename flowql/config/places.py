@@ -10,8 +10,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from compiler.diagnostics.diagnostic import Diagnostic
-from compiler.diagnostics.source import SourceText, Span
+from flowql.compiler.diagnostics.diagnostic import Diagnostic
+from flowql.compiler.diagnostics.source import SourceText, Span
 
 
 @dataclass(frozen=True, slots=True)

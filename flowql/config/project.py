@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from compiler.analyze.properties import QueryOptions
-from compiler.diagnostics.diagnostic import Diagnostic
-from compiler.diagnostics.source import SourceText, Span
+from flowql.compiler.analyze.properties import QueryOptions
+from flowql.compiler.diagnostics.diagnostic import Diagnostic
+from flowql.compiler.diagnostics.source import SourceText, Span
 from flowql.config.members import MembersSettings
 from flowql.config.places import Places
 from flowql.config.questions import QuestionsSettings
 from flowql.config.watching import LogLevel, MetricsSettings
-from runtime.budget import MIB
-from runtime.config import LetterRetention
-from runtime.log.kafka.settings import KafkaSettings
-from runtime.spark.settings import SparkSettings
+from flowql.runtime.budget import MIB
+from flowql.runtime.config import LetterRetention
+from flowql.runtime.log.kafka.settings import KafkaSettings
+from flowql.runtime.spark.settings import SparkSettings
 
 if TYPE_CHECKING:  # the parser takes half a second, and most commands only want to know where the project is
-    from compiler.driver import DialectName, QueryDefinition
+    from flowql.compiler.driver import DialectName, QueryDefinition
 
 DATA_DIR_DEFAULT = ".flowql/default"
 

@@ -10,7 +10,7 @@ from flowql.config.reader import Item
 from flowql.config.shape import Duration, Key, Record, Size, Whole
 
 if TYPE_CHECKING:
-    from compiler.dialect.parser import DialectName
+    from flowql.compiler.dialect.parser import DialectName
 
 AT_ONCE_MAX = 16  # an instance has threads for so many beside everything else that it answers
 QUESTIONS = Record(

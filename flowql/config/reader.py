@@ -9,11 +9,11 @@ from typing import Any
 
 import yaml
 
-from compiler.analyze.properties import duration_ms
-from compiler.catalog.names import listing
-from compiler.diagnostics.diagnostic import Diagnostic
-from compiler.diagnostics.source import NOWHERE, Span
-from compiler.diagnostics.suggest import did_you_mean
+from flowql.compiler.analyze.properties import duration_ms
+from flowql.compiler.catalog.names import listing
+from flowql.compiler.diagnostics.diagnostic import Diagnostic
+from flowql.compiler.diagnostics.source import NOWHERE, Span
+from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.config.places import Places, Taken, take_scalar
 from flowql.config.shape import (
     Anything,

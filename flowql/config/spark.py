@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from compiler.diagnostics.diagnostic import Diagnostic
+from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.config.reader import Item, texts
 from flowql.config.shape import Choice, Constant, Key, ListOf, MapOf, Record, Text, Whole
-from runtime.spark.configuration import FIXED, REPLACED
-from runtime.spark.settings import SparkSettings, TopicFiles
+from flowql.runtime.spark.configuration import FIXED, REPLACED
+from flowql.runtime.spark.settings import SparkSettings, TopicFiles
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")  # s3a://bucket/x; a folder otherwise
 

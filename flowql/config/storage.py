@@ -6,10 +6,10 @@ from pathlib import Path
 
 from flowql.config.project import Project
 from flowql.errors import CommandError
-from runtime.log.base import Log
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.log.files import DiskFiles
-from runtime.log.kafka.settings import KafkaSettings
+from flowql.runtime.log.base import Log
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.log.files import DiskFiles
+from flowql.runtime.log.kafka.settings import KafkaSettings
 
 NOWHERE, OTHER_ENGINE = "FQ5505", "FQ5508"
 
@@ -33,8 +33,8 @@ def log_at(log_dir: Path, kafka: KafkaSettings | None, application_id: str, *, a
     if not kafka.bootstrap:
         title = "the target does not say where Kafka is, and no broker has been started here"
         raise CommandError(title, code=NOWHERE, help="flowql kafka up   # or write  kafka: {bootstrap: host:9092}")
-    from runtime.log.kafka.connection import Connection
-    from runtime.log.kafka.log import KafkaLog  # loads a client that other targets do without
+    from flowql.runtime.log.kafka.connection import Connection
+    from flowql.runtime.log.kafka.log import KafkaLog  # loads a client that other targets do without
 
     return KafkaLog(Connection.to(kafka), application_id, at_least_once=at_least_once)
 

@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from compiler.diagnostics.diagnostic import CompileError, Diagnostic
-from compiler.diagnostics.source import SourceText, Span
-from compiler.dialect.ast import Ast, JoinClause, Property, Query, SelectItem, Star, TableRef
-from compiler.dialect.parser import (
+from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
+from flowql.compiler.diagnostics.source import SourceText, Span
+from flowql.compiler.dialect.ast import Ast, JoinClause, Property, Query, SelectItem, Star, TableRef
+from flowql.compiler.dialect.parser import (
     parse_expression,
     parse_join,
     parse_select_items,
     parse_table_ref,
     parse_window,
 )
-from compiler.driver import DialectName, QueryDefinition
+from flowql.compiler.driver import DialectName, QueryDefinition
 from flowql.config.reader import Item
 
 T = TypeVar("T")

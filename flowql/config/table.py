@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compiler.plan.topology import PRIORITY_WEIGHTS
+from flowql.compiler.plan.topology import PRIORITY_WEIGHTS
 from flowql.config.kafka import KAFKA
 from flowql.config.letters import DEAD_LETTERS
 from flowql.config.members import MEMBERS

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from compiler.plan.deployed import DEPLOY, About
+from flowql.compiler.plan.deployed import DEPLOY, About
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,17 +6,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 
-from compiler.analyze.assertions import Assertion, SchemaAssertion, TopicAssertion
-from compiler.analyze.registered import REGISTRY
-from compiler.catalog.names import listing
-from compiler.diagnostics.diagnostic import CompileError, Diagnostic
-from compiler.diagnostics.suggest import did_you_mean
-from compiler.plan.topology import Plan
-from compiler.schemas.lookup import SchemaLookup
+from flowql.compiler.analyze.assertions import Assertion, SchemaAssertion, TopicAssertion
+from flowql.compiler.analyze.registered import REGISTRY
+from flowql.compiler.catalog.names import listing
+from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
+from flowql.compiler.diagnostics.suggest import did_you_mean
+from flowql.compiler.plan.topology import Plan
+from flowql.compiler.schemas.lookup import SchemaLookup
 from flowql.config.project import Project
 from flowql.config.storage import open_log
-from runtime.log.base import TopicInfo
-from runtime.serde.registry import PlanRegistry, registry_at
+from flowql.runtime.log.base import TopicInfo
+from flowql.runtime.serde.registry import PlanRegistry, registry_at
 
 FAILED = "FQ5206"
 _WAIT_S = 0.05

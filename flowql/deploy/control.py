@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from compiler.plan.topology import PRIORITY_WEIGHTS, Plan, Priority, QueryPlan
+from flowql.compiler.plan.topology import PRIORITY_WEIGHTS, Plan, Priority, QueryPlan
 from flowql.deploy.selection import find_query
 
 

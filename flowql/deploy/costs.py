@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from compiler.plan.deployed import Deployed
-from compiler.plan.generations import topic_written, topics_read, writers_of
-from compiler.plan.topology import Plan, QueryPlan
+from flowql.compiler.plan.deployed import Deployed
+from flowql.compiler.plan.generations import topic_written, topics_read, writers_of
+from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.deploy.extents import Extent
 from flowql.errors import CommandError
 

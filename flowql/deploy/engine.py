@@ -7,19 +7,19 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
-from compiler.plan.deployed import Deployed
+from flowql.compiler.plan.deployed import Deployed
 from flowql.config.storage import log_at
 from flowql.deploy.settings import Settings
-from runtime.app.instance import Instance
-from runtime.app.plan_topic import read_deployed
-from runtime.clock import SystemClock
-from runtime.config import InstanceConfig
-from runtime.errors import StateError
-from runtime.events import WARNING, say
-from runtime.log.base import Log
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.state.physical import Physical
-from runtime.state.rocks import open_rocks
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.app.plan_topic import read_deployed
+from flowql.runtime.clock import SystemClock
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.errors import StateError
+from flowql.runtime.events import WARNING, say
+from flowql.runtime.log.base import Log
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.state.physical import Physical
+from flowql.runtime.state.rocks import open_rocks
 
 PROCESS_ID = "process-id"
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from runtime.log.base import Log, TopicPartition
+from flowql.runtime.log.base import Log, TopicPartition
 
 _SAMPLE = 500  # records at the end of a partition, from which the size of all is taken
 

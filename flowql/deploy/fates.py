@@ -6,14 +6,14 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
-from compiler.functions.registry import lookup
-from compiler.plan.deployed import Deployed
-from compiler.plan.diff import QueryChange
-from compiler.plan.expr import Call, walk
-from compiler.plan.generations import runtime_name
-from compiler.plan.logical import Scan, walk_nodes
-from compiler.plan.topology import Plan, QueryPlan
-from compiler.plan.visit import exprs_of
+from flowql.compiler.functions.registry import lookup
+from flowql.compiler.plan.deployed import Deployed
+from flowql.compiler.plan.diff import QueryChange
+from flowql.compiler.plan.expr import Call, walk
+from flowql.compiler.plan.generations import runtime_name
+from flowql.compiler.plan.logical import Scan, walk_nodes
+from flowql.compiler.plan.topology import Plan, QueryPlan
+from flowql.compiler.plan.visit import exprs_of
 
 # metadata: its priority, or how its text is written. compatible: what it reads has changed, and its state is still right.
 # forward: its new text is for what comes.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from compiler.plan.deployed import Deployed, Entry, Forward
-from compiler.plan.generations import runtime_name
-from compiler.plan.topology import Plan
+from flowql.compiler.plan.deployed import Deployed, Entry, Forward
+from flowql.compiler.plan.generations import runtime_name
+from flowql.compiler.plan.topology import Plan
 from flowql.errors import CommandError
 
 NO_DEPLOYMENT = "FQ5210"

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
-from runtime.log.base import Log
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.log.files import DiskFiles
-from runtime.state.manager import StateManager
+from flowql.runtime.log.base import Log
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.log.files import DiskFiles
+from flowql.runtime.state.manager import StateManager
 
 UNSUPPORTED, NOT_MADE = "FQ5703", "FQ5706"
 PINNED = "pinned"  # in `log` and in `state`: links need the same file system

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
-from compiler.diagnostics.suggest import did_you_mean
-from compiler.plan.generations import topic_written, topics_read
-from compiler.plan.logical import Scan, Sink, walk_nodes
-from compiler.plan.topology import Plan, QueryPlan, SourceDef
+from flowql.compiler.diagnostics.suggest import did_you_mean
+from flowql.compiler.plan.generations import topic_written, topics_read
+from flowql.compiler.plan.logical import Scan, Sink, walk_nodes
+from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
 from flowql.errors import CommandError
 
 CONFLICT, NO_QUERY, APART = "FQ5201", "FQ5202", "FQ5207"

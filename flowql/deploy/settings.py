@@ -11,9 +11,9 @@ from flowql.config.members import MembersSettings
 from flowql.config.project import Project
 from flowql.config.questions import QuestionsSettings
 from flowql.config.watching import LogLevel, MetricsSettings
-from runtime.config import LetterRetention
-from runtime.log.kafka.settings import KafkaSettings
-from runtime.spark.settings import SparkSettings, TopicFiles
+from flowql.runtime.config import LetterRetention
+from flowql.runtime.log.kafka.settings import KafkaSettings
+from flowql.runtime.spark.settings import SparkSettings, TopicFiles
 
 UNSUPPORTED_TARGET = "FQ5203"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.plan.deployed import Deployed, Group, Hold, groups_of, is_held, without
-from compiler.plan.generations import runtime_name
-from compiler.plan.topology import Plan, QueryPlan
+from flowql.compiler.plan.deployed import Deployed, Group, Hold, groups_of, is_held, without
+from flowql.compiler.plan.generations import runtime_name
+from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.errors import CommandError
 
 NOTHING_BUILT, NOT_YET = "FQ5215", "FQ5216"

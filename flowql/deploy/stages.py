@@ -6,10 +6,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from compiler.plan.deployed import Deployed, Hold
-from compiler.plan.diff import Change, ForwardRefused, QueryChange, decide_change
-from compiler.plan.partitions import NONE_KNOWN, Partitions
-from compiler.plan.topology import Plan
+from flowql.compiler.plan.deployed import Deployed, Hold
+from flowql.compiler.plan.diff import Change, ForwardRefused, QueryChange, decide_change
+from flowql.compiler.plan.partitions import NONE_KNOWN, Partitions
+from flowql.compiler.plan.topology import Plan
 from flowql.deploy.asked import NOTHING_ELSE, Asked
 from flowql.deploy.costs import Costs, Reads
 from flowql.deploy.fates import Fate, fate_of

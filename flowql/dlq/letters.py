@@ -11,12 +11,12 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from compiler.plan.generations import runtime_name
-from compiler.plan.topology import Plan
+from flowql.compiler.plan.generations import runtime_name
+from flowql.compiler.plan.topology import Plan
 from flowql.errors import CommandError
 from flowql.query.database import DEFAULT
-from runtime.log.base import TopicPartition
-from runtime.task.dead_letters import IMPORT
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.task.dead_letters import IMPORT
 
 BAD_CONDITION, BAD_NAME = "FQ5801", "FQ5804"
 LISTED = 'SELECT "TOPIC", "PARTITION", "OFFSET", "ROWTIME", "FAILURES" FROM DEAD_LETTERS'  # without the records
@@ -75,7 +75,7 @@ def _json(data: bytes | None) -> str | bytes | None:
     return data if text is None else text
 
 
-# Whether a record was given to a query once more (`runtime.log.repairs`): the record, and the name of the query's generation.
+# Whether a record was given to a query once more (`flowql.runtime.log.repairs`): the record, and the name of the query's generation.
 IsDelivered = Callable[[TopicPartition, int, str], bool]
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from flowql.dlq.letters import Letter
-from runtime.errors import LogError
-from runtime.log.base import Log, TopicPartition
-from runtime.log.repairs import RepairedLog
+from flowql.runtime.errors import LogError
+from flowql.runtime.log.base import Log, TopicPartition
+from flowql.runtime.log.repairs import RepairedLog
 
 
 def is_whole(letter: Letter) -> bool:

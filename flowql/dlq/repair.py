@@ -11,14 +11,14 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from compiler.plan.logical import Scan
-from compiler.plan.topology import Plan, QueryPlan, SourceDef
+from flowql.compiler.plan.logical import Scan
+from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
 from flowql.dlq.letters import BAD_CONDITION, Letter, evaluate, shown_bytes, shown_time, table_of, text_of
 from flowql.errors import CommandError
-from runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
-from runtime.log.repairs import Repair
-from runtime.operators.base import NO_STATE, RunContext
-from runtime.operators.decode import Decoder
+from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
+from flowql.runtime.log.repairs import Repair
+from flowql.runtime.operators.base import NO_STATE, RunContext
+from flowql.runtime.operators.decode import Decoder
 
 STILL_BAD, NOT_HERE = "FQ5802", "FQ5803"
 _TIME, _KEY, _VALUE = "ROWTIME", "KEY", "VALUE"

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from compiler.plan.deployed import About
-from compiler.plan.topology import Plan
+from flowql.compiler.plan.deployed import About
+from flowql.compiler.plan.topology import Plan
 from flowql.deploy.asked import Asked
 from flowql.dlq.letters import Letter
 from flowql.dlq.repair import NOT_HERE, Repaired, check_never_read
 from flowql.errors import CommandError
+from flowql.runtime.log.appending import Redelivery
+from flowql.runtime.log.base import Log, TopicPartition
+from flowql.runtime.log.repairs import CONFIG, Repair, Repairs, encode, topic_name
 from flowql.server.client import LOST, Client
-from runtime.log.appending import Redelivery
-from runtime.log.base import Log, TopicPartition
-from runtime.log.repairs import CONFIG, Repair, Repairs, encode, topic_name
 
 _WRITER = "flowql-dlq"
 _AT_ONCE, _BYTES_AT_ONCE = 2_000, 3 << 19  # of a call

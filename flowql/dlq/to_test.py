@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from compiler.plan.topology import Plan, SourceDef
+from flowql.compiler.plan.topology import Plan, SourceDef
 from flowql.dlq.repair import NOT_HERE, Repaired
 from flowql.errors import CommandError
 from flowql.testing.case import Case, Expected, Given, Row

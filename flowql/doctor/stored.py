@@ -11,13 +11,13 @@ from flowql.backup.verify import problems
 from flowql.config.project import Target
 from flowql.doctor.finding import Finding, failed, ok, warning
 from flowql.errors import CommandError
+from flowql.runtime.errors import LogCorrupt, RuntimeFailure
+from flowql.runtime.log.embedded.named import damaged_redo, damages, held_still
+from flowql.runtime.log.embedded.state import LogState, ProducerState
+from flowql.runtime.log.files import DiskFiles
+from flowql.runtime.state.layout import MARKER, decode_number
+from flowql.runtime.state.rocks import open_rocks
 from flowql.server.address import read_address
-from runtime.errors import LogCorrupt, RuntimeFailure
-from runtime.log.embedded.named import damaged_redo, damages, held_still
-from runtime.log.embedded.state import LogState, ProducerState
-from runtime.log.files import DiskFiles
-from runtime.state.layout import MARKER, decode_number
-from runtime.state.rocks import open_rocks
 
 SHOWN = 3
 REBUILT = "it is rebuilt from its inputs at the next start"

@@ -14,13 +14,13 @@ from flowql.config.project import Target
 from flowql.doctor.finding import Finding, failed, ok, warning
 from flowql.doctor.stored import examine_stored
 from flowql.errors import CommandError
+from flowql.runtime.errors import RuntimeFailure
+from flowql.runtime.log.files import DiskFiles
+from flowql.runtime.log.kafka.connection import answers
+from flowql.runtime.spark.java import find_java
+from flowql.runtime.spark.session import require_spark
 from flowql.server.address import FILE, read_address
 from flowql.server.client import connect
-from runtime.errors import RuntimeFailure
-from runtime.log.files import DiskFiles
-from runtime.log.kafka.connection import answers
-from runtime.spark.java import find_java
-from runtime.spark.session import require_spark
 
 FREE_LEAST = 1 << 30
 FSYNC_SLOW_MS = 50.0  # the commit waits for it, every 100 ms by default

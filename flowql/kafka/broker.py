@@ -22,7 +22,7 @@ from flowql.kafka.jars import kafka_jars
 from flowql.kafka.java import find_java
 from flowql.kafka.place import STATE_FILE
 from flowql.kafka.properties import server_properties
-from runtime.log.kafka.connection import answers
+from flowql.runtime.log.kafka.connection import answers
 
 NOT_STARTED, PORT_TAKEN = "FQ5503", "FQ5504"
 PORT_DEFAULT = 9092

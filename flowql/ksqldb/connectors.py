@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from compiler.dialect.tokens import Tok
+from flowql.compiler.dialect.tokens import Tok
 from flowql.ksqldb.scripts import Piece
 
 

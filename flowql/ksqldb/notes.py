@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from compiler.diagnostics.source import NOWHERE, Span
+from flowql.compiler.diagnostics.source import NOWHERE, Span
 
 Kind = Literal["left out", "changed", "differs", "check"]
 MEANING: dict[Kind, str] = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from compiler.plan.logical import Scan, walk_nodes
-from compiler.plan.topology import PRIORITY_WEIGHTS, Plan, Priority, QueryPlan
+from flowql.compiler.plan.logical import Scan, walk_nodes
+from flowql.compiler.plan.topology import PRIORITY_WEIGHTS, Plan, Priority, QueryPlan
 from flowql.ksqldb.settings import COMMIT_INTERVAL, plain
 
 DEFAULT_INTERVAL_MS = 2_000  # of ksqlDB

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from compiler.analyze.dependencies import needed_names
-from compiler.diagnostics.diagnostic import CompileError, Diagnostic, ParseError, UnsupportedError
-from compiler.diagnostics.source import NOWHERE, Span
-from compiler.dialect.ast import (
+from flowql.compiler.analyze.dependencies import needed_names
+from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic, ParseError, UnsupportedError
+from flowql.compiler.diagnostics.source import NOWHERE, Span
+from flowql.compiler.dialect.ast import (
     AlterSource,
     AssertSchema,
     AssertTopic,
@@ -25,12 +25,12 @@ from compiler.dialect.ast import (
     SetProperty,
     Statement,
 )
-from compiler.dialect.generator import quote_name, type_sql
-from compiler.dialect.parser import parse_statements
-from compiler.driver import Session
-from compiler.physical.world import StatementResult
-from compiler.plan.types import SqlType
-from compiler.schemas.lookup import SchemaLookup
+from flowql.compiler.dialect.generator import quote_name, type_sql
+from flowql.compiler.dialect.parser import parse_statements
+from flowql.compiler.driver import Session
+from flowql.compiler.physical.world import StatementResult
+from flowql.compiler.plan.types import SqlType
+from flowql.compiler.schemas.lookup import SchemaLookup
 from flowql.ksqldb.connectors import Connector, connector_of
 from flowql.ksqldb.notes import Note
 from flowql.ksqldb.rewriting import Rewriting, source_sql

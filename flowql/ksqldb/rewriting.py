@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 
-from compiler.diagnostics.source import SourceText, Span
-from compiler.dialect.ast import Statement, TypeRef
-from compiler.dialect.generator import quote_name, type_sql
-from compiler.dialect.tokens import Positions
-from compiler.plan.schema import Field, Schema
-from compiler.plan.topology import SourceDef
-from compiler.plan.types import SqlType
+from flowql.compiler.diagnostics.source import SourceText, Span
+from flowql.compiler.dialect.ast import Statement, TypeRef
+from flowql.compiler.dialect.generator import quote_name, type_sql
+from flowql.compiler.dialect.tokens import Positions
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.topology import SourceDef
+from flowql.compiler.plan.types import SqlType
 from flowql.ksqldb.scripts import Piece
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
@@ -78,8 +78,8 @@ def with_values(text: str, variables: Mapping[str, str]) -> str:
 def source_sql(source: SourceDef) -> str:
     """CREATE STREAM or TABLE with all columns and properties, as the catalogue knows a source.
 
-    >>> from compiler.plan.logical import Format
-    >>> from compiler.plan.types import INT
+    >>> from flowql.compiler.plan.logical import Format
+    >>> from flowql.compiler.plan.types import INT
     >>> source = SourceDef("S", "stream", "s", Schema((Field("V", INT),)), Format("KAFKA"), Format("JSON"))
     >>> print(source_sql(source))
     CREATE STREAM S (

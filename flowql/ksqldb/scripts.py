@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from compiler.diagnostics.diagnostic import Diagnostic
-from compiler.diagnostics.source import NOWHERE, SourceText, Span
-from compiler.diagnostics.suggest import did_you_mean
-from compiler.dialect.tokens import Positions, Tok, split_statements, tokenize
+from flowql.compiler.diagnostics.diagnostic import Diagnostic
+from flowql.compiler.diagnostics.source import NOWHERE, SourceText, Span
+from flowql.compiler.diagnostics.suggest import did_you_mean
+from flowql.compiler.dialect.tokens import Positions, Tok, split_statements, tokenize
 from flowql.config.load import shown_path
 from flowql.ksqldb.notes import Note
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from compiler.analyze.formats import DEFAULT_KEY, DEFAULT_VALUE, WRAP_SINGLE
-from compiler.analyze.registered import REGISTRY
-from compiler.analyze.tables import TOPIC_PREFIX as PREFIX
-from compiler.diagnostics.source import Span
-from compiler.functions.collecting_aggregates import LIMIT_PROPERTIES
+from flowql.compiler.analyze.formats import DEFAULT_KEY, DEFAULT_VALUE, WRAP_SINGLE
+from flowql.compiler.analyze.registered import REGISTRY
+from flowql.compiler.analyze.tables import TOPIC_PREFIX as PREFIX
+from flowql.compiler.diagnostics.source import Span
+from flowql.compiler.functions.collecting_aggregates import LIMIT_PROPERTIES
 from flowql.ksqldb.notes import Kind, Note
 
 OFFSET_RESET = "auto.offset.reset"

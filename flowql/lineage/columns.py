@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from compiler.plan.expr import Expr, columns_of
-from compiler.plan.logical import Aggregate, Explode, Join, Node, Project, Rekey, Scan
-from compiler.plan.topology import Plan
+from flowql.compiler.plan.expr import Expr, columns_of
+from flowql.compiler.plan.logical import Aggregate, Explode, Join, Node, Project, Rekey, Scan
+from flowql.compiler.plan.topology import Plan
 
 Place = tuple[str, str]  # relation, column
 Origins = Mapping[str, frozenset[Place]]  # column of a node -> where its values come from

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from compiler.plan.logical import Aggregate, Explode, Filter, Join, Node, Rekey, Scan, Window, walk_nodes
-from compiler.plan.topology import Plan, QueryPlan, SourceDef
+from flowql.compiler.plan.logical import Aggregate, Explode, Filter, Join, Node, Rekey, Scan, Window, walk_nodes
+from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from compiler.functions.casts import can_cast
-from compiler.functions.evaluate import compile_row
-from compiler.functions.sql_casts import sql_cast
-from compiler.plan.expr import Call, Column, Expr
-from compiler.plan.schema import Field
-from compiler.plan.tables import TableChange
-from compiler.plan.topology import InsertValues, SourceDef
-from compiler.plan.types import (
+from flowql.compiler.functions.casts import can_cast
+from flowql.compiler.functions.evaluate import compile_row
+from flowql.compiler.functions.sql_casts import sql_cast
+from flowql.compiler.plan.expr import Call, Column, Expr
+from flowql.compiler.plan.schema import Field
+from flowql.compiler.plan.tables import TableChange
+from flowql.compiler.plan.topology import InsertValues, SourceDef
+from flowql.compiler.plan.types import (
     BIGINT,
     BOOLEAN,
     BYTES,
@@ -31,14 +31,14 @@ from compiler.plan.types import (
     map_of,
     struct,
 )
-from compiler.plan.types import array as array_of
+from flowql.compiler.plan.types import array as array_of
 from flowql.query.errors import INVALID, QueryError
-from runtime.batch import Row, to_python
-from runtime.build.inserts import encode_insert
-from runtime.build.table_writer import change_table
-from runtime.errors import StatementFailed, TopicMissing
-from runtime.log.base import Log, TopicPartition
-from runtime.output.partitioner import split
+from flowql.runtime.batch import Row, to_python
+from flowql.runtime.build.inserts import encode_insert
+from flowql.runtime.build.table_writer import change_table
+from flowql.runtime.errors import StatementFailed, TopicMissing
+from flowql.runtime.log.base import Log, TopicPartition
+from flowql.runtime.output.partitioner import split
 
 Ask = Callable[[str], pa.Table]  # the answer to a question
 _SIMPLE: tuple[tuple[object, SqlType], ...] = (

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from compiler.plan.generations import plain, runtime_name
-from compiler.plan.logical import Format
-from compiler.plan.topology import Plan, SourceDef, StoreSpec, stores_of
+from flowql.compiler.plan.generations import plain, runtime_name
+from flowql.compiler.plan.logical import Format
+from flowql.compiler.plan.topology import Plan, SourceDef, StoreSpec, stores_of
 from flowql.config.storage import log_at
 from flowql.query.errors import NOTHING, QueryError
 from flowql.query.letters import LettersRelation
@@ -20,17 +20,17 @@ from flowql.query.relations import STORES, Relation, StoreRelation, StoresRelati
 from flowql.query.room import Room
 from flowql.query.statement import Condition
 from flowql.query.views import StoreView, store_views
-from runtime.app.plan_topic import read_plan
-from runtime.errors import LogCorrupt, StateError
-from runtime.log.base import Log
-from runtime.log.kafka.settings import KafkaSettings
-from runtime.log.repairs import RepairedLog
-from runtime.state.changelog import read_tasks
-from runtime.state.layout import MARKER, TaskRecord, decode_number
-from runtime.state.reader import open_readonly
-from runtime.state.rocks import open_rocks
-from runtime.state.store import Snapshot
-from runtime.task import dead_letters
+from flowql.runtime.app.plan_topic import read_plan
+from flowql.runtime.errors import LogCorrupt, StateError
+from flowql.runtime.log.base import Log
+from flowql.runtime.log.kafka.settings import KafkaSettings
+from flowql.runtime.log.repairs import RepairedLog
+from flowql.runtime.state.changelog import read_tasks
+from flowql.runtime.state.layout import MARKER, TaskRecord, decode_number
+from flowql.runtime.state.reader import open_readonly
+from flowql.runtime.state.rocks import open_rocks
+from flowql.runtime.state.store import Snapshot
+from flowql.runtime.task import dead_letters
 
 _OPEN_TRIES = 5
 Take = Callable[[Sequence[str]], "Commit"]  # a commit for a question that reads these relations; close its snapshot

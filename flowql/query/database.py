@@ -21,7 +21,7 @@ from flowql.query.growth import MACROS
 from flowql.query.room import QuestionMemory
 from flowql.query.spilling import SpillFolder, remove_left
 from flowql.query.standard import SETTINGS
-from runtime.budget import MIB, MemoryBudget
+from flowql.runtime.budget import MIB, MemoryBudget
 
 HEAVY_AT_ONCE = 1  # questions about more than `registered_bytes`, until their first rows: queries need processors, too
 MEMORY_BYTES_DEFAULT = MemoryBudget(1 << 30).questions_bytes

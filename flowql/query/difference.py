@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from compiler.plan.topology import SourceDef
+from flowql.compiler.plan.topology import SourceDef
 from flowql.query.database import DEFAULT, QuestionDatabase
 from flowql.query.loading import load
 from flowql.query.question import Question
@@ -18,7 +18,7 @@ from flowql.query.relations import TopicRelation, arrow_schema
 from flowql.query.statement import Statement
 from flowql.query.tail import with_bounds
 from flowql.query.views import ROWTIME
-from runtime.log.base import Log, TopicPartition
+from flowql.runtime.log.base import Log, TopicPartition
 
 SHOWN = 3  # examples of each kind
 _ALL = Statement("", ())  # of a relation: all rows and columns

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from compiler.diagnostics.source import NOWHERE, Span
+from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.errors import CommandError
 
 REFUSED = "FQ5101"  # it would write, or reach outside

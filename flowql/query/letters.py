@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from compiler.plan import types as t
-from compiler.plan.schema import Field, Schema
+from flowql.compiler.plan import types as t
+from flowql.compiler.plan.schema import Field, Schema
 from flowql.query.relations import TopicRelation, arrow_schema
 from flowql.query.room import Room
 from flowql.query.statement import Condition
-from runtime.task.dead_letters import SCHEMA as WRITTEN
+from flowql.runtime.task.dead_letters import SCHEMA as WRITTEN
 
 _OF_RECORD = ("TOPIC", "PARTITION", "OFFSET")
 _OF_FAILURE = ("QUERY", "GENERATION", "CODE", "MESSAGE")

@@ -11,7 +11,7 @@ import pyarrow as pa
 from flowql.query.question import Pace, Question, Rows
 from flowql.query.relations import Relation, Replaced, StoreRelation, arrow_schema, zoned_schema
 from flowql.query.statement import Statement
-from runtime.errors import OffsetOutOfRange
+from flowql.runtime.errors import OffsetOutOfRange
 
 REPLACED_TRIES = 5  # results that are replaced more often than a question takes to read them once
 _LOADING = "flowql_loading"

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from compiler.plan.schema import Field
-from compiler.plan.types import Kind
+from flowql.compiler.plan.schema import Field
+from flowql.compiler.plan.types import Kind
 from flowql.query.statement import Condition, Literal
-from runtime.state.store import Key
+from flowql.runtime.state.store import Key
 
 POINTS_MAX = 10_000  # more keys than this are read as a range
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1

@@ -11,20 +11,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Literal
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import DialectName, PushQuery, compile_push
-from compiler.plan.topology import Plan, SourceDef
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import DialectName, PushQuery, compile_push
+from flowql.compiler.plan.topology import Plan, SourceDef
 from flowql.query.committed import dead_letter_source
 from flowql.query.tail import Change, Tail
-from runtime.app.driver import Driver
-from runtime.app.instance import Instance
-from runtime.app.progress import caught_up
-from runtime.clock import SystemClock
-from runtime.config import InstanceConfig
-from runtime.errors import RuntimeFailure
-from runtime.log.base import Log, TopicPartition
-from runtime.log.overlay import OverlayLog
-from runtime.state.memory import MemoryPhysical
+from flowql.runtime.app.driver import Driver
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.app.progress import caught_up
+from flowql.runtime.clock import SystemClock
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.errors import RuntimeFailure
+from flowql.runtime.log.base import Log, TopicPartition
+from flowql.runtime.log.overlay import OverlayLog
+from flowql.runtime.state.memory import MemoryPhysical
 
 Start = Literal["earliest", "latest"]
 MEMORY_BYTES = 128 << 20

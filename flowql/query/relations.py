@@ -9,19 +9,19 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
-from compiler.plan.schema import Field, Schema
-from compiler.plan.topology import SourceDef, StoreSpec, scan_of
-from compiler.plan.types import BIGINT, STRING, Kind, SqlType, arrow_type
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.topology import SourceDef, StoreSpec, scan_of
+from flowql.compiler.plan.types import BIGINT, STRING, Kind, SqlType, arrow_type
 from flowql.query.lookup import Points, access
 from flowql.query.room import Room
 from flowql.query.statement import Condition
 from flowql.query.views import ROWTIME, Shown, StoreView
-from runtime.batch import DELETE, Batch, to_arrow
-from runtime.log.base import Log, RawBatch, TopicPartition
-from runtime.operators.base import NO_STATE, RunContext
-from runtime.operators.decode import Decoder
-from runtime.state.store import Rows, Snapshot
-from runtime.state.values import encode_value
+from flowql.runtime.batch import DELETE, Batch, to_arrow
+from flowql.runtime.log.base import Log, RawBatch, TopicPartition
+from flowql.runtime.operators.base import NO_STATE, RunContext
+from flowql.runtime.operators.decode import Decoder
+from flowql.runtime.state.store import Rows, Snapshot
+from flowql.runtime.state.values import encode_value
 
 READ_RECORDS, READ_BYTES = 50_000, 16 << 20
 _KEY_BYTES = 250  # of a key and its place in a dictionary

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 import pyarrow as pa
 
 from flowql.query.errors import NO_ROOM, TOO_LARGE, QueryError
-from runtime.budget import MIB
+from flowql.runtime.budget import MIB
 
 WAIT_S = 5.0  # until others give back: meanwhile a question holds a commit, and what it has taken
 _CHECK_S = 0.2

@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from compiler.diagnostics.suggest import did_you_mean
+from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.query.answer import Answer
 from flowql.query.committed import Commit, Take
 from flowql.query.database import DEFAULT, QuestionDatabase

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from compiler.plan.schema import Schema
-from compiler.plan.topology import SourceDef
+from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.topology import SourceDef
 from flowql.query.committed import Commit
 from flowql.query.relations import Relation, TopicRelation, spans_of
 from flowql.query.room import Room

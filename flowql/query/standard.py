@@ -11,18 +11,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
-from compiler.diagnostics.diagnostic import CompileError
-from compiler.diagnostics.source import SourceText
-from compiler.dialect.standard import tree as t
-from compiler.dialect.standard.parser import parse_trees
-from compiler.dialect.standard.statement_tree import QueryStatement
-from compiler.dialect.standard.write_expressions import quoted, write_type
-from compiler.dialect.standard.write_queries import query_sql
-from compiler.functions.numeric import INT_MAX
-from compiler.functions.sql_bytes import bytes_of_text
-from compiler.functions.sql_patterns import similar
-from compiler.functions.sql_times import part_name, part_type
-from compiler.functions.sql_to_char import items_of
+from flowql.compiler.diagnostics.diagnostic import CompileError
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.parser import parse_trees
+from flowql.compiler.dialect.standard.statement_tree import QueryStatement
+from flowql.compiler.dialect.standard.write_expressions import quoted, write_type
+from flowql.compiler.dialect.standard.write_queries import query_sql
+from flowql.compiler.functions.numeric import INT_MAX
+from flowql.compiler.functions.sql_bytes import bytes_of_text
+from flowql.compiler.functions.sql_patterns import similar
+from flowql.compiler.functions.sql_times import part_name, part_type
+from flowql.compiler.functions.sql_to_char import items_of
 from flowql.query import standard_relations
 from flowql.query.errors import INVALID, QueryError
 from flowql.query.standard_relations import named_values

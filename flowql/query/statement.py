@@ -15,7 +15,7 @@ from typing import Any
 
 import duckdb
 
-from compiler.diagnostics.source import NOWHERE
+from flowql.compiler.diagnostics.source import NOWHERE
 from flowql.query.errors import INVALID, REFUSED, TOO_LONG, QueryError, place, place_of_word
 from flowql.query.growth import check_calls
 

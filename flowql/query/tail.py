@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from compiler.plan.schema import WINDOW_END, WINDOW_FIELDS, WINDOW_START, Schema
-from compiler.plan.topology import SourceDef, scan_of
+from flowql.compiler.plan.schema import WINDOW_END, WINDOW_FIELDS, WINDOW_START, Schema
+from flowql.compiler.plan.topology import SourceDef, scan_of
 from flowql.query.relations import READ_BYTES, READ_RECORDS
-from runtime.batch import DELETE, Batch
-from runtime.errors import OffsetOutOfRange
-from runtime.log.base import EARLIEST, Log, RawBatch, Reader, TopicPartition
-from runtime.operators.base import NO_STATE, RunContext
-from runtime.operators.decode import Decoder
+from flowql.runtime.batch import DELETE, Batch
+from flowql.runtime.errors import OffsetOutOfRange
+from flowql.runtime.log.base import EARLIEST, Log, RawBatch, Reader, TopicPartition
+from flowql.runtime.operators.base import NO_STATE, RunContext
+from flowql.runtime.operators.decode import Decoder
 
 Op = Literal["insert", "put", "delete"]
 

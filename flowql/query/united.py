@@ -11,15 +11,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from compiler.plan.generations import plain, runtime_name, under_own_name
-from compiler.plan.schema import Schema
-from compiler.plan.topology import Plan, QueryPlan
+from flowql.compiler.plan.generations import plain, runtime_name, under_own_name
+from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.query.committed import Commit, Part, Wanted
 from flowql.query.relations import STORES, Relation, StoreRelation, StoresRelation, arrow_schema
 from flowql.query.room import Room
 from flowql.query.statement import Condition, Statement
-from runtime.build.query import all_tasks
-from runtime.state.snapshot import StateSnapshot
+from flowql.runtime.build.query import all_tasks
+from flowql.runtime.state.snapshot import StateSnapshot
 
 NAMED_MAX = 10  # partitions that are named where they are missing
 

@@ -1,6 +1,6 @@
 """What the rows of a store look like as SQL: columns people know in place of keys, accumulators and buckets.
 
-Each operator keeps what it needs (see its module in `runtime.operators`); a view knows how to show it. ROWTIME (BIGINT, ms) is
+Each operator keeps what it needs (see its module in `flowql.runtime.operators`); a view knows how to show it. ROWTIME (BIGINT, ms) is
 added wherever the store knows it.
 """
 
@@ -12,14 +12,14 @@ from functools import partial
 from operator import itemgetter
 from typing import Any
 
-from compiler.plan.generations import plain
-from compiler.plan.logical import Aggregate, Join, Sink
-from compiler.plan.schema import WINDOW_END, WINDOW_START, Field, Schema
-from compiler.plan.topology import Operator, Plan, StoreSpec
-from compiler.plan.types import BIGINT, STRING, SqlType
-from runtime.operators.fold import BoundAggregate, Fold
-from runtime.operators.keys import thaw
-from runtime.state.store import Key, Value
+from flowql.compiler.plan.generations import plain
+from flowql.compiler.plan.logical import Aggregate, Join, Sink
+from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START, Field, Schema
+from flowql.compiler.plan.topology import Operator, Plan, StoreSpec
+from flowql.compiler.plan.types import BIGINT, STRING, SqlType
+from flowql.runtime.operators.fold import BoundAggregate, Fold
+from flowql.runtime.operators.keys import thaw
+from flowql.runtime.state.store import Key, Value
 
 ROWTIME = "ROWTIME"
 Column = Callable[[], Sequence[Any]]  # makes its values

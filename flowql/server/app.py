@@ -18,20 +18,20 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from compiler.plan import codec
-from compiler.plan.topology import Plan
+from flowql.compiler.plan import codec
+from flowql.compiler.plan.topology import Plan
 from flowql.deploy.asked import Asked
 from flowql.deploy.control import NewPriority
 from flowql.errors import CommandError, RuntimeFailure
 from flowql.query.answer import Answer
 from flowql.query.errors import COVERAGE, to_data
+from flowql.runtime.events import WARNING, say
+from flowql.runtime.log.appending import redelivery_of
 from flowql.server import parts
 from flowql.server.limits import Limit, Limited
 from flowql.server.prometheus import CONTENT_TYPE, exposition
 from flowql.server.service import Service
 from flowql.server.streaming import ARROW, encode
-from runtime.events import WARNING, say
-from runtime.log.appending import redelivery_of
 
 REFUSED, FAILED = 403, 400
 PARTITIONS_HEADER = "flowql-partitions"  # of an answer about many instances: `4 of 8 partitions`

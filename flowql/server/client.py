@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from compiler.plan import codec
-from compiler.plan.deployed import Deployed, Entry
-from compiler.plan.topology import Plan
+from flowql.compiler.plan import codec
+from flowql.compiler.plan.deployed import Deployed, Entry
+from flowql.compiler.plan.topology import Plan
 from flowql.deploy.asked import NOTHING_ELSE, Asked
 from flowql.deploy.control import NewPriority
 from flowql.errors import CommandError
@@ -25,7 +25,7 @@ from flowql.server.http import Http, Reply, Unreachable
 from flowql.server.streaming import decode
 
 if TYPE_CHECKING:
-    from runtime.log.appending import Redelivery
+    from flowql.runtime.log.appending import Redelivery
 
 CONNECT_S, ANSWER_S = 2.0, 600.0  # a deployment waits for a commit, a question for its answer
 LOST = "FQ5302"

@@ -9,8 +9,8 @@ import sys
 
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError, RuntimeFailure
+from flowql.runtime.events import ERROR, say
 from flowql.server.host import Host
-from runtime.events import ERROR, say
 
 
 def main(arguments: list[str]) -> int:

@@ -6,16 +6,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from compiler.plan.deployed import AS_BEFORE, DEPLOY, About, Deployed, Entry, Hold
-from compiler.plan.diff import QueryChange
-from compiler.plan.topology import Plan
+from flowql.compiler.plan.deployed import AS_BEFORE, DEPLOY, About, Deployed, Entry, Hold
+from flowql.compiler.plan.diff import QueryChange
+from flowql.compiler.plan.topology import Plan
 from flowql.deploy.extents import Extent
 
 if TYPE_CHECKING:  # they load DuckDB and the engine, which most commands do not need
     from flowql.query.committed import Commit, Take
     from flowql.query.database import QuestionDatabase
-    from runtime.app.member_topic import Member
-    from runtime.log.appending import Redelivery
+    from flowql.runtime.app.member_topic import Member
+    from flowql.runtime.log.appending import Redelivery
 
 # continuous: until stopped. caught up: until what there is now is processed. bounded: all of it once, as a batch.
 Mode = Literal["continuous", "caught up", "bounded"]
@@ -123,7 +123,7 @@ class Engine(Protocol):
         ...
 
     def append(self, wanted: Sequence[Redelivery]) -> dict[str, Any]:
-        """Give records to queries once more; see `runtime.app.delivering`. RuntimeFailure, CommandError."""
+        """Give records to queries once more; see `flowql.runtime.app.delivering`. RuntimeFailure, CommandError."""
         ...
 
     def pin(self) -> int:

@@ -16,6 +16,8 @@ from starlette.types import ASGIApp
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
 from flowql.query.database import QuestionDatabase, QuestionLimits
+from flowql.runtime.app.member_topic import Member
+from flowql.runtime.events import INFO, say
 from flowql.server.address import own_address, remove_address, write_address
 from flowql.server.app import make_app, make_members_app, make_metrics_app
 from flowql.server.choice import open_engine
@@ -23,8 +25,6 @@ from flowql.server.connections import Connection
 from flowql.server.engine import Mode
 from flowql.server.logs import writing
 from flowql.server.service import Service
-from runtime.app.member_topic import Member
-from runtime.events import INFO, say
 
 BROKEN, SILENT = "FQ5303", "FQ5304"
 START_S = 10.0

@@ -13,8 +13,8 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
-from compiler.plan.generations import MARK
-from runtime.events import EVENT, LOGGER
+from flowql.compiler.plan.generations import MARK
+from flowql.runtime.events import EVENT, LOGGER
 
 FILE = "instance.log"
 BYTES_MAX, OLDER = 10 << 20, 4  # 50 MB at most

@@ -10,13 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 from flowql.query.committed import Part, Wanted
 from flowql.query.room import Room
+from flowql.runtime.app.member_topic import Member, MemberReader, write_member
+from flowql.runtime.clock import Clock
+from flowql.runtime.errors import LogError
+from flowql.runtime.events import WARNING, say
+from flowql.runtime.log.base import Log
 from flowql.server.http import Http, Reply, Unreachable
 from flowql.server.parts import decode, wanted_to_data
-from runtime.app.member_topic import Member, MemberReader, write_member
-from runtime.clock import Clock
-from runtime.errors import LogError
-from runtime.events import WARNING, say
-from runtime.log.base import Log
 
 CONNECT_S, SILENT_S, ANSWER_S = 1.0, 10.0, 60.0  # until somebody answers, between two pieces, for all of an answer
 AVOIDED_S = 5.0  # a host that does not answer at all is not asked again so soon: each question would wait for it

@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from compiler.plan.deployed import AS_BEFORE, DEPLOY, About, Deployed, Entry, Hold
-from compiler.plan.diff import QueryChange
-from compiler.plan.partitions import as_wanted
-from compiler.plan.topology import Plan
+from flowql.compiler.plan.deployed import AS_BEFORE, DEPLOY, About, Deployed, Entry, Hold
+from flowql.compiler.plan.diff import QueryChange
+from flowql.compiler.plan.partitions import as_wanted
+from flowql.compiler.plan.topology import Plan
 from flowql.config.storage import check_engine, log_at
 from flowql.deploy.engine import config_of, deployed_at_rest, open_on, process_id
 from flowql.deploy.extents import Extent, extents_of, free_bytes
@@ -22,21 +22,21 @@ from flowql.query.committed import Commit, Take, queries_behind, stopped_commits
 from flowql.query.database import QuestionDatabase
 from flowql.query.difference import Spans, Version, difference
 from flowql.query.relations import spans_of
+from flowql.runtime.app.comparing import NotYet
+from flowql.runtime.app.delivering import deliver
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.app.member_topic import Member
+from flowql.runtime.app.plan_topic import read_entries
+from flowql.runtime.app.progress import caught_up, source_ends
+from flowql.runtime.app.without_pandas import leave_pandas_out
+from flowql.runtime.build.table_statements import carry_out
+from flowql.runtime.clock import SystemClock
+from flowql.runtime.log.appending import Redelivery
+from flowql.runtime.spark.log_append import places_topic
+from flowql.runtime.state.changelog import metadata_topic
 from flowql.server.engine import Mode
 from flowql.server.members import Members
 from flowql.server.status import live_status, stopped_status
-from runtime.app.comparing import NotYet
-from runtime.app.delivering import deliver
-from runtime.app.instance import Instance
-from runtime.app.member_topic import Member
-from runtime.app.plan_topic import read_entries
-from runtime.app.progress import caught_up, source_ends
-from runtime.app.without_pandas import leave_pandas_out
-from runtime.build.table_statements import carry_out
-from runtime.clock import SystemClock
-from runtime.log.appending import Redelivery
-from runtime.spark.log_append import places_topic
-from runtime.state.changelog import metadata_topic
 
 
 def open_runtime(settings: Settings, mode: Mode) -> RuntimeEngine:

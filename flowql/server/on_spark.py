@@ -9,10 +9,10 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from compiler.plan.deployed import AS_BEFORE, DEPLOY, About, Entry, Hold
-from compiler.plan.deployed import Deployed as Deployment
-from compiler.plan.diff import QueryChange, decide_change
-from compiler.plan.topology import Plan
+from flowql.compiler.plan.deployed import AS_BEFORE, DEPLOY, About, Entry, Hold
+from flowql.compiler.plan.deployed import Deployed as Deployment
+from flowql.compiler.plan.diff import QueryChange, decide_change
+from flowql.compiler.plan.topology import Plan
 from flowql.config.storage import check_engine, log_at
 from flowql.deploy.extents import Extent
 from flowql.deploy.pins import of_spark
@@ -22,22 +22,22 @@ from flowql.query.committed import Commit, Take, queries_behind
 from flowql.query.database import QuestionDatabase
 from flowql.query.errors import NOTHING, QueryError
 from flowql.query.spark import SparkCommit
+from flowql.runtime.app.member_topic import Member
+from flowql.runtime.app.plan_topic import topic_name
+from flowql.runtime.build.table_statements import carry_out
+from flowql.runtime.clock import SystemClock
+from flowql.runtime.errors import Superseded
+from flowql.runtime.log.appending import Redelivery
+from flowql.runtime.spark.engine.alignment import apart
+from flowql.runtime.spark.engine.checkpoint_state import reader_at_rest
+from flowql.runtime.spark.engine.deployed import Deployed, load
+from flowql.runtime.spark.engine.instance import SparkInstance
+from flowql.runtime.spark.engine.site import Site
+from flowql.runtime.spark.engine.state import SparkSnapshot, pin, sequence_of
+from flowql.runtime.spark.engine.status import stopped_status
+from flowql.runtime.spark.log_address import Address, KafkaAddress
 from flowql.server.engine import Mode
 from flowql.server.process import process_figures
-from runtime.app.member_topic import Member
-from runtime.app.plan_topic import topic_name
-from runtime.build.table_statements import carry_out
-from runtime.clock import SystemClock
-from runtime.errors import Superseded
-from runtime.log.appending import Redelivery
-from runtime.spark.engine.alignment import apart
-from runtime.spark.engine.checkpoint_state import reader_at_rest
-from runtime.spark.engine.deployed import Deployed, load
-from runtime.spark.engine.instance import SparkInstance
-from runtime.spark.engine.site import Site
-from runtime.spark.engine.state import SparkSnapshot, pin, sequence_of
-from runtime.spark.engine.status import stopped_status
-from runtime.spark.log_address import Address, KafkaAddress
 
 TOGETHER_S, _LOOK_S = 1.0, 0.02  # how long a question waits for queries to be at one place
 

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from compiler.plan.deployed import About, Deployed, Entry, Hold
-from compiler.plan.topology import Plan
+from flowql.compiler.plan.deployed import About, Deployed, Entry, Hold
+from flowql.compiler.plan.topology import Plan
 from flowql.deploy.asked import NOTHING_ELSE, Asked
 from flowql.deploy.control import NewPriority, priority_of, with_paused, with_priority
 from flowql.deploy.costs import costs_of
@@ -20,9 +20,9 @@ from flowql.query.database import DEFAULT, QuestionDatabase
 from flowql.query.room import Room
 from flowql.query.session import Begun, answer
 from flowql.query.united import parts_of
+from flowql.runtime.errors import Superseded
+from flowql.runtime.log.appending import Redelivery
 from flowql.server.engine import Engine
-from runtime.errors import Superseded
-from runtime.log.appending import Redelivery
 
 
 class Service:

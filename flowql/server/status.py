@@ -7,20 +7,20 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from compiler.plan.generations import runtime_name
-from compiler.plan.topology import QueryPlan
+from flowql.compiler.plan.generations import runtime_name
+from flowql.compiler.plan.topology import QueryPlan
 from flowql.deploy.settings import Settings
 from flowql.query.committed import Commit, stopped_commits
 from flowql.query.errors import QueryError
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.app.plan_topic import read_deployed
+from flowql.runtime.app.progress import skipped_records
+from flowql.runtime.app.status import instance_figures, statuses
+from flowql.runtime.config import LetterRetention
+from flowql.runtime.log.base import Clients, Log, TopicPartition
+from flowql.runtime.task.input_buffer import topic_named
+from flowql.runtime.task.lost import LOST, losses_of
 from flowql.server.process import process_figures
-from runtime.app.instance import Instance
-from runtime.app.plan_topic import read_deployed
-from runtime.app.progress import skipped_records
-from runtime.app.status import instance_figures, statuses
-from runtime.config import LetterRetention
-from runtime.log.base import Clients, Log, TopicPartition
-from runtime.task.input_buffer import topic_named
-from runtime.task.lost import LOST, losses_of
 
 PHYSICAL_STORES = 1  # one RocksDB, whatever the number of queries
 COUNTED_MAX = (

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from compiler.diagnostics.source import NOWHERE, SourceText, Span
+from flowql.compiler.diagnostics.source import NOWHERE, SourceText, Span
 
 Order = Literal["any", "exact"]
 Arrival = Literal["time", "any"]

@@ -8,14 +8,14 @@ from typing import Any
 import orjson
 import yaml
 
-from compiler.plan.topology import Plan, QueryPlan, SourceDef
+from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
 from flowql.errors import CommandError
+from flowql.runtime.log.base import EARLIEST, Log, TopicPartition
 from flowql.testing.case import Case, Expected, Given, Row
 from flowql.testing.feed import records_of, timings
 from flowql.testing.run import needed, partitions_of, read_topics, run
 from flowql.testing.yaml_form import rows_text
 from flowql.topics.codecs import RecordReader
-from runtime.log.base import EARLIEST, Log, TopicPartition
 
 _INDENT = 4
 

@@ -9,19 +9,19 @@ from dataclasses import dataclass, field
 import orjson
 import pyarrow as pa
 
-from compiler.diagnostics.diagnostic import CompileError, Diagnostic
-from compiler.diagnostics.suggest import did_you_mean
-from compiler.plan.logical import Scan
-from compiler.plan.tables import ROW_NUMBER
-from compiler.plan.topology import Plan, SourceDef
+from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
+from flowql.compiler.diagnostics.suggest import did_you_mean
+from flowql.compiler.plan.logical import Scan
+from flowql.compiler.plan.tables import ROW_NUMBER
+from flowql.compiler.plan.topology import Plan, SourceDef
+from flowql.runtime.errors import BadRecord
+from flowql.runtime.log.base import PRODUCE_SCHEMA, RECORD_SCHEMA, RawBatch, TopicPartition
+from flowql.runtime.operators.base import NO_STATE, RunContext
+from flowql.runtime.operators.decode import Decoder
+from flowql.runtime.output.partitioner import split
 from flowql.testing.case import Case, Given, Row
 from flowql.testing.times import as_declared
 from flowql.topics.codecs import KeyWriter, ValueWriter
-from runtime.errors import BadRecord
-from runtime.log.base import PRODUCE_SCHEMA, RECORD_SCHEMA, RawBatch, TopicPartition
-from runtime.operators.base import NO_STATE, RunContext
-from runtime.operators.decode import Decoder
-from runtime.output.partitioner import split
 
 
 @dataclass(frozen=True, slots=True)

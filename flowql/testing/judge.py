@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from compiler.catalog.names import listing
-from compiler.diagnostics.suggest import did_you_mean
+from flowql.compiler.catalog.names import listing
+from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.testing.case import Expected, Finding, Row
 from flowql.testing.run import Outcome
 from flowql.testing.times import is_time

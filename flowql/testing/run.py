@@ -8,22 +8,22 @@ from dataclasses import dataclass, field, replace
 import orjson
 import pyarrow as pa
 
-from compiler.plan.logical import Scan
-from compiler.plan.topology import Plan, QueryPlan, SourceDef
+from flowql.compiler.plan.logical import Scan
+from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
+from flowql.runtime.app.driver import Driver
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.build.table_statements import carry_out
+from flowql.runtime.build.table_writer import POLICY
+from flowql.runtime.clock import VirtualClock
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.errors import TopicMissing
+from flowql.runtime.log.base import EARLIEST, TopicPartition
+from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.state.memory import MemoryPhysical
+from flowql.runtime.task.dead_letters import topic_name
 from flowql.testing.case import Case, Row
 from flowql.testing.feed import Timing
 from flowql.topics.codecs import RecordReader, shown
-from runtime.app.driver import Driver
-from runtime.app.instance import Instance
-from runtime.build.table_statements import carry_out
-from runtime.build.table_writer import POLICY
-from runtime.clock import VirtualClock
-from runtime.config import InstanceConfig
-from runtime.errors import TopicMissing
-from runtime.log.base import EARLIEST, TopicPartition
-from runtime.log.memory import MemoryLog
-from runtime.state.memory import MemoryPhysical
-from runtime.task.dead_letters import topic_name
 
 CONFIG = InstanceConfig(application_id="test", threads=1, coalesce=False)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from compiler.plan import codec
-from compiler.plan.logical import SchemaRef
-from compiler.plan.topology import Plan
-from compiler.schemas.ref import content_id
+from flowql.compiler.plan import codec
+from flowql.compiler.plan.logical import SchemaRef
+from flowql.compiler.plan.topology import Plan
+from flowql.compiler.schemas.ref import content_id
 
 
 def without_registry(plan: Plan) -> Plan:

@@ -17,15 +17,15 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from compiler.analyze.constants import constants
-from compiler.diagnostics.diagnostic import CompileError, Diagnostic
-from compiler.diagnostics.source import NOWHERE, SourceText, Span
-from compiler.dialect.ast import AssertRow, InsertRow, Statement
-from compiler.dialect.parser import parse_statements
-from compiler.dialect.table_statements import CreateTable, InsertRows, row_statements
-from compiler.dialect.tokens import Positions
-from compiler.driver import DialectName
-from compiler.plan.topology import Plan
+from flowql.compiler.analyze.constants import constants
+from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
+from flowql.compiler.diagnostics.source import NOWHERE, SourceText, Span
+from flowql.compiler.dialect.ast import AssertRow, InsertRow, Statement
+from flowql.compiler.dialect.parser import parse_statements
+from flowql.compiler.dialect.table_statements import CreateTable, InsertRows, row_statements
+from flowql.compiler.dialect.tokens import Positions
+from flowql.compiler.driver import DialectName
+from flowql.compiler.plan.topology import Plan
 from flowql.testing.case import Case, Expected, ExpectedError, Given, Row
 from flowql.testing.feed import find_source
 from flowql.topics.codecs import shown

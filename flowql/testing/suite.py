@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
 
-from compiler.diagnostics.diagnostic import CompileError, Diagnostic
-from compiler.plan.topology import Plan
+from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
+from flowql.compiler.plan.topology import Plan
 from flowql.config.compile import compile_sources
 from flowql.config.load import shown_path
 from flowql.config.places import Places

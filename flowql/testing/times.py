@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from compiler.functions.temporal import parse_date, parse_time, parse_timestamp
-from compiler.plan.types import Kind, SqlType
+from flowql.compiler.functions.temporal import parse_date, parse_time, parse_timestamp
+from flowql.compiler.plan.types import Kind, SqlType
 
 _PARSE: Mapping[Kind, Callable[[str], int]] = {
     Kind.DATE: parse_date,
@@ -18,7 +18,7 @@ _PARSE: Mapping[Kind, Callable[[str], int]] = {
 def as_declared(value: Any, type_: SqlType) -> Any:
     """A value of a row with ISO texts in columns of dates and times as JSON has them. Raises ValueError.
 
-    >>> from compiler.plan.types import DATE, array
+    >>> from flowql.compiler.plan.types import DATE, array
     >>> as_declared(["1970-01-02", 5, None], array(DATE))
     [1, 5, None]
     """

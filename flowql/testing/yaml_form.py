@@ -18,8 +18,8 @@ from typing import Any
 
 import yaml
 
-from compiler.diagnostics.diagnostic import Diagnostic
-from compiler.diagnostics.source import SourceText
+from flowql.compiler.diagnostics.diagnostic import Diagnostic
+from flowql.compiler.diagnostics.source import SourceText
 from flowql.config.places import Places
 from flowql.config.reader import Item, Reader, compose
 from flowql.config.shape import Anything, Choice, Fragment, Key, ListOf, MapOf, Record, Text, Whole

@@ -8,14 +8,14 @@ from typing import Any
 
 import orjson
 
-from compiler.plan.logical import Format
-from compiler.plan.schema import Field
-from compiler.plan.topology import Plan, SourceDef
-from compiler.plan.types import STRING, Kind
+from flowql.compiler.plan.logical import Format
+from flowql.compiler.plan.schema import Field
+from flowql.compiler.plan.topology import Plan, SourceDef
+from flowql.compiler.plan.types import STRING, Kind
 from flowql.errors import CommandError
-from runtime.errors import BadRecord
-from runtime.serde.codec import row_decoder, row_encoder
-from runtime.serde.windowed import split_window
+from flowql.runtime.errors import BadRecord
+from flowql.runtime.serde.codec import row_decoder, row_encoder
+from flowql.runtime.serde.windowed import split_window
 
 _JSON = Format("JSON")
 _KAFKA = Format("KAFKA", wrap=False)

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from runtime.batch import Ints
+from flowql.runtime.batch import Ints
 
 RECORD_BYTES = 16 << 20
 DELIMITERS = b",;\t|"

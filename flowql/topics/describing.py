@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from compiler.catalog.names import listing
-from compiler.plan.logical import Scan, walk_nodes
-from compiler.plan.topology import Plan, QueryPlan
+from flowql.compiler.catalog.names import listing
+from flowql.compiler.plan.logical import Scan, walk_nodes
+from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.errors import CommandError
-from runtime.app.plan_topic import topic_name as plan_topic
-from runtime.log.base import Log, TopicInfo, TopicPartition
-from runtime.task.dead_letters import topic_name as dead_letter_topic
+from flowql.runtime.app.plan_topic import topic_name as plan_topic
+from flowql.runtime.log.base import Log, TopicInfo, TopicPartition
+from flowql.runtime.task.dead_letters import topic_name as dead_letter_topic
 
 IN_USE = "FQ5012"
 PARTITION_COLUMNS = ("partition", "begin", "end", "records", "first", "last")

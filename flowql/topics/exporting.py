@@ -6,9 +6,9 @@ from collections.abc import Generator, Mapping
 
 import pyarrow as pa
 
+from flowql.runtime.log.base import Log, TopicPartition
 from flowql.topics.codecs import RecordReader
 from flowql.topics.records import headers_json, read_records
-from runtime.log.base import Log, TopicPartition
 
 SCHEMA = pa.schema(
     [

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from compiler.plan.schema import Field
-from compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, STRING, Kind, SqlType
+from flowql.compiler.plan.schema import Field
+from flowql.compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, STRING, Kind, SqlType
 from flowql.errors import CommandError
 from flowql.topics import csv_records
 from flowql.topics.codecs import KeyWriter

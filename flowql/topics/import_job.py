@@ -9,8 +9,8 @@ from typing import Literal
 
 import pyarrow as pa
 
-from compiler.diagnostics.suggest import did_you_mean
-from compiler.plan.topology import SourceDef
+from flowql.compiler.diagnostics.suggest import did_you_mean
+from flowql.compiler.plan.topology import SourceDef
 from flowql.errors import CommandError
 from flowql.topics.codecs import KeyWriter
 

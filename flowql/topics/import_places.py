@@ -13,9 +13,9 @@ from pathlib import Path
 import orjson
 
 from flowql.errors import CommandError
+from flowql.runtime.log.base import Log, Position, Producer, TopicPartition
+from flowql.runtime.log.policy import WRITERS_PREFIX
 from flowql.topics.import_job import Job, Place
-from runtime.log.base import Log, Position, Producer, TopicPartition
-from runtime.log.policy import WRITERS_PREFIX
 
 CHANGED = "FQ5014"
 _PIECE = 4 << 20

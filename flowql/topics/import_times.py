@@ -6,12 +6,12 @@ happened before.
 
 from __future__ import annotations
 
-from compiler.plan.topology import SourceDef
+from flowql.compiler.plan.topology import SourceDef
 from flowql.errors import CommandError
+from flowql.runtime.log.base import Log
+from flowql.runtime.log.policy import TopicPolicy
 from flowql.topics.import_job import Job
 from flowql.topics.keeping import retention_text
-from runtime.log.base import Log
-from runtime.log.policy import TopicPolicy
 
 BEGINNING_MS = 0
 FOR_EVER = {"retention.ms": "-1"}

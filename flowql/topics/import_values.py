@@ -12,17 +12,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from compiler.plan.schema import Field
-from compiler.plan.topology import SourceDef, scan_of
+from flowql.compiler.plan.schema import Field
+from flowql.compiler.plan.topology import SourceDef, scan_of
+from flowql.runtime.batch import Batch
+from flowql.runtime.errors import BadRecord
+from flowql.runtime.log.base import HEADERS_TYPE, RECORD_SCHEMA, RawBatch, TopicPartition
+from flowql.runtime.operators.base import NO_STATE, RunContext
+from flowql.runtime.operators.decode import Decoder
 from flowql.topics.codecs import KeyWriter, ValueWriter
 from flowql.topics.import_job import FileFormat
 from flowql.topics.json_times import JsonTimes
 from flowql.topics.typed_texts import FORMS, retyped_document
-from runtime.batch import Batch
-from runtime.errors import BadRecord
-from runtime.log.base import HEADERS_TYPE, RECORD_SCHEMA, RawBatch, TopicPartition
-from runtime.operators.base import NO_STATE, RunContext
-from runtime.operators.decode import Decoder
 
 Reasons = dict[int, str]
 SAMPLE_ROWS = 16  # if none of them is bad, times are numbers already, as far as one can tell

@@ -16,16 +16,16 @@ import orjson
 import pyarrow as pa
 
 from flowql.errors import CommandError
+from flowql.runtime.batch import Batch, Ints
+from flowql.runtime.log.base import HEADERS_TYPE, PRODUCE_SCHEMA, Log, Producer, TopicPartition
+from flowql.runtime.log.murmur2 import partitions as partitions_of
+from flowql.runtime.task.dead_letters import IMPORT, short
+from flowql.runtime.task.dead_letters import SCHEMA as LETTER_SCHEMA
 from flowql.topics.codecs import KeyWriter
 from flowql.topics.import_files import chunks
 from flowql.topics.import_job import NOT_IMPORTED, Bad, Chunk, Job, Place
 from flowql.topics.import_places import Digest, Progress, group_of, options_of, read_progress, resume, send_progress
 from flowql.topics.import_values import Reasons, Values, encoded_keys
-from runtime.batch import Batch, Ints
-from runtime.log.base import HEADERS_TYPE, PRODUCE_SCHEMA, Log, Producer, TopicPartition
-from runtime.log.murmur2 import partitions as partitions_of
-from runtime.task.dead_letters import IMPORT, short
-from runtime.task.dead_letters import SCHEMA as LETTER_SCHEMA
 
 TRANSACTION_BYTES = 256 << 20
 SHOWN_ROWS = 10

@@ -1,6 +1,6 @@
 """ISO dates and times in flat JSON lines, replaced by the numbers that the JSON format reads; the rest of a line stays as it is.
 
-Lines of one shape are done together (`runtime.operators.json_scan`). Lines that have none are left to `typed_texts.retyped_document`.
+Lines of one shape are done together (`flowql.runtime.operators.json_scan`). Lines that have none are left to `typed_texts.retyped_document`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from compiler.plan.schema import Field
-from compiler.plan.types import STRING, Kind
+from flowql.compiler.plan.schema import Field
+from flowql.compiler.plan.types import STRING, Kind
+from flowql.runtime.operators.json_scan import JsonScan, Located
 from flowql.topics.typed_texts import json_sql
-from runtime.operators.json_scan import JsonScan, Located
 
 _TIMES = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP)
 ROWS_MIN = 256  # fewer are done one by one

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from compiler.analyze.properties import duration_ms
+from flowql.compiler.analyze.properties import duration_ms
 from flowql.config.reader import size_bytes
 from flowql.errors import CommandError
-from runtime.config import LetterRetention
-from runtime.log.policy import TopicPolicy
+from flowql.runtime.config import LetterRetention
+from flowql.runtime.log.policy import TopicPolicy
 
 MEANINGLESS = "FQ5013"
 

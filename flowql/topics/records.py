@@ -10,10 +10,10 @@ import orjson
 import pyarrow as pa
 
 from flowql.errors import CommandError
+from flowql.runtime.errors import BadRecord
+from flowql.runtime.log.base import PRODUCE_SCHEMA, Log, RawBatch, TopicPartition
+from flowql.runtime.log.murmur2 import partition_for
 from flowql.topics.codecs import KeyWriter, RecordReader, ValueWriter
-from runtime.errors import BadRecord
-from runtime.log.base import PRODUCE_SCHEMA, Log, RawBatch, TopicPartition
-from runtime.log.murmur2 import partition_for
 
 _FIELDS = {"topic", "partition", "offset", "timestamp", "key", "value", "headers"}
 _POLL_RECORDS, _POLL_BYTES = 10_000, 16 << 20

@@ -14,8 +14,8 @@ from typing import Any
 
 import orjson
 
-from compiler.plan.schema import Field
-from compiler.plan.types import Kind, SqlType
+from flowql.compiler.plan.schema import Field
+from flowql.compiler.plan.types import Kind, SqlType
 
 NULLS = frozenset({"", "null", "none", "nil", "na", "n/a", "#n/a", "\\n"})  # of columns that are no texts, in any case
 TEXT_NULLS = ("", "\\N")  # of STRING columns, where they are not quoted

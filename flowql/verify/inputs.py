@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from compiler.plan.logical import Scan, Sink, walk_nodes
-from compiler.plan.topology import Plan
+from flowql.compiler.plan.logical import Scan, Sink, walk_nodes
+from flowql.compiler.plan.topology import Plan
 from flowql.errors import CommandError
+from flowql.runtime.build.query import build_inserts, ensure_topics
+from flowql.runtime.log.base import PRODUCE_SCHEMA, Log, Producer, TopicPartition
 from flowql.verify.leftover import records_of
-from runtime.build.query import build_inserts, ensure_topics
-from runtime.log.base import PRODUCE_SCHEMA, Log, Producer, TopicPartition
 
 NO_INPUT = "FQ5601"
 _TRANSACTION_BYTES = 128 << 20

@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from runtime.log.base import EARLIEST, RECORD_SCHEMA, Log, TopicPartition
+from flowql.runtime.log.base import EARLIEST, RECORD_SCHEMA, Log, TopicPartition
 
 _READ_RECORDS, _READ_BYTES = 100_000, 64 << 20
 _COLUMNS = pa.schema([*(RECORD_SCHEMA.field(n) for n in ("offset", "timestamp", "key", "value"))])

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from compiler.plan.topology import SourceDef
+from flowql.compiler.plan.topology import SourceDef
+from flowql.runtime.log.base import Log
 from flowql.verify.leftover import Bytes, StreamLeftover, TableLeftover, stream_leftover, table_leftover
 from flowql.verify.report import SHOWN, Row, RowDifference, SinkReport
 from flowql.verify.values import Canonical, Columns, canonical, close
-from runtime.log.base import Log
 
 ROWTIME = "ROWTIME"
 _PAIRS_MAX = 10_000

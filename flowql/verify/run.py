@@ -9,19 +9,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from compiler.plan.topology import Plan, SourceDef
+from flowql.compiler.plan.topology import Plan, SourceDef
 from flowql.config.storage import log_at
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
 from flowql.kafka.broker import Broker
+from flowql.runtime.log.base import Log
+from flowql.runtime.log.kafka.settings import KafkaSettings
 from flowql.server.choice import open_engine
 from flowql.server.engine import Engine, Mode
 from flowql.verify.inputs import copy_inputs, count_records
 from flowql.verify.match import compare_sink
 from flowql.verify.report import Report
 from flowql.verify.values import TOLERANCE
-from runtime.log.base import Log
-from runtime.log.kafka.settings import KafkaSettings
 
 NO_RESULT, FAILED, SAME_TOPICS = "FQ5602", "FQ5603", "FQ5604"
 FAILURES_MAX = 3  # restarts of a query after which its target has failed

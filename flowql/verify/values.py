@@ -13,12 +13,12 @@ from typing import Any
 
 import orjson
 
-from compiler.plan.schema import WINDOW_END, WINDOW_START, Field
-from compiler.plan.topology import SourceDef
+from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START, Field
+from flowql.compiler.plan.topology import SourceDef
+from flowql.runtime.errors import BadRecord
+from flowql.runtime.serde.codec import row_decoder
+from flowql.runtime.serde.windowed import split_window
 from flowql.verify.report import MISSING, Row
-from runtime.errors import BadRecord
-from runtime.serde.codec import row_decoder
-from runtime.serde.windowed import split_window
 
 TOLERANCE = 1e-9  # of DOUBLEs, relative
 _SMALL = 1e-3  # times the tolerance: below that a DOUBLE is as good as zero

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from runtime.task.task import Task
+from flowql.runtime.task.task import Task
 
 AHEAD_MS_MIN = 60_000  # clocks of machines differ
 

@@ -20,15 +20,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from runtime.clock import Clock
-from runtime.commit.coordinator import CommitStep
-from runtime.errors import RuntimeFailure
-from runtime.log.base import TopicPartition
-from runtime.scheduler.manager import TaskManager
-from runtime.state.manager import StateManager
-from runtime.state.store import Snapshot
-from runtime.task.input_buffer import LogInput
-from runtime.task.task import Horizon, Task
+from flowql.runtime.clock import Clock
+from flowql.runtime.commit.coordinator import CommitStep
+from flowql.runtime.errors import RuntimeFailure
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.scheduler.manager import TaskManager
+from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.store import Snapshot
+from flowql.runtime.task.input_buffer import LogInput
+from flowql.runtime.task.task import Horizon, Task
 
 TIMEOUT_S = 1.0  # how long a query may hold the others up
 LOOK_S = 0.001

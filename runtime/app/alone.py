@@ -6,16 +6,16 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol
 
-from runtime.app.procedures import Procedure, handed_over, stopped
-from runtime.app.query_state import SUSPENDED
-from runtime.app.reconciler import Reconciler
-from runtime.app.refusals import Host, build, changelog_is_gone
-from runtime.task.status import TaskStatus
-from runtime.task.task import Task
+from flowql.runtime.app.procedures import Procedure, handed_over, stopped
+from flowql.runtime.app.query_state import SUSPENDED
+from flowql.runtime.app.reconciler import Reconciler
+from flowql.runtime.app.refusals import Host, build, changelog_is_gone
+from flowql.runtime.task.status import TaskStatus
+from flowql.runtime.task.task import Task
 
 
 class Rebuilding(Protocol):
-    """Generations that are being built (`runtime.app.rebuilding`)."""
+    """Generations that are being built (`flowql.runtime.app.rebuilding`)."""
 
     def next(self, now_ms: int) -> Procedure | None:
         """What is to be done next for one of them, or nothing."""

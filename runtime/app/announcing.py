@@ -6,14 +6,14 @@ from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Protocol
 
-from compiler.plan.deployed import Deployed, Entry, running_plan
-from compiler.plan.diff import Change
-from runtime.app.deployment import create_staging, inserted, refuse_rebuild, with_names_for
-from runtime.app.exchanging import refuse_forward
-from runtime.app.plan_writer import PlanWriter
-from runtime.build.query import Environment, ensure_changelogs, ensure_repartitions, ensure_topics
-from runtime.errors import TopicMissing
-from runtime.log.base import Log
+from flowql.compiler.plan.deployed import Deployed, Entry, running_plan
+from flowql.compiler.plan.diff import Change
+from flowql.runtime.app.deployment import create_staging, inserted, refuse_rebuild, with_names_for
+from flowql.runtime.app.exchanging import refuse_forward
+from flowql.runtime.app.plan_writer import PlanWriter
+from flowql.runtime.build.query import Environment, ensure_changelogs, ensure_repartitions, ensure_topics
+from flowql.runtime.errors import TopicMissing
+from flowql.runtime.log.base import Log
 
 
 class Host(Environment, Protocol):

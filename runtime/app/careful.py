@@ -2,7 +2,7 @@
 
 Encoding what a store keeps costs as much as the commit of it, so it is done once, at the commit, of many runs together; there nobody
 knows any more which record made it. So the query goes back to the last commit, and until it is beyond the cut that failed each run
-is looked at by itself: what cannot be committed is isolated to a record (`runtime.task.isolate`).
+is looked at by itself: what cannot be committed is isolated to a record (`flowql.runtime.task.isolate`).
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from runtime.errors import RecordRefused
-from runtime.events import INFO, say
-from runtime.log.base import TopicPartition, largest_record
-from runtime.state.changelog import changelog_topic
-from runtime.state.frozen import UnwritableState
-from runtime.state.manager import StateManager
-from runtime.task.batch_ipc import encode_batch
-from runtime.task.program import ExchangeRows, Output
-from runtime.task.task import Task
+from flowql.runtime.errors import RecordRefused
+from flowql.runtime.events import INFO, say
+from flowql.runtime.log.base import TopicPartition, largest_record
+from flowql.runtime.state.changelog import changelog_topic
+from flowql.runtime.state.frozen import UnwritableState
+from flowql.runtime.state.manager import StateManager
+from flowql.runtime.task.batch_ipc import encode_batch
+from flowql.runtime.task.program import ExchangeRows, Output
+from flowql.runtime.task.task import Task
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
 """Both generations of a group at one place of the input, where several instances share their tasks.
 
-The tasks are parked as for a swap (`runtime.app.swapping`): each member commits and stops those that it has. Of a group that is held
+The tasks are parked as for a swap (`flowql.runtime.app.swapping`): each member commits and stops those that it has. Of a group that is held
 back the leader records no moves, so that nothing is touched; as soon as the results have been looked at, the swap is taken back
 and the tasks go on. An instance that dies meanwhile leaves that to the leader, which does so after a while.
 """
@@ -11,14 +11,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
-from compiler.plan.deployed import Deployed, Group, groups_of, is_held
-from runtime.app.group_swap import GroupSwap
-from runtime.app.plan_writer import PlanWriter
-from runtime.app.swapping import BUILT, begun, results_are_seen, taken_back
-from runtime.clock import Clock
-from runtime.config import InstanceConfig
-from runtime.errors import LogError, RuntimeFailure
-from runtime.log.base import Admin, Log
+from flowql.compiler.plan.deployed import Deployed, Group, groups_of, is_held
+from flowql.runtime.app.group_swap import GroupSwap
+from flowql.runtime.app.plan_writer import PlanWriter
+from flowql.runtime.app.swapping import BUILT, begun, results_are_seen, taken_back
+from flowql.runtime.clock import Clock
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.errors import LogError, RuntimeFailure
+from flowql.runtime.log.base import Admin, Log
 
 TOGETHER_MS = 5_000  # for so long what serves stands still at most
 

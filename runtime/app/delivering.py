@@ -13,18 +13,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from compiler.plan.generations import runtime_name
-from compiler.plan.logical import Scan
-from compiler.plan.topology import Operator, QueryPlan
-from runtime.app.instance import Instance
-from runtime.errors import RuntimeFailure
-from runtime.log.appending import Redelivery
-from runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
-from runtime.log.repairs import CONFIG, encode, marks, topic_name
-from runtime.operators.base import NO_STATE, RunContext
-from runtime.operators.decode import Decoder
-from runtime.task.delivery import Delivered, Delivery
-from runtime.task.task import Task
+from flowql.compiler.plan.generations import runtime_name
+from flowql.compiler.plan.logical import Scan
+from flowql.compiler.plan.topology import Operator, QueryPlan
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.errors import RuntimeFailure
+from flowql.runtime.log.appending import Redelivery
+from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
+from flowql.runtime.log.repairs import CONFIG, encode, marks, topic_name
+from flowql.runtime.operators.base import NO_STATE, RunContext
+from flowql.runtime.operators.decode import Decoder
+from flowql.runtime.task.delivery import Delivered, Delivery
+from flowql.runtime.task.task import Task
 
 WAIT_S = 60.0  # until a query has taken its records, and for the commit
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from compiler.plan.deployed import Deployed, running_plan
-from compiler.plan.generations import runtime_name, under_own_name
-from runtime.app.running import RunningQuery
-from runtime.build.query import BuiltQuery
+from flowql.compiler.plan.deployed import Deployed, running_plan
+from flowql.compiler.plan.generations import runtime_name, under_own_name
+from flowql.runtime.app.running import RunningQuery
+from flowql.runtime.build.query import BuiltQuery
 
 
 @dataclass(frozen=True, slots=True)

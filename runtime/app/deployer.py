@@ -15,30 +15,30 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
-from compiler.plan.deployed import AS_BEFORE, DEPLOY, About, Deployed, Entry, Group, Hold
-from compiler.plan.diff import Change, QueryChange, decide_change
-from compiler.plan.generations import runtime_name
-from compiler.plan.topology import Plan
-from runtime.app import plan_topic
-from runtime.app.announcing import announced
-from runtime.app.comparing import side_by_side
-from runtime.app.deployment import Deployment, is_same
-from runtime.app.deployment import Host as DeploymentHost
-from runtime.app.group import GroupStep
-from runtime.app.plan_topic import read_deployed
-from runtime.app.plan_writer import PlanWriter
-from runtime.app.procedures import Procedure
-from runtime.app.rebuilding import Rebuilding
-from runtime.app.reconciler import Asked, Reconciler
-from runtime.app.swapping import all_wait
-from runtime.build.partitions import check_partitions, planned_partitions
-from runtime.build.query import ensure_sources, ensure_topics
-from runtime.build.table_declarations import check_tables
-from runtime.errors import CommitsBlocked, RuntimeFailure, StaleMember, Superseded
-from runtime.events import INFO, WARNING, say
-from runtime.log.base import TopicPartition
-from runtime.log.repairs import RepairedLog
-from runtime.serde.registry import KNOWN
+from flowql.compiler.plan.deployed import AS_BEFORE, DEPLOY, About, Deployed, Entry, Group, Hold
+from flowql.compiler.plan.diff import Change, QueryChange, decide_change
+from flowql.compiler.plan.generations import runtime_name
+from flowql.compiler.plan.topology import Plan
+from flowql.runtime.app import plan_topic
+from flowql.runtime.app.announcing import announced
+from flowql.runtime.app.comparing import side_by_side
+from flowql.runtime.app.deployment import Deployment, is_same
+from flowql.runtime.app.deployment import Host as DeploymentHost
+from flowql.runtime.app.group import GroupStep
+from flowql.runtime.app.plan_topic import read_deployed
+from flowql.runtime.app.plan_writer import PlanWriter
+from flowql.runtime.app.procedures import Procedure
+from flowql.runtime.app.rebuilding import Rebuilding
+from flowql.runtime.app.reconciler import Asked, Reconciler
+from flowql.runtime.app.swapping import all_wait
+from flowql.runtime.build.partitions import check_partitions, planned_partitions
+from flowql.runtime.build.query import ensure_sources, ensure_topics
+from flowql.runtime.build.table_declarations import check_tables
+from flowql.runtime.errors import CommitsBlocked, RuntimeFailure, StaleMember, Superseded
+from flowql.runtime.events import INFO, WARNING, say
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.repairs import RepairedLog
+from flowql.runtime.serde.registry import KNOWN
 
 LOOK_S = 0.02  # between two looks at what was asked for
 ANNOUNCE_TRIES, ANNOUNCE_S = 60, 0.5
@@ -114,7 +114,7 @@ class Deployer:
 
         What must be computed anew is, beside what serves, and serves when it has come up with that (`Rebuilding`); see
         `rebuilt`. refresh: ids of queries to rebuild although nothing changed. forward: ids of queries of which nothing is to be
-        rebuilt, ForwardRefused where that cannot be (`compiler.plan.diff`). seen: what was on record when this was decided;
+        rebuilt, ForwardRefused where that cannot be (`flowql.compiler.plan.diff`). seen: what was on record when this was decided;
         Superseded if that is not so any more. about: for the history. swap: what of it waits until it is promoted.
         CommitsBlocked: nothing has changed, or what is under way ends when commits get through again.
         """

@@ -1,7 +1,7 @@
 """Deployments to an instance that is alone: what a decided change does to tasks, topics and the plan topic.
 
 One commit makes it true: state of what goes is dropped, rows of INSERT VALUES and the record of the deployment are written.
-What has to be rebuilt starts beside what serves, on staging topics; `runtime.app.rebuilding` brings it to its swap.
+What has to be rebuilt starts beside what serves, on staging topics; `flowql.runtime.app.rebuilding` brings it to its swap.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from compiler.plan.deployed import Deployed, Entry, Group, groups_of, running_plan
-from compiler.plan.diff import decide_change
-from compiler.plan.generations import (
+from flowql.compiler.plan.deployed import Deployed, Entry, Group, groups_of, running_plan
+from flowql.compiler.plan.diff import decide_change
+from flowql.compiler.plan.generations import (
     inserts_into,
     runtime_name,
     staging_name,
@@ -26,26 +26,26 @@ from compiler.plan.generations import (
     under_own_name,
     writers_of,
 )
-from compiler.plan.partitions import NONE_KNOWN, resized_sources
-from compiler.plan.topology import Plan, QueryPlan
-from runtime.app import exchanging
-from runtime.app.exchanges import Exchanges
-from runtime.app.plan_topic import deployed_records, write_deployed
-from runtime.app.plan_writer import writer_id
-from runtime.app.procedures import Procedure, handed_over, in_polling, stopped
-from runtime.app.query_state import SUSPENDED
-from runtime.app.refusals import Host as TaskHost
-from runtime.app.refusals import build
-from runtime.app.running import RunningQuery
-from runtime.app.swapping import COMPACT, DELETE, POLICY, changed_kinds
-from runtime.app.threads import share_interpreter
-from runtime.build.partitions import first_offset, planned_partitions
-from runtime.build.query import BuiltQuery, build_inserts
-from runtime.clock import Clock
-from runtime.commit.coordinator import CommitStep
-from runtime.commit.replacement import Reshape
-from runtime.config import InstanceConfig
-from runtime.errors import (
+from flowql.compiler.plan.partitions import NONE_KNOWN, resized_sources
+from flowql.compiler.plan.topology import Plan, QueryPlan
+from flowql.runtime.app import exchanging
+from flowql.runtime.app.exchanges import Exchanges
+from flowql.runtime.app.plan_topic import deployed_records, write_deployed
+from flowql.runtime.app.plan_writer import writer_id
+from flowql.runtime.app.procedures import Procedure, handed_over, in_polling, stopped
+from flowql.runtime.app.query_state import SUSPENDED
+from flowql.runtime.app.refusals import Host as TaskHost
+from flowql.runtime.app.refusals import build
+from flowql.runtime.app.running import RunningQuery
+from flowql.runtime.app.swapping import COMPACT, DELETE, POLICY, changed_kinds
+from flowql.runtime.app.threads import share_interpreter
+from flowql.runtime.build.partitions import first_offset, planned_partitions
+from flowql.runtime.build.query import BuiltQuery, build_inserts
+from flowql.runtime.clock import Clock
+from flowql.runtime.commit.coordinator import CommitStep
+from flowql.runtime.commit.replacement import Reshape
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.errors import (
     LogDenied,
     LogError,
     LogUnavailable,
@@ -54,12 +54,12 @@ from runtime.errors import (
     StateLost,
     TopicMissing,
 )
-from runtime.events import WARNING, say
-from runtime.log.base import Admin, Log, TopicPartition
-from runtime.output.collector import RecordCollector
-from runtime.task.dead_letters import staging_topic
-from runtime.task.status import TaskStatus
-from runtime.task.task import Task
+from flowql.runtime.events import WARNING, say
+from flowql.runtime.log.base import Admin, Log, TopicPartition
+from flowql.runtime.output.collector import RecordCollector
+from flowql.runtime.task.dead_letters import staging_topic
+from flowql.runtime.task.status import TaskStatus
+from flowql.runtime.task.task import Task
 
 Records = list[tuple[TopicPartition, pa.RecordBatch]]
 # The whole history of a generation, as its readers begin with it; and by what such a topic is known, where that can be said.

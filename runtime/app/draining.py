@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from runtime.app.alignment import Barrier, TaskSet
-from runtime.app.procedures import Procedure
-from runtime.app.query_state import QueryStates
-from runtime.log.base import TopicPartition
-from runtime.scheduler.manager import TaskManager
-from runtime.state.manager import StateManager
-from runtime.task.input_buffer import LogInput
-from runtime.task.task import Task
+from flowql.runtime.app.alignment import Barrier, TaskSet
+from flowql.runtime.app.procedures import Procedure
+from flowql.runtime.app.query_state import QueryStates
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.scheduler.manager import TaskManager
+from flowql.runtime.state.manager import StateManager
+from flowql.runtime.task.input_buffer import LogInput
+from flowql.runtime.task.task import Task
 
 
 class Host(Protocol):

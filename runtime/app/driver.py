@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from runtime.app.instance import Instance
-from runtime.app.progress import caught_up, source_ends
-from runtime.app.threads import Step
-from runtime.task.status import TaskStatus
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.app.progress import caught_up, source_ends
+from flowql.runtime.app.threads import Step
+from flowql.runtime.task.status import TaskStatus
 
 ROUNDS_MAX = 1_000_000
 

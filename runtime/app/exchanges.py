@@ -11,15 +11,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from compiler.plan import types as t
-from compiler.plan.schema import Field, Schema
-from compiler.plan.topology import StoreSpec
-from runtime.batch import Batch
-from runtime.state.frozen import UnwritableState
-from runtime.state.manager import StateManager
-from runtime.state.store import Key, Value
-from runtime.task.batch_ipc import decode_batch, encode_batch
-from runtime.task.input_buffer import ExchangeInput
+from flowql.compiler.plan import types as t
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.topology import StoreSpec
+from flowql.runtime.batch import Batch
+from flowql.runtime.state.frozen import UnwritableState
+from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.store import Key, Value
+from flowql.runtime.task.batch_ipc import decode_batch, encode_batch
+from flowql.runtime.task.input_buffer import ExchangeInput
 
 LaneKey = tuple[str, int, int]
 TASK = "__exchange"

@@ -11,20 +11,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from compiler.plan.deployed import Deployed, Forward
-from compiler.plan.generations import topic_written
-from runtime.app.alignment import TaskSet
-from runtime.app.draining import drained, task_set
-from runtime.app.procedures import Procedure
-from runtime.app.query_state import STOPPED, SUSPENDED
-from runtime.app.refusals import Host as TaskHost
-from runtime.commit.coordinator import CommitStep
-from runtime.errors import ForwardUnsupported
-from runtime.log.base import TopicPartition
-from runtime.state.layout import TaskRecord
-from runtime.task.input_buffer import topic_named
-from runtime.task.status import TaskStatus
-from runtime.task.task import Task
+from flowql.compiler.plan.deployed import Deployed, Forward
+from flowql.compiler.plan.generations import topic_written
+from flowql.runtime.app.alignment import TaskSet
+from flowql.runtime.app.draining import drained, task_set
+from flowql.runtime.app.procedures import Procedure
+from flowql.runtime.app.query_state import STOPPED, SUSPENDED
+from flowql.runtime.app.refusals import Host as TaskHost
+from flowql.runtime.commit.coordinator import CommitStep
+from flowql.runtime.errors import ForwardUnsupported
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.state.layout import TaskRecord
+from flowql.runtime.task.input_buffer import topic_named
+from flowql.runtime.task.status import TaskStatus
+from flowql.runtime.task.task import Task
 
 REST_MS = 5_000  # for so long a query may take to process what is between its tasks
 

@@ -1,6 +1,6 @@
 """What each query does now: counters sampled once a second, and the difference to some seconds ago.
 
-Collected per run and commit by whoever does the work (`runtime.metrics`), never per record; this step only copies numbers.
+Collected per run and commit by whoever does the work (`flowql.runtime.metrics`), never per record; this step only copies numbers.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from runtime.clock import Clock
-from runtime.latency import CLASSES, percentile
-from runtime.metrics import Metrics
-from runtime.scheduler.manager import TaskManager
+from flowql.runtime.clock import Clock
+from flowql.runtime.latency import CLASSES, percentile
+from flowql.runtime.metrics import Metrics
+from flowql.runtime.scheduler.manager import TaskManager
 
 SAMPLE_MS = 1_000
 RATE_MS = 10_000  # rates and shares look back as far

@@ -13,32 +13,32 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from typing import Protocol
 
-from compiler.plan.deployed import Deployed, running_plan
-from compiler.plan.topology import ExchangeSink, Plan
-from runtime.app.deployment import delete_leftovers
-from runtime.app.group_swap import PARKED, GroupSwap
-from runtime.app.hung import HungQueries
-from runtime.app.member_tasks import MemberTasks
-from runtime.app.plan_topic import PlanReader
-from runtime.app.procedures import Keepers, Procedure, handed_over, stopped
-from runtime.app.query_state import SUSPENDED
-from runtime.app.reconciler import Reconciler
-from runtime.app.refusals import Builder, changelog_is_gone
-from runtime.app.settling import Settling, Upstream
-from runtime.app.watchdog import Stuck
-from runtime.build.query import input_topics
-from runtime.client.consumer import ConsumerFacade
-from runtime.commit.coordinator import CommitStep
-from runtime.commit.positions import read_stamp, readers
-from runtime.errors import LogError, LogUnavailable
-from runtime.log.base import GroupChange, GroupEvent, Log, TopicPartition
-from runtime.log.repairs import RepairedLog
-from runtime.state.changelog import WrittenTask, WrittenTasks
-from runtime.state.layout import TaskRecord
-from runtime.state.task_state import ManagedTask
-from runtime.task.id import TaskId
-from runtime.task.repartition import topic_of
-from runtime.task.task import Task
+from flowql.compiler.plan.deployed import Deployed, running_plan
+from flowql.compiler.plan.topology import ExchangeSink, Plan
+from flowql.runtime.app.deployment import delete_leftovers
+from flowql.runtime.app.group_swap import PARKED, GroupSwap
+from flowql.runtime.app.hung import HungQueries
+from flowql.runtime.app.member_tasks import MemberTasks
+from flowql.runtime.app.plan_topic import PlanReader
+from flowql.runtime.app.procedures import Keepers, Procedure, handed_over, stopped
+from flowql.runtime.app.query_state import SUSPENDED
+from flowql.runtime.app.reconciler import Reconciler
+from flowql.runtime.app.refusals import Builder, changelog_is_gone
+from flowql.runtime.app.settling import Settling, Upstream
+from flowql.runtime.app.watchdog import Stuck
+from flowql.runtime.build.query import input_topics
+from flowql.runtime.client.consumer import ConsumerFacade
+from flowql.runtime.commit.coordinator import CommitStep
+from flowql.runtime.commit.positions import read_stamp, readers
+from flowql.runtime.errors import LogError, LogUnavailable
+from flowql.runtime.log.base import GroupChange, GroupEvent, Log, TopicPartition
+from flowql.runtime.log.repairs import RepairedLog
+from flowql.runtime.state.changelog import WrittenTask, WrittenTasks
+from flowql.runtime.state.layout import TaskRecord
+from flowql.runtime.state.task_state import ManagedTask
+from flowql.runtime.task.id import TaskId
+from flowql.runtime.task.repartition import topic_of
+from flowql.runtime.task.task import Task
 
 RETRY_MS = 200
 PLAN_MS = 300  # between two looks for a newer plan

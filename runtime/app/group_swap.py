@@ -1,6 +1,6 @@
-"""A swap as the members of a group carry it out together; what is recorded, and why that is safe: `runtime.app.swapping`.
+"""A swap as the members of a group carry it out together; what is recorded, and why that is safe: `flowql.runtime.app.swapping`.
 
-Tasks of a group that is held back are parked as well, when its generations are to be compared (`runtime.app.comparing`); no moves follow.
+Tasks of a group that is held back are parked as well, when its generations are to be compared (`flowql.runtime.app.comparing`); no moves follow.
 
 Every member: which tasks are not to be begun, and which are to be parked now. One of them, the *leader*, begins the swap when the new
 generation is near enough, records its moves when all tasks are parked, or takes it back when that takes too long, and makes the
@@ -18,25 +18,34 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from compiler.plan.deployed import Deployed, Group, groups_of, is_held
-from compiler.plan.generations import runtime_name, user_id
-from compiler.plan.logical import Sink
-from compiler.plan.topology import ExchangeSink, Plan, SubTopology
-from runtime.app.plan_writer import PlanWriter
-from runtime.app.procedures import Procedure
-from runtime.app.query_state import QueryStates
-from runtime.app.swapping import BUILT, Carrier, begun, group_of_swap, let_delete, missing_topics, moves_of, taken_back
-from runtime.build.query import all_tasks, input_topics
-from runtime.clock import Clock
-from runtime.config import InstanceConfig
-from runtime.errors import LogDenied, RuntimeFailure, TopicMissing
-from runtime.events import INFO, say
-from runtime.log.base import Admin, Log, TopicPartition
-from runtime.state.changelog import WrittenTask
-from runtime.task.id import TaskId
-from runtime.task.input_buffer import LogInput, topic_named
-from runtime.task.repartition import topic_of
-from runtime.task.task import Task
+from flowql.compiler.plan.deployed import Deployed, Group, groups_of, is_held
+from flowql.compiler.plan.generations import runtime_name, user_id
+from flowql.compiler.plan.logical import Sink
+from flowql.compiler.plan.topology import ExchangeSink, Plan, SubTopology
+from flowql.runtime.app.plan_writer import PlanWriter
+from flowql.runtime.app.procedures import Procedure
+from flowql.runtime.app.query_state import QueryStates
+from flowql.runtime.app.swapping import (
+    BUILT,
+    Carrier,
+    begun,
+    group_of_swap,
+    let_delete,
+    missing_topics,
+    moves_of,
+    taken_back,
+)
+from flowql.runtime.build.query import all_tasks, input_topics
+from flowql.runtime.clock import Clock
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.errors import LogDenied, RuntimeFailure, TopicMissing
+from flowql.runtime.events import INFO, say
+from flowql.runtime.log.base import Admin, Log, TopicPartition
+from flowql.runtime.state.changelog import WrittenTask
+from flowql.runtime.task.id import TaskId
+from flowql.runtime.task.input_buffer import LogInput, topic_named
+from flowql.runtime.task.repartition import topic_of
+from flowql.runtime.task.task import Task
 
 PARKED = "parked"  # in a task's metadata: the id of the swap for which it has stopped
 NEAR_RECORDS = 50_000  # a generation that is behind by no more comes up with the serving one in about a second

@@ -1,6 +1,6 @@
 """Functions that hang, of a member of a group: the members that get its tasks learn of it before they begin them.
 
-Without that a function that does not return takes out one member after another: each leaves its group for it (`runtime.app.watchdog`),
+Without that a function that does not return takes out one member after another: each leaves its group for it (`flowql.runtime.app.watchdog`),
 and the next one begins the same run. With it the query is `hung` on every member, and the others' queries go on; `flowql resume` has it
 tried again, and so has a deployment that changes it.
 """
@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from compiler.plan.generations import user_id
-from compiler.plan.topology import Plan
-from runtime.app.hung_topic import HungReader, HungRun, release, write_hung
-from runtime.app.query_state import QueryStates
-from runtime.app.watchdog import Stuck
-from runtime.clock import Clock
-from runtime.commit.coordinator import CommitStep
-from runtime.config import InstanceConfig
-from runtime.errors import LogError
-from runtime.events import WARNING, say
-from runtime.log.base import Log
+from flowql.compiler.plan.generations import user_id
+from flowql.compiler.plan.topology import Plan
+from flowql.runtime.app.hung_topic import HungReader, HungRun, release, write_hung
+from flowql.runtime.app.query_state import QueryStates
+from flowql.runtime.app.watchdog import Stuck
+from flowql.runtime.clock import Clock
+from flowql.runtime.commit.coordinator import CommitStep
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.errors import LogError
+from flowql.runtime.events import WARNING, say
+from flowql.runtime.log.base import Log
 
 LOOK_MS = 1_000  # between two looks for what other members say
 

@@ -14,10 +14,10 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
-from runtime.errors import LogDenied, LogUnavailable, TopicMissing
-from runtime.events import WARNING, say
-from runtime.log.base import EARLIEST, GroupMetadata, Log, Position, Reader, TopicPartition
-from runtime.state.changelog import COMPACTED, changes, records_of
+from flowql.runtime.errors import LogDenied, LogUnavailable, TopicMissing
+from flowql.runtime.events import WARNING, say
+from flowql.runtime.log.base import EARLIEST, GroupMetadata, Log, Position, Reader, TopicPartition
+from flowql.runtime.state.changelog import COMPACTED, changes, records_of
 
 _READ_ROWS, _READ_BYTES = 10_000, 1 << 22
 

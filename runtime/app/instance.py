@@ -10,48 +10,48 @@ from functools import partial
 from traceback import format_exception
 from typing import Any
 
-from compiler.plan.deployed import Deployed, running_plan
-from compiler.plan.generations import runtime_name, topic_written, user_id
-from compiler.plan.topology import Plan, QueryPlan
-from runtime.app.alignment import REFUSED, TIMEOUT_S, AlignedSnapshot, Alignment
-from runtime.app.allocator import UnusedMemory
-from runtime.app.alone import AloneReconciler
-from runtime.app.careful import CarefulQueries
-from runtime.app.deployer import Deployer
-from runtime.app.deployment import Deployment
-from runtime.app.exchanges import STORE as EXCHANGE_STORE
-from runtime.app.exchanges import Exchanges
-from runtime.app.figures import Figures
-from runtime.app.group import GroupStep
-from runtime.app.group_swap import GroupSwap
-from runtime.app.member_tasks import MemberTasks
-from runtime.app.polling import PollingStep
-from runtime.app.query_state import FAILED, STOPPED, SUSPENDED, QueryStates
-from runtime.app.rebuilding import Rebuilding
-from runtime.app.reconciler import Reconciler
-from runtime.app.recovery import check_mode, recover
-from runtime.app.refusals import refuse, unreadable
-from runtime.app.restoration import RestorationStep
-from runtime.app.restore_process import restore_process
-from runtime.app.running import RunningQuery, positions_of
-from runtime.app.threads import NamedStep, ThreadGroup, named
-from runtime.app.watchdog import Watchdog
-from runtime.build.query import BuiltQuery, readers, upsert_topics
-from runtime.build.scans import Scans
-from runtime.client.consumer import ConsumerFacade
-from runtime.clock import Clock
-from runtime.commit.coordinator import CommitStep
-from runtime.commit.positions import Reading
-from runtime.config import InstanceConfig, commit_interval_ms, slice_ns
-from runtime.errors import RuntimeFailure, StateError, StateLost
-from runtime.events import ERROR, INFO, WARNING, is_a_step, say
-from runtime.log.base import Clients, Log, TopicPartition
-from runtime.log.repairs import RepairedLog
-from runtime.metrics import Metrics
-from runtime.output.collector import RecordCollector
-from runtime.scheduler.executor import ProcessingStep
-from runtime.scheduler.manager import TaskManager
-from runtime.state.changelog import (
+from flowql.compiler.plan.deployed import Deployed, running_plan
+from flowql.compiler.plan.generations import runtime_name, topic_written, user_id
+from flowql.compiler.plan.topology import Plan, QueryPlan
+from flowql.runtime.app.alignment import REFUSED, TIMEOUT_S, AlignedSnapshot, Alignment
+from flowql.runtime.app.allocator import UnusedMemory
+from flowql.runtime.app.alone import AloneReconciler
+from flowql.runtime.app.careful import CarefulQueries
+from flowql.runtime.app.deployer import Deployer
+from flowql.runtime.app.deployment import Deployment
+from flowql.runtime.app.exchanges import STORE as EXCHANGE_STORE
+from flowql.runtime.app.exchanges import Exchanges
+from flowql.runtime.app.figures import Figures
+from flowql.runtime.app.group import GroupStep
+from flowql.runtime.app.group_swap import GroupSwap
+from flowql.runtime.app.member_tasks import MemberTasks
+from flowql.runtime.app.polling import PollingStep
+from flowql.runtime.app.query_state import FAILED, STOPPED, SUSPENDED, QueryStates
+from flowql.runtime.app.rebuilding import Rebuilding
+from flowql.runtime.app.reconciler import Reconciler
+from flowql.runtime.app.recovery import check_mode, recover
+from flowql.runtime.app.refusals import refuse, unreadable
+from flowql.runtime.app.restoration import RestorationStep
+from flowql.runtime.app.restore_process import restore_process
+from flowql.runtime.app.running import RunningQuery, positions_of
+from flowql.runtime.app.threads import NamedStep, ThreadGroup, named
+from flowql.runtime.app.watchdog import Watchdog
+from flowql.runtime.build.query import BuiltQuery, readers, upsert_topics
+from flowql.runtime.build.scans import Scans
+from flowql.runtime.client.consumer import ConsumerFacade
+from flowql.runtime.clock import Clock
+from flowql.runtime.commit.coordinator import CommitStep
+from flowql.runtime.commit.positions import Reading
+from flowql.runtime.config import InstanceConfig, commit_interval_ms, slice_ns
+from flowql.runtime.errors import RuntimeFailure, StateError, StateLost
+from flowql.runtime.events import ERROR, INFO, WARNING, is_a_step, say
+from flowql.runtime.log.base import Clients, Log, TopicPartition
+from flowql.runtime.log.repairs import RepairedLog
+from flowql.runtime.metrics import Metrics
+from flowql.runtime.output.collector import RecordCollector
+from flowql.runtime.scheduler.executor import ProcessingStep
+from flowql.runtime.scheduler.manager import TaskManager
+from flowql.runtime.state.changelog import (
     COMPACTED,
     ChangelogWriter,
     RecordUnreadable,
@@ -59,16 +59,16 @@ from runtime.state.changelog import (
     is_complete,
     metadata_topic,
 )
-from runtime.state.cleaner import Cleaner
-from runtime.state.manager import StateManager
-from runtime.state.physical import Physical
-from runtime.state.sizes import StoreSizes
-from runtime.state.store import Snapshot
-from runtime.state.task_state import ManagedTask
-from runtime.task import dead_letters
-from runtime.task.program import ExchangeRows
-from runtime.task.status import TaskStatus
-from runtime.task.task import RunResult, Task
+from flowql.runtime.state.cleaner import Cleaner
+from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.physical import Physical
+from flowql.runtime.state.sizes import StoreSizes
+from flowql.runtime.state.store import Snapshot
+from flowql.runtime.state.task_state import ManagedTask
+from flowql.runtime.task import dead_letters
+from flowql.runtime.task.program import ExchangeRows
+from flowql.runtime.task.status import TaskStatus
+from flowql.runtime.task.task import RunResult, Task
 
 FATAL_CHECK_S = 0.05
 STOP_S = 60.0  # for the last commit

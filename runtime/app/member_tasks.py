@@ -1,28 +1,28 @@
-"""Queries and tasks of an instance that is a member of a group: what `runtime.app.group` decides is done to them here."""
+"""Queries and tasks of an instance that is a member of a group: what `flowql.runtime.app.group` decides is done to them here."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
-from compiler.plan.deployed import Deployed, running_plan
-from compiler.plan.generations import runtime_name
-from compiler.plan.topology import Plan, QueryPlan
-from runtime.app.query_state import STOPPED
-from runtime.app.refusals import Builder, build
-from runtime.app.running import RunningQuery, positions_of
-from runtime.app.swapping import group_of_swap
-from runtime.app.threads import share_interpreter
-from runtime.build.query import BuiltQuery, all_tasks
-from runtime.commit.coordinator import CommitStep
-from runtime.commit.positions import Reading
-from runtime.errors import LogDenied, TopicMissing
-from runtime.log.base import TopicPartition
-from runtime.state.changelog import WrittenTask
-from runtime.state.task_state import ManagedTask
-from runtime.task.id import TaskId
-from runtime.task.input_buffer import topic_named
-from runtime.task.task import Task
+from flowql.compiler.plan.deployed import Deployed, running_plan
+from flowql.compiler.plan.generations import runtime_name
+from flowql.compiler.plan.topology import Plan, QueryPlan
+from flowql.runtime.app.query_state import STOPPED
+from flowql.runtime.app.refusals import Builder, build
+from flowql.runtime.app.running import RunningQuery, positions_of
+from flowql.runtime.app.swapping import group_of_swap
+from flowql.runtime.app.threads import share_interpreter
+from flowql.runtime.build.query import BuiltQuery, all_tasks
+from flowql.runtime.commit.coordinator import CommitStep
+from flowql.runtime.commit.positions import Reading
+from flowql.runtime.errors import LogDenied, TopicMissing
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.state.changelog import WrittenTask
+from flowql.runtime.state.task_state import ManagedTask
+from flowql.runtime.task.id import TaskId
+from flowql.runtime.task.input_buffer import topic_named
+from flowql.runtime.task.task import Task
 
 
 class Owner(Builder, Protocol):

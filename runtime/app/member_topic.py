@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field
 
 import pyarrow as pa
 
-from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Log, Reader, TopicPartition
-from runtime.state.changelog import COMPACTED, changes
+from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Log, Reader, TopicPartition
+from flowql.runtime.state.changelog import COMPACTED, changes
 
 _READ_ROWS, _READ_BYTES = 10_000, 1 << 22
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from compiler.plan import codec
-from compiler.plan.deployed import Deployed, Entry
-from compiler.plan.topology import Plan
-from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Admin, Log, RawBatch, TopicPartition
-from runtime.serde.registry import KNOWN
+from flowql.compiler.plan import codec
+from flowql.compiler.plan.deployed import Deployed, Entry
+from flowql.compiler.plan.topology import Plan
+from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Admin, Log, RawBatch, TopicPartition
+from flowql.runtime.serde.registry import KNOWN
 
 KEY = b"plan"
 ENTRIES_KEPT = 50  # deployments in the history

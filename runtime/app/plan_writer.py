@@ -11,10 +11,10 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from compiler.plan.deployed import Deployed, Entry
-from runtime.app.plan_topic import read_deployed, write_deployed
-from runtime.errors import Fenced, StaleMember
-from runtime.log.base import Log, TopicPartition
+from flowql.compiler.plan.deployed import Deployed, Entry
+from flowql.runtime.app.plan_topic import read_deployed, write_deployed
+from flowql.runtime.errors import Fenced, StaleMember
+from flowql.runtime.log.base import Log, TopicPartition
 
 Records = Iterable[tuple[TopicPartition, pa.RecordBatch]]
 

@@ -12,19 +12,19 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 
-from runtime.app.query_state import FAILED, QueryStates
-from runtime.app.stalls import StallDetector
-from runtime.app.troubles import Troubles
-from runtime.client.consumer import ConsumerFacade
-from runtime.client.events import ClientFailed
-from runtime.errors import LogDenied, LogError, LogUnavailable, TopicMissing
-from runtime.events import WARNING, say
-from runtime.log.base import Admin, RawBatch, TopicPartition
-from runtime.metrics import Metrics
-from runtime.scheduler.manager import TaskManager
-from runtime.state.task_state import BatchRevoked
-from runtime.task.arrivals import Arrivals
-from runtime.task.input_buffer import LogInput
+from flowql.runtime.app.query_state import FAILED, QueryStates
+from flowql.runtime.app.stalls import StallDetector
+from flowql.runtime.app.troubles import Troubles
+from flowql.runtime.client.consumer import ConsumerFacade
+from flowql.runtime.client.events import ClientFailed
+from flowql.runtime.errors import LogDenied, LogError, LogUnavailable, TopicMissing
+from flowql.runtime.events import WARNING, say
+from flowql.runtime.log.base import Admin, RawBatch, TopicPartition
+from flowql.runtime.metrics import Metrics
+from flowql.runtime.scheduler.manager import TaskManager
+from flowql.runtime.state.task_state import BatchRevoked
+from flowql.runtime.task.arrivals import Arrivals
+from flowql.runtime.task.input_buffer import LogInput
 
 ANSWER_MS = 5  # between two looks whether an answer has come that wakes nobody
 ROWS_HIGH = 100_000  # an input asks for no more above this many buffered rows

@@ -6,13 +6,13 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol
 
-from runtime.app.polling import PollingStep
-from runtime.app.restoration import RestorationStep
-from runtime.events import INFO, say
-from runtime.scheduler.manager import TaskManager
-from runtime.state.layout import TaskRecord
-from runtime.task.status import TaskStatus
-from runtime.task.task import Task
+from flowql.runtime.app.polling import PollingStep
+from flowql.runtime.app.restoration import RestorationStep
+from flowql.runtime.events import INFO, say
+from flowql.runtime.scheduler.manager import TaskManager
+from flowql.runtime.state.layout import TaskRecord
+from flowql.runtime.task.status import TaskStatus
+from flowql.runtime.task.task import Task
 
 Procedure = Generator[Future[Any] | None, Any, Any]
 

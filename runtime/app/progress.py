@@ -6,19 +6,19 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from compiler.plan.generations import topic_written
-from runtime.app.ahead import ahead_of_clock
-from runtime.app.instance import Instance
-from runtime.app.polling import END_UNKNOWN
-from runtime.app.query_state import FAILED, STOPPED, SUSPENDED
-from runtime.app.running import RunningQuery
-from runtime.commit.positions import stamped_readers
-from runtime.errors import LogDenied, LogIOError, LogUnavailable, TopicMissing
-from runtime.log.base import Log, TopicPartition
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.task.input_buffer import LogInput
-from runtime.task.lost import losses_of
-from runtime.task.status import TaskStatus
+from flowql.compiler.plan.generations import topic_written
+from flowql.runtime.app.ahead import ahead_of_clock
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.app.polling import END_UNKNOWN
+from flowql.runtime.app.query_state import FAILED, STOPPED, SUSPENDED
+from flowql.runtime.app.running import RunningQuery
+from flowql.runtime.commit.positions import stamped_readers
+from flowql.runtime.errors import LogDenied, LogIOError, LogUnavailable, TopicMissing
+from flowql.runtime.log.base import Log, TopicPartition
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.task.input_buffer import LogInput
+from flowql.runtime.task.lost import losses_of
+from flowql.runtime.task.status import TaskStatus
 
 AWAY = (LogUnavailable, LogDenied, LogIOError)  # the log does not answer just now
 

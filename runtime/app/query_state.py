@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from runtime.app.backoff import HEALTHY, Backoff
-from runtime.clock import Clock
-from runtime.errors import LogDenied, LogError, RuntimeFailure
-from runtime.events import ERROR, INFO, say
-from runtime.metrics import Metrics
-from runtime.scheduler.manager import TaskManager
-from runtime.state.locks import NamedLock
-from runtime.task.id import TaskId
+from flowql.runtime.app.backoff import HEALTHY, Backoff
+from flowql.runtime.clock import Clock
+from flowql.runtime.errors import LogDenied, LogError, RuntimeFailure
+from flowql.runtime.events import ERROR, INFO, say
+from flowql.runtime.metrics import Metrics
+from flowql.runtime.scheduler.manager import TaskManager
+from flowql.runtime.state.locks import NamedLock
+from flowql.runtime.task.id import TaskId
 
 
 class QueryState(Enum):
@@ -55,7 +55,7 @@ class QueryRecord:
     """What is known of a query at one moment. paused: by the user. ending: its tasks are being removed, or the instance stops.
     swapping: a generation of it is about to take the place of another.
 
-    reason: why it does not run; empty while RUNNING. hung: where and when its function did not return (`runtime.app.hung`). missing_changelog: of a SUSPENDED query, what brokers said does not exist;
+    reason: why it does not run; empty while RUNNING. hung: where and when its function did not return (`flowql.runtime.app.hung`). missing_changelog: of a SUSPENDED query, what brokers said does not exist;
     rows that were there cannot be made again.
     """
 
@@ -203,7 +203,7 @@ class QueryStates:
     def suspend(self, query: str, error: Exception, *, missing_changelog: str = "", at_once: bool = False) -> None:
         """Its results cannot be committed, or its tasks not be made. Each time it waits for longer.
 
-        at_once: the record that is to blame is looked for (`runtime.app.careful`), which is no reason to wait.
+        at_once: the record that is to blame is looked for (`flowql.runtime.app.careful`), which is no reason to wait.
         """
         now_ms = self._clock.timer_ms()
         with self._lock:

@@ -13,7 +13,7 @@ serving one, this happens, as one coroutine of the reconciler:
 Whatever fails before step 3 lets everything go on as it was, to be tried again later.
 
 On a log whose commits cannot replace records (Kafka) step 3 is a procedure that is recorded, so that it can be gone on with
-(`runtime.app.swapping`).
+(`flowql.runtime.app.swapping`).
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from compiler.plan.deployed import Group, groups_of, is_held, swapped, takes_difference
-from compiler.plan.generations import runtime_name, topic_written, topics_read, under_own_name
-from compiler.plan.topology import QueryPlan
-from runtime.app.comparing import NotYet
-from runtime.app.deployment import Deployment
-from runtime.app.deployment import Host as DeploymentHost
-from runtime.app.draining import at_rest, drained, task_set
-from runtime.app.plan_topic import write_deployed
-from runtime.app.plan_writer import PlanWriter
-from runtime.app.procedures import Procedure, stopped
-from runtime.app.replacing import begun_anew, records_of, replacement
-from runtime.app.swapping import (
+from flowql.compiler.plan.deployed import Group, groups_of, is_held, swapped, takes_difference
+from flowql.compiler.plan.generations import runtime_name, topic_written, topics_read, under_own_name
+from flowql.compiler.plan.topology import QueryPlan
+from flowql.runtime.app.comparing import NotYet
+from flowql.runtime.app.deployment import Deployment
+from flowql.runtime.app.deployment import Host as DeploymentHost
+from flowql.runtime.app.draining import at_rest, drained, task_set
+from flowql.runtime.app.plan_topic import write_deployed
+from flowql.runtime.app.plan_writer import PlanWriter
+from flowql.runtime.app.procedures import Procedure, stopped
+from flowql.runtime.app.replacing import begun_anew, records_of, replacement
+from flowql.runtime.app.swapping import (
     BUILT,
     Carrier,
     begun,
@@ -44,13 +44,13 @@ from runtime.app.swapping import (
     moves_of,
     results_are_seen,
 )
-from runtime.build.partitions import first_offset
-from runtime.commit.replacement import Replacement, Reshape
-from runtime.errors import LogError, RuntimeFailure
-from runtime.events import INFO, WARNING, say
-from runtime.log.base import TopicPartition
-from runtime.task import dead_letters
-from runtime.task.task import Task
+from flowql.runtime.build.partitions import first_offset
+from flowql.runtime.commit.replacement import Replacement, Reshape
+from flowql.runtime.errors import LogError, RuntimeFailure
+from flowql.runtime.events import INFO, WARNING, say
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.task import dead_letters
+from flowql.runtime.task.task import Task
 
 NEAR_RECORDS = 50_000  # a generation that is behind by no more comes up with the serving one in about a second
 TOGETHER_MS = 5_000  # for so long the serving generation stands still at most while the new one comes up with it

@@ -2,7 +2,7 @@
 
 Its thread is the only one that starts queries and tasks, stops them, holds and releases them (`tests/tidy` checks who calls that).
 What is wanted comes from the plan, from the state of each query, of a member from what its group has assigned, and from who asks
-for a deployment. An instance that is alone has `runtime.app.alone`, a member of a group `runtime.app.group`; both say what comes
+for a deployment. An instance that is alone has `flowql.runtime.app.alone`, a member of a group `flowql.runtime.app.group`; both say what comes
 next, and this class carries it out. It never waits: a procedure yields the futures it needs.
 """
 
@@ -15,8 +15,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from runtime.app.procedures import Procedure
-from runtime.errors import CommitsBlocked, LogError, RuntimeFailure
+from flowql.runtime.app.procedures import Procedure
+from flowql.runtime.errors import CommitsBlocked, LogError, RuntimeFailure
 
 WAITING_MS = 5  # between two looks whether a future is done
 RETRY_MS = 200  # after a look that failed

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from runtime.app import exchanges
-from runtime.config import InstanceConfig
-from runtime.errors import LogCorrupt, OtherMode, StateError, StateLost
-from runtime.events import WARNING, say
-from runtime.log.base import EARLIEST, Log, TopicPartition
-from runtime.state.changelog import (
+from flowql.runtime.app import exchanges
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.errors import LogCorrupt, OtherMode, StateError, StateLost
+from flowql.runtime.events import WARNING, say
+from flowql.runtime.log.base import EARLIEST, Log, TopicPartition
+from flowql.runtime.state.changelog import (
     RecordUnreadable,
     WrittenTasks,
     changelog_topic,
@@ -15,8 +15,8 @@ from runtime.state.changelog import (
     metadata_topic,
     read_tasks,
 )
-from runtime.state.frozen import RedoUnreadable
-from runtime.state.manager import StateManager
+from flowql.runtime.state.frozen import RedoUnreadable
+from flowql.runtime.state.manager import StateManager
 
 READ_ROWS, READ_BYTES = 20_000, 16 << 20
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from compiler.plan.topology import Plan, QueryPlan
-from runtime.app.careful import CarefulQueries
-from runtime.app.exchanges import Exchanges
-from runtime.app.procedures import Keepers
-from runtime.app.query_state import STOPPED, QueryStates
-from runtime.app.running import RunningQuery
-from runtime.build.query import BuiltQuery, Environment, build_query, check_outputs
-from runtime.errors import LogDenied, LogError, OffsetOutOfRange, TopicMissing
-from runtime.log.base import TopicPartition
-from runtime.state.changelog import changelog_topic
-from runtime.task.id import TaskId
+from flowql.compiler.plan.topology import Plan, QueryPlan
+from flowql.runtime.app.careful import CarefulQueries
+from flowql.runtime.app.exchanges import Exchanges
+from flowql.runtime.app.procedures import Keepers
+from flowql.runtime.app.query_state import STOPPED, QueryStates
+from flowql.runtime.app.running import RunningQuery
+from flowql.runtime.build.query import BuiltQuery, Environment, build_query, check_outputs
+from flowql.runtime.errors import LogDenied, LogError, OffsetOutOfRange, TopicMissing
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.state.changelog import changelog_topic
+from flowql.runtime.task.id import TaskId
 
 
 class Builder(Environment, Protocol):

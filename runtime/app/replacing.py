@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from runtime.commit.replacement import Replacement
-from runtime.log.base import HEADERS_TYPE, PRODUCE_SCHEMA, Log, TopicPartition
+from flowql.runtime.commit.replacement import Replacement
+from flowql.runtime.log.base import HEADERS_TYPE, PRODUCE_SCHEMA, Log, TopicPartition
 
 READ_ROWS, READ_BYTES = 50_000, 64 << 20
 _ROW = "row"

@@ -13,17 +13,17 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from compiler.plan.topology import StoreSpec
-from runtime.app.backoff import HEALTHY, Backoff
-from runtime.app.restore_process import RestoreProcess
-from runtime.client.consumer import ConsumerFacade
-from runtime.log.base import Admin, KeyValues, TopicPartition
-from runtime.state.changelog import changelog_topic
-from runtime.state.layout import StoreEntry
-from runtime.state.manager import StateManager
-from runtime.state.restore import RowFile
-from runtime.task.status import TaskStatus
-from runtime.task.task import Task
+from flowql.compiler.plan.topology import StoreSpec
+from flowql.runtime.app.backoff import HEALTHY, Backoff
+from flowql.runtime.app.restore_process import RestoreProcess
+from flowql.runtime.client.consumer import ConsumerFacade
+from flowql.runtime.log.base import Admin, KeyValues, TopicPartition
+from flowql.runtime.state.changelog import changelog_topic
+from flowql.runtime.state.layout import StoreEntry
+from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.restore import RowFile
+from flowql.runtime.task.status import TaskStatus
+from flowql.runtime.task.task import Task
 
 IDLE_MS = 20
 RESTING_MS = 1_000  # without tasks, until one comes

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from runtime.errors import RuntimeFailure
-from runtime.log.base import Log, TopicPartition
-from runtime.state.restore import RowFile
+from flowql.runtime.errors import RuntimeFailure
+from flowql.runtime.log.base import Log, TopicPartition
+from flowql.runtime.state.restore import RowFile
 
-PROGRAM = "runtime.app.restore_worker"
+PROGRAM = "flowql.runtime.app.restore_worker"
 
 
 @dataclass(frozen=True, slots=True)

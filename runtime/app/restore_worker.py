@@ -1,6 +1,6 @@
 """The process behind `RestoreProcess`: reads changelogs and makes files of rows of them.
 
-python -m runtime.app.restore_worker FILE-DESCRIPTOR
+python -m flowql.runtime.app.restore_worker FILE-DESCRIPTOR
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from runtime.app.allocator import keep_memory
-from runtime.app.restore_process import Answer, Ask, Begin
-from runtime.app.without_pandas import leave_pandas_out
-from runtime.clock import Clock, SystemClock
-from runtime.errors import LogUnavailable
-from runtime.log.base import KeyValueReader, Log, TopicPartition
-from runtime.state.layout import entry_from_record
-from runtime.state.restore import RowFile, place_records
-from runtime.state.rocks import write_row_file
+from flowql.runtime.app.allocator import keep_memory
+from flowql.runtime.app.restore_process import Answer, Ask, Begin
+from flowql.runtime.app.without_pandas import leave_pandas_out
+from flowql.runtime.clock import Clock, SystemClock
+from flowql.runtime.errors import LogUnavailable
+from flowql.runtime.log.base import KeyValueReader, Log, TopicPartition
+from flowql.runtime.state.layout import entry_from_record
+from flowql.runtime.state.restore import RowFile, place_records
+from flowql.runtime.state.rocks import write_row_file
 
 WAIT_S = 0.002  # between two looks at what arrives from brokers
 BYTES_MAX = 16 << 20  # of the records of a file

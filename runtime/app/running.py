@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from compiler.plan.topology import QueryPlan
-from runtime.app.query_state import QueryStates
-from runtime.build.query import BuiltQuery
-from runtime.commit.positions import Reading, readers
-from runtime.log.base import TopicPartition
-from runtime.task.id import TaskId
-from runtime.task.task import Task
+from flowql.compiler.plan.topology import QueryPlan
+from flowql.runtime.app.query_state import QueryStates
+from flowql.runtime.build.query import BuiltQuery
+from flowql.runtime.commit.positions import Reading, readers
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.task.id import TaskId
+from flowql.runtime.task.task import Task
 
 
 @dataclass(slots=True)

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from runtime.log.base import Admin, TopicPartition
-from runtime.task.id import TaskId
-from runtime.task.input_buffer import LogInput, Rounds
+from flowql.runtime.log.base import Admin, TopicPartition
+from flowql.runtime.task.id import TaskId
+from flowql.runtime.task.input_buffer import LogInput, Rounds
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ A client of the log may stop fetching one partition without an error (librdkafka
 
 from __future__ import annotations
 
-from runtime.log.base import TopicPartition
+from flowql.runtime.log.base import TopicPartition
 
 STALLED_MS = 30_000  # longer than a slow fetch: to read anew throws away what is on its way
 

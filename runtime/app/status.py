@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from compiler.plan.deployed import groups_of
-from compiler.plan.generations import runtime_name, user_id
-from runtime.app.deployed_queries import deployed_queries
-from runtime.app.figures import QueryFigures
-from runtime.app.instance import Instance
-from runtime.app.progress import ends_of, lag_of_inputs, query_status
-from runtime.app.running import RunningQuery
-from runtime.app.waits import wait_of
-from runtime.latency import Latencies, octaves
-from runtime.log.base import TopicPartition
+from flowql.compiler.plan.deployed import groups_of
+from flowql.compiler.plan.generations import runtime_name, user_id
+from flowql.runtime.app.deployed_queries import deployed_queries
+from flowql.runtime.app.figures import QueryFigures
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.app.progress import ends_of, lag_of_inputs, query_status
+from flowql.runtime.app.running import RunningQuery
+from flowql.runtime.app.waits import wait_of
+from flowql.runtime.latency import Latencies, octaves
+from flowql.runtime.log.base import TopicPartition
 
 
 def statuses(instance: Instance, *, detail: bool = False) -> list[dict[str, Any]]:

@@ -36,7 +36,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from compiler.plan.deployed import (
+from flowql.compiler.plan.deployed import (
     Deployed,
     Group,
     How,
@@ -48,14 +48,14 @@ from compiler.plan.deployed import (
     moved_in,
     takes_difference,
 )
-from compiler.plan.generations import runtime_name, sink_of, topic_written
-from runtime.app.plan_topic import topic_name
-from runtime.app.plan_writer import PlanWriter
-from runtime.app.replacing import difference
-from runtime.errors import LogDenied, LogUnavailable
-from runtime.events import WARNING, say
-from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Admin, Log, TopicPartition
-from runtime.task import dead_letters
+from flowql.compiler.plan.generations import runtime_name, sink_of, topic_written
+from flowql.runtime.app.plan_topic import topic_name
+from flowql.runtime.app.plan_writer import PlanWriter
+from flowql.runtime.app.replacing import difference
+from flowql.runtime.errors import LogDenied, LogUnavailable
+from flowql.runtime.events import WARNING, say
+from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Admin, Log, TopicPartition
+from flowql.runtime.task import dead_letters
 
 POLICY = "cleanup.policy"
 COMPACT = "kafka-configs --alter --entity-type topics --entity-name {topic} --add-config cleanup.policy=compact"

@@ -11,9 +11,9 @@ from pathlib import Path
 from traceback import extract_stack
 from typing import Protocol
 
-from runtime.app.allocator import keep_memory
-from runtime.app.watchdog import Watchdog
-from runtime.clock import Clock
+from flowql.runtime.app.allocator import keep_memory
+from flowql.runtime.app.watchdog import Watchdog
+from flowql.runtime.clock import Clock
 
 WAIT_MS_MAX = 200
 STOP_S = 30.0

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.errors import LogError
-from runtime.log.base import TopicPartition
+from flowql.runtime.errors import LogError
+from flowql.runtime.log.base import TopicPartition
 
 CURRENT_MS = 15_000  # after its last repetition; a partition that stays silent is reported every five seconds
 PLACES_MAX = 1_000

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from runtime.app.instance import Instance
-from runtime.task.input_buffer import ExchangeInput, LogInput
-from runtime.task.task import Task
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.task.input_buffer import ExchangeInput, LogInput
+from flowql.runtime.task.task import Task
 
 Reason = Literal[
     "deployment",  # what it reads is gone: it goes on when it is deployed anew

@@ -1,7 +1,7 @@
 """The watchdog: a step whose round does not end is named in status and log, and a member leaves its group for it (rule R15).
 
 Nothing in here ends a round: a function that hangs cannot be interrupted. A member that leaves may commit nothing more, says to the
-others which run does not end (`runtime.app.hung`), and keeps its threads and its tasks; others go on from the last commit. When the round
+others which run does not end (`flowql.runtime.app.hung`), and keeps its threads and its tasks; others go on from the last commit. When the round
 has ended the member comes back, as a new one does.
 """
 
@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from runtime.client.consumer import ConsumerFacade
-from runtime.clock import Clock
-from runtime.commit.coordinator import CommitStep
-from runtime.events import ERROR, INFO, WARNING, say
-from runtime.scheduler.manager import TaskManager
+from flowql.runtime.client.consumer import ConsumerFacade
+from flowql.runtime.clock import Clock
+from flowql.runtime.commit.coordinator import CommitStep
+from flowql.runtime.events import ERROR, INFO, WARNING, say
+from flowql.runtime.scheduler.manager import TaskManager
 
 LOOK_MS = 1_000
 PAUSED_MS = 20_000  # between two looks: longer than any thread waits for a processor

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from compiler.functions.evaluate import compile_row
-from compiler.plan.logical import Sink
-from compiler.plan.topology import InsertValues, SourceDef
-from runtime.batch import DELETE, INSERT, from_rows
-from runtime.operators.encode import Encoder
+from flowql.compiler.functions.evaluate import compile_row
+from flowql.compiler.plan.logical import Sink
+from flowql.compiler.plan.topology import InsertValues, SourceDef
+from flowql.runtime.batch import DELETE, INSERT, from_rows
+from flowql.runtime.operators.encode import Encoder
 
 
 def encode_insert(source: SourceDef, insert: InsertValues, now_ms: int) -> pa.RecordBatch:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from compiler.plan.deployed import Deployed, is_serving
-from compiler.plan.generations import staging_name, topic_written, topics_read, writers_of
-from compiler.plan.logical import Sink
-from compiler.plan.partitions import as_wanted, declared_partitions, redeclared, resized_sources
-from compiler.plan.topology import Plan, QueryPlan
-from runtime.build.query import task_counts
-from runtime.errors import PartitionsDiffer
-from runtime.log.base import Log, TopicPartition
-from runtime.log.repartition import misplaced
+from flowql.compiler.plan.deployed import Deployed, is_serving
+from flowql.compiler.plan.generations import staging_name, topic_written, topics_read, writers_of
+from flowql.compiler.plan.logical import Sink
+from flowql.compiler.plan.partitions import as_wanted, declared_partitions, redeclared, resized_sources
+from flowql.compiler.plan.topology import Plan, QueryPlan
+from flowql.runtime.build.query import task_counts
+from flowql.runtime.errors import PartitionsDiffer
+from flowql.runtime.log.base import Log, TopicPartition
+from flowql.runtime.log.repartition import misplaced
 
 ELSEWHERE = "declare {there}, or another KAFKA_TOPIC and import the records into that"
 

@@ -7,26 +7,26 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from compiler.plan.logical import Explode, Filter, Materialise, Project, Rekey, Scan, Sink, Union
-from compiler.plan.topology import ExchangeSink, ExchangeSource, Operator
-from compiler.plan.watermarks import AppendOnly
-from runtime.batch import DELETE, UPDATE_BEFORE, Batch, concat
-from runtime.build.scans import Scans, SharedScan
-from runtime.build.watermarks import Watermarks
-from runtime.config import InstanceConfig
-from runtime.log.base import RawBatch
-from runtime.operators import factory
-from runtime.operators.base import Following, RunContext, RuntimeOperator, Starting
-from runtime.operators.changes.placement import PlacementKeys
-from runtime.operators.encode import Encoder, KeyEncoder
-from runtime.operators.fused import FusedPipeline
-from runtime.operators.keys import RowKey
-from runtime.operators.stages import StageChain
-from runtime.output.partitioner import groups, partitions_of, split
-from runtime.state.store import TaskState
-from runtime.task.input_buffer import Staged
-from runtime.task.program import ExchangeRows, InputSpec, Output, SinkRecords
-from runtime.task.repartition import enclose, open_envelopes, topic_of
+from flowql.compiler.plan.logical import Explode, Filter, Materialise, Project, Rekey, Scan, Sink, Union
+from flowql.compiler.plan.topology import ExchangeSink, ExchangeSource, Operator
+from flowql.compiler.plan.watermarks import AppendOnly
+from flowql.runtime.batch import DELETE, UPDATE_BEFORE, Batch, concat
+from flowql.runtime.build.scans import Scans, SharedScan
+from flowql.runtime.build.watermarks import Watermarks
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.log.base import RawBatch
+from flowql.runtime.operators import factory
+from flowql.runtime.operators.base import Following, RunContext, RuntimeOperator, Starting
+from flowql.runtime.operators.changes.placement import PlacementKeys
+from flowql.runtime.operators.encode import Encoder, KeyEncoder
+from flowql.runtime.operators.fused import FusedPipeline
+from flowql.runtime.operators.keys import RowKey
+from flowql.runtime.operators.stages import StageChain
+from flowql.runtime.output.partitioner import groups, partitions_of, split
+from flowql.runtime.state.store import TaskState
+from flowql.runtime.task.input_buffer import Staged
+from flowql.runtime.task.program import ExchangeRows, InputSpec, Output, SinkRecords
+from flowql.runtime.task.repartition import enclose, open_envelopes, topic_of
 
 Stage = tuple[Operator, ...]
 NO_KEY = pa.array([b""], pa.binary())  # what rows are placed by that are placed by no column
@@ -45,7 +45,7 @@ class _Step:
 
 
 class TaskProgram:
-    """Implements `runtime.task.program.Program`."""
+    """Implements `flowql.runtime.task.program.Program`."""
 
     def __init__(
         self,

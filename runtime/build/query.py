@@ -8,11 +8,11 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from compiler.plan.generations import writers_of
-from compiler.plan.logical import Scan, Sink
-from compiler.plan.partitions import NONE_KNOWN
-from compiler.plan.schema import Schema
-from compiler.plan.topology import (
+from flowql.compiler.plan.generations import writers_of
+from flowql.compiler.plan.logical import Scan, Sink
+from flowql.compiler.plan.partitions import NONE_KNOWN
+from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.topology import (
     ExchangeSink,
     ExchangeSource,
     InsertValues,
@@ -21,22 +21,22 @@ from compiler.plan.topology import (
     SourceDef,
     SubTopology,
 )
-from runtime.build.inserts import encode_insert
-from runtime.build.program import TaskProgram
-from runtime.build.scans import Scans
-from runtime.build.table_writer import POLICY as TABLE_POLICY
-from runtime.clock import Clock
-from runtime.config import InstanceConfig
-from runtime.errors import LogError, TopicMissing
-from runtime.log.base import Admin, TopicInfo, TopicPartition
-from runtime.output.partitioner import split
-from runtime.state.changelog import COMPACTED, changelog_topic
-from runtime.state.manager import StateManager
-from runtime.state.store import TaskState
-from runtime.task.id import TaskId
-from runtime.task.input_buffer import ExchangeInput, LogInput
-from runtime.task.repartition import KEPT, lane_key, topic_of
-from runtime.task.task import Publisher, Task
+from flowql.runtime.build.inserts import encode_insert
+from flowql.runtime.build.program import TaskProgram
+from flowql.runtime.build.scans import Scans
+from flowql.runtime.build.table_writer import POLICY as TABLE_POLICY
+from flowql.runtime.clock import Clock
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.errors import LogError, TopicMissing
+from flowql.runtime.log.base import Admin, TopicInfo, TopicPartition
+from flowql.runtime.output.partitioner import split
+from flowql.runtime.state.changelog import COMPACTED, changelog_topic
+from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.store import TaskState
+from flowql.runtime.task.id import TaskId
+from flowql.runtime.task.input_buffer import ExchangeInput, LogInput
+from flowql.runtime.task.repartition import KEPT, lane_key, topic_of
+from flowql.runtime.task.task import Publisher, Task
 
 
 class Exchanges(Protocol):

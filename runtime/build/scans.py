@@ -17,16 +17,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from compiler.plan.logical import Scan
-from compiler.plan.schema import NO_COLUMNS, Schema
-from compiler.plan.topology import Operator
-from compiler.schemas.reading import read_alike
-from runtime.batch import Batch, concat
-from runtime.log.base import RawBatch
-from runtime.metrics import Metrics
-from runtime.operators.base import DeadLetter, RunContext
-from runtime.operators.decode import Decoder, WallTime, union_scan
-from runtime.task.input_buffer import Staged
+from flowql.compiler.plan.logical import Scan
+from flowql.compiler.plan.schema import NO_COLUMNS, Schema
+from flowql.compiler.plan.topology import Operator
+from flowql.compiler.schemas.reading import read_alike
+from flowql.runtime.batch import Batch, concat
+from flowql.runtime.log.base import RawBatch
+from flowql.runtime.metrics import Metrics
+from flowql.runtime.operators.base import DeadLetter, RunContext
+from flowql.runtime.operators.decode import Decoder, WallTime, union_scan
+from flowql.runtime.task.input_buffer import Staged
 
 # Batches kept for readers that lag behind within the same head: DECODED_MAX, or more of them while all have at most DECODED_ROWS rows.
 DECODED_MAX, DECODED_SMALL_MAX, DECODED_ROWS = 64, 1_024, 65_536

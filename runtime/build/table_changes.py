@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from compiler.functions.evaluate import compile_predicate, compile_row
-from compiler.plan.expr import Literal
-from compiler.plan.tables import EXCLUDED, ROW_NUMBER, TableChange
-from compiler.plan.topology import SourceDef
-from runtime.batch import Row
-from runtime.build.table_rows import Key, KeyOf, Rows
-from runtime.errors import StatementFailed
+from flowql.compiler.functions.evaluate import compile_predicate, compile_row
+from flowql.compiler.plan.expr import Literal
+from flowql.compiler.plan.tables import EXCLUDED, ROW_NUMBER, TableChange
+from flowql.compiler.plan.topology import SourceDef
+from flowql.runtime.batch import Row
+from flowql.runtime.build.table_rows import Key, KeyOf, Rows
+from flowql.runtime.errors import StatementFailed
 
 _TEXT_MAX = 80
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from compiler.plan.topology import Plan, SourceDef
-from runtime.errors import TableUnsupported
-from runtime.log.base import Admin, TopicInfo, TopicPartition
+from flowql.compiler.plan.topology import Plan, SourceDef
+from flowql.runtime.errors import TableUnsupported
+from flowql.runtime.log.base import Admin, TopicInfo, TopicPartition
 
 
 def check_tables(before: Plan, wanted: Plan, admin: Admin) -> None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from compiler.plan.schema import Schema
-from compiler.plan.topology import SourceDef, scan_of
-from compiler.plan.types import Kind
-from runtime.batch import DELETE, Row
-from runtime.errors import LogUnavailable, StatementFailed
-from runtime.log.base import Log, TopicPartition
-from runtime.operators.base import NO_STATE, RunContext
-from runtime.operators.decode import Decoder
-from runtime.operators.keys import picker
-from runtime.output.partitioner import partitions_of
-from runtime.state.values import encode_value
+from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.topology import SourceDef, scan_of
+from flowql.compiler.plan.types import Kind
+from flowql.runtime.batch import DELETE, Row
+from flowql.runtime.errors import LogUnavailable, StatementFailed
+from flowql.runtime.log.base import Log, TopicPartition
+from flowql.runtime.operators.base import NO_STATE, RunContext
+from flowql.runtime.operators.decode import Decoder
+from flowql.runtime.operators.keys import picker
+from flowql.runtime.output.partitioner import partitions_of
+from flowql.runtime.state.values import encode_value
 
 _RECORDS, _BYTES = 50_000, 16 << 20
 Key = bytes  # the values of the key columns, so that equal keys have equal bytes

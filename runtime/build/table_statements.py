@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping
 import orjson
 import pyarrow as pa
 
-from compiler.plan.tables import TableChange
-from compiler.plan.topology import Plan
-from runtime.build.table_writer import change_table
-from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Admin, Log, TopicPartition
+from flowql.compiler.plan.tables import TableChange
+from flowql.compiler.plan.topology import Plan
+from flowql.runtime.build.table_writer import change_table
+from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Admin, Log, TopicPartition
 
 COMPACTED = {"cleanup.policy": "compact"}
 

@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from compiler.plan.changes import TemporalJoin
-from compiler.plan.logical import Scan
-from compiler.plan.topology import ExchangeSink, ExchangeSource, Operator
-from compiler.plan.watermarks import MARK, AppendOnly
-from runtime.batch import Batch, from_rows
-from runtime.operators.base import RunContext
+from flowql.compiler.plan.changes import TemporalJoin
+from flowql.compiler.plan.logical import Scan
+from flowql.compiler.plan.topology import ExchangeSink, ExchangeSource, Operator
+from flowql.compiler.plan.watermarks import MARK, AppendOnly
+from flowql.runtime.batch import Batch, from_rows
+from flowql.runtime.operators.base import RunContext
 
 _HEADER = "watermark"
 

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 
-from runtime.client.events import (
+from flowql.runtime.client.events import (
     AcknowledgeRevoke,
     ApplicationEvent,
     AssignPartitions,
@@ -17,9 +17,9 @@ from runtime.client.events import (
     SeekPartition,
     StayAway,
 )
-from runtime.client.fetch_buffer import FetchBuffer
-from runtime.client.loop import ConsumerLoop
-from runtime.log.base import Log, RawBatch, TopicPartition
+from flowql.runtime.client.fetch_buffer import FetchBuffer
+from flowql.runtime.client.loop import ConsumerLoop
+from flowql.runtime.log.base import Log, RawBatch, TopicPartition
 
 CHUNK_TIMEOUT_MS = 30_000
 

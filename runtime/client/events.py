@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from runtime.log.base import GroupEvent, TopicPartition
+from flowql.runtime.log.base import GroupEvent, TopicPartition
 
 NO_PARTITION = TopicPartition("", 0)
 

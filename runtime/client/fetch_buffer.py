@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection
 
-from runtime.log.base import RawBatch, TopicPartition
+from flowql.runtime.log.base import RawBatch, TopicPartition
 
 
 class FetchBuffer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable
 
-from runtime.client.events import (
+from flowql.runtime.client.events import (
     AcknowledgeRevoke,
     ApplicationEvent,
     AssignPartitions,
@@ -19,10 +19,19 @@ from runtime.client.events import (
     SeekPartition,
     StayAway,
 )
-from runtime.client.fetch_buffer import FetchBuffer
-from runtime.client.membership import Membership
-from runtime.errors import LogError, LogUnavailable, RuntimeFailure
-from runtime.log.base import Consumer, KeyValueReader, KeyValues, Log, RawBatch, Reader, TopicPartition, no_records
+from flowql.runtime.client.fetch_buffer import FetchBuffer
+from flowql.runtime.client.membership import Membership
+from flowql.runtime.errors import LogError, LogUnavailable, RuntimeFailure
+from flowql.runtime.log.base import (
+    Consumer,
+    KeyValueReader,
+    KeyValues,
+    Log,
+    RawBatch,
+    Reader,
+    TopicPartition,
+    no_records,
+)
 
 IDLE_MS = 5  # how long to wait when there is nothing to fetch; bounds the latency of a foreign append
 # And where nothing has come for a while: most instances wait most of the time, and each look costs system calls.

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
 
-from runtime.errors import LogError, RuntimeFailure
-from runtime.log.base import Consumer, GroupChange, GroupEvent, TopicPartition
+from flowql.runtime.errors import LogError, RuntimeFailure
+from flowql.runtime.log.base import Consumer, GroupChange, GroupEvent, TopicPartition
 
 
 class IllegalMemberTransition(RuntimeFailure):

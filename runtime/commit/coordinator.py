@@ -29,11 +29,11 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from runtime.clock import Clock
-from runtime.commit.mending import Mending
-from runtime.commit.positions import Reading, stamp
-from runtime.commit.replacement import Replacement, Reshape, replace_records, reshape_topic
-from runtime.errors import (
+from flowql.runtime.clock import Clock
+from flowql.runtime.commit.mending import Mending
+from flowql.runtime.commit.positions import Reading, stamp
+from flowql.runtime.commit.replacement import Replacement, Reshape, replace_records, reshape_topic
+from flowql.runtime.errors import (
     EndMoved,
     Fenced,
     LogCorrupt,
@@ -46,15 +46,15 @@ from runtime.errors import (
     StateError,
     TopicMissing,
 )
-from runtime.events import DEBUG, ERROR, INFO, say
-from runtime.log.base import GroupMetadata, Log, Position, Producer, TopicPartition, largest_record
-from runtime.log.clients import naming
-from runtime.metrics import Metrics
-from runtime.output.collector import Outgoings, RecordCollector, suppress, without
-from runtime.state.changelog import changelog_topic
-from runtime.state.frozen import UnwritableState
-from runtime.state.manager import StateManager
-from runtime.state.store import Frozen
+from flowql.runtime.events import DEBUG, ERROR, INFO, say
+from flowql.runtime.log.base import GroupMetadata, Log, Position, Producer, TopicPartition, largest_record
+from flowql.runtime.log.clients import naming
+from flowql.runtime.metrics import Metrics
+from flowql.runtime.output.collector import Outgoings, RecordCollector, suppress, without
+from flowql.runtime.state.changelog import changelog_topic
+from flowql.runtime.state.frozen import UnwritableState
+from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.store import Frozen
 
 RETRY_MS = 200
 STALE_MAX = 25  # refusals of one epoch's proof in a row: the group has given this member up, and it does not know yet
@@ -72,7 +72,7 @@ class Epoch:
     records: Outgoings
     state: Frozen
     positions: dict[TopicPartition, int]
-    readers: dict[TopicPartition, str]  # of which tasks these are (`runtime.commit.positions`)
+    readers: dict[TopicPartition, str]  # of which tasks these are (`flowql.runtime.commit.positions`)
     cut_ns: int
     waiting: list[CommitRequest]
     settled: list[Settled]

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from runtime.errors import LogError, StateLost
-from runtime.events import WARNING, say
-from runtime.log.base import Log
-from runtime.state.changelog import Changelogs, whole_changelogs
-from runtime.state.manager import StateManager
+from flowql.runtime.errors import LogError, StateLost
+from flowql.runtime.events import WARNING, say
+from flowql.runtime.log.base import Log
+from flowql.runtime.state.changelog import Changelogs, whole_changelogs
+from flowql.runtime.state.manager import StateManager
 
 AFTER = 2  # failures in a row: the first may be over by itself
 PAUSE_MS, PAUSE_MS_MAX = 1_000, 30_000

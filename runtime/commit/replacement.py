@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from runtime.log.base import Producer, TopicPartition
-from runtime.log.clients import naming
+from flowql.runtime.log.base import Producer, TopicPartition
+from flowql.runtime.log.clients import naming
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""The log: the only durable contract. Embedded, in-memory (and later Kafka) behind `runtime.log.base`."""
+"""The log: the only durable contract. Embedded, in-memory (and later Kafka) behind `flowql.runtime.log.base`."""

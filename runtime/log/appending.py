@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.log.base import TopicPartition
-from runtime.log.repairs import Repair
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.repairs import Repair
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from runtime.errors import LogError, LogIOError, OffsetOutOfRange, StaleMember
-from runtime.log.base import (
+from flowql.runtime.errors import LogError, LogIOError, OffsetOutOfRange, StaleMember
+from flowql.runtime.log.base import (
     EARLIEST,
     LATEST,
     GroupChange,
@@ -25,7 +25,7 @@ from runtime.log.base import (
     even_share,
     no_records,
 )
-from runtime.log.transaction import Shape, Transaction
+from flowql.runtime.log.transaction import Shape, Transaction
 
 # Consecutive stored batches are joined into one while both are below this; joining copies.
 _JOIN_ROWS = 8_192

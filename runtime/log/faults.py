@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from runtime.log.files import File
+from flowql.runtime.log.files import File
 
 VIEWS_MAX = 64  # mappings of a file that are kept up to date: more than readers cache
 Keep = Literal["none", "all", "some"]

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from runtime.errors import Fenced, InstanceRunning, LogCorrupt, LogError, PartitionGone, TopicMissing
-from runtime.log.base import (
+from flowql.runtime.errors import Fenced, InstanceRunning, LogCorrupt, LogError, PartitionGone, TopicMissing
+from flowql.runtime.log.base import (
     EARLIEST,
     RECORD_SCHEMA,
     Admin,
@@ -27,11 +27,11 @@ from runtime.log.base import (
     TopicInfo,
     TopicPartition,
 )
-from runtime.log.clients import KeyValuesOf, LogConsumer, LogProducer, LogReader, check_topic_name
-from runtime.log.open_clients import OpenClients
-from runtime.log.policy import TopicPolicy, altered
-from runtime.log.repartition import followed_by, moved
-from runtime.log.transaction import Shape, Transaction, check_count, check_end, check_shape, check_start
+from flowql.runtime.log.clients import KeyValuesOf, LogConsumer, LogProducer, LogReader, check_topic_name
+from flowql.runtime.log.open_clients import OpenClients
+from flowql.runtime.log.policy import TopicPolicy, altered
+from flowql.runtime.log.repartition import followed_by, moved
+from flowql.runtime.log.transaction import Shape, Transaction, check_count, check_end, check_shape, check_start
 
 
 @dataclass(slots=True)

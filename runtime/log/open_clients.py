@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 from weakref import WeakSet
 
-from runtime.log.base import Clients
+from flowql.runtime.log.base import Clients
 
 C = TypeVar("C")
 

@@ -10,8 +10,8 @@ from concurrent.futures import Future
 
 import pyarrow as pa
 
-from runtime.errors import LogError
-from runtime.log.base import (
+from flowql.runtime.errors import LogError
+from flowql.runtime.log.base import (
     EARLIEST,
     Admin,
     Clients,
@@ -27,8 +27,8 @@ from runtime.log.base import (
     TopicInfo,
     TopicPartition,
 )
-from runtime.log.clients import KeyValuesOf
-from runtime.log.memory import MemoryLog
+from flowql.runtime.log.clients import KeyValuesOf
+from flowql.runtime.log.memory import MemoryLog
 
 _NO_STARTS: Mapping[TopicPartition, int] = {}
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.errors import LogError
+from flowql.runtime.errors import LogError
 
 # Where `segment.bytes` is not given. Retention drops whole segments, compaction leaves the one written to alone.
 SEGMENT_BYTES = 64 << 20

@@ -21,7 +21,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from runtime.log.base import (
+from flowql.runtime.log.base import (
     EARLIEST,
     PRODUCE_SCHEMA,
     Admin,

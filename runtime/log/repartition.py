@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Log, Reader, TopicPartition
-from runtime.log.clients import LogReader, Lookup
-from runtime.log.murmur2 import partitions as murmur2_partitions
+from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Log, Reader, TopicPartition
+from flowql.runtime.log.clients import LogReader, Lookup
+from flowql.runtime.log.murmur2 import partitions as murmur2_partitions
 
 READ_ROWS, READ_BYTES = 50_000, 64 << 20
 WRITE_ROWS = 50_000

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from runtime.errors import EndMoved, LogError, PartitionsDiffer
-from runtime.log.base import PRODUCE_SCHEMA, Position, TopicPartition
+from flowql.runtime.errors import EndMoved, LogError, PartitionsDiffer
+from flowql.runtime.log.base import PRODUCE_SCHEMA, Position, TopicPartition
 
 # Batches of a partition below this are joined into one, so that readers and the vector kernels see large batches;
 # above it a copy costs more than it saves. A joined batch stays below the second pair of limits.

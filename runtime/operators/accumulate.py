@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.plan.types import Kind, SqlType
+from flowql.compiler.plan.types import Kind, SqlType
 
 # (accumulators, columns of partial results) -> accumulators; None where it declines.
 Folding = Callable[[Sequence[Any], list[list[Any]]], list[Any] | None]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.plan.logical import Aggregate
-from compiler.plan.topology import Operator
-from runtime.batch import DELETE, UPDATE_AFTER, UPDATE_BEFORE, Batch, Row
-from runtime.operators.base import RunContext
-from runtime.operators.fold import Accs, Fold, Step
-from runtime.operators.partials import Partials, use_vector
-from runtime.operators.rows import Changes
-from runtime.operators.unapplied import ALL_APPLIED, NO_RESULT, NOT_ADDED, NOT_RETRACTED, Unapplied
-from runtime.state.store import Key, Value
+from flowql.compiler.plan.logical import Aggregate
+from flowql.compiler.plan.topology import Operator
+from flowql.runtime.batch import DELETE, UPDATE_AFTER, UPDATE_BEFORE, Batch, Row
+from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.fold import Accs, Fold, Step
+from flowql.runtime.operators.partials import Partials, use_vector
+from flowql.runtime.operators.rows import Changes
+from flowql.runtime.operators.unapplied import ALL_APPLIED, NO_RESULT, NOT_ADDED, NOT_RETRACTED, Unapplied
+from flowql.runtime.state.store import Key, Value
 
 KNOWN: Row = ()  # stands for a before-image nobody will read
 

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from compiler.plan.topology import Operator
-from compiler.plan.watermarks import AppendOnly
-from runtime.batch import DELETE, INSERT, Batch, Ints
-from runtime.operators.base import NO_TIME, RunContext
+from flowql.compiler.plan.topology import Operator
+from flowql.compiler.plan.watermarks import AppendOnly
+from flowql.runtime.batch import DELETE, INSERT, Batch, Ints
+from flowql.runtime.operators.base import NO_TIME, RunContext
 
 Bools = npt.NDArray[np.bool_]
 

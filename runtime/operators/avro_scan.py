@@ -2,7 +2,7 @@
 
 A field begins where the one before it ended, in every record somewhere else, so the walk keeps one place per record and
 takes a step for each field of the writer's schema: a length or number of up to eight bytes is read as one word and put
-together from its groups of seven bits at once. Whatever is not read with exactly the meaning of `runtime.serde.avro`, the
+together from its groups of seven bits at once. Whatever is not read with exactly the meaning of `flowql.runtime.serde.avro`, the
 reference, is *declined* and goes there: records of another shape than their schema, numbers of more than eight bytes, values
 out of the range of their column, texts that are no UTF-8, and all records of a schema with anything but plain fields.
 
@@ -21,17 +21,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from compiler.functions.numeric import INT_MAX, INT_MIN
-from compiler.functions.temporal import DAY_MS
-from compiler.plan.logical import SchemaRef
-from compiler.plan.types import Kind, SqlType, arrow_type
-from runtime.batch import Ints
-from runtime.errors import BadRecord
-from runtime.operators.json_scalars import Bools, Spans
-from runtime.operators.record_bytes import RecordBytes, as_bytes, nullable
-from runtime.serde.avro import parsed
-from runtime.serde.generic import same_name
-from runtime.serde.registry import PREFIX, written_by
+from flowql.compiler.functions.numeric import INT_MAX, INT_MIN
+from flowql.compiler.functions.temporal import DAY_MS
+from flowql.compiler.plan.logical import SchemaRef
+from flowql.compiler.plan.types import Kind, SqlType, arrow_type
+from flowql.runtime.batch import Ints
+from flowql.runtime.errors import BadRecord
+from flowql.runtime.operators.json_scalars import Bools, Spans
+from flowql.runtime.operators.record_bytes import RecordBytes, as_bytes, nullable
+from flowql.runtime.serde.avro import parsed
+from flowql.runtime.serde.generic import same_name
+from flowql.runtime.serde.registry import PREFIX, written_by
 
 SCHEMAS_MAX = 4
 NUMBER_BYTES_MAX, DECIMAL_BYTES_MAX = 8, 8

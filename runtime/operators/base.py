@@ -18,9 +18,9 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from compiler.plan.topology import Operator as OperatorPlan
-from runtime.batch import Batch, Ints, Origins
-from runtime.state.store import Store, TaskState
+from flowql.compiler.plan.topology import Operator as OperatorPlan
+from flowql.runtime.batch import Batch, Ints, Origins
+from flowql.runtime.state.store import Store, TaskState
 
 NO_TIME = -(2**62)  # before all times that a source may have
 OriginsOf = Callable[[Ints], Origins]
@@ -53,7 +53,7 @@ class RunContext:
     late: operator id -> number of late rows dropped (a metric, and named in messages). behind: how far the furthest of them was
     behind stream time, in ms. looks: operator id -> what a join found in its table.
     origins: gives, by `seq`, the source records that rows of the run were read from.
-    watermarks: what is known of watermarks (`runtime.build.watermarks`). watermark: that of the operator that is called.
+    watermarks: what is known of watermarks (`flowql.runtime.build.watermarks`). watermark: that of the operator that is called.
     last_seq, last_ms: of the last row of the run, and the latest time of its rows.
     vector: None = choose by batch size and cost; True/False = forced (differential tests).
     """

@@ -2,7 +2,7 @@
 
 `Decoder` is the shared step per (topic, format, schema): build it for the union of the columns that readers need
 (`union_scan`), decode a RawBatch once, give each reader `batch.select(its schema)`. A record that the union cannot read may be
-good for a reader of other columns: `runtime.build.scans` decodes such records for each reader by itself.
+good for a reader of other columns: `flowql.runtime.build.scans` decodes such records for each reader by itself.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from compiler.functions.java_time import parse_timestamp
-from compiler.plan.logical import Scan
-from compiler.plan.schema import Field, Schema
-from compiler.plan.types import Kind, SqlType, arrow_type
-from compiler.schemas.reading import reads_by_name
-from compiler.schemas.ref import is_wrapped
-from runtime.batch import DELETE, INSERT, Batch, Ints, Row, concat, from_rows, to_arrow
-from runtime.clock import SystemClock
-from runtime.errors import BadRecord, FatalRecord, PlanUnsupported
-from runtime.log.base import RawBatch
-from runtime.operators.avro_scan import AvroScan
-from runtime.operators.base import RunContext
-from runtime.operators.delimited_scan import DelimitedScan
-from runtime.operators.json_scalars import Bools, take
-from runtime.operators.json_scan import JsonScan, Located
-from runtime.operators.key_columns import KeyColumns
-from runtime.operators.keys import picker
-from runtime.operators.mend import Mending
-from runtime.serde.codec import UNREADABLE, row_decoder, what_is_wrong
-from runtime.serde.windowed import split_window
+from flowql.compiler.functions.java_time import parse_timestamp
+from flowql.compiler.plan.logical import Scan
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.types import Kind, SqlType, arrow_type
+from flowql.compiler.schemas.reading import reads_by_name
+from flowql.compiler.schemas.ref import is_wrapped
+from flowql.runtime.batch import DELETE, INSERT, Batch, Ints, Row, concat, from_rows, to_arrow
+from flowql.runtime.clock import SystemClock
+from flowql.runtime.errors import BadRecord, FatalRecord, PlanUnsupported
+from flowql.runtime.log.base import RawBatch
+from flowql.runtime.operators.avro_scan import AvroScan
+from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.delimited_scan import DelimitedScan
+from flowql.runtime.operators.json_scalars import Bools, take
+from flowql.runtime.operators.json_scan import JsonScan, Located
+from flowql.runtime.operators.key_columns import KeyColumns
+from flowql.runtime.operators.keys import picker
+from flowql.runtime.operators.mend import Mending
+from flowql.runtime.serde.codec import UNREADABLE, row_decoder, what_is_wrong
+from flowql.runtime.serde.windowed import split_window
 
 VECTOR_ROWS = 256  # measured: below, the fixed 0.45 ms of the vector decoder exceed 2.2 us per row
 RETRY_BATCHES = 32  # after a batch that the vector decoder mostly declined, as many go by rows before it is tried again

@@ -2,7 +2,7 @@
 
 The delimiters of all records are found in one pass; a record with as many as its columns ask for, and with neither quotes nor
 line ends, has its fields between them. Fields are read with the arithmetic on whole columns that reads JSON numbers
-(`json_scalars`). What that does not read exactly as `runtime.serde.delimited`, the reference, does is *declined* and goes there:
+(`json_scalars`). What that does not read exactly as `flowql.runtime.serde.delimited`, the reference, does is *declined* and goes there:
 signs and zeros in front of numbers, booleans that are not written `true` or `false`, other counts of fields.
 """
 
@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from compiler.plan.types import Kind, SqlType, arrow_type
-from runtime.batch import Ints
-from runtime.operators.json_scalars import Bools, Scalars, Spans, column, integers, is_null
-from runtime.operators.record_bytes import PAD, RecordBytes, nullable
-from runtime.serde.delimited import delimiter_of
+from flowql.compiler.plan.types import Kind, SqlType, arrow_type
+from flowql.runtime.batch import Ints
+from flowql.runtime.operators.json_scalars import Bools, Scalars, Spans, column, integers, is_null
+from flowql.runtime.operators.record_bytes import PAD, RecordBytes, nullable
+from flowql.runtime.serde.delimited import delimiter_of
 
 _SUPPORTED = frozenset(
     {Kind.BOOLEAN, Kind.INT, Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL, Kind.STRING, Kind.DATE, Kind.TIME, Kind.TIMESTAMP}

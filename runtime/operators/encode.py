@@ -10,18 +10,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from compiler.plan.logical import Format, Sink
-from compiler.plan.schema import Field, Schema
-from compiler.plan.types import Kind
-from runtime.batch import DELETE, UPDATE_BEFORE, Batch, Headers, Ints, Row
-from runtime.errors import BadRecord
-from runtime.log.base import HEADERS_TYPE, PRODUCE_SCHEMA
-from runtime.operators.base import RunContext
-from runtime.operators.decode import BAD_TIME, NO_TIME, Time, time_reader
-from runtime.operators.json_text import JsonText, text_of
-from runtime.operators.keys import picker
-from runtime.serde.codec import row_encoder
-from runtime.serde.windowed import join_window
+from flowql.compiler.plan.logical import Format, Sink
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.types import Kind
+from flowql.runtime.batch import DELETE, UPDATE_BEFORE, Batch, Headers, Ints, Row
+from flowql.runtime.errors import BadRecord
+from flowql.runtime.log.base import HEADERS_TYPE, PRODUCE_SCHEMA
+from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.decode import BAD_TIME, NO_TIME, Time, time_reader
+from flowql.runtime.operators.json_text import JsonText, text_of
+from flowql.runtime.operators.keys import picker
+from flowql.runtime.serde.codec import row_encoder
+from flowql.runtime.serde.windowed import join_window
 
 FROM_ROWS = 500  # rows are made columns first: about 0.1 us per value, a row's text costs ten times that
 VECTOR_ROWS = 128  # measured: below, the fixed 0.15 ms of the vector encoder exceed 1.5 us per row

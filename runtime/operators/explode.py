@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from compiler.plan.expr import Call, Expr, Literal
-from compiler.plan.logical import Explode
-from compiler.plan.topology import Operator
-from runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, to_arrow
-from runtime.operators.base import RunContext
-from runtime.operators.expressions import compile_expr
-from runtime.operators.keys import picker
-from runtime.operators.rows import Emitter, record_of
+from flowql.compiler.plan.expr import Call, Expr, Literal
+from flowql.compiler.plan.logical import Explode
+from flowql.compiler.plan.topology import Operator
+from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, to_arrow
+from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.expressions import compile_expr
+from flowql.runtime.operators.keys import picker
+from flowql.runtime.operators.rows import Emitter, record_of
 
 VECTOR_ROWS = 32  # as for columns that are only passed on
 _ALONE = {UPDATE_BEFORE: DELETE, UPDATE_AFTER: INSERT}  # old and new elements are in no pairs

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from compiler.functions.evaluate import compile_row
-from compiler.plan.expr import ROWTIME, Column, Expr, Literal
-from compiler.plan.schema import Schema
-from runtime.batch import Row
-from runtime.operators.base import RunContext
-from runtime.operators.stages import EXPRESSION_FAILED
+from flowql.compiler.functions.evaluate import compile_row
+from flowql.compiler.plan.expr import ROWTIME, Column, Expr, Literal
+from flowql.compiler.plan.schema import Schema
+from flowql.runtime.batch import Row
+from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.stages import EXPRESSION_FAILED
 
 # (row, rowtime, seq, run) -> value. An error of a function gives null and a dead letter under `seq`.
 RowExpr = Callable[[Row, int, int, RunContext], Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from compiler.plan.changes import (
+from flowql.compiler.plan.changes import (
     Consolidate,
     EquiJoin,
     GroupAggregate,
@@ -14,32 +14,32 @@ from compiler.plan.changes import (
     TopN,
     VersionJoin,
 )
-from compiler.plan.logical import Aggregate, Explode, Join, Materialise, Rekey, Union
-from compiler.plan.topology import Operator
-from compiler.plan.watermarks import AppendOnly, EmitClosed
-from runtime.errors import PlanUnsupported
-from runtime.operators.aggregate import AggregateOperator
-from runtime.operators.append_only import AppendOnlyOperator
-from runtime.operators.base import RuntimeOperator
-from runtime.operators.changes.consolidate import ConsolidateOperator
-from runtime.operators.changes.emit_closed import EmitClosedOperator
-from runtime.operators.changes.equi_join import EquiJoinOperator
-from runtime.operators.changes.group_aggregate import GroupAggregateOperator
-from runtime.operators.changes.over import OverOperator
-from runtime.operators.changes.set_operation import SetOperationOperator
-from runtime.operators.changes.temporal_join import TemporalJoinOperator
-from runtime.operators.changes.top_n import TopNOperator
-from runtime.operators.changes.version_join import VersionJoinOperator
-from runtime.operators.explode import ExplodeOperator
-from runtime.operators.join_foreign_key import ForeignKeyJoinOperator
-from runtime.operators.join_stream_table import StreamTableJoinOperator
-from runtime.operators.join_streams import StreamStreamJoinOperator
-from runtime.operators.join_tables import TableTableJoinOperator
-from runtime.operators.materialise import MaterialiseOperator
-from runtime.operators.rekey import RekeyOperator
-from runtime.operators.session import SessionAggregateOperator
-from runtime.operators.union import UnionOperator
-from runtime.operators.windows import WindowedAggregateOperator
+from flowql.compiler.plan.logical import Aggregate, Explode, Join, Materialise, Rekey, Union
+from flowql.compiler.plan.topology import Operator
+from flowql.compiler.plan.watermarks import AppendOnly, EmitClosed
+from flowql.runtime.errors import PlanUnsupported
+from flowql.runtime.operators.aggregate import AggregateOperator
+from flowql.runtime.operators.append_only import AppendOnlyOperator
+from flowql.runtime.operators.base import RuntimeOperator
+from flowql.runtime.operators.changes.consolidate import ConsolidateOperator
+from flowql.runtime.operators.changes.emit_closed import EmitClosedOperator
+from flowql.runtime.operators.changes.equi_join import EquiJoinOperator
+from flowql.runtime.operators.changes.group_aggregate import GroupAggregateOperator
+from flowql.runtime.operators.changes.over import OverOperator
+from flowql.runtime.operators.changes.set_operation import SetOperationOperator
+from flowql.runtime.operators.changes.temporal_join import TemporalJoinOperator
+from flowql.runtime.operators.changes.top_n import TopNOperator
+from flowql.runtime.operators.changes.version_join import VersionJoinOperator
+from flowql.runtime.operators.explode import ExplodeOperator
+from flowql.runtime.operators.join_foreign_key import ForeignKeyJoinOperator
+from flowql.runtime.operators.join_stream_table import StreamTableJoinOperator
+from flowql.runtime.operators.join_streams import StreamStreamJoinOperator
+from flowql.runtime.operators.join_tables import TableTableJoinOperator
+from flowql.runtime.operators.materialise import MaterialiseOperator
+from flowql.runtime.operators.rekey import RekeyOperator
+from flowql.runtime.operators.session import SessionAggregateOperator
+from flowql.runtime.operators.union import UnionOperator
+from flowql.runtime.operators.windows import WindowedAggregateOperator
 
 Factory = Callable[[Operator, Sequence[Operator]], RuntimeOperator]
 

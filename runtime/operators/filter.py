@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.plan.logical import Filter
-from compiler.plan.topology import Operator
-from runtime.operators.stages import StageChain
+from flowql.compiler.plan.logical import Filter
+from flowql.compiler.plan.topology import Operator
+from flowql.runtime.operators.stages import StageChain
 
 
 class FilterOperator(StageChain):

@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from compiler.functions.generated import compiled
-from compiler.functions.registry import FAILURES, AggregateFunction, Resolution, lookup_aggregate
-from compiler.plan.expr import Column, Expr, Literal
-from compiler.plan.logical import Aggregate, AggregateCall
-from compiler.plan.schema import WINDOW_END, WINDOW_START, Schema
-from compiler.plan.topology import Operator
-from compiler.plan.types import BIGINT
-from runtime.batch import Row
-from runtime.errors import RuntimeFailure
-from runtime.operators.base import RunContext
-from runtime.operators.expressions import compile_expr
-from runtime.operators.keys import RowKey, picker
-from runtime.operators.unapplied import ALL_APPLIED, Unapplied
-from runtime.state.store import Key, Value
+from flowql.compiler.functions.generated import compiled
+from flowql.compiler.functions.registry import FAILURES, AggregateFunction, Resolution, lookup_aggregate
+from flowql.compiler.plan.expr import Column, Expr, Literal
+from flowql.compiler.plan.logical import Aggregate, AggregateCall
+from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START, Schema
+from flowql.compiler.plan.topology import Operator
+from flowql.compiler.plan.types import BIGINT
+from flowql.runtime.batch import Row
+from flowql.runtime.errors import RuntimeFailure
+from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.expressions import compile_expr
+from flowql.runtime.operators.keys import RowKey, picker
+from flowql.runtime.operators.unapplied import ALL_APPLIED, Unapplied
+from flowql.runtime.state.store import Key, Value
 
 Accs = tuple[Any, ...]
 Step = Callable[[Accs, Row, int, int, RunContext], Accs]

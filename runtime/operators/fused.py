@@ -7,19 +7,19 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from compiler.plan.logical import Scan, Sink
-from compiler.plan.schema import Schema
-from compiler.plan.topology import Operator
-from compiler.plan.types import Kind
-from runtime.batch import Batch, Ints, empty
-from runtime.log.base import RawBatch
-from runtime.operators.base import RunContext
-from runtime.operators.decode import Decoder, FastRows, WallTime
-from runtime.operators.encode import Encoder
-from runtime.operators.json_scan import Located
-from runtime.operators.json_splice import Splice
-from runtime.operators.kernels import VectorFailed
-from runtime.operators.stages import StageChain, VectorPlan, run_vector
+from flowql.compiler.plan.logical import Scan, Sink
+from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.topology import Operator
+from flowql.compiler.plan.types import Kind
+from flowql.runtime.batch import Batch, Ints, empty
+from flowql.runtime.log.base import RawBatch
+from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.decode import Decoder, FastRows, WallTime
+from flowql.runtime.operators.encode import Encoder
+from flowql.runtime.operators.json_scan import Located
+from flowql.runtime.operators.json_splice import Splice
+from flowql.runtime.operators.kernels import VectorFailed
+from flowql.runtime.operators.stages import StageChain, VectorPlan, run_vector
 
 CHUNK_ROWS = 20_000  # rows per pass: more cost memory, fewer more hand-overs of the interpreter lock per row
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 
-from compiler.plan.logical import Join
-from compiler.plan.topology import Operator
-from runtime.batch import DELETE, UPDATE_BEFORE, Batch, Row
-from runtime.operators.base import RunContext
-from runtime.operators.expressions import compile_expr
-from runtime.operators.join_rows import JoinedRow
-from runtime.operators.keys import RowKey, freeze
-from runtime.operators.rows import Emitter, interleave
-from runtime.state.store import Key, Store, Value
+from flowql.compiler.plan.logical import Join
+from flowql.compiler.plan.topology import Operator
+from flowql.runtime.batch import DELETE, UPDATE_BEFORE, Batch, Row
+from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.expressions import compile_expr
+from flowql.runtime.operators.join_rows import JoinedRow
+from flowql.runtime.operators.keys import RowKey, freeze
+from flowql.runtime.operators.rows import Emitter, interleave
+from flowql.runtime.state.store import Key, Store, Value
 
 
 class ForeignKeyJoinOperator:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from compiler.plan.schema import Schema
-from compiler.plan.topology import Operator
-from runtime.batch import Row
-from runtime.operators.keys import RowKey, picker
-from runtime.state.store import Key
+from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.topology import Operator
+from flowql.runtime.batch import Row
+from flowql.runtime.operators.keys import RowKey, picker
+from flowql.runtime.state.store import Key
 
 
 class JoinedRow:

@@ -9,16 +9,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from compiler.plan.logical import Join
-from compiler.plan.schema import Schema
-from compiler.plan.topology import Operator
-from compiler.plan.types import Kind
-from runtime.batch import DELETE, INSERT, UPDATE_BEFORE, Batch, Ints, Row, to_arrow
-from runtime.operators.base import RunContext
-from runtime.operators.join_rows import JoinedRow
-from runtime.operators.keys import RowKey, value_fields
-from runtime.operators.rows import Emitter, interleave, record_of
-from runtime.state.store import Key, Store, Value
+from flowql.compiler.plan.logical import Join
+from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.topology import Operator
+from flowql.compiler.plan.types import Kind
+from flowql.runtime.batch import DELETE, INSERT, UPDATE_BEFORE, Batch, Ints, Row, to_arrow
+from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.join_rows import JoinedRow
+from flowql.runtime.operators.keys import RowKey, value_fields
+from flowql.runtime.operators.rows import Emitter, interleave, record_of
+from flowql.runtime.state.store import Key, Store, Value
 
 VECTOR_ROWS = 256
 _DICTIONARY = frozenset({Kind.INT, Kind.BIGINT, Kind.STRING, Kind.DATE, Kind.TIME, Kind.TIMESTAMP})

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from compiler.plan.logical import Join
-from compiler.plan.topology import Operator
-from runtime.batch import DELETE, INSERT, Batch, Row
-from runtime.operators.base import NO_TIME, RunContext
-from runtime.operators.join_rows import JoinedRow
-from runtime.operators.keys import RowKey
-from runtime.operators.rows import Emitter, interleave
-from runtime.operators.windows import DAY_MS
-from runtime.state.store import Key, Store, Value
+from flowql.compiler.plan.logical import Join
+from flowql.compiler.plan.topology import Operator
+from flowql.runtime.batch import DELETE, INSERT, Batch, Row
+from flowql.runtime.operators.base import NO_TIME, RunContext
+from flowql.runtime.operators.join_rows import JoinedRow
+from flowql.runtime.operators.keys import RowKey
+from flowql.runtime.operators.rows import Emitter, interleave
+from flowql.runtime.operators.windows import DAY_MS
+from flowql.runtime.state.store import Key, Store, Value
 
 LEFT, RIGHT = 0, 1
 NEVER = 2**62

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.plan.logical import Join
-from compiler.plan.topology import Operator
-from runtime.batch import DELETE, UPDATE_BEFORE, Batch, Row
-from runtime.operators.base import RunContext
-from runtime.operators.join_rows import JoinedRow
-from runtime.operators.keys import RowKey
-from runtime.operators.rows import Changes, interleave
-from runtime.state.store import Key, Value
+from flowql.compiler.plan.logical import Join
+from flowql.compiler.plan.topology import Operator
+from flowql.runtime.batch import DELETE, UPDATE_BEFORE, Batch, Row
+from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.join_rows import JoinedRow
+from flowql.runtime.operators.keys import RowKey
+from flowql.runtime.operators.rows import Changes, interleave
+from flowql.runtime.state.store import Key, Value
 
 LEFT, RIGHT = 0, 1
 

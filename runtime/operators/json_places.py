@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from runtime.batch import Ints
-from runtime.operators.json_scalars import Bools, Scalars, Spans, Words, text_views
-from runtime.operators.json_shape import Shape, anchors
-from runtime.operators.record_bytes import PAD, RecordBytes
+from flowql.runtime.batch import Ints
+from flowql.runtime.operators.json_scalars import Bools, Scalars, Spans, Words, text_views
+from flowql.runtime.operators.json_shape import Shape, anchors
+from flowql.runtime.operators.record_bytes import PAD, RecordBytes
 
 WIDE = 16  # bytes read at once
 _QUOTE, _BACKSLASH = 34, 92

@@ -1,7 +1,7 @@
 """Values inside JSON records, by column: numbers by arithmetic on eight digits at a time, texts as views.
 
 Every function takes the places of one value per row and says for which rows its result is exactly what
-`runtime.serde.json` gives; the others are declined.
+`flowql.runtime.serde.json` gives; the others are declined.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from compiler.functions.numeric import INT_MAX, INT_MIN
-from compiler.functions.temporal import DAY_MS
-from compiler.plan.types import Kind, SqlType, arrow_type
-from runtime.batch import Ints
+from flowql.compiler.functions.numeric import INT_MAX, INT_MIN
+from flowql.compiler.functions.temporal import DAY_MS
+from flowql.compiler.plan.types import Kind, SqlType, arrow_type
+from flowql.runtime.batch import Ints
 
 Bools = npt.NDArray[np.bool_]
 Words = npt.NDArray[np.uint64]

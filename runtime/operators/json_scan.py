@@ -5,7 +5,7 @@ gives the shape (`Shape`): literal pieces of text with a value between each two.
 the pieces and the values have to be (`json_places`): what stands there is compared with the pieces, and numbers are made of it
 with arithmetic on whole columns. A record that is equal to the shape in every literal byte, and whose values are plain texts
 (no escape, no control character, valid UTF-8) and JSON numbers, true, false or null, is proven to be JSON with exactly these
-keys; any other record is *declined* (`ok` False) and read by `runtime.serde.json`, the reference. Up to `SHAPES_MAX` shapes
+keys; any other record is *declined* (`ok` False) and read by `flowql.runtime.serde.json`, the reference. Up to `SHAPES_MAX` shapes
 per batch are tried, for records with optional fields.
 
 `python -m flowql.bench.kernels` measures it.
@@ -19,12 +19,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from compiler.plan.types import Kind, SqlType, arrow_type
-from runtime.batch import Ints
-from runtime.operators import json_scalars
-from runtime.operators.json_places import Look, QuotedBytes, layout_of
-from runtime.operators.json_scalars import Bools, Scalars, Words, plain, take
-from runtime.operators.json_shape import Shape, anchors, learn_shape
+from flowql.compiler.plan.types import Kind, SqlType, arrow_type
+from flowql.runtime.batch import Ints
+from flowql.runtime.operators import json_scalars
+from flowql.runtime.operators.json_places import Look, QuotedBytes, layout_of
+from flowql.runtime.operators.json_scalars import Bools, Scalars, Words, plain, take
+from flowql.runtime.operators.json_shape import Shape, anchors, learn_shape
 
 SHAPES_MAX = 8
 ROWS_PER_SHAPE_MIN = 16

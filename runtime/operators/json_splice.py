@@ -2,7 +2,7 @@
 
 When all records of a batch have one shape (`json_scan`), neighbouring values that the output takes over in the same order, with
 the same text between them, are one piece of the record: they are copied as they stand instead of being read and written
-again. A record that is passed on whole is not copied at all. Only values whose text is what `runtime.serde.json` would write
+again. A record that is passed on whole is not copied at all. Only values whose text is what `flowql.runtime.serde.json` would write
 are pieces: plain texts, null, booleans and whole numbers (without the `-0` that JSON allows); others are encoded.
 """
 
@@ -17,10 +17,10 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from compiler.plan.types import Kind, SqlType
-from runtime.operators.json_scan import Located
-from runtime.operators.json_shape import Shape
-from runtime.operators.json_text import text_of
+from flowql.compiler.plan.types import Kind, SqlType
+from flowql.runtime.operators.json_scan import Located
+from flowql.runtime.operators.json_shape import Shape
+from flowql.runtime.operators.json_text import text_of
 
 _WHOLE = frozenset({Kind.INT, Kind.BIGINT, Kind.DATE, Kind.TIME, Kind.TIMESTAMP})
 VERBATIM = frozenset({*_WHOLE, Kind.BOOLEAN, Kind.STRING})

@@ -1,4 +1,4 @@
-"""Columns to JSON texts, with Arrow alone: what the vector kernels encode with. Byte for byte what `runtime.serde.json` writes.
+"""Columns to JSON texts, with Arrow alone: what the vector kernels encode with. Byte for byte what `flowql.runtime.serde.json` writes.
 
 Each column becomes a column of JSON values; one join per row puts them between the literal pieces. Values whose text
 Arrow would write differently (texts that need escapes, doubles in other notations) are written by the reference, one by one.
@@ -17,9 +17,9 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from compiler.plan.types import Kind, SqlType
-from runtime.batch import Ints
-from runtime.serde.json import double_json
+from flowql.compiler.plan.types import Kind, SqlType
+from flowql.runtime.batch import Ints
+from flowql.runtime.serde.json import double_json
 
 _INTEGERS = {
     Kind.INT: None,

@@ -1,6 +1,6 @@
 """Kernels: the same expressions compiled for one row and for many.
 
-How to compile a chain (what `runtime.build` does):
+How to compile a chain (what `flowql.runtime.build` does):
 
 - A source with one reader and nothing but Project and Filter behind it up to a sink: `fused.FusedPipeline(scan, stages,
   sink)`. It takes raw records and gives records to produce.
@@ -33,7 +33,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from compiler.plan.types import Kind, SqlType, arrow_type
+from flowql.compiler.plan.types import Kind, SqlType, arrow_type
 
 DUCKDB_ROWS = 256  # measured: below, the fixed 0.2-0.6 ms of a statement exceed the row kernel
 INPUT = "{input}"  # stands for the batch in the text of a statement

@@ -9,9 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from compiler.plan.logical import Format
-from compiler.plan.schema import Schema
-from compiler.plan.types import Kind, SqlType, arrow_type
+from flowql.compiler.plan.logical import Format
+from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.types import Kind, SqlType, arrow_type
 
 Bools = npt.NDArray[np.bool_]
 _LAYOUT = {Kind.INT: ">i4", Kind.BIGINT: ">i8", Kind.DOUBLE: ">f8"}

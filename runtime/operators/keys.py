@@ -1,6 +1,6 @@
 """Keys of rows: which columns form them, and their frozen form in stores.
 
-A frozen key is hashable: lists become tuples and structs become tuples of their fields in order (`runtime.state.store`).
+A frozen key is hashable: lists become tuples and structs become tuples of their fields in order (`flowql.runtime.state.store`).
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from collections.abc import Callable, Hashable, Sequence
 from operator import itemgetter
 from typing import Any
 
-from compiler.plan.schema import Field, Schema
-from compiler.plan.types import Kind, SqlType
-from runtime.batch import Row
-from runtime.state.store import Key
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.types import Kind, SqlType
+from flowql.runtime.batch import Row
+from flowql.runtime.state.store import Key
 
 NAN = float("nan")
 _NESTED = frozenset({Kind.ARRAY, Kind.STRUCT, Kind.MAP})

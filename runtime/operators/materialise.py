@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.plan.logical import Materialise
-from compiler.plan.topology import Operator
-from runtime.batch import DELETE, UPDATE_BEFORE, Batch
-from runtime.operators.base import RunContext
-from runtime.operators.keys import RowKey
-from runtime.operators.rows import Changes
+from flowql.compiler.plan.logical import Materialise
+from flowql.compiler.plan.topology import Operator
+from flowql.runtime.batch import DELETE, UPDATE_BEFORE, Batch
+from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.keys import RowKey
+from flowql.runtime.operators.rows import Changes
 
 
 class MaterialiseOperator:

@@ -12,14 +12,14 @@ from typing import Any
 
 import orjson
 
-from compiler.plan.logical import OnError, Scan
-from compiler.plan.schema import Field
-from compiler.plan.types import STRING
-from compiler.schemas.reading import reads_by_name
-from runtime.batch import Row
-from runtime.errors import FatalRecord
-from runtime.serde.codec import UNREADABLE, RowDecoder, row_decoder, what_is_wrong
-from runtime.serde.json import JsonDecoder
+from flowql.compiler.plan.logical import OnError, Scan
+from flowql.compiler.plan.schema import Field
+from flowql.compiler.plan.types import STRING
+from flowql.compiler.schemas.reading import reads_by_name
+from flowql.runtime.batch import Row
+from flowql.runtime.errors import FatalRecord
+from flowql.runtime.serde.codec import UNREADABLE, RowDecoder, row_decoder, what_is_wrong
+from flowql.runtime.serde.json import JsonDecoder
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from compiler.plan.topology import StoreSpec
-from runtime.state.layout import store_key_codec
-from runtime.state.store import Key, Store
+from flowql.compiler.plan.topology import StoreSpec
+from flowql.runtime.state.layout import store_key_codec
+from flowql.runtime.state.store import Key, Store
 
 
 class OpenWindows:

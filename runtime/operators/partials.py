@@ -15,18 +15,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from compiler.plan.expr import Column, Literal
-from compiler.plan.schema import WINDOW_END, WINDOW_START, Schema
-from compiler.plan.topology import Operator
-from compiler.plan.types import BIGINT, Kind, SqlType
-from runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Ints, to_arrow, to_python
-from runtime.operators.accumulate import folding
-from runtime.operators.base import NO_TIME, RunContext
-from runtime.operators.fold import BoundAggregate, Fold, mergeable
-from runtime.operators.open_windows import OpenWindows
-from runtime.operators.rows import record_of
-from runtime.operators.winners import can_win, group_codes, has_null_fields, winners
-from runtime.state.store import Key, Store, Value
+from flowql.compiler.plan.expr import Column, Literal
+from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START, Schema
+from flowql.compiler.plan.topology import Operator
+from flowql.compiler.plan.types import BIGINT, Kind, SqlType
+from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Ints, to_arrow, to_python
+from flowql.runtime.operators.accumulate import folding
+from flowql.runtime.operators.base import NO_TIME, RunContext
+from flowql.runtime.operators.fold import BoundAggregate, Fold, mergeable
+from flowql.runtime.operators.open_windows import OpenWindows
+from flowql.runtime.operators.rows import record_of
+from flowql.runtime.operators.winners import can_win, group_codes, has_null_fields, winners
+from flowql.runtime.state.store import Key, Store, Value
 
 VECTOR_ROWS = 256  # below, grouping's fixed cost of about 0.1 ms exceeds a loop over rows
 _NUMBERS = frozenset({Kind.INT, Kind.BIGINT, Kind.DOUBLE})

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from runtime.operators.json_scalars import Bools, Spans, Words, text_column
+from flowql.runtime.operators.json_scalars import Bools, Spans, Words, text_column
 
 PAD = 32  # bytes before the data, so that reading whole words that end there stays inside
 

@@ -8,17 +8,17 @@ from dataclasses import replace
 import numpy as np
 import pyarrow.compute as pc
 
-from compiler.plan.expr import Call, Column, Literal, columns_of
-from compiler.plan.logical import NamedExpr, Project, Rekey
-from compiler.plan.topology import Operator
-from compiler.plan.types import DOUBLE, Kind
-from runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Ints, Row, from_rows
-from runtime.operators.base import RunContext
-from runtime.operators.expressions import RowExpr, compile_expr
-from runtime.operators.kernels import DUCKDB_ROWS, VectorFailed
-from runtime.operators.keys import picker
-from runtime.operators.rows import Emitter, record_of
-from runtime.operators.stages import VectorPlan, merge, plan_vector, run_vector
+from flowql.compiler.plan.expr import Call, Column, Literal, columns_of
+from flowql.compiler.plan.logical import NamedExpr, Project, Rekey
+from flowql.compiler.plan.topology import Operator
+from flowql.compiler.plan.types import DOUBLE, Kind
+from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Ints, Row, from_rows
+from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.expressions import RowExpr, compile_expr
+from flowql.runtime.operators.kernels import DUCKDB_ROWS, VectorFailed
+from flowql.runtime.operators.keys import picker
+from flowql.runtime.operators.rows import Emitter, record_of
+from flowql.runtime.operators.stages import VectorPlan, merge, plan_vector, run_vector
 
 VECTOR_ROWS = 64  # below, Arrow's fixed costs exceed a loop over rows
 

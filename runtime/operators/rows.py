@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from compiler.plan.schema import Schema
-from compiler.plan.types import arrow_type
-from runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Row, from_rows
+from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.types import arrow_type
+from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Row, from_rows
 
 
 def interleave(inputs: Sequence[Batch | None], first: int = 0) -> Iterator[tuple[int, int]]:

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from compiler.plan.logical import Aggregate
-from compiler.plan.topology import Operator
-from runtime.batch import DELETE, INSERT, Batch, Ints, Row
-from runtime.operators.base import NO_TIME, RunContext
-from runtime.operators.fold import Fold
-from runtime.operators.rows import Changes, Emitter
-from runtime.operators.windows import grace_of
-from runtime.state.store import Key, Store
+from flowql.compiler.plan.logical import Aggregate
+from flowql.compiler.plan.topology import Operator
+from flowql.runtime.batch import DELETE, INSERT, Batch, Ints, Row
+from flowql.runtime.operators.base import NO_TIME, RunContext
+from flowql.runtime.operators.fold import Fold
+from flowql.runtime.operators.rows import Changes, Emitter
+from flowql.runtime.operators.windows import grace_of
+from flowql.runtime.state.store import Key, Store
 
 Session = tuple[int, int, tuple[Any, ...]]  # first and last row time, accumulators
 Record = tuple[Row, int, int, Any]  # row, its time, number and headers

@@ -15,16 +15,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from compiler.functions.duckdb_sql import lower
-from compiler.functions.evaluate import compile_predicate, compile_row
-from compiler.plan.expr import ROWTIME, Call, Column, Expr, Lambda, columns_of, walk
-from compiler.plan.logical import ChangeKind, Filter, Project
-from compiler.plan.schema import Schema
-from compiler.plan.topology import Operator
-from compiler.plan.types import BOOLEAN, SqlType, arrow_type
-from runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Ints, Ops, Row, concat, from_rows
-from runtime.operators.base import RunContext
-from runtime.operators.kernels import DUCKDB_ROWS, INPUT, VectorFailed, compute
+from flowql.compiler.functions.duckdb_sql import lower
+from flowql.compiler.functions.evaluate import compile_predicate, compile_row
+from flowql.compiler.plan.expr import ROWTIME, Call, Column, Expr, Lambda, columns_of, walk
+from flowql.compiler.plan.logical import ChangeKind, Filter, Project
+from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.topology import Operator
+from flowql.compiler.plan.types import BOOLEAN, SqlType, arrow_type
+from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Ints, Ops, Row, concat, from_rows
+from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.kernels import DUCKDB_ROWS, INPUT, VectorFailed, compute
 
 EXPRESSION_FAILED = "FQ4030"
 VECTOR_ROWS = 32  # when columns are only passed on

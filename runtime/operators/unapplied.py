@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from runtime.batch import Row
-from runtime.state.values import decode_value, encode_value
+from flowql.runtime.batch import Row
+from flowql.runtime.state.values import decode_value, encode_value
 
 NO_RESULT = b"?"  # entry of a group that has given no result yet
 # First byte of an entry: the row could not be added, or could not be retracted although the table no longer has it.

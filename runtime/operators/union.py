@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from compiler.plan.logical import Union
-from compiler.plan.topology import Operator
-from runtime.batch import Batch, concat
-from runtime.operators.base import RunContext
+from flowql.compiler.plan.logical import Union
+from flowql.compiler.plan.topology import Operator
+from flowql.runtime.batch import Batch, concat
+from flowql.runtime.operators.base import RunContext
 
 
 class UnionOperator:

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from compiler.plan.logical import Aggregate, Window
-from compiler.plan.topology import Operator
-from runtime.batch import DELETE, INSERT, Batch, Ints
-from runtime.operators.aggregate import KNOWN
-from runtime.operators.base import NO_TIME, RunContext
-from runtime.operators.fold import Accs, Fold
-from runtime.operators.open_windows import OpenWindows
-from runtime.operators.partials import Partials, use_vector
-from runtime.operators.rows import Changes, Emitter
-from runtime.state.store import Key, Store, Value
+from flowql.compiler.plan.logical import Aggregate, Window
+from flowql.compiler.plan.topology import Operator
+from flowql.runtime.batch import DELETE, INSERT, Batch, Ints
+from flowql.runtime.operators.aggregate import KNOWN
+from flowql.runtime.operators.base import NO_TIME, RunContext
+from flowql.runtime.operators.fold import Accs, Fold
+from flowql.runtime.operators.open_windows import OpenWindows
+from flowql.runtime.operators.partials import Partials, use_vector
+from flowql.runtime.operators.rows import Changes, Emitter
+from flowql.runtime.state.store import Key, Store, Value
 
 DAY_MS = 86_400_000
 

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from compiler.plan.types import Kind, SqlType
-from runtime.batch import Ints
+from flowql.compiler.plan.types import Kind, SqlType
+from flowql.runtime.batch import Ints
 
 _WHOLE = {Kind.INT: None, Kind.BIGINT: None, Kind.DATE: pa.int32(), Kind.TIME: pa.int32(), Kind.TIMESTAMP: pa.int64()}
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from runtime.log.base import TopicPartition
+from flowql.runtime.log.base import TopicPartition
 
 
 class Outgoing(NamedTuple):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from runtime.batch import Ints
-from runtime.log.murmur2 import partitions as murmur2_partitions
+from flowql.runtime.batch import Ints
+from flowql.runtime.log.murmur2 import partitions as murmur2_partitions
 
 
 def partitions_of(keys: pa.BinaryArray, partitions: int, fallback: int) -> Ints:

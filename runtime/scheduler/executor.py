@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from runtime.clock import Clock
-from runtime.events import WARNING, is_a_step, say
-from runtime.metrics import Metrics
-from runtime.scheduler.manager import SLOW_NS, TaskManager
+from flowql.runtime.clock import Clock
+from flowql.runtime.events import WARNING, is_a_step, say
+from flowql.runtime.metrics import Metrics
+from flowql.runtime.scheduler.manager import SLOW_NS, TaskManager
 
 IDLE_MS = 20
 QUIET_MS_MAX = (

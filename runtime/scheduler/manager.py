@@ -12,11 +12,11 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from runtime.clock import Clock
-from runtime.config import SLICE_NS_DEFAULT
-from runtime.scheduler.policy import POLICIES, FairClock, TaskFacts
-from runtime.task.id import TaskId
-from runtime.task.task import Task
+from flowql.runtime.clock import Clock
+from flowql.runtime.config import SLICE_NS_DEFAULT
+from flowql.runtime.scheduler.policy import POLICIES, FairClock, TaskFacts
+from flowql.runtime.task.id import TaskId
+from flowql.runtime.task.task import Task
 
 # A query that nobody waits for gets longer slices: large runs cost less per row, above all with several threads, since every
 # kernel call is a hand-over of the interpreter lock. Who arrives meanwhile waits for the end of such a slice once, if it has no more weight.

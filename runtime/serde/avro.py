@@ -14,13 +14,13 @@ from typing import Any
 import fastavro
 from fastavro.schema import SchemaParseException
 
-from compiler.plan.logical import SchemaRef
-from compiler.plan.types import Kind, SqlType
-from compiler.schemas.avro import branch_name
-from runtime.batch import Row
-from runtime.errors import BadRecord
-from runtime.serde.generic import reader, same_name, struct_reader
-from runtime.serde.registry import PREFIX, numbered, prefix, split_prefix, written_by
+from flowql.compiler.plan.logical import SchemaRef
+from flowql.compiler.plan.types import Kind, SqlType
+from flowql.compiler.schemas.avro import branch_name
+from flowql.runtime.batch import Row
+from flowql.runtime.errors import BadRecord
+from flowql.runtime.serde.generic import reader, same_name, struct_reader
+from flowql.runtime.serde.registry import PREFIX, numbered, prefix, split_prefix, written_by
 
 Convert = Callable[[Any], Any]
 _SCHEMAS_MAX = 1_000

@@ -6,18 +6,18 @@ import struct
 from collections.abc import Sequence
 from typing import Protocol
 
-from compiler.plan.logical import Format
-from compiler.plan.schema import Field
-from compiler.schemas.ref import KINDS, is_wrapped, schema_for
-from runtime.batch import Row
-from runtime.errors import BadRecord, PlanUnsupported
-from runtime.serde.avro import AvroDecoder, AvroEncoder
-from runtime.serde.delimited import DelimitedDecoder, DelimitedEncoder
-from runtime.serde.json import JsonDecoder, JsonEncoder
-from runtime.serde.json_registry import JsonRegistryDecoder, JsonRegistryEncoder
-from runtime.serde.kafka import KafkaDecoder, KafkaEncoder
-from runtime.serde.none import NoneDecoder, NoneEncoder
-from runtime.serde.protobuf import ProtobufDecoder, ProtobufEncoder
+from flowql.compiler.plan.logical import Format
+from flowql.compiler.plan.schema import Field
+from flowql.compiler.schemas.ref import KINDS, is_wrapped, schema_for
+from flowql.runtime.batch import Row
+from flowql.runtime.errors import BadRecord, PlanUnsupported
+from flowql.runtime.serde.avro import AvroDecoder, AvroEncoder
+from flowql.runtime.serde.delimited import DelimitedDecoder, DelimitedEncoder
+from flowql.runtime.serde.json import JsonDecoder, JsonEncoder
+from flowql.runtime.serde.json_registry import JsonRegistryDecoder, JsonRegistryEncoder
+from flowql.runtime.serde.kafka import KafkaDecoder, KafkaEncoder
+from flowql.runtime.serde.none import NoneDecoder, NoneEncoder
+from flowql.runtime.serde.protobuf import ProtobufDecoder, ProtobufEncoder
 
 # What decoders raise for bytes that are bad; all but the first comes from conversions of values that they know too little of.
 UNREADABLE = (BadRecord, RecursionError, ValueError, ArithmeticError, struct.error)

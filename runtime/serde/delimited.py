@@ -11,13 +11,13 @@ import csv
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from compiler.functions.casts import parse_decimal, parse_double
-from compiler.functions.numeric import BIGINT_MAX, BIGINT_MIN, INT_MAX, INT_MIN, double_text, fit_decimal
-from compiler.functions.values import text_of
-from compiler.plan.types import Kind, SqlType
-from runtime.batch import Row
-from runtime.errors import BadRecord
-from runtime.serde.numbers import day_number, java_integer, time_of_day
+from flowql.compiler.functions.casts import parse_decimal, parse_double
+from flowql.compiler.functions.numeric import BIGINT_MAX, BIGINT_MIN, INT_MAX, INT_MIN, double_text, fit_decimal
+from flowql.compiler.functions.values import text_of
+from flowql.compiler.plan.types import Kind, SqlType
+from flowql.runtime.batch import Row
+from flowql.runtime.errors import BadRecord
+from flowql.runtime.serde.numbers import day_number, java_integer, time_of_day
 
 _NAMED_DELIMITERS = {"SPACE": " ", "TAB": "\t"}
 

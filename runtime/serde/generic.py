@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from compiler.functions.numeric import BIGINT_MAX, BIGINT_MIN, INT_MAX, INT_MIN, double_text, fit_decimal
-from compiler.plan.types import Kind, SqlType
-from runtime.errors import BadRecord
-from runtime.serde.numbers import day_number, time_of_day
+from flowql.compiler.functions.numeric import BIGINT_MAX, BIGINT_MIN, INT_MAX, INT_MIN, double_text, fit_decimal
+from flowql.compiler.plan.types import Kind, SqlType
+from flowql.runtime.errors import BadRecord
+from flowql.runtime.serde.numbers import day_number, time_of_day
 
 Convert = Callable[[Any], Any]
 

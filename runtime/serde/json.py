@@ -22,14 +22,14 @@ from typing import Any
 
 import orjson
 
-from compiler.functions.casts import parse_decimal, parse_double
-from compiler.functions.generated import compiled
-from compiler.functions.numeric import BIGINT_MAX, BIGINT_MIN, INT_MAX, INT_MIN, fit_decimal, wrap32, wrap64
-from compiler.functions.values import decimal_text
-from compiler.plan.types import Kind, SqlType
-from runtime.batch import Row
-from runtime.errors import BadRecord
-from runtime.serde.numbers import day_number, java_integer, time_of_day, whole
+from flowql.compiler.functions.casts import parse_decimal, parse_double
+from flowql.compiler.functions.generated import compiled
+from flowql.compiler.functions.numeric import BIGINT_MAX, BIGINT_MIN, INT_MAX, INT_MIN, fit_decimal, wrap32, wrap64
+from flowql.compiler.functions.values import decimal_text
+from flowql.compiler.plan.types import Kind, SqlType
+from flowql.runtime.batch import Row
+from flowql.runtime.errors import BadRecord
+from flowql.runtime.serde.numbers import day_number, java_integer, time_of_day, whole
 
 Convert = Callable[[Any], Any]
 _SPELLINGS_MAX = 1_000  # key sequences remembered per decoder; documents beyond that are resolved one by one

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from compiler.plan.logical import SchemaRef
-from runtime.batch import Row
-from runtime.serde.json import JsonDecoder, JsonEncoder
-from runtime.serde.registry import PREFIX, numbered, prefix, split_prefix
+from flowql.compiler.plan.logical import SchemaRef
+from flowql.runtime.batch import Row
+from flowql.runtime.serde.json import JsonDecoder, JsonEncoder
+from flowql.runtime.serde.registry import PREFIX, numbered, prefix, split_prefix
 
 
 class JsonRegistryDecoder:

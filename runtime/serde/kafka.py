@@ -6,9 +6,9 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from compiler.plan.types import Kind, SqlType
-from runtime.batch import Row
-from runtime.errors import BadRecord, PlanUnsupported
+from flowql.compiler.plan.types import Kind, SqlType
+from flowql.runtime.batch import Row
+from flowql.runtime.errors import BadRecord, PlanUnsupported
 
 _PACKED = {Kind.INT: ">i", Kind.BIGINT: ">q", Kind.DOUBLE: ">d"}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.batch import Row
+from flowql.runtime.batch import Row
 
 
 class NoneDecoder:

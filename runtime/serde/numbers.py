@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from compiler.functions.numeric import INT_MAX, INT_MIN
-from compiler.functions.temporal import DAY_MS
+from flowql.compiler.functions.numeric import INT_MAX, INT_MIN
+from flowql.compiler.functions.temporal import DAY_MS
 
 
 def java_integer(text: str, low: int, high: int) -> int:

@@ -11,14 +11,14 @@ from typing import Any
 
 from google.protobuf.message import DecodeError, EncodeError
 
-from compiler.plan.logical import SchemaRef
-from compiler.plan.types import Kind, SqlType, struct
-from runtime.batch import Row
-from runtime.errors import BadRecord
-from runtime.serde.generic import same_name, struct_reader
-from runtime.serde.protobuf_schema import MessageSchema, message_schema
-from runtime.serde.protobuf_values import read_well_known, write_well_known
-from runtime.serde.registry import PREFIX, numbered, prefix, split_prefix, written_by
+from flowql.compiler.plan.logical import SchemaRef
+from flowql.compiler.plan.types import Kind, SqlType, struct
+from flowql.runtime.batch import Row
+from flowql.runtime.errors import BadRecord
+from flowql.runtime.serde.generic import same_name, struct_reader
+from flowql.runtime.serde.protobuf_schema import MessageSchema, message_schema
+from flowql.runtime.serde.protobuf_values import read_well_known, write_well_known
+from flowql.runtime.serde.registry import PREFIX, numbered, prefix, split_prefix, written_by
 
 Read = Callable[[Any], Any]
 Write = Callable[[Any, Any], None]  # (message, value): the value is not None

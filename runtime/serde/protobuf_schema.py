@@ -10,10 +10,10 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from compiler.plan.logical import SchemaRef
-from compiler.schemas.proto_text import ProtoEnum, ProtoField, ProtoFile, ProtoMessage, parse_proto
-from compiler.schemas.protobuf import Scope, message_name, scope_of, with_references
-from runtime.errors import BadRecord
+from flowql.compiler.plan.logical import SchemaRef
+from flowql.compiler.schemas.proto_text import ProtoEnum, ProtoField, ProtoFile, ProtoMessage, parse_proto
+from flowql.compiler.schemas.protobuf import Scope, message_name, scope_of, with_references
+from flowql.runtime.errors import BadRecord
 
 _SCHEMAS_MAX = 1_000
 _FILE = "schema.proto"

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-from compiler.functions.numeric import WIDE
-from compiler.plan.types import SqlType
+from flowql.compiler.functions.numeric import WIDE
+from flowql.compiler.plan.types import SqlType
 
 _EPOCH = datetime.date(1970, 1, 1).toordinal()
 _WRAPPERS = ("Bool", "String", "Bytes", "Float", "Double", "Int32", "UInt32", "Int64", "UInt64")

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Protocol
 
-from compiler.plan.logical import SchemaRef
-from runtime.errors import BadRecord, PlanUnsupported, RegistryUnavailable
+from flowql.compiler.plan.logical import SchemaRef
+from flowql.runtime.errors import BadRecord, PlanUnsupported, RegistryUnavailable
 
 USER_INFO = "FLOWQL_SCHEMA_REGISTRY_USER_INFO"
 LOGIN_HINT = f"it asks who we are: set {USER_INFO}=user:password"

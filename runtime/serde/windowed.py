@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import struct
 
-from compiler.plan.schema import KeyWindow
-from runtime.errors import BadRecord
+from flowql.compiler.plan.schema import KeyWindow
+from flowql.runtime.errors import BadRecord
 
 _ONE, _TWO = struct.Struct(">q"), struct.Struct(">qq")
 

@@ -1,6 +1,6 @@
 """How each node of a query runs on Spark, and why: `choose`, `is_native`, `explain_lines`. No pyspark.
 
-A batch over complete history (`runtime.spark.history`) is native, or refused. Another query runs natively when every node may; else it
+A batch over complete history (`flowql.runtime.spark.history`) is native, or refused. Another query runs natively when every node may; else it
 runs exactly: the runtime's own tasks inside Spark. Streams are native only where the target asks for it, for questions cannot read
 what Spark keeps. Over topics records are decoded and encoded in Python either way, so there only an aggregation of one stream is worth the way to Java and back (see
 `flowql.bench.spark_overhead`), and what may fail stays with the runtime: dead letters are told in the pass that reads the records.
@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from compiler.functions.spark_sql import lower
-from compiler.plan.explain import spec_text
-from compiler.plan.expr import Call, Column, Expr, walk
-from compiler.plan.logical import (
+from flowql.compiler.functions.spark_sql import lower
+from flowql.compiler.plan.explain import spec_text
+from flowql.compiler.plan.expr import Call, Column, Expr, walk
+from flowql.compiler.plan.logical import (
     Aggregate,
     Explode,
     Filter,
@@ -29,16 +29,16 @@ from compiler.plan.logical import (
     Union,
     walk_nodes,
 )
-from compiler.plan.topology import Plan, QueryPlan
-from compiler.plan.visit import exprs_of
-from runtime.build.query import upsert_topics
-from runtime.spark.errors import SparkUnsupported
-from runtime.spark.frames.lower import outline
-from runtime.spark.history import complete_files, complete_queries, refuse_complete_topics
-from runtime.spark.native import aggregates
-from runtime.spark.native.keys import groups
-from runtime.spark.over_changes import WAY_ROUND, why_not
-from runtime.spark.settings import SparkSettings
+from flowql.compiler.plan.topology import Plan, QueryPlan
+from flowql.compiler.plan.visit import exprs_of
+from flowql.runtime.build.query import upsert_topics
+from flowql.runtime.spark.errors import SparkUnsupported
+from flowql.runtime.spark.frames.lower import outline
+from flowql.runtime.spark.history import complete_files, complete_queries, refuse_complete_topics
+from flowql.runtime.spark.native import aggregates
+from flowql.runtime.spark.native.keys import groups
+from flowql.runtime.spark.over_changes import WAY_ROUND, why_not
+from flowql.runtime.spark.settings import SparkSettings
 
 Mode = Literal["bounded", "streaming"]
 How = Literal["native", "stateless python", "stateful python", "batch only", "unsupported"]
@@ -109,7 +109,7 @@ def _tree(node: Node, choices: dict[int, NodeChoice], first: str, rest: str) -> 
 
 def _unsupported(node: Node) -> tuple[str, str]:
     """(reason, way round), both empty for what Spark can run."""
-    from compiler.functions.registry import lookup, lookup_aggregate
+    from flowql.compiler.functions.registry import lookup, lookup_aggregate
 
     if reason := why_not(node.spec):
         return reason, WAY_ROUND

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from compiler.plan.topology import PRIORITY_WEIGHTS
-from runtime.spark.settings import SparkSettings
+from flowql.compiler.plan.topology import PRIORITY_WEIGHTS
+from flowql.runtime.spark.settings import SparkSettings
 
 LOG_LEVEL = "FLOWQL_SPARK_LOG"
 MIB = 1 << 20

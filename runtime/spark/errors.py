@@ -21,7 +21,7 @@ Each has a stable code FQ41xx and says what to type (`help`).
 
 from __future__ import annotations
 
-from runtime.errors import RuntimeFailure
+from flowql.runtime.errors import RuntimeFailure
 
 
 class SparkFailure(RuntimeFailure):

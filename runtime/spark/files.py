@@ -1,6 +1,6 @@
 """Files in the place of a topic: Parquet, JSON lines and CSV as rows of a source, bounded and streaming.
 
-Two forms: `source_frame` gives a frame for `runtime.spark.frames`, of Parquet files without Python; `emitted_files` gives EMITTED rows,
+Two forms: `source_frame` gives a frame for `flowql.runtime.spark.frames`, of Parquet files without Python; `emitted_files` gives EMITTED rows,
 which `log_sink` appends to the topic, keyed and partitioned as the runtime does, so that every query of either engine reads them as any
 topic. In a stream Spark's checkpoint knows which files were read.
 
@@ -22,19 +22,19 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.types import DataType, DecimalType, StringType, StructField, StructType
 
-from compiler.functions.spark_text import from_millis, millis, quoted
-from compiler.plan.expr import ROWTIME
-from compiler.plan.schema import Field
-from compiler.plan.topology import SourceDef
-from compiler.plan.types import Kind, SqlType, spark_type
-from runtime.operators.decode import BAD_TIME
-from runtime.spark.errors import FilesUnfit
-from runtime.spark.files_decode import BAD_ROW, Decoded, Emitter, csv_lines, decoder_of, without
-from runtime.spark.files_folders import folders_of, json_lines
-from runtime.spark.frames.source import CODE, FILE, MESSAGE, ROW, TIME_COLUMN
-from runtime.spark.native.frames import frame_ddl, from_spark, to_spark
-from runtime.spark.settings import TopicFiles
-from runtime.spark.shapes import EMITTED_DDL
+from flowql.compiler.functions.spark_text import from_millis, millis, quoted
+from flowql.compiler.plan.expr import ROWTIME
+from flowql.compiler.plan.schema import Field
+from flowql.compiler.plan.topology import SourceDef
+from flowql.compiler.plan.types import Kind, SqlType, spark_type
+from flowql.runtime.operators.decode import BAD_TIME
+from flowql.runtime.spark.errors import FilesUnfit
+from flowql.runtime.spark.files_decode import BAD_ROW, Decoded, Emitter, csv_lines, decoder_of, without
+from flowql.runtime.spark.files_folders import folders_of, json_lines
+from flowql.runtime.spark.frames.source import CODE, FILE, MESSAGE, ROW, TIME_COLUMN
+from flowql.runtime.spark.native.frames import frame_ddl, from_spark, to_spark
+from flowql.runtime.spark.settings import TopicFiles
+from flowql.runtime.spark.shapes import EMITTED_DDL
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

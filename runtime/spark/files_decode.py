@@ -15,20 +15,20 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from compiler.plan.logical import Format, Scan, Sink
-from compiler.plan.schema import Schema
-from compiler.plan.topology import SourceDef, scan_of
-from compiler.plan.types import arrow_type
-from runtime.batch import INSERT, Batch
-from runtime.clock import SystemClock
-from runtime.errors import BadRecord
-from runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
-from runtime.operators.base import NO_STATE, DeadLetter, RunContext
-from runtime.operators.decode import BAD_TIME, NO_TIME, NULL_KEY, Decoder, time_reader
-from runtime.operators.encode import Encoder
-from runtime.output.partitioner import split
-from runtime.spark.shapes import DEAD, EMITTED, SINK, to_ipc
-from runtime.task.dead_letters import LocatedDeadLetter, encode
+from flowql.compiler.plan.logical import Format, Scan, Sink
+from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.topology import SourceDef, scan_of
+from flowql.compiler.plan.types import arrow_type
+from flowql.runtime.batch import INSERT, Batch
+from flowql.runtime.clock import SystemClock
+from flowql.runtime.errors import BadRecord
+from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
+from flowql.runtime.operators.base import NO_STATE, DeadLetter, RunContext
+from flowql.runtime.operators.decode import BAD_TIME, NO_TIME, NULL_KEY, Decoder, time_reader
+from flowql.runtime.operators.encode import Encoder
+from flowql.runtime.output.partitioner import split
+from flowql.runtime.spark.shapes import DEAD, EMITTED, SINK, to_ipc
+from flowql.runtime.task.dead_letters import LocatedDeadLetter, encode
 
 BAD_ROW = BadRecord.code
 _NO_FOLDERS: Mapping[str, pa.Array] = {}

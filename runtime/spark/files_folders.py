@@ -15,10 +15,10 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from compiler.plan.topology import SourceDef
-from compiler.plan.types import Kind
-from runtime.spark.files_decode import boolean
-from runtime.spark.settings import TopicFiles
+from flowql.compiler.plan.topology import SourceDef
+from flowql.compiler.plan.types import Kind
+from flowql.runtime.spark.files_decode import boolean
+from flowql.runtime.spark.settings import TopicFiles
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _EPOCH = date(1970, 1, 1)

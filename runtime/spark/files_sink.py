@@ -17,21 +17,21 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from compiler.functions.spark_text import millis, quoted
-from compiler.plan.expr import ROWTIME
-from compiler.plan.schema import WINDOW_FIELDS, Field, Schema
-from compiler.plan.topology import SourceDef
-from compiler.plan.types import BIGINT, BOOLEAN, Kind, spark_type
-from runtime.batch import DELETE
-from runtime.errors import LogError
-from runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
-from runtime.spark.active import active
-from runtime.spark.errors import FilesUnfit
-from runtime.spark.files_decode import json_texts, topic_rows
-from runtime.spark.log_append import split
-from runtime.spark.native.frames import frame_ddl, from_spark, to_spark
-from runtime.spark.settings import TopicFiles
-from runtime.spark.shapes import PACKED, SINK, from_ipc, to_ipc
+from flowql.compiler.functions.spark_text import millis, quoted
+from flowql.compiler.plan.expr import ROWTIME
+from flowql.compiler.plan.schema import WINDOW_FIELDS, Field, Schema
+from flowql.compiler.plan.topology import SourceDef
+from flowql.compiler.plan.types import BIGINT, BOOLEAN, Kind, spark_type
+from flowql.runtime.batch import DELETE
+from flowql.runtime.errors import LogError
+from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
+from flowql.runtime.spark.active import active
+from flowql.runtime.spark.errors import FilesUnfit
+from flowql.runtime.spark.files_decode import json_texts, topic_rows
+from flowql.runtime.spark.log_append import split
+from flowql.runtime.spark.native.frames import frame_ddl, from_spark, to_spark
+from flowql.runtime.spark.settings import TopicFiles
+from flowql.runtime.spark.shapes import PACKED, SINK, from_ipc, to_ipc
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,6 +1,6 @@
 """Which queries of a batch are computed over complete history: those whose rows all come from files. No pyspark.
 
-History is *complete* where all rows are as if in the order of their times, none late (`runtime.spark.frames.lower`), and by *arrival*
+History is *complete* where all rows are as if in the order of their times, none late (`flowql.runtime.spark.frames.lower`), and by *arrival*
 where lateness is judged in the order of a topic. Files have no order of arrival, so theirs is complete unless a target says otherwise.
 """
 
@@ -10,10 +10,10 @@ import posixpath
 import re
 from collections.abc import Collection, Mapping
 
-from compiler.plan.logical import Scan, Sink, walk_nodes
-from compiler.plan.topology import Plan, QueryPlan
-from runtime.spark.errors import FilesUnfit, SparkUnsupported
-from runtime.spark.settings import SparkSettings, TopicFiles
+from flowql.compiler.plan.logical import Scan, Sink, walk_nodes
+from flowql.compiler.plan.topology import Plan, QueryPlan
+from flowql.runtime.spark.errors import FilesUnfit, SparkUnsupported
+from flowql.runtime.spark.settings import SparkSettings, TopicFiles
 
 ARRIVAL = (
     "write `history: arrival` into the target, which reads the files through their topics in the order Spark lists them"

@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from runtime.spark.errors import JavaMissing
+from flowql.runtime.spark.errors import JavaMissing
 
 JAVA_LEAST = 17
 _PROBE_SECONDS = 60  # a loaded machine takes its time

@@ -7,12 +7,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from runtime.errors import LogError
-from runtime.log.base import Log
-from runtime.log.embedded.journal import find_generations
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.log.files import DiskFiles
-from runtime.log.kafka.settings import KafkaSettings
+from flowql.runtime.errors import LogError
+from flowql.runtime.log.base import Log
+from flowql.runtime.log.embedded.journal import find_generations
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.log.files import DiskFiles
+from flowql.runtime.log.kafka.settings import KafkaSettings
 
 # Spark leaves out of plans and messages what has such a name (spark.redaction.regex).
 _SECRET = "kafka_secret"
@@ -58,8 +58,8 @@ def open_log(address: Address) -> Log:
     """A log of one's own: an embedded one is made if missing."""
     if not isinstance(address, KafkaAddress):
         return EmbeddedLog(address)
-    from runtime.log.kafka.connection import Connection
-    from runtime.log.kafka.log import KafkaLog  # loads a client that others do without
+    from flowql.runtime.log.kafka.connection import Connection
+    from flowql.runtime.log.kafka.log import KafkaLog  # loads a client that others do without
 
     return KafkaLog(Connection.to(address.settings), address.application_id)
 

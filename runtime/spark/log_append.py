@@ -17,13 +17,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from runtime.clock import SystemClock
-from runtime.config import LetterRetention
-from runtime.errors import Fenced, LogError, StateError
-from runtime.log.base import Admin, Log, Position, Producer, TopicPartition
-from runtime.spark.log_replace import replace_with, replaced
-from runtime.spark.shapes import DEAD, NOTE, SINK
-from runtime.task import dead_letters
+from flowql.runtime.clock import SystemClock
+from flowql.runtime.config import LetterRetention
+from flowql.runtime.errors import Fenced, LogError, StateError
+from flowql.runtime.log.base import Admin, Log, Position, Producer, TopicPartition
+from flowql.runtime.spark.log_replace import replace_with, replaced
+from flowql.runtime.spark.shapes import DEAD, NOTE, SINK
+from flowql.runtime.task import dead_letters
 
 _FENCED_TRIES = 5  # each means that another writer of the same query came in between
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 
-from runtime import errors
-from runtime.errors import RuntimeFailure
+from flowql.runtime import errors
+from flowql.runtime.errors import RuntimeFailure
 
 # The last line of a Python traceback: module, class, message. The message ends with its line.
 _RAISED = re.compile(r"\bruntime\.errors\.(\w+): ([^\n]*)")

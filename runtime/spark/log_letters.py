@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from runtime.log.base import RawBatch, TopicPartition
-from runtime.spark.log_append import Piece
-from runtime.spark.shapes import DEAD, from_ipc
+from flowql.runtime.log.base import RawBatch, TopicPartition
+from flowql.runtime.spark.log_append import Piece
+from flowql.runtime.spark.shapes import DEAD, from_ipc
 
 _SUFFIX = ".letters"
 

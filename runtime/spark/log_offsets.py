@@ -12,9 +12,9 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from runtime.errors import LogError, OffsetOutOfRange, TopicMissing
-from runtime.log.base import EARLIEST, LATEST, Log, RawBatch, TopicPartition
-from runtime.spark.log_address import Address, shared_log
+from flowql.runtime.errors import LogError, OffsetOutOfRange, TopicMissing
+from flowql.runtime.log.base import EARLIEST, LATEST, Log, RawBatch, TopicPartition
+from flowql.runtime.spark.log_address import Address, shared_log
 
 Offsets = dict[str, dict[str, int]]
 READ_BYTES = 16 << 20  # per batch: Spark's Java side keeps a whole one

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from runtime.log.base import PRODUCE_SCHEMA, Log, Producer, TopicPartition
-from runtime.spark.log_offsets import LogRange, read_range
+from flowql.runtime.log.base import PRODUCE_SCHEMA, Log, Producer, TopicPartition
+from flowql.runtime.spark.log_offsets import LogRange, read_range
 
 _CHUNK_ROWS = 65_536
 _KEYS = pa.schema([PRODUCE_SCHEMA.field("key"), PRODUCE_SCHEMA.field("timestamp"), pa.field("lives", pa.bool_())])

@@ -23,13 +23,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from runtime.errors import LogError
-from runtime.log.base import Log
-from runtime.spark.log_address import Address, address_of_texts, shared_log, texts_of
-from runtime.spark.log_append import Appended, Target, append
-from runtime.spark.log_offsets import Offsets, partition_offsets
-from runtime.spark.log_staging import Staged, pieces_of, stage, sweep
-from runtime.spark.shapes import EMITTED
+from flowql.runtime.errors import LogError
+from flowql.runtime.log.base import Log
+from flowql.runtime.spark.log_address import Address, address_of_texts, shared_log, texts_of
+from flowql.runtime.spark.log_append import Appended, Target, append
+from flowql.runtime.spark.log_offsets import Offsets, partition_offsets
+from flowql.runtime.spark.log_staging import Staged, pieces_of, stage, sweep
+from flowql.runtime.spark.shapes import EMITTED
 
 NAME = "flowql_log"
 

@@ -26,11 +26,11 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from runtime.errors import LogError
-from runtime.log.base import EARLIEST, LATEST, RawBatch
-from runtime.spark.active import active
-from runtime.spark.log_address import Address, address_of_texts, shared_log, texts_of
-from runtime.spark.log_offsets import (
+from flowql.runtime.errors import LogError
+from flowql.runtime.log.base import EARLIEST, LATEST, RawBatch
+from flowql.runtime.spark.active import active
+from flowql.runtime.spark.log_address import Address, address_of_texts, shared_log, texts_of
+from flowql.runtime.spark.log_offsets import (
     LogRange,
     Offsets,
     bounds,
@@ -41,9 +41,9 @@ from runtime.spark.log_offsets import (
     resolve,
     topic_list,
 )
-from runtime.spark.log_sink import NAME, LogStreamWriter
-from runtime.spark.shapes import PACKED_DDL, RAW_DDL, to_ipc
-from runtime.spark.stage.envelope import ENVELOPE_DDL
+from flowql.runtime.spark.log_sink import NAME, LogStreamWriter
+from flowql.runtime.spark.shapes import PACKED_DDL, RAW_DDL, to_ipc
+from flowql.runtime.spark.stage.envelope import ENVELOPE_DDL
 
 CHUNK_ROWS_DEFAULT = 16_384  # near the largest run of a task, so that a packed row is decoded at once
 
@@ -148,7 +148,9 @@ def _read(options: ReadOptions, schema: pa.Schema, partition: InputPartition) ->
         return
     records = read_range(shared_log(options.address), partition.value, options.chunk_rows)
     if options.layout:
-        from runtime.spark.stage.worker import begun  # all operators, which the processes that plan a read do without
+        from flowql.runtime.spark.stage.worker import (
+            begun,  # all operators, which the processes that plan a read do without
+        )
 
         for batch in begun(options.layout, records):
             yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)

@@ -19,9 +19,9 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from runtime.log.base import PRODUCE_SCHEMA
-from runtime.log.transaction import conform
-from runtime.spark.log_append import Piece, split
+from flowql.runtime.log.base import PRODUCE_SCHEMA
+from flowql.runtime.log.transaction import conform
+from flowql.runtime.spark.log_append import Piece, split
 
 _SUFFIX = ".arrow"
 

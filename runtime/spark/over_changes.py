@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compiler.plan.changes import (
+from flowql.compiler.plan.changes import (
     Consolidate,
     EquiJoin,
     GroupAggregate,
@@ -12,11 +12,11 @@ from compiler.plan.changes import (
     TopN,
     VersionJoin,
 )
-from compiler.plan.logical import Spec
-from compiler.plan.watermarks import AppendOnly, EmitClosed
+from flowql.compiler.plan.logical import Spec
+from flowql.compiler.plan.watermarks import AppendOnly, EmitClosed
 
 WAY_ROUND = "run it on the runtime"
-# One per class of the union `compiler.plan.logical.ChangeSpec`; a test looks.
+# One per class of the union `flowql.compiler.plan.logical.ChangeSpec`; a test looks.
 _REASONS: dict[type, str] = {
     GroupAggregate: "aggregates that follow updates and deletions are kept by the runtime's operator",
     EquiJoin: "a join that follows updates and deletions of both sides is kept by the runtime's operator",

@@ -17,10 +17,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runtime.spark.configuration import FIXED, LOG_LEVEL, REPLACED, Scratch, pool_of, properties
-from runtime.spark.errors import SessionFailed, SessionInUse, SettingRefused, SparkMissing, SparkVersion
-from runtime.spark.java import find_java, java_home
-from runtime.spark.settings import SparkSettings
+from flowql.runtime.spark.configuration import FIXED, LOG_LEVEL, REPLACED, Scratch, pool_of, properties
+from flowql.runtime.spark.errors import SessionFailed, SessionInUse, SettingRefused, SparkMissing, SparkVersion
+from flowql.runtime.spark.java import find_java, java_home
+from flowql.runtime.spark.settings import SparkSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,7 +81,7 @@ def open_session(settings: SparkSettings, app: str, state_dir: Path) -> SparkSes
     else:
         session = _beside(_running, settings)
     _running.sessions.append(session)
-    from runtime.spark.log_source import register  # imports PySpark
+    from flowql.runtime.spark.log_source import register  # imports PySpark
 
     register(session)
     return session
@@ -120,7 +120,7 @@ def _installed(module: str) -> bool:
 
 def _install_command() -> str:
     """The one thing to type; a checkout has its lock."""
-    checkout = Path(__file__).parents[2]
+    checkout = Path(__file__).parents[3]
     return "make setup" if (checkout / "requirements.lock").exists() else "pip install 'flowql[spark]'"
 
 

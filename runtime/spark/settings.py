@@ -17,7 +17,7 @@ History = Literal["complete", "arrival"]
 class TopicFiles:
     """Files that stand for a topic. path: a folder, a file, or an address Spark can read; options: of Spark's reader or writer.
 
-    Of files that are read in a batch (`runtime.spark.history`): history, None for that of the target; sequence_by and delete_when of a
+    Of files that are read in a batch (`flowql.runtime.spark.history`): history, None for that of the target; sequence_by and delete_when of a
     table, see `frames.relation.TableRows`. partition_by: columns of files that are written, each value in a folder of its own.
     """
 
@@ -47,7 +47,7 @@ class SparkSettings:
     where the meaning agrees.
     shuffle_partitions: of native shuffles; None = the cores of a local master, else Spark's default.
     files: topic -> files that are read or written in its place.
-    history: what a batch takes rows for, see `runtime.spark.history`; None for complete over files and arrival over topics.
+    history: what a batch takes rows for, see `flowql.runtime.spark.history`; None for complete over files and arrival over topics.
     memory_bytes: of the driver, which with a local master does all the work.
     """
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from compiler.plan.topology import StoreSpec
-from runtime.errors import StateError
-from runtime.state.layout import (
+from flowql.compiler.plan.topology import StoreSpec
+from flowql.runtime.errors import StateError
+from flowql.runtime.state.layout import (
     CATALOG,
     NEXT_ID,
     RESTORES,
@@ -22,7 +22,7 @@ from runtime.state.layout import (
     successor,
     task_from_record,
 )
-from runtime.state.physical import PhysicalReader
+from flowql.runtime.state.physical import PhysicalReader
 
 
 def read_stores(reader: PhysicalReader) -> dict[str, StoreEntry]:

@@ -14,12 +14,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from runtime.errors import LogUnavailable, StateError, StateLost, TopicMissing
-from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, KeyValues, Log, RawBatch, TopicPartition
-from runtime.state.frozen import FrozenEpoch
-from runtime.state.layout import TaskRecord
-from runtime.state.store import Frozen
-from runtime.state.values import decode_value, encode_value
+from flowql.runtime.errors import LogUnavailable, StateError, StateLost, TopicMissing
+from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, KeyValues, Log, RawBatch, TopicPartition
+from flowql.runtime.state.frozen import FrozenEpoch
+from flowql.runtime.state.layout import TaskRecord
+from flowql.runtime.state.store import Frozen
+from flowql.runtime.state.values import decode_value, encode_value
 
 COMPACTED = {"cleanup.policy": "compact"}
 FORMAT = 1

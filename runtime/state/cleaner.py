@@ -7,8 +7,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from runtime.errors import LogError, StateError
-from runtime.state.manager import StateManager
+from flowql.runtime.errors import LogError, StateError
+from flowql.runtime.state.manager import StateManager
 
 INTERVAL_MS = 60_000
 CHECKPOINTS_KEPT = 2

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from compiler.plan.topology import StoreSpec
-from runtime.state.layout import StoreEntry, restore_key, task_key
-from runtime.state.physical import ByteRange
+from flowql.compiler.plan.topology import StoreSpec
+from flowql.runtime.state.layout import StoreEntry, restore_key, task_key
+from flowql.runtime.state.physical import ByteRange
 
 
 class Drops:

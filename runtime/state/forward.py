@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from runtime.errors import StateLost
-from runtime.state.catalog import read_restores, read_stores, read_tasks
-from runtime.state.changelog import Changelogs
-from runtime.state.frozen import RedoUnreadable, Writes
-from runtime.state.layout import (
+from flowql.runtime.errors import StateLost
+from flowql.runtime.state.catalog import read_restores, read_stores, read_tasks
+from flowql.runtime.state.changelog import Changelogs
+from flowql.runtime.state.frozen import RedoUnreadable, Writes
+from flowql.runtime.state.layout import (
     MARKER,
     NEXT_ID,
     StoreEntry,
@@ -23,9 +23,9 @@ from runtime.state.layout import (
     encode_number,
     marker,
 )
-from runtime.state.physical import ByteRange, Guarded
-from runtime.state.redo import RedoAfter, missing_redo, replay, whole_redo
-from runtime.state.restore import clear_writes, end_writes, place_records
+from flowql.runtime.state.physical import ByteRange, Guarded
+from flowql.runtime.state.redo import RedoAfter, missing_redo, replay, whole_redo
+from flowql.runtime.state.restore import clear_writes, end_writes, place_records
 
 
 @dataclass(frozen=True, slots=True)

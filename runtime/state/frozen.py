@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from compiler.plan.topology import StoreSpec
-from runtime.errors import StateError
-from runtime.state.drops import Drops
-from runtime.state.layers import Overlay
-from runtime.state.layout import BEGINNING_MS, StoreEntry, TaskRecord, encode_number, task_key
-from runtime.state.physical import ByteRange
-from runtime.state.store import Key, Value
-from runtime.state.task_store import TaskStore
-from runtime.state.values import encode_value
+from flowql.compiler.plan.topology import StoreSpec
+from flowql.runtime.errors import StateError
+from flowql.runtime.state.drops import Drops
+from flowql.runtime.state.layers import Overlay
+from flowql.runtime.state.layout import BEGINNING_MS, StoreEntry, TaskRecord, encode_number, task_key
+from flowql.runtime.state.physical import ByteRange
+from flowql.runtime.state.store import Key, Value
+from flowql.runtime.state.task_store import TaskStore
+from flowql.runtime.state.values import encode_value
 
 REDO_FORMAT = 1
 # A changelog record with this key holds the time bound of its store; encoded keys start with 00 or 01.
@@ -120,7 +120,7 @@ def encode_rows(
 
 
 class FrozenEpoch:
-    """Implements `runtime.state.store.Frozen`. Immutable but for what it remembers of its encoding.
+    """Implements `flowql.runtime.state.store.Frozen`. Immutable but for what it remembers of its encoding.
 
     catalog: rows of the catalog that change; entries: the whole catalog if any did.
     """

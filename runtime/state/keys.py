@@ -16,8 +16,8 @@ from decimal import Context, Decimal
 from functools import lru_cache
 from typing import Any
 
-from compiler.plan.types import Kind, SqlType
-from runtime.state.store import Key
+from flowql.compiler.plan.types import Kind, SqlType
+from flowql.runtime.state.store import Key
 
 _SIGN = 1 << 63
 _MASK = (1 << 64) - 1
@@ -128,7 +128,7 @@ def key_codec(types: tuple[SqlType, ...]) -> KeyCodec:
 def encode(key: Key, types: Sequence[SqlType]) -> bytes:
     """The ordered bytes of a key of these types.
 
-    >>> from compiler.plan.types import BIGINT, STRING
+    >>> from flowql.compiler.plan.types import BIGINT, STRING
     >>> encode(("a", 1), (STRING, BIGINT)) < encode(("a", 2), (STRING, BIGINT)) < encode(("b", None), (STRING, BIGINT))
     True
     """

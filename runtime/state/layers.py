@@ -8,11 +8,11 @@ from heapq import merge
 from itertools import islice
 from typing import Any
 
-from runtime.state.keys import KeyCodec, decode_time, encode_time
-from runtime.state.layout import BEGINNING_MS, StoreEntry, successor
-from runtime.state.physical import PhysicalReader
-from runtime.state.store import Key, Value
-from runtime.state.values import decode_value
+from flowql.runtime.state.keys import KeyCodec, decode_time, encode_time
+from flowql.runtime.state.layout import BEGINNING_MS, StoreEntry, successor
+from flowql.runtime.state.physical import PhysicalReader
+from flowql.runtime.state.store import Key, Value
+from flowql.runtime.state.values import decode_value
 
 _INSORT_MAX = 16  # with more new keys than this one sort is cheaper
 

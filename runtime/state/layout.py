@@ -18,14 +18,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from compiler.plan.codec import from_data, to_data
-from compiler.plan.topology import StoreSpec
-from compiler.plan.types import BIGINT
-from runtime.errors import StateError
-from runtime.state.keys import KeyCodec, decode_time, key_codec
-from runtime.state.physical import ByteRange
-from runtime.state.store import Key
-from runtime.state.values import decode_metadata, decode_value, encode_value
+from flowql.compiler.plan.codec import from_data, to_data
+from flowql.compiler.plan.topology import StoreSpec
+from flowql.compiler.plan.types import BIGINT
+from flowql.runtime.errors import StateError
+from flowql.runtime.state.keys import KeyCodec, decode_time, key_codec
+from flowql.runtime.state.physical import ByteRange
+from flowql.runtime.state.store import Key
+from flowql.runtime.state.values import decode_metadata, decode_value, encode_value
 
 _SYSTEM = b"\0\0\0\0"
 MARKER = _SYSTEM + b"m"

@@ -12,15 +12,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from compiler.plan.topology import StoreSpec
-from runtime.budget import StateLimits
-from runtime.errors import StateError
-from runtime.state.catalog import Catalog, read_restores, read_stores, read_tasks
-from runtime.state.changelog import Changelogs
-from runtime.state.drops import Drops
-from runtime.state.forward import InMemory, Sources
-from runtime.state.frozen import FrozenEpoch, FrozenStore, Writes, encode_rows
-from runtime.state.layout import (
+from flowql.compiler.plan.topology import StoreSpec
+from flowql.runtime.budget import StateLimits
+from flowql.runtime.errors import StateError
+from flowql.runtime.state import restore
+from flowql.runtime.state.catalog import Catalog, read_restores, read_stores, read_tasks
+from flowql.runtime.state.changelog import Changelogs
+from flowql.runtime.state.drops import Drops
+from flowql.runtime.state.forward import InMemory, Sources
+from flowql.runtime.state.frozen import FrozenEpoch, FrozenStore, Writes, encode_rows
+from flowql.runtime.state.layout import (
     MARKER,
     StoreEntry,
     TaskRecord,
@@ -29,16 +30,16 @@ from runtime.state.layout import (
     task_from_record,
     task_key,
 )
-from runtime.state.locks import NamedLock
-from runtime.state.physical import Guarded, Physical
-from runtime.state.redo import RedoAfter, replay
-from runtime.state.restore import RESTORE_ROWS_MAX, RowFile, begin_writes, clear_writes, end_writes, place_records
-from runtime.state.snapshot import SharedSnapshot, StateSnapshot
-from runtime.state.store import Frozen
-from runtime.state.task_state import Generation, ManagedTask
-from runtime.state.task_store import StoreMetrics, TaskStore, shrink_caches
-from runtime.state.uncommitted import Uncommitted
-from runtime.state.values import encode_metadata
+from flowql.runtime.state.locks import NamedLock
+from flowql.runtime.state.physical import Guarded, Physical
+from flowql.runtime.state.redo import RedoAfter, replay
+from flowql.runtime.state.restore import RowFile
+from flowql.runtime.state.snapshot import SharedSnapshot, StateSnapshot
+from flowql.runtime.state.store import Frozen
+from flowql.runtime.state.task_state import Generation, ManagedTask
+from flowql.runtime.state.task_store import StoreMetrics, TaskStore, shrink_caches
+from flowql.runtime.state.uncommitted import Uncommitted
+from flowql.runtime.state.values import encode_metadata
 
 # Files that reads have to look through and compaction is behind with. RocksDB slows down writes at 20, which would hold up all.
 FILES_ON_TOP, FILES_ON_TOP_MAX = "rocksdb.num-files-at-level0", 12
@@ -369,7 +370,7 @@ class StateManager:
         """
         assert not self._tasks, "restoration is decided before tasks are opened"
         with self.epoch_lock.join():
-            writes, restoring = begin_writes(self._physical, self._catalog, whole, stale)
+            writes, restoring = restore.begin_writes(self._physical, self._catalog, whole, stale)
         with self._commit_lock:
             with self._guard.permit("restore"):
                 self._guard.write(writes.keys, writes.values, writes.ranges, marker(sequence))
@@ -393,7 +394,7 @@ class StateManager:
             self._refuse_open([t for t in self._tasks if t in tasks])
             new = {t: record for t, record in tasks.items() if record is not None}
             here = {t: [r for r in (self._task_record(t), new.get(t)) if r is not None] for t in tasks}
-            writes = clear_writes(self._catalog, here, new)
+            writes = restore.clear_writes(self._catalog, here, new)
         with self._commit_lock:
             with self._guard.permit("restore"):
                 self._guard.write(writes.keys, writes.values, writes.ranges)
@@ -428,9 +429,9 @@ class StateManager:
         tail: dict[bytes, bytes | None] = {}
         if task_id is not None and metadata is not None:
             tail[task_key(task_id)] = self._restored_task(task_id, partition, spec, metadata).record()
-        for start in range(0, len(keys), RESTORE_ROWS_MAX):
-            part = slice(start, start + RESTORE_ROWS_MAX)
-            for writes in place_records(entry, partition, keys[part], values[part]):
+        for start in range(0, len(keys), restore.RESTORE_ROWS_MAX):
+            part = slice(start, start + restore.RESTORE_ROWS_MAX)
+            for writes in restore.place_records(entry, partition, keys[part], values[part]):
                 self._restore_batch(writes)
         if tail:
             self._restore_batch(Writes([], list(tail), list(tail.values())))
@@ -472,7 +473,7 @@ class StateManager:
             record = self._restoring[task_id]
             entries = [e for e in map(self._catalog.get, record.stores) if e is not None]
         with self._commit_lock:
-            openings, writes = self._openings, end_writes(self._physical, entries, task_id, record)
+            openings, writes = self._openings, restore.end_writes(self._physical, entries, task_id, record)
             with self._guard.permit("restore"):
                 self._guard.write(writes.keys, writes.values, writes.ranges)
             self._note_deleted(writes)

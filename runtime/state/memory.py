@@ -6,10 +6,10 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from runtime.errors import StateError
-from runtime.state.chunks import chunked
-from runtime.state.locks import NamedLock
-from runtime.state.physical import BATCH_ROWS_MAX, ByteRange
+from flowql.runtime.errors import StateError
+from flowql.runtime.state.chunks import chunked
+from flowql.runtime.state.locks import NamedLock
+from flowql.runtime.state.physical import BATCH_ROWS_MAX, ByteRange
 
 
 class MemoryPhysical:

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from runtime.errors import StateError
-from runtime.state.catalog import read_stores
-from runtime.state.chunks import chunked
-from runtime.state.frozen import Writes, read_redo
-from runtime.state.layout import MARKER, TaskRecord, decode_number
-from runtime.state.memory import MemoryPhysical
-from runtime.state.physical import ByteRange, PhysicalReader
-from runtime.state.rocks import open_rocks
-from runtime.state.snapshot import SharedSnapshot, StateSnapshot
+from flowql.runtime.errors import StateError
+from flowql.runtime.state.catalog import read_stores
+from flowql.runtime.state.chunks import chunked
+from flowql.runtime.state.frozen import Writes, read_redo
+from flowql.runtime.state.layout import MARKER, TaskRecord, decode_number
+from flowql.runtime.state.memory import MemoryPhysical
+from flowql.runtime.state.physical import ByteRange, PhysicalReader
+from flowql.runtime.state.rocks import open_rocks
+from flowql.runtime.state.snapshot import SharedSnapshot, StateSnapshot
 
 
 class _Closable(PhysicalReader, Protocol):

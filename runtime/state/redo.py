@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from runtime.errors import LogCorrupt, StateLost
-from runtime.state.frozen import Writes, read_redo
-from runtime.state.layout import marker
-from runtime.state.physical import Guarded
+from flowql.runtime.errors import LogCorrupt, StateLost
+from flowql.runtime.state.frozen import Writes, read_redo
+from flowql.runtime.state.layout import marker
+from flowql.runtime.state.physical import Guarded
 
 ROWS_MAX = 500_000  # rows of several commits collected before they are written
 

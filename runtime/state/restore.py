@@ -12,10 +12,10 @@ from itertools import islice
 from operator import lt
 from pathlib import Path
 
-from runtime.state.catalog import Catalog, read_tasks
-from runtime.state.frozen import BOUND_RECORD, DROP_RECORD, Writes
-from runtime.state.layout import BEGINNING_MS, StoreEntry, TaskRecord, decode_number, restore_key, task_key
-from runtime.state.physical import ByteRange, PhysicalReader
+from flowql.runtime.state.catalog import Catalog, read_tasks
+from flowql.runtime.state.frozen import BOUND_RECORD, DROP_RECORD, Writes
+from flowql.runtime.state.layout import BEGINNING_MS, StoreEntry, TaskRecord, decode_number, restore_key, task_key
+from flowql.runtime.state.physical import ByteRange, PhysicalReader
 
 RESTORE_ROWS_MAX = 10_000  # per hold of the commit lock: some 20 ms
 

@@ -43,11 +43,11 @@ from rocksdict import (
     WriteOptions,
 )
 
-from runtime.errors import StateError
-from runtime.log.files import DiskFiles
-from runtime.state.chunks import chunk_sizes
-from runtime.state.locks import NamedLock
-from runtime.state.physical import BATCH_ROWS_MAX, ByteRange
+from flowql.runtime.errors import StateError
+from flowql.runtime.log.files import DiskFiles
+from flowql.runtime.state.chunks import chunk_sizes
+from flowql.runtime.state.locks import NamedLock
+from flowql.runtime.state.physical import BATCH_ROWS_MAX, ByteRange
 
 MIB = 1 << 20
 _BLOOM_BITS = 10  # 1 % false positives: a look-up of an absent key costs 0.6 us instead of 1.5

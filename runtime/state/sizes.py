@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 
-from runtime.clock import Clock
-from runtime.errors import StateError
-from runtime.state.layout import StoreEntry
-from runtime.state.physical import PhysicalReader
+from flowql.runtime.clock import Clock
+from flowql.runtime.errors import StateError
+from flowql.runtime.state.layout import StoreEntry
+from flowql.runtime.state.physical import PhysicalReader
 
 ROWS = 500  # looked at in one go: about a millisecond
 # Waits so many times as long as it worked, so the walk takes at most one hundredth of one processor.

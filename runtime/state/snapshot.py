@@ -6,16 +6,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from compiler.plan.topology import StoreSpec
-from runtime.errors import StateError
-from runtime.state.catalog import read_tasks
-from runtime.state.chunks import chunked
-from runtime.state.layers import PhysicalRows
-from runtime.state.layout import BEGINNING_MS, StoreEntry, TaskRecord, decode_number
-from runtime.state.locks import NamedLock
-from runtime.state.physical import PhysicalSnapshot
-from runtime.state.store import Key, Rows, Value
-from runtime.state.values import decode_value, decode_values
+from flowql.compiler.plan.topology import StoreSpec
+from flowql.runtime.errors import StateError
+from flowql.runtime.state.catalog import read_tasks
+from flowql.runtime.state.chunks import chunked
+from flowql.runtime.state.layers import PhysicalRows
+from flowql.runtime.state.layout import BEGINNING_MS, StoreEntry, TaskRecord, decode_number
+from flowql.runtime.state.locks import NamedLock
+from flowql.runtime.state.physical import PhysicalSnapshot
+from flowql.runtime.state.store import Key, Rows, Value
+from flowql.runtime.state.values import decode_value, decode_values
 
 EncodedRows = tuple[list[bytes], list[bytes]]
 
@@ -51,7 +51,7 @@ class SharedSnapshot:
 
 
 class StateSnapshot:
-    """Implements `runtime.state.store.Snapshot`: one user's handle on a shared snapshot. Close it, or use it in a `with`.
+    """Implements `flowql.runtime.state.store.Snapshot`: one user's handle on a shared snapshot. Close it, or use it in a `with`.
 
     owned: tasks to show; None for all of them. A member of a group has files of tasks that it gave up, which say what was.
     """

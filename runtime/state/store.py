@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, Protocol
 
-from compiler.plan.topology import StoreSpec
+from flowql.compiler.plan.topology import StoreSpec
 
 # A key: hashable reference values of the store's key columns in order (lists frozen to tuples, structs to tuples of their
 # fields in order). Order of encoded keys = order of these tuples, NULL first.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from runtime.errors import StateError
-from runtime.state.layout import TaskRecord
-from runtime.state.locks import NamedLock
-from runtime.state.task_store import TaskStore
-from runtime.state.values import decode_metadata, encode_metadata
+from flowql.runtime.errors import StateError
+from flowql.runtime.state.layout import TaskRecord
+from flowql.runtime.state.locks import NamedLock
+from flowql.runtime.state.task_store import TaskStore
+from flowql.runtime.state.values import decode_metadata, encode_metadata
 
 _EMPTY = encode_metadata({})
 WITHDRAWN = -1  # seen by a task that has to start over although nothing was aborted
@@ -32,7 +32,7 @@ class Generation:
 
 
 class ManagedTask:
-    """Implements `runtime.state.store.TaskState`.
+    """Implements `flowql.runtime.state.store.TaskState`.
 
     After an abort the task is made anew, or its owner calls `begin_again` and starts over from `metadata`; until then `publish`
     raises BatchRevoked, so that no batch computed on aborted state or positions gets in, whatever is discarded meanwhile.

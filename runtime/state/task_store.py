@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from compiler.plan.topology import StoreSpec
-from runtime.state.layers import Overlay, PhysicalRows, above_bound, merge_lazily, merge_rows, overlaid
-from runtime.state.layout import BEGINNING_MS, StoreEntry, decode_number, is_segmented
-from runtime.state.physical import PhysicalReader
-from runtime.state.store import Key, Value
-from runtime.state.values import decode_value
+from flowql.compiler.plan.topology import StoreSpec
+from flowql.runtime.state.layers import Overlay, PhysicalRows, above_bound, merge_lazily, merge_rows, overlaid
+from flowql.runtime.state.layout import BEGINNING_MS, StoreEntry, decode_number, is_segmented
+from flowql.runtime.state.physical import PhysicalReader
+from flowql.runtime.state.store import Key, Value
+from flowql.runtime.state.values import decode_value
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class StoreMetrics:
 
 
 class TaskStore:
-    """Implements `runtime.state.store.Store`; `publish`, `discard` and below belong to the task and the manager."""
+    """Implements `flowql.runtime.state.store.Store`; `publish`, `discard` and below belong to the task and the manager."""
 
     def __init__(self, entry: StoreEntry, partition: int, physical: PhysicalReader, *, detached: bool) -> None:
         self.spec: StoreSpec = entry.spec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runtime.budget import StateLimits
+from flowql.runtime.budget import StateLimits
 
 # Measured on rows of one and of ten columns: two tuples, their objects, and an entry of a dictionary that is half full.
 ROW_BYTES, FACTOR = 350, 3

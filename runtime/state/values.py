@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from runtime.state.store import Value
+from flowql.runtime.state.store import Value
 
 _Scalar = int | float | str | bool | None
 _encode = msgspec.msgpack.Encoder().encode

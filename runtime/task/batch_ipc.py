@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from compiler.plan.schema import Schema
-from runtime.batch import UNKNOWN, Batch, Origins
+from flowql.compiler.plan.schema import Schema
+from flowql.runtime.batch import UNKNOWN, Batch, Origins
 
 # In the metadata of the stream's schema, so that streams without it are read as well: places, then what tells rows apart, in as few
 # bytes as will do: an index into the places, if there are several, and the offset over the lowest one plus 1, or 0.

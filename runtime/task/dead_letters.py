@@ -9,16 +9,16 @@ from dataclasses import dataclass
 import orjson
 import pyarrow as pa
 
-from compiler.plan import types as t
-from compiler.plan.event_times import USUAL_TIMES
-from compiler.plan.schema import Field, Schema
-from runtime.config import LetterRetention
-from runtime.errors import LogError
-from runtime.events import WARNING, say
-from runtime.log.base import PRODUCE_SCHEMA, Log, RawBatch, TopicPartition
-from runtime.log.policy import SEGMENT_BYTES
-from runtime.operators.base import DeadLetter
-from runtime.state.changelog import in_topic_name
+from flowql.compiler.plan import types as t
+from flowql.compiler.plan.event_times import USUAL_TIMES
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.runtime.config import LetterRetention
+from flowql.runtime.errors import LogError
+from flowql.runtime.events import WARNING, say
+from flowql.runtime.log.base import PRODUCE_SCHEMA, Log, RawBatch, TopicPartition
+from flowql.runtime.log.policy import SEGMENT_BYTES
+from flowql.runtime.operators.base import DeadLetter
+from flowql.runtime.state.changelog import in_topic_name
 
 TABLE = "DEAD_LETTERS"
 IMPORT = "topic import"  # in place of a query: of lines that an import could not read

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from runtime.batch import Batch
+from flowql.runtime.batch import Batch
 
 
 @dataclass(frozen=True, slots=True)

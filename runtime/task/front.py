@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from runtime.batch import Batch, Ints
+from flowql.runtime.batch import Batch, Ints
 
 NOTHING = np.empty(0, np.int64)
 

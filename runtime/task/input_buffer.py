@@ -17,12 +17,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from runtime.batch import Batch, Ints, concat
-from runtime.log.base import RawBatch, TopicPartition
-from runtime.operators.base import DeadLetter
-from runtime.task.arrivals import Arrivals
-from runtime.task.front import EMPTY, Front, front_of
-from runtime.task.id import TaskId
+from flowql.runtime.batch import Batch, Ints, concat
+from flowql.runtime.log.base import RawBatch, TopicPartition
+from flowql.runtime.operators.base import DeadLetter
+from flowql.runtime.task.arrivals import Arrivals
+from flowql.runtime.task.front import EMPTY, Front, front_of
+from flowql.runtime.task.id import TaskId
 
 # What readers share is decoded in pieces: nobody can stop a decode half way, and 20,000 rows take 60 ms.
 STAGED_ROWS = 4_096
@@ -73,7 +73,7 @@ Decode = Callable[[RawBatch, Sequence[RawBatch]], Staged]
 
 @dataclass(slots=True)
 class Rounds:
-    """Counts looks at what is upstream of repartition topics (`runtime.app.settling`). started: the last one that has begun."""
+    """Counts looks at what is upstream of repartition topics (`flowql.runtime.app.settling`). started: the last one that has begun."""
 
     started: int = 0
 
@@ -84,10 +84,10 @@ class LogInput:
 
     position: next offset to process. next_fetch: offset after what is buffered. attached: fed from the shared head of the
     partition, else through a lane (an own read position) until it has caught up with the head. stop_at: records from this
-    offset on have to wait (`runtime.app.alignment`); others of the task wait with them, for their order is not known.
+    offset on have to wait (`flowql.runtime.app.alignment`); others of the task wait with them, for their order is not known.
     arrivals: of the partition, since_ms: when this reader came to it; set by the polling thread.
 
-    lane: of a repartition topic, only records with this key (`runtime.task.repartition`); source: whose they are. within: rows of
+    lane: of a repartition topic, only records with this key (`flowql.runtime.task.repartition`); source: whose they are. within: rows of
     the record at `position` that are processed already, for a record may hold many. rounds: of tasks with lanes, and stamps: the
     round that shows, for each batch in `queue`, what others it must not overtake; siblings: all inputs of the task. complete:
     the last round for which all rows of this lane are in the topic, before offset `complete_at`.

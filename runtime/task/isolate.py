@@ -13,15 +13,15 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import pyarrow as pa
 
-from runtime.batch import DELETE, UPDATE_BEFORE, Batch
-from runtime.errors import BadRecord, RecordRefused, RuntimeFailure
-from runtime.state.frozen import UnwritableState
+from flowql.runtime.batch import DELETE, UPDATE_BEFORE, Batch
+from flowql.runtime.errors import BadRecord, RecordRefused, RuntimeFailure
+from flowql.runtime.state.frozen import UnwritableState
 
 BAD_VALUE = "FQ4031"
 # What values do to code that is right for all others: numbers out of range, texts that are none, what no column, no store and no topic
 # takes, and what is nested too deeply or too large for one batch. All else that code raises (TypeError, KeyError, AssertionError ...)
 # is a mistake in it: the query fails and is tried again, as records that are made dead letters for it would be lost for nothing. Of what
-# functions of expressions raise, see `compiler.functions.registry.FAILURES`.
+# functions of expressions raise, see `flowql.compiler.functions.registry.FAILURES`.
 VALUE_ERRORS = (
     ArithmeticError,
     ValueError,  # UnicodeError and ArrowInvalid, too

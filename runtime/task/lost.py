@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from runtime.operators.base import NO_TIME, Looks
+from flowql.runtime.operators.base import NO_TIME, Looks
 
 LOST = "lost"
 FIRST_ROWS = 1_000  # of a join, in all partitions: by then one of them should have met a row

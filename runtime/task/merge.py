@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from runtime.batch import Ints
+from flowql.runtime.batch import Ints
 
 
 @dataclass(frozen=True, slots=True)

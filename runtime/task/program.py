@@ -1,4 +1,4 @@
-"""What a task executes: the contract between tasks and the operators that `runtime.build` compiles."""
+"""What a task executes: the contract between tasks and the operators that `flowql.runtime.build` compiles."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from runtime.batch import Batch
-from runtime.log.base import RawBatch
-from runtime.operators.base import RunContext
-from runtime.state.store import TaskState
-from runtime.task.input_buffer import Staged
+from flowql.runtime.batch import Batch
+from flowql.runtime.log.base import RawBatch
+from flowql.runtime.operators.base import RunContext
+from flowql.runtime.state.store import TaskState
+from flowql.runtime.task.input_buffer import Staged
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,12 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from compiler.plan.schema import Schema
-from runtime.batch import Batch, Origins, concat, concat_origins
-from runtime.log.base import PRODUCE_SCHEMA, RawBatch
-from runtime.state.changelog import in_topic_name
-from runtime.task.batch_ipc import decode_batch, encode_batch
-from runtime.task.input_buffer import Staged
+from flowql.compiler.plan.schema import Schema
+from flowql.runtime.batch import Batch, Origins, concat, concat_origins
+from flowql.runtime.log.base import PRODUCE_SCHEMA, RawBatch
+from flowql.runtime.state.changelog import in_topic_name
+from flowql.runtime.task.batch_ipc import decode_batch, encode_batch
+from flowql.runtime.task.input_buffer import Staged
 
 ENVELOPE_ROWS = 1_000  # well below the megabyte that brokers take by default, unless rows are large
 KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}  # until it is processed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.config import ROWS_PER_RUN_MAX, ROWS_PER_RUN_MIN
+from flowql.runtime.config import ROWS_PER_RUN_MAX, ROWS_PER_RUN_MIN
 
 START_ROWS = 2_000
 FORGET = 1.05  # a full-size run that cost more than thought raises the estimate by this much

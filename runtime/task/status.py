@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from runtime.errors import RuntimeFailure
+from flowql.runtime.errors import RuntimeFailure
 
 
 class IllegalTransition(RuntimeFailure):
@@ -12,7 +12,7 @@ class IllegalTransition(RuntimeFailure):
 
 
 class TaskStatus(Enum):
-    """Created by `runtime.build`; then in exactly one place: RESTORING at the restoration step, RUNNING at the task manager."""
+    """Created by `flowql.runtime.build`; then in exactly one place: RESTORING at the restoration step, RUNNING at the task manager."""
 
     CREATED = "created"
     RESTORING = "restoring"

@@ -8,12 +8,12 @@ from functools import cache
 
 import numpy as np
 
-from runtime.batch import Batch, Ints, Origins, concat, concat_origins
-from runtime.log.base import RawBatch
-from runtime.operators.base import DeadLetter, OriginsOf
-from runtime.task.dead_letters import LocatedDeadLetter
-from runtime.task.front import EMPTY, Front
-from runtime.task.input_buffer import OF_SOURCE, Staged
+from flowql.runtime.batch import Batch, Ints, Origins, concat, concat_origins
+from flowql.runtime.log.base import RawBatch
+from flowql.runtime.operators.base import DeadLetter, OriginsOf
+from flowql.runtime.task.dead_letters import LocatedDeadLetter
+from flowql.runtime.task.front import EMPTY, Front
+from flowql.runtime.task.input_buffer import OF_SOURCE, Staged
 
 
 @dataclass(frozen=True, slots=True)

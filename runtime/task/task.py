@@ -13,26 +13,26 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from runtime.batch import UPDATE_BEFORE, Batch, Ints
-from runtime.clock import Clock
-from runtime.config import InstanceConfig
-from runtime.errors import RuntimeFailure
-from runtime.log.base import RawBatch, even_share
-from runtime.operators.base import RunContext
-from runtime.state.store import TaskState
-from runtime.state.task_state import BatchRevoked
-from runtime.task.dead_letters import LocatedDeadLetter, each_once, records_of
-from runtime.task.delivery import Delivered, Delivery
-from runtime.task.front import NOTHING, Front
-from runtime.task.id import TaskId
-from runtime.task.input_buffer import ExchangeInput, LogInput, Staged
-from runtime.task.isolate import VALUE_ERRORS, RowLimit, failing, letter_of, withdrawals
-from runtime.task.lost import LOST, with_run
-from runtime.task.merge import MergeInput, merge_order
-from runtime.task.program import Output, Program
-from runtime.task.sizing import RunSizer
-from runtime.task.status import TaskStatus
-from runtime.task.taken import Taken, by_operator, locate, origins_of
+from flowql.runtime.batch import UPDATE_BEFORE, Batch, Ints
+from flowql.runtime.clock import Clock
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.errors import RuntimeFailure
+from flowql.runtime.log.base import RawBatch, even_share
+from flowql.runtime.operators.base import RunContext
+from flowql.runtime.state.store import TaskState
+from flowql.runtime.state.task_state import BatchRevoked
+from flowql.runtime.task.dead_letters import LocatedDeadLetter, each_once, records_of
+from flowql.runtime.task.delivery import Delivered, Delivery
+from flowql.runtime.task.front import NOTHING, Front
+from flowql.runtime.task.id import TaskId
+from flowql.runtime.task.input_buffer import ExchangeInput, LogInput, Staged
+from flowql.runtime.task.isolate import VALUE_ERRORS, RowLimit, failing, letter_of, withdrawals
+from flowql.runtime.task.lost import LOST, with_run
+from flowql.runtime.task.merge import MergeInput, merge_order
+from flowql.runtime.task.program import Output, Program
+from flowql.runtime.task.sizing import RunSizer
+from flowql.runtime.task.status import TaskStatus
+from flowql.runtime.task.taken import Taken, by_operator, locate, origins_of
 
 # A run takes longer than its processor time for other work on the machine; far longer, for what it waits for.
 WAIT_FACTOR = 10
@@ -42,7 +42,7 @@ STARTED = "started"  # in the metadata of a task whose program has given its res
 
 @dataclass(slots=True)
 class Horizon:
-    """A time that queries process up to and not beyond, for as long as `ms` is one (`runtime.app.alignment`).
+    """A time that queries process up to and not beyond, for as long as `ms` is one (`flowql.runtime.app.alignment`).
 
     Shared by all tasks of a query, so that a writer of a repartition and its reader see it move at once.
     """
@@ -199,7 +199,7 @@ class Task:
         return rows
 
     def _run(self, rows_max: int) -> int | None:
-        """One run; None when the inputs have nothing to give yet. What fails for its values is isolated (`runtime.task.isolate`)."""
+        """One run; None when the inputs have nothing to give yet. What fails for its values is isolated (`flowql.runtime.task.isolate`)."""
         fused = self.program.fused and self.horizon.ms is None and not any(i.staged for i in self.logs.values())
         attempt = self._run_raw if fused else self._run_staged
         self._tried = 0  # known when its rows are
@@ -376,7 +376,7 @@ class Task:
 
     @property
     def losses(self) -> Mapping[str, Any]:
-        """What it did not use, since its generation began: see `runtime.task.lost`. Any thread may ask."""
+        """What it did not use, since its generation began: see `flowql.runtime.task.lost`. Any thread may ask."""
         found: Mapping[str, Any] = self.state.metadata.get(LOST, {})
         return found
 

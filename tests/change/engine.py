@@ -11,24 +11,24 @@ from tempfile import gettempdir
 from typing import Any
 from unittest.mock import patch
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import compile_project
-from compiler.plan.deployed import Deployed
-from compiler.plan.partitions import as_wanted
-from compiler.plan.topology import Plan, Priority
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_project
+from flowql.compiler.plan.deployed import Deployed
+from flowql.compiler.plan.partitions import as_wanted
+from flowql.compiler.plan.topology import Plan, Priority
 from flowql.deploy.asked import Asked
 from flowql.deploy.control import NewPriority, with_paused, with_priority
 from flowql.deploy.stages import decide
+from flowql.runtime.app import group, group_swap, rebuilding
+from flowql.runtime.app.driver import Driver
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.clock import VirtualClock
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.state.memory import MemoryPhysical
 from flowql.server.on_runtime import RuntimeEngine
 from flowql.server.service import Service
-from runtime.app import group, group_swap, rebuilding
-from runtime.app.driver import Driver
-from runtime.app.instance import Instance
-from runtime.clock import VirtualClock
-from runtime.config import InstanceConfig
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.log.memory import MemoryLog
-from runtime.state.memory import MemoryPhysical
 from tests.change.machine import Disk, Life, Machine, Memory, MortalPhysical
 from tests.change.places import State, of_question, of_relation, partitions_of
 

@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Log, TopicPartition
-from runtime.log.murmur2 import partition_for
+from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Log, TopicPartition
+from flowql.runtime.log.murmur2 import partition_for
 from tests.change.generate import COLUMNS
 from tests.change.project import Source
 

@@ -19,12 +19,12 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from compiler.plan.deployed import Forward
-from compiler.plan.topology import Plan
+from flowql.compiler.plan.deployed import Forward
+from flowql.compiler.plan.topology import Plan
 from flowql.deploy.asked import Asked
 from flowql.errors import CommandError
-from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Log, TopicPartition
-from runtime.log.memory import MemoryLog
+from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Log, TopicPartition
+from flowql.runtime.log.memory import MemoryLog
 from tests.change.engine import Engine, Fresh, compiled
 from tests.change.feed import Feed, append
 from tests.change.generate import COLUMNS

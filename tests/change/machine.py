@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from runtime.errors import LogFull
-from runtime.log.base import TopicInfo, TopicPartition
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.log.faults import SimulatedDisk
-from runtime.log.memory import MemoryLog
-from runtime.log.transaction import Transaction
+from flowql.runtime.errors import LogFull
+from flowql.runtime.log.base import TopicInfo, TopicPartition
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.log.faults import SimulatedDisk
+from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.log.transaction import Transaction
 from tests.change.feed import FEEDER
 from tests.crash.simulated import LossyPhysical
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from compiler.plan.topology import Plan
+from flowql.compiler.plan.topology import Plan
 from tests.change.project import Alias, Definition, InsertInto, InsertRow, Project, Query, Source, Unfit
 
 

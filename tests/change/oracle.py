@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from compiler.plan.logical import Scan, walk_nodes
-from compiler.plan.topology import Plan, QueryPlan, SourceDef
-from runtime.log.memory import MemoryLog
+from flowql.compiler.plan.logical import Scan, walk_nodes
+from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
+from flowql.runtime.log.memory import MemoryLog
 from tests.change.engine import Engine, Fresh
 from tests.change.feed import copy_topics
 from tests.change.places import Follower, NotWhole, State, of_question, of_relation, of_relations, of_topic

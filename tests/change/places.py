@@ -9,15 +9,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from compiler.plan.topology import SourceDef
+from flowql.compiler.plan.topology import SourceDef
 from flowql.query.relations import Relation, arrow_schema
 from flowql.query.room import QuestionMemory, Room
 from flowql.query.session import answer
 from flowql.query.statement import Statement
 from flowql.query.united import restored, unite
+from flowql.runtime.errors import OffsetOutOfRange
+from flowql.runtime.log.base import EARLIEST, Log, Reader, TopicPartition
 from flowql.server.on_runtime import RuntimeEngine
-from runtime.errors import OffsetOutOfRange
-from runtime.log.base import EARLIEST, Log, Reader, TopicPartition
 
 Row = tuple[int, int, bytes | None, bytes | None, int]  # partition, offset, key, value, time
 State = Counter[Any]

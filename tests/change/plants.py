@@ -14,7 +14,7 @@ Broken = Callable[[Any], Callable[..., Any]]  # what is there -> what takes its 
 
 def _readers_kept(original: Any) -> Callable[..., bool]:
     """Who reads what is made anew goes on with what it has."""
-    from compiler.plan.generations import topic_written, writers_of
+    from flowql.compiler.plan.generations import topic_written, writers_of
 
     def spread(before: Any, wanted: Any, causes: dict[str, str]) -> bool:
         count = len(causes)
@@ -54,8 +54,8 @@ def _early(original: Any) -> Callable[..., Any]:
     """The new generation swaps in as far as it is."""
 
     def together(rebuilding: Any, group: Any, limit_ms: int) -> Generator[Any, Any, None]:
-        from compiler.plan.generations import runtime_name
-        from runtime.app.draining import at_rest
+        from flowql.compiler.plan.generations import runtime_name
+        from flowql.runtime.app.draining import at_rest
 
         host, names = rebuilding._host, [runtime_name(q) for q in (*group.gone, *group.queries)]
         host.query_states.hold_for_swap(names)
@@ -109,7 +109,7 @@ def _read_again(original: Any) -> Callable[..., Any]:
 
 def _stale_generation(original: Any) -> Callable[..., Any]:
     """What is being built goes on being built, whatever has changed since."""
-    from compiler.plan.generations import topic_written
+    from flowql.compiler.plan.generations import topic_written
 
     def going_on(before: Any, wanted: Any, causes: Any, refresh: Any, resized: Any) -> frozenset[str]:
         return frozenset(
@@ -165,20 +165,20 @@ def _old_number(original: Any) -> Callable[..., Any]:
 
 
 PLANTS: dict[str, tuple[str, Broken]] = {
-    "readers-kept": ("compiler.plan.diff:_spread", _readers_kept),
-    "other-writers-kept": ("compiler.plan.diff:_spread", _other_writers_kept),
-    "no-tombstones": ("runtime.app.replacing:_tombstones", _no_tombstones),
-    "early-swap": ("runtime.app.rebuilding:Rebuilding._together", _early),
-    "two-commits": ("runtime.app.rebuilding:Rebuilding._commit", _two_commits),
-    "both-generations": ("runtime.app.rebuilding:replacement", _both_generations),
-    "rows-left-out": ("runtime.app.deployment:inserted", _rows_left_out),
-    "read-again": ("runtime.app.rebuilding:_moved", _read_again),
-    "stale-generation": ("compiler.plan.diff:_going_on", _stale_generation),
-    "forward-too-low": ("runtime.app.exchanging:recorded", _recorded_too_low),
-    "channels-kept": ("runtime.app.exchanges:Exchanges.open", _channels_kept),
-    "never-held": ("runtime.app.rebuilding:is_held", _never_held),
-    "old-number": ("runtime.app.deployment:planned_partitions", _old_number),
-    "removed-come-back": ("compiler.plan.diff:_renewed_themselves", _removed_come_back),
+    "readers-kept": ("flowql.compiler.plan.diff:_spread", _readers_kept),
+    "other-writers-kept": ("flowql.compiler.plan.diff:_spread", _other_writers_kept),
+    "no-tombstones": ("flowql.runtime.app.replacing:_tombstones", _no_tombstones),
+    "early-swap": ("flowql.runtime.app.rebuilding:Rebuilding._together", _early),
+    "two-commits": ("flowql.runtime.app.rebuilding:Rebuilding._commit", _two_commits),
+    "both-generations": ("flowql.runtime.app.rebuilding:replacement", _both_generations),
+    "rows-left-out": ("flowql.runtime.app.deployment:inserted", _rows_left_out),
+    "read-again": ("flowql.runtime.app.rebuilding:_moved", _read_again),
+    "stale-generation": ("flowql.compiler.plan.diff:_going_on", _stale_generation),
+    "forward-too-low": ("flowql.runtime.app.exchanging:recorded", _recorded_too_low),
+    "channels-kept": ("flowql.runtime.app.exchanges:Exchanges.open", _channels_kept),
+    "never-held": ("flowql.runtime.app.rebuilding:is_held", _never_held),
+    "old-number": ("flowql.runtime.app.deployment:planned_partitions", _old_number),
+    "removed-come-back": ("flowql.compiler.plan.diff:_renewed_themselves", _removed_come_back),
 }
 
 

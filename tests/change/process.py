@@ -17,18 +17,18 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from compiler.plan.deployed import Deployed
-from compiler.plan.partitions import as_wanted
-from compiler.plan.topology import Plan, Priority
+from flowql.compiler.plan.deployed import Deployed
+from flowql.compiler.plan.partitions import as_wanted
+from flowql.compiler.plan.topology import Plan, Priority
 from flowql.deploy.asked import Asked
 from flowql.deploy.control import NewPriority
 from flowql.errors import CommandError
 from flowql.query.errors import QueryError
 from flowql.query.question import broken_off
+from flowql.runtime.errors import LogError
+from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.server.client import LOST, Client, connect
 from flowql.server.on_runtime import RuntimeEngine
-from runtime.errors import LogError
-from runtime.log.embedded.log import EmbeddedLog
 from tests.change.machine import Killed, Life
 from tests.change.places import State, of_question, rows_of_table
 from tests.change.zygote import ANSWERED, ASKED, ERRORS, Job, Zygote, put, settings_at

@@ -14,11 +14,11 @@ from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
-from compiler.plan.topology import Plan
 from flowql.cli import main as flowql
+from flowql.compiler.plan.topology import Plan
 from flowql.deploy.asked import Asked
+from flowql.runtime.errors import LogError
 from flowql.server.client import LOST
-from runtime.errors import LogError
 from tests.change.edits import broken
 from tests.change.feed import Feed
 from tests.change.machine import Killed

@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from compiler.plan.deployed import groups_of, is_serving, without
-from compiler.plan.logical import Scan, walk_nodes
-from compiler.plan.topology import InsertValues, Plan
+from flowql.compiler.plan.deployed import groups_of, is_serving, without
+from flowql.compiler.plan.logical import Scan, walk_nodes
+from flowql.compiler.plan.topology import InsertValues, Plan
 from flowql.deploy.asked import Asked
 from flowql.deploy.control import NewPriority, with_priority
 from flowql.deploy.selection import chosen as chosen_ids
 from flowql.deploy.stages import Deployment, decide
 from flowql.errors import CommandError
-from runtime.errors import LogError, LogFull, TopicMissing
+from flowql.runtime.errors import LogError, LogFull, TopicMissing
 from tests.change.edits import EDITS, REFUSED_BY_BROKERS, SAFE, Edit, Editor, broken, edited
 from tests.change.engine import Engine, compiled, swaps
 from tests.change.feed import Feed

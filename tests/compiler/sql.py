@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 
-from compiler.diagnostics.diagnostic import Diagnostic
-from compiler.diagnostics.source import SourceText
-from compiler.driver import Compiled, compile_project
-from compiler.plan.logical import Node, walk_nodes
-from compiler.plan.schema import Schema
-from compiler.plan.topology import QueryPlan
+from flowql.compiler.diagnostics.diagnostic import Diagnostic
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import Compiled, compile_project
+from flowql.compiler.plan.logical import Node, walk_nodes
+from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.topology import QueryPlan
 
 ORDERS = "CREATE STREAM orders (id INT KEY, customer STRING, amount DOUBLE, items ARRAY<INT>) WITH (kafka_topic='orders', value_format='JSON');\n"
 CLICKS = "CREATE STREAM clicks (id INT KEY, customer STRING, page STRING) WITH (kafka_topic='clicks', value_format='JSON');\n"

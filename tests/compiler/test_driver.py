@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler.analyze.properties import QueryOptions
-from compiler.diagnostics.diagnostic import CompileError, ParseError
-from compiler.diagnostics.source import SourceText
-from compiler.dialect.parser import parse_query
-from compiler.driver import QueryDefinition, Session, compile_project
-from compiler.plan import codec
-from compiler.plan.verify import verify_plan
+from flowql.compiler.analyze.properties import QueryOptions
+from flowql.compiler.diagnostics.diagnostic import CompileError, ParseError
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.dialect.parser import parse_query
+from flowql.compiler.driver import QueryDefinition, Session, compile_project
+from flowql.compiler.plan import codec
+from flowql.compiler.plan.verify import verify_plan
 from tests.compiler.sql import ALL, ORDERS
 
 PARTS = [

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from compiler.functions.registry import (
+from flowql.compiler.functions.registry import (
     AggregateFunction,
     Function,
     FunctionTypeError,
@@ -17,9 +17,9 @@ from compiler.functions.registry import (
     unregister,
     unregister_aggregate,
 )
-from compiler.functions.values import text_of
-from compiler.plan import types as t
-from compiler.plan.types import Kind, SqlType
+from flowql.compiler.functions.values import text_of
+from flowql.compiler.plan import types as t
+from flowql.compiler.plan.types import Kind, SqlType
 
 NAMES = (
     *("TEST_UDF", "TOSTRUCT", "BAD_UDF", "WHENCONDITION", "WHENRESULT", "TEST_UDTF", "THROWING_UDTF"),

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from compiler.plan.topology import Plan, QueryPlan
-from runtime.log.base import RECORD_SCHEMA
-from runtime.spark.settings import SparkSettings
+from flowql.compiler.plan.topology import Plan, QueryPlan
+from flowql.runtime.log.base import RECORD_SCHEMA
+from flowql.runtime.spark.settings import SparkSettings
 from tests.conformance.world import NotSupported, Record, World
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ TIMEOUT_S = 120  # the first case of a session waits for Java and Python workers
 @contextmanager
 def session() -> Iterator[SparkSession]:
     """A Spark of its own for a run from the command line."""
-    from runtime.spark.session import close_session, open_session
+    from flowql.runtime.spark.session import close_session, open_session
 
     with tempfile.TemporaryDirectory(prefix="flowql-conformance-") as folder:
         spark = open_session(ALONE, "conformance", Path(folder))
@@ -78,11 +78,11 @@ def run_query(
     spark: SparkSession, plan: Plan, query: QueryPlan, topics: Mapping[str, list[Record]], ways: Counter[str]
 ) -> dict[str, list[Record]]:
     """The records a query writes, by topic, when it is run over these (topics have one partition)."""
-    from runtime.spark.choose import is_native
-    from runtime.spark.errors import SparkUnsupported
-    from runtime.spark.native.query import native_bounded
-    from runtime.spark.shapes import DEAD, SINK, from_ipc
-    from runtime.spark.stage.exact import exact_bounded
+    from flowql.runtime.spark.choose import is_native
+    from flowql.runtime.spark.errors import SparkUnsupported
+    from flowql.runtime.spark.native.query import native_bounded
+    from flowql.runtime.spark.shapes import DEAD, SINK, from_ipc
+    from flowql.runtime.spark.stage.exact import exact_bounded
 
     partitions = dict.fromkeys((s.topic for s in plan.sources), 1) | dict.fromkeys(topics, 1)
     packed = _packed(spark, topics)
@@ -102,7 +102,7 @@ def run_query(
 
 def _packed(spark: SparkSession, topics: Mapping[str, list[Record]]) -> DataFrame:
     """The records of each topic as one PACKED row."""
-    from runtime.spark.shapes import PACKED_DDL, to_ipc
+    from flowql.runtime.spark.shapes import PACKED_DDL, to_ipc
 
     rows = []
     for topic, records in topics.items():

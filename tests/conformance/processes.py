@@ -16,13 +16,13 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
-from compiler.plan.topology import Plan, QueryPlan
-from runtime.app.driver import Driver
-from runtime.app.instance import Instance
-from runtime.clock import SystemClock, VirtualClock
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.log.files import DiskFile, DiskFiles
-from runtime.state.rocks import open_rocks
+from flowql.compiler.plan.topology import Plan, QueryPlan
+from flowql.runtime.app.driver import Driver
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.clock import SystemClock, VirtualClock
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.log.files import DiskFile, DiskFiles
+from flowql.runtime.state.rocks import open_rocks
 from tests.conformance.functions import registered
 from tests.conformance.world import (
     FEED,

@@ -9,14 +9,14 @@ from decimal import Decimal
 from struct import pack, unpack
 from typing import Any
 
-from compiler.plan.logical import Format, SchemaRef
-from compiler.plan.schema import Field
-from compiler.plan.topology import SourceDef
-from compiler.plan.types import Kind, SqlType, struct
-from compiler.schemas.ref import KINDS, is_wrapped, type_of
-from runtime.serde.codec import row_decoder, row_encoder
-from runtime.serde.json import JsonDecoder
-from runtime.serde.registry import split_prefix, written_by
+from flowql.compiler.plan.logical import Format, SchemaRef
+from flowql.compiler.plan.schema import Field
+from flowql.compiler.plan.topology import SourceDef
+from flowql.compiler.plan.types import Kind, SqlType, struct
+from flowql.compiler.schemas.ref import KINDS, is_wrapped, type_of
+from flowql.runtime.serde.codec import row_decoder, row_encoder
+from flowql.runtime.serde.json import JsonDecoder
+from flowql.runtime.serde.registry import split_prefix, written_by
 
 JsonValue = Any
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from compiler.diagnostics.source import SourceText
-from compiler.dialect.ast import CreateSource
-from compiler.dialect.parser import parse_statements
-from compiler.plan.logical import SchemaRef
-from compiler.schemas.ref import KINDS, REGISTRY_FORMATS, subject_of
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.dialect.ast import CreateSource
+from flowql.compiler.dialect.parser import parse_statements
+from flowql.compiler.plan.logical import SchemaRef
+from flowql.compiler.schemas.ref import KINDS, REGISTRY_FORMATS, subject_of
 
 
 class CaseRegistry:

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from compiler.diagnostics.diagnostic import CompileError, ParseError, UnsupportedError
-from compiler.diagnostics.render import render
-from compiler.diagnostics.source import SourceText
-from compiler.driver import Session
-from compiler.plan.topology import Plan, SourceDef
+from flowql.compiler.diagnostics.diagnostic import CompileError, ParseError, UnsupportedError
+from flowql.compiler.diagnostics.render import render
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import Session
+from flowql.compiler.plan.topology import Plan, SourceDef
 from tests.conformance.compare import difference
 from tests.conformance.final import different_stream, different_table
 from tests.conformance.functions import registered

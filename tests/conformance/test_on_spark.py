@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runtime.spark.session import close_session, open_session
+from flowql.runtime.spark.session import close_session, open_session
 from tests.conformance.__main__ import load, sample
 from tests.conformance.on_spark import SHARED, TIMEOUT_S, SparkWorld
 from tests.conformance.runner import run_case

@@ -11,19 +11,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from compiler.plan.logical import Scan, Sink
-from compiler.plan.topology import Plan, QueryPlan, SourceDef
-from runtime.app.driver import Driver
-from runtime.app.instance import Instance
-from runtime.app.progress import caught_up, source_ends
-from runtime.build.inserts import encode_insert
-from runtime.clock import SystemClock, VirtualClock
-from runtime.config import InstanceConfig
-from runtime.errors import RuntimeFailure
-from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Log, TopicPartition
-from runtime.log.memory import MemoryLog
-from runtime.log.murmur2 import murmur2
-from runtime.state.memory import MemoryPhysical
+from flowql.compiler.plan.logical import Scan, Sink
+from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
+from flowql.runtime.app.driver import Driver
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.app.progress import caught_up, source_ends
+from flowql.runtime.build.inserts import encode_insert
+from flowql.runtime.clock import SystemClock, VirtualClock
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.errors import RuntimeFailure
+from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Log, TopicPartition
+from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.log.murmur2 import murmur2
+from flowql.runtime.state.memory import MemoryPhysical
 from tests.conformance.records import decode, decode_key, encode, encode_key
 
 Record = dict[str, Any]  # timestamp, key, value, headers as bytes

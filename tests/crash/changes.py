@@ -22,17 +22,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from flowql.kafka.broker import Broker
-from runtime.app.instance import Instance
-from runtime.app.progress import caught_up, source_ends
-from runtime.app.status import instance_figures, statuses
-from runtime.clock import SystemClock
-from runtime.commit.positions import stamped_readers
-from runtime.config import InstanceConfig
-from runtime.errors import LogError, LogUnavailable, RuntimeFailure
-from runtime.log.base import TopicPartition
-from runtime.log.kafka.connection import Connection
-from runtime.log.kafka.log import KafkaLog
-from runtime.state.rocks import open_rocks
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.app.progress import caught_up, source_ends
+from flowql.runtime.app.status import instance_figures, statuses
+from flowql.runtime.clock import SystemClock
+from flowql.runtime.commit.positions import stamped_readers
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.errors import LogError, LogUnavailable, RuntimeFailure
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.kafka.connection import Connection
+from flowql.runtime.log.kafka.log import KafkaLog
+from flowql.runtime.state.rocks import open_rocks
 from tests.crash.kafka import END_S
 from tests.kafka_broker import QUICK
 from tests.sim import project

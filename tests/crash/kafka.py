@@ -22,15 +22,15 @@ from pathlib import Path
 
 from flowql.deploy.engine import open_on
 from flowql.kafka.broker import Broker
-from runtime.app.progress import caught_up, source_ends
-from runtime.config import InstanceConfig
-from runtime.errors import Fenced, LogUnavailable, TransactionAborted
-from runtime.log.base import Log
-from runtime.log.kafka.connection import Connection
-from runtime.log.kafka.log import KafkaLog
-from runtime.state.changelog import metadata_topic
-from runtime.state.manager import StateManager
-from runtime.state.rocks import open_rocks
+from flowql.runtime.app.progress import caught_up, source_ends
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.errors import Fenced, LogUnavailable, TransactionAborted
+from flowql.runtime.log.base import Log
+from flowql.runtime.log.kafka.connection import Connection
+from flowql.runtime.log.kafka.log import KafkaLog
+from flowql.runtime.state.changelog import metadata_topic
+from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.rocks import open_rocks
 from tests.crash.kills import Shape
 from tests.crash.outcome import DEAD_LETTERS, Outcome, differences, outcome
 from tests.crash.project import APPENDED, UPSERTED, compiled, create_topics, customers, orders

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.state.manager import StateManager
-from runtime.state.rocks import open_rocks
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.rocks import open_rocks
 from tests.crash.outcome import Outcome, differences, outcome
 from tests.crash.project import append, create_topics, customers, orders
 

@@ -24,18 +24,18 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from flowql.kafka.broker import Broker
-from runtime.app.driver import Driver
-from runtime.app.instance import Instance
-from runtime.app.progress import caught_up, source_ends
-from runtime.clock import SystemClock, VirtualClock
-from runtime.config import InstanceConfig
-from runtime.errors import LogUnavailable
-from runtime.log.kafka.connection import LOGGER, Connection
-from runtime.log.kafka.log import KafkaLog
-from runtime.log.memory import MemoryLog
-from runtime.state.manager import StateManager
-from runtime.state.memory import MemoryPhysical
-from runtime.state.rocks import open_rocks
+from flowql.runtime.app.driver import Driver
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.app.progress import caught_up, source_ends
+from flowql.runtime.clock import SystemClock, VirtualClock
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.errors import LogUnavailable
+from flowql.runtime.log.kafka.connection import LOGGER, Connection
+from flowql.runtime.log.kafka.log import KafkaLog
+from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.memory import MemoryPhysical
+from flowql.runtime.state.rocks import open_rocks
 from tests.crash.kafka import APP, END_S, PER_TRANSACTION, connect, prepare
 from tests.crash.kills import Shape
 from tests.crash.outcome import DEAD_LETTERS, Outcome, differences, outcome, records_of

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from runtime.log.base import EARLIEST, Log, TopicPartition
-from runtime.state.store import Snapshot
+from flowql.runtime.log.base import EARLIEST, Log, TopicPartition
+from flowql.runtime.state.store import Snapshot
 from tests.crash.project import APPENDED, UPSERTED
 
 DEAD_LETTERS = "flowql-dead-letters"

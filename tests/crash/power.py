@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 from functools import cache
 
-from runtime.app.driver import Driver
-from runtime.app.instance import Instance
-from runtime.app.query_state import STOPPED
-from runtime.clock import VirtualClock
-from runtime.config import InstanceConfig
-from runtime.errors import LogError
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.log.faults import Keep, PowerLoss, SimulatedDisk
+from flowql.runtime.app.driver import Driver
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.app.query_state import STOPPED
+from flowql.runtime.clock import VirtualClock
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.errors import LogError
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.log.faults import Keep, PowerLoss, SimulatedDisk
 from tests.crash.outcome import Outcome, differences, outcome
 from tests.crash.project import append, create_topics, customers, orders
 from tests.crash.simulated import LossyPhysical, Watch, plan

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.log.embedded.log import EmbeddedLog
 from tests.crash.kills import Shape, command, prepare
 from tests.crash.project import append, orders
 

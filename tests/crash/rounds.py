@@ -23,21 +23,21 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from compiler.plan.topology import Plan
+from flowql.compiler.plan.topology import Plan
 from flowql.deploy.asked import Asked
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
 from flowql.kafka.broker import Broker
 from flowql.query.errors import COVERAGE, MISSING
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.kafka.connection import LOGGER, Connection
+from flowql.runtime.log.kafka.log import KafkaLog
+from flowql.runtime.log.kafka.settings import KafkaSettings
+from flowql.runtime.state.changelog import read_tasks
+from flowql.runtime.task.input_buffer import topic_named
 from flowql.server.address import is_alive
 from flowql.server.client import Client
 from flowql.server.spawn import spawn
-from runtime.log.base import TopicPartition
-from runtime.log.kafka.connection import LOGGER, Connection
-from runtime.log.kafka.log import KafkaLog
-from runtime.log.kafka.settings import KafkaSettings
-from runtime.state.changelog import read_tasks
-from runtime.task.input_buffer import topic_named
 from tests.flowql.query.world import plan_of
 from tests.kafka_broker import QUICK
 

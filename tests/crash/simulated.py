@@ -6,17 +6,17 @@ import random
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from compiler.plan.topology import Plan
-from runtime.app.driver import Driver
-from runtime.app.instance import Instance
-from runtime.clock import VirtualClock
-from runtime.config import InstanceConfig
-from runtime.errors import StateError
-from runtime.log.base import Log, TopicPartition
-from runtime.log.memory import MemoryLog
-from runtime.log.transaction import Transaction
-from runtime.state.memory import MemoryPhysical
-from runtime.state.physical import ByteRange
+from flowql.compiler.plan.topology import Plan
+from flowql.runtime.app.driver import Driver
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.clock import VirtualClock
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.errors import StateError
+from flowql.runtime.log.base import Log, TopicPartition
+from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.log.transaction import Transaction
+from flowql.runtime.state.memory import MemoryPhysical
+from flowql.runtime.state.physical import ByteRange
 from tests.crash.outcome import Outcome, outcome
 from tests.crash.project import append, compiled, create_topics, customers, orders
 

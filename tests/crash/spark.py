@@ -23,11 +23,11 @@ from typing import Any
 from flowql.deploy.engine import open_instance
 from flowql.deploy.selection import select
 from flowql.kafka.broker import Broker
-from runtime.app.progress import caught_up, source_ends
-from runtime.config import InstanceConfig
-from runtime.log.kafka.settings import KafkaSettings
-from runtime.spark.log_address import Address, KafkaAddress, open_log
-from runtime.spark.log_append import Target, place_of
+from flowql.runtime.app.progress import caught_up, source_ends
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.log.kafka.settings import KafkaSettings
+from flowql.runtime.spark.log_address import Address, KafkaAddress, open_log
+from flowql.runtime.spark.log_append import Target, place_of
 from tests.crash.outcome import DEAD_LETTERS, Outcome, differences, records_of
 from tests.crash.project import APPENDED, UPSERTED, Part, append, compiled, create_topics, customers, orders
 from tests.kafka_broker import QUICK

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Literal
 
 from flowql.deploy.selection import select
-from runtime.spark.engine.instance import SparkInstance
-from runtime.spark.settings import SparkSettings
+from flowql.runtime.spark.engine.instance import SparkInstance
+from flowql.runtime.spark.settings import SparkSettings
 from tests.crash.project import compiled
 from tests.crash.spark import APP, address_of
 

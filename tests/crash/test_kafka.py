@@ -4,12 +4,12 @@ import random
 
 import pytest
 
-from runtime.app.driver import Driver
-from runtime.app.instance import Instance
-from runtime.clock import SystemClock
-from runtime.config import InstanceConfig
-from runtime.log.memory import MemoryLog
-from runtime.state.memory import MemoryPhysical
+from flowql.runtime.app.driver import Driver
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.clock import SystemClock
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.state.memory import MemoryPhysical
 from tests.crash.kafka import Plan, check, disturbed
 from tests.crash.kills import Shape
 from tests.crash.outcome import outcome

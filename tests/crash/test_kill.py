@@ -6,8 +6,8 @@ import subprocess
 import pytest
 
 from flowql.deploy.engine import open_instance
-from runtime.config import InstanceConfig
-from runtime.errors import InstanceRunning
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.errors import InstanceRunning
 from tests.crash.kills import Shape, command, disturbed, prepare, undisturbed
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from runtime.commit.coordinator import CommitStep
-from runtime.errors import StateError
-from runtime.log.base import Position
-from runtime.state.manager import StateManager
+from flowql.runtime.commit.coordinator import CommitStep
+from flowql.runtime.errors import StateError
+from flowql.runtime.log.base import Position
+from flowql.runtime.state.manager import StateManager
 from tests.crash.outcome import differences, records_of
 from tests.crash.simulated import APP, Machine, expected
 

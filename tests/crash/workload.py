@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 from flowql.deploy.engine import open_instance
-from runtime.app.progress import caught_up, source_ends
-from runtime.config import InstanceConfig
+from flowql.runtime.app.progress import caught_up, source_ends
+from flowql.runtime.config import InstanceConfig
 from tests.crash.project import compiled
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from compiler.diagnostics.source import SourceText
-from compiler.dialect.parser import parse_statements
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.dialect.parser import parse_statements
 from tests.docs import tour
 from tests.docs.tour import PROGRAM, ROOT, Shell, commands, equalised
 

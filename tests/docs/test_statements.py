@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import DialectName
-from compiler.plan.topology import Plan
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import DialectName
+from flowql.compiler.plan.topology import Plan
 from flowql.config.places import Places
 from flowql.config.project import Project, Target
 from flowql.testing.sql_form import read_sql

@@ -15,19 +15,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import compile_project
-from compiler.plan.topology import Plan
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_project
+from flowql.compiler.plan.topology import Plan
 from flowql.deploy.engine import open_instance
-from runtime.app.instance import Instance
-from runtime.app.progress import AWAY, caught_up, source_ends
-from runtime.app.status import instance_figures, statuses
-from runtime.commit import coordinator
-from runtime.config import InstanceConfig
-from runtime.errors import LogError, RuntimeFailure
-from runtime.events import EVENT, LOGGER
-from runtime.log.base import PRODUCE_SCHEMA, TopicPartition
-from runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.app.progress import AWAY, caught_up, source_ends
+from flowql.runtime.app.status import instance_figures, statuses
+from flowql.runtime.commit import coordinator
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.errors import LogError, RuntimeFailure
+from flowql.runtime.events import EVENT, LOGGER
+from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
+from flowql.runtime.log.embedded.log import EmbeddedLog
 from tests.crash.outcome import DEAD_LETTERS, records_of
 from tests.faults.shim import Shim
 

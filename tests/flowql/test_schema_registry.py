@@ -10,12 +10,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from compiler.plan.logical import SchemaRef
 from flowql.cli import main
-from runtime.errors import RegistryUnavailable
-from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, TopicPartition
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.serde.registry import USER_INFO, ConfluentRegistry, registry_at
+from flowql.compiler.plan.logical import SchemaRef
+from flowql.runtime.errors import RegistryUnavailable
+from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, TopicPartition
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.serde.registry import USER_INFO, ConfluentRegistry, registry_at
 from tests.schema_registry import Store, served
 
 pytest.importorskip("authlib", reason="the extra `registry` is not installed")

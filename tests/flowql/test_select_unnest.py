@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import duckdb
 import pytest
 
-from compiler.diagnostics.diagnostic import CompileError
+from flowql.compiler.diagnostics.diagnostic import CompileError
 from tests.flowql.test_watermarks import world
 
 TABLES = ("CREATE TABLE t (id INT PRIMARY KEY, g INT, a INT[], b TEXT[])", "CREATE TABLE s (id INT PRIMARY KEY, g INT)")

@@ -12,9 +12,9 @@ from typing import Any
 import duckdb
 import pytest
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import compile_project
-from compiler.plan.topology import Plan
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_project
+from flowql.compiler.plan.topology import Plan
 from flowql.testing.case import Case, Given, Row
 from flowql.testing.feed import records_of, timings
 from flowql.testing.run import partitions_of, run

@@ -11,7 +11,7 @@ from itertools import count
 
 import pytest
 
-from compiler.diagnostics.diagnostic import CompileError
+from flowql.compiler.diagnostics.diagnostic import CompileError
 from tests.flowql.test_watermarks import CLOSE, MINUTE, START, TABLE, Oracle, at, shown, values, world
 from tests.slt.world import World
 

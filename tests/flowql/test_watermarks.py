@@ -17,8 +17,8 @@ from typing import Any
 import duckdb
 import pytest
 
-from compiler.diagnostics.diagnostic import CompileError
-from runtime.log.base import TopicPartition
+from flowql.compiler.diagnostics.diagnostic import CompileError
+from flowql.runtime.log.base import TopicPartition
 from tests.runtime.log.records import read_all
 from tests.slt.world import Shape, World
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import duckdb
 
-from compiler.optimize.mark_appends import mark_appends
-from compiler.plan.changes import Consolidate
-from compiler.plan.logical import Node
-from runtime.batch import Row
-from runtime.operators.changes import buckets
+from flowql.compiler.optimize.mark_appends import mark_appends
+from flowql.compiler.plan.changes import Consolidate
+from flowql.compiler.plan.logical import Node
+from flowql.runtime.batch import Row
+from flowql.runtime.operators.changes import buckets
 from tests.incremental.deployed import Deployed, sunk
 from tests.incremental.queries import Maker, Query
 from tests.incremental.tables import Table

@@ -15,21 +15,21 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from compiler.physical.planner import plan_query
-from compiler.plan.codec import from_data, to_data
-from compiler.plan.logical import Format, Node, Scan, Sink, walk_nodes
-from compiler.plan.topology import ExchangeSource, SubTopology
-from compiler.plan.verify import verify_spec
-from runtime.batch import Batch, Row, concat, from_rows
-from runtime.build.program import TaskProgram
-from runtime.build.scans import Scans
-from runtime.config import InstanceConfig
-from runtime.metrics import Metrics
-from runtime.operators.base import DeadLetter, RunContext
-from runtime.operators.changes.placement import PlacementKeys
-from runtime.state.manager import StateManager
-from runtime.state.memory import MemoryPhysical
-from runtime.task.program import ExchangeRows
+from flowql.compiler.physical.planner import plan_query
+from flowql.compiler.plan.codec import from_data, to_data
+from flowql.compiler.plan.logical import Format, Node, Scan, Sink, walk_nodes
+from flowql.compiler.plan.topology import ExchangeSource, SubTopology
+from flowql.compiler.plan.verify import verify_spec
+from flowql.runtime.batch import Batch, Row, concat, from_rows
+from flowql.runtime.build.program import TaskProgram
+from flowql.runtime.build.scans import Scans
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.metrics import Metrics
+from flowql.runtime.operators.base import DeadLetter, RunContext
+from flowql.runtime.operators.changes.placement import PlacementKeys
+from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.memory import MemoryPhysical
+from flowql.runtime.task.program import ExchangeRows
 
 JSON = Format("JSON")
 Piece = tuple[int, Row, int]  # op, row, row time

@@ -6,11 +6,11 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from compiler.plan.changes import EquiJoin, GroupAggregate, GroupCall, SetOperation, SortKey, TopN
-from compiler.plan.expr import Call, Column, Expr, Literal
-from compiler.plan.logical import Filter, NamedExpr, Node, Project, Union
-from compiler.plan.schema import Field, Schema
-from compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, INT, Kind, SqlType, array, decimal, duckdb_type
+from flowql.compiler.plan.changes import EquiJoin, GroupAggregate, GroupCall, SetOperation, SortKey, TopN
+from flowql.compiler.plan.expr import Call, Column, Expr, Literal
+from flowql.compiler.plan.logical import Filter, NamedExpr, Node, Project, Union
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, INT, Kind, SqlType, array, decimal, duckdb_type
 from tests.incremental.tables import Table
 
 

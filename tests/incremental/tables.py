@@ -9,11 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from compiler.plan.logical import Node, Scan
-from compiler.plan.schema import Field, Schema
-from compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING, SqlType, arrow_type, decimal
-from compiler.plan.watermarks import AppendOnly
-from runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Row
+from flowql.compiler.plan.logical import Node, Scan
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING, SqlType, arrow_type, decimal
+from flowql.compiler.plan.watermarks import AppendOnly
+from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Row
 from tests.incremental.deployed import JSON, Piece
 
 COLUMNS: dict[str, SqlType] = {

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from compiler.plan.changes import Frame, Offset, Over, SortKey, WindowCall
-from compiler.plan.logical import NamedExpr, Node, Project
-from compiler.plan.schema import Field, Schema
-from compiler.plan.types import BIGINT, DOUBLE, Kind, array, duckdb_type
+from flowql.compiler.plan.changes import Frame, Offset, Over, SortKey, WindowCall
+from flowql.compiler.plan.logical import NamedExpr, Node, Project
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.types import BIGINT, DOUBLE, Kind, array, duckdb_type
 from tests.incremental.queries import INEXACT, SAMPLES, Maker, Query, column
 
 NUMBERS = (Kind.INT, Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL)

@@ -19,10 +19,10 @@ from flowql.config.load import load_project
 from flowql.deploy.engine import open_instance
 from flowql.deploy.selection import select
 from flowql.deploy.settings import settings_of
-from runtime.app.driver import Driver
-from runtime.config import InstanceConfig
-from runtime.log.base import TopicPartition
-from runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.app.driver import Driver
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.embedded.log import EmbeddedLog
 
 PROJECT = Path(__file__).resolve().parents[2] / "pipelines" / "nexmark"
 BIDS = 4_600

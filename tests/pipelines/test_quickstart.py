@@ -14,8 +14,8 @@ import orjson
 import pytest
 import yaml
 
-from compiler.diagnostics.source import SourceText
-from compiler.dialect.parser import parse_statements
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.dialect.parser import parse_statements
 
 PROJECT = Path(__file__).resolve().parents[2] / "pipelines" / "quickstart"
 HOUR = 3_600_000

@@ -13,14 +13,14 @@ from decimal import Context, Decimal
 from functools import cache
 from typing import Any
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import Session
-from compiler.functions.registry import FunctionTypeError, all_functions
-from compiler.functions.sql_define import NAMES as STANDARD_NAMES
-from compiler.plan.expr import Call, Column, Expr, walk
-from compiler.plan.logical import Project, walk_nodes
-from compiler.plan.schema import Field, Schema
-from compiler.plan.types import (
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import Session
+from flowql.compiler.functions.registry import FunctionTypeError, all_functions
+from flowql.compiler.functions.sql_define import NAMES as STANDARD_NAMES
+from flowql.compiler.plan.expr import Call, Column, Expr, walk
+from flowql.compiler.plan.logical import Project, walk_nodes
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.types import (
     BIGINT,
     BOOLEAN,
     BYTES,

@@ -11,11 +11,11 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import Session
-from compiler.plan.expr import Call, Expr
-from compiler.plan.logical import Project, walk_nodes
-from compiler.plan.types import BOOLEAN, DOUBLE, INT, STRING, SqlType, arrow_type, decimal
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import Session
+from flowql.compiler.plan.expr import Call, Expr
+from flowql.compiler.plan.logical import Project, walk_nodes
+from flowql.compiler.plan.types import BOOLEAN, DOUBLE, INT, STRING, SqlType, arrow_type, decimal
 
 COLUMNS: dict[str, SqlType] = {
     "a": INT,

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler.plan.logical import Format, Scan, SchemaRef, TimestampSpec
-from compiler.plan.schema import Field, Schema
-from compiler.plan.types import BIGINT, BOOLEAN, BYTES, DATE, DOUBLE, INT, STRING, TIME, TIMESTAMP, decimal
-from runtime.batch import Batch
-from runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
-from runtime.operators.base import NO_STATE, RunContext
-from runtime.operators.decode import Decoder
-from runtime.serde.registry import KNOWN, prefix
+from flowql.compiler.plan.logical import Format, Scan, SchemaRef, TimestampSpec
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.types import BIGINT, BOOLEAN, BYTES, DATE, DOUBLE, INT, STRING, TIME, TIMESTAMP, decimal
+from flowql.runtime.batch import Batch
+from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
+from flowql.runtime.operators.base import NO_STATE, RunContext
+from flowql.runtime.operators.decode import Decoder
+from flowql.runtime.serde.registry import KNOWN, prefix
 
 FIELDS = Schema(
     (

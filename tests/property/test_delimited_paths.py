@@ -6,11 +6,11 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler.plan.logical import Format, Scan, TimestampSpec
-from compiler.plan.schema import Field, Schema
-from compiler.plan.types import BIGINT, BOOLEAN, BYTES, DATE, DOUBLE, INT, STRING, TIME, TIMESTAMP, decimal
-from runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
-from runtime.operators.decode import Decoder
+from flowql.compiler.plan.logical import Format, Scan, TimestampSpec
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.types import BIGINT, BOOLEAN, BYTES, DATE, DOUBLE, INT, STRING, TIME, TIMESTAMP, decimal
+from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
+from flowql.runtime.operators.decode import Decoder
 from tests.property.test_avro_paths import decoded, raw_of
 
 FIELDS = Schema(

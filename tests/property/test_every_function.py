@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.functions.duckdb_sql import lower
-from compiler.plan.expr import Expr
-from compiler.plan.logical import NamedExpr, Project
-from compiler.plan.schema import Field, Schema
-from compiler.plan.topology import Operator
-from runtime.batch import Batch, from_rows, to_arrow
-from runtime.operators.base import NO_STATE, RunContext
-from runtime.operators.stages import StageChain
+from flowql.compiler.functions.duckdb_sql import lower
+from flowql.compiler.plan.expr import Expr
+from flowql.compiler.plan.logical import NamedExpr, Project
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.topology import Operator
+from flowql.runtime.batch import Batch, from_rows, to_arrow
+from flowql.runtime.operators.base import NO_STATE, RunContext
+from flowql.runtime.operators.stages import StageChain
 from tests.property.function_calls import SCHEMA, alike, everything, named, names, rows_of
 
 ROWS, SEED = 150, 20130101

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler.plan.types import (
+from flowql.compiler.plan.types import (
     BIGINT,
     BOOLEAN,
     DATE,
@@ -26,12 +26,12 @@ from compiler.plan.types import (
     SqlType,
     decimal,
 )
-from runtime.batch import to_arrow, to_python
-from runtime.errors import BadRecord
-from runtime.operators.json_scan import JsonScan
-from runtime.operators.json_shape import learn_shape
-from runtime.operators.json_text import JsonText
-from runtime.serde.json import JsonDecoder, JsonEncoder
+from flowql.runtime.batch import to_arrow, to_python
+from flowql.runtime.errors import BadRecord
+from flowql.runtime.operators.json_scan import JsonScan
+from flowql.runtime.operators.json_shape import learn_shape
+from flowql.runtime.operators.json_text import JsonText
+from flowql.runtime.serde.json import JsonDecoder, JsonEncoder
 
 NAMES = ["A", "BEE", "QUITE_A_LONG_NAME", "d"]
 TYPES = [BOOLEAN, INT, BIGINT, DOUBLE, STRING, DATE, TIME, TIMESTAMP, decimal(6, 2), decimal(3, 3), decimal(38, 0)]

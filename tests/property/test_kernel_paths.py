@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler.plan.expr import ROWTIME, Call, Column, Expr, Literal
-from compiler.plan.logical import Filter, Format, NamedExpr, Project, Scan, Sink, TimestampSpec
-from compiler.plan.schema import Field, Schema
-from compiler.plan.topology import Operator
-from compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, STRING
-from runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, from_rows
-from runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
-from runtime.operators import stages
-from runtime.operators.base import RunContext
-from runtime.operators.decode import RETRY_BATCHES, Decoder
-from runtime.operators.fused import FusedPipeline
-from runtime.operators.stages import StageChain
+from flowql.compiler.plan.expr import ROWTIME, Call, Column, Expr, Literal
+from flowql.compiler.plan.logical import Filter, Format, NamedExpr, Project, Scan, Sink, TimestampSpec
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.topology import Operator
+from flowql.compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, STRING
+from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, from_rows
+from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
+from flowql.runtime.operators import stages
+from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.decode import RETRY_BATCHES, Decoder
+from flowql.runtime.operators.fused import FusedPipeline
+from flowql.runtime.operators.stages import StageChain
 
 K, A, S, X = Column(BIGINT, "K"), Column(BIGINT, "A"), Column(STRING, "S"), Column(DOUBLE, "X")
 SOURCE = Schema((Field("K", BIGINT, "key"), Field("A", BIGINT), Field("S", STRING), Field("X", DOUBLE)))

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import compile_project
-from compiler.plan.codec import dumps, loads
-from compiler.plan.topology import SourceDef, scan_of
-from runtime.app.progress import query_status
-from runtime.errors import FatalRecord
-from runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
-from runtime.operators.base import NO_STATE, RunContext
-from runtime.operators.decode import Decoder
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_project
+from flowql.compiler.plan.codec import dumps, loads
+from flowql.compiler.plan.topology import SourceDef, scan_of
+from flowql.runtime.app.progress import query_status
+from flowql.runtime.errors import FatalRecord
+from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
+from flowql.runtime.operators.base import NO_STATE, RunContext
+from flowql.runtime.operators.decode import Decoder
 from tests.runtime.app.world import World, plan_of
 
 COLUMNS = """
@@ -182,7 +182,7 @@ def test_what_a_message_cannot_quote_with_orjson_is_a_dead_letter_all_the_same(v
 
 
 def test_files_that_stand_for_a_topic_on_spark_are_read_alike() -> None:
-    from runtime.spark.files_decode import FileDecoder
+    from flowql.runtime.spark.files_decode import FileDecoder
 
     line = orjson.dumps({"K": "k", "A": "x", "B": "y", "C": 1, "D": [1], "E": "e"})
     decoded = FileDecoder(JSON).lines(pa.array([line.decode()]), pa.array([7], pa.timestamp("ms")))

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler.plan.logical import Format, Scan, TimestampSpec
-from compiler.plan.schema import Field, Schema
-from compiler.plan.topology import Operator
-from compiler.plan.types import BIGINT, DOUBLE, INT, STRING, array
-from runtime.build.scans import Scans, SharedScan
-from runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
-from runtime.metrics import Metrics
-from runtime.operators.base import NO_STATE, RunContext
-from runtime.operators.decode import Decoder
+from flowql.compiler.plan.logical import Format, Scan, TimestampSpec
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.topology import Operator
+from flowql.compiler.plan.types import BIGINT, DOUBLE, INT, STRING, array
+from flowql.runtime.build.scans import Scans, SharedScan
+from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
+from flowql.runtime.metrics import Metrics
+from flowql.runtime.operators.base import NO_STATE, RunContext
+from flowql.runtime.operators.decode import Decoder
 
 KEY = Field("K", BIGINT, "key")
 VALUES = (Field("A", INT), Field("S", STRING), Field("X", DOUBLE), Field("L", array(INT)))

@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compiler.functions.casts import caster
-from compiler.functions.duckdb_sql import lower
-from compiler.functions.evaluate import compile_row
-from compiler.functions.registry import Resolution, lookup
-from compiler.plan.expr import Call, Column, Expr, Literal
-from compiler.plan.logical import Filter, NamedExpr, Project
-from compiler.plan.schema import Field, Schema
-from compiler.plan.topology import Operator
-from compiler.plan.types import BOOLEAN
-from runtime.batch import Batch, from_rows
-from runtime.operators.base import NO_STATE, RunContext
-from runtime.operators.stages import StageChain
+from flowql.compiler.functions.casts import caster
+from flowql.compiler.functions.duckdb_sql import lower
+from flowql.compiler.functions.evaluate import compile_row
+from flowql.compiler.functions.registry import Resolution, lookup
+from flowql.compiler.plan.expr import Call, Column, Expr, Literal
+from flowql.compiler.plan.logical import Filter, NamedExpr, Project
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.topology import Operator
+from flowql.compiler.plan.types import BOOLEAN
+from flowql.runtime.batch import Batch, from_rows
+from flowql.runtime.operators.base import NO_STATE, RunContext
+from flowql.runtime.operators.stages import StageChain
 from tests.property.standard_expressions import COLUMNS, answers, bound, called, rows, texts
 
 SCHEMA = Schema(tuple(Field(n, t) for n, t in COLUMNS.items()))

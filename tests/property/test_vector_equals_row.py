@@ -14,12 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from compiler.functions.casts import can_cast, has_duckdb_cast
-from compiler.functions.duckdb_sql import lower
-from compiler.functions.evaluate import compile_row
-from compiler.functions.registry import FunctionTypeError, Resolution, all_functions
-from compiler.plan.expr import Call, Column, Expr, Literal
-from compiler.plan.types import (
+from flowql.compiler.functions.casts import can_cast, has_duckdb_cast
+from flowql.compiler.functions.duckdb_sql import lower
+from flowql.compiler.functions.evaluate import compile_row
+from flowql.compiler.functions.registry import FunctionTypeError, Resolution, all_functions
+from flowql.compiler.plan.expr import Call, Column, Expr, Literal
+from flowql.compiler.plan.types import (
     BIGINT,
     BOOLEAN,
     BYTES,

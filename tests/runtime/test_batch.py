@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from compiler.plan.schema import Field, Schema
-from compiler.plan.types import BIGINT, INT, STRING, array, map_of, struct
-from runtime.batch import Batch, from_rows, to_arrow
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.types import BIGINT, INT, STRING, array, map_of, struct
+from flowql.runtime.batch import Batch, from_rows, to_arrow
 
 PAIR = struct(("K", STRING), ("V", INT))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flowql.config.memory import default_memory_bytes, memory_there_is
-from runtime.budget import MIB, PROCESS_BYTES, MemoryBudget, StateLimits
+from flowql.runtime.budget import MIB, PROCESS_BYTES, MemoryBudget, StateLimits
 from tests.flowql.query.world import World
 
 GIB = 1 << 30

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from runtime.clock import SystemClock, VirtualClock
+from flowql.runtime.clock import SystemClock, VirtualClock
 from tests.runtime.app.engine import COUNTS, make, produce, read
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000

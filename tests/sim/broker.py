@@ -14,9 +14,9 @@ from enum import Enum
 
 import pyarrow as pa
 
-from runtime.clock import Clock
-from runtime.errors import Fenced, LogError, LogUnavailable, TopicMissing
-from runtime.log.base import RECORD_SCHEMA, Position, TopicInfo, TopicPartition
+from flowql.runtime.clock import Clock
+from flowql.runtime.errors import Fenced, LogError, LogUnavailable, TopicMissing
+from flowql.runtime.log.base import RECORD_SCHEMA, Position, TopicInfo, TopicPartition
 from tests.sim.groups import Group
 
 TRANSACTION_MS_MAX = 2_000

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compiler.plan.topology import Plan
-from runtime.app.progress import caught_up, source_ends
-from runtime.log.base import Position, TopicPartition
-from runtime.state.changelog import changelog_topic
-from runtime.state.frozen import BOUND_RECORD, DROP_RECORD
-from runtime.task.status import TaskStatus
+from flowql.compiler.plan.topology import Plan
+from flowql.runtime.app.progress import caught_up, source_ends
+from flowql.runtime.log.base import Position, TopicPartition
+from flowql.runtime.state.changelog import changelog_topic
+from flowql.runtime.state.frozen import BOUND_RECORD, DROP_RECORD
+from flowql.runtime.task.status import TaskStatus
 from tests.sim import project
 from tests.sim.broker import Broker
 from tests.sim.groups import Violation

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from runtime.errors import LogDenied, LogUnavailable
-from runtime.log.base import TopicPartition
+from flowql.runtime.errors import LogDenied, LogUnavailable
+from flowql.runtime.log.base import TopicPartition
 from tests.sim import project
 from tests.sim.groups import Violation
 

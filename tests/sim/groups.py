@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from runtime.clock import Clock
-from runtime.errors import StaleMember
-from runtime.log.base import Position, TopicPartition
+from flowql.runtime.clock import Clock
+from flowql.runtime.errors import StaleMember
+from flowql.runtime.log.base import Position, TopicPartition
 
 SESSION_MS = 400
 

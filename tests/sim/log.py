@@ -1,6 +1,6 @@
-"""The clients of one process on a simulated cluster, behind the interfaces of `runtime.log.base`.
+"""The clients of one process on a simulated cluster, behind the interfaces of `flowql.runtime.log.base`.
 
-They behave as those of `runtime.log.kafka`: a producer's records are at the brokers before its commit, its positions with it; after
+They behave as those of `flowql.runtime.log.kafka`: a producer's records are at the brokers before its commit, its positions with it; after
 an error whose branch is not "retry" a producer is of no more use; `last_sequence` is a committed position; group events come
 from within `poll`, and a revoke keeps `poll` until it is acknowledged.
 """
@@ -14,8 +14,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from runtime.errors import Fenced, LogDenied, LogError, LogUnavailable, RecordRefused, StaleMember, TopicMissing
-from runtime.log.base import (
+from flowql.runtime.errors import Fenced, LogDenied, LogError, LogUnavailable, RecordRefused, StaleMember, TopicMissing
+from flowql.runtime.log.base import (
     EARLIEST,
     Admin,
     Clients,
@@ -32,9 +32,9 @@ from runtime.log.base import (
     TopicPartition,
     no_records,
 )
-from runtime.log.clients import KeyValuesOf, LogConsumer, LogReader, check_topic_name, naming
-from runtime.log.policy import TopicPolicy, altered
-from runtime.log.transaction import check_start, conform
+from flowql.runtime.log.clients import KeyValuesOf, LogConsumer, LogReader, check_topic_name, naming
+from flowql.runtime.log.policy import TopicPolicy, altered
+from flowql.runtime.log.transaction import check_start, conform
 from tests.sim.broker import Broker, Partition, Transaction
 from tests.sim.groups import token_of
 
@@ -445,7 +445,7 @@ class SimulatedConsumer(LogConsumer):
 
 
 class SimulatedProducer:
-    """begin -> send* -> commit | abort, as `runtime.log.kafka.producer` does it."""
+    """begin -> send* -> commit | abort, as `flowql.runtime.log.kafka.producer` does it."""
 
     def __init__(self, log: SimulatedLog, transactional_id: str, counter: TopicPartition) -> None:
         log.network.call("init")

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from itertools import count
 from unittest.mock import patch
 
-from compiler.plan.deployed import Deployed
-from runtime.app import plan_writer
-from runtime.app.group import GroupStep
-from runtime.app.group_swap import GroupSwap
-from runtime.app.plan_writer import PlanWriter
-from runtime.commit.coordinator import CommitStep
-from runtime.log.base import GroupChange
+from flowql.compiler.plan.deployed import Deployed
+from flowql.runtime.app import plan_writer
+from flowql.runtime.app.group import GroupStep
+from flowql.runtime.app.group_swap import GroupSwap
+from flowql.runtime.app.plan_writer import PlanWriter
+from flowql.runtime.commit.coordinator import CommitStep
+from flowql.runtime.log.base import GroupChange
 from tests.sim.broker import Broker
 from tests.sim.log import SimulatedProducer
 

@@ -7,11 +7,11 @@ from collections import Counter
 
 import pytest
 
-from runtime.app import hung, watchdog
-from runtime.app.hung_topic import HungRun, release, topic_of, write_hung
-from runtime.app.progress import state_of
-from runtime.errors import LogDenied, LogUnavailable, StaleMember
-from runtime.state.changelog import records_of
+from flowql.runtime.app import hung, watchdog
+from flowql.runtime.app.hung_topic import HungRun, release, topic_of, write_hung
+from flowql.runtime.app.progress import state_of
+from flowql.runtime.errors import LogDenied, LogUnavailable, StaleMember
+from flowql.runtime.state.changelog import records_of
 from tests.sim import project
 from tests.sim.checks import APP
 from tests.sim.groups import SESSION_MS

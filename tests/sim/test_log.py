@@ -2,9 +2,9 @@
 
 import pytest
 
-from runtime.clock import VirtualClock
-from runtime.errors import Fenced, LogUnavailable, StaleMember
-from runtime.log.base import GroupChange, Position, TopicPartition
+from flowql.runtime.clock import VirtualClock
+from flowql.runtime.errors import Fenced, LogUnavailable, StaleMember
+from flowql.runtime.log.base import GroupChange, Position, TopicPartition
 from tests.runtime.log import test_conformance as shared
 from tests.runtime.log.kafka.test_conformance import OTHERWISE
 from tests.runtime.log.records import batch, produce, values

@@ -4,13 +4,13 @@ from collections import Counter
 
 import pytest
 
-from runtime.app.progress import caught_up, source_ends
-from runtime.app.query_state import STOPPED, SUSPENDED
-from runtime.client.membership import MemberState
-from runtime.errors import LogUnavailable
-from runtime.log.base import TopicPartition
-from runtime.scheduler import executor
-from runtime.state.changelog import changelog_topic
+from flowql.runtime.app.progress import caught_up, source_ends
+from flowql.runtime.app.query_state import STOPPED, SUSPENDED
+from flowql.runtime.client.membership import MemberState
+from flowql.runtime.errors import LogUnavailable
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.scheduler import executor
+from flowql.runtime.state.changelog import changelog_topic
 from tests.sim import project
 from tests.sim.checks import APP, judge
 from tests.sim.faults import CALM

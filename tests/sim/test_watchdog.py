@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.app import watchdog
+from flowql.runtime.app import watchdog
 from tests.sim.__main__ import live
 from tests.sim.test_scenarios import ends_well, feed, running, tasks, world
 

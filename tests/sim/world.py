@@ -17,17 +17,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from compiler.plan.topology import Plan
-from runtime.app import group as group_step
-from runtime.app import group_swap, swapping
-from runtime.app.group import GroupStep
-from runtime.app.hung_topic import release
-from runtime.app.instance import Instance
-from runtime.commit import coordinator
-from runtime.config import InstanceConfig
-from runtime.errors import LogDenied, LogUnavailable, StaleMember, Superseded
-from runtime.log.base import TopicPartition
-from runtime.scheduler.executor import IDLE_MS, ProcessingStep
+from flowql.compiler.plan.topology import Plan
+from flowql.runtime.app import group as group_step
+from flowql.runtime.app import group_swap, swapping
+from flowql.runtime.app.group import GroupStep
+from flowql.runtime.app.hung_topic import release
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.commit import coordinator
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.errors import LogDenied, LogUnavailable, StaleMember, Superseded
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.scheduler.executor import IDLE_MS, ProcessingStep
 from tests.crash.simulated import LossyPhysical, MeteredClock
 from tests.sim import project
 from tests.sim.broker import Broker

@@ -6,7 +6,7 @@ import heapq
 import random
 from dataclasses import dataclass, field
 
-from runtime.scheduler.policy import POLICIES, FairClock, TaskFacts
+from flowql.runtime.scheduler.policy import POLICIES, FairClock, TaskFacts
 
 
 @dataclass(slots=True)

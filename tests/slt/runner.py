@@ -9,9 +9,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from compiler.diagnostics.diagnostic import CompileError
+from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.errors import CommandError
-from runtime.errors import StatementFailed
+from flowql.runtime.errors import StatementFailed
 from tests.conformance.runner import TimedOut, time_limit
 from tests.slt.rows import difference, inserts, rendered
 from tests.slt.world import Shape, World

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from compiler.plan.topology import Plan
+from flowql.compiler.plan.topology import Plan
 from tests.slt.__main__ import data_of, load, summary
 from tests.slt.passing import passing
 from tests.slt.rows import difference, inserts, normalised, rendered

@@ -9,13 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from compiler.diagnostics.diagnostic import CompileError
-from compiler.diagnostics.source import SourceText
-from compiler.driver import Session, compile_project
-from compiler.plan.generations import plain
-from compiler.plan.tables import TableChange
-from compiler.plan.topology import InsertValues, Plan, stores_of
-from compiler.plan.types import arrow_type
+from flowql.compiler.diagnostics.diagnostic import CompileError
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import Session, compile_project
+from flowql.compiler.plan.generations import plain
+from flowql.compiler.plan.tables import TableChange
+from flowql.compiler.plan.topology import InsertValues, Plan, stores_of
+from flowql.compiler.plan.types import arrow_type
 from flowql.config.questions import QuestionsSettings
 from flowql.deploy.asked import Asked
 from flowql.deploy.stages import decide
@@ -23,14 +23,14 @@ from flowql.query.changing import execute_change, write_rows
 from flowql.query.committed import Commit
 from flowql.query.database import QuestionDatabase, QuestionLimits
 from flowql.query.session import evaluate
-from runtime.app.driver import Driver
-from runtime.app.instance import Instance
-from runtime.app.progress import caught_up, source_ends
-from runtime.build.table_writer import POLICY
-from runtime.clock import SystemClock, VirtualClock
-from runtime.config import InstanceConfig
-from runtime.log.memory import MemoryLog
-from runtime.state.memory import MemoryPhysical
+from flowql.runtime.app.driver import Driver
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.app.progress import caught_up, source_ends
+from flowql.runtime.build.table_writer import POLICY
+from flowql.runtime.clock import SystemClock, VirtualClock
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.state.memory import MemoryPhysical
 
 APPLICATION = "flowql"
 QUESTIONS = QuestionDatabase(QuestionLimits(settings=QuestionsSettings(dialect="standard")))

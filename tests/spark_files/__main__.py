@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runtime.spark.java import find_java, java_home
-from runtime.spark.session import close_session, open_session
-from runtime.spark.settings import SparkSettings
+from flowql.runtime.spark.java import find_java, java_home
+from flowql.runtime.spark.session import close_session, open_session
+from flowql.runtime.spark.settings import SparkSettings
 from tests.spark_files.check import SMALL, differences
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 from pyspark.sql.utils import is_remote
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import compile_project
-from compiler.plan.topology import Plan
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_project
+from flowql.compiler.plan.topology import Plan
+from flowql.runtime.spark.engine.over_files import FileHistory
+from flowql.runtime.spark.frames.lower import lower
+from flowql.runtime.spark.settings import SparkSettings, TopicFiles
 from flowql.spark import TableRows
-from runtime.spark.engine.over_files import FileHistory
-from runtime.spark.frames.lower import lower
-from runtime.spark.settings import SparkSettings, TopicFiles
 from tests.spark_files import data
 from tests.spark_files.queries import PROJECT, QUERIES, VIEWS
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import duckdb
 
-from compiler.diagnostics.diagnostic import CompileError
+from flowql.compiler.diagnostics.diagnostic import CompileError
 from tests.incremental.check import inline_max
 from tests.slt.world import Shape, World
 from tests.standard_views.case import Step

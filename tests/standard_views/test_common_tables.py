@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from compiler.diagnostics.diagnostic import CompileError
-from compiler.diagnostics.source import SourceText
-from compiler.driver import Session
-from compiler.plan.changes import GroupAggregate
+from flowql.compiler.diagnostics.diagnostic import CompileError
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import Session
+from flowql.compiler.plan.changes import GroupAggregate
 from tests.slt.world import Shape, World
 
 TABLE = "CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from runtime.operators.changes import equi_join
+from flowql.runtime.operators.changes import equi_join
 from tests.slt.world import Shape, World
 from tests.standard_views.case import Step, case
 from tests.standard_views.check import Failed, difference, run

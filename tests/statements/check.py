@@ -10,18 +10,18 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-from compiler.diagnostics.diagnostic import CompileError
-from compiler.diagnostics.edits import applied
-from compiler.diagnostics.render import render
-from compiler.diagnostics.source import SourceText
-from compiler.driver import DialectName, Session, compile_push
-from compiler.plan.codec import dumps, loads
-from compiler.plan.explain import plan_text
-from compiler.plan.topology import Plan
+from flowql.compiler.diagnostics.diagnostic import CompileError
+from flowql.compiler.diagnostics.edits import applied
+from flowql.compiler.diagnostics.render import render
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import DialectName, Session, compile_push
+from flowql.compiler.plan.codec import dumps, loads
+from flowql.compiler.plan.explain import plan_text
+from flowql.compiler.plan.topology import Plan
 from flowql.query.errors import QueryError
-from runtime.spark.choose import explain_lines
-from runtime.spark.errors import SparkUnsupported
-from runtime.spark.settings import SparkSettings
+from flowql.runtime.spark.choose import explain_lines
+from flowql.runtime.spark.errors import SparkUnsupported
+from flowql.runtime.spark.settings import SparkSettings
 from tests.statements import standard
 from tests.statements.grammar import Grammar
 from tests.statements.mutate import Mutator

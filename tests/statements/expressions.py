@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from compiler.functions import builtin
-from compiler.functions.casts import can_cast
-from compiler.functions.registry import FunctionTypeError, all_aggregates, all_functions
-from compiler.plan.types import (
+from flowql.compiler.functions import builtin
+from flowql.compiler.functions.casts import can_cast
+from flowql.compiler.functions.registry import FunctionTypeError, all_aggregates, all_functions
+from flowql.compiler.plan.types import (
     BIGINT,
     BOOLEAN,
     BYTES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from compiler.plan.types import (
+from flowql.compiler.plan.types import (
     BIGINT,
     BOOLEAN,
     BYTES,

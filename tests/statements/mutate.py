@@ -6,7 +6,7 @@ import random
 import re
 from collections.abc import Sequence
 
-from compiler.functions.registry import all_aggregates, all_functions
+from flowql.compiler.functions.registry import all_aggregates, all_functions
 from tests.statements.sources import QUERIES, written
 from tests.styles.cases import FOLDER, STYLES
 

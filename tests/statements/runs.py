@@ -7,13 +7,13 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-from compiler.functions.registry import all_functions
-from compiler.plan.logical import Aggregate, Node, Scan, Sink, walk_nodes
-from compiler.plan.schema import Field, Schema
-from compiler.plan.topology import Plan, QueryPlan, SourceDef
-from compiler.plan.types import BIGINT, Kind, SqlType
-from runtime.batch import DELETE, INSERT, from_rows
-from runtime.operators.encode import Encoder
+from flowql.compiler.functions.registry import all_functions
+from flowql.compiler.plan.logical import Aggregate, Node, Scan, Sink, walk_nodes
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
+from flowql.compiler.plan.types import BIGINT, Kind, SqlType
+from flowql.runtime.batch import DELETE, INSERT, from_rows
+from flowql.runtime.operators.encode import Encoder
 from tests.conformance.final import different_stream, different_table
 from tests.conformance.runner import source_over
 from tests.conformance.world import QueryFailed, Record, Shape, World, output_record, topics_of

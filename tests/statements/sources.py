@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from compiler.diagnostics.codes import CODES
+from flowql.compiler.diagnostics.codes import CODES
 
 SOURCES = """
 CREATE TYPE point AS STRUCT<x INT, y DOUBLE>;

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import Session
-from compiler.plan.topology import Plan
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import Session
+from flowql.compiler.plan.topology import Plan
 from flowql.query.standard import in_duckdb
 from tests.statements.mutate import TOKEN, Mutator
 from tests.styles.cases import STYLES, Step, load

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compiler.plan.topology import Plan
+from flowql.compiler.plan.topology import Plan
 from tests.statements.check import compiled, run
 from tests.statements.runs import difference
 

@@ -10,9 +10,9 @@ from typing import Any, Literal
 import duckdb
 import pyarrow as pa
 
-from compiler.diagnostics.diagnostic import CompileError
+from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.errors import CommandError
-from runtime.errors import StatementFailed
+from flowql.runtime.errors import StatementFailed
 from tests.slt.world import Shape, World
 from tests.standard_views.check import difference
 from tests.styles.cases import Case

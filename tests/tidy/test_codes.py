@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from compiler.diagnostics.codes import CODES
+from flowql.compiler.diagnostics.codes import CODES
 from tests.tidy.tree import PACKAGES, modules, text_of
 
 CODE = re.compile(r"\bFQ\d{4}\b")

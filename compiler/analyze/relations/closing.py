@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from compiler.analyze.mistakes import mistake
-from compiler.analyze.relations.relation import WindowBound
-from compiler.analyze.relations.time_bounds import bounds_of
-from compiler.diagnostics.source import Span
-from compiler.plan.changes import (
+from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.relations.relation import WindowBound
+from flowql.compiler.analyze.relations.time_bounds import bounds_of
+from flowql.compiler.diagnostics.source import Span
+from flowql.compiler.plan.changes import (
     EquiJoin,
     GroupAggregate,
     Over,
@@ -29,10 +29,10 @@ from compiler.plan.changes import (
     VersionJoin,
     WindowCall,
 )
-from compiler.plan.expr import Column
-from compiler.plan.logical import Explode, Filter, Node, Project, Union, walk_nodes
-from compiler.plan.types import Kind
-from compiler.plan.watermarks import AppendOnly, Closing, EmitClosed
+from flowql.compiler.plan.expr import Column
+from flowql.compiler.plan.logical import Explode, Filter, Node, Project, Union, walk_nodes
+from flowql.compiler.plan.types import Kind
+from flowql.compiler.plan.watermarks import AppendOnly, Closing, EmitClosed
 
 Following = Mapping[str, int]  # column -> after
 NOTHING: Following = {}

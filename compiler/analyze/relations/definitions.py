@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from compiler.analyze.relations.closing import emitted, has_watermark
-from compiler.analyze.relations.relation import Names, Rel, copied, renamed_source
-from compiler.diagnostics.source import SourceText
-from compiler.dialect.standard import statement_tree as st
-from compiler.dialect.standard import tree as t
-from compiler.dialect.standard.parser import parse_trees
-from compiler.dialect.standard.refuse import unsupported
-from compiler.plan.topology import SourceDef
+from flowql.compiler.analyze.relations.closing import emitted, has_watermark
+from flowql.compiler.analyze.relations.relation import Names, Rel, copied, renamed_source
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.dialect.standard import statement_tree as st
+from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.parser import parse_trees
+from flowql.compiler.dialect.standard.refuse import unsupported
+from flowql.compiler.plan.topology import SourceDef
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def whole(binder: Binding, query: t.Query) -> Rel:
 
 
 def rows_of(binder: Binding, common: CommonTable, table: t.Table) -> Rel:
-    """Bound once: where the same rows are needed twice, they are computed once (`compiler.physical.planner`)."""
+    """Bound once: where the same rows are needed twice, they are computed once (`flowql.compiler.physical.planner`)."""
     if common.bound:
         rel, inlined = common.bound[0]
         binder.count_inlined(table, inlined)

@@ -11,19 +11,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from compiler.analyze.relations.expressions import RelBinder
-from compiler.analyze.relations.joins import NOT_DISTINCT
-from compiler.analyze.relations.relation import OUTER, Names, Rel, RelColumn, copied, kept_identity, projected
-from compiler.analyze.relations.set_operations import operation
-from compiler.diagnostics.diagnostic import CompileError
-from compiler.diagnostics.source import Span
-from compiler.dialect.ast import Name
-from compiler.dialect.standard import tree as t
-from compiler.dialect.standard.refuse import unsupported
-from compiler.plan.changes import EquiJoin, TemporalJoin
-from compiler.plan.expr import Call, Column, Expr, columns_of, conjunction, conjuncts, walk
-from compiler.plan.logical import Filter, NamedExpr, Node, Project, walk_nodes
-from compiler.plan.types import BOOLEAN
+from flowql.compiler.analyze.relations.expressions import RelBinder
+from flowql.compiler.analyze.relations.joins import NOT_DISTINCT
+from flowql.compiler.analyze.relations.relation import OUTER, Names, Rel, RelColumn, copied, kept_identity, projected
+from flowql.compiler.analyze.relations.set_operations import operation
+from flowql.compiler.diagnostics.diagnostic import CompileError
+from flowql.compiler.diagnostics.source import Span
+from flowql.compiler.dialect.ast import Name
+from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.refuse import unsupported
+from flowql.compiler.plan.changes import EquiJoin, TemporalJoin
+from flowql.compiler.plan.expr import Call, Column, Expr, columns_of, conjunction, conjuncts, walk
+from flowql.compiler.plan.logical import Filter, NamedExpr, Node, Project, walk_nodes
+from flowql.compiler.plan.types import BOOLEAN
 
 PASSES = 2  # the first one may take names for those of the query around that turn out to be of the query itself
 

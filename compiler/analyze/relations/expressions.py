@@ -7,22 +7,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from compiler.analyze.bind import Binder
-from compiler.analyze.mistakes import mistake
-from compiler.analyze.relations.relation import OUTER, RelColumn
-from compiler.analyze.scope import Scope, ScopeColumn, resolve
-from compiler.analyze.texts import text_of
-from compiler.catalog.catalog import Catalog
-from compiler.diagnostics.diagnostic import CompileError
-from compiler.diagnostics.edits import Edit
-from compiler.dialect.ast import Ast, Func, Lit, Name
-from compiler.dialect.standard import tree as t
-from compiler.dialect.standard.lower_expressions import lower_expr
-from compiler.dialect.standard.refuse import unsupported
-from compiler.dialect.standard.write_queries import WRITER
-from compiler.functions.registry import Function
-from compiler.plan.expr import Column, Expr, Literal, columns_of
-from compiler.plan.visit import substitute
+from flowql.compiler.analyze.bind import Binder
+from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.relations.relation import OUTER, RelColumn
+from flowql.compiler.analyze.scope import Scope, ScopeColumn, resolve
+from flowql.compiler.analyze.texts import text_of
+from flowql.compiler.catalog.catalog import Catalog
+from flowql.compiler.diagnostics.diagnostic import CompileError
+from flowql.compiler.diagnostics.edits import Edit
+from flowql.compiler.dialect.ast import Ast, Func, Lit, Name
+from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.lower_expressions import lower_expr
+from flowql.compiler.dialect.standard.refuse import unsupported
+from flowql.compiler.dialect.standard.write_queries import WRITER
+from flowql.compiler.functions.registry import Function
+from flowql.compiler.plan.expr import Column, Expr, Literal, columns_of
+from flowql.compiler.plan.visit import substitute
 
 _MARK = "\0"  # in the name of what stands for an expression that is bound already
 

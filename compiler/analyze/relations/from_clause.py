@@ -8,13 +8,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from compiler.analyze.mistakes import mistake
-from compiler.analyze.relations.definitions import NO_TABLES, Tables, in_place, rows_of
-from compiler.analyze.relations.dependent import Dependent, check_repeatable, dependent, named, same
-from compiler.analyze.relations.expressions import Correlated, Placeholders, RelBinder
-from compiler.analyze.relations.grouping import has_aggregates
-from compiler.analyze.relations.joins import all_conjuncts, joined, joined_all
-from compiler.analyze.relations.relation import (
+from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.relations.definitions import NO_TABLES, Tables, in_place, rows_of
+from flowql.compiler.analyze.relations.dependent import Dependent, check_repeatable, dependent, named, same
+from flowql.compiler.analyze.relations.expressions import Correlated, Placeholders, RelBinder
+from flowql.compiler.analyze.relations.grouping import has_aggregates
+from flowql.compiler.analyze.relations.joins import all_conjuncts, joined, joined_all
+from flowql.compiler.analyze.relations.relation import (
     OUTER,
     Names,
     Rel,
@@ -26,22 +26,28 @@ from compiler.analyze.relations.relation import (
     scanned,
     with_identity,
 )
-from compiler.analyze.relations.row_sources import as_query, from_function, gives_rows, one_row
-from compiler.analyze.relations.set_operations import united
-from compiler.analyze.relations.subqueries import Filtered, Subqueries
-from compiler.analyze.relations.temporal import as_of_time, is_temporal, present, temporally_joined, version_joined
-from compiler.analyze.relations.time_windows import in_windows, is_time_window, source_of
-from compiler.analyze.relations.tree_parts import and_parts, has_query
-from compiler.analyze.relations.using import equal, merged_columns, names_of
-from compiler.catalog.catalog import Catalog, find_source
-from compiler.diagnostics.diagnostic import CompileError
-from compiler.diagnostics.source import Span
-from compiler.dialect.standard import tree as t
-from compiler.dialect.standard.names import plain_name
-from compiler.dialect.standard.refuse import unsupported
-from compiler.plan.expr import Column, Expr, columns_of
-from compiler.plan.topology import SourceDef
-from compiler.plan.visit import substitute
+from flowql.compiler.analyze.relations.row_sources import as_query, from_function, gives_rows, one_row
+from flowql.compiler.analyze.relations.set_operations import united
+from flowql.compiler.analyze.relations.subqueries import Filtered, Subqueries
+from flowql.compiler.analyze.relations.temporal import (
+    as_of_time,
+    is_temporal,
+    present,
+    temporally_joined,
+    version_joined,
+)
+from flowql.compiler.analyze.relations.time_windows import in_windows, is_time_window, source_of
+from flowql.compiler.analyze.relations.tree_parts import and_parts, has_query
+from flowql.compiler.analyze.relations.using import equal, merged_columns, names_of
+from flowql.compiler.catalog.catalog import Catalog, find_source
+from flowql.compiler.diagnostics.diagnostic import CompileError
+from flowql.compiler.diagnostics.source import Span
+from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.names import plain_name
+from flowql.compiler.dialect.standard.refuse import unsupported
+from flowql.compiler.plan.expr import Column, Expr, columns_of
+from flowql.compiler.plan.topology import SourceDef
+from flowql.compiler.plan.visit import substitute
 
 TRUE = t.Constant("bool", "true")
 INLINED_MAX = 64

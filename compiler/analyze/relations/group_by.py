@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Protocol, cast
 
-from compiler.analyze.mistakes import mistake
-from compiler.analyze.relations.dependent import Dependent, Queries, same
-from compiler.analyze.relations.expressions import GroupedBinder, Placeholders, RelBinder, rebuilt
-from compiler.analyze.relations.grouping import (
+from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.relations.dependent import Dependent, Queries, same
+from flowql.compiler.analyze.relations.expressions import GroupedBinder, Placeholders, RelBinder, rebuilt
+from flowql.compiler.analyze.relations.grouping import (
     Aggregates,
     grouped,
     grouped_by,
@@ -17,14 +17,14 @@ from compiler.analyze.relations.grouping import (
     has_aggregates,
     is_aggregate,
 )
-from compiler.analyze.relations.joins import joined
-from compiler.analyze.relations.relation import Rel, selected
-from compiler.analyze.relations.set_operations import united
-from compiler.analyze.relations.subqueries import Subqueries
-from compiler.analyze.relations.tree_parts import has_query, nodes
-from compiler.dialect.standard import tree as t
-from compiler.plan.expr import Call, Column, Expr, Literal
-from compiler.plan.types import BIGINT, INT
+from flowql.compiler.analyze.relations.joins import joined
+from flowql.compiler.analyze.relations.relation import Rel, selected
+from flowql.compiler.analyze.relations.set_operations import united
+from flowql.compiler.analyze.relations.subqueries import Subqueries
+from flowql.compiler.analyze.relations.tree_parts import has_query, nodes
+from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.plan.expr import Call, Column, Expr, Literal
+from flowql.compiler.plan.types import BIGINT, INT
 
 GROUPING_MAX = 31  # arguments of GROUPING
 

@@ -7,23 +7,23 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
-from compiler.analyze.mistakes import mistake
-from compiler.analyze.relations.expressions import Placeholders, RelBinder, rebuilt
-from compiler.analyze.relations.relation import Names, Order, Rel, as_columns, column_of
-from compiler.diagnostics.edits import Edit, behind
-from compiler.dialect.standard import tree as t
-from compiler.dialect.standard.refuse import unsupported
-from compiler.functions import change_statistics
-from compiler.functions.change_aggregates import aggregate
-from compiler.functions.change_aggregates import names as aggregate_names
-from compiler.functions.coercion import convert
-from compiler.functions.folding import folded
-from compiler.functions.registry import FunctionTypeError, lookup_aggregate
-from compiler.plan.changes import GroupAggregate, GroupCall
-from compiler.plan.expr import Call, Expr, Literal
-from compiler.plan.logical import Node
-from compiler.plan.schema import Field, Schema
-from compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, STRING, Kind, SqlType, array
+from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.relations.expressions import Placeholders, RelBinder, rebuilt
+from flowql.compiler.analyze.relations.relation import Names, Order, Rel, as_columns, column_of
+from flowql.compiler.diagnostics.edits import Edit, behind
+from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.refuse import unsupported
+from flowql.compiler.functions import change_statistics
+from flowql.compiler.functions.change_aggregates import aggregate
+from flowql.compiler.functions.change_aggregates import names as aggregate_names
+from flowql.compiler.functions.coercion import convert
+from flowql.compiler.functions.folding import folded
+from flowql.compiler.functions.registry import FunctionTypeError, lookup_aggregate
+from flowql.compiler.plan.changes import GroupAggregate, GroupCall
+from flowql.compiler.plan.expr import Call, Expr, Literal
+from flowql.compiler.plan.logical import Node
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, STRING, Kind, SqlType, array
 
 _ALIASES = {
     "STDDEV": "STDDEV_SAMP",

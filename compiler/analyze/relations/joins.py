@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compiler.analyze.relations.relation import Names, Rel, as_columns, filtered
-from compiler.functions.coercion import unify
-from compiler.functions.registry import FunctionTypeError
-from compiler.functions.sql_comparison import PREFIX
-from compiler.plan.changes import EquiJoin, EquiJoinKind
-from compiler.plan.expr import Call, Expr, columns_of, conjunction, conjuncts
-from compiler.plan.logical import Node
-from compiler.plan.schema import Field, Schema
-from compiler.plan.types import INT, Kind
+from flowql.compiler.analyze.relations.relation import Names, Rel, as_columns, filtered
+from flowql.compiler.functions.coercion import unify
+from flowql.compiler.functions.registry import FunctionTypeError
+from flowql.compiler.functions.sql_comparison import PREFIX
+from flowql.compiler.plan.changes import EquiJoin, EquiJoinKind
+from flowql.compiler.plan.expr import Call, Expr, columns_of, conjunction, conjuncts
+from flowql.compiler.plan.logical import Node
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.types import INT, Kind
 
 # Kinds that show no row of a side for which the condition is not true: it may be filtered before.
 _FILTER_LEFT, _FILTER_RIGHT = ("inner", "semi", "right"), ("inner", "semi", "anti", "left")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from compiler.analyze.mistakes import mistake
-from compiler.analyze.relations.definitions import NO_TABLES, CommonTable, Tables
-from compiler.analyze.relations.expressions import Correlated, RelBinder
-from compiler.analyze.relations.from_clause import FromBinder
-from compiler.analyze.relations.group_by import GroupBy
-from compiler.analyze.relations.grouping import has_aggregates, order_of, ordered_by
-from compiler.analyze.relations.relation import (
+from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.relations.definitions import NO_TABLES, CommonTable, Tables
+from flowql.compiler.analyze.relations.expressions import Correlated, RelBinder
+from flowql.compiler.analyze.relations.from_clause import FromBinder
+from flowql.compiler.analyze.relations.group_by import GroupBy
+from flowql.compiler.analyze.relations.grouping import has_aggregates, order_of, ordered_by
+from flowql.compiler.analyze.relations.relation import (
     Order,
     Rel,
     RelColumn,
@@ -20,20 +20,20 @@ from compiler.analyze.relations.relation import (
     kept_identity,
     projected,
 )
-from compiler.analyze.relations.row_sources import unnested, values
-from compiler.analyze.relations.set_operations import aligned, distinct, operation
-from compiler.analyze.relations.subqueries import Subqueries
-from compiler.analyze.relations.tree_names import tree_name
-from compiler.analyze.relations.tree_parts import nodes, operands
-from compiler.analyze.relations.windows import windowed
-from compiler.catalog.names import correction, listing
-from compiler.dialect.standard import tree as t
-from compiler.dialect.standard.refuse import unsupported
-from compiler.functions.folding import folded
-from compiler.plan.changes import RankFunction, TopN
-from compiler.plan.expr import Column, Expr, Literal
-from compiler.plan.logical import NamedExpr, Node
-from compiler.plan.types import Kind, SqlType
+from flowql.compiler.analyze.relations.row_sources import unnested, values
+from flowql.compiler.analyze.relations.set_operations import aligned, distinct, operation
+from flowql.compiler.analyze.relations.subqueries import Subqueries
+from flowql.compiler.analyze.relations.tree_names import tree_name
+from flowql.compiler.analyze.relations.tree_parts import nodes, operands
+from flowql.compiler.analyze.relations.windows import windowed
+from flowql.compiler.catalog.names import correction, listing
+from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.refuse import unsupported
+from flowql.compiler.functions.folding import folded
+from flowql.compiler.plan.changes import RankFunction, TopN
+from flowql.compiler.plan.expr import Column, Expr, Literal
+from flowql.compiler.plan.logical import NamedExpr, Node
+from flowql.compiler.plan.types import Kind, SqlType
 
 TRUE = t.Constant("bool", "true")
 INLINED_MAX = 64

@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from compiler.analyze.relation import retracting, scan
-from compiler.plan.changes import SortKey
-from compiler.plan.expr import Column, Expr, Literal
-from compiler.plan.logical import Filter, NamedExpr, Node, Project
-from compiler.plan.schema import Field, Schema
-from compiler.plan.topology import SourceDef
-from compiler.plan.types import BOOLEAN, INT, SqlType
-from compiler.plan.watermarks import AppendOnly
+from flowql.compiler.analyze.relation import retracting, scan
+from flowql.compiler.plan.changes import SortKey
+from flowql.compiler.plan.expr import Column, Expr, Literal
+from flowql.compiler.plan.logical import Filter, NamedExpr, Node, Project
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.topology import SourceDef
+from flowql.compiler.plan.types import BOOLEAN, INT, SqlType
+from flowql.compiler.plan.watermarks import AppendOnly
 
 OUTER = "\0outer"  # the source of columns that are carried through a sub-query: `Rel.carried`
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from compiler.analyze.mistakes import mistake
-from compiler.analyze.relation import retracting, scan
-from compiler.analyze.relations.expressions import Placeholders, RelBinder, rebuilt
-from compiler.analyze.relations.relation import (
+from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.relation import retracting, scan
+from flowql.compiler.analyze.relations.expressions import Placeholders, RelBinder, rebuilt
+from flowql.compiler.analyze.relations.relation import (
     Names,
     Rel,
     RelColumn,
@@ -17,19 +17,19 @@ from compiler.analyze.relations.relation import (
     selected,
     with_identity,
 )
-from compiler.diagnostics.diagnostic import CompileError
-from compiler.dialect.ast import Func
-from compiler.dialect.standard import tree as t
-from compiler.dialect.standard.lower_expressions import lower_expr
-from compiler.dialect.standard.refuse import unsupported
-from compiler.functions.coercion import unify
-from compiler.functions.registry import FunctionTypeError
-from compiler.plan.changes import GroupAggregate, GroupCall
-from compiler.plan.expr import Call, Expr, Literal
-from compiler.plan.logical import Explode, Filter, NamedExpr, Node
-from compiler.plan.schema import Field, Schema
-from compiler.plan.topology import SourceDef
-from compiler.plan.types import BIGINT, BOOLEAN, STRING, Kind, array
+from flowql.compiler.diagnostics.diagnostic import CompileError
+from flowql.compiler.dialect.ast import Func
+from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.lower_expressions import lower_expr
+from flowql.compiler.dialect.standard.refuse import unsupported
+from flowql.compiler.functions.coercion import unify
+from flowql.compiler.functions.registry import FunctionTypeError
+from flowql.compiler.plan.changes import GroupAggregate, GroupCall
+from flowql.compiler.plan.expr import Call, Expr, Literal
+from flowql.compiler.plan.logical import Explode, Filter, NamedExpr, Node
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.topology import SourceDef
+from flowql.compiler.plan.types import BIGINT, BOOLEAN, STRING, Kind, array
 
 _FUNCTIONS = ("unnest", "generate_series")
 VALUES_MAX = 10_000

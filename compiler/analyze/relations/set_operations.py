@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal as OneOf
 
-from compiler.analyze.mistakes import mistake
-from compiler.analyze.relations.relation import Names, Rel, RelColumn, column_of, projected, selected
-from compiler.catalog.names import listing
-from compiler.dialect.standard import tree as t
-from compiler.functions.coercion import unify
-from compiler.functions.registry import FunctionTypeError
-from compiler.plan.changes import SetOperation
-from compiler.plan.expr import Expr, Literal
-from compiler.plan.logical import NamedExpr, Node, Union
-from compiler.plan.schema import Field, Schema
-from compiler.plan.types import INT
+from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.relations.relation import Names, Rel, RelColumn, column_of, projected, selected
+from flowql.compiler.catalog.names import listing
+from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.functions.coercion import unify
+from flowql.compiler.functions.registry import FunctionTypeError
+from flowql.compiler.plan.changes import SetOperation
+from flowql.compiler.plan.expr import Expr, Literal
+from flowql.compiler.plan.logical import NamedExpr, Node, Union
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.types import INT
 
 
 def distinct(rel: Rel, names: Names) -> Rel:

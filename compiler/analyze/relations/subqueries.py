@@ -6,21 +6,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from compiler.analyze.mistakes import mistake
-from compiler.analyze.relations.dependent import dependent
-from compiler.analyze.relations.expressions import Correlated, Placeholders, RelBinder, rebuilt
-from compiler.analyze.relations.grouping import Aggregates, grouped, has_aggregates
-from compiler.analyze.relations.joins import EQUAL, Equality, equality, joined
-from compiler.analyze.relations.relation import Names, Rel, as_columns, with_identity
-from compiler.analyze.relations.row_sources import is_unnest
-from compiler.analyze.relations.tree_parts import has_query
-from compiler.catalog.catalog import Catalog
-from compiler.diagnostics.source import Span
-from compiler.dialect.standard import tree as t
-from compiler.dialect.standard.refuse import unsupported
-from compiler.plan.expr import Call, Column, Expr, Literal, columns_of
-from compiler.plan.tables import HIDDEN
-from compiler.plan.types import BIGINT, BOOLEAN
+from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.relations.dependent import dependent
+from flowql.compiler.analyze.relations.expressions import Correlated, Placeholders, RelBinder, rebuilt
+from flowql.compiler.analyze.relations.grouping import Aggregates, grouped, has_aggregates
+from flowql.compiler.analyze.relations.joins import EQUAL, Equality, equality, joined
+from flowql.compiler.analyze.relations.relation import Names, Rel, as_columns, with_identity
+from flowql.compiler.analyze.relations.row_sources import is_unnest
+from flowql.compiler.analyze.relations.tree_parts import has_query
+from flowql.compiler.catalog.catalog import Catalog
+from flowql.compiler.diagnostics.source import Span
+from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.refuse import unsupported
+from flowql.compiler.plan.expr import Call, Column, Expr, Literal, columns_of
+from flowql.compiler.plan.tables import HIDDEN
+from flowql.compiler.plan.types import BIGINT, BOOLEAN
 
 Tables = Mapping[str, Any]  # common table expressions by name, as `query` has them
 _OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}

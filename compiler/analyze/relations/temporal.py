@@ -6,18 +6,18 @@ from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import Literal as OneOf
 
-from compiler.analyze.mistakes import mistake
-from compiler.analyze.relations.closing import followed
-from compiler.analyze.relations.joins import Equality, equality
-from compiler.analyze.relations.relation import Names, Rel, as_columns, filtered
-from compiler.dialect.standard import tree as t
-from compiler.dialect.standard.refuse import unsupported
-from compiler.plan.changes import TemporalJoin, VersionJoin
-from compiler.plan.expr import Column, Expr, Literal, conjunction
-from compiler.plan.logical import Node
-from compiler.plan.schema import Schema
-from compiler.plan.topology import SourceDef
-from compiler.plan.types import BOOLEAN
+from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.relations.closing import followed
+from flowql.compiler.analyze.relations.joins import Equality, equality
+from flowql.compiler.analyze.relations.relation import Names, Rel, as_columns, filtered
+from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.refuse import unsupported
+from flowql.compiler.plan.changes import TemporalJoin, VersionJoin
+from flowql.compiler.plan.expr import Column, Expr, Literal, conjunction
+from flowql.compiler.plan.logical import Node
+from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.topology import SourceDef
+from flowql.compiler.plan.types import BOOLEAN
 
 NOW = t.Call(("proctime",))
 

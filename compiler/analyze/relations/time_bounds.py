@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
-from compiler.functions.evaluate import compile_row
-from compiler.functions.sql_comparison import PREFIX
-from compiler.plan.changes import EquiJoin
-from compiler.plan.expr import Call, Column, Expr, columns_of, conjuncts
-from compiler.plan.types import Kind
+from flowql.compiler.functions.evaluate import compile_row
+from flowql.compiler.functions.sql_comparison import PREFIX
+from flowql.compiler.plan.changes import EquiJoin
+from flowql.compiler.plan.expr import Call, Column, Expr, columns_of, conjuncts
+from flowql.compiler.plan.types import Kind
 
 _DAY_MS = 86_400_000
 

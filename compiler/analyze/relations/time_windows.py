@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from compiler.analyze.mistakes import mistake
-from compiler.analyze.relations.expressions import RelBinder
-from compiler.analyze.relations.relation import (
+from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.relations.expressions import RelBinder
+from flowql.compiler.analyze.relations.relation import (
     Names,
     Rel,
     RelColumn,
@@ -22,16 +22,16 @@ from compiler.analyze.relations.relation import (
     kept_identity,
     projected,
 )
-from compiler.catalog.catalog import Catalog
-from compiler.dialect.ast import Ast, Func, Lit, Name
-from compiler.dialect.standard import tree as t
-from compiler.dialect.standard.lower_expressions import lower_duration
-from compiler.dialect.standard.refuse import fail, unsupported
-from compiler.functions.coercion import convert
-from compiler.plan.expr import Call, Column, Expr, Literal
-from compiler.plan.logical import Explode, NamedExpr, Node
-from compiler.plan.schema import Field, Schema
-from compiler.plan.types import BIGINT, Kind, array
+from flowql.compiler.catalog.catalog import Catalog
+from flowql.compiler.dialect.ast import Ast, Func, Lit, Name
+from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.lower_expressions import lower_duration
+from flowql.compiler.dialect.standard.refuse import fail, unsupported
+from flowql.compiler.functions.coercion import convert
+from flowql.compiler.plan.expr import Call, Column, Expr, Literal
+from flowql.compiler.plan.logical import Explode, NamedExpr, Node
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.types import BIGINT, Kind, array
 
 WINDOWS_MAX = 100  # windows that one row may be in
 _NAMED = {"tumble": ("size",), "hop": ("slide", "size"), "cumulate": ("step", "size"), "session": ("gap",)}

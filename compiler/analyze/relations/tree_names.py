@@ -1,8 +1,8 @@
-"""Names of output columns without an alias, on the tree: PostgreSQL's (see `compiler.analyze.output_names`)."""
+"""Names of output columns without an alias, on the tree: PostgreSQL's (see `flowql.compiler.analyze.output_names`)."""
 
 from __future__ import annotations
 
-from compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard import tree as t
 
 NAMELESS = "?column?"
 _TYPES = {

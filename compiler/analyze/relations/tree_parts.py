@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard import tree as t
 
 
 def nodes(parts: Any) -> list[t.Node]:

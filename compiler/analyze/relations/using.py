@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from compiler.analyze.mistakes import mistake
-from compiler.analyze.relations.expressions import RelBinder
-from compiler.analyze.relations.relation import Names, Rel, RelColumn, as_columns
-from compiler.catalog.catalog import Catalog
-from compiler.catalog.names import correction, did_you_mean, listing
-from compiler.dialect.standard import tree as t
-from compiler.functions.coercion import unify
-from compiler.plan.expr import Call, Expr
+from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.relations.expressions import RelBinder
+from flowql.compiler.analyze.relations.relation import Names, Rel, RelColumn, as_columns
+from flowql.compiler.catalog.catalog import Catalog
+from flowql.compiler.catalog.names import correction, did_you_mean, listing
+from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.functions.coercion import unify
+from flowql.compiler.plan.expr import Call, Expr
 
 
 def names_of(join: t.Join, left: Rel, right: Rel) -> list[str]:

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from compiler.analyze.mistakes import mistake
-from compiler.analyze.relations.closing import followed
-from compiler.analyze.relations.definitions import whole
-from compiler.analyze.relations.expressions import Correlated, without_marks
-from compiler.analyze.relations.query import QueryBinder
-from compiler.analyze.relations.relation import column_of, projected, with_identity
-from compiler.analyze.relations.time_windows import is_time_window, source_of
-from compiler.catalog.catalog import Catalog
-from compiler.diagnostics.diagnostic import CompileError, Diagnostic
-from compiler.diagnostics.edits import Edit, behind, quoted, renamed
-from compiler.diagnostics.source import Span
-from compiler.dialect.standard import tree as t
-from compiler.dialect.standard.refuse import unsupported
-from compiler.plan.changes import Consolidate
-from compiler.plan.logical import NamedExpr, Node
-from compiler.plan.schema import Field
-from compiler.plan.tables import HIDDEN
-from compiler.plan.topology import SourceDef
+from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.relations.closing import followed
+from flowql.compiler.analyze.relations.definitions import whole
+from flowql.compiler.analyze.relations.expressions import Correlated, without_marks
+from flowql.compiler.analyze.relations.query import QueryBinder
+from flowql.compiler.analyze.relations.relation import column_of, projected, with_identity
+from flowql.compiler.analyze.relations.time_windows import is_time_window, source_of
+from flowql.compiler.catalog.catalog import Catalog
+from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
+from flowql.compiler.diagnostics.edits import Edit, behind, quoted, renamed
+from flowql.compiler.diagnostics.source import Span
+from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.refuse import unsupported
+from flowql.compiler.plan.changes import Consolidate
+from flowql.compiler.plan.logical import NamedExpr, Node
+from flowql.compiler.plan.schema import Field
+from flowql.compiler.plan.tables import HIDDEN
+from flowql.compiler.plan.topology import SourceDef
 
 
 def relations_read(node: t.Node, common: frozenset[str] = frozenset()) -> Iterator[str]:

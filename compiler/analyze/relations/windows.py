@@ -6,24 +6,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from compiler.analyze.mistakes import mistake
-from compiler.analyze.relations.expressions import Placeholders, RelBinder, rebuilt
-from compiler.analyze.relations.grouping import Aggregates, function_of, order_of
-from compiler.analyze.relations.relation import Names, Order, Rel, as_columns, column_of
-from compiler.catalog.names import correction, did_you_mean
-from compiler.dialect.standard import tree as t
-from compiler.dialect.standard.lower_expressions import lower_duration
-from compiler.dialect.standard.refuse import fail, unsupported
-from compiler.functions.change_aggregates import names as aggregate_names
-from compiler.functions.coercion import convert, unify
-from compiler.functions.folding import folded
-from compiler.functions.registry import FunctionTypeError
-from compiler.plan.changes import Frame, Over, TopN, WindowCall
-from compiler.plan.expr import Expr, Literal
-from compiler.plan.logical import Node
-from compiler.plan.schema import Field, Schema
-from compiler.plan.types import BIGINT, DOUBLE, INT, Kind, SqlType
-from compiler.plan.verify import DISTANCES
+from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.relations.expressions import Placeholders, RelBinder, rebuilt
+from flowql.compiler.analyze.relations.grouping import Aggregates, function_of, order_of
+from flowql.compiler.analyze.relations.relation import Names, Order, Rel, as_columns, column_of
+from flowql.compiler.catalog.names import correction, did_you_mean
+from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.lower_expressions import lower_duration
+from flowql.compiler.dialect.standard.refuse import fail, unsupported
+from flowql.compiler.functions.change_aggregates import names as aggregate_names
+from flowql.compiler.functions.coercion import convert, unify
+from flowql.compiler.functions.folding import folded
+from flowql.compiler.functions.registry import FunctionTypeError
+from flowql.compiler.plan.changes import Frame, Over, TopN, WindowCall
+from flowql.compiler.plan.expr import Expr, Literal
+from flowql.compiler.plan.logical import Node
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.types import BIGINT, DOUBLE, INT, Kind, SqlType
+from flowql.compiler.plan.verify import DISTANCES
 
 _RANKS = ("ROW_NUMBER", "RANK", "DENSE_RANK")
 _RESULTS = {**dict.fromkeys(_RANKS, BIGINT), "PERCENT_RANK": DOUBLE, "CUME_DIST": DOUBLE}

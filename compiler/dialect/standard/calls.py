@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from compiler.diagnostics.edits import Edit
-from compiler.dialect.standard.reader import Reader
-from compiler.dialect.standard.tree import (
+from flowql.compiler.diagnostics.edits import Edit
+from flowql.compiler.dialect.standard.reader import Reader
+from flowql.compiler.dialect.standard.tree import (
     Bound,
     Call,
     Expr,

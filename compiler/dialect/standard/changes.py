@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from compiler.diagnostics.source import Span
-from compiler.dialect.elements import parse_properties
-from compiler.dialect.standard.expressions import parse_expr
-from compiler.dialect.standard.queries import parse_items, parse_query
-from compiler.dialect.standard.reader import Reader
-from compiler.dialect.standard.relations import parse_relations
-from compiler.dialect.standard.statement_tree import Assignment, Delete, Insert, OnConflict, Statement, Update
-from compiler.dialect.standard.tree import Item
-from compiler.dialect.tokens import Tok
+from flowql.compiler.diagnostics.source import Span
+from flowql.compiler.dialect.elements import parse_properties
+from flowql.compiler.dialect.standard.expressions import parse_expr
+from flowql.compiler.dialect.standard.queries import parse_items, parse_query
+from flowql.compiler.dialect.standard.reader import Reader
+from flowql.compiler.dialect.standard.relations import parse_relations
+from flowql.compiler.dialect.standard.statement_tree import Assignment, Delete, Insert, OnConflict, Statement, Update
+from flowql.compiler.dialect.standard.tree import Item
+from flowql.compiler.dialect.tokens import Tok
 
 
 def parse_insert(cur: Reader, start: Tok) -> Statement:

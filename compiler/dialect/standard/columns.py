@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from compiler.diagnostics.edits import Edit, behind
-from compiler.diagnostics.source import Span
-from compiler.dialect.elements import parse_properties
-from compiler.dialect.standard.expressions import OTHER, parse_expr
-from compiler.dialect.standard.reader import Reader
-from compiler.dialect.standard.statement_tree import ColumnDefinition, Watermark
-from compiler.dialect.standard.tree import Expr
-from compiler.dialect.standard.types import parse_type
-from compiler.dialect.tokens import Tok
+from flowql.compiler.diagnostics.edits import Edit, behind
+from flowql.compiler.diagnostics.source import Span
+from flowql.compiler.dialect.elements import parse_properties
+from flowql.compiler.dialect.standard.expressions import OTHER, parse_expr
+from flowql.compiler.dialect.standard.reader import Reader
+from flowql.compiler.dialect.standard.statement_tree import ColumnDefinition, Watermark
+from flowql.compiler.dialect.standard.tree import Expr
+from flowql.compiler.dialect.standard.types import parse_type
+from flowql.compiler.dialect.tokens import Tok
 
 Role = Literal["value", "key", "primary_key", "header"]
 _FOREIGN = ("AUTO_INCREMENT", "AUTOINCREMENT", "UNSIGNED", "SIGNED", "ZEROFILL")

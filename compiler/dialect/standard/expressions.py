@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from compiler.diagnostics.edits import Edit
-from compiler.dialect.standard.primaries import parse_primary
-from compiler.dialect.standard.reader import Reader
-from compiler.dialect.standard.tree import (
+from flowql.compiler.diagnostics.edits import Edit
+from flowql.compiler.dialect.standard.primaries import parse_primary
+from flowql.compiler.dialect.standard.reader import Reader
+from flowql.compiler.dialect.standard.tree import (
     AtTimeZone,
     Between,
     Binary,
@@ -32,9 +32,9 @@ from compiler.dialect.standard.tree import (
     Subscript,
     Unary,
 )
-from compiler.dialect.standard.tree import Cast as CastNode
-from compiler.dialect.standard.types import parse_type
-from compiler.dialect.tokens import Tok
+from flowql.compiler.dialect.standard.tree import Cast as CastNode
+from flowql.compiler.dialect.standard.types import parse_type
+from flowql.compiler.dialect.tokens import Tok
 
 OR, AND, NOT, IS, COMPARISON, RANGE, OTHER, SUM, PRODUCT, POWER, ZONE, COLLATION, SIGN, POSTFIX = range(1, 15)
 COMPARISONS = {"=": "=", "<>": "<>", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from compiler.dialect.standard.expressions import parse_expr
-from compiler.dialect.standard.reader import Reader
-from compiler.dialect.standard.tree import GroupElement, Grouping, Row
-from compiler.dialect.tokens import Tok
+from flowql.compiler.dialect.standard.expressions import parse_expr
+from flowql.compiler.dialect.standard.reader import Reader
+from flowql.compiler.dialect.standard.tree import GroupElement, Grouping, Row
+from flowql.compiler.dialect.tokens import Tok
 
 
 def parse_group_by(cur: Reader) -> tuple[GroupElement, ...]:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from decimal import Decimal
 
-from compiler.dialect.words import singular
+from flowql.compiler.dialect.words import singular
 
 _MICROS = {
     "MICROSECOND": 1,

@@ -8,16 +8,16 @@ from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from compiler.dialect.ast import Ast, CastTo, Func, LambdaFn, Lit, Name, TypeRef
-from compiler.dialect.ast import Star as PlainStar
-from compiler.dialect.forms import with_t
-from compiler.dialect.standard import tree as t
-from compiler.dialect.standard.intervals import read_interval
-from compiler.dialect.standard.lower_types import lower_type
-from compiler.dialect.standard.refuse import fail, unsupported
-from compiler.dialect.words import CALENDAR_UNITS, UNIT_FUNCTIONS, singular
-from compiler.functions import sql_array_parts, sql_bits
-from compiler.plan.types import BIGINT
+from flowql.compiler.dialect.ast import Ast, CastTo, Func, LambdaFn, Lit, Name, TypeRef
+from flowql.compiler.dialect.ast import Star as PlainStar
+from flowql.compiler.dialect.forms import with_t
+from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.intervals import read_interval
+from flowql.compiler.dialect.standard.lower_types import lower_type
+from flowql.compiler.dialect.standard.refuse import fail, unsupported
+from flowql.compiler.dialect.words import CALENDAR_UNITS, UNIT_FUNCTIONS, singular
+from flowql.compiler.functions import sql_array_parts, sql_bits
+from flowql.compiler.plan.types import BIGINT
 
 _BINARY = {
     "+": "add",

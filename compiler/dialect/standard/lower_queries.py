@@ -9,16 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from compiler.diagnostics.diagnostic import ParseError, UnsupportedError
-from compiler.dialect.ast import Ast, JoinClause, SelectItem, TableRef, WindowClause
-from compiler.dialect.ast import Query as Plain
-from compiler.dialect.ast import Star as PlainStar
-from compiler.dialect.standard import tree as t
-from compiler.dialect.standard.lower_expressions import lower_expr, lower_exprs
-from compiler.dialect.standard.lower_windows import is_window_function, lower_window_function
-from compiler.dialect.standard.names import plain_name
-from compiler.dialect.standard.refuse import fail, unsupported
-from compiler.dialect.window_functions import WINDOW_KEY, grouped
+from flowql.compiler.diagnostics.diagnostic import ParseError, UnsupportedError
+from flowql.compiler.dialect.ast import Ast, JoinClause, SelectItem, TableRef, WindowClause
+from flowql.compiler.dialect.ast import Query as Plain
+from flowql.compiler.dialect.ast import Star as PlainStar
+from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.lower_expressions import lower_expr, lower_exprs
+from flowql.compiler.dialect.standard.lower_windows import is_window_function, lower_window_function
+from flowql.compiler.dialect.standard.names import plain_name
+from flowql.compiler.dialect.standard.refuse import fail, unsupported
+from flowql.compiler.dialect.window_functions import WINDOW_KEY, grouped
 
 INLINED_MAX = (
     64  # times that common table expressions of one query are put in place: each may name the one before it twice

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from compiler.diagnostics.diagnostic import UnsupportedError
-from compiler.diagnostics.source import Span
-from compiler.dialect.ast import (
+from flowql.compiler.diagnostics.diagnostic import UnsupportedError
+from flowql.compiler.diagnostics.source import Span
+from flowql.compiler.dialect.ast import (
     AlterSource,
     AssertRow,
     ColumnDef,
@@ -18,16 +18,22 @@ from compiler.dialect.ast import (
     Query,
     Statement,
 )
-from compiler.dialect.standard import statement_tree as st
-from compiler.dialect.standard import tree as t
-from compiler.dialect.standard.lower_expressions import lower_expr
-from compiler.dialect.standard.lower_queries import lower_query, renamed
-from compiler.dialect.standard.lower_tables import is_own_table, lower_delete, lower_insert, lower_table, lower_update
-from compiler.dialect.standard.lower_types import lower_type
-from compiler.dialect.standard.lower_watermarks import lower_watermark
-from compiler.dialect.standard.names import plain_name
-from compiler.dialect.standard.refuse import fail, unsupported
-from compiler.dialect.standard.view_statement import CreateView
+from flowql.compiler.dialect.standard import statement_tree as st
+from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.lower_expressions import lower_expr
+from flowql.compiler.dialect.standard.lower_queries import lower_query, renamed
+from flowql.compiler.dialect.standard.lower_tables import (
+    is_own_table,
+    lower_delete,
+    lower_insert,
+    lower_table,
+    lower_update,
+)
+from flowql.compiler.dialect.standard.lower_types import lower_type
+from flowql.compiler.dialect.standard.lower_watermarks import lower_watermark
+from flowql.compiler.dialect.standard.names import plain_name
+from flowql.compiler.dialect.standard.refuse import fail, unsupported
+from flowql.compiler.dialect.standard.view_statement import CreateView
 
 _CONSTRAINTS = {
     "NOT NULL": "leave it out; a column may be NULL unless it is of the key",

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.diagnostics.edits import renamed
-from compiler.diagnostics.source import Span
-from compiler.diagnostics.suggest import closest
-from compiler.dialect.ast import Ast, InsertInto, Statement
-from compiler.dialect.standard import statement_tree as st
-from compiler.dialect.standard import tree as t
-from compiler.dialect.standard.lower_expressions import lower_expr
-from compiler.dialect.standard.lower_queries import lower_query
-from compiler.dialect.standard.lower_types import lower_type
-from compiler.dialect.standard.lower_watermarks import lower_watermark
-from compiler.dialect.standard.names import plain_name
-from compiler.dialect.standard.refuse import fail, unsupported
-from compiler.dialect.standard.write_statements import to_sql
-from compiler.dialect.table_statements import (
+from flowql.compiler.diagnostics.edits import renamed
+from flowql.compiler.diagnostics.source import Span
+from flowql.compiler.diagnostics.suggest import closest
+from flowql.compiler.dialect.ast import Ast, InsertInto, Statement
+from flowql.compiler.dialect.standard import statement_tree as st
+from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.lower_expressions import lower_expr
+from flowql.compiler.dialect.standard.lower_queries import lower_query
+from flowql.compiler.dialect.standard.lower_types import lower_type
+from flowql.compiler.dialect.standard.lower_watermarks import lower_watermark
+from flowql.compiler.dialect.standard.names import plain_name
+from flowql.compiler.dialect.standard.refuse import fail, unsupported
+from flowql.compiler.dialect.standard.write_statements import to_sql
+from flowql.compiler.dialect.table_statements import (
     CreateTable,
     DeleteRows,
     InsertRows,
@@ -27,7 +27,7 @@ from compiler.dialect.table_statements import (
     TableColumn,
     UpdateRows,
 )
-from compiler.plan.tables import OnDuplicate
+from flowql.compiler.plan.tables import OnDuplicate
 
 _CONSTRAINTS = {
     "UNIQUE": "a table has one key, its PRIMARY KEY",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.diagnostics.edits import renamed
-from compiler.dialect.ast import TypeRef
-from compiler.dialect.standard.refuse import fail, unsupported
-from compiler.dialect.standard.tree import TypeName
-from compiler.plan import types as t
-from compiler.plan.types import SqlType
+from flowql.compiler.diagnostics.edits import renamed
+from flowql.compiler.dialect.ast import TypeRef
+from flowql.compiler.dialect.standard.refuse import fail, unsupported
+from flowql.compiler.dialect.standard.tree import TypeName
+from flowql.compiler.plan import types as t
+from flowql.compiler.plan.types import SqlType
 
 _KNOWN: dict[str, SqlType] = {
     "boolean": t.BOOLEAN,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from compiler.diagnostics.source import Span
-from compiler.dialect.standard import statement_tree as st
-from compiler.dialect.standard import tree as t
-from compiler.dialect.standard.lower_expressions import lower_duration
-from compiler.dialect.standard.refuse import fail, unsupported
-from compiler.plan.watermarks import Watermark
+from flowql.compiler.diagnostics.source import Span
+from flowql.compiler.dialect.standard import statement_tree as st
+from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.lower_expressions import lower_duration
+from flowql.compiler.dialect.standard.refuse import fail, unsupported
+from flowql.compiler.plan.watermarks import Watermark
 
 _TIMES = ("timestamp", "timestamptz")
 _NUMBERS = ("int", "bigint")

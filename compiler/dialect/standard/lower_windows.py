@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from compiler.dialect.ast import Name, TableRef, WindowClause
-from compiler.dialect.standard import tree as t
-from compiler.dialect.standard.lower_expressions import lower_duration
-from compiler.dialect.standard.names import plain_name
-from compiler.dialect.standard.refuse import fail, unsupported
-from compiler.dialect.window_functions import FUNCTIONS
+from flowql.compiler.dialect.ast import Name, TableRef, WindowClause
+from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.lower_expressions import lower_duration
+from flowql.compiler.dialect.standard.names import plain_name
+from flowql.compiler.dialect.standard.refuse import fail, unsupported
+from flowql.compiler.dialect.window_functions import FUNCTIONS
 
 _EXAMPLE = "write  TUMBLE(source, time_column, INTERVAL '1' MINUTE)"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from compiler.diagnostics.edits import Edit, behind
-from compiler.dialect.cursor import Cursor
-from compiler.dialect.tokens import Tok
+from flowql.compiler.diagnostics.edits import Edit, behind
+from flowql.compiler.dialect.cursor import Cursor
+from flowql.compiler.dialect.tokens import Tok
 
 _CLAUSES = (
     "FROM", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "OFFSET", "JOIN", "LEFT", "RIGHT", "INNER", "CROSS", "UNION", "INTERSECT", "EXCEPT",

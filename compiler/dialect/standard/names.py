@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.dialect.standard.refuse import fail
-from compiler.dialect.standard.tree import Node
+from flowql.compiler.dialect.standard.refuse import fail
+from flowql.compiler.dialect.standard.tree import Node
 
 
 def plain_name(parts: Sequence[str], node: Node) -> str:

@@ -5,27 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, MutableMapping
 from typing import TypeVar
 
-from compiler.diagnostics.diagnostic import Diagnostic, ParseError
-from compiler.diagnostics.source import SourceText
-from compiler.dialect.ast import Ast, JoinClause, SelectItem, TableRef, TypeRef
-from compiler.dialect.ast import Query as PlainQuery
-from compiler.dialect.ast import Statement as Plain
-from compiler.dialect.standard.calls import parse_window
-from compiler.dialect.standard.expressions import OTHER, parse_expr
-from compiler.dialect.standard.lower_expressions import lower_expr
-from compiler.dialect.standard.lower_queries import lower_items, lower_join, lower_query, lower_relation
-from compiler.dialect.standard.lower_statements import lower_statement
-from compiler.dialect.standard.lower_types import lower_type
-from compiler.dialect.standard.queries import parse_items, parse_order_items, parse_query
-from compiler.dialect.standard.reader import Reader, Rules
-from compiler.dialect.standard.refuse import check_depth
-from compiler.dialect.standard.relations import parse_join_alone, parse_relation
-from compiler.dialect.standard.statement_tree import Statement
-from compiler.dialect.standard.statements import parse_statement
-from compiler.dialect.standard.tokens import tokenize
-from compiler.dialect.standard.tree import Node
-from compiler.dialect.standard.types import parse_type
-from compiler.dialect.tokens import Positions, Tok, read_statements
+from flowql.compiler.diagnostics.diagnostic import Diagnostic, ParseError
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.dialect.ast import Ast, JoinClause, SelectItem, TableRef, TypeRef
+from flowql.compiler.dialect.ast import Query as PlainQuery
+from flowql.compiler.dialect.ast import Statement as Plain
+from flowql.compiler.dialect.standard.calls import parse_window
+from flowql.compiler.dialect.standard.expressions import OTHER, parse_expr
+from flowql.compiler.dialect.standard.lower_expressions import lower_expr
+from flowql.compiler.dialect.standard.lower_queries import lower_items, lower_join, lower_query, lower_relation
+from flowql.compiler.dialect.standard.lower_statements import lower_statement
+from flowql.compiler.dialect.standard.lower_types import lower_type
+from flowql.compiler.dialect.standard.queries import parse_items, parse_order_items, parse_query
+from flowql.compiler.dialect.standard.reader import Reader, Rules
+from flowql.compiler.dialect.standard.refuse import check_depth
+from flowql.compiler.dialect.standard.relations import parse_join_alone, parse_relation
+from flowql.compiler.dialect.standard.statement_tree import Statement
+from flowql.compiler.dialect.standard.statements import parse_statement
+from flowql.compiler.dialect.standard.tokens import tokenize
+from flowql.compiler.dialect.standard.tree import Node
+from flowql.compiler.dialect.standard.types import parse_type
+from flowql.compiler.dialect.tokens import Positions, Tok, read_statements
 
 T = TypeVar("T")
 STATEMENT_CHARS_MAX = 16 * 2**20  # a tree takes about a hundred times the memory of its text

@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable
 from typing import NoReturn
 
-from compiler.diagnostics.edits import Edit, before, quoted
-from compiler.dialect.standard.calls import parse_call
-from compiler.dialect.standard.reader import Reader
-from compiler.dialect.standard.special_calls import SPECIAL_CALLS
-from compiler.dialect.standard.tree import (
+from flowql.compiler.diagnostics.edits import Edit, before, quoted
+from flowql.compiler.dialect.standard.calls import parse_call
+from flowql.compiler.dialect.standard.reader import Reader
+from flowql.compiler.dialect.standard.special_calls import SPECIAL_CALLS
+from flowql.compiler.dialect.standard.tree import (
     ArrayItems,
     ArrayQuery,
     Case,
@@ -29,10 +29,10 @@ from compiler.dialect.standard.tree import (
     StructItems,
     TypedText,
 )
-from compiler.dialect.standard.types import parse_type
-from compiler.dialect.standard.words import SPECIAL_VALUES, UNITS
-from compiler.dialect.tokens import Tok
-from compiler.dialect.words import singular
+from flowql.compiler.dialect.standard.types import parse_type
+from flowql.compiler.dialect.standard.words import SPECIAL_VALUES, UNITS
+from flowql.compiler.dialect.tokens import Tok
+from flowql.compiler.dialect.words import singular
 
 _NUMBER = re.compile(r"(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
 _LONG_TYPES = ("TIMESTAMP", "TIME", "DOUBLE", "CHARACTER", "CHAR")

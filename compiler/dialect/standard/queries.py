@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
-from compiler.diagnostics.edits import Edit
-from compiler.dialect.standard.expressions import OTHER, parse_expr
-from compiler.dialect.standard.grouping import parse_group_by
-from compiler.dialect.standard.reader import Reader
-from compiler.dialect.standard.relations import parse_relations
-from compiler.dialect.standard.tree import (
+from flowql.compiler.diagnostics.edits import Edit
+from flowql.compiler.dialect.standard.expressions import OTHER, parse_expr
+from flowql.compiler.dialect.standard.grouping import parse_group_by
+from flowql.compiler.dialect.standard.reader import Reader
+from flowql.compiler.dialect.standard.relations import parse_relations
+from flowql.compiler.dialect.standard.tree import (
     Body,
     ColumnRef,
     Constant,
@@ -27,8 +27,8 @@ from compiler.dialect.standard.tree import (
     Values,
     With,
 )
-from compiler.dialect.time_windows import KINDS, parse_window_clause
-from compiler.dialect.tokens import Tok
+from flowql.compiler.dialect.time_windows import KINDS, parse_window_clause
+from flowql.compiler.dialect.tokens import Tok
 
 _SET_OPERATIONS: dict[str, Literal["union", "intersect", "except"]] = {
     "UNION": "union",

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NoReturn
 
-from compiler.diagnostics.edits import Edit
-from compiler.diagnostics.source import SourceText
-from compiler.dialect.cursor import Cursor
-from compiler.dialect.standard.mistaken import misspelt, mistaken
-from compiler.dialect.standard.tree import Expr, OrderItem, Query, WindowSpec
-from compiler.dialect.standard.words import NOT_BARE_ALIASES, NOT_NAMES, RESERVED, VERBS
-from compiler.dialect.tokens import Positions, Tok
-from compiler.dialect.words import SYSTEM_COLUMNS
+from flowql.compiler.diagnostics.edits import Edit
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.dialect.cursor import Cursor
+from flowql.compiler.dialect.standard.mistaken import misspelt, mistaken
+from flowql.compiler.dialect.standard.tree import Expr, OrderItem, Query, WindowSpec
+from flowql.compiler.dialect.standard.words import NOT_BARE_ALIASES, NOT_NAMES, RESERVED, VERBS
+from flowql.compiler.dialect.tokens import Positions, Tok
+from flowql.compiler.dialect.words import SYSTEM_COLUMNS
 
 _BEHIND_QUERIES = ("UNION", "INTERSECT", "EXCEPT", "MINUS", "ORDER", "LIMIT", "OFFSET", "FETCH")
 

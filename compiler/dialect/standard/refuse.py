@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from compiler.diagnostics.diagnostic import Diagnostic, ParseError, UnsupportedError
-from compiler.diagnostics.edits import Edit
-from compiler.diagnostics.source import Span
-from compiler.dialect.standard.tree import Node, children
+from flowql.compiler.diagnostics.diagnostic import Diagnostic, ParseError, UnsupportedError
+from flowql.compiler.diagnostics.edits import Edit
+from flowql.compiler.diagnostics.source import Span
+from flowql.compiler.dialect.standard.tree import Node, children
 
 DEPTH_MAX = 120  # nodes below one another; the analyzer takes up to 6 Python frames of the 1,000 there are for each
 

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from typing import Literal
 
-from compiler.diagnostics.edits import Edit
-from compiler.dialect.standard.calls import parse_call
-from compiler.dialect.standard.expressions import parse_expr
-from compiler.dialect.standard.reader import Reader
-from compiler.dialect.standard.tree import Alias, Call, Derived, Expr, Join, Relation, Table, TableFunction, TypeName
-from compiler.dialect.standard.types import parse_type
-from compiler.dialect.standard.words import JOIN_DIRECTIONS, JOIN_VARIANTS, RELATION_CLAUSES
-from compiler.dialect.time_windows import parse_within
-from compiler.dialect.tokens import Tok
+from flowql.compiler.diagnostics.edits import Edit
+from flowql.compiler.dialect.standard.calls import parse_call
+from flowql.compiler.dialect.standard.expressions import parse_expr
+from flowql.compiler.dialect.standard.reader import Reader
+from flowql.compiler.dialect.standard.tree import (
+    Alias,
+    Call,
+    Derived,
+    Expr,
+    Join,
+    Relation,
+    Table,
+    TableFunction,
+    TypeName,
+)
+from flowql.compiler.dialect.standard.types import parse_type
+from flowql.compiler.dialect.standard.words import JOIN_DIRECTIONS, JOIN_VARIANTS, RELATION_CLAUSES
+from flowql.compiler.dialect.time_windows import parse_within
+from flowql.compiler.dialect.tokens import Tok
 
 JoinKind = Literal["inner", "left", "right", "full", "cross", "comma"]
 _KINDS: dict[str, JoinKind] = {"LEFT": "left", "RIGHT": "right", "FULL": "full", "CROSS": "cross"}

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from compiler.dialect.standard.calls import parse_call
-from compiler.dialect.standard.reader import Reader
-from compiler.dialect.standard.tree import Call, Constant, Expr, Extract
-from compiler.dialect.standard.words import UNITS
-from compiler.dialect.tokens import Tok
+from flowql.compiler.dialect.standard.calls import parse_call
+from flowql.compiler.dialect.standard.reader import Reader
+from flowql.compiler.dialect.standard.tree import Call, Constant, Expr, Extract
+from flowql.compiler.dialect.standard.words import UNITS
+from flowql.compiler.dialect.tokens import Tok
 
 _SIDES = {"BOTH": "btrim", "LEADING": "ltrim", "TRAILING": "rtrim"}
 

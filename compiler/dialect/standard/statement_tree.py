@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from compiler.diagnostics.source import NOWHERE, Span
-from compiler.dialect.ast import Property
-from compiler.dialect.ast import Statement as Plain
-from compiler.dialect.standard.tree import Expr, Item, Node, Query, Relation, TypeName
+from flowql.compiler.diagnostics.source import NOWHERE, Span
+from flowql.compiler.dialect.ast import Property
+from flowql.compiler.dialect.ast import Statement as Plain
+from flowql.compiler.dialect.standard.tree import Expr, Item, Node, Query, Relation, TypeName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

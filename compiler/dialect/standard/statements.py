@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, MutableMapping
 from typing import Literal
 
-from compiler.diagnostics.edits import Edit
-from compiler.diagnostics.source import Span
-from compiler.dialect.controls import apply_variable, parse_assertion, parse_control, parse_other, parse_set
-from compiler.dialect.elements import check_window_properties, parse_properties
-from compiler.dialect.standard.changes import parse_delete, parse_insert, parse_update
-from compiler.dialect.standard.columns import ColumnList, parse_column, parse_column_list
-from compiler.dialect.standard.queries import parse_query, parse_rows
-from compiler.dialect.standard.reader import Reader
-from compiler.dialect.standard.statement_tree import (
+from flowql.compiler.diagnostics.edits import Edit
+from flowql.compiler.diagnostics.source import Span
+from flowql.compiler.dialect.controls import apply_variable, parse_assertion, parse_control, parse_other, parse_set
+from flowql.compiler.dialect.elements import check_window_properties, parse_properties
+from flowql.compiler.dialect.standard.changes import parse_delete, parse_insert, parse_update
+from flowql.compiler.dialect.standard.columns import ColumnList, parse_column, parse_column_list
+from flowql.compiler.dialect.standard.queries import parse_query, parse_rows
+from flowql.compiler.dialect.standard.reader import Reader
+from flowql.compiler.dialect.standard.statement_tree import (
     AddColumns,
     AssertRows,
     ColumnDefinition,
@@ -26,11 +26,11 @@ from compiler.dialect.standard.statement_tree import (
     QueryStatement,
     Statement,
 )
-from compiler.dialect.standard.tree import Expr
-from compiler.dialect.standard.types import parse_type
-from compiler.dialect.standard.words import VERBS
-from compiler.dialect.tokens import Tok
-from compiler.dialect.words import OTHER_VERBS
+from flowql.compiler.dialect.standard.tree import Expr
+from flowql.compiler.dialect.standard.types import parse_type
+from flowql.compiler.dialect.standard.words import VERBS
+from flowql.compiler.dialect.tokens import Tok
+from flowql.compiler.dialect.words import OTHER_VERBS
 
 DropKind = Literal["table", "stream", "view", "materialized view", "index", "type"]
 _VERB_HELP = "a statement begins with CREATE, INSERT INTO, UPDATE, DELETE FROM, DROP, SET, SELECT, WITH or VALUES"

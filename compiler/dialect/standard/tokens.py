@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from compiler.diagnostics.diagnostic import Diagnostic
-from compiler.diagnostics.edits import behind
-from compiler.diagnostics.source import SourceText
-from compiler.dialect.tokens import Positions, Tok
+from flowql.compiler.diagnostics.diagnostic import Diagnostic
+from flowql.compiler.diagnostics.edits import behind
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.dialect.tokens import Positions, Tok
 
 _OPERATORS = (
     "!~~*", "~~*", "!~~", "~~", "->>", "#>>", "!~*", "||/", "::", ":=", "=>", "->", "#>", "<>", "!=", "<=", ">=", "||", "|/", "@>", "<@", "?|", "?&", "!~", "~*", "&&",

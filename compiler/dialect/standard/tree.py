@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
-from compiler.diagnostics.source import NOWHERE, Span
-from compiler.dialect.ast import WindowClause, WithinClause
+from flowql.compiler.diagnostics.source import NOWHERE, Span
+from flowql.compiler.dialect.ast import WindowClause, WithinClause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from compiler.dialect.standard.reader import Reader
-from compiler.dialect.standard.tree import TypeName
-from compiler.dialect.tokens import Tok
+from flowql.compiler.dialect.standard.reader import Reader
+from flowql.compiler.dialect.standard.tree import TypeName
+from flowql.compiler.dialect.tokens import Tok
 
 _CONTAINERS = ("ARRAY", "MAP", "STRUCT")
 _SPELLINGS = {

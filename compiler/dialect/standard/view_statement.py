@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from compiler.diagnostics.diagnostic import UnsupportedError
-from compiler.dialect.ast import CreateAs
-from compiler.dialect.standard.tree import Query
+from flowql.compiler.diagnostics.diagnostic import UnsupportedError
+from flowql.compiler.dialect.ast import CreateAs
+from flowql.compiler.dialect.standard.tree import Query
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
-from compiler.dialect.standard import tree as t
-from compiler.dialect.standard.expressions import (
+from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.expressions import (
     AND,
     COLLATION,
     COMPARISON,
@@ -22,9 +22,9 @@ from compiler.dialect.standard.expressions import (
     SUM,
     ZONE,
 )
-from compiler.dialect.standard.special_calls import SPECIAL_CALLS
-from compiler.dialect.standard.words import NOT_NAMES
-from compiler.dialect.words import SYSTEM_COLUMNS
+from flowql.compiler.dialect.standard.special_calls import SPECIAL_CALLS
+from flowql.compiler.dialect.standard.words import NOT_NAMES
+from flowql.compiler.dialect.words import SYSTEM_COLUMNS
 
 _FORMS = {*SPECIAL_CALLS, "TRY_CAST", "EXISTS", "ROW", "MAP", "STRUCT", "INTERVAL", "VALUES"}
 _SIMPLE = (t.Subscript, t.Slice, t.Field, t.Call, t.ScalarQuery)

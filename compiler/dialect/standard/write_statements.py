@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
-from compiler.dialect.ast import Property
-from compiler.dialect.standard import statement_tree as st
-from compiler.dialect.standard import tree as t
-from compiler.dialect.standard.expressions import OTHER
-from compiler.dialect.standard.write_expressions import dotted, quoted, text, write_type
-from compiler.dialect.standard.write_queries import WRITER, items_sql, names, query_sql, relation_sql, rows_sql
+from flowql.compiler.dialect.ast import Property
+from flowql.compiler.dialect.standard import statement_tree as st
+from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.expressions import OTHER
+from flowql.compiler.dialect.standard.write_expressions import dotted, quoted, text, write_type
+from flowql.compiler.dialect.standard.write_queries import WRITER, items_sql, names, query_sql, relation_sql, rows_sql
 
 _ROLES = {"value": "", "key": " KEY", "primary_key": " PRIMARY KEY", "header": " HEADERS"}
 _CONSTRAINTS = {"CHECK": "CHECK (TRUE)", "REFERENCES": "REFERENCES t", "COLLATE": "COLLATE c"}

@@ -9,23 +9,23 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
-from compiler.diagnostics.diagnostic import CompileError, Diagnostic
-from compiler.diagnostics.source import SourceText
-from compiler.diagnostics.suggest import did_you_mean
-from compiler.plan.topology import Plan
 from flowql.cli.listening import until_asked_to_stop
 from flowql.cli.live import NOT_RUNNING
 from flowql.cli.render import note
+from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.diagnostics.suggest import did_you_mean
+from flowql.compiler.plan.topology import Plan
 from flowql.config.project import Project
 from flowql.config.storage import open_log
 from flowql.deploy.assertions import FAILED, failing, schemas_of
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
 from flowql.query.errors import INVALID, UNKNOWN, QueryError
+from flowql.runtime.log.base import TopicPartition
 from flowql.server.client import connect
 from flowql.topics.codecs import RecordReader, source_over
 from flowql.topics.records import json_lines, read_records
-from runtime.log.base import TopicPartition
 
 _WAIT_S = 0.05
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
@@ -68,7 +68,7 @@ def hold(settings: Settings, queries: list[str], *, paused: bool) -> None:
 
 def check(project: Project, plan: Plan, text: str) -> None:
     """ASSERT TOPIC or SCHEMA. Raises CompileError when it does not hold in its time."""
-    from compiler.driver import compile_project  # loads the parser, which other statements do without
+    from flowql.compiler.driver import compile_project  # loads the parser, which other statements do without
 
     compiled = compile_project([SourceText("", text)])
     if not compiled.ok:

@@ -37,7 +37,7 @@ from flowql.query.errors import INVALID, REFUSED, QueryError
 from flowql.server.client import connect
 
 if TYPE_CHECKING:
-    from compiler.driver import PushQuery
+    from flowql.compiler.driver import PushQuery
     from flowql.query.push import Start
 
 HELP = """\

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from compiler.diagnostics.suggest import did_you_mean
-from compiler.plan.explain import query_text, tree_text
-from compiler.plan.logical import Scan, walk_nodes
-from compiler.plan.schema import Field, Schema
-from compiler.plan.topology import Plan, QueryPlan, SourceDef, StoreSpec, stores_of
 from flowql.cli.aligned import numeric, table_lines
 from flowql.cli.names import Names, find
+from flowql.compiler.diagnostics.suggest import did_you_mean
+from flowql.compiler.plan.explain import query_text, tree_text
+from flowql.compiler.plan.logical import Scan, walk_nodes
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef, StoreSpec, stores_of
 from flowql.query.errors import UNKNOWN, QueryError
 
 
@@ -73,8 +73,8 @@ def connectors() -> Rows:
 
 def functions(pattern: str = "") -> Rows:
     """Those whose name has the pattern in it."""
-    from compiler.functions import builtin as _builtin  # noqa: F401 - fills the catalogue; 0.1 s
-    from compiler.functions.registry import all_aggregates, all_functions
+    from flowql.compiler.functions import builtin as _builtin  # noqa: F401 - fills the catalogue; 0.1 s
+    from flowql.compiler.functions.registry import all_aggregates, all_functions
 
     known = {n: (f.summary, "") for n, f in all_functions().items() if n.isupper()}
     known |= {n: (f.summary, "aggregate") for n, f in all_aggregates().items()}
@@ -86,8 +86,8 @@ def functions(pattern: str = "") -> Rows:
 
 def function(name: str) -> str:
     """One function: what it gives, and an example."""
-    from compiler.functions import builtin as _builtin  # noqa: F401 - fills the catalogue
-    from compiler.functions.registry import all_aggregates, all_functions
+    from flowql.compiler.functions import builtin as _builtin  # noqa: F401 - fills the catalogue
+    from flowql.compiler.functions.registry import all_aggregates, all_functions
 
     known = {**all_functions(), **all_aggregates()}
     found = all_functions().get(name.upper()) or all_aggregates().get(name.upper())

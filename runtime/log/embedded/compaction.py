@@ -18,12 +18,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from runtime.log.embedded.records import SegmentImage
-from runtime.log.embedded.segment import HEADER, SegmentFiles, encode
-from runtime.log.embedded.state import Segment, segment_path
-from runtime.log.files import Files
-from runtime.log.murmur2 import partitions
-from runtime.log.policy import TopicPolicy
+from flowql.runtime.log.embedded.records import SegmentImage
+from flowql.runtime.log.embedded.segment import HEADER, SegmentFiles, encode
+from flowql.runtime.log.embedded.state import Segment, segment_path
+from flowql.runtime.log.files import Files
+from flowql.runtime.log.murmur2 import partitions
+from flowql.runtime.log.policy import TopicPolicy
 
 DIRTY_BYTES = 256 << 20  # of dirty segments that are compacted at once; what is behind them waits for the next time
 # Of the last offsets of keys in memory at once. Measured for 2.5 million keys of 8 bytes, grouped and looked up: 140 bytes each.

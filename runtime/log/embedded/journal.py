@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from runtime.errors import LogCorrupt, LogError
-from runtime.log.embedded.records import Record, Snapshot, decode, encode
-from runtime.log.files import File, Files
+from flowql.runtime.errors import LogCorrupt, LogError
+from flowql.runtime.log.embedded.records import Record, Snapshot, decode, encode
+from flowql.runtime.log.files import File, Files
 
 MAGIC = b"FLOWQLOG"
 FORMAT_VERSION = 2  # 1 had no checksums of batches and no `skip`; it is read, and its next generation is written as 2

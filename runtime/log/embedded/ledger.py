@@ -11,13 +11,13 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 
-from runtime.errors import LogCorrupt, LogError, LogFull, LogIOError
-from runtime.log.embedded.journal import Journal, journal_path
-from runtime.log.embedded.records import Record
-from runtime.log.embedded.segment import SegmentFiles, is_full
-from runtime.log.embedded.state import LogState, Partition, Topic
-from runtime.log.embedded.writer import redo_path
-from runtime.log.files import Files
+from flowql.runtime.errors import LogCorrupt, LogError, LogFull, LogIOError
+from flowql.runtime.log.embedded.journal import Journal, journal_path
+from flowql.runtime.log.embedded.records import Record
+from flowql.runtime.log.embedded.segment import SegmentFiles, is_full
+from flowql.runtime.log.embedded.state import LogState, Partition, Topic
+from flowql.runtime.log.embedded.writer import redo_path
+from flowql.runtime.log.files import Files
 
 # The commit log is replaced by a snapshot when it has grown by this much, or by a multiple of its snapshot if that is
 # more: opening reads at most so many bytes (some thousand records), and snapshots cost a bounded share of all writes.

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 
 import pyarrow as pa
 
-from runtime.errors import (
+from flowql.runtime.errors import (
     BatchDamaged,
     Fenced,
     InstanceRunning,
@@ -25,7 +25,7 @@ from runtime.errors import (
     PartitionGone,
     TopicMissing,
 )
-from runtime.log.base import (
+from flowql.runtime.log.base import (
     EARLIEST,
     Admin,
     Clients,
@@ -37,10 +37,10 @@ from runtime.log.base import (
     TopicInfo,
     TopicPartition,
 )
-from runtime.log.clients import KeyValuesOf, LogConsumer, LogProducer, LogReader, check_topic_name
-from runtime.log.embedded.ledger import REDO, Ledger
-from runtime.log.embedded.pins import pin
-from runtime.log.embedded.records import (
+from flowql.runtime.log.clients import KeyValuesOf, LogConsumer, LogProducer, LogReader, check_topic_name
+from flowql.runtime.log.embedded.ledger import REDO, Ledger
+from flowql.runtime.log.embedded.pins import pin
+from flowql.runtime.log.embedded.records import (
     AdvanceStart,
     Commit,
     CreateTopic,
@@ -50,15 +50,15 @@ from runtime.log.embedded.records import (
     Skip,
     TrimRedo,
 )
-from runtime.log.embedded.state import Partition, Stored, Topic, topic_directory
-from runtime.log.embedded.upkeep import Upkeep
-from runtime.log.embedded.verify import Damage, Verified, verify
-from runtime.log.embedded.writer import Writer, read_redo, redo_path
-from runtime.log.files import DiskFiles, Files, Lock
-from runtime.log.open_clients import OpenClients
-from runtime.log.policy import TopicPolicy, altered
-from runtime.log.repartition import followed_by, moved
-from runtime.log.transaction import Transaction, check_count, check_end, check_shape, check_start
+from flowql.runtime.log.embedded.state import Partition, Stored, Topic, topic_directory
+from flowql.runtime.log.embedded.upkeep import Upkeep
+from flowql.runtime.log.embedded.verify import Damage, Verified, verify
+from flowql.runtime.log.embedded.writer import Writer, read_redo, redo_path
+from flowql.runtime.log.files import DiskFiles, Files, Lock
+from flowql.runtime.log.open_clients import OpenClients
+from flowql.runtime.log.policy import TopicPolicy, altered
+from flowql.runtime.log.repartition import followed_by, moved
+from flowql.runtime.log.transaction import Transaction, check_count, check_end, check_shape, check_start
 
 
 class EmbeddedLog:

@@ -6,13 +6,13 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from runtime.errors import LogCorrupt
-from runtime.log.embedded.journal import Journal
-from runtime.log.embedded.records import Redo
-from runtime.log.embedded.segment import index_path
-from runtime.log.embedded.state import LogState
-from runtime.log.embedded.writer import read_redo, redo_path
-from runtime.log.files import Files
+from flowql.runtime.errors import LogCorrupt
+from flowql.runtime.log.embedded.journal import Journal
+from flowql.runtime.log.embedded.records import Redo
+from flowql.runtime.log.embedded.segment import index_path
+from flowql.runtime.log.embedded.state import LogState
+from flowql.runtime.log.embedded.writer import read_redo, redo_path
+from flowql.runtime.log.files import Files
 
 
 @dataclass(frozen=True, slots=True)

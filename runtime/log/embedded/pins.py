@@ -11,12 +11,12 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 
-from runtime.errors import LogCorrupt
-from runtime.log.embedded.journal import Journal, find_generations, journal_path
-from runtime.log.embedded.ledger import Ledger
-from runtime.log.embedded.named import Named, held_still, named_files
-from runtime.log.embedded.state import LogState
-from runtime.log.files import Files
+from flowql.runtime.errors import LogCorrupt
+from flowql.runtime.log.embedded.journal import Journal, find_generations, journal_path
+from flowql.runtime.log.embedded.ledger import Ledger
+from flowql.runtime.log.embedded.named import Named, held_still, named_files
+from flowql.runtime.log.embedded.state import LogState
+from flowql.runtime.log.files import Files
 
 
 def pin(files: Files, ledger: Ledger, into: str) -> None:

@@ -19,11 +19,11 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from runtime.errors import BatchDamaged, LogCorrupt
-from runtime.log.base import RECORD_SCHEMA
-from runtime.log.embedded.checksum import Piece, damage, sealed
-from runtime.log.embedded.state import Segment, Stored
-from runtime.log.files import PAGE, File, Files
+from flowql.runtime.errors import BatchDamaged, LogCorrupt
+from flowql.runtime.log.base import RECORD_SCHEMA
+from flowql.runtime.log.embedded.checksum import Piece, damage, sealed
+from flowql.runtime.log.embedded.state import Segment, Stored
+from flowql.runtime.log.files import PAGE, File, Files
 
 OLD_HEADER: pa.Buffer = RECORD_SCHEMA.serialize()  # segments from before there were checksums
 HEADER: pa.Buffer = RECORD_SCHEMA.with_metadata({"flowql.checksum": "crc32"}).serialize()

@@ -9,9 +9,9 @@ from array import array
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field, replace
 
-from runtime.errors import LogCorrupt
-from runtime.log.base import Position, TopicInfo, TopicPartition
-from runtime.log.embedded.records import (
+from flowql.runtime.errors import LogCorrupt
+from flowql.runtime.log.base import Position, TopicInfo, TopicPartition
+from flowql.runtime.log.embedded.records import (
     AdvanceStart,
     Append,
     Commit,
@@ -32,7 +32,7 @@ from runtime.log.embedded.records import (
     TopicImage,
     TrimRedo,
 )
-from runtime.log.policy import TopicPolicy
+from flowql.runtime.log.policy import TopicPolicy
 
 WRITERS_MAX = 8  # transactional ids kept of a partition: a lookup needs no more
 

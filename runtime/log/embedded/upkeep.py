@@ -6,13 +6,13 @@ takes the place of what; if something else did so meanwhile, the work is thrown 
 
 from __future__ import annotations
 
-from runtime.errors import BatchDamaged, LogFull
-from runtime.log.embedded.compaction import Compactable, Compacted, compact, worthwhile
-from runtime.log.embedded.ledger import Ledger
-from runtime.log.embedded.records import AdvanceStart, Replace
-from runtime.log.embedded.state import Partition, Topic
-from runtime.log.files import Files
-from runtime.log.policy import WRITERS_PREFIX, TopicPolicy
+from flowql.runtime.errors import BatchDamaged, LogFull
+from flowql.runtime.log.embedded.compaction import Compactable, Compacted, compact, worthwhile
+from flowql.runtime.log.embedded.ledger import Ledger
+from flowql.runtime.log.embedded.records import AdvanceStart, Replace
+from flowql.runtime.log.embedded.state import Partition, Topic
+from flowql.runtime.log.files import Files
+from flowql.runtime.log.policy import WRITERS_PREFIX, TopicPolicy
 
 # A group that has not yet read a tombstone keeps it, but not for longer than this: it may be long gone.
 READERS_MS = 30 * 86_400_000

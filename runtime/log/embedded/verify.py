@@ -6,12 +6,12 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from runtime.errors import BatchDamaged, LogCorrupt
-from runtime.log.base import TopicPartition
-from runtime.log.embedded.ledger import Ledger
-from runtime.log.embedded.state import Partition, Segment, Stored
-from runtime.log.embedded.writer import read_redo
-from runtime.log.files import Files
+from flowql.runtime.errors import BatchDamaged, LogCorrupt
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.embedded.ledger import Ledger
+from flowql.runtime.log.embedded.state import Partition, Segment, Stored
+from flowql.runtime.log.embedded.writer import read_redo
+from flowql.runtime.log.files import Files
 
 
 @dataclass(frozen=True, slots=True)

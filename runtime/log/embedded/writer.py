@@ -13,14 +13,14 @@ from itertools import accumulate
 
 import pyarrow as pa
 
-from runtime.errors import LogCorrupt
-from runtime.log.base import TopicPartition
-from runtime.log.embedded.checksum import Piece
-from runtime.log.embedded.records import Append, Commit, GroupPosition, NewShape, NewStart, Redo
-from runtime.log.embedded.segment import HEADER, SegmentFiles, encode, numbered
-from runtime.log.embedded.state import LogState, Partition, Topic
-from runtime.log.files import File, Files
-from runtime.log.transaction import Shape, Transaction, max_timestamp
+from flowql.runtime.errors import LogCorrupt
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.embedded.checksum import Piece
+from flowql.runtime.log.embedded.records import Append, Commit, GroupPosition, NewShape, NewStart, Redo
+from flowql.runtime.log.embedded.segment import HEADER, SegmentFiles, encode, numbered
+from flowql.runtime.log.embedded.state import LogState, Partition, Topic
+from flowql.runtime.log.files import File, Files
+from flowql.runtime.log.transaction import Shape, Transaction, max_timestamp
 
 REDO_FILE_BYTES = 64 << 20
 

@@ -20,12 +20,12 @@ from confluent_kafka.admin import (
     OffsetSpec,
 )
 
-from runtime.clock import SystemClock
-from runtime.errors import LogDenied, LogError, LogUnavailable, TopicMissing
-from runtime.log.base import TopicInfo, TopicPartition
-from runtime.log.clients import check_topic_name, naming
-from runtime.log.kafka import errors
-from runtime.log.kafka.connection import LOGGER, Connection
+from flowql.runtime.clock import SystemClock
+from flowql.runtime.errors import LogDenied, LogError, LogUnavailable, TopicMissing
+from flowql.runtime.log.base import TopicInfo, TopicPartition
+from flowql.runtime.log.clients import check_topic_name, naming
+from flowql.runtime.log.kafka import errors
+from flowql.runtime.log.kafka.connection import LOGGER, Connection
 
 TIMEOUT_S = 30.0  # of a call whose caller waits for the answer
 GREET_S = 1.0  # between two looks whether brokers have refused us

@@ -16,16 +16,16 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import Producer as KafkaClient
 
-from runtime.clock import SystemClock
-from runtime.errors import Fenced, LogError, LogUnavailable
-from runtime.log.base import GroupMetadata, Position, TopicPartition
-from runtime.log.clients import naming
-from runtime.log.kafka import errors
-from runtime.log.kafka.admin import KafkaAdmin
-from runtime.log.kafka.connection import LOGGER, Connection
-from runtime.log.kafka.producer import COMMIT_S, SEND_S, Groups, committed_sequence
-from runtime.log.kafka.records import send_all
-from runtime.log.transaction import conform
+from flowql.runtime.clock import SystemClock
+from flowql.runtime.errors import Fenced, LogError, LogUnavailable
+from flowql.runtime.log.base import GroupMetadata, Position, TopicPartition
+from flowql.runtime.log.clients import naming
+from flowql.runtime.log.kafka import errors
+from flowql.runtime.log.kafka.admin import KafkaAdmin
+from flowql.runtime.log.kafka.connection import LOGGER, Connection
+from flowql.runtime.log.kafka.producer import COMMIT_S, SEND_S, Groups, committed_sequence
+from flowql.runtime.log.kafka.records import send_all
+from flowql.runtime.log.transaction import conform
 
 _WAIT_S = 0.05
 
@@ -37,7 +37,7 @@ class Positions(Groups, Protocol):
 
 
 class AtLeastOnceProducer:
-    """Implements `runtime.log.base.Producer`. last: the topic that is written after all others."""
+    """Implements `flowql.runtime.log.base.Producer`. last: the topic that is written after all others."""
 
     def __init__(
         self,

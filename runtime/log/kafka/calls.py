@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent import futures
 from concurrent.futures import Future
 
-from runtime.errors import LogUnavailable
+from flowql.runtime.errors import LogUnavailable
 
 GRACE_S = 5.0  # beyond the timeout that the client was given
 

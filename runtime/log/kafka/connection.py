@@ -10,7 +10,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from runtime.log.kafka.settings import RESERVED, KafkaSettings
+from flowql.runtime.log.kafka.settings import RESERVED, KafkaSettings
 
 # What the client library says goes here and is shown to nobody unless logging is set up: errors that matter reach callers.
 LOGGER = logging.getLogger("flowql.kafka")

@@ -1,17 +1,17 @@
 """The main consumer on Kafka: many partitions, from positions that the instance names itself; all it wants, or as a member of a
-group what it owns (`runtime.log.kafka.member`).
+group what it owns (`flowql.runtime.log.kafka.member`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from runtime.errors import LogError
-from runtime.log.base import GroupEvent, RawBatch, TopicPartition
-from runtime.log.clients import naming
-from runtime.log.kafka.admin import KafkaAdmin
-from runtime.log.kafka.fetching import Cursor, FetchClient
-from runtime.log.kafka.reading import resolve
+from flowql.runtime.errors import LogError
+from flowql.runtime.log.base import GroupEvent, RawBatch, TopicPartition
+from flowql.runtime.log.clients import naming
+from flowql.runtime.log.kafka.admin import KafkaAdmin
+from flowql.runtime.log.kafka.fetching import Cursor, FetchClient
+from flowql.runtime.log.kafka.reading import resolve
 
 
 class KafkaConsumer:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from confluent_kafka import KafkaError, KafkaException
 
-from runtime.errors import (
+from flowql.runtime.errors import (
     Fenced,
     LogDenied,
     LogError,

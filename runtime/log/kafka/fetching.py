@@ -21,15 +21,15 @@ from confluent_kafka import Consumer as KafkaClient
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from runtime.clock import SystemClock
-from runtime.errors import LogError, LogUnavailable, OffsetOutOfRange
-from runtime.log.base import KeyValues, Position, RawBatch, TopicPartition, no_records
-from runtime.log.clients import fitting
-from runtime.log.kafka import errors
-from runtime.log.kafka.admin import KafkaAdmin
-from runtime.log.kafka.connection import LOGGER, Connection
-from runtime.log.kafka.member import SETTINGS, KafkaMember
-from runtime.log.kafka.records import to_arrow, to_key_values
+from flowql.runtime.clock import SystemClock
+from flowql.runtime.errors import LogError, LogUnavailable, OffsetOutOfRange
+from flowql.runtime.log.base import KeyValues, Position, RawBatch, TopicPartition, no_records
+from flowql.runtime.log.clients import fitting
+from flowql.runtime.log.kafka import errors
+from flowql.runtime.log.kafka.admin import KafkaAdmin
+from flowql.runtime.log.kafka.connection import LOGGER, Connection
+from flowql.runtime.log.kafka.member import SETTINGS, KafkaMember
+from flowql.runtime.log.kafka.records import to_arrow, to_key_values
 
 CONSUME_MAX = 5_000  # messages turned into one batch while they are in the processor's cache
 SETTLE_S = 0.02  # between two looks at what should change by itself

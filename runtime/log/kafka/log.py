@@ -7,9 +7,9 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 
-from runtime.clock import SystemClock
-from runtime.errors import Fenced, LogError, TopicMissing
-from runtime.log.base import (
+from flowql.runtime.clock import SystemClock
+from flowql.runtime.errors import Fenced, LogError, TopicMissing
+from flowql.runtime.log.base import (
     EARLIEST,
     Admin,
     Clients,
@@ -22,15 +22,15 @@ from runtime.log.base import (
     TopicInfo,
     TopicPartition,
 )
-from runtime.log.kafka.admin import TIMEOUT_S, KafkaAdmin
-from runtime.log.kafka.at_least_once import AtLeastOnceProducer
-from runtime.log.kafka.connection import Connection
-from runtime.log.kafka.consumer import KafkaConsumer
-from runtime.log.kafka.fetching import FetchClient
-from runtime.log.kafka.producer import TAKE_OVER_S, KafkaProducer, committed_sequence, sequence_partition
-from runtime.log.kafka.reading import WAIT_MS, GroupClients, KafkaKeyValues, KafkaReader, SharedReading
-from runtime.log.kafka.settings import KafkaSettings
-from runtime.log.open_clients import OpenClients
+from flowql.runtime.log.kafka.admin import TIMEOUT_S, KafkaAdmin
+from flowql.runtime.log.kafka.at_least_once import AtLeastOnceProducer
+from flowql.runtime.log.kafka.connection import Connection
+from flowql.runtime.log.kafka.consumer import KafkaConsumer
+from flowql.runtime.log.kafka.fetching import FetchClient
+from flowql.runtime.log.kafka.producer import TAKE_OVER_S, KafkaProducer, committed_sequence, sequence_partition
+from flowql.runtime.log.kafka.reading import WAIT_MS, GroupClients, KafkaKeyValues, KafkaReader, SharedReading
+from flowql.runtime.log.kafka.settings import KafkaSettings
+from flowql.runtime.log.open_clients import OpenClients
 
 MAIN_WAIT_MS = 100
 CLIENT_BYTES_MAX = 1_000_000  # what the client library takes where nothing is said

@@ -18,10 +18,10 @@ from confluent_kafka import Consumer as KafkaClient
 from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from runtime.errors import LogError
-from runtime.log.base import GroupChange, GroupEvent, GroupMetadata, TopicPartition
-from runtime.log.kafka import errors
-from runtime.log.kafka.connection import LOGGER
+from flowql.runtime.errors import LogError
+from flowql.runtime.log.base import GroupChange, GroupEvent, GroupMetadata, TopicPartition
+from flowql.runtime.log.kafka import errors
+from flowql.runtime.log.kafka.connection import LOGGER
 
 Begins = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]]
 Callback = Callable[[KafkaClient, list[KafkaPartition]], None]

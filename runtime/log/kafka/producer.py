@@ -24,8 +24,8 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import Producer as KafkaClient
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from runtime.clock import SystemClock
-from runtime.errors import (
+from flowql.runtime.clock import SystemClock
+from flowql.runtime.errors import (
     Fenced,
     LogDenied,
     LogError,
@@ -35,13 +35,13 @@ from runtime.errors import (
     TopicMissing,
     TransactionAborted,
 )
-from runtime.log.base import GroupMetadata, Position, TopicPartition
-from runtime.log.kafka import errors
-from runtime.log.kafka.admin import KafkaAdmin
-from runtime.log.kafka.calls import ending
-from runtime.log.kafka.connection import LOGGER, Connection
-from runtime.log.kafka.records import send_all
-from runtime.log.transaction import conform
+from flowql.runtime.log.base import GroupMetadata, Position, TopicPartition
+from flowql.runtime.log.kafka import errors
+from flowql.runtime.log.kafka.admin import KafkaAdmin
+from flowql.runtime.log.kafka.calls import ending
+from flowql.runtime.log.kafka.connection import LOGGER, Connection
+from flowql.runtime.log.kafka.records import send_all
+from flowql.runtime.log.transaction import conform
 
 CALL_S = 5.0  # of one call of the client, after which it is made again
 INIT_S, COMMIT_S, ABORT_S, SEND_S = 60.0, 60.0, 30.0, 60.0

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from runtime.clock import SystemClock
-from runtime.errors import LogError, LogUnavailable
-from runtime.log.base import EARLIEST, LATEST, KeyValues, RawBatch, TopicPartition
-from runtime.log.kafka.admin import TIMEOUT_S, KafkaAdmin
-from runtime.log.kafka.fetching import Cursor, FetchClient
+from flowql.runtime.clock import SystemClock
+from flowql.runtime.errors import LogError, LogUnavailable
+from flowql.runtime.log.base import EARLIEST, LATEST, KeyValues, RawBatch, TopicPartition
+from flowql.runtime.log.kafka.admin import TIMEOUT_S, KafkaAdmin
+from flowql.runtime.log.kafka.fetching import Cursor, FetchClient
 
 PARTITIONS_MAX = 64  # read on in the background at a time
 IDLE_MS = 10_000  # one that nobody asks for is given up after so long

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import Message
 
-from runtime.log.base import HEADERS_TYPE, RECORD_SCHEMA, TopicPartition
+from flowql.runtime.log.base import HEADERS_TYPE, RECORD_SCHEMA, TopicPartition
 
 TIME_HEADER = "flowql.time"
 _RECORD_BYTES = 16  # what a record costs besides key and value, for byte limits

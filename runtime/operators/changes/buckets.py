@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 
-from runtime.state.store import Key, Store, Value
+from flowql.runtime.state.store import Key, Store, Value
 
 INLINE_MAX = 16  # entries of a bucket in its head; half as many bring a large one back
 

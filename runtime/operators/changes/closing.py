@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from compiler.plan.schema import Schema
-from compiler.plan.topology import StoreSpec
-from compiler.plan.types import BIGINT
-from compiler.plan.watermarks import Closing
-from runtime.batch import Row
-from runtime.operators.base import RunContext
-from runtime.operators.changes.buckets import Bucket, Buckets
-from runtime.operators.changes.deltas import same_by
-from runtime.operators.changes.order import SortPart, order_text
-from runtime.operators.keys import RowKey
-from runtime.state.store import Key, Store, Value
+from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.topology import StoreSpec
+from flowql.compiler.plan.types import BIGINT
+from flowql.compiler.plan.watermarks import Closing
+from flowql.runtime.batch import Row
+from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.changes.buckets import Bucket, Buckets
+from flowql.runtime.operators.changes.deltas import same_by
+from flowql.runtime.operators.changes.order import SortPart, order_text
+from flowql.runtime.operators.keys import RowKey
+from flowql.runtime.state.store import Key, Store, Value
 
 _DUE = order_text([SortPart(BIGINT)])
 _DUE_LENGTH = len(_DUE((0,)))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.plan.changes import Consolidate
-from compiler.plan.topology import Operator
-from runtime.batch import INSERT, Batch, Row
-from runtime.operators.base import RunContext
-from runtime.operators.changes.deltas import deltas_of, same_by
-from runtime.operators.keys import RowKey
-from runtime.operators.rows import Emitter
-from runtime.state.store import Value
+from flowql.compiler.plan.changes import Consolidate
+from flowql.compiler.plan.topology import Operator
+from flowql.runtime.batch import INSERT, Batch, Row
+from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.changes.deltas import deltas_of, same_by
+from flowql.runtime.operators.keys import RowKey
+from flowql.runtime.operators.rows import Emitter
+from flowql.runtime.state.store import Value
 
 
 class ConsolidateOperator:

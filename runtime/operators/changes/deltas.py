@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from compiler.plan.schema import Schema
-from compiler.plan.types import Kind, SqlType
-from runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Ops, Row, from_rows
-from runtime.operators.base import RunContext
-from runtime.operators.keys import RowKey
-from runtime.state.store import Key
+from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.types import Kind, SqlType
+from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Ops, Row, from_rows
+from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.keys import RowKey
+from flowql.runtime.state.store import Key
 
 COLUMN_ROWS = 64  # measured: below, the fixed costs of numpy and Arrow exceed those of a loop over rows
 Signs = npt.NDArray[np.int64]

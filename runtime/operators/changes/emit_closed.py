@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.plan.topology import Operator
-from compiler.plan.watermarks import EmitClosed
-from runtime.batch import Batch
-from runtime.operators.base import RunContext
-from runtime.operators.changes.closing import WaitingForm, WaitingRows, closing_time
-from runtime.operators.changes.deltas import Deltas, deltas_of
+from flowql.compiler.plan.topology import Operator
+from flowql.compiler.plan.watermarks import EmitClosed
+from flowql.runtime.batch import Batch
+from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.changes.closing import WaitingForm, WaitingRows, closing_time
+from flowql.runtime.operators.changes.deltas import Deltas, deltas_of
 
 
 class EmitClosedOperator:

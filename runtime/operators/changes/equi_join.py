@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from compiler.plan.changes import EquiJoin
-from compiler.plan.topology import Operator
-from runtime.batch import INSERT, Batch, Row
-from runtime.operators.base import RunContext
-from runtime.operators.changes.buckets import Buckets
-from runtime.operators.changes.deltas import Change, Deltas, Out, out_batch, same_by
-from runtime.operators.changes.join_appends import AppendingJoin
-from runtime.operators.changes.join_closing import JoinClosing
-from runtime.operators.changes.join_inline import InlineJoin
-from runtime.operators.changes.join_side import JoinRow, JoinSide, KeyedSide
-from runtime.operators.changes.residual import Residual
-from runtime.operators.keys import RowKey, picker
-from runtime.state.store import Key, Value
+from flowql.compiler.plan.changes import EquiJoin
+from flowql.compiler.plan.topology import Operator
+from flowql.runtime.batch import INSERT, Batch, Row
+from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.changes.buckets import Buckets
+from flowql.runtime.operators.changes.deltas import Change, Deltas, Out, out_batch, same_by
+from flowql.runtime.operators.changes.join_appends import AppendingJoin
+from flowql.runtime.operators.changes.join_closing import JoinClosing
+from flowql.runtime.operators.changes.join_inline import InlineJoin
+from flowql.runtime.operators.changes.join_side import JoinRow, JoinSide, KeyedSide
+from flowql.runtime.operators.changes.residual import Residual
+from flowql.runtime.operators.keys import RowKey, picker
+from flowql.runtime.state.store import Key, Value
 
 LEFT, RIGHT = 0, 1
 _NULL_EXTENDED = {"left": (True, False), "right": (False, True), "full": (True, True)}

@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from compiler.plan.changes import TopN
-from compiler.plan.schema import Schema
-from compiler.plan.types import Kind
-from runtime.batch import Batch, Ints, Row
-from runtime.operators.changes.placement import whole_numbers
-from runtime.operators.winners import group_codes
-from runtime.state.store import Key
+from flowql.compiler.plan.changes import TopN
+from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.types import Kind
+from flowql.runtime.batch import Batch, Ints, Row
+from flowql.runtime.operators.changes.placement import whole_numbers
+from flowql.runtime.operators.winners import group_codes
+from flowql.runtime.state.store import Key
 
 _WHOLE = frozenset({Kind.INT, Kind.BIGINT, Kind.DATE, Kind.TIME, Kind.TIMESTAMP})
 _TEXTS = frozenset({Kind.STRING, Kind.BYTES})  # in the order of their bytes, which is that of code points

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from compiler.functions.exact_sums import whole_of
-from compiler.plan.changes import Frame, Offset
-from compiler.plan.types import Kind, SqlType
-from runtime.batch import Row
+from flowql.compiler.functions.exact_sums import whole_of
+from flowql.compiler.plan.changes import Frame, Offset
+from flowql.compiler.plan.types import Kind, SqlType
+from flowql.runtime.batch import Row
 
 # Where a row stands in the order, for distances: (class, number). Numbers are of class 0 and grow along the order; NULL and NaN
 # are classes of their own before or behind all numbers.

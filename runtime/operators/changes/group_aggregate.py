@@ -6,19 +6,19 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from compiler.functions.change_aggregates import Linear, Ordered
-from compiler.plan.changes import GroupAggregate
-from compiler.plan.topology import Operator
-from runtime.batch import INSERT, Batch, Row
-from runtime.operators.base import RunContext
-from runtime.operators.changes.buckets import Bucket, Buckets
-from runtime.operators.changes.closing import closing_keys, drop_buckets
-from runtime.operators.changes.deltas import by_columns, same_by
-from runtime.operators.changes.group_deltas import BoundCall, GroupDelta, GroupDeltas
-from runtime.operators.fold import AGGREGATE_FAILED
-from runtime.operators.keys import picker, thaw
-from runtime.operators.rows import Emitter
-from runtime.state.store import Key, Value
+from flowql.compiler.functions.change_aggregates import Linear, Ordered
+from flowql.compiler.plan.changes import GroupAggregate
+from flowql.compiler.plan.topology import Operator
+from flowql.runtime.batch import INSERT, Batch, Row
+from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.changes.buckets import Bucket, Buckets
+from flowql.runtime.operators.changes.closing import closing_keys, drop_buckets
+from flowql.runtime.operators.changes.deltas import by_columns, same_by
+from flowql.runtime.operators.changes.group_deltas import BoundCall, GroupDelta, GroupDeltas
+from flowql.runtime.operators.fold import AGGREGATE_FAILED
+from flowql.runtime.operators.keys import picker, thaw
+from flowql.runtime.operators.rows import Emitter
+from flowql.runtime.state.store import Key, Value
 
 _ROWS, _TIME, _ACCS = 0, 1, 2  # places in the value of a group
 

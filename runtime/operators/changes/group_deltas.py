@@ -14,18 +14,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from compiler.functions.change_aggregates import Linear, Ordered, aggregate, names_of_best
-from compiler.plan.changes import GroupCall
-from compiler.plan.schema import Schema
-from compiler.plan.types import Kind, SqlType
-from runtime.batch import Batch, Ints, Row, to_python
-from runtime.operators.changes.deltas import Signs, signs
-from runtime.operators.changes.order import SortPart, order_text
-from runtime.operators.changes.placement import whole_numbers
-from runtime.operators.fold import AggregateUnsupported
-from runtime.operators.keys import freeze, frozen_picker
-from runtime.operators.winners import group_codes
-from runtime.state.store import Key
+from flowql.compiler.functions.change_aggregates import Linear, Ordered, aggregate, names_of_best
+from flowql.compiler.plan.changes import GroupCall
+from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.types import Kind, SqlType
+from flowql.runtime.batch import Batch, Ints, Row, to_python
+from flowql.runtime.operators.changes.deltas import Signs, signs
+from flowql.runtime.operators.changes.order import SortPart, order_text
+from flowql.runtime.operators.changes.placement import whole_numbers
+from flowql.runtime.operators.fold import AggregateUnsupported
+from flowql.runtime.operators.keys import freeze, frozen_picker
+from flowql.runtime.operators.winners import group_codes
+from flowql.runtime.state.store import Key
 
 _HALF_BITS = 26  # sums of halves stay below 2**53, where doubles are exact, for 2**26 rows
 _HALF_MASK = (1 << _HALF_BITS) - 1

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 
-from runtime.batch import INSERT, Row
-from runtime.operators.base import RunContext
-from runtime.operators.changes import buckets
-from runtime.operators.changes.deltas import Change, Out
-from runtime.operators.changes.join_side import JoinSide
-from runtime.operators.changes.residual import Residual
-from runtime.state.store import Key, Store, Value
+from flowql.runtime.batch import INSERT, Row
+from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.changes import buckets
+from flowql.runtime.operators.changes.deltas import Change, Out
+from flowql.runtime.operators.changes.join_side import JoinSide
+from flowql.runtime.operators.changes.residual import Residual
+from flowql.runtime.state.store import Key, Store, Value
 
 _Timed = tuple[Row, int]  # row, row time
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from compiler.plan.schema import Schema
-from compiler.plan.topology import StoreSpec
-from compiler.plan.watermarks import Closing
-from runtime.operators.base import RunContext
-from runtime.operators.changes.buckets import Buckets
-from runtime.operators.changes.closing import Waiting, closing_time
-from runtime.operators.changes.deltas import Change
-from runtime.operators.changes.join_side import JoinSide
-from runtime.state.store import Key, Value
+from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.topology import StoreSpec
+from flowql.compiler.plan.watermarks import Closing
+from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.changes.buckets import Buckets
+from flowql.runtime.operators.changes.closing import Waiting, closing_time
+from flowql.runtime.operators.changes.deltas import Change
+from flowql.runtime.operators.changes.join_side import JoinSide
+from flowql.runtime.state.store import Key, Value
 
 
 class JoinClosing:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 
-from runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Row
-from runtime.operators.changes import buckets
-from runtime.operators.changes.deltas import Change, Deltas, Out
-from runtime.operators.changes.join_side import JoinSide
-from runtime.state.store import Key, Store, Value
+from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Row
+from flowql.runtime.operators.changes import buckets
+from flowql.runtime.operators.changes.deltas import Change, Deltas, Out
+from flowql.runtime.operators.changes.join_side import JoinSide
+from flowql.runtime.state.store import Key, Store, Value
 
 _Timed = tuple[Row, int, int]  # row, row time, seq
 _Moved = tuple[list[_Timed], list[_Timed]]  # rows that go, rows that come

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from compiler.plan.schema import Schema
-from runtime.batch import Batch, Row
-from runtime.operators.changes.buckets import Bucket
-from runtime.operators.changes.deltas import Change, net_changes, same_by
-from runtime.operators.changes.order import SortPart, order_text
-from runtime.operators.keys import RowKey, frozen_picker, picker
-from runtime.state.store import Key, Value
+from flowql.compiler.plan.schema import Schema
+from flowql.runtime.batch import Batch, Row
+from flowql.runtime.operators.changes.buckets import Bucket
+from flowql.runtime.operators.changes.deltas import Change, net_changes, same_by
+from flowql.runtime.operators.changes.order import SortPart, order_text
+from flowql.runtime.operators.keys import RowKey, frozen_picker, picker
+from flowql.runtime.state.store import Key, Value
 
 
 @dataclass(slots=True, eq=False)

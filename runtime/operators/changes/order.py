@@ -7,16 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from compiler.functions.generated import compiled
-from compiler.plan.types import Kind, SqlType
-from runtime.operators.keys import freeze
-from runtime.state.keys import value_encoder
+from flowql.compiler.functions.generated import compiled
+from flowql.compiler.plan.types import Kind, SqlType
+from flowql.runtime.operators.keys import freeze
+from flowql.runtime.state.keys import value_encoder
 
 # No tag is 00 or FF: bytes of texts end with 00 and may contain 00 FF, and those of descending columns are inverted. So what follows
 # a text tells where it ends; behind a descending column an end mark does, as it may be the last one.
 _NULL_FIRST, _VALUE, _NULL_LAST, _END = b"\x01", b"\x02", b"\x03", b"\x01"
 _FROZEN = frozenset({Kind.DOUBLE, Kind.ARRAY, Kind.STRUCT, Kind.MAP})  # others are their own frozen form
-# Written as `runtime.state.keys` does, in one step: the tag and 8 bytes with the sign flipped.
+# Written as `flowql.runtime.state.keys` does, in one step: the tag and 8 bytes with the sign flipped.
 _WHOLE = frozenset({Kind.INT, Kind.BIGINT, Kind.DATE, Kind.TIME, Kind.TIMESTAMP})
 _TAGGED, _SIGN = struct.Struct(">BQ"), 1 << 63
 _INVERTED = bytes(255 - b for b in range(256))
@@ -40,7 +40,7 @@ def order_text(parts: Sequence[SortPart]) -> Callable[[Sequence[Any]], str]:
 
     The text has one character per byte: a store keeps a text within a value in C, bytes are slow there.
 
-    >>> from compiler.plan.types import INT
+    >>> from flowql.compiler.plan.types import INT
     >>> text = order_text([SortPart(INT, descending=True)])
     >>> sorted([3, None, 5], key=lambda v: text([v]))
     [5, 3, None]

@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from compiler.plan.changes import Over
-from compiler.plan.topology import Operator
-from runtime.batch import Batch
-from runtime.operators.base import RunContext
-from runtime.operators.changes.buckets import Buckets
-from runtime.operators.changes.closing import closing_keys, drop_buckets
-from runtime.operators.changes.deltas import Change, Deltas, deltas_of, same, same_by
-from runtime.operators.changes.frames import Line, Lines, apart
-from runtime.operators.changes.partition_rows import Item, PartitionRows, RowForm
-from runtime.operators.changes.window_calls import BoundWindow, Failed, Reach, bind_window, shown
-from runtime.operators.fold import AGGREGATE_FAILED
-from runtime.operators.keys import RowKey, frozen_picker
-from runtime.state.store import Key
+from flowql.compiler.plan.changes import Over
+from flowql.compiler.plan.topology import Operator
+from flowql.runtime.batch import Batch
+from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.changes.buckets import Buckets
+from flowql.runtime.operators.changes.closing import closing_keys, drop_buckets
+from flowql.runtime.operators.changes.deltas import Change, Deltas, deltas_of, same, same_by
+from flowql.runtime.operators.changes.frames import Line, Lines, apart
+from flowql.runtime.operators.changes.partition_rows import Item, PartitionRows, RowForm
+from flowql.runtime.operators.changes.window_calls import BoundWindow, Failed, Reach, bind_window, shown
+from flowql.runtime.operators.fold import AGGREGATE_FAILED
+from flowql.runtime.operators.keys import RowKey, frozen_picker
+from flowql.runtime.state.store import Key
 
 _Edits = dict[str, tuple[Item, Item]]  # entry -> its rows before and after
 _CHANGED, _SEEN, _BEYOND = range(3)

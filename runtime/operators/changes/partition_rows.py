@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
 
-from compiler.plan.changes import SortKey
-from compiler.plan.schema import Schema
-from runtime.batch import Row
-from runtime.operators.changes.buckets import Bucket
-from runtime.operators.changes.frames import NOWHERE, Line, Position, position_of
-from runtime.operators.changes.order import SortPart, order_text
-from runtime.operators.keys import picker
-from runtime.state.store import Store, Value
+from flowql.compiler.plan.changes import SortKey
+from flowql.compiler.plan.schema import Schema
+from flowql.runtime.batch import Row
+from flowql.runtime.operators.changes.buckets import Bucket
+from flowql.runtime.operators.changes.frames import NOWHERE, Line, Position, position_of
+from flowql.runtime.operators.changes.order import SortPart, order_text
+from flowql.runtime.operators.keys import picker
+from flowql.runtime.state.store import Store, Value
 
 
 @dataclass(slots=True, eq=False)

@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from compiler.plan.schema import Schema
-from compiler.plan.types import Kind
-from runtime.batch import Batch, Ints
-from runtime.operators.keys import freeze, picker
-from runtime.state.keys import key_codec
+from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.types import Kind
+from flowql.runtime.batch import Batch, Ints
+from flowql.runtime.operators.keys import freeze, picker
+from flowql.runtime.state.keys import key_codec
 
 _SIGN = np.uint64(1 << 63)
 _WHOLE = frozenset({Kind.INT, Kind.BIGINT, Kind.DATE, Kind.TIME, Kind.TIMESTAMP})

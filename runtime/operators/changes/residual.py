@@ -7,15 +7,15 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from compiler.plan.expr import Expr, columns_of
-from compiler.plan.logical import Filter
-from compiler.plan.schema import Field, Schema
-from compiler.plan.topology import Operator
-from runtime.batch import Row, from_rows
-from runtime.operators.base import NO_STATE, DeadLetter, RunContext
-from runtime.operators.changes.join_side import JoinRow
-from runtime.operators.keys import picker
-from runtime.operators.stages import StageChain
+from flowql.compiler.plan.expr import Expr, columns_of
+from flowql.compiler.plan.logical import Filter
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.topology import Operator
+from flowql.runtime.batch import Row, from_rows
+from flowql.runtime.operators.base import NO_STATE, DeadLetter, RunContext
+from flowql.runtime.operators.changes.join_side import JoinRow
+from flowql.runtime.operators.keys import picker
+from flowql.runtime.operators.stages import StageChain
 
 
 class Pair(Protocol):

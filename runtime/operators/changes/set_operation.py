@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from compiler.plan.changes import SetOperation
-from compiler.plan.schema import Schema
-from compiler.plan.topology import Operator
-from runtime.batch import DELETE, INSERT, Batch, Row, to_python
-from runtime.operators.base import RunContext
-from runtime.operators.changes.deltas import by_columns, signs
-from runtime.operators.keys import freeze, picker, thaw
-from runtime.operators.rows import Emitter
-from runtime.operators.winners import group_codes
-from runtime.state.store import Key
+from flowql.compiler.plan.changes import SetOperation
+from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.topology import Operator
+from flowql.runtime.batch import DELETE, INSERT, Batch, Row, to_python
+from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.changes.deltas import by_columns, signs
+from flowql.runtime.operators.keys import freeze, picker, thaw
+from flowql.runtime.operators.rows import Emitter
+from flowql.runtime.operators.winners import group_codes
+from flowql.runtime.state.store import Key
 
 
 @dataclass(slots=True)

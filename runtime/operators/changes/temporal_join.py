@@ -6,16 +6,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-from compiler.plan.changes import TemporalJoin
-from compiler.plan.topology import Operator
-from runtime.batch import Batch, Row
-from runtime.operators.base import RunContext
-from runtime.operators.changes.buckets import Bucket, Buckets
-from runtime.operators.changes.deltas import Deltas, out_batch, same_by, signs
-from runtime.operators.changes.join_side import JoinRow, JoinSide
-from runtime.operators.changes.residual import Residual
-from runtime.operators.keys import RowKey, frozen_picker, picker
-from runtime.state.store import Key, Value
+from flowql.compiler.plan.changes import TemporalJoin
+from flowql.compiler.plan.topology import Operator
+from flowql.runtime.batch import Batch, Row
+from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.changes.buckets import Bucket, Buckets
+from flowql.runtime.operators.changes.deltas import Deltas, out_batch, same_by, signs
+from flowql.runtime.operators.changes.join_side import JoinRow, JoinSide
+from flowql.runtime.operators.changes.residual import Residual
+from flowql.runtime.operators.keys import RowKey, frozen_picker, picker
+from flowql.runtime.state.store import Key, Value
 
 RIGHT, LEFT = 0, 1  # of changes with one place in the run the right one is first
 _Step = tuple[int, int, int, Row, int]  # seq, side, sign, row, row time

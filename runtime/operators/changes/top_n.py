@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
 
-from compiler.plan.changes import TopN
-from compiler.plan.topology import Operator
-from runtime.batch import INSERT, Batch, Row
-from runtime.operators.base import RunContext
-from runtime.operators.changes.buckets import Bucket, Buckets
-from runtime.operators.changes.closing import closing_keys, drop_buckets
-from runtime.operators.changes.deltas import Change, Deltas, by_columns, deltas_of, same_by
-from runtime.operators.changes.first_rows import Come, FirstRows
-from runtime.operators.changes.order import SortPart, order_text
-from runtime.operators.keys import RowKey, frozen_picker, picker
-from runtime.state.store import Key, Value
+from flowql.compiler.plan.changes import TopN
+from flowql.compiler.plan.topology import Operator
+from flowql.runtime.batch import INSERT, Batch, Row
+from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.changes.buckets import Bucket, Buckets
+from flowql.runtime.operators.changes.closing import closing_keys, drop_buckets
+from flowql.runtime.operators.changes.deltas import Change, Deltas, by_columns, deltas_of, same_by
+from flowql.runtime.operators.changes.first_rows import Come, FirstRows
+from flowql.runtime.operators.changes.order import SortPart, order_text
+from flowql.runtime.operators.keys import RowKey, frozen_picker, picker
+from flowql.runtime.state.store import Key, Value
 
 Shown = tuple[str, Row, int]  # entry, output row, row time
 

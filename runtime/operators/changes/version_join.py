@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.plan.changes import VersionJoin
-from compiler.plan.topology import Operator
-from compiler.plan.types import TIMESTAMP
-from compiler.plan.watermarks import Closing
-from runtime.batch import Batch, Row
-from runtime.operators.base import RunContext
-from runtime.operators.changes.buckets import Bucket, Buckets
-from runtime.operators.changes.closing import ClosingKeys, WaitingForm, WaitingRows, closing_time
-from runtime.operators.changes.deltas import Deltas, deltas_of, same_by, signs
-from runtime.operators.changes.order import SortPart, order_text
-from runtime.operators.keys import RowKey, frozen_picker, picker
-from runtime.state.store import Key, Value
+from flowql.compiler.plan.changes import VersionJoin
+from flowql.compiler.plan.topology import Operator
+from flowql.compiler.plan.types import TIMESTAMP
+from flowql.compiler.plan.watermarks import Closing
+from flowql.runtime.batch import Batch, Row
+from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.changes.buckets import Bucket, Buckets
+from flowql.runtime.operators.changes.closing import ClosingKeys, WaitingForm, WaitingRows, closing_time
+from flowql.runtime.operators.changes.deltas import Deltas, deltas_of, same_by, signs
+from flowql.runtime.operators.changes.order import SortPart, order_text
+from flowql.runtime.operators.keys import RowKey, frozen_picker, picker
+from flowql.runtime.state.store import Key, Value
 
 _TIME = order_text([SortPart(TIMESTAMP, descending=True)])
 _Given = tuple[Row, int, int]  # a left row, its row time, and the place of the change in the run

@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from compiler.functions.change_aggregates import Linear, Ordered
-from compiler.plan.changes import Frame, GroupCall, SortKey, WindowCall
-from compiler.plan.schema import Schema
-from compiler.plan.types import SqlType
-from runtime.batch import Row
-from runtime.operators.changes.frames import Lines, bounds_of, scaled_frame
-from runtime.operators.changes.group_deltas import BoundCall, bind
-from runtime.operators.fold import AggregateUnsupported
+from flowql.compiler.functions.change_aggregates import Linear, Ordered
+from flowql.compiler.plan.changes import Frame, GroupCall, SortKey, WindowCall
+from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.types import SqlType
+from flowql.runtime.batch import Row
+from flowql.runtime.operators.changes.frames import Lines, bounds_of, scaled_frame
+from flowql.runtime.operators.changes.group_deltas import BoundCall, bind
+from flowql.runtime.operators.fold import AggregateUnsupported
 
 _CURRENT = Frame("rows", None, 0)
 Results = Callable[[Lines, int, int], list[Any]]

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from runtime.log.base import TopicPartition
-from runtime.spark.engine.deployed import Deployed
-from runtime.spark.engine.order import topics_read
-from runtime.spark.engine.site import Site
-from runtime.spark.log_offsets import partition_offsets
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.spark.engine.deployed import Deployed
+from flowql.runtime.spark.engine.order import topics_read
+from flowql.runtime.spark.engine.site import Site
+from flowql.runtime.spark.log_offsets import partition_offsets
 
 SHOWN = 2  # places that a reason names
 

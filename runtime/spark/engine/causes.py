@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from runtime.errors import RuntimeFailure
-from runtime.spark.log_errors import runtime_failure
+from flowql.runtime.errors import RuntimeFailure
+from flowql.runtime.spark.log_errors import runtime_failure
 
 LENGTH_MAX = 400
 _PYTHON_END = re.compile(

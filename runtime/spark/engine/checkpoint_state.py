@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from compiler.plan.topology import Plan
-from runtime.spark.engine.causes import cause_of
-from runtime.spark.engine.checkpoints import REBUILD
-from runtime.spark.engine.site import Site
-from runtime.spark.engine.state import Pinned
-from runtime.spark.errors import CheckpointLost
-from runtime.spark.session import close_session, open_session
-from runtime.spark.stage.checkpoint import CheckpointSnapshot
-from runtime.spark.stage.layout import layout_of
-from runtime.state.store import Snapshot
+from flowql.compiler.plan.topology import Plan
+from flowql.runtime.spark.engine.causes import cause_of
+from flowql.runtime.spark.engine.checkpoints import REBUILD
+from flowql.runtime.spark.engine.site import Site
+from flowql.runtime.spark.engine.state import Pinned
+from flowql.runtime.spark.errors import CheckpointLost
+from flowql.runtime.spark.session import close_session, open_session
+from flowql.runtime.spark.stage.checkpoint import CheckpointSnapshot
+from flowql.runtime.spark.stage.layout import layout_of
+from flowql.runtime.state.store import Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

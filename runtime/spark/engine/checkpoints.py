@@ -1,7 +1,7 @@
 """Checkpoints on disk: how far they are, and whether a query can go on from one. Reads Spark's files; no pyspark.
 
 A checkpoint folder has `offsets/N` (what batch N reads, written before it runs) and `commits/N` (batch N is done). The log knows
-the next epoch of the same run (`runtime.spark.log_append`), and commits a batch's results between the two. So `commits` is at
+the next epoch of the same run (`flowql.runtime.spark.log_append`), and commits a batch's results between the two. So `commits` is at
 the log's last epoch or one behind it, and `offsets` has that epoch.
 """
 
@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from compiler.plan.topology import QueryPlan
-from runtime.errors import StateError
-from runtime.spark.engine.deployed import Record
-from runtime.spark.errors import CheckpointLost, CheckpointOfOtherQuery, ResultsOfBatch
-from runtime.spark.log_append import Place
-from runtime.spark.log_offsets import Offsets
+from flowql.compiler.plan.topology import QueryPlan
+from flowql.runtime.errors import StateError
+from flowql.runtime.spark.engine.deployed import Record
+from flowql.runtime.spark.errors import CheckpointLost, CheckpointOfOtherQuery, ResultsOfBatch
+from flowql.runtime.spark.log_append import Place
+from flowql.runtime.spark.log_offsets import Offsets
 
 NONE = -1  # no batch yet
 REBUILD = "--rebuild  with flowql run or flowql deploy computes it anew, and all that reads it"

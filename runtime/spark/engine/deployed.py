@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
 
-from compiler.plan import codec
-from compiler.plan.topology import Plan
-from runtime.errors import InstanceRunning, StateError
-from runtime.log.files import DiskFiles, Lock
-from runtime.spark.history import complete_queries
-from runtime.spark.log_offsets import Offsets
-from runtime.spark.settings import SparkSettings
+from flowql.compiler.plan import codec
+from flowql.compiler.plan.topology import Plan
+from flowql.runtime.errors import InstanceRunning, StateError
+from flowql.runtime.log.files import DiskFiles, Lock
+from flowql.runtime.spark.history import complete_queries
+from flowql.runtime.spark.log_offsets import Offsets
+from flowql.runtime.spark.settings import SparkSettings
 
 FILE = "plan.json"
 _FORMAT = 1

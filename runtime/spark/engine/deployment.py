@@ -6,20 +6,20 @@ import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from compiler.plan.topology import Plan, QueryPlan
-from runtime.build.query import ensure_topics
-from runtime.spark.engine.checkpoints import REBUILD, check_fits
-from runtime.spark.engine.deployed import Deployed, Form, How, Record, new_run, save, staging_of
-from runtime.spark.engine.feeders import ensure_fed_topics, topic_fed_by, with_feeders
-from runtime.spark.engine.order import downstream, topics_written
-from runtime.spark.engine.results import take_away, topics_to_replace, topics_with_results
-from runtime.spark.engine.site import Site
-from runtime.spark.errors import CheckpointOfOtherQuery, ResultsOfBatch, SparkFailure
-from runtime.spark.history import complete_queries, refuse_overwriting
-from runtime.spark.log_append import ensure_own_topics
-from runtime.spark.log_offsets import bounds
-from runtime.spark.log_staging import clear
-from runtime.task.dead_letters import ensure_topic as ensure_letters
+from flowql.compiler.plan.topology import Plan, QueryPlan
+from flowql.runtime.build.query import ensure_topics
+from flowql.runtime.spark.engine.checkpoints import REBUILD, check_fits
+from flowql.runtime.spark.engine.deployed import Deployed, Form, How, Record, new_run, save, staging_of
+from flowql.runtime.spark.engine.feeders import ensure_fed_topics, topic_fed_by, with_feeders
+from flowql.runtime.spark.engine.order import downstream, topics_written
+from flowql.runtime.spark.engine.results import take_away, topics_to_replace, topics_with_results
+from flowql.runtime.spark.engine.site import Site
+from flowql.runtime.spark.errors import CheckpointOfOtherQuery, ResultsOfBatch, SparkFailure
+from flowql.runtime.spark.history import complete_queries, refuse_overwriting
+from flowql.runtime.spark.log_append import ensure_own_topics
+from flowql.runtime.spark.log_offsets import bounds
+from flowql.runtime.spark.log_staging import clear
+from flowql.runtime.task.dead_letters import ensure_topic as ensure_letters
 
 
 def check(site: Site, before: Deployed, plan: Plan, form: Form) -> dict[str, SparkFailure]:

@@ -10,12 +10,12 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 
-from compiler.plan.codec import to_data
-from compiler.plan.logical import Node, Sink
-from compiler.plan.topology import Plan, QueryPlan, SourceDef
-from runtime.log.base import Admin
-from runtime.spark.engine.order import outside_topics, topics_read
-from runtime.spark.settings import TopicFiles
+from flowql.compiler.plan.codec import to_data
+from flowql.compiler.plan.logical import Node, Sink
+from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
+from flowql.runtime.log.base import Admin
+from flowql.runtime.spark.engine.order import outside_topics, topics_read
+from flowql.runtime.spark.settings import TopicFiles
 
 _PREFIX = "FILES_"
 

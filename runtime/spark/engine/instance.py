@@ -7,36 +7,36 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from compiler.plan.diff import QueryChange, diff_plans
-from compiler.plan.topology import Plan
-from runtime.build.partitions import refuse_partitions
-from runtime.build.table_declarations import check_tables
-from runtime.clock import Clock, SystemClock
-from runtime.config import LetterRetention
-from runtime.errors import RuntimeFailure
-from runtime.log.base import Log
-from runtime.log.files import Lock
-from runtime.spark.choose import Mode as ChoiceMode
-from runtime.spark.choose import is_native
-from runtime.spark.engine.alignment import apart
-from runtime.spark.engine.checkpoint_state import reader
-from runtime.spark.engine.checkpoints import lag
-from runtime.spark.engine.deployed import Deployed, Form, How, hold_folder, load
-from runtime.spark.engine.deployment import check, prepare
-from runtime.spark.engine.feeders import with_feeders
-from runtime.spark.engine.launcher import SparkLauncher
-from runtime.spark.engine.order import outside_topics, topics_read
-from runtime.spark.engine.rebuild import decide_rebuild
-from runtime.spark.engine.site import Site
-from runtime.spark.engine.state import SparkSnapshot, pin, sequence_of
-from runtime.spark.engine.status import Rates, query_status
-from runtime.spark.engine.streams import RunningQuery
-from runtime.spark.engine.supervisor import Supervisor
-from runtime.spark.engine.thread import StepThread
-from runtime.spark.log_address import Address, KafkaAddress, absolute, open_log
-from runtime.spark.log_offsets import Offsets, bounds
-from runtime.spark.session import close_session, open_session, require_spark
-from runtime.spark.settings import SparkSettings
+from flowql.compiler.plan.diff import QueryChange, diff_plans
+from flowql.compiler.plan.topology import Plan
+from flowql.runtime.build.partitions import refuse_partitions
+from flowql.runtime.build.table_declarations import check_tables
+from flowql.runtime.clock import Clock, SystemClock
+from flowql.runtime.config import LetterRetention
+from flowql.runtime.errors import RuntimeFailure
+from flowql.runtime.log.base import Log
+from flowql.runtime.log.files import Lock
+from flowql.runtime.spark.choose import Mode as ChoiceMode
+from flowql.runtime.spark.choose import is_native
+from flowql.runtime.spark.engine.alignment import apart
+from flowql.runtime.spark.engine.checkpoint_state import reader
+from flowql.runtime.spark.engine.checkpoints import lag
+from flowql.runtime.spark.engine.deployed import Deployed, Form, How, hold_folder, load
+from flowql.runtime.spark.engine.deployment import check, prepare
+from flowql.runtime.spark.engine.feeders import with_feeders
+from flowql.runtime.spark.engine.launcher import SparkLauncher
+from flowql.runtime.spark.engine.order import outside_topics, topics_read
+from flowql.runtime.spark.engine.rebuild import decide_rebuild
+from flowql.runtime.spark.engine.site import Site
+from flowql.runtime.spark.engine.state import SparkSnapshot, pin, sequence_of
+from flowql.runtime.spark.engine.status import Rates, query_status
+from flowql.runtime.spark.engine.streams import RunningQuery
+from flowql.runtime.spark.engine.supervisor import Supervisor
+from flowql.runtime.spark.engine.thread import StepThread
+from flowql.runtime.spark.log_address import Address, KafkaAddress, absolute, open_log
+from flowql.runtime.spark.log_offsets import Offsets, bounds
+from flowql.runtime.spark.session import close_session, open_session, require_spark
+from flowql.runtime.spark.settings import SparkSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

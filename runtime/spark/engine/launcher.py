@@ -6,27 +6,27 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from compiler.plan.topology import Plan, QueryPlan
-from runtime.spark.engine.checkpoints import NONE, lag
-from runtime.spark.engine.deployed import Record, staging_of
-from runtime.spark.engine.feeders import is_feeder
-from runtime.spark.engine.order import outside_topics, topics_read
-from runtime.spark.engine.over_files import FileHistory
-from runtime.spark.engine.site import Site
-from runtime.spark.engine.streams import RunningQuery, Stream
-from runtime.spark.engine.supervisor import Pace
-from runtime.spark.engine.work import run_batch, run_over_files, start_stream
-from runtime.spark.history import complete_queries
-from runtime.spark.log_offsets import Offsets, bounds
-from runtime.spark.log_staging import clear
-from runtime.spark.session import in_pool
+from flowql.compiler.plan.topology import Plan, QueryPlan
+from flowql.runtime.spark.engine.checkpoints import NONE, lag
+from flowql.runtime.spark.engine.deployed import Record, staging_of
+from flowql.runtime.spark.engine.feeders import is_feeder
+from flowql.runtime.spark.engine.order import outside_topics, topics_read
+from flowql.runtime.spark.engine.over_files import FileHistory
+from flowql.runtime.spark.engine.site import Site
+from flowql.runtime.spark.engine.streams import RunningQuery, Stream
+from flowql.runtime.spark.engine.supervisor import Pace
+from flowql.runtime.spark.engine.work import run_batch, run_over_files, start_stream
+from flowql.runtime.spark.history import complete_queries
+from flowql.runtime.spark.log_offsets import Offsets, bounds
+from flowql.runtime.spark.log_staging import clear
+from flowql.runtime.spark.session import in_pool
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 class SparkLauncher:
-    """Implements `runtime.spark.engine.supervisor.Launcher`. `plan` and `records` are replaced at a deployment."""
+    """Implements `flowql.runtime.spark.engine.supervisor.Launcher`. `plan` and `records` are replaced at a deployment."""
 
     def __init__(self, spark: SparkSession, site: Site) -> None:
         self._spark, self._site = spark, site

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from compiler.plan.logical import Scan, Sink, walk_nodes
-from compiler.plan.topology import Plan, QueryPlan
+from flowql.compiler.plan.logical import Scan, Sink, walk_nodes
+from flowql.compiler.plan.topology import Plan, QueryPlan
 
 
 def topics_read(query: QueryPlan) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Batches over complete history: queries whose rows come from files, by `runtime.spark.frames`, into topics and files.
+"""Batches over complete history: queries whose rows come from files, by `flowql.runtime.spark.frames`, into topics and files.
 
 One `FileHistory` is for one run over a plan: what several queries read is read and counted once, and the result of a query that others
 read is kept until the run is over.
@@ -10,21 +10,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from compiler.functions.spark_text import quoted
-from compiler.plan.expr import ROWTIME
-from compiler.plan.logical import Scan, walk_nodes
-from compiler.plan.topology import Plan, QueryPlan, SourceDef
-from runtime.events import WARNING, say
-from runtime.spark.errors import FrameUnfit
-from runtime.spark.files import source_frame
-from runtime.spark.files_sink import write_files
-from runtime.spark.frames.faults import faults_of
-from runtime.spark.frames.letters import bad_rows
-from runtime.spark.frames.lower import Lowering, check_known
-from runtime.spark.frames.relation import DEFAULT_ROWS, Relation, TableRows, state_of
-from runtime.spark.frames.source import CODE, TIME_COLUMN, Prepared, prepared, relation_of_prepared
-from runtime.spark.history import complete_files, complete_queries, refuse_overwriting
-from runtime.spark.settings import SparkSettings, TopicFiles
+from flowql.compiler.functions.spark_text import quoted
+from flowql.compiler.plan.expr import ROWTIME
+from flowql.compiler.plan.logical import Scan, walk_nodes
+from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
+from flowql.runtime.events import WARNING, say
+from flowql.runtime.spark.errors import FrameUnfit
+from flowql.runtime.spark.files import source_frame
+from flowql.runtime.spark.files_sink import write_files
+from flowql.runtime.spark.frames.faults import faults_of
+from flowql.runtime.spark.frames.letters import bad_rows
+from flowql.runtime.spark.frames.lower import Lowering, check_known
+from flowql.runtime.spark.frames.relation import DEFAULT_ROWS, Relation, TableRows, state_of
+from flowql.runtime.spark.frames.source import CODE, TIME_COLUMN, Prepared, prepared, relation_of_prepared
+from flowql.runtime.spark.history import complete_files, complete_queries, refuse_overwriting
+from flowql.runtime.spark.settings import SparkSettings, TopicFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from compiler.plan.topology import Plan
-from runtime.spark.engine.order import levels
-from runtime.spark.engine.over_files import FileHistory
-from runtime.spark.frames.relation import TableRows
-from runtime.spark.settings import SparkSettings
+from flowql.compiler.plan.topology import Plan
+from flowql.runtime.spark.engine.order import levels
+from flowql.runtime.spark.engine.over_files import FileHistory
+from flowql.runtime.spark.frames.relation import TableRows
+from flowql.runtime.spark.settings import SparkSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote
 
-from compiler.plan.topology import Plan, QueryPlan
-from runtime.spark.engine.order import topics_read, topics_written
-from runtime.spark.errors import CheckpointOfOtherQuery, FrameUnfit
-from runtime.spark.files import source_frame
-from runtime.spark.files_sink import stream_to_files
-from runtime.spark.frames.relation import TableRows
-from runtime.spark.frames.streams import lower_streams
-from runtime.spark.history import outside_files, refuse_overwriting
-from runtime.spark.settings import SparkSettings
+from flowql.compiler.plan.topology import Plan, QueryPlan
+from flowql.runtime.spark.engine.order import topics_read, topics_written
+from flowql.runtime.spark.errors import CheckpointOfOtherQuery, FrameUnfit
+from flowql.runtime.spark.files import source_frame
+from flowql.runtime.spark.files_sink import stream_to_files
+from flowql.runtime.spark.frames.relation import TableRows
+from flowql.runtime.spark.frames.streams import lower_streams
+from flowql.runtime.spark.history import outside_files, refuse_overwriting
+from flowql.runtime.spark.settings import SparkSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

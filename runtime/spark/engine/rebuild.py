@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from compiler.plan import deployed as plans
-from compiler.plan.diff import decide_change
-from compiler.plan.topology import Plan
-from runtime.spark.engine.checkpoints import REBUILD
-from runtime.spark.engine.deployed import Deployed, Form, How
-from runtime.spark.engine.deployment import check, not_native_any_more
-from runtime.spark.engine.feeders import is_feeder, with_feeders
-from runtime.spark.engine.order import begun_with, topics_written
-from runtime.spark.engine.results import topics_to_replace, topics_with_results
-from runtime.spark.engine.site import Site
-from runtime.spark.errors import CheckpointOfOtherQuery, SparkFailure
-from runtime.spark.history import complete_queries
+from flowql.compiler.plan import deployed as plans
+from flowql.compiler.plan.diff import decide_change
+from flowql.compiler.plan.topology import Plan
+from flowql.runtime.spark.engine.checkpoints import REBUILD
+from flowql.runtime.spark.engine.deployed import Deployed, Form, How
+from flowql.runtime.spark.engine.deployment import check, not_native_any_more
+from flowql.runtime.spark.engine.feeders import is_feeder, with_feeders
+from flowql.runtime.spark.engine.order import begun_with, topics_written
+from flowql.runtime.spark.engine.results import topics_to_replace, topics_with_results
+from flowql.runtime.spark.engine.site import Site
+from flowql.runtime.spark.errors import CheckpointOfOtherQuery, SparkFailure
+from flowql.runtime.spark.history import complete_queries
 
 
 def decide_rebuild(
@@ -45,7 +45,7 @@ def decide_rebuild(
 
 
 def _of_plans(before: Deployed, plan: Plan, results: Collection[str]) -> dict[str, str]:
-    """What the plans alone say: query -> why it begins anew, as `compiler.plan.diff` has it."""
+    """What the plans alone say: query -> why it begins anew, as `flowql.compiler.plan.diff` has it."""
     histories = tuple(plans.TopicHistory(topic, 1) for topic in results)
     plan = replace(
         plan, queries=tuple(replace(q, on_change="rebuild") for q in plan.queries)

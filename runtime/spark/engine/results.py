@@ -11,18 +11,18 @@ from collections.abc import Collection
 
 import pyarrow as pa
 
-from compiler.plan import codec
-from compiler.plan.topology import InsertValues, Plan
-from runtime.build.query import build_inserts
-from runtime.errors import OutsideRecords
-from runtime.log.base import PRODUCE_SCHEMA, TopicPartition
-from runtime.spark.engine.deployed import Deployed
-from runtime.spark.engine.feeders import is_feeder, topic_fed_by
-from runtime.spark.engine.order import topics_written
-from runtime.spark.engine.site import Site
-from runtime.spark.log_append import places_topic
-from runtime.spark.log_offsets import Offsets, bounds, partition_offsets
-from runtime.spark.log_replace import replace_with, replaced
+from flowql.compiler.plan import codec
+from flowql.compiler.plan.topology import InsertValues, Plan
+from flowql.runtime.build.query import build_inserts
+from flowql.runtime.errors import OutsideRecords
+from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
+from flowql.runtime.spark.engine.deployed import Deployed
+from flowql.runtime.spark.engine.feeders import is_feeder, topic_fed_by
+from flowql.runtime.spark.engine.order import topics_written
+from flowql.runtime.spark.engine.site import Site
+from flowql.runtime.spark.log_append import places_topic
+from flowql.runtime.spark.log_offsets import Offsets, bounds, partition_offsets
+from flowql.runtime.spark.log_replace import replace_with, replaced
 
 _INSERTED = b"inserts"  # the key of the record
 _CHUNK_ROWS, _CHUNK_BYTES = 1_000, 16 << 20

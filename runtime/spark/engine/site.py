@@ -9,17 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from compiler.plan.topology import QueryPlan
-from runtime.config import LetterRetention
-from runtime.errors import LogUnavailable
-from runtime.log.base import Log, Position, TopicPartition
-from runtime.spark.engine.deployed import Record, checkpoint_of
-from runtime.spark.engine.order import topics_read
-from runtime.spark.log_address import Address
-from runtime.spark.log_append import Place, Target, Writer, place_of
-from runtime.spark.log_offsets import Offsets
-from runtime.spark.log_replace import drop_all
-from runtime.spark.settings import SparkSettings
+from flowql.compiler.plan.topology import QueryPlan
+from flowql.runtime.config import LetterRetention
+from flowql.runtime.errors import LogUnavailable
+from flowql.runtime.log.base import Log, Position, TopicPartition
+from flowql.runtime.spark.engine.deployed import Record, checkpoint_of
+from flowql.runtime.spark.engine.order import topics_read
+from flowql.runtime.spark.log_address import Address
+from flowql.runtime.spark.log_append import Place, Target, Writer, place_of
+from flowql.runtime.spark.log_offsets import Offsets
+from flowql.runtime.spark.log_replace import drop_all
+from flowql.runtime.spark.settings import SparkSettings
 
 T = TypeVar("T")
 

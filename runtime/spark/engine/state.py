@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from compiler.plan.topology import QueryPlan, StoreSpec
-from runtime.errors import StateError
-from runtime.spark.engine.checkpoints import NONE
-from runtime.spark.engine.deployed import Deployed
-from runtime.spark.engine.site import Site
-from runtime.state.store import Key, Rows, Snapshot, Value
+from flowql.compiler.plan.topology import QueryPlan, StoreSpec
+from flowql.runtime.errors import StateError
+from flowql.runtime.spark.engine.checkpoints import NONE
+from flowql.runtime.spark.engine.deployed import Deployed
+from flowql.runtime.spark.engine.site import Site
+from flowql.runtime.state.store import Key, Rows, Snapshot, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def pin(site: Site, deployed: Deployed) -> list[Pinned]:
 
 
 class SparkSnapshot:
-    """Implements `runtime.state.store.Snapshot` over all queries. `read` opens the state of one; it is called at most once for each.
+    """Implements `flowql.runtime.state.store.Snapshot` over all queries. `read` opens the state of one; it is called at most once for each.
 
     Spark keeps the last batches of a query (`spark.sql.streaming.minBatchesToRetain`), so pinned ones can be read for a while.
     """

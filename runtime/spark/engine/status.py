@@ -6,14 +6,14 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from compiler.plan.topology import QueryPlan
-from runtime.errors import TopicMissing
-from runtime.spark.engine.checkpoints import lag
-from runtime.spark.engine.deployed import Record
-from runtime.spark.engine.order import topics_read
-from runtime.spark.engine.site import Site
-from runtime.spark.engine.streams import RunningQuery
-from runtime.spark.log_offsets import bounds
+from flowql.compiler.plan.topology import QueryPlan
+from flowql.runtime.errors import TopicMissing
+from flowql.runtime.spark.engine.checkpoints import lag
+from flowql.runtime.spark.engine.deployed import Record
+from flowql.runtime.spark.engine.order import topics_read
+from flowql.runtime.spark.engine.site import Site
+from flowql.runtime.spark.engine.streams import RunningQuery
+from flowql.runtime.spark.log_offsets import bounds
 
 RATE_MS = 10_000
 # How states of a query that has its turn later, or is through, look from outside: nothing is wrong with it.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from compiler.plan.topology import QueryPlan
-from runtime.events import ERROR, say
-from runtime.spark.engine.causes import cause_of
-from runtime.spark.engine.deployed import Record
+from flowql.compiler.plan.topology import QueryPlan
+from flowql.runtime.events import ERROR, say
+from flowql.runtime.spark.engine.causes import cause_of
+from flowql.runtime.spark.engine.deployed import Record
 
 BACKOFF_MS_MIN, BACKOFF_MS_MAX = 500, 30_000
 # waiting: its turn has not come. done: what there was is processed. failed: waits for its restart. error: given up.

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
-from compiler.plan.topology import Plan
-from runtime.errors import RuntimeFailure
-from runtime.spark.engine.order import feeds_of, is_circle, levels
-from runtime.spark.engine.streams import RunningQuery, Stream
+from flowql.compiler.plan.topology import Plan
+from flowql.runtime.errors import RuntimeFailure
+from flowql.runtime.spark.engine.order import feeds_of, is_circle, levels
+from flowql.runtime.spark.engine.streams import RunningQuery, Stream
 
 TRIES_MAX = 3  # of a query in a run that is to end
 LOOK_MS = 50

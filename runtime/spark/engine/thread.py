@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from runtime.clock import Clock
+from flowql.runtime.clock import Clock
 
 STOP_S = 120.0  # Spark may be starting a stream
 

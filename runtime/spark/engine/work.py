@@ -8,35 +8,35 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compiler.plan.logical import Sink
-from compiler.plan.topology import Plan, QueryPlan, SourceDef
-from runtime.log.base import TopicPartition
-from runtime.spark.engine.checkpoints import positions_after
-from runtime.spark.engine.deployed import Record, staging_of
-from runtime.spark.engine.feeders import is_feeder
-from runtime.spark.engine.order import topics_read, topics_written
-from runtime.spark.engine.over_files import FileHistory
-from runtime.spark.engine.site import Site
-from runtime.spark.engine.supervisor import Pace
-from runtime.spark.files import emitted_files
-from runtime.spark.files_sink import final_rows, rows_of_topic, topic_frame, write_epoch_files, write_files
-from runtime.spark.log_append import Writer, split
-from runtime.spark.log_letters import drop_letters, letters_between
-from runtime.spark.log_offsets import Offsets, partition_offsets
-from runtime.spark.log_sink import SinkOptions, write_epoch
-from runtime.spark.log_source import ReadOptions, read_log, stream_log
-from runtime.spark.log_staging import staging_of as staged_of
-from runtime.spark.native.query import native_bounded, native_streaming
-from runtime.spark.native.topics import encode, told
-from runtime.spark.shapes import EMITTED
-from runtime.spark.stage.exact import exact_bounded, exact_streaming
-from runtime.spark.stage.layout import layout_of
+from flowql.compiler.plan.logical import Sink
+from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.spark.engine.checkpoints import positions_after
+from flowql.runtime.spark.engine.deployed import Record, staging_of
+from flowql.runtime.spark.engine.feeders import is_feeder
+from flowql.runtime.spark.engine.order import topics_read, topics_written
+from flowql.runtime.spark.engine.over_files import FileHistory
+from flowql.runtime.spark.engine.site import Site
+from flowql.runtime.spark.engine.supervisor import Pace
+from flowql.runtime.spark.files import emitted_files
+from flowql.runtime.spark.files_sink import final_rows, rows_of_topic, topic_frame, write_epoch_files, write_files
+from flowql.runtime.spark.log_append import Writer, split
+from flowql.runtime.spark.log_letters import drop_letters, letters_between
+from flowql.runtime.spark.log_offsets import Offsets, partition_offsets
+from flowql.runtime.spark.log_sink import SinkOptions, write_epoch
+from flowql.runtime.spark.log_source import ReadOptions, read_log, stream_log
+from flowql.runtime.spark.log_staging import staging_of as staged_of
+from flowql.runtime.spark.native.query import native_bounded, native_streaming
+from flowql.runtime.spark.native.topics import encode, told
+from flowql.runtime.spark.shapes import EMITTED
+from flowql.runtime.spark.stage.exact import exact_bounded, exact_streaming
+from flowql.runtime.spark.stage.layout import layout_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from runtime.spark.engine.streams import Stream
+    from flowql.runtime.spark.engine.streams import Stream
 
 # A micro-batch is in memory at once, as records and as their Arrow copies in Python workers.
 ROWS_PER_BATCH_MAX = 500_000

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from compiler.functions.spark_sql import lower
-from compiler.functions.spark_text import quoted
-from compiler.plan.expr import ROWTIME
-from compiler.plan.logical import Aggregate, AggregateCall, Node, Window
-from compiler.plan.schema import WINDOW_END, WINDOW_START, Schema
-from compiler.plan.types import Kind, SqlType
-from runtime.spark.frames.refusal import Refused, sql_of
-from runtime.spark.frames.relation import CURRENT, Relation, any_present, images_of, key_of, names
-from runtime.spark.native.aggregates import aggregate_columns, reason_against
-from runtime.spark.native.keys import groups
-from runtime.spark.native.windows import window_end, with_cumulated, with_starts
-from runtime.spark.outline import functions
+from flowql.compiler.functions.spark_sql import lower
+from flowql.compiler.functions.spark_text import quoted
+from flowql.compiler.plan.expr import ROWTIME
+from flowql.compiler.plan.logical import Aggregate, AggregateCall, Node, Window
+from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START, Schema
+from flowql.compiler.plan.types import Kind, SqlType
+from flowql.runtime.spark.frames.refusal import Refused, sql_of
+from flowql.runtime.spark.frames.relation import CURRENT, Relation, any_present, images_of, key_of, names
+from flowql.runtime.spark.native.aggregates import aggregate_columns, reason_against
+from flowql.runtime.spark.native.keys import groups
+from flowql.runtime.spark.native.windows import window_end, with_cumulated, with_starts
+from flowql.runtime.spark.outline import functions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -156,7 +156,7 @@ def _sessions(frame: DataFrame, window: Window, keys: list[str]) -> tuple[DataFr
     return apart.selectExpr("*", f"count(CASE WHEN __apart THEN 1 END) {before} AS {_SESSION}"), [_SESSION]
 
 
-# Rows with the columns that tell their window, and the names of those; one per kind of `compiler.plan.logical.Window`, a test looks.
+# Rows with the columns that tell their window, and the names of those; one per kind of `flowql.compiler.plan.logical.Window`, a test looks.
 WINDOWS: dict[str, Callable[[DataFrame, Window, list[str]], tuple[DataFrame, list[str]]]] = {
     "tumbling": _tumbling,
     "hopping": _tumbling,

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from compiler.functions.spark_text import quoted, text
-from compiler.plan.topology import Plan, SourceDef
-from runtime.spark.errors import FrameUnfit
-from runtime.spark.frames.lower import check_known
-from runtime.spark.frames.relation import DEFAULT_ROWS, KEY, ORDER, SEQUENCE, TableRows
-from runtime.spark.frames.source import Prepared, prepared
+from flowql.compiler.functions.spark_text import quoted, text
+from flowql.compiler.plan.topology import Plan, SourceDef
+from flowql.runtime.spark.errors import FrameUnfit
+from flowql.runtime.spark.frames.lower import check_known
+from flowql.runtime.spark.frames.relation import DEFAULT_ROWS, KEY, ORDER, SEQUENCE, TableRows
+from flowql.runtime.spark.frames.source import Prepared, prepared
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from compiler.functions.spark_text import quoted
-from compiler.plan.expr import ROWTIME
-from compiler.plan.logical import Join, JoinShape, Node
-from compiler.plan.schema import Schema
-from runtime.spark.frames.pairs import pairs_of
-from runtime.spark.frames.refusal import Refused, sql_of
-from runtime.spark.frames.relation import LIVE, ORDER, Relation, any_present, key_of, names, state_of
-from runtime.spark.native.keys import groups
-from runtime.spark.outline import functions
+from flowql.compiler.functions.spark_text import quoted
+from flowql.compiler.plan.expr import ROWTIME
+from flowql.compiler.plan.logical import Join, JoinShape, Node
+from flowql.compiler.plan.schema import Schema
+from flowql.runtime.spark.frames.pairs import pairs_of
+from flowql.runtime.spark.frames.refusal import Refused, sql_of
+from flowql.runtime.spark.frames.relation import LIVE, ORDER, Relation, any_present, key_of, names, state_of
+from flowql.runtime.spark.native.keys import groups
+from flowql.runtime.spark.outline import functions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -132,7 +132,7 @@ def _later() -> str:
 
 
 Handler = Callable[[Join, Node, Relation, Relation], Relation]
-# One per `compiler.plan.logical.JoinShape`; a test looks.
+# One per `flowql.compiler.plan.logical.JoinShape`; a test looks.
 JOINS: dict[JoinShape, Handler] = {
     "stream-stream": _streams,
     "stream-table": _stream_table,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from runtime.spark.frames.source import FILE, ROW, Prepared
+from flowql.runtime.spark.frames.source import FILE, ROW, Prepared
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from compiler.functions.spark_text import quoted
-from compiler.plan.expr import ROWTIME
-from compiler.plan.logical import Aggregate, Format, Scan, walk_nodes
-from compiler.plan.schema import WINDOW_END, WINDOW_START, Schema
-from compiler.plan.topology import Plan, QueryPlan, SourceDef
-from runtime.spark.errors import FrameUnfit, SparkUnsupported
-from runtime.spark.frames.nodes import HANDLERS, Handler, Nodes
-from runtime.spark.frames.relation import DEFAULT_ROWS, Relation, TableRows, state_of
-from runtime.spark.frames.source import TIME_COLUMN, relation_of
-from runtime.spark.outline import OUTLINE
+from flowql.compiler.functions.spark_text import quoted
+from flowql.compiler.plan.expr import ROWTIME
+from flowql.compiler.plan.logical import Aggregate, Format, Scan, walk_nodes
+from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START, Schema
+from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
+from flowql.runtime.spark.errors import FrameUnfit, SparkUnsupported
+from flowql.runtime.spark.frames.nodes import HANDLERS, Handler, Nodes
+from flowql.runtime.spark.frames.relation import DEFAULT_ROWS, Relation, TableRows, state_of
+from flowql.runtime.spark.frames.source import TIME_COLUMN, relation_of
+from flowql.runtime.spark.outline import OUTLINE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,7 +33,7 @@ def lower(plan: Plan, sources: Sources, *, tables: Mapping[str, TableRows] = _NO
     """The result of every query of a plan by the name of the stream or table that it makes, over complete history.
 
     sources: a batch frame per stream or table that no query makes, by its name. It has the key and value columns that are declared,
-    under exactly their names, of the declared types (see `compiler.plan.types.spark_type`) or narrower ones, and the event time: the
+    under exactly their names, of the declared types (see `flowql.compiler.plan.types.spark_type`) or narrower ones, and the event time: the
     column that TIMESTAMP names, else `ROWTIME`, either as BIGINT ms since 1970 or as a timestamp of either kind (one without a zone
     is UTC). TIME is an INT, the ms of the day; WINDOWSTART and WINDOWEND stand beside a windowed key, as BIGINT ms. Columns beside
     these are not looked at. A table may have no time: its rows count from the beginning.

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, get_args
 
-from compiler.functions.spark_sql import lower, lower_predicate
-from compiler.functions.spark_text import quoted
-from compiler.plan.expr import ROWTIME, Call, Column, Expr, columns_of
-from compiler.plan.logical import (
+from flowql.compiler.functions.spark_sql import lower, lower_predicate
+from flowql.compiler.functions.spark_text import quoted
+from flowql.compiler.plan.expr import ROWTIME, Call, Column, Expr, columns_of
+from flowql.compiler.plan.logical import (
     Aggregate,
     ChangeSpec,
     Explode,
@@ -26,19 +26,19 @@ from compiler.plan.logical import (
     Union,
     walk_nodes,
 )
-from compiler.plan.schema import Schema
-from compiler.plan.topology import QueryPlan
-from compiler.plan.types import Kind, spark_type
-from compiler.plan.visit import exprs_of
-from runtime.spark.errors import SparkUnsupported
-from runtime.spark.frames.aggregates import aggregated, grown
-from runtime.spark.frames.joins import joined
-from runtime.spark.frames.refusal import Refused, check_names, check_time, sql_of
-from runtime.spark.frames.relation import LIVE, Relation, images_of, key_of, names
-from runtime.spark.frames.source import millis_of
-from runtime.spark.frames.times import outside
-from runtime.spark.outline import Outline
-from runtime.spark.over_changes import WAY_ROUND, why_not
+from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.topology import QueryPlan
+from flowql.compiler.plan.types import Kind, spark_type
+from flowql.compiler.plan.visit import exprs_of
+from flowql.runtime.spark.errors import SparkUnsupported
+from flowql.runtime.spark.frames.aggregates import aggregated, grown
+from flowql.runtime.spark.frames.joins import joined
+from flowql.runtime.spark.frames.refusal import Refused, check_names, check_time, sql_of
+from flowql.runtime.spark.frames.relation import LIVE, Relation, images_of, key_of, names
+from flowql.runtime.spark.frames.source import millis_of
+from flowql.runtime.spark.frames.times import outside
+from flowql.runtime.spark.outline import Outline
+from flowql.runtime.spark.over_changes import WAY_ROUND, why_not
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Nodes:
             check_time(e, relation)
         if isinstance(relation.frame, Outline):
             return relation, ["NULL"] * len(exprs)
-        from runtime.spark.native.expressions import compute  # needs Spark's functions
+        from flowql.runtime.spark.native.expressions import compute  # needs Spark's functions
 
         named = [NamedExpr(f"c{i}", e) for i, e in enumerate(exprs)]
         made = compute(relation.frame, source, named, predicate=predicate)
@@ -239,7 +239,7 @@ def _over_changes(_: Nodes, node: Node, _inputs: list[Relation]) -> Relation:
 
 
 Handler = Callable[[Nodes, Node, list[Relation]], Relation]
-# One per class of the union `compiler.plan.logical.Spec`; a test looks.
+# One per class of the union `flowql.compiler.plan.logical.Spec`; a test looks.
 HANDLERS: dict[type[Any], Handler] = {
     Scan: _scan,
     Project: _project,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compiler.functions.spark_text import quoted
-from compiler.plan.expr import ROWTIME
-from compiler.plan.logical import Join
-from compiler.plan.schema import Schema
-from runtime.spark.frames.relation import any_present
-from runtime.spark.outline import functions
+from flowql.compiler.functions.spark_text import quoted
+from flowql.compiler.plan.expr import ROWTIME
+from flowql.compiler.plan.logical import Join
+from flowql.compiler.plan.schema import Schema
+from flowql.runtime.spark.frames.relation import any_present
+from flowql.runtime.spark.outline import functions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from compiler.functions.spark_sql import SparkSql, lower
-from compiler.plan.expr import ROWTIME, Call, Expr, columns_of, walk
-from compiler.plan.schema import Schema
-from compiler.plan.types import SqlType
-from runtime.spark.frames.relation import Relation
+from flowql.compiler.functions.spark_sql import SparkSql, lower
+from flowql.compiler.plan.expr import ROWTIME, Call, Expr, columns_of, walk
+from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.types import SqlType
+from flowql.runtime.spark.frames.relation import Relation
 
 ELSEWHERE = "run it on the runtime, or with `flowql run -t spark` on a target with `history: arrival`"
 

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from compiler.functions.spark_text import from_millis, millis, quoted, text
-from compiler.plan.expr import ROWTIME
-from compiler.plan.schema import WINDOW_FIELDS, Field
-from compiler.plan.topology import SourceDef
-from compiler.plan.types import Kind, SqlType, spark_type
-from runtime.operators.decode import BAD_TIME, NULL_KEY
-from runtime.spark.errors import FrameUnfit
-from runtime.spark.frames.relation import (
+from flowql.compiler.functions.spark_text import from_millis, millis, quoted, text
+from flowql.compiler.plan.expr import ROWTIME
+from flowql.compiler.plan.schema import WINDOW_FIELDS, Field
+from flowql.compiler.plan.topology import SourceDef
+from flowql.compiler.plan.types import Kind, SqlType, spark_type
+from flowql.runtime.operators.decode import BAD_TIME, NULL_KEY
+from flowql.runtime.spark.errors import FrameUnfit
+from flowql.runtime.spark.frames.relation import (
     DEFAULT_ROWS,
     KEY,
     LIVE,
@@ -23,17 +23,17 @@ from runtime.spark.frames.relation import (
     TableRows,
     key_of,
 )
-from runtime.spark.frames.times import Fault, outside
-from runtime.spark.native.keys import groups
-from runtime.spark.outline import functions
+from flowql.runtime.spark.frames.times import Fault, outside
+from flowql.runtime.spark.native.keys import groups
+from flowql.runtime.spark.outline import functions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType
 
 TIME_COLUMN = "ROWTIME"
-# Columns of frames that FlowQL itself has read from files (`runtime.spark.files`): where a row is, and why it could not be read.
-# A frame with CODE is decoded: its columns are of the declared types, and the row time is in `ROWTIME` of `compiler.plan.expr`.
+# Columns of frames that FlowQL itself has read from files (`flowql.runtime.spark.files`): where a row is, and why it could not be read.
+# A frame with CODE is decoded: its columns are of the declared types, and the row time is in `ROWTIME` of `flowql.compiler.plan.expr`.
 FILE, ROW, CODE, MESSAGE = "__file", "__row", "__code", "__message"
 _BEGINNING = -(2**62)  # the row time of a table that has none
 # The types of Spark that hold a type of ours as it is, or in a narrower form.

@@ -26,23 +26,32 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from compiler.functions.spark_text import quoted
-from compiler.plan.event_times import EARLIEST_MS
-from compiler.plan.expr import ROWTIME
-from compiler.plan.logical import Aggregate, Filter, Join, Node, Window
-from compiler.plan.schema import WINDOW_END, WINDOW_START, Schema
-from compiler.plan.topology import Plan, QueryPlan, SourceDef
-from runtime.operators.windows import grace_of
-from runtime.spark.errors import FrameUnfit, SparkUnsupported
-from runtime.spark.frames.aggregates import check_aggregate
-from runtime.spark.frames.joins import with_versions
-from runtime.spark.frames.lower import Lowering, check_known
-from runtime.spark.frames.nodes import HANDLERS, Nodes
-from runtime.spark.frames.refusal import Refused
-from runtime.spark.frames.relation import DEFAULT_ROWS, LIVE, ORDER, Relation, TableRows, any_present, key_of, names
-from runtime.spark.frames.source import relation_of
-from runtime.spark.native.aggregates import aggregate_columns
-from runtime.spark.outline import functions
+from flowql.compiler.functions.spark_text import quoted
+from flowql.compiler.plan.event_times import EARLIEST_MS
+from flowql.compiler.plan.expr import ROWTIME
+from flowql.compiler.plan.logical import Aggregate, Filter, Join, Node, Window
+from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START, Schema
+from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
+from flowql.runtime.operators.windows import grace_of
+from flowql.runtime.spark.errors import FrameUnfit, SparkUnsupported
+from flowql.runtime.spark.frames.aggregates import check_aggregate
+from flowql.runtime.spark.frames.joins import with_versions
+from flowql.runtime.spark.frames.lower import Lowering, check_known
+from flowql.runtime.spark.frames.nodes import HANDLERS, Nodes
+from flowql.runtime.spark.frames.refusal import Refused
+from flowql.runtime.spark.frames.relation import (
+    DEFAULT_ROWS,
+    LIVE,
+    ORDER,
+    Relation,
+    TableRows,
+    any_present,
+    key_of,
+    names,
+)
+from flowql.runtime.spark.frames.source import relation_of
+from flowql.runtime.spark.native.aggregates import aggregate_columns
+from flowql.runtime.spark.outline import functions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

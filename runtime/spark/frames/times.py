@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler.functions.spark_text import text
-from compiler.plan.event_times import EventTimes
-from runtime.operators.decode import BAD_TIME
+from flowql.compiler.functions.spark_text import text
+from flowql.compiler.plan.event_times import EventTimes
+from flowql.runtime.operators.decode import BAD_TIME
 
 
 @dataclass(frozen=True, slots=True)

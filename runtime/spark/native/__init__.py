@@ -1,7 +1,7 @@
 """Queries as Spark's own operators on typed columns, where the meaning agrees; the entry point is `query.native_bounded`.
 
 Knows the logical plan, Spark, and the runtime's kernels that decode, encode and give functions their meaning; nothing of tasks
-and stores. Whether a query may be native is for `runtime.spark.choose` to say.
+and stores. Whether a query may be native is for `flowql.runtime.spark.choose` to say.
 
 Topics are read exactly unless an aggregation follows: Spark folds before its shuffle, the runtime's tasks behind theirs. Ours beside
 a job by hand is measured by `python -m flowql.bench.spark_overhead`.

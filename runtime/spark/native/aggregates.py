@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from compiler.functions.spark_sql import lower
-from compiler.functions.spark_text import quoted, wrapped_int
-from compiler.plan.logical import AggregateCall
-from compiler.plan.types import Kind, SqlType, spark_type
-from runtime.spark.native.frames import OFFSET, PARTITION
+from flowql.compiler.functions.spark_sql import lower
+from flowql.compiler.functions.spark_text import quoted, wrapped_int
+from flowql.compiler.plan.logical import AggregateCall
+from flowql.compiler.plan.types import Kind, SqlType, spark_type
+from flowql.runtime.spark.native.frames import OFFSET, PARTITION
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

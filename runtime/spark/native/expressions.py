@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from compiler.functions.spark_sql import SparkSql, lower, lower_predicate
-from compiler.functions.spark_text import quoted
-from compiler.plan.expr import ROWTIME, Expr
-from compiler.plan.logical import NamedExpr
-from compiler.plan.schema import Schema
-from runtime.spark.native.udf import ERRORS, reference_udf
+from flowql.compiler.functions.spark_sql import SparkSql, lower, lower_predicate
+from flowql.compiler.functions.spark_text import quoted
+from flowql.compiler.plan.expr import ROWTIME, Expr
+from flowql.compiler.plan.logical import NamedExpr
+from flowql.compiler.plan.schema import Schema
+from flowql.runtime.spark.native.udf import ERRORS, reference_udf
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -69,7 +69,7 @@ def _letters(
 
 
 def _told(rows: DataFrame, errors: Column) -> DataFrame:
-    from runtime.operators.stages import EXPRESSION_FAILED
+    from flowql.runtime.operators.stages import EXPRESSION_FAILED
 
     message = F.explode(errors).alias("message")
     return rows.select(F.lit(EXPRESSION_FAILED).alias("code"), message, F.col(ROWTIME).alias("rowtime"))

@@ -1,6 +1,6 @@
 """Frames: Spark rows of one relation. Columns are those of its schema by name, then the row time in ms.
 
-Types are those of `compiler.plan.types.spark_type`; Arrow columns cross to Python workers through `from_spark`, `to_spark`.
+Types are those of `flowql.compiler.plan.types.spark_type`; Arrow columns cross to Python workers through `from_spark`, `to_spark`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from compiler.functions.spark_text import quoted
-from compiler.plan.expr import ROWTIME
-from compiler.plan.schema import Schema
-from compiler.plan.types import Kind, SqlType, arrow_type, spark_type
+from flowql.compiler.functions.spark_text import quoted
+from flowql.compiler.plan.expr import ROWTIME
+from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.types import Kind, SqlType, arrow_type, spark_type
 
 # Columns a frame may have beside those of its relation: the place of a row in its topic, which LATEST_BY_OFFSET goes by, and
 # the dead letters of records that gave no row (the row's other columns mean nothing then).

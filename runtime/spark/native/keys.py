@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compiler.plan.types import Kind, SqlType
+from flowql.compiler.plan.types import Kind, SqlType
 
 
 def groups(t: SqlType) -> bool:

@@ -1,4 +1,4 @@
-"""Nodes of an aggregation over a topic as operations on frames. Whether a node may be one is for `runtime.spark.choose` to say."""
+"""Nodes of an aggregation over a topic as operations on frames. Whether a node may be one is for `flowql.runtime.spark.choose` to say."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from compiler.functions.spark_sql import SparkSql, lower, lower_predicate
-from compiler.functions.spark_text import quoted
-from compiler.plan.expr import ROWTIME, Expr, Literal
-from compiler.plan.expr import Column as PlanColumn
-from compiler.plan.logical import Aggregate, Filter, Node, Project, Rekey, Scan, Sink
-from compiler.plan.schema import WINDOW_END
-from runtime.spark.native.aggregates import aggregate_columns
-from runtime.spark.native.expressions import column
-from runtime.spark.native.frames import LETTERS, OFFSET, PARTITION
-from runtime.spark.native.windows import window_end, with_starts
+from flowql.compiler.functions.spark_sql import SparkSql, lower, lower_predicate
+from flowql.compiler.functions.spark_text import quoted
+from flowql.compiler.plan.expr import ROWTIME, Expr, Literal
+from flowql.compiler.plan.expr import Column as PlanColumn
+from flowql.compiler.plan.logical import Aggregate, Filter, Node, Project, Rekey, Scan, Sink
+from flowql.compiler.plan.schema import WINDOW_END
+from flowql.runtime.spark.native.aggregates import aggregate_columns
+from flowql.runtime.spark.native.expressions import column
+from flowql.runtime.spark.native.frames import LETTERS, OFFSET, PARTITION
+from flowql.runtime.spark.native.windows import window_end, with_starts
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

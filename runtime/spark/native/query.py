@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compiler.plan.logical import Scan, Sink, walk_nodes
-from compiler.plan.topology import Plan, QueryPlan
-from runtime.spark.native.nodes import Lowering
-from runtime.spark.native.topics import decode, encode
+from flowql.compiler.plan.logical import Scan, Sink, walk_nodes
+from flowql.compiler.plan.topology import Plan, QueryPlan
+from flowql.runtime.spark.native.nodes import Lowering
+from flowql.runtime.spark.native.topics import decode, encode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

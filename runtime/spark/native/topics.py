@@ -16,24 +16,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from compiler.functions.spark_text import quoted
-from compiler.plan.codec import from_data, to_data
-from compiler.plan.expr import ROWTIME
-from compiler.plan.logical import SchemaRef, Sink
-from compiler.plan.schema import Schema
-from compiler.plan.topology import SourceDef, scan_of
-from runtime.batch import DELETE, Batch
-from runtime.log.base import RawBatch, TopicPartition
-from runtime.operators.base import NO_STATE, DeadLetter, RunContext
-from runtime.operators.decode import Decoder
-from runtime.operators.encode import Encoder
-from runtime.output.partitioner import split
-from runtime.serde.registry import KNOWN
-from runtime.spark.log_letters import put_letters
-from runtime.spark.native.frames import LETTERS, OFFSET, PARTITION, frame_ddl, from_spark, to_spark
-from runtime.spark.shapes import DEAD, EMITTED, EMITTED_DDL, SINK, from_ipc, to_ipc
-from runtime.task.dead_letters import LocatedDeadLetter
-from runtime.task.dead_letters import encode as encode_letters
+from flowql.compiler.functions.spark_text import quoted
+from flowql.compiler.plan.codec import from_data, to_data
+from flowql.compiler.plan.expr import ROWTIME
+from flowql.compiler.plan.logical import SchemaRef, Sink
+from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.topology import SourceDef, scan_of
+from flowql.runtime.batch import DELETE, Batch
+from flowql.runtime.log.base import RawBatch, TopicPartition
+from flowql.runtime.operators.base import NO_STATE, DeadLetter, RunContext
+from flowql.runtime.operators.decode import Decoder
+from flowql.runtime.operators.encode import Encoder
+from flowql.runtime.output.partitioner import split
+from flowql.runtime.serde.registry import KNOWN
+from flowql.runtime.spark.log_letters import put_letters
+from flowql.runtime.spark.native.frames import LETTERS, OFFSET, PARTITION, frame_ddl, from_spark, to_spark
+from flowql.runtime.spark.shapes import DEAD, EMITTED, EMITTED_DDL, SINK, from_ipc, to_ipc
+from flowql.runtime.task.dead_letters import LocatedDeadLetter
+from flowql.runtime.task.dead_letters import encode as encode_letters
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from compiler.functions.registry import lookup
-from compiler.functions.spark_text import quoted
-from compiler.plan.codec import from_data, to_data
-from compiler.plan.expr import ROWTIME, Call, columns_of, walk
-from compiler.plan.logical import NamedExpr, Project
-from compiler.plan.schema import Field, Schema
-from compiler.plan.topology import Operator
-from compiler.plan.types import spark_type
-from runtime.batch import Batch
-from runtime.operators.base import NO_STATE, RunContext
-from runtime.operators.stages import StageChain
-from runtime.spark.native.frames import from_spark, spark_arrow, to_spark
+from flowql.compiler.functions.registry import lookup
+from flowql.compiler.functions.spark_text import quoted
+from flowql.compiler.plan.codec import from_data, to_data
+from flowql.compiler.plan.expr import ROWTIME, Call, columns_of, walk
+from flowql.compiler.plan.logical import NamedExpr, Project
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.topology import Operator
+from flowql.compiler.plan.types import spark_type
+from flowql.runtime.batch import Batch
+from flowql.runtime.operators.base import NO_STATE, RunContext
+from flowql.runtime.operators.stages import StageChain
+from flowql.runtime.spark.native.frames import from_spark, spark_arrow, to_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

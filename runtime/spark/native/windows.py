@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compiler.functions.spark_text import quoted
-from compiler.plan.expr import ROWTIME
-from compiler.plan.logical import Window
-from compiler.plan.schema import WINDOW_END, WINDOW_START
-from runtime.spark.outline import functions
+from flowql.compiler.functions.spark_text import quoted
+from flowql.compiler.plan.expr import ROWTIME
+from flowql.compiler.plan.logical import Window
+from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START
+from flowql.runtime.spark.outline import functions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -18,7 +18,7 @@ def with_starts(frame: DataFrame, window: Window) -> tuple[DataFrame, Column]:
     """One row per window of a row, and its WINDOWSTART; plain arithmetic, as Spark's `window` computes a struct of two timestamps per row.
 
     Starts are multiples of the advance, before 1970 as well, and no window reaches over 1970 where the plan does not say so
-    (`runtime.operators.windows.WindowedAggregateOperator.starts`).
+    (`flowql.runtime.operators.windows.WindowedAggregateOperator.starts`).
     """
     F = functions(frame)
     time, size, advance = quoted(ROWTIME), window.size_ms, window.advance_ms or window.size_ms

@@ -10,23 +10,23 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compiler.plan.topology import StoreSpec
-from runtime.spark.stage.durable import decode_head
-from runtime.spark.stage.layout import Layout
-from runtime.spark.stage.pages import PagedRows
-from runtime.spark.stage.processor import DIRECTORY, HEAD, PAGES
-from runtime.spark.stage.state import GroupState
-from runtime.state.chunks import chunked
-from runtime.state.store import Key, Rows, Value
-from runtime.state.task_store import TaskStore
-from runtime.state.values import encode_value
+from flowql.compiler.plan.topology import StoreSpec
+from flowql.runtime.spark.stage.durable import decode_head
+from flowql.runtime.spark.stage.layout import Layout
+from flowql.runtime.spark.stage.pages import PagedRows
+from flowql.runtime.spark.stage.processor import DIRECTORY, HEAD, PAGES
+from flowql.runtime.spark.stage.state import GroupState
+from flowql.runtime.state.chunks import chunked
+from flowql.runtime.state.store import Key, Rows, Value
+from flowql.runtime.state.task_store import TaskStore
+from flowql.runtime.state.values import encode_value
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 class CheckpointSnapshot:
-    """Implements `runtime.state.store.Snapshot`. `sequence` is the micro-batch plus one; 0 when there is none yet.
+    """Implements `flowql.runtime.state.store.Snapshot`. `sequence` is the micro-batch plus one; 0 when there is none yet.
 
     Reading a task's pages is one Spark job per level of the query, done here; asking costs no more jobs. One thread.
     """

@@ -13,11 +13,11 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from runtime.errors import StateError
-from runtime.spark.stage.envelope import Row
-from runtime.spark.stage.pages import Changes, PagedRows, PageSource
-from runtime.spark.stage.program import StageProgram
-from runtime.spark.stage.state import GroupState
+from flowql.runtime.errors import StateError
+from flowql.runtime.spark.stage.envelope import Row
+from flowql.runtime.spark.stage.pages import Changes, PagedRows, PageSource
+from flowql.runtime.spark.stage.program import StageProgram
+from flowql.runtime.spark.stage.state import GroupState
 
 FORMAT = 1
 HOT_BYTES_MAX = 64 << 20  # of pages per process

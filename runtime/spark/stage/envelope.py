@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from runtime.spark.shapes import EMITTED, EMITTED_DDL
+from flowql.runtime.spark.shapes import EMITTED, EMITTED_DDL
 
 LOG = "log"  # records on their way to a task; all other kinds are those of EMITTED
 DONE = -1

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
-from compiler.plan.topology import Plan, QueryPlan
-from runtime.spark.shapes import EMITTED
-from runtime.spark.stage.envelope import DONE, ENVELOPE, ENVELOPE_DDL, LOG
-from runtime.spark.stage.layout import Layout, layout_of
-from runtime.spark.stage.processor import TaskProcessor
-from runtime.spark.stage.program import TaskOptions
-from runtime.spark.stage.slots import slots
-from runtime.spark.stage.worker import FreeStage, GroupedStage
+from flowql.compiler.plan.topology import Plan, QueryPlan
+from flowql.runtime.spark.shapes import EMITTED
+from flowql.runtime.spark.stage.envelope import DONE, ENVELOPE, ENVELOPE_DDL, LOG
+from flowql.runtime.spark.stage.layout import Layout, layout_of
+from flowql.runtime.spark.stage.processor import TaskProcessor
+from flowql.runtime.spark.stage.program import TaskOptions
+from flowql.runtime.spark.stage.slots import slots
+from flowql.runtime.spark.stage.worker import FreeStage, GroupedStage
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

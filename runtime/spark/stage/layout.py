@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from compiler.plan.codec import from_data, to_data
-from compiler.plan.logical import Explode, Filter, Project, Rekey, Scan, SchemaRef, Sink
-from compiler.plan.topology import ExchangeSink, ExchangeSource, Plan, QueryPlan, SubTopology
-from runtime.build.query import task_counts, upsert_topics
+from flowql.compiler.plan.codec import from_data, to_data
+from flowql.compiler.plan.logical import Explode, Filter, Project, Rekey, Scan, SchemaRef, Sink
+from flowql.compiler.plan.topology import ExchangeSink, ExchangeSource, Plan, QueryPlan, SubTopology
+from flowql.runtime.build.query import task_counts, upsert_topics
 
 _FREE = (Explode, Filter, Project, Rekey, Scan, Sink, ExchangeSink)
 

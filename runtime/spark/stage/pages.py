@@ -13,7 +13,7 @@ from typing import Protocol
 
 import msgspec
 
-from runtime.state.frozen import Writes
+from flowql.runtime.state.frozen import Writes
 
 PAGE_BYTES = 48 << 10  # chosen, not measured: other sizes were never tried against it
 _SMALL = 8  # a page this many times smaller joins the one before it
@@ -94,7 +94,7 @@ class Changes:
 
 
 class PagedRows:
-    """Implements `runtime.state.physical.PhysicalReader`. Page i holds keys from lows[i] to before lows[i + 1]."""
+    """Implements `flowql.runtime.state.physical.PhysicalReader`. Page i holds keys from lows[i] to before lows[i + 1]."""
 
     def __init__(self, source: PageSource, directory: bytes | None = None, page_bytes: int = PAGE_BYTES) -> None:
         self.source = source

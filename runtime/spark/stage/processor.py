@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Row as SparkRow
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-from runtime.spark.stage.durable import run_durable
-from runtime.spark.stage.envelope import ENVELOPE, Row
-from runtime.spark.stage.pages import Changes
-from runtime.spark.stage.program import TaskOptions
-from runtime.spark.stage.worker import layout_from, program_from
+from flowql.runtime.spark.stage.durable import run_durable
+from flowql.runtime.spark.stage.envelope import ENVELOPE, Row
+from flowql.runtime.spark.stage.pages import Changes
+from flowql.runtime.spark.stage.program import TaskOptions
+from flowql.runtime.spark.stage.worker import layout_from, program_from
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessorHandle, ValueState

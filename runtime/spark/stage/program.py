@@ -14,25 +14,25 @@ from typing import Any
 
 import pyarrow as pa
 
-from compiler.plan.logical import Scan
-from compiler.plan.topology import ExchangeSource
-from runtime.build.program import TaskProgram
-from runtime.build.scans import Scans
-from runtime.clock import SystemClock
-from runtime.config import InstanceConfig
-from runtime.log.base import RawBatch, TopicPartition
-from runtime.metrics import Metrics
-from runtime.output.collector import suppress
-from runtime.spark.shapes import DEAD, EXCHANGE, NOTE, SINK, from_ipc, to_ipc
-from runtime.spark.stage.envelope import DONE, LOG, Row
-from runtime.spark.stage.layout import Layout
-from runtime.spark.stage.state import GroupState
-from runtime.task import dead_letters
-from runtime.task.batch_ipc import decode_batch, encode_batch
-from runtime.task.id import TaskId
-from runtime.task.input_buffer import ExchangeInput, LogInput
-from runtime.task.program import ExchangeRows
-from runtime.task.task import RunResult, Task
+from flowql.compiler.plan.logical import Scan
+from flowql.compiler.plan.topology import ExchangeSource
+from flowql.runtime.build.program import TaskProgram
+from flowql.runtime.build.scans import Scans
+from flowql.runtime.clock import SystemClock
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.log.base import RawBatch, TopicPartition
+from flowql.runtime.metrics import Metrics
+from flowql.runtime.output.collector import suppress
+from flowql.runtime.spark.shapes import DEAD, EXCHANGE, NOTE, SINK, from_ipc, to_ipc
+from flowql.runtime.spark.stage.envelope import DONE, LOG, Row
+from flowql.runtime.spark.stage.layout import Layout
+from flowql.runtime.spark.stage.state import GroupState
+from flowql.runtime.task import dead_letters
+from flowql.runtime.task.batch_ipc import decode_batch, encode_batch
+from flowql.runtime.task.id import TaskId
+from flowql.runtime.task.input_buffer import ExchangeInput, LogInput
+from flowql.runtime.task.program import ExchangeRows
+from flowql.runtime.task.task import RunResult, Task
 
 TOTALS = "totals"  # in a task's metadata
 ROWS_PER_RUN = 20_000
@@ -142,7 +142,7 @@ class StageProgram:
 
 
 class _Publisher:
-    """Implements `runtime.task.task.Publisher`: results are kept for who runs the task."""
+    """Implements `flowql.runtime.task.task.Publisher`: results are kept for who runs the task."""
 
     def __init__(self, state: GroupState, results: list[RunResult]) -> None:
         self._state, self._results = state, results

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.plan.topology import StoreSpec
-from runtime.spark.stage.pages import Changes, PagedRows
-from runtime.state.drops import Drops
-from runtime.state.frozen import FrozenEpoch, FrozenStore
-from runtime.state.layout import StoreEntry, TaskRecord, segment_length
-from runtime.state.locks import NamedLock
-from runtime.state.task_state import Generation, ManagedTask
-from runtime.state.task_store import TaskStore
+from flowql.compiler.plan.topology import StoreSpec
+from flowql.runtime.spark.stage.pages import Changes, PagedRows
+from flowql.runtime.state.drops import Drops
+from flowql.runtime.state.frozen import FrozenEpoch, FrozenStore
+from flowql.runtime.state.layout import StoreEntry, TaskRecord, segment_length
+from flowql.runtime.state.locks import NamedLock
+from flowql.runtime.state.task_state import Generation, ManagedTask
+from flowql.runtime.state.task_store import TaskStore
 
 CACHED_ROWS_MAX = 200_000  # decoded rows kept in memory beyond what a batch touched
 

@@ -12,15 +12,15 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from runtime.log.base import RawBatch
-from runtime.serde.registry import KNOWN
-from runtime.spark.shapes import to_ipc
-from runtime.spark.stage import layout as layouts
-from runtime.spark.stage.envelope import ENVELOPE, LOG, Row, read_rows, write_rows
-from runtime.spark.stage.layout import Layout
-from runtime.spark.stage.pages import NoPages, PagedRows
-from runtime.spark.stage.program import StageProgram, TaskOptions
-from runtime.spark.stage.state import GroupState
+from flowql.runtime.log.base import RawBatch
+from flowql.runtime.serde.registry import KNOWN
+from flowql.runtime.spark.shapes import to_ipc
+from flowql.runtime.spark.stage import layout as layouts
+from flowql.runtime.spark.stage.envelope import ENVELOPE, LOG, Row, read_rows, write_rows
+from flowql.runtime.spark.stage.layout import Layout
+from flowql.runtime.spark.stage.pages import NoPages, PagedRows
+from flowql.runtime.spark.stage.program import StageProgram, TaskOptions
+from flowql.runtime.spark.stage.state import GroupState
 
 
 @lru_cache(maxsize=64)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from compiler.diagnostics.diagnostic import CompileError, Diagnostic
-from compiler.diagnostics.edits import applied
-from compiler.diagnostics.source import SourceText
-from compiler.driver import Session
+from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
+from flowql.compiler.diagnostics.edits import applied
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import Session
 
 TABLES = """
 CREATE TABLE orders (id INT PRIMARY KEY, customer TEXT, amount NUMERIC(8, 2), placed_at TIMESTAMP);

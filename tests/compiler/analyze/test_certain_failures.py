@@ -2,13 +2,13 @@
 
 import pytest
 
-from compiler.diagnostics.diagnostic import Diagnostic
-from compiler.diagnostics.source import SourceText
-from compiler.driver import Compiled, DialectName, compile_project
-from compiler.functions.evaluate import compile_predicate
-from compiler.functions.registry import Function, Resolution, register, unregister
-from compiler.plan.logical import Filter, walk_nodes
-from compiler.plan.types import INT
+from flowql.compiler.diagnostics.diagnostic import Diagnostic
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import Compiled, DialectName, compile_project
+from flowql.compiler.functions.evaluate import compile_predicate
+from flowql.compiler.functions.registry import Function, Resolution, register, unregister
+from flowql.compiler.plan.logical import Filter, walk_nodes
+from flowql.compiler.plan.types import INT
 
 BOTH: tuple[DialectName, ...] = ("ksql", "standard")
 SOURCE = (

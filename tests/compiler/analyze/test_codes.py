@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-import compiler
-from compiler.diagnostics.codes import CODES
+from flowql import compiler
+from flowql.compiler.diagnostics.codes import CODES
 
 
 def test_codes_have_pages():

@@ -2,8 +2,8 @@
 
 import pytest
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import Session, compile_project
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import Session, compile_project
 from tests.compiler.sql import ALL, compiled, refused
 
 BIG = "CREATE STREAM big AS SELECT * FROM orders WHERE amount > 100;\n"

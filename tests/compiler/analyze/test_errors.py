@@ -2,9 +2,9 @@
 
 import pytest
 
-from compiler.diagnostics.diagnostic import UnsupportedError
-from compiler.diagnostics.source import SourceText
-from compiler.driver import Session
+from flowql.compiler.diagnostics.diagnostic import UnsupportedError
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import Session
 from tests.compiler.sql import mistakes, refused
 
 SELECTS = [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import compile_project
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_project
 
 SOURCES = """
 CREATE STREAM s (k STRING KEY, v INT) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON');

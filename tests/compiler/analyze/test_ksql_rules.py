@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import Compiled, compile_project
-from compiler.functions.evaluate import compile_row
-from compiler.plan.logical import Project, walk_nodes
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import Compiled, compile_project
+from flowql.compiler.functions.evaluate import compile_row
+from flowql.compiler.plan.logical import Project, walk_nodes
 
 SOURCES = """
 CREATE STREAM S (K INT KEY, A INT, B STRING, AR ARRAY<INT>) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON', PARTITIONS=1);

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import Compiled, compile_project
-from compiler.plan.codec import dumps, loads
-from compiler.plan.logical import SchemaRef
-from compiler.schemas.ref import content_id
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import Compiled, compile_project
+from flowql.compiler.plan.codec import dumps, loads
+from flowql.compiler.plan.logical import SchemaRef
+from flowql.compiler.schemas.ref import content_id
 from tests.compiler.sql import columns
 
 RECORD = json.dumps({"type": "record", "name": "R", "fields": [{"name": "c1", "type": "int"}, {"name": "d", "type": {

@@ -2,11 +2,11 @@
 
 import pytest
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import compile_project
-from compiler.plan.logical import Aggregate, Filter, Join, Sink, walk_nodes
-from compiler.plan.schema import KeyWindow
-from compiler.plan.topology import SourceDef
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_project
+from flowql.compiler.plan.logical import Aggregate, Filter, Join, Sink, walk_nodes
+from flowql.compiler.plan.schema import KeyWindow
+from flowql.compiler.plan.topology import SourceDef
 from tests.compiler.sql import ALL, ORDERS, columns, compiled, kinds, query, refused, unoptimised
 
 OUTPUTS = [

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from compiler.diagnostics.diagnostic import CompileError, Diagnostic
-from compiler.diagnostics.source import SourceText
-from compiler.driver import compile_changes, compile_project
-from compiler.plan import codec
-from compiler.plan.expr import Literal
-from compiler.plan.tables import TableChange
-from compiler.plan.topology import InsertValues, Plan, SourceDef
+from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_changes, compile_project
+from flowql.compiler.plan import codec
+from flowql.compiler.plan.expr import Literal
+from flowql.compiler.plan.tables import TableChange
+from flowql.compiler.plan.topology import InsertValues, Plan, SourceDef
 from tests.compiler.sql import columns
 
 TABLES = """

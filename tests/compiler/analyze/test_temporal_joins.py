@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import Compiled, compile_project
-from compiler.plan.changes import EquiJoin, TemporalJoin
-from compiler.plan.explain import expr_text, tree_text
-from compiler.plan.logical import Filter, Node, walk_nodes
-from compiler.plan.topology import QueryPlan
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import Compiled, compile_project
+from flowql.compiler.plan.changes import EquiJoin, TemporalJoin
+from flowql.compiler.plan.explain import expr_text, tree_text
+from flowql.compiler.plan.logical import Filter, Node, walk_nodes
+from flowql.compiler.plan.topology import QueryPlan
 
 TABLES = """
 CREATE TABLE orders (id INT PRIMARY KEY, item TEXT, pieces INT, placed TIMESTAMP);

@@ -2,12 +2,20 @@
 
 import pytest
 
-from compiler.catalog.catalog import EMPTY, add_source, add_type, drop_source, drop_type, find_source, record_query
-from compiler.diagnostics.diagnostic import CompileError
-from compiler.plan.logical import Format
-from compiler.plan.schema import Field, Schema
-from compiler.plan.topology import SourceDef
-from compiler.plan.types import BIGINT, INT, STRING
+from flowql.compiler.catalog.catalog import (
+    EMPTY,
+    add_source,
+    add_type,
+    drop_source,
+    drop_type,
+    find_source,
+    record_query,
+)
+from flowql.compiler.diagnostics.diagnostic import CompileError
+from flowql.compiler.plan.logical import Format
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.topology import SourceDef
+from flowql.compiler.plan.types import BIGINT, INT, STRING
 
 KEY = Field("ID", INT, "key")
 

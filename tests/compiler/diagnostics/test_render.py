@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from compiler.diagnostics.diagnostic import Diagnostic
-from compiler.diagnostics.render import render
-from compiler.diagnostics.source import Span
+from flowql.compiler.diagnostics.diagnostic import Diagnostic
+from flowql.compiler.diagnostics.render import render
+from flowql.compiler.diagnostics.source import Span
 
 
 def test_the_whole_form() -> None:

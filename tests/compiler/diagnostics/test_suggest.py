@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from compiler.diagnostics.codes import CODES
-from compiler.diagnostics.source import SourceText
-from compiler.diagnostics.suggest import closest, did_you_mean
-from compiler.dialect.parser import parse_statements
+from flowql.compiler.diagnostics.codes import CODES
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.diagnostics.suggest import closest, did_you_mean
+from flowql.compiler.dialect.parser import parse_statements
 
 
 def test_the_nearest_name_ignores_case() -> None:

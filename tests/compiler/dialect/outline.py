@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from compiler.diagnostics.source import SourceText, Span
-from compiler.dialect.ast import Ast, CastTo, Func, LambdaFn, Lit, Name
-from compiler.dialect.generator import type_sql
-from compiler.dialect.parser import parse_expression
+from flowql.compiler.diagnostics.source import SourceText, Span
+from flowql.compiler.dialect.ast import Ast, CastTo, Func, LambdaFn, Lit, Name
+from flowql.compiler.dialect.generator import type_sql
+from flowql.compiler.dialect.parser import parse_expression
 
 
 def under(span: Span, text: str) -> str:

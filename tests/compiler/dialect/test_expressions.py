@@ -6,11 +6,11 @@ from decimal import Decimal
 
 import pytest
 
-from compiler.diagnostics.diagnostic import ParseError, UnsupportedError
-from compiler.diagnostics.source import SourceText
-from compiler.dialect.ast import Ast, Func, Lit, Name
-from compiler.dialect.generator import to_sql
-from compiler.dialect.parser import parse_expression
+from flowql.compiler.diagnostics.diagnostic import ParseError, UnsupportedError
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.dialect.ast import Ast, Func, Lit, Name
+from flowql.compiler.dialect.generator import to_sql
+from flowql.compiler.dialect.parser import parse_expression
 from tests.compiler.dialect.outline import check
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from compiler.diagnostics.diagnostic import ParseError, UnsupportedError
-from compiler.diagnostics.source import SourceText
-from compiler.dialect.ast import JoinClause, Name, Query, Star, TableRef, WindowClause, WithinClause
-from compiler.dialect.parser import (
+from flowql.compiler.diagnostics.diagnostic import ParseError, UnsupportedError
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.dialect.ast import JoinClause, Name, Query, Star, TableRef, WindowClause, WithinClause
+from flowql.compiler.dialect.parser import (
     parse_expression,
     parse_join,
     parse_query,
@@ -16,7 +16,7 @@ from compiler.dialect.parser import (
     parse_type,
     parse_window,
 )
-from compiler.plan import types as t
+from flowql.compiler.plan import types as t
 
 
 def query(text: str, dialect: str = "ksql") -> Query:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from compiler.diagnostics.diagnostic import ParseError, UnsupportedError
-from compiler.diagnostics.source import SourceText
-from compiler.dialect.ast import Query
-from compiler.dialect.parser import parse_query
+from flowql.compiler.diagnostics.diagnostic import ParseError, UnsupportedError
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.dialect.ast import Query
+from flowql.compiler.dialect.parser import parse_query
 
 
 def query(text: str) -> Query:

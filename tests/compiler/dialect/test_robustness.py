@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler.diagnostics.render import render
-from compiler.diagnostics.source import SourceText
-from compiler.dialect.parser import parse_statements
+from flowql.compiler.diagnostics.render import render
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.dialect.parser import parse_statements
 
 STATEMENTS = [
     "CREATE STREAM s (id INT KEY, p DECIMAL(4, 2), m MAP<STRING, STRUCT<a INT>>) WITH (kafka_topic='t', partitions=1);",

@@ -7,11 +7,11 @@ from decimal import Decimal
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from compiler.diagnostics.source import SourceText
-from compiler.dialect.ast import Ast, CastTo, Func, LambdaFn, Lit, Name, TypeRef
-from compiler.dialect.generator import to_sql
-from compiler.dialect.parser import parse_expression
-from compiler.plan import types as t
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.dialect.ast import Ast, CastTo, Func, LambdaFn, Lit, Name, TypeRef
+from flowql.compiler.dialect.generator import to_sql
+from flowql.compiler.dialect.parser import parse_expression
+from flowql.compiler.plan import types as t
 
 names = st.sampled_from(["A", "b", "Order", "SELECT", "MAP", "with space", "tick`s", "KEY", "x1", "DATE", "INTERVAL"])
 texts = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=6)

@@ -6,9 +6,9 @@ from decimal import Decimal
 
 import pytest
 
-from compiler.diagnostics.diagnostic import Diagnostic
-from compiler.diagnostics.source import SourceText
-from compiler.dialect.ast import (
+from flowql.compiler.diagnostics.diagnostic import Diagnostic
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.dialect.ast import (
     AssertRow,
     CreateAs,
     CreateSource,
@@ -21,7 +21,7 @@ from compiler.dialect.ast import (
     SetProperty,
     Statement,
 )
-from compiler.dialect.parser import parse_statements
+from flowql.compiler.dialect.parser import parse_statements
 from tests.compiler.dialect.outline import under
 
 

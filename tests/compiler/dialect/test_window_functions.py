@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import compile_project
-from compiler.functions import dialects
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_project
+from flowql.compiler.functions import dialects
 from tests.compiler.sql import columns
 
 SOURCE = """CREATE STREAM e (k STRING KEY, v INT, ts BIGINT)

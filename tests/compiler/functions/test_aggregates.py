@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler.functions import builtin
-from compiler.functions.numeric import NumericOverflow
-from compiler.functions.registry import FunctionTypeError, lookup, lookup_aggregate
-from compiler.plan.types import (
+from flowql.compiler.functions import builtin
+from flowql.compiler.functions.numeric import NumericOverflow
+from flowql.compiler.functions.registry import FunctionTypeError, lookup, lookup_aggregate
+from flowql.compiler.plan.types import (
     BIGINT,
     DATE,
     DOUBLE,
@@ -192,7 +192,7 @@ def test_duckdb_partial_equals_folding(name: str, t: SqlType, data: st.DataObjec
 
 
 def _sql(t: SqlType) -> str:
-    from compiler.plan.types import duckdb_type
+    from flowql.compiler.plan.types import duckdb_type
 
     return duckdb_type(t)
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from compiler.functions.casts import UnsupportedCast, caster
-from compiler.functions.coercion import unify
-from compiler.functions.evaluate import compile_row
-from compiler.functions.registry import FunctionTypeError
-from compiler.plan.expr import Call, Column, Expr, Literal
-from compiler.plan.types import (
+from flowql.compiler.functions.casts import UnsupportedCast, caster
+from flowql.compiler.functions.coercion import unify
+from flowql.compiler.functions.evaluate import compile_row
+from flowql.compiler.functions.registry import FunctionTypeError
+from flowql.compiler.plan.expr import Call, Column, Expr, Literal
+from flowql.compiler.plan.types import (
     BIGINT,
     BOOLEAN,
     BYTES,

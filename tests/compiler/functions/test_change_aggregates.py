@@ -14,10 +14,10 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from compiler.functions import change_statistics
-from compiler.functions.change_aggregates import Linear, Ordered, OutOfRange, aggregate, names, names_of_ordered
-from compiler.functions.exact_sums import divided
-from compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING, SqlType, decimal
+from flowql.compiler.functions import change_statistics
+from flowql.compiler.functions.change_aggregates import Linear, Ordered, OutOfRange, aggregate, names, names_of_ordered
+from flowql.compiler.functions.exact_sums import divided
+from flowql.compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING, SqlType, decimal
 
 PAIRS = change_statistics.FUNCTIONS
 FINITE = st.floats(allow_nan=False, allow_infinity=False)

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from compiler.functions.evaluate import compile_row
-from compiler.functions.registry import all_aggregates, all_functions
+from flowql.compiler.functions.evaluate import compile_row
+from flowql.compiler.functions.registry import all_aggregates, all_functions
 from tests.compiler.functions.texts import parse_example
 
 FUNCTIONS = all_functions()

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from compiler.functions import java_time, numbers, regex, strings
-from compiler.functions.bytes_functions import encode, from_bytes, to_bytes
-from compiler.functions.collections_functions import series, slice_, sort
-from compiler.functions.dates import convert_tz
-from compiler.functions.json_functions import extract, writer
-from compiler.functions.registry import Resolution, lookup
-from compiler.functions.table_functions import cube
-from compiler.plan.types import DATE, DOUBLE, INT, STRING, TIMESTAMP, SqlType, array, decimal, map_of, struct
+from flowql.compiler.functions import java_time, numbers, regex, strings
+from flowql.compiler.functions.bytes_functions import encode, from_bytes, to_bytes
+from flowql.compiler.functions.collections_functions import series, slice_, sort
+from flowql.compiler.functions.dates import convert_tz
+from flowql.compiler.functions.json_functions import extract, writer
+from flowql.compiler.functions.registry import Resolution, lookup
+from flowql.compiler.functions.table_functions import cube
+from flowql.compiler.plan.types import DATE, DOUBLE, INT, STRING, TIMESTAMP, SqlType, array, decimal, map_of, struct
 
 
 def function(name: str, *types: SqlType) -> Any:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from compiler.functions.evaluate import compile_predicate, compile_row
-from compiler.functions.registry import (
+from flowql.compiler.functions.evaluate import compile_predicate, compile_row
+from flowql.compiler.functions.registry import (
     Function,
     FunctionTypeError,
     QueryFailure,
@@ -18,8 +18,8 @@ from compiler.functions.registry import (
     register,
     unregister,
 )
-from compiler.plan.expr import Call, Column, Expr, Lambda, LambdaVar, Literal
-from compiler.plan.types import (
+from flowql.compiler.plan.expr import Call, Column, Expr, Lambda, LambdaVar, Literal
+from flowql.compiler.plan.types import (
     BIGINT,
     BOOLEAN,
     DATE,

@@ -13,15 +13,15 @@ from typing import Any
 import duckdb
 import pytest
 
-from compiler.diagnostics.diagnostic import CompileError, Diagnostic
-from compiler.diagnostics.source import SourceText
-from compiler.driver import Session, compile_project
-from compiler.functions.dialects import _STANDARD
-from compiler.functions.evaluate import compile_row
-from compiler.functions.registry import all_functions
-from compiler.plan.expr import Expr
-from compiler.plan.logical import Project, walk_nodes
-from compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING, SqlType, array, decimal
+from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import Session, compile_project
+from flowql.compiler.functions.dialects import _STANDARD
+from flowql.compiler.functions.evaluate import compile_row
+from flowql.compiler.functions.registry import all_functions
+from flowql.compiler.plan.expr import Expr
+from flowql.compiler.plan.logical import Project, walk_nodes
+from flowql.compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING, SqlType, array, decimal
 
 # column -> type, that of DuckDB, values
 VALUES: dict[str, tuple[SqlType, str, list[Any]]] = {

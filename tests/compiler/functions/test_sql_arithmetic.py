@@ -13,11 +13,11 @@ from typing import Any
 import duckdb
 import pytest
 
-from compiler.functions.builtin import FAMILIES
-from compiler.functions.evaluate import compile_row
-from compiler.functions.registry import AggregateFunction, Resolution, lookup, lookup_aggregate
-from compiler.plan.expr import Column
-from compiler.plan.types import BIGINT, DOUBLE, INT, Kind, SqlType, decimal
+from flowql.compiler.functions.builtin import FAMILIES
+from flowql.compiler.functions.evaluate import compile_row
+from flowql.compiler.functions.registry import AggregateFunction, Resolution, lookup, lookup_aggregate
+from flowql.compiler.plan.expr import Column
+from flowql.compiler.plan.types import BIGINT, DOUBLE, INT, Kind, SqlType, decimal
 from tests.compiler.functions.texts import call
 
 assert FAMILIES

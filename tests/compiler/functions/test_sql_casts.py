@@ -9,12 +9,12 @@ from typing import Any
 import duckdb
 import pytest
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import DialectName, compile_project
-from compiler.functions.sql_casts import FALSE, TRUE, sql_cast
-from compiler.plan.expr import Call
-from compiler.plan.logical import Project, walk_nodes
-from compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING, TIMESTAMP, SqlType, decimal
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import DialectName, compile_project
+from flowql.compiler.functions.sql_casts import FALSE, TRUE, sql_cast
+from flowql.compiler.plan.expr import Call
+from flowql.compiler.plan.logical import Project, walk_nodes
+from flowql.compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING, TIMESTAMP, SqlType, decimal
 from tests.compiler.functions.test_sql_arithmetic import run
 
 NUMBERS: list[tuple[SqlType, SqlType, list[Any]]] = [

@@ -11,15 +11,15 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from compiler.diagnostics.diagnostic import CompileError, Diagnostic
-from compiler.diagnostics.source import SourceText
-from compiler.driver import Session, compile_project
-from compiler.functions.evaluate import compile_row
-from compiler.functions.sql_calendar import DAY_MAX, DAY_MIN, civil, day_of, months_later
-from compiler.functions.sql_text_casts import text_writer
-from compiler.plan.expr import Expr, Literal
-from compiler.plan.logical import Project, walk_nodes
-from compiler.plan.types import DATE, DOUBLE, INT, STRING, TIME, TIMESTAMP, Kind, SqlType, arrow_type, decimal
+from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import Session, compile_project
+from flowql.compiler.functions.evaluate import compile_row
+from flowql.compiler.functions.sql_calendar import DAY_MAX, DAY_MIN, civil, day_of, months_later
+from flowql.compiler.functions.sql_text_casts import text_writer
+from flowql.compiler.plan.expr import Expr, Literal
+from flowql.compiler.plan.logical import Project, walk_nodes
+from flowql.compiler.plan.types import DATE, DOUBLE, INT, STRING, TIME, TIMESTAMP, Kind, SqlType, arrow_type, decimal
 
 COLUMNS = {"k": INT, "ts": TIMESTAMP, "tt": TIMESTAMP, "d": DATE, "e": DATE, "c": TIME, "s": STRING, "u": STRING, "n": INT, "x": DOUBLE, "m": decimal(12, 3)}  # fmt: skip
 

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
-from compiler.functions import builtin
-from compiler.functions.coercion import convert, unify
-from compiler.functions.registry import lookup
-from compiler.functions.signatures import lambda_type
-from compiler.plan.expr import Call, Expr, Lambda, LambdaVar, Literal
-from compiler.plan.types import BOOLEAN, DOUBLE, INT, NULL, STRING, SqlType, array, decimal
+from flowql.compiler.functions import builtin
+from flowql.compiler.functions.coercion import convert, unify
+from flowql.compiler.functions.registry import lookup
+from flowql.compiler.functions.signatures import lambda_type
+from flowql.compiler.plan.expr import Call, Expr, Lambda, LambdaVar, Literal
+from flowql.compiler.plan.types import BOOLEAN, DOUBLE, INT, NULL, STRING, SqlType, array, decimal
 
 assert builtin.FAMILIES
 _OPERATORS = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Lt: "lt", ast.Gt: "gt"}

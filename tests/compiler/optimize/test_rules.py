@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from compiler.optimize.drop_rekey import drop_rekey
-from compiler.optimize.fold_constants import fold_constants
-from compiler.optimize.merge_projects import merge_projects
-from compiler.optimize.prune_columns import prune_columns
-from compiler.optimize.push_filter import push_filter
-from compiler.optimize.rules import RULES, optimise
-from compiler.plan.explain import expr_text
-from compiler.plan.logical import Filter, Node, Project, Scan, walk_nodes
-from compiler.plan.schema import Schema
-from compiler.plan.verify import PlanInvariantError
+from flowql.compiler.optimize.drop_rekey import drop_rekey
+from flowql.compiler.optimize.fold_constants import fold_constants
+from flowql.compiler.optimize.merge_projects import merge_projects
+from flowql.compiler.optimize.prune_columns import prune_columns
+from flowql.compiler.optimize.push_filter import push_filter
+from flowql.compiler.optimize.rules import RULES, optimise
+from flowql.compiler.plan.explain import expr_text
+from flowql.compiler.plan.logical import Filter, Node, Project, Scan, walk_nodes
+from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.verify import PlanInvariantError
 from tests.compiler.sql import kinds, query, unoptimised
 
 

@@ -6,13 +6,13 @@ from functools import partial
 
 import pytest
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import compile_project
-from compiler.optimize.rules import RULES, optimise
-from compiler.physical import world
-from compiler.plan.diff import diff_plans
-from compiler.plan.forward import why_not
-from compiler.plan.topology import Plan
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_project
+from flowql.compiler.optimize.rules import RULES, optimise
+from flowql.compiler.physical import world
+from flowql.compiler.plan.diff import diff_plans
+from flowql.compiler.plan.forward import why_not
+from flowql.compiler.plan.topology import Plan
 
 GREATEST = "SELECT b, max(a) AS m FROM t GROUP BY b"
 FIRST = "SELECT id, b FROM (SELECT *, row_number() OVER (PARTITION BY b ORDER BY a) AS r FROM t) AS q WHERE r <= 1"

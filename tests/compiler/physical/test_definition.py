@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from compiler.driver import Compiled
-from compiler.physical.definition import MARK, definition_of, normal_form
-from compiler.plan.codec import to_data
-from compiler.plan.diff import diff_plans
-from compiler.plan.logical import Node, Scan, walk_nodes
-from compiler.plan.topology import Plan
+from flowql.compiler.driver import Compiled
+from flowql.compiler.physical.definition import MARK, definition_of, normal_form
+from flowql.compiler.plan.codec import to_data
+from flowql.compiler.plan.diff import diff_plans
+from flowql.compiler.plan.logical import Node, Scan, walk_nodes
+from flowql.compiler.plan.topology import Plan
 from tests.compiler.sql import compiled
 
 WITH = "KAFKA_TOPIC='s', PARTITIONS=1, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON'"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from compiler.physical.partitioning import MEMCOMPARABLE
-from compiler.physical.planner import Topology, plan_query
-from compiler.plan.changes import (
+from flowql.compiler.physical.partitioning import MEMCOMPARABLE
+from flowql.compiler.physical.planner import Topology, plan_query
+from flowql.compiler.plan.changes import (
     Consolidate,
     EquiJoin,
     GroupAggregate,
@@ -17,11 +17,11 @@ from compiler.plan.changes import (
     TopN,
     WindowCall,
 )
-from compiler.plan.expr import Call, Column, Literal
-from compiler.plan.logical import Filter, NamedExpr, Node, Project, Union
-from compiler.plan.schema import Field, Schema
-from compiler.plan.topology import ExchangeSink
-from compiler.plan.types import BIGINT, BOOLEAN, DOUBLE
+from flowql.compiler.plan.expr import Call, Column, Literal
+from flowql.compiler.plan.logical import Filter, NamedExpr, Node, Project, Union
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.topology import ExchangeSink
+from flowql.compiler.plan.types import BIGINT, BOOLEAN, DOUBLE
 from tests.incremental.deployed import sunk
 from tests.incremental.queries import Maker, renamed
 from tests.incremental.tables import Table

@@ -4,11 +4,11 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from compiler.analyze.properties import QueryOptions
-from compiler.diagnostics.source import SourceText
-from compiler.driver import compile_project
-from compiler.plan.logical import SchemaRef
-from compiler.plan.topology import ExchangeSink, ExchangeSource
+from flowql.compiler.analyze.properties import QueryOptions
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_project
+from flowql.compiler.plan.logical import SchemaRef
+from flowql.compiler.plan.topology import ExchangeSink, ExchangeSource
 from tests.compiler.sql import ALL, ORDERS, compiled, query
 
 

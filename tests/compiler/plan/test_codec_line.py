@@ -5,10 +5,10 @@ from __future__ import annotations
 import gc
 import json
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import compile_project
-from compiler.plan import codec
-from compiler.plan.topology import Plan
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_project
+from flowql.compiler.plan import codec
+from flowql.compiler.plan.topology import Plan
 
 
 def plan(threshold: int) -> Plan:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compiler.plan import codec
-from compiler.plan.deployed import Deployed, groups_of, running_plan, swapped
-from compiler.plan.diff import decide_change
-from compiler.plan.generations import at_generation, runtime_name, topic_written, topics_read
-from compiler.plan.topology import Plan
+from flowql.compiler.plan import codec
+from flowql.compiler.plan.deployed import Deployed, groups_of, running_plan, swapped
+from flowql.compiler.plan.diff import decide_change
+from flowql.compiler.plan.generations import at_generation, runtime_name, topic_written, topics_read
+from flowql.compiler.plan.topology import Plan
 from tests.flowql.query.world import plan_of
 
 SOURCE = "CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');\n"

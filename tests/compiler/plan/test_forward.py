@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import compile_project
-from compiler.plan.deployed import Deployed, groups_of, swapped
-from compiler.plan.diff import ForwardRefused, decide_change
-from compiler.plan.forward import why_not
-from compiler.plan.generations import at_generation
-from compiler.plan.topology import Plan
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_project
+from flowql.compiler.plan.deployed import Deployed, groups_of, swapped
+from flowql.compiler.plan.diff import ForwardRefused, decide_change
+from flowql.compiler.plan.forward import why_not
+from flowql.compiler.plan.generations import at_generation
+from flowql.compiler.plan.topology import Plan
 
 COLUMNS = "(ID INT KEY, G STRING, V INT, X INT)"
 SOURCES = "".join(

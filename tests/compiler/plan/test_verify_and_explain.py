@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from compiler.plan.explain import plan_text, query_text
-from compiler.plan.expr import Column, walk
-from compiler.plan.types import INT
-from compiler.plan.verify import PlanInvariantError, verify_plan, verify_query
-from compiler.plan.visit import map_expr, map_nodes, substitute
+from flowql.compiler.plan.explain import plan_text, query_text
+from flowql.compiler.plan.expr import Column, walk
+from flowql.compiler.plan.types import INT
+from flowql.compiler.plan.verify import PlanInvariantError, verify_plan, verify_query
+from flowql.compiler.plan.visit import map_expr, map_nodes, substitute
 from tests.compiler.sql import compiled, query
 
 SQL = "CREATE TABLE t AS SELECT customer, COUNT(*) AS n FROM orders WHERE amount > 1 GROUP BY customer;"

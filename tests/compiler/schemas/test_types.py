@@ -9,10 +9,10 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from compiler.plan import types as t
-from compiler.plan.types import Kind, SqlType
-from compiler.schemas import avro, json_schema, protobuf
-from compiler.schemas.proto_text import parse_proto
+from flowql.compiler.plan import types as t
+from flowql.compiler.plan.types import Kind, SqlType
+from flowql.compiler.schemas import avro, json_schema, protobuf
+from flowql.compiler.schemas.proto_text import parse_proto
 
 SCALARS = st.sampled_from(
     [t.BOOLEAN, t.INT, t.BIGINT, t.DOUBLE, t.STRING, t.BYTES, t.DATE, t.TIME, t.TIMESTAMP, t.decimal(10, 3)]

@@ -16,12 +16,12 @@ from flowql.backup.swap import put_in_place
 from flowql.backup.take import take_backup
 from flowql.deploy import pins
 from flowql.errors import CommandError
-from runtime.commit import coordinator
-from runtime.errors import InstanceRunning
-from runtime.log.base import TopicPartition
-from runtime.log.embedded import ledger, writer
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.log.kafka.settings import KafkaSettings
+from flowql.runtime.commit import coordinator
+from flowql.runtime.errors import InstanceRunning
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.embedded import ledger, writer
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.log.kafka.settings import KafkaSettings
 from tests.flowql.backup.world import Feed, expected, found, hosted, send, settings_in, until_read
 from tests.runtime.log.records import produce
 

@@ -22,7 +22,7 @@ from flowql.deploy import pins
 from flowql.deploy.settings import Settings
 from flowql.doctor.stored import examine_backup
 from flowql.errors import CommandError
-from runtime.log.files import DiskFile, DiskFiles
+from flowql.runtime.log.files import DiskFile, DiskFiles
 from tests.flowql.backup.world import Feed, expected, found, hosted, settings_in, until_read
 
 

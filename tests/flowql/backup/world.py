@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from flowql.deploy.settings import Settings
 from flowql.query.committed import stopped_commits
+from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, TopicPartition
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.log.murmur2 import partition_for
 from flowql.server.host import Host
-from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, TopicPartition
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.log.murmur2 import partition_for
 from tests.flowql.query.world import plan_of
 
 APP, PARTITIONS = "demo", 2

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from flowql.bench.nexmark import BID_SCHEMA, BLOCK, bid_records, bids, json_values, kafka_bigint
-from runtime.log.base import PRODUCE_SCHEMA
-from runtime.log.murmur2 import partition_for
+from flowql.runtime.log.base import PRODUCE_SCHEMA
+from flowql.runtime.log.murmur2 import partition_for
 
 
 @cache

@@ -14,8 +14,8 @@ from flowql.bench.nexmark import bids, json_values, records
 from flowql.bench.nexmark_input import rows_of, write_log, write_parquet
 from flowql.bench.nexmark_people import MAKERS, SCHEMAS, auctions, counts, persons
 from flowql.bench.nexmark_timeline import BLOCK
-from runtime.log.base import EARLIEST, TopicPartition
-from runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.log.base import EARLIEST, TopicPartition
+from flowql.runtime.log.embedded.log import EmbeddedLog
 
 
 @pytest.mark.parametrize("topic", ["person", "auction"])

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from compiler.diagnostics.source import SourceText
-from compiler.dialect.parser import parse_statements
 from flowql.bench.nexmark import bids, json_values
 from flowql.bench.nexmark_people import auctions, persons
 from flowql.bench.oracle import EXPECTED, columns_of, difference, rows_of_json
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.dialect.parser import parse_statements
 
 PROJECT = Path(__file__).resolve().parents[3] / "pipelines" / "nexmark"
 INPUTS = {

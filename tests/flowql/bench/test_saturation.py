@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flowql.bench.saturation import Answers, Sample, rates, table
-from runtime.budget import MIB
+from flowql.runtime.budget import MIB
 
 
 def samples(beside: float, peak: int) -> list[Sample]:

@@ -12,7 +12,7 @@ from flowql.bench.crowd import Clock, Seen
 from flowql.bench.isolation import BATCH, BATCH_QUERIES, SOURCES, Saturation, plan_of
 from flowql.bench.measuring import BenchFailed
 from flowql.bench.watchers import QUERIES, SQL, Outcome, Phase, check, report, write_bids
-from runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.log.embedded.log import EmbeddedLog
 from tests.runtime.app.world import World
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from flowql.deploy import extents
+from flowql.runtime.log.base import TopicPartition
 from flowql.server.host import Host
 from flowql.server.on_runtime import RuntimeEngine
-from runtime.log.base import TopicPartition
 from tests.flowql.cli.program import Outcome, Program
 
 SOURCE = """

@@ -10,9 +10,9 @@ import pytest
 from flowql.cli import dev
 from flowql.cli.changed import Results
 from flowql.config.load import load_project
+from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.topics.codecs import KeyWriter, ValueWriter
 from flowql.topics.records import parse_record, write_records
-from runtime.log.embedded.log import EmbeddedLog
 from tests.flowql.cli.terminal import Terminal
 from tests.flowql.query.world import World, plan_of
 

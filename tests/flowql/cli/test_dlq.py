@@ -11,10 +11,10 @@ import pytest
 from flowql.dlq.letters import Letter
 from flowql.dlq.repair import Repaired
 from flowql.dlq.replay import replay
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.repairs import Repair, topic_name
 from flowql.server.client import connect
 from flowql.server.host import Host
-from runtime.log.base import TopicPartition
-from runtime.log.repairs import Repair, topic_name
 from tests.flowql.cli.program import Program
 from tests.flowql.cli.test_deploy import Site
 from tests.runtime.log.records import produce
@@ -298,7 +298,7 @@ def test_append_says_what_a_rebuild_would_not_have(site: LetterSite) -> None:
 
 def test_what_a_query_does_not_take_is_not_marked(site: LetterSite) -> None:
     assert site("pause", "LARGE").code == 0
-    from runtime.app import delivering
+    from flowql.runtime.app import delivering
 
     before, delivering.WAIT_S = delivering.WAIT_S, 1.0
     try:

@@ -6,8 +6,8 @@ import pytest
 
 from flowql.cli.run import _catch_up
 from flowql.errors import CommandError
+from flowql.runtime.log.memory import MemoryLog
 from flowql.server.on_runtime import RuntimeEngine
-from runtime.log.memory import MemoryLog
 from tests.runtime.app.engine import DOUBLED, OTHERS, make, produce
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from flowql.deploy.settings import Settings
-from runtime.spark.errors import SparkMissing
-from runtime.spark.settings import SparkSettings, TopicFiles
+from flowql.runtime.spark.errors import SparkMissing
+from flowql.runtime.spark.settings import SparkSettings, TopicFiles
 from tests.flowql.cli.program import Program
 
 PROJECT = """\
@@ -65,7 +65,7 @@ def test_a_missing_extra_is_said_with_the_command(
     def missing() -> None:
         raise SparkMissing("targets with `engine: spark` need pyspark, not installed here", help="make setup")
 
-    monkeypatch.setattr("runtime.spark.engine.instance.require_spark", missing)
+    monkeypatch.setattr("flowql.runtime.spark.engine.instance.require_spark", missing)
     done = flowql(*verb, "-t", "spark")
     assert done.code == 1
     assert "error[FQ4101]" in done.err

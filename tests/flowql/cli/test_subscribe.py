@@ -16,9 +16,9 @@ from flowql.config.load import load_project
 from flowql.deploy.settings import settings_of
 from flowql.query.push import Start
 from flowql.query.tail import Change
+from flowql.runtime.log.base import TopicPartition
 from flowql.server.host import Host
 from flowql.server.on_runtime import RuntimeEngine
-from runtime.log.base import TopicPartition
 from tests.flowql.cli.conftest import SQL
 from tests.flowql.cli.program import Program
 from tests.flowql.query.world import plan_of

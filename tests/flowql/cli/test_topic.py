@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
+from flowql.runtime.app.plan_topic import topic_name
 from flowql.server.host import Host
-from runtime.app.plan_topic import topic_name
 from tests.flowql.cli.program import Outcome, Program
 
 

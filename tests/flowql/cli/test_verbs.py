@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from compiler.plan import codec
+from flowql.compiler.plan import codec
 from tests.flowql.cli.program import Program
 
 Golden = Callable[[str, str], None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from compiler.plan import codec
+from flowql.compiler.plan import codec
 from flowql.config.compile import compile_sources
 from flowql.config.load import load_project
 from flowql.config.schema import SCHEMA_FILE, json_schema, schema_text

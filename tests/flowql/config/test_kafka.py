@@ -10,10 +10,10 @@ from flowql.config.load import load_project
 from flowql.config.storage import check_engine, open_log
 from flowql.deploy.settings import Settings, settings_of
 from flowql.errors import CommandError, ProjectError
-from runtime.log.kafka.connection import LOGGER, Connection
-from runtime.log.kafka.member import SETTINGS as MEMBER
-from runtime.log.kafka.settings import KafkaSettings
-from runtime.log.memory import MemoryLog
+from flowql.runtime.log.kafka.connection import LOGGER, Connection
+from flowql.runtime.log.kafka.member import SETTINGS as MEMBER
+from flowql.runtime.log.kafka.settings import KafkaSettings
+from flowql.runtime.log.memory import MemoryLog
 
 
 def load(folder, target, environment=None):

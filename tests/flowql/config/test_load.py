@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from compiler.diagnostics.diagnostic import Diagnostic
-from compiler.diagnostics.render import render
-from compiler.driver import QueryDefinition
+from flowql.compiler.diagnostics.diagnostic import Diagnostic
+from flowql.compiler.diagnostics.render import render
+from flowql.compiler.driver import QueryDefinition
 from flowql.config.compile import compile_sources
 from flowql.config.load import load_project, read_project
 from flowql.config.project import Project
@@ -172,9 +172,9 @@ def test_variables_are_replaced_in_settings_and_sql() -> None:
 
 
 def _literals(node: object) -> list[object]:
-    from compiler.plan.expr import Literal, walk
-    from compiler.plan.logical import walk_nodes
-    from compiler.plan.visit import exprs_of
+    from flowql.compiler.plan.expr import Literal, walk
+    from flowql.compiler.plan.logical import walk_nodes
+    from flowql.compiler.plan.visit import exprs_of
 
     return [e for n in walk_nodes(node) for x in exprs_of(n.spec) for e in walk(x) if isinstance(e, Literal)]
 

@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compiler.diagnostics.source import Span
+from flowql.compiler.diagnostics.source import Span
 from flowql.config.places import Places, Taken, take_scalar
 from flowql.config.variables import Variables
 

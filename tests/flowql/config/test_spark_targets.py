@@ -8,7 +8,7 @@ import pytest
 
 from flowql.config.load import read_project
 from flowql.config.project import Project
-from runtime.spark.settings import SparkSettings, TopicFiles
+from flowql.runtime.spark.settings import SparkSettings, TopicFiles
 
 
 @pytest.fixture(autouse=True)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from compiler.analyze.assertions import SchemaAssertion, TopicAssertion
-from compiler.diagnostics.source import SourceText
-from compiler.driver import compile_project
-from compiler.plan.logical import SchemaRef
+from flowql.compiler.analyze.assertions import SchemaAssertion, TopicAssertion
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_project
+from flowql.compiler.plan.logical import SchemaRef
 from flowql.deploy.assertions import failing
-from runtime.log.base import TopicInfo
-from runtime.serde.registry import PlanRegistry
+from flowql.runtime.log.base import TopicInfo
+from flowql.runtime.serde.registry import PlanRegistry
 from tests.compiler.sql import compiled, refused
 from tests.flowql.cli.conftest import flowql
 from tests.flowql.cli.program import Program

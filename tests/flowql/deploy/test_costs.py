@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from compiler.plan.deployed import Deployed
+from flowql.compiler.plan.deployed import Deployed
 from flowql.deploy.costs import costs_of
 from flowql.deploy.extents import Extent
 from tests.flowql.query.world import plan_of

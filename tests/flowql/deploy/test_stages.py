@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from compiler.plan.deployed import Deployed
-from compiler.plan.topology import Plan
+from flowql.compiler.plan.deployed import Deployed
+from flowql.compiler.plan.topology import Plan
 from flowql.deploy.asked import Asked
 from flowql.deploy.selection import chosen, select
 from flowql.deploy.stages import Deployment

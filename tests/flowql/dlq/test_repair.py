@@ -9,7 +9,7 @@ import pytest
 from flowql.dlq.letters import Failure, Letter
 from flowql.dlq.repair import assignment_of, repaired
 from flowql.errors import CommandError
-from runtime.log.base import TopicPartition
+from flowql.runtime.log.base import TopicPartition
 from tests.runtime.app.world import plan_of
 
 PLAN = plan_of("""

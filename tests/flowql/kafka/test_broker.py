@@ -9,7 +9,7 @@ from flowql.errors import CommandError
 from flowql.kafka import jars
 from flowql.kafka.broker import Broker, cluster_id
 from flowql.kafka.properties import server_properties
-from runtime.log.kafka.connection import answers
+from flowql.runtime.log.kafka.connection import answers
 from tests.flowql.cli.conftest import flowql
 
 __all__ = ["flowql"]

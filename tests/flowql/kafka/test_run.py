@@ -11,7 +11,7 @@ import pytest
 
 from flowql.config.load import load_project
 from flowql.config.storage import open_log
-from runtime.log.base import TopicPartition
+from flowql.runtime.log.base import TopicPartition
 from tests.flowql.cli.conftest import flowql
 from tests.runtime.log.records import batch
 from tests.spark_here import skip_without_spark

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from compiler.diagnostics.diagnostic import Diagnostic
-from compiler.diagnostics.source import SourceText
-from compiler.driver import Compiled, compile_project
-from compiler.schemas.lookup import NO_SCHEMAS, SchemaLookup
+from flowql.compiler.diagnostics.diagnostic import Diagnostic
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import Compiled, compile_project
+from flowql.compiler.schemas.lookup import NO_SCHEMAS, SchemaLookup
 from flowql.config.load import read_project
 from flowql.ksqldb.project import Imported, Wishes, project_of
 from flowql.ksqldb.replay import Replay

@@ -5,8 +5,8 @@ import random
 import tempfile
 from pathlib import Path
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import Session
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import Session
 from tests.conformance.__main__ import load
 from tests.conformance.functions import registered
 from tests.conformance.registry import CaseRegistry

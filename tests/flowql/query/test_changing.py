@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from flowql.query.errors import QueryError
-from runtime.errors import StatementFailed
+from flowql.runtime.errors import StatementFailed
 from tests.slt.world import Shape, World
 
 SEEDS, STATEMENTS = 12, 36

@@ -16,9 +16,9 @@ from flowql.query.letters import SCHEMA, folded
 from flowql.query.question import Question
 from flowql.query.relations import arrow_schema
 from flowql.query.statement import parse
-from runtime.log.base import TopicPartition
-from runtime.task.dead_letters import SCHEMA as WRITTEN
-from runtime.task.dead_letters import topic_name
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.task.dead_letters import SCHEMA as WRITTEN
+from flowql.runtime.task.dead_letters import topic_name
 from tests.flowql.query.world import World
 from tests.runtime.log.records import produce
 

@@ -29,10 +29,10 @@ from flowql.query.room import QuestionMemory, Room
 from flowql.query.session import answer, evaluate
 from flowql.query.statement import Statement, parse
 from flowql.query.united import parts_of
+from flowql.runtime.log.base import HEADERS_TYPE, PRODUCE_SCHEMA, TopicPartition
+from flowql.runtime.log.murmur2 import partition_for
+from flowql.runtime.state.snapshot import StateSnapshot
 from flowql.server import parts
-from runtime.log.base import HEADERS_TYPE, PRODUCE_SCHEMA, TopicPartition
-from runtime.log.murmur2 import partition_for
-from runtime.state.snapshot import StateSnapshot
 from tests.flowql.query.world import World
 
 MB = 1 << 20

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compiler.plan import types as t
-from compiler.plan.schema import Field
+from flowql.compiler.plan import types as t
+from flowql.compiler.plan.schema import Field
 from flowql.query.lookup import Points, Range, access
 from flowql.query.statement import Condition, Literal
 

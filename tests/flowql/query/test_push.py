@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from compiler.diagnostics.diagnostic import CompileError
+from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.query.push import Start, Subscription, compile_question
 from flowql.query.tail import Change, Tail
-from runtime.errors import RuntimeFailure
-from runtime.log.base import TopicPartition
+from flowql.runtime.errors import RuntimeFailure
+from flowql.runtime.log.base import TopicPartition
 from tests.flowql.query.world import APPLICATION, World, plan_of
 
 WAIT_S = 60.0

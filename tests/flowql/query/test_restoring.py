@@ -8,11 +8,11 @@ import pytest
 
 from flowql.cli.results import partly
 from flowql.query.session import answer
+from flowql.runtime.app.driver import Driver
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.app.restoration import RestorationStep
+from flowql.runtime.state.memory import MemoryPhysical
 from flowql.server.on_runtime import RuntimeEngine
-from runtime.app.driver import Driver
-from runtime.app.instance import Instance
-from runtime.app.restoration import RestorationStep
-from runtime.state.memory import MemoryPhysical
 from tests.runtime.app.test_rebuilding import SOURCE, sent
 from tests.runtime.app.test_swapping import LikeKafka
 from tests.runtime.app.world import World

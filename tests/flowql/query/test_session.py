@@ -9,8 +9,8 @@ import pytest
 
 from flowql.query.errors import QueryError
 from flowql.query.session import SEQUENCE, evaluate
-from runtime.errors import StateError
-from runtime.state.snapshot import StateSnapshot
+from flowql.runtime.errors import StateError
+from flowql.runtime.state.snapshot import StateSnapshot
 from tests.flowql.query.world import World
 
 SQL = """

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from compiler.diagnostics.source import SourceText
-from compiler.dialect.standard.parser import parse_trees
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.dialect.standard.parser import parse_trees
 from flowql.config.load import load_project
 from flowql.query.errors import QueryError
 from flowql.query.standard import in_duckdb

@@ -8,19 +8,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import compile_project
-from compiler.plan.topology import Plan
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_project
+from flowql.compiler.plan.topology import Plan
 from flowql.query.committed import Commit
 from flowql.query.session import evaluate
-from runtime.app.driver import Driver
-from runtime.app.instance import Instance
-from runtime.clock import VirtualClock
-from runtime.config import InstanceConfig
-from runtime.log.base import PRODUCE_SCHEMA, TopicPartition
-from runtime.log.memory import MemoryLog
-from runtime.log.murmur2 import partition_for
-from runtime.state.memory import MemoryPhysical
+from flowql.runtime.app.driver import Driver
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.clock import VirtualClock
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
+from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.log.murmur2 import partition_for
+from flowql.runtime.state.memory import MemoryPhysical
 
 APPLICATION = "flowql"
 

@@ -21,12 +21,12 @@ from flowql.errors import CommandError
 from flowql.query.answer import Answer
 from flowql.query.errors import QueryError
 from flowql.query.session import Begun
+from flowql.runtime.app.plan_topic import read_plan
 from flowql.server.address import FILE, Address, own_address, read_address, write_address
 from flowql.server.client import Client, connect
 from flowql.server.host import Host
 from flowql.server.on_runtime import RuntimeEngine
 from flowql.server.status import stopped_status
-from runtime.app.plan_topic import read_plan
 from tests.flowql.query.world import plan_of
 
 SQL = """

@@ -9,13 +9,13 @@ from dataclasses import asdict
 import pytest
 
 from flowql.deploy.settings import Settings
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.kafka.connection import Connection
+from flowql.runtime.log.kafka.log import KafkaLog
+from flowql.runtime.log.kafka.settings import KafkaSettings
 from flowql.server.host import Host
 from flowql.server.on_runtime import RuntimeEngine
 from flowql.server.status import stopped_status
-from runtime.log.base import TopicPartition
-from runtime.log.kafka.connection import Connection
-from runtime.log.kafka.log import KafkaLog
-from runtime.log.kafka.settings import KafkaSettings
 from tests.flowql.query.world import plan_of
 from tests.runtime.log.records import batch
 

@@ -15,11 +15,11 @@ import pexpect
 import pytest
 
 from flowql.deploy.settings import Settings
+from flowql.runtime.events import DEBUG, ERROR, INFO, say
+from flowql.runtime.task.id import TaskId
 from flowql.server import logs
 from flowql.server.host import Host
 from flowql.server.logs import FILE, LogReader, Wanted, parsed, writing
-from runtime.events import DEBUG, ERROR, INFO, say
-from runtime.task.id import TaskId
 from tests.flowql.cli.program import Program
 from tests.flowql.query.world import plan_of
 from tests.runtime.app.world import World, fail, function

@@ -16,16 +16,16 @@ from flowql.deploy.settings import Settings
 from flowql.query import session
 from flowql.query.errors import COVERAGE, MISSING
 from flowql.query.room import QuestionMemory, Room
+from flowql.runtime.app.member_topic import Member, MemberReader, write_member
+from flowql.runtime.errors import LogError
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.kafka.connection import Connection
+from flowql.runtime.log.kafka.log import KafkaLog
+from flowql.runtime.log.kafka.settings import KafkaSettings
 from flowql.server import members
 from flowql.server.choice import at_rest
 from flowql.server.client import connect
 from flowql.server.host import Host
-from runtime.app.member_topic import Member, MemberReader, write_member
-from runtime.errors import LogError
-from runtime.log.base import TopicPartition
-from runtime.log.kafka.connection import Connection
-from runtime.log.kafka.log import KafkaLog
-from runtime.log.kafka.settings import KafkaSettings
 from tests.flowql.cli.conftest import flowql
 from tests.flowql.query.world import plan_of
 from tests.runtime.log.records import batch

@@ -19,10 +19,10 @@ import pyarrow as pa
 import pytest
 
 from flowql.cli import main
+from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
+from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.server.address import is_alive, read_address
 from flowql.server.client import connect
-from runtime.log.base import PRODUCE_SCHEMA, TopicPartition
-from runtime.log.embedded.log import EmbeddedLog
 from tests.query_consistency import check
 
 pytestmark = pytest.mark.slow

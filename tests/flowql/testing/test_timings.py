@@ -7,9 +7,9 @@ from itertools import pairwise
 import pyarrow as pa
 import pytest
 
+from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
 from flowql.testing.case import Case
 from flowql.testing.feed import Arriving, timings
-from runtime.log.base import PRODUCE_SCHEMA, TopicPartition
 
 NOTHING = pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in PRODUCE_SCHEMA], schema=PRODUCE_SCHEMA)
 CASE = Case("a test", "tests/one.yaml", 1)

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from compiler.plan.topology import SourceDef
+from flowql.compiler.plan.topology import SourceDef
 from flowql.errors import CommandError
+from flowql.runtime.errors import Fenced
+from flowql.runtime.log.base import Log, TopicPartition
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.log.memory import MemoryLog
 from flowql.topics import import_files, importing
 from flowql.topics.import_files import file_format
 from flowql.topics.import_job import Job
 from flowql.topics.import_times import make_topic
 from flowql.topics.importing import Outcome, import_file, preview
-from runtime.errors import Fenced
-from runtime.log.base import Log, TopicPartition
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.log.memory import MemoryLog
 from tests.flowql.topics.test_importing import source
 
 LETTERS = "app-dead-letters"
@@ -177,7 +177,7 @@ from pathlib import Path
 from flowql.topics import import_files, importing
 from flowql.topics.import_job import Job
 from flowql.topics.import_times import make_topic
-from runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.log.embedded.log import EmbeddedLog
 import_files.CHUNK_BYTES, importing.TRANSACTION_BYTES = 20_000, 60_000
 log = EmbeddedLog(sys.argv[1])
 job = Job("t", 2, Path(sys.argv[2]), "jsonl", None, 5)

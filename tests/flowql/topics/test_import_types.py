@@ -10,17 +10,17 @@ from typing import Any
 import duckdb
 import pytest
 
-from compiler.plan import types as t
-from compiler.plan.topology import SourceDef, scan_of
-from compiler.plan.types import SqlType
+from flowql.compiler.plan import types as t
+from flowql.compiler.plan.topology import SourceDef, scan_of
+from flowql.compiler.plan.types import SqlType
 from flowql.errors import CommandError
+from flowql.runtime.batch import Row
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.operators.base import NO_STATE, RunContext
+from flowql.runtime.operators.decode import Decoder
 from flowql.topics.import_job import Job
 from flowql.topics.typed_texts import from_text, json_sql, retyped_document
-from runtime.batch import Row
-from runtime.log.base import TopicPartition
-from runtime.log.memory import MemoryLog
-from runtime.operators.base import NO_STATE, RunContext
-from runtime.operators.decode import Decoder
 from tests.flowql.topics.test_importing import run, source
 
 COLUMNS = (

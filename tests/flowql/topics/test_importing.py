@@ -14,21 +14,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import compile_project
-from compiler.plan.topology import SourceDef, scan_of
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_project
+from flowql.compiler.plan.topology import SourceDef, scan_of
 from flowql.errors import CommandError
+from flowql.runtime.log.base import Log, TopicPartition
+from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.log.murmur2 import partition_for
+from flowql.runtime.operators.base import NO_STATE, RunContext
+from flowql.runtime.operators.decode import Decoder
 from flowql.topics import import_files, importing
 from flowql.topics.import_files import file_format
 from flowql.topics.import_job import Job
 from flowql.topics.import_places import group_of
 from flowql.topics.import_times import make_topic
 from flowql.topics.importing import Outcome, import_file
-from runtime.log.base import Log, TopicPartition
-from runtime.log.memory import MemoryLog
-from runtime.log.murmur2 import partition_for
-from runtime.operators.base import NO_STATE, RunContext
-from runtime.operators.decode import Decoder
 
 NOW = 1_000
 

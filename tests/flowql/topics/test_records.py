@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import compile_project
-from compiler.plan.topology import SourceDef
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_project
+from flowql.compiler.plan.topology import SourceDef
 from flowql.errors import CommandError
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.memory import MemoryLog
 from flowql.topics.codecs import KeyWriter, RecordReader, ValueWriter
 from flowql.topics.records import Record, json_lines, parse_record, read_records, write_records
-from runtime.log.base import TopicPartition
-from runtime.log.memory import MemoryLog
 
 
 def declared(sql: str) -> SourceDef:

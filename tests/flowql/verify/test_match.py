@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import compile_project
-from compiler.plan.topology import SourceDef
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_project
+from flowql.compiler.plan.topology import SourceDef
+from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
+from flowql.runtime.log.memory import MemoryLog
 from flowql.verify.match import compare_sink
 from flowql.verify.report import MISSING, SinkReport
-from runtime.log.base import PRODUCE_SCHEMA, TopicPartition
-from runtime.log.memory import MemoryLog
 
 SOURCES = """
 CREATE STREAM S (K STRING KEY, N INT, D DOUBLE) WITH (KAFKA_TOPIC='s', PARTITIONS=2, VALUE_FORMAT='JSON');

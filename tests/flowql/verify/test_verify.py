@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from runtime.log.base import TopicPartition
-from runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.embedded.log import EmbeddedLog
 from tests.flowql.cli.program import Program
 from tests.flowql.verify.conftest import SQL
 

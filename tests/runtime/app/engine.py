@@ -7,19 +7,19 @@ from functools import cache
 
 import pyarrow as pa
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import compile_project
-from compiler.plan.topology import Plan
-from runtime.app.driver import Driver
-from runtime.app.instance import Instance
-from runtime.clock import Clock, SystemClock, VirtualClock
-from runtime.config import InstanceConfig
-from runtime.errors import LogFull
-from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Log, TopicPartition
-from runtime.log.memory import MemoryLog
-from runtime.log.transaction import Transaction
-from runtime.state.memory import MemoryPhysical
-from runtime.state.physical import Physical
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_project
+from flowql.compiler.plan.topology import Plan
+from flowql.runtime.app.driver import Driver
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.clock import Clock, SystemClock, VirtualClock
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.errors import LogFull
+from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Log, TopicPartition
+from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.log.transaction import Transaction
+from flowql.runtime.state.memory import MemoryPhysical
+from flowql.runtime.state.physical import Physical
 
 APP = "flowql"
 IN = TopicPartition("input", 0)

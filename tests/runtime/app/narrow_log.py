@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from runtime.errors import RecordRefused
-from runtime.log.base import largest_record
-from runtime.log.memory import MemoryLog
+from flowql.runtime.errors import RecordRefused
+from flowql.runtime.log.base import largest_record
+from flowql.runtime.log.memory import MemoryLog
 
 
 class NarrowLog(MemoryLog):

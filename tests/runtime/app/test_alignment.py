@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from runtime.app.alignment import GAP_ROWS_MAX, AlignedSnapshot
+from flowql.runtime.app.alignment import GAP_ROWS_MAX, AlignedSnapshot
 from tests.runtime.app.world import World, fail, function
 
 SOURCE = """

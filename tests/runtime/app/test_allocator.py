@@ -10,7 +10,7 @@ import pytest
 _FAULTS = """
 import resource, sys, threading
 import numpy as np
-from runtime.app.allocator import keep_memory
+from flowql.runtime.app.allocator import keep_memory
 if sys.argv[1] == "keep" and not keep_memory():
     print(-1)
     raise SystemExit
@@ -42,7 +42,7 @@ def test_a_thread_reuses_the_memory_of_its_batches() -> None:
 
 _RETURNED = """
 import sys, threading
-from runtime.app.allocator import AGAIN_MS, LOOK_MS, UnusedMemory, keep_memory, resident_bytes
+from flowql.runtime.app.allocator import AGAIN_MS, LOOK_MS, UnusedMemory, keep_memory, resident_bytes
 if not keep_memory():
     print(-1)
     raise SystemExit

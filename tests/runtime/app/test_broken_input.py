@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import compile_project
-from runtime.app.driver import Driver
-from runtime.app.instance import Instance
-from runtime.app.progress import query_status
-from runtime.clock import VirtualClock
-from runtime.config import InstanceConfig
-from runtime.errors import InstanceRunning, LogDenied, LogError, OffsetOutOfRange, StateError, TopicMissing
-from runtime.log.base import TopicPartition
-from runtime.log.memory import MemoryLog
-from runtime.state.memory import MemoryPhysical
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_project
+from flowql.runtime.app.driver import Driver
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.app.progress import query_status
+from flowql.runtime.clock import VirtualClock
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.errors import InstanceRunning, LogDenied, LogError, OffsetOutOfRange, StateError, TopicMissing
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.state.memory import MemoryPhysical
 from tests.runtime.app.engine import COUNTS, DOUBLED, IN, OTHERS, make, plan, produce, read, resume
 
 SUMS = "CREATE TABLE SUMS WITH (KAFKA_TOPIC='sums') AS SELECT K, SUM(V) AS S FROM INPUT GROUP BY K EMIT CHANGES;"

@@ -10,15 +10,15 @@ from dataclasses import replace
 
 import pytest
 
-from runtime.app.backoff import BACKOFF_MS_MAX
-from runtime.app.careful import CarefulQueries
-from runtime.app.progress import query_status
-from runtime.app.query_state import RUNNING
-from runtime.log.memory import MemoryLog
-from runtime.operators.base import DeadLetter
-from runtime.state.memory import MemoryPhysical
-from runtime.task.dead_letters import LocatedDeadLetter, encode
-from runtime.task.task import Task
+from flowql.runtime.app.backoff import BACKOFF_MS_MAX
+from flowql.runtime.app.careful import CarefulQueries
+from flowql.runtime.app.progress import query_status
+from flowql.runtime.app.query_state import RUNNING
+from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.operators.base import DeadLetter
+from flowql.runtime.state.memory import MemoryPhysical
+from flowql.runtime.task.dead_letters import LocatedDeadLetter, encode
+from flowql.runtime.task.task import Task
 from tests.runtime.app.narrow_log import NarrowLog
 from tests.runtime.app.world import World, function
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from runtime.errors import Fenced, RuntimeFailure
-from runtime.log.memory import MemoryLog
+from flowql.runtime.errors import Fenced, RuntimeFailure
+from flowql.runtime.log.memory import MemoryLog
 from tests.runtime.app.engine import COUNTS, DOUBLED, FullLog, make, produce, read
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from runtime.app.delivering import _prepared, _shares
-from runtime.app.instance import Instance
-from runtime.log.appending import Redelivery, redelivery_of
-from runtime.log.base import TopicPartition
-from runtime.log.repairs import Repair
-from runtime.state.memory import MemoryPhysical
+from flowql.runtime.app.delivering import _prepared, _shares
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.log.appending import Redelivery, redelivery_of
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.repairs import Repair
+from flowql.runtime.state.memory import MemoryPhysical
 from tests.runtime.app.engine import resume
 from tests.runtime.app.world import World
 

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from runtime.app.progress import query_status
-from runtime.errors import PartitionsDiffer, TopicMissing
-from runtime.log.memory import MemoryLog
+from flowql.runtime.app.progress import query_status
+from flowql.runtime.errors import PartitionsDiffer, TopicMissing
+from flowql.runtime.log.memory import MemoryLog
 from tests.runtime.app.test_isolation import COPY, GOOD, SOURCE, rows, sums
 from tests.runtime.app.world import World, plan_of
 

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from compiler.plan.deployed import DEPLOY
-from runtime.app.deployer import BLOCKED_MS
-from runtime.app.instance import Instance
-from runtime.app.plan_topic import read_deployed
-from runtime.app.query_state import RUNNING
-from runtime.errors import CommitsBlocked
+from flowql.compiler.plan.deployed import DEPLOY
+from flowql.runtime.app.deployer import BLOCKED_MS
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.app.plan_topic import read_deployed
+from flowql.runtime.app.query_state import RUNNING
+from flowql.runtime.errors import CommitsBlocked
 from tests.runtime.app.engine import APP, COUNTS, DOUBLED, FullLog, make, plan, produce, read
 
 BIGGER = "CREATE STREAM DOUBLED WITH (KAFKA_TOPIC='doubled') AS SELECT K, V * 3 AS V FROM INPUT EMIT CHANGES;"

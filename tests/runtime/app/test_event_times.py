@@ -2,11 +2,11 @@
 
 import pytest
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import compile_project
 from flowql.cli.status import far_ahead
-from runtime.app.progress import query_status
-from runtime.clock import VirtualClock
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_project
+from flowql.runtime.app.progress import query_status
+from flowql.runtime.clock import VirtualClock
 from tests.runtime.app.world import World
 
 LONG_MAX, LONG_MIN = 2**63 - 1, -(2**63)
@@ -136,11 +136,11 @@ def test_options_that_mean_nothing_are_refused(option):
 
 
 def test_a_dead_letter_of_such_a_record_can_be_read():
-    from compiler.plan.topology import scan_of
+    from flowql.compiler.plan.topology import scan_of
     from flowql.query.committed import dead_letter_source
-    from runtime.log.base import EARLIEST, TopicPartition
-    from runtime.operators.base import RunContext
-    from runtime.operators.decode import Decoder
+    from flowql.runtime.log.base import EARLIEST, TopicPartition
+    from flowql.runtime.operators.base import RunContext
+    from flowql.runtime.operators.decode import Decoder
 
     world = live(BY_RECORD.format(more="") + QUERIES["copy"], [(1, 1, LONG_MAX)])
     source = dead_letter_source("flowql")

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from compiler.plan import types as t
-from compiler.plan.schema import Field, Schema
-from runtime.app import exchanges
-from runtime.app.exchanges import Exchanges
-from runtime.batch import Batch, from_rows
-from runtime.state.manager import StateManager
-from runtime.state.memory import MemoryPhysical
-from runtime.task.input_buffer import ExchangeInput
+from flowql.compiler.plan import types as t
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.runtime.app import exchanges
+from flowql.runtime.app.exchanges import Exchanges
+from flowql.runtime.batch import Batch, from_rows
+from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.memory import MemoryPhysical
+from flowql.runtime.task.input_buffer import ExchangeInput
 
 SCHEMA = Schema((Field("K", t.STRING, "key"), Field("V", t.BIGINT)))
 LANES = (("a", 0, 0), ("a", 0, 1), ("a", 1, 0), ("b", 0, 0))

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from compiler.plan.topology import Plan
-from runtime.app.driver import Driver
-from runtime.app.figures import RATE_MS, SAMPLE_MS
-from runtime.app.instance import Instance
-from runtime.app.status import instance_figures, statuses
-from runtime.app.waits import wait_of
-from runtime.clock import VirtualClock
-from runtime.task.task import Task
+from flowql.compiler.plan.topology import Plan
+from flowql.runtime.app.driver import Driver
+from flowql.runtime.app.figures import RATE_MS, SAMPLE_MS
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.app.status import instance_figures, statuses
+from flowql.runtime.app.waits import wait_of
+from flowql.runtime.clock import VirtualClock
+from flowql.runtime.task.task import Task
 from tests.runtime.app.world import World, plan_of
 
 SOURCES = """
@@ -195,6 +195,6 @@ def test_a_query_that_goes_while_status_is_made_is_as_it_was(monkeypatch: pytest
             world.deploy(SOURCES + BY_VALUE)
         return wait_of(instance, query, state, tasks)
 
-    monkeypatch.setattr("runtime.app.status.wait_of", vanishing)
+    monkeypatch.setattr("flowql.runtime.app.status.wait_of", vanishing)
     assert [s["id"] for s in statuses(world.instance)] == ["CTAS_A", "CTAS_B"]
     assert [s["id"] for s in statuses(world.instance)] == ["CTAS_B"]

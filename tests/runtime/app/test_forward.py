@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from compiler.plan import codec
-from compiler.plan.deployed import Forward
-from compiler.plan.diff import ForwardRefused, QueryChange
-from runtime.app import exchanging
-from runtime.app.driver import Driver
-from runtime.app.instance import Instance
-from runtime.app.plan_topic import read_deployed, read_entries
-from runtime.clock import VirtualClock
-from runtime.config import InstanceConfig
-from runtime.errors import ForwardUnsupported, OutsideRecords
-from runtime.log.base import TopicPartition
-from runtime.log.memory import MemoryLog
-from runtime.state.memory import MemoryPhysical
+from flowql.compiler.plan import codec
+from flowql.compiler.plan.deployed import Forward
+from flowql.compiler.plan.diff import ForwardRefused, QueryChange
+from flowql.runtime.app import exchanging
+from flowql.runtime.app.driver import Driver
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.app.plan_topic import read_deployed, read_entries
+from flowql.runtime.clock import VirtualClock
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.errors import ForwardUnsupported, OutsideRecords
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.state.memory import MemoryPhysical
 from tests.runtime.app.world import World, fail, function, plan_of
 
 SOURCE = "CREATE STREAM S (K BIGINT KEY, V INT) WITH (KAFKA_TOPIC='s', PARTITIONS=2, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');\n"

@@ -5,15 +5,15 @@ from collections import Counter
 
 import pytest
 
-from runtime.app.driver import Driver
-from runtime.app.instance import Instance
-from runtime.app.progress import query_status
-from runtime.app.query_state import STOPPED, SUSPENDED
-from runtime.app.status import instance_figures
-from runtime.client.membership import IllegalMemberTransition, MemberState
-from runtime.clock import VirtualClock
-from runtime.config import InstanceConfig
-from runtime.errors import (
+from flowql.runtime.app.driver import Driver
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.app.progress import query_status
+from flowql.runtime.app.query_state import STOPPED, SUSPENDED
+from flowql.runtime.app.status import instance_figures
+from flowql.runtime.client.membership import IllegalMemberTransition, MemberState
+from flowql.runtime.clock import VirtualClock
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.errors import (
     Fenced,
     ForwardUnsupported,
     LogDenied,
@@ -21,9 +21,9 @@ from runtime.errors import (
     OtherMode,
     TopicMissing,
 )
-from runtime.log.base import GroupChange, GroupEvent, GroupMetadata
-from runtime.log.memory import MemoryLog
-from runtime.state.memory import MemoryPhysical
+from flowql.runtime.log.base import GroupChange, GroupEvent, GroupMetadata
+from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.state.memory import MemoryPhysical
 from tests.crash.outcome import DEAD_LETTERS, differences, outcome
 from tests.crash.project import APPENDED, UPSERTED, append, compiled, create_topics, customers, orders
 from tests.runtime.app.engine import COUNTS, DOUBLED, OTHERS, plan, produce, read

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from runtime.app import backoff
-from runtime.app.progress import state_of
-from runtime.clock import VirtualClock
-from runtime.config import ROWS_PER_RUN_MIN
-from runtime.task.dead_letters import topic_name
+from flowql.runtime.app import backoff
+from flowql.runtime.app.progress import state_of
+from flowql.runtime.clock import VirtualClock
+from flowql.runtime.config import ROWS_PER_RUN_MIN
+from flowql.runtime.task.dead_letters import topic_name
 from tests.runtime.app.world import World, fail, function
 
 SOURCE = """

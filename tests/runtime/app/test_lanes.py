@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.app import polling
-from runtime.client.consumer import ConsumerFacade
-from runtime.log.base import EARLIEST, RawBatch, TopicPartition
-from runtime.task.input_buffer import LogInput
+from flowql.runtime.app import polling
+from flowql.runtime.client.consumer import ConsumerFacade
+from flowql.runtime.log.base import EARLIEST, RawBatch, TopicPartition
+from flowql.runtime.task.input_buffer import LogInput
 from tests.runtime.app.test_isolation import COPY, GOOD, SOURCE, rows, sums
 from tests.runtime.app.world import World
 

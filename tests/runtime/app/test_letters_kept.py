@@ -6,15 +6,15 @@ from typing import Any
 
 import orjson
 
-from runtime.app.instance import Instance
-from runtime.clock import VirtualClock
-from runtime.config import MIB, InstanceConfig, LetterRetention
-from runtime.log.base import EARLIEST, Log, TopicPartition
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.log.faults import SimulatedDisk
-from runtime.log.memory import MemoryLog
-from runtime.state.memory import MemoryPhysical
-from runtime.task.dead_letters import ensure_topic, topic_config, topic_name
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.clock import VirtualClock
+from flowql.runtime.config import MIB, InstanceConfig, LetterRetention
+from flowql.runtime.log.base import EARLIEST, Log, TopicPartition
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.log.faults import SimulatedDisk
+from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.state.memory import MemoryPhysical
+from flowql.runtime.task.dead_letters import ensure_topic, topic_config, topic_name
 from tests.runtime.app.engine import APP, DOUBLED, make, produce
 from tests.runtime.log.records import produce as append
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.app.progress import query_status
-from runtime.log.base import TopicPartition
+from flowql.runtime.app.progress import query_status
+from flowql.runtime.log.base import TopicPartition
 from tests.runtime.app.world import Row, World
 
 HOUR, MINUTE = 3_600_000, 60_000

@@ -9,10 +9,10 @@ import struct
 import pyarrow as pa
 import pytest
 
-from runtime.app.backoff import BACKOFF_MS_MAX
-from runtime.app.query_state import FAILED, RUNNING
-from runtime.errors import BadRecord
-from runtime.state import frozen
+from flowql.runtime.app.backoff import BACKOFF_MS_MAX
+from flowql.runtime.app.query_state import FAILED, RUNNING
+from flowql.runtime.errors import BadRecord
+from flowql.runtime.state import frozen
 from tests.runtime.app.world import World, function
 
 SOURCES = """

@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from runtime.app.query_state import RUNNING
+from flowql.runtime.app.query_state import RUNNING
 from tests.nasty_values import GOOD, NASTY, live, pairs, record
 from tests.runtime.app.world import World
 

@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 import pytest
 
-from runtime.app.careful import CarefulQueries
+from flowql.runtime.app.careful import CarefulQueries
 from tests.one_bad_record import CASES, compare
 
 RECORDS = 6_000

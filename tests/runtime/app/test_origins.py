@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.log.memory import MemoryLog
-from runtime.state.memory import MemoryPhysical
+from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.state.memory import MemoryPhysical
 from tests.runtime.app.narrow_log import NarrowLog
 from tests.runtime.app.world import World, function
 

@@ -9,24 +9,24 @@ from functools import cache
 import pyarrow as pa
 import pytest
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import compile_project
-from compiler.physical.planner import plan_query
-from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, GroupCall, Over, SortKey, WindowCall
-from compiler.plan.expr import Column, Expr
-from compiler.plan.logical import Format, Materialise, NamedExpr, Node, Project, Sink, walk_nodes
-from compiler.plan.schema import Field, Schema
-from compiler.plan.topology import Plan, QueryPlan, SourceDef
-from compiler.plan.types import BIGINT, INT, SqlType
-from compiler.plan.verify import verify_plan
-from runtime.app.driver import Driver
-from runtime.app.instance import Instance
-from runtime.clock import VirtualClock
-from runtime.config import InstanceConfig
-from runtime.log.base import PRODUCE_SCHEMA, TopicPartition
-from runtime.log.memory import MemoryLog
-from runtime.output.partitioner import split
-from runtime.state.memory import MemoryPhysical
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_project
+from flowql.compiler.physical.planner import plan_query
+from flowql.compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, GroupCall, Over, SortKey, WindowCall
+from flowql.compiler.plan.expr import Column, Expr
+from flowql.compiler.plan.logical import Format, Materialise, NamedExpr, Node, Project, Sink, walk_nodes
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
+from flowql.compiler.plan.types import BIGINT, INT, SqlType
+from flowql.compiler.plan.verify import verify_plan
+from flowql.runtime.app.driver import Driver
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.clock import VirtualClock
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
+from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.output.partitioner import split
+from flowql.runtime.state.memory import MemoryPhysical
 
 SQL = """
 CREATE TABLE D (K BIGINT PRIMARY KEY, V BIGINT) WITH (KAFKA_TOPIC='d', VALUE_FORMAT='JSON', KEY_FORMAT='KAFKA', PARTITIONS=3);

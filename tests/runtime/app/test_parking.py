@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from runtime.app import group_swap
-from runtime.app.query_state import STOPPED, SUSPENDED
-from runtime.app.status import statuses
-from runtime.errors import OffsetOutOfRange, RecordRefused
-from runtime.log.base import TopicPartition
+from flowql.runtime.app import group_swap
+from flowql.runtime.app.query_state import STOPPED, SUSPENDED
+from flowql.runtime.app.status import statuses
+from flowql.runtime.errors import OffsetOutOfRange, RecordRefused
+from flowql.runtime.log.base import TopicPartition
 from tests.runtime.app.test_rebuilding import CHAIN, as_from_the_beginning, same, sent
 from tests.runtime.app.test_swapping import MEMBER, LikeKafka
 from tests.runtime.app.world import World

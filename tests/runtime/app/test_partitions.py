@@ -8,24 +8,24 @@ from typing import Any
 
 import pytest
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import compile_project
-from compiler.plan.deployed import Deployed, Hold
-from compiler.plan.diff import ForwardRefused, decide_change
-from compiler.plan.partitions import as_wanted
-from compiler.plan.topology import Plan
-from runtime.app import deployment
-from runtime.app.driver import Driver
-from runtime.app.instance import Instance
-from runtime.build.partitions import planned_partitions
-from runtime.build.query import ensure_topics
-from runtime.clock import VirtualClock
-from runtime.config import InstanceConfig
-from runtime.errors import LogError, PartitionsDiffer
-from runtime.log import repairs
-from runtime.log.base import TopicPartition
-from runtime.log.memory import MemoryLog
-from runtime.state.memory import MemoryPhysical
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_project
+from flowql.compiler.plan.deployed import Deployed, Hold
+from flowql.compiler.plan.diff import ForwardRefused, decide_change
+from flowql.compiler.plan.partitions import as_wanted
+from flowql.compiler.plan.topology import Plan
+from flowql.runtime.app import deployment
+from flowql.runtime.app.driver import Driver
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.build.partitions import planned_partitions
+from flowql.runtime.build.query import ensure_topics
+from flowql.runtime.clock import VirtualClock
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.errors import LogError, PartitionsDiffer
+from flowql.runtime.log import repairs
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.state.memory import MemoryPhysical
 from tests.change.machine import Killed, Life, Memory
 from tests.runtime.app.test_rebuilding import folded, reopened, sent
 from tests.runtime.app.world import World

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from runtime.app.plan_topic import read_deployed
-from runtime.errors import LogDenied, RebuildUnsupported
-from runtime.log.base import TopicInfo
-from runtime.log.memory import MemoryLog
+from flowql.runtime.app.plan_topic import read_deployed
+from flowql.runtime.errors import LogDenied, RebuildUnsupported
+from flowql.runtime.log.base import TopicInfo
+from flowql.runtime.log.memory import MemoryLog
 from tests.runtime.app.test_rebuilding import SOURCE, sent
 from tests.runtime.app.test_swapping import ALONE, MEMBER, LikeKafka
 from tests.runtime.app.world import World, plan_of
@@ -111,7 +111,7 @@ def test_a_right_that_is_taken_away_meanwhile_holds_up_no_swap(monkeypatch: pyte
     world.deploy(AS_TABLE)
     log.allowed = False
     said: list[str] = []
-    monkeypatch.setattr("runtime.app.swapping.say", lambda level, event, text, **more: said.append(text))
+    monkeypatch.setattr("flowql.runtime.app.swapping.say", lambda level, event, text, **more: said.append(text))
     world.settle()
     assert any("R is a table now" in text and "kafka-configs" in text for text in said)
     assert world.instance.rebuilt

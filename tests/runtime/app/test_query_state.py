@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from runtime.app.backoff import BACKOFF_MS_MAX, BACKOFF_MS_MIN
-from runtime.app.progress import state_of
-from runtime.app.query_state import FAILED, RUNNING, STOPPED, SUSPENDED, QueryState, QueryStates
-from runtime.clock import VirtualClock
-from runtime.errors import LogDenied, LogFull, TopicMissing
-from runtime.metrics import Metrics
-from runtime.scheduler.manager import TaskManager
+from flowql.runtime.app.backoff import BACKOFF_MS_MAX, BACKOFF_MS_MIN
+from flowql.runtime.app.progress import state_of
+from flowql.runtime.app.query_state import FAILED, RUNNING, STOPPED, SUSPENDED, QueryState, QueryStates
+from flowql.runtime.clock import VirtualClock
+from flowql.runtime.errors import LogDenied, LogFull, TopicMissing
+from flowql.runtime.metrics import Metrics
+from flowql.runtime.scheduler.manager import TaskManager
 from tests.runtime.app.test_refused import RefusingLog
 from tests.runtime.app.world import World, fail, function
 

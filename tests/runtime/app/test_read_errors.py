@@ -7,13 +7,13 @@ import os
 
 import pytest
 
-from runtime.app.query_state import RUNNING
-from runtime.app.status import instance_figures
-from runtime.app.troubles import CURRENT_MS
-from runtime.errors import LogIOError
-from runtime.log.base import TopicPartition
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.log.files import DiskFiles
+from flowql.runtime.app.query_state import RUNNING
+from flowql.runtime.app.status import instance_figures
+from flowql.runtime.app.troubles import CURRENT_MS
+from flowql.runtime.errors import LogIOError
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.log.files import DiskFiles
 from tests.runtime.app.engine import DOUBLED, OTHERS, make, produce, read
 from tests.runtime.log.records import produce as append
 

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from compiler.plan.deployed import Hold
-from runtime.app.deployment import STAGING
-from runtime.app.driver import Driver
-from runtime.app.instance import Instance
-from runtime.app.progress import query_status
-from runtime.clock import VirtualClock
-from runtime.config import InstanceConfig
-from runtime.errors import EndMoved, OutsideRecords
-from runtime.log.base import TopicPartition
-from runtime.state.memory import MemoryPhysical
-from runtime.task.dead_letters import topic_name
+from flowql.compiler.plan.deployed import Hold
+from flowql.runtime.app.deployment import STAGING
+from flowql.runtime.app.driver import Driver
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.app.progress import query_status
+from flowql.runtime.clock import VirtualClock
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.errors import EndMoved, OutsideRecords
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.state.memory import MemoryPhysical
+from flowql.runtime.task.dead_letters import topic_name
 from tests.runtime.app.world import World, plan_of
 
 SOURCE = "CREATE STREAM S (K BIGINT KEY, V INT) WITH (KAFKA_TOPIC='s', PARTITIONS=2, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');\n"

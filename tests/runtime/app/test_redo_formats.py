@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from runtime.app.driver import Driver
-from runtime.app.instance import Instance
-from runtime.clock import VirtualClock
-from runtime.config import InstanceConfig
-from runtime.errors import StateError
-from runtime.log.base import TopicPartition
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.state import changelog, frozen
-from runtime.state.changelog import WrittenTasks
-from runtime.state.memory import MemoryPhysical
+from flowql.runtime.app.driver import Driver
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.clock import VirtualClock
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.errors import StateError
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.state import changelog, frozen
+from flowql.runtime.state.changelog import WrittenTasks
+from flowql.runtime.state.memory import MemoryPhysical
 from tests.runtime.app.world import World
 
 SQL = """

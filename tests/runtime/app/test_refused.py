@@ -7,11 +7,11 @@ import time
 
 import pytest
 
-from runtime.app.progress import caught_up, query_status, source_ends
-from runtime.app.query_state import SUSPENDED
-from runtime.errors import LogDenied, RecordRefused, TopicMissing
-from runtime.log.memory import MemoryLog
-from runtime.state.memory import MemoryPhysical
+from flowql.runtime.app.progress import caught_up, query_status, source_ends
+from flowql.runtime.app.query_state import SUSPENDED
+from flowql.runtime.errors import LogDenied, RecordRefused, TopicMissing
+from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.state.memory import MemoryPhysical
 from tests.runtime.app.engine import COUNTS, DOUBLED, OTHERS, make, plan, produce, read, resume, threaded
 
 BY_VALUE = """CREATE TABLE BY_VALUE WITH (KAFKA_TOPIC='by_value') AS

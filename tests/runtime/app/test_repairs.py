@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from runtime.log.base import TopicPartition
-from runtime.log.repairs import CONFIG, Repair, encode, topic_name
-from runtime.state.memory import MemoryPhysical
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.repairs import CONFIG, Repair, encode, topic_name
+from flowql.runtime.state.memory import MemoryPhysical
 from tests.runtime.app.world import World
 
 SQL = """

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.app.driver import Driver
-from runtime.app.instance import Instance
-from runtime.clock import VirtualClock
-from runtime.config import InstanceConfig
-from runtime.serde.registry import KNOWN
-from runtime.state.memory import MemoryPhysical
+from flowql.runtime.app.driver import Driver
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.clock import VirtualClock
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.serde.registry import KNOWN
+from flowql.runtime.state.memory import MemoryPhysical
 from tests.runtime.app.world import World, plan_of
 
 SOURCE = "CREATE STREAM S (K BIGINT KEY, V BIGINT) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON', PARTITIONS=2);\n"

@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from compiler.plan import codec
-from compiler.plan.deployed import Deployed, groups_of
+from flowql.compiler.plan import codec
+from flowql.compiler.plan.deployed import Deployed, groups_of
 from flowql.deploy.asked import Asked
 from flowql.errors import CommandError
+from flowql.runtime.app import group
+from flowql.runtime.app.comparing import NotYet
+from flowql.runtime.app.driver import Driver
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.app.plan_topic import read_deployed
+from flowql.runtime.errors import RuntimeFailure
+from flowql.runtime.log.memory import MemoryLog
 from flowql.server.on_runtime import RuntimeEngine
 from flowql.server.service import Service
-from runtime.app import group
-from runtime.app.comparing import NotYet
-from runtime.app.driver import Driver
-from runtime.app.instance import Instance
-from runtime.app.plan_topic import read_deployed
-from runtime.errors import RuntimeFailure
-from runtime.log.memory import MemoryLog
 from tests.runtime.app.test_rebuilding import CHAIN, SOURCE, as_from_the_beginning, same, sent
 from tests.runtime.app.test_swapping import LikeKafka
 from tests.runtime.app.world import World, plan_of
@@ -252,12 +252,12 @@ def test_members_that_are_asked_at_once_compare_one_after_the_other() -> None:
 
 
 def test_a_comparison_whose_asker_died_is_ended_by_the_leader(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runtime.app.group_swap.TOGETHER_MS", 2_000)
+    monkeypatch.setattr("flowql.runtime.app.group_swap.TOGETHER_MS", 2_000)
     world = started(0, "member")
     world.shadow(CHAIN.format(over=10))
     world.settle()
     (group,) = groups_of(world.instance.deployed)
-    monkeypatch.setattr("runtime.app.comparing._let_go", lambda host, number: False)
+    monkeypatch.setattr("flowql.runtime.app.comparing._let_go", lambda host, number: False)
     with pytest.raises(NotYet, match="went on before"):
         world.instance.side_by_side(group, lambda: None)
     monkeypatch.undo()
@@ -283,7 +283,7 @@ def test_rows_of_windows_are_told_apart_by_their_bounds() -> None:
 
 
 def test_what_is_not_built_yet_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runtime.app.rebuilding.NEAR_RECORDS", 0)
+    monkeypatch.setattr("flowql.runtime.app.rebuilding.NEAR_RECORDS", 0)
     world = started(0)
     world.shadow(CHAIN.format(over=10))
     world.service.pause(["BIG"], paused=True)

@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from runtime.state.rocks import open_rocks
+from flowql.runtime.state.rocks import open_rocks
 from tests.runtime.app.world import Row, World
 
 HOUR = 3_600_000

@@ -8,13 +8,13 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from runtime.app.driver import Driver
-from runtime.app.instance import Instance
-from runtime.clock import VirtualClock
-from runtime.config import InstanceConfig
-from runtime.log.base import PRODUCE_SCHEMA, TopicPartition
-from runtime.serde.registry import KNOWN
-from runtime.state.memory import MemoryPhysical
+from flowql.runtime.app.driver import Driver
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.clock import VirtualClock
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
+from flowql.runtime.serde.registry import KNOWN
+from flowql.runtime.state.memory import MemoryPhysical
 from tests.runtime.app.world import World
 
 COLUMNS = "K BIGINT KEY, V BIGINT, U INT"

@@ -8,15 +8,15 @@ import sys
 
 import pytest
 
-from runtime.app.driver import Driver
-from runtime.app.instance import Instance
-from runtime.app.status import instance_figures, statuses
-from runtime.clock import VirtualClock
-from runtime.commit import coordinator, mending
-from runtime.config import InstanceConfig
-from runtime.errors import LogUnavailable, StateError
-from runtime.log.memory import MemoryLog
-from runtime.state.memory import MemoryPhysical
+from flowql.runtime.app.driver import Driver
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.app.status import instance_figures, statuses
+from flowql.runtime.clock import VirtualClock
+from flowql.runtime.commit import coordinator, mending
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.errors import LogUnavailable, StateError
+from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.state.memory import MemoryPhysical
 from tests.crash.simulated import LossyPhysical
 from tests.runtime.app.world import World
 
@@ -299,9 +299,9 @@ def test_what_does_not_help_is_not_done_again_at_once():
 ON_A_SMALL_DISK = """
 import os, sys, time
 from pathlib import Path
-from runtime.commit import coordinator, mending
-from runtime.log.memory import MemoryLog
-from runtime.state.rocks import open_rocks
+from flowql.runtime.commit import coordinator, mending
+from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.state.rocks import open_rocks
 from tests.runtime.app.world import World
 coordinator.REDO_FLUSH_BYTES = 200_000
 disk = Path(sys.argv[1])

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from runtime.app.status import statuses
-from runtime.log.memory import MemoryLog
+from flowql.runtime.app.status import statuses
+from flowql.runtime.log.memory import MemoryLog
 from tests.runtime.app.test_rebuilding import CHAIN, sent
 from tests.runtime.app.test_swapping import ALONE, LikeKafka
 from tests.runtime.app.world import World

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
+from flowql.runtime.app import group, group_swap
+from flowql.runtime.app.deployment import delete_leftovers
+from flowql.runtime.app.driver import Driver
+from flowql.runtime.app.group_swap import GroupSwap
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.app.status import statuses
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.errors import RebuildUnsupported
+from flowql.runtime.log.base import EARLIEST, TopicPartition
+from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.state.memory import MemoryPhysical
 from flowql.server.on_runtime import RuntimeEngine
-from runtime.app import group, group_swap
-from runtime.app.deployment import delete_leftovers
-from runtime.app.driver import Driver
-from runtime.app.group_swap import GroupSwap
-from runtime.app.instance import Instance
-from runtime.app.status import statuses
-from runtime.config import InstanceConfig
-from runtime.errors import RebuildUnsupported
-from runtime.log.base import EARLIEST, TopicPartition
-from runtime.log.memory import MemoryLog
-from runtime.state.memory import MemoryPhysical
 from tests.change.places import of_relation
 from tests.runtime.app.test_rebuilding import (
     CHAIN,

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from runtime.errors import RuntimeFailure
+from flowql.runtime.errors import RuntimeFailure
 from tests.runtime.app.test_isolation import COPY, SOURCE, rows
 from tests.runtime.app.world import World
 

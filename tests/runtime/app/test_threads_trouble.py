@@ -9,12 +9,12 @@ import time
 import pyarrow as pa
 import pytest
 
-from runtime.app.progress import caught_up, query_status, source_ends
-from runtime.app.threads import NamedStep, ThreadGroup
-from runtime.clock import SystemClock
-from runtime.errors import Fenced, RuntimeFailure
-from runtime.log.base import PRODUCE_SCHEMA, TopicPartition
-from runtime.log.memory import MemoryLog
+from flowql.runtime.app.progress import caught_up, query_status, source_ends
+from flowql.runtime.app.threads import NamedStep, ThreadGroup
+from flowql.runtime.clock import SystemClock
+from flowql.runtime.errors import Fenced, RuntimeFailure
+from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
+from flowql.runtime.log.memory import MemoryLog
 from tests.runtime.app.engine import COUNTS, DOUBLED, FullLog, make, plan, produce, read, resume, threaded
 
 WAIT_S = 120.0

@@ -2,12 +2,12 @@
 
 import logging
 
-from runtime.app.stalls import STALLED_MS
-from runtime.app.status import instance_figures
-from runtime.app.troubles import CURRENT_MS
-from runtime.errors import LogUnavailable
-from runtime.log.base import TopicPartition
-from runtime.log.memory import MemoryLog
+from flowql.runtime.app.stalls import STALLED_MS
+from flowql.runtime.app.status import instance_figures
+from flowql.runtime.app.troubles import CURRENT_MS
+from flowql.runtime.errors import LogUnavailable
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.memory import MemoryLog
 from tests.runtime.app.engine import DOUBLED, make, produce, read
 
 IN = TopicPartition("input", 0)

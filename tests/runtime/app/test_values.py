@@ -9,8 +9,8 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from runtime.app.query_state import RUNNING
-from runtime.log.base import TopicPartition
+from flowql.runtime.app.query_state import RUNNING
+from flowql.runtime.log.base import TopicPartition
 from tests.runtime.app.world import World
 
 SOURCES = """

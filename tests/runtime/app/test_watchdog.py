@@ -8,9 +8,9 @@ import threading
 import pytest
 
 from flowql.cli.status import held_up
-from runtime.app import watchdog
-from runtime.app.status import instance_figures
-from runtime.events import EVENT, LOGGER
+from flowql.runtime.app import watchdog
+from flowql.runtime.app.status import instance_figures
+from flowql.runtime.events import EVENT, LOGGER
 from tests.runtime.app.world import World, function
 
 SQL = """

@@ -25,18 +25,21 @@ def _run(before: str = "", after: str = "") -> str:
 def test_the_first_array_loads_no_pandas() -> None:
     pytest.importorskip("pandas")
     assert _run() == "[0, 1, 2] 1 True", "Arrow no longer looks for pandas: this is not needed any more"
-    assert _run("from runtime.app.without_pandas import leave_pandas_out\nleave_pandas_out()") == "[0, 1, 2] 1 False"
+    assert (
+        _run("from flowql.runtime.app.without_pandas import leave_pandas_out\nleave_pandas_out()")
+        == "[0, 1, 2] 1 False"
+    )
 
 
 def test_pandas_can_be_imported_afterwards() -> None:
     pytest.importorskip("pandas")
-    left = "from runtime.app.without_pandas import leave_pandas_out\nleave_pandas_out()"
+    left = "from flowql.runtime.app.without_pandas import leave_pandas_out\nleave_pandas_out()"
     out = _run(left, "import pandas; print(len(pandas.Series([1, 2])))")
     assert out.splitlines() == ["[0, 1, 2] 1 False", "2"]
 
 
 def test_where_pandas_is_in_use_it_stays() -> None:
     pytest.importorskip("pandas")
-    used = "import pandas\nfrom runtime.app.without_pandas import leave_pandas_out\nleave_pandas_out()"
+    used = "import pandas\nfrom flowql.runtime.app.without_pandas import leave_pandas_out\nleave_pandas_out()"
     out = _run(used, "print(pa.array(pandas.Series([1, 2])).to_pandas().tolist())")
     assert out.splitlines() == ["[0, 1, 2] 1 True", "[1, 2]"]

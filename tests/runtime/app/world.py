@@ -11,24 +11,24 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import compile_project
-from compiler.functions.registry import Function, QueryFailure, Resolution, register, unregister
-from compiler.plan.diff import QueryChange
-from compiler.plan.generations import plain
-from compiler.plan.topology import Plan, stores_of
-from compiler.plan.types import BIGINT
-from runtime.app.driver import Driver
-from runtime.app.instance import Instance
-from runtime.app.progress import caught_up, lag, source_ends
-from runtime.clock import Clock, SystemClock, VirtualClock
-from runtime.config import InstanceConfig
-from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, TopicPartition
-from runtime.log.memory import MemoryLog
-from runtime.log.murmur2 import partition_for
-from runtime.state.memory import MemoryPhysical
-from runtime.state.physical import Physical
-from runtime.task.dead_letters import topic_name
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_project
+from flowql.compiler.functions.registry import Function, QueryFailure, Resolution, register, unregister
+from flowql.compiler.plan.diff import QueryChange
+from flowql.compiler.plan.generations import plain
+from flowql.compiler.plan.topology import Plan, stores_of
+from flowql.compiler.plan.types import BIGINT
+from flowql.runtime.app.driver import Driver
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.app.progress import caught_up, lag, source_ends
+from flowql.runtime.clock import Clock, SystemClock, VirtualClock
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, TopicPartition
+from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.log.murmur2 import partition_for
+from flowql.runtime.state.memory import MemoryPhysical
+from flowql.runtime.state.physical import Physical
+from flowql.runtime.task.dead_letters import topic_name
 
 Row = tuple[Any, ...]
 Sent = tuple[int | None, dict[str, Any] | bytes, int]

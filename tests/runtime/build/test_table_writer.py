@@ -8,19 +8,19 @@ from dataclasses import replace
 
 import pytest
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import compile_changes, compile_project
-from compiler.plan.tables import TableChange
-from compiler.plan.topology import Plan, SourceDef
-from runtime.build import table_writer
-from runtime.build.query import ensure_sources
-from runtime.build.table_declarations import check_tables
-from runtime.build.table_rows import Rows, present_rows
-from runtime.build.table_statements import carry_out
-from runtime.build.table_writer import change_table
-from runtime.errors import LogError, StatementFailed, TableBusy, TableUnsupported, TopicMissing
-from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Log, TopicPartition
-from runtime.log.memory import MemoryLog
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_changes, compile_project
+from flowql.compiler.plan.tables import TableChange
+from flowql.compiler.plan.topology import Plan, SourceDef
+from flowql.runtime.build import table_writer
+from flowql.runtime.build.query import ensure_sources
+from flowql.runtime.build.table_declarations import check_tables
+from flowql.runtime.build.table_rows import Rows, present_rows
+from flowql.runtime.build.table_statements import carry_out
+from flowql.runtime.build.table_writer import change_table
+from flowql.runtime.errors import LogError, StatementFailed, TableBusy, TableUnsupported, TopicMissing
+from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Log, TopicPartition
+from flowql.runtime.log.memory import MemoryLog
 
 APP, NOW = "app", 1_700_000_000_000
 TABLES = "CREATE TABLE t (k INT PRIMARY KEY, n INT); CREATE TABLE bag (n INT) WITH (PARTITIONS=3);"

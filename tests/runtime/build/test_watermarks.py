@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from compiler.plan.logical import Format
-from compiler.plan.schema import Field, Schema
-from compiler.plan.topology import ExchangeSink, ExchangeSource, Operator
-from compiler.plan.types import BIGINT, STRING
-from compiler.plan.watermarks import AppendOnly, Watermark
-from runtime.batch import Batch, concat, from_rows
-from runtime.build.watermarks import Watermarks
-from runtime.log.base import RawBatch, TopicPartition
-from runtime.operators.base import NO_STATE, RunContext
-from runtime.task.repartition import enclose, open_envelopes
+from flowql.compiler.plan.logical import Format
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.topology import ExchangeSink, ExchangeSource, Operator
+from flowql.compiler.plan.types import BIGINT, STRING
+from flowql.compiler.plan.watermarks import AppendOnly, Watermark
+from flowql.runtime.batch import Batch, concat, from_rows
+from flowql.runtime.build.watermarks import Watermarks
+from flowql.runtime.log.base import RawBatch, TopicPartition
+from flowql.runtime.operators.base import NO_STATE, RunContext
+from flowql.runtime.task.repartition import enclose, open_envelopes
 from tests.runtime.log.records import batch as produced
 
 SCHEMA = Schema((Field("k", BIGINT, "key"), Field("t", STRING)))

@@ -7,10 +7,10 @@ from concurrent.futures import Future
 import pyarrow as pa
 import pytest
 
-from runtime.client.consumer import CHUNK_TIMEOUT_MS, ConsumerFacade
-from runtime.errors import LogUnavailable, RuntimeFailure
-from runtime.log.base import PRODUCE_SCHEMA, RawBatch, Reader, TopicPartition
-from runtime.log.memory import MemoryLog
+from flowql.runtime.client.consumer import CHUNK_TIMEOUT_MS, ConsumerFacade
+from flowql.runtime.errors import LogUnavailable, RuntimeFailure
+from flowql.runtime.log.base import PRODUCE_SCHEMA, RawBatch, Reader, TopicPartition
+from flowql.runtime.log.memory import MemoryLog
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.client import loop
-from runtime.client.consumer import ConsumerFacade
-from runtime.log.base import TopicPartition, even_share
-from runtime.log.memory import MemoryLog
+from flowql.runtime.client import loop
+from flowql.runtime.client.consumer import ConsumerFacade
+from flowql.runtime.log.base import TopicPartition, even_share
+from flowql.runtime.log.memory import MemoryLog
 from tests.runtime.log.records import produce
 
 A0, A1 = TopicPartition("A", 0), TopicPartition("A", 1)

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Log, TopicPartition
+from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Log, TopicPartition
 
 
 def batch(rows):

@@ -10,12 +10,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from runtime.errors import BatchDamaged, LogCorrupt, LogError
-from runtime.log.base import RECORD_SCHEMA, Position
-from runtime.log.embedded import checksum, journal, segment, writer
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.log.embedded.verify import Damage
-from runtime.log.faults import SimulatedDisk
+from flowql.runtime.errors import BatchDamaged, LogCorrupt, LogError
+from flowql.runtime.log.base import RECORD_SCHEMA, Position
+from flowql.runtime.log.embedded import checksum, journal, segment, writer
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.log.embedded.verify import Damage
+from flowql.runtime.log.faults import SimulatedDisk
 from tests.runtime.log.records import produce, read_all, values
 from tests.runtime.log.workload import A0, A1
 

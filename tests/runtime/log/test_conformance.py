@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.errors import (
+from flowql.runtime.errors import (
     EndMoved,
     Fenced,
     InstanceRunning,
@@ -17,12 +17,12 @@ from runtime.errors import (
     OffsetOutOfRange,
     TopicMissing,
 )
-from runtime.log.base import EARLIEST, LATEST, RECORD_SCHEMA, Position, TopicPartition
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.log.embedded.records import decode, encode
-from runtime.log.embedded.state import LogState
-from runtime.log.faults import SimulatedDisk
-from runtime.log.memory import MemoryLog
+from flowql.runtime.log.base import EARLIEST, LATEST, RECORD_SCHEMA, Position, TopicPartition
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.log.embedded.records import decode, encode
+from flowql.runtime.log.embedded.state import LogState
+from flowql.runtime.log.faults import SimulatedDisk
+from flowql.runtime.log.memory import MemoryLog
 from tests.runtime.log.records import batch, numbered, produce, read_all, values
 
 A0, A1, B0 = TopicPartition("A", 0), TopicPartition("A", 1), TopicPartition("B", 0)

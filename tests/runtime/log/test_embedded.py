@@ -10,12 +10,12 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from runtime.errors import Fenced, LogCorrupt, LogError
-from runtime.log import policy
-from runtime.log.base import EARLIEST, RECORD_SCHEMA, Position, TopicPartition
-from runtime.log.embedded import ledger, segment
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.log.faults import SimulatedDisk
+from flowql.runtime.errors import Fenced, LogCorrupt, LogError
+from flowql.runtime.log import policy
+from flowql.runtime.log.base import EARLIEST, RECORD_SCHEMA, Position, TopicPartition
+from flowql.runtime.log.embedded import ledger, segment
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.log.faults import SimulatedDisk
 from tests.runtime.log.records import batch, numbered, produce, read_all, values
 from tests.runtime.log.workload import A0, A1, expected, observe, steps
 
@@ -236,9 +236,9 @@ def test_two_logs_on_one_directory_see_each_other(tmp_path, monkeypatch):
 
 APPEND = """
 import sys
-from runtime.log.embedded import ledger
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.log.base import TopicPartition
+from flowql.runtime.log.embedded import ledger
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.log.base import TopicPartition
 from tests.runtime.log.records import numbered
 ledger.ROLL_BYTES, ledger._ROLL_SNAPSHOTS = 4000, 0
 log = EmbeddedLog(sys.argv[1])
@@ -314,9 +314,7 @@ def test_kill_at_random_moments(tmp_path):
 
 
 def test_hold_of_a_dead_process_is_free(tmp_path):
-    code = (
-        f"from runtime.log.embedded.log import EmbeddedLog as E\nE({str(tmp_path)!r}).hold('p')\nimport os; os._exit(9)"
-    )
+    code = f"from flowql.runtime.log.embedded.log import EmbeddedLog as E\nE({str(tmp_path)!r}).hold('p')\nimport os; os._exit(9)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 9
     EmbeddedLog(tmp_path).hold("p")
 
@@ -378,7 +376,7 @@ def test_messages_in_pieces_are_what_arrow_serializes():
 
 def test_a_disk_that_is_full_behind_the_commit_point_takes_nothing_back(monkeypatch):
     """The mark beside the log is written after the commit: an error there was taken for one of the commit, which was made twice."""
-    from runtime.log.faults import SimulatedLock
+    from flowql.runtime.log.faults import SimulatedLock
 
     log = EmbeddedLog("/log", SimulatedDisk())
     log.create_topic("A", 1)

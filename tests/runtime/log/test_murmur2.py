@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.log.murmur2 import murmur2, partition_for, partitions
+from flowql.runtime.log.murmur2 import murmur2, partition_for, partitions
 
 # From Kafka's own UtilsTest.testMurmur2.
 KAFKA = {

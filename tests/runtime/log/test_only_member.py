@@ -2,8 +2,8 @@
 
 import pytest
 
-from runtime.errors import LogError, StaleMember
-from runtime.log.base import GroupChange, Position, TopicPartition
+from flowql.runtime.errors import LogError, StaleMember
+from flowql.runtime.log.base import GroupChange, Position, TopicPartition
 from tests.runtime.log.records import produce
 from tests.runtime.log.test_conformance import IMPLEMENTATIONS, make
 

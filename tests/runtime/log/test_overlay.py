@@ -2,10 +2,10 @@
 
 import pytest
 
-from runtime.errors import LogError, TopicMissing
-from runtime.log.base import EARLIEST, LATEST, Position, TopicPartition
-from runtime.log.memory import MemoryLog
-from runtime.log.overlay import OverlayLog
+from flowql.runtime.errors import LogError, TopicMissing
+from flowql.runtime.log.base import EARLIEST, LATEST, Position, TopicPartition
+from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.log.overlay import OverlayLog
 from tests.runtime.log.records import batch, produce, values
 
 A0, A1, B0 = TopicPartition("A", 0), TopicPartition("A", 1), TopicPartition("B", 0)

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from runtime.log.base import TopicPartition
-from runtime.log.embedded import segment
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.log.files import DiskFiles, File
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.embedded import segment
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.log.files import DiskFiles, File
 from tests.runtime.log.records import batch, produce, read_all, values
 
 SEED = int(os.environ.get("FLOWQL_SEED", time.time_ns() % 1_000_000))
@@ -123,7 +123,7 @@ def write_some(log: EmbeddedLog, name: str, seed: int) -> dict[str, int]:
 
 _WRITER = """
 import json, sys
-from runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.log.embedded.log import EmbeddedLog
 from tests.runtime.log.test_owners import write_some
 print(json.dumps(write_some(EmbeddedLog(sys.argv[1]), sys.argv[2], int(sys.argv[3]))))
 """

@@ -5,13 +5,13 @@ import random
 
 import pytest
 
-from runtime.errors import LogCorrupt, LogError
-from runtime.log.base import Position, TopicPartition
-from runtime.log.embedded import ledger, writer
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.log.embedded.named import damages, held_still
-from runtime.log.embedded.pins import pinned_files, pinned_folders
-from runtime.log.faults import SimulatedDisk
+from flowql.runtime.errors import LogCorrupt, LogError
+from flowql.runtime.log.base import Position, TopicPartition
+from flowql.runtime.log.embedded import ledger, writer
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.log.embedded.named import damages, held_still
+from flowql.runtime.log.embedded.pins import pinned_files, pinned_folders
+from flowql.runtime.log.faults import SimulatedDisk
 from tests.runtime.log.records import produce, read_all
 from tests.runtime.log.test_upkeep import COMPACT, HOUR, rows
 

@@ -7,13 +7,13 @@ from contextlib import suppress
 
 import pytest
 
-from runtime.errors import LogError, LogFull
-from runtime.log import policy
-from runtime.log.base import TopicPartition
-from runtime.log.embedded import ledger, writer
-from runtime.log.embedded.journal import InDoubt
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.log.faults import PowerLoss, SimulatedDisk
+from flowql.runtime.errors import LogError, LogFull
+from flowql.runtime.log import policy
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.embedded import ledger, writer
+from flowql.runtime.log.embedded.journal import InDoubt
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.log.faults import PowerLoss, SimulatedDisk
 from tests.runtime.log.records import batch, produce, values
 from tests.runtime.log.workload import expected, observe, steps
 

@@ -6,9 +6,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.log.base import TopicPartition
-from runtime.log.memory import MemoryLog
-from runtime.log.repairs import CONFIG, Repair, RepairedLog, encode, topic_name
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.log.repairs import CONFIG, Repair, RepairedLog, encode, topic_name
 from tests.runtime.log.records import batch
 
 APP, TP = "app", TopicPartition("t", 0)

@@ -3,9 +3,9 @@
 import pyarrow as pa
 import pytest
 
-from runtime.errors import LogError, OffsetOutOfRange, PartitionsDiffer
-from runtime.log.base import LATEST, PRODUCE_SCHEMA, Position, TopicPartition
-from runtime.log.murmur2 import partition_for
+from flowql.runtime.errors import LogError, OffsetOutOfRange, PartitionsDiffer
+from flowql.runtime.log.base import LATEST, PRODUCE_SCHEMA, Position, TopicPartition
+from flowql.runtime.log.murmur2 import partition_for
 from tests.runtime.log.records import batch, produce, read_all, reshape, values
 from tests.runtime.log.test_conformance import A0, A1, B0, log
 

@@ -7,12 +7,12 @@ import re
 import pyarrow.compute as pc
 import pytest
 
-from runtime.errors import LogError, LogFull
-from runtime.log.base import EARLIEST, Position, TopicPartition
-from runtime.log.embedded import compaction, ledger, upkeep
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.log.faults import PowerLoss, SimulatedDisk, SimulatedFile
-from runtime.log.policy import WRITERS_PREFIX
+from flowql.runtime.errors import LogError, LogFull
+from flowql.runtime.log.base import EARLIEST, Position, TopicPartition
+from flowql.runtime.log.embedded import compaction, ledger, upkeep
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.log.faults import PowerLoss, SimulatedDisk, SimulatedFile
+from flowql.runtime.log.policy import WRITERS_PREFIX
 from tests.runtime.log.records import produce, read_all
 
 T0 = TopicPartition("T", 0)

@@ -1,8 +1,8 @@
 """A fixed history of log operations that touches every kind of file, and what must be seen after each of them."""
 
-from runtime.errors import LogCorrupt
-from runtime.log.base import Position, TopicPartition
-from runtime.log.memory import MemoryLog
+from flowql.runtime.errors import LogCorrupt
+from flowql.runtime.log.base import Position, TopicPartition
+from flowql.runtime.log.memory import MemoryLog
 from tests.runtime.log.records import produce, read_all, reshape
 
 A0, A1, B0 = TopicPartition("A", 0), TopicPartition("A", 1), TopicPartition("B", 0)

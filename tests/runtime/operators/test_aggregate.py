@@ -8,12 +8,12 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from compiler.functions.registry import AggregateFunction, Resolution, register_aggregate, unregister_aggregate
-from compiler.plan.logical import Window
-from compiler.plan.schema import Field, Schema
-from compiler.plan.types import BIGINT, DATE, DOUBLE, INT, STRING, TIMESTAMP, SqlType
-from runtime.batch import Batch, from_rows
-from runtime.operators.fold import AggregateUnsupported
+from flowql.compiler.functions.registry import AggregateFunction, Resolution, register_aggregate, unregister_aggregate
+from flowql.compiler.plan.logical import Window
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.types import BIGINT, DATE, DOUBLE, INT, STRING, TIMESTAMP, SqlType
+from flowql.runtime.batch import Batch, from_rows
+from flowql.runtime.operators.fold import AggregateUnsupported
 from tests.runtime.operators.world import Task, aggregate, batch, cuts, schema
 
 S = schema("k:BIGINT", "v")

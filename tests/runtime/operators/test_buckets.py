@@ -8,12 +8,12 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from compiler.plan.schema import Field, Schema
-from compiler.plan.topology import StoreSpec
-from compiler.plan.types import BOOLEAN, DOUBLE, INT, STRING, decimal
-from runtime.operators.changes.buckets import Buckets
-from runtime.operators.changes.order import SortPart, order_text
-from runtime.operators.keys import freeze
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.topology import StoreSpec
+from flowql.compiler.plan.types import BOOLEAN, DOUBLE, INT, STRING, decimal
+from flowql.runtime.operators.changes.buckets import Buckets
+from flowql.runtime.operators.changes.order import SortPart, order_text
+from flowql.runtime.operators.keys import freeze
 from tests.incremental.check import inline_max
 from tests.runtime.operators.test_real_state import Managed
 

@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from compiler.plan.logical import Format, OnError, Scan, TimestampSpec
-from compiler.plan.schema import Field, Schema
-from compiler.plan.types import BIGINT, BOOLEAN, INT, STRING
-from runtime.errors import FatalRecord
-from runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
-from runtime.operators.base import NO_STATE, RunContext
-from runtime.operators.decode import Decoder
+from flowql.compiler.plan.logical import Format, OnError, Scan, TimestampSpec
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.types import BIGINT, BOOLEAN, INT, STRING
+from flowql.runtime.errors import FatalRecord
+from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
+from flowql.runtime.operators.base import NO_STATE, RunContext
+from flowql.runtime.operators.decode import Decoder
 
 DECLARED = Schema((Field("ID", BIGINT), Field("V", INT), Field("S", STRING), Field("B", BOOLEAN)))
 GOOD = b'{"ID":1,"V":2,"S":"x","B":true}'

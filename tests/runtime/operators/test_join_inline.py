@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from compiler.physical.stores import stores_of
-from compiler.plan.changes import EquiJoin, EquiJoinKind
-from compiler.plan.schema import Field, Schema
-from compiler.plan.topology import Operator
-from compiler.plan.types import BIGINT, DOUBLE, INT, STRING, array, struct
-from runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, from_rows
-from runtime.operators.base import RunContext
-from runtime.operators.changes import buckets
-from runtime.operators.changes.deltas import same, same_by
-from runtime.operators.changes.equi_join import EquiJoinOperator
-from runtime.state.manager import StateManager
-from runtime.state.memory import MemoryPhysical
+from flowql.compiler.physical.stores import stores_of
+from flowql.compiler.plan.changes import EquiJoin, EquiJoinKind
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.topology import Operator
+from flowql.compiler.plan.types import BIGINT, DOUBLE, INT, STRING, array, struct
+from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, from_rows
+from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.changes import buckets
+from flowql.runtime.operators.changes.deltas import same, same_by
+from flowql.runtime.operators.changes.equi_join import EquiJoinOperator
+from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.memory import MemoryPhysical
 from tests.incremental.check import inline_max
 
 LEFT = Schema((Field("__l", BIGINT, "key"), Field("a", INT), Field("x", DOUBLE), Field("hidden", INT)))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from compiler.plan.expr import Call
-from compiler.plan.schema import Field, Schema
-from compiler.plan.types import BIGINT, STRING
+from flowql.compiler.plan.expr import Call
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.types import BIGINT, STRING
 from tests.runtime.operators.world import Task, batch, column, join, schema, source
 
 L, R = schema("l_id", "a:STRING"), schema("r_id", "b:STRING")
@@ -253,8 +253,8 @@ def test_a_foreign_key_may_be_an_expression():
 
 
 def test_sources_are_not_made_here():
-    from runtime.errors import PlanUnsupported
-    from runtime.operators.factory import build
+    from flowql.runtime.errors import PlanUnsupported
+    from flowql.runtime.operators.factory import build
     from tests.runtime.operators.world import project
 
     with pytest.raises(PlanUnsupported, match="Project"):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler.plan.schema import Field, Schema
-from compiler.plan.types import DATE, DOUBLE, TIME, TIMESTAMP, array
-from runtime.batch import from_rows
-from runtime.operators.changes.placement import PlacementKeys
-from runtime.operators.keys import NAN, freeze
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.types import DATE, DOUBLE, TIME, TIMESTAMP, array
+from flowql.runtime.batch import from_rows
+from flowql.runtime.operators.changes.placement import PlacementKeys
+from flowql.runtime.operators.keys import NAN, freeze
 
 
 def test_null_is_no_zero_and_zeros_of_both_signs_are_one():

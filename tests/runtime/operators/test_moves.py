@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler.plan.expr import Call, Column, Expr, Literal
-from compiler.plan.logical import Explode, Materialise, NamedExpr, Rekey, Union
-from compiler.plan.schema import Field, Schema
-from compiler.plan.topology import Operator, StoreSpec
-from compiler.plan.types import BIGINT, BOOLEAN, INT, array
-from runtime.batch import Batch
+from flowql.compiler.plan.expr import Call, Column, Expr, Literal
+from flowql.compiler.plan.logical import Explode, Materialise, NamedExpr, Rekey, Union
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.topology import Operator, StoreSpec
+from flowql.compiler.plan.types import BIGINT, BOOLEAN, INT, array
+from flowql.runtime.batch import Batch
 from tests.runtime.operators.world import STRING, Task, batch, column, schema, source
 
 S = schema("id", "n:STRING x")
@@ -51,7 +51,7 @@ def test_partition_by_keeps_null_keys_and_computes_keys_of_null_values_from_key_
 
 def _known(call: Call) -> Call:
     """The catalogue's name of IS NULL."""
-    from compiler.functions.registry import lookup
+    from flowql.compiler.functions.registry import lookup
 
     name = next(n for n in (call.name, "is_null", "isnull", "IS NULL") if lookup(n) is not None)
     return Call(call.type, name, call.args)

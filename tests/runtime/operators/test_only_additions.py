@@ -6,15 +6,15 @@ import random
 
 import pytest
 
-from compiler.optimize.mark_appends import mark_appends, only_adds
-from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, GroupCall, SetOperation, SortKey, TopN
-from compiler.plan.logical import Filter, Node, walk_nodes
-from compiler.plan.schema import Field, Schema
-from compiler.plan.topology import Operator
-from compiler.plan.types import BIGINT, BOOLEAN
-from runtime.batch import DELETE, from_rows
-from runtime.operators.base import NO_STATE, RunContext
-from runtime.operators.changes.consolidate import ConsolidateOperator
+from flowql.compiler.optimize.mark_appends import mark_appends, only_adds
+from flowql.compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, GroupCall, SetOperation, SortKey, TopN
+from flowql.compiler.plan.logical import Filter, Node, walk_nodes
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.topology import Operator
+from flowql.compiler.plan.types import BIGINT, BOOLEAN
+from flowql.runtime.batch import DELETE, from_rows
+from flowql.runtime.operators.base import NO_STATE, RunContext
+from flowql.runtime.operators.changes.consolidate import ConsolidateOperator
 from tests.incremental.check import run
 from tests.incremental.deployed import Deployed, sunk
 from tests.incremental.queries import column

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from compiler.plan.logical import Window
-from runtime.operators.base import RunContext
+from flowql.compiler.plan.logical import Window
+from flowql.runtime.operators.base import RunContext
 from tests.runtime.operators.world import Task, aggregate, batch, schema
 
 S = schema("k:STRING", "v")

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from compiler.plan.logical import Window
-from runtime.batch import Batch
+from flowql.compiler.plan.logical import Window
+from flowql.runtime.batch import Batch
 from tests.runtime.operators.test_joins import FULL, OUT, L, R
 from tests.runtime.operators.world import Task, aggregate, batch, cuts, join, schema
 

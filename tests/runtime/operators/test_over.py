@@ -10,16 +10,16 @@ from typing import Any
 import duckdb
 import pytest
 
-from compiler.plan.changes import Frame, Over, SortKey, WindowCall
-from compiler.plan.explain import spec_text
-from compiler.plan.logical import Node
-from compiler.plan.schema import Field, Schema
-from compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING, SqlType, array, decimal
-from compiler.plan.verify import PlanInvariantError
-from runtime.batch import DELETE, INSERT, concat
-from runtime.operators.changes import buckets
-from runtime.operators.fold import AGGREGATE_FAILED, AggregateUnsupported
-from runtime.state.task_store import TaskStore
+from flowql.compiler.plan.changes import Frame, Over, SortKey, WindowCall
+from flowql.compiler.plan.explain import spec_text
+from flowql.compiler.plan.logical import Node
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING, SqlType, array, decimal
+from flowql.compiler.plan.verify import PlanInvariantError
+from flowql.runtime.batch import DELETE, INSERT, concat
+from flowql.runtime.operators.changes import buckets
+from flowql.runtime.operators.fold import AGGREGATE_FAILED, AggregateUnsupported
+from flowql.runtime.state.task_store import TaskStore
 from tests.incremental.check import plain, run
 from tests.incremental.deployed import Deployed, sunk
 from tests.incremental.queries import Maker, renamed

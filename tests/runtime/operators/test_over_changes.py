@@ -7,17 +7,17 @@ from collections.abc import Callable
 
 import pytest
 
-from compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, GroupCall, SetOperation, SortKey, TopN
-from compiler.plan.codec import from_data, to_data
-from compiler.plan.explain import tree_text
-from compiler.plan.expr import Call, Column
-from compiler.plan.logical import Node
-from compiler.plan.schema import Field, Schema
-from compiler.plan.types import BIGINT, BOOLEAN, INT, STRING, decimal
-from compiler.plan.verify import PlanInvariantError
-from runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
-from runtime.operators.changes.deltas import Deltas, same
-from runtime.operators.fold import AGGREGATE_FAILED, AggregateUnsupported
+from flowql.compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, GroupCall, SetOperation, SortKey, TopN
+from flowql.compiler.plan.codec import from_data, to_data
+from flowql.compiler.plan.explain import tree_text
+from flowql.compiler.plan.expr import Call, Column
+from flowql.compiler.plan.logical import Node
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.types import BIGINT, BOOLEAN, INT, STRING, decimal
+from flowql.compiler.plan.verify import PlanInvariantError
+from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
+from flowql.runtime.operators.changes.deltas import Deltas, same
+from flowql.runtime.operators.fold import AGGREGATE_FAILED, AggregateUnsupported
 from tests.incremental.check import run
 from tests.incremental.deployed import Deployed, sunk
 from tests.incremental.queries import Maker, joined, renamed

@@ -8,8 +8,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from runtime.state.manager import StateManager
-from runtime.state.memory import MemoryPhysical
+from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.memory import MemoryPhysical
 from tests.runtime.operators.test_joins import FULL, L, R
 from tests.runtime.operators.test_splits import ONE, POINTS, TWO, WINDOWED, S, _pair, _runs
 from tests.runtime.operators.world import Task, aggregate, batch, cuts, join

@@ -7,9 +7,9 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from compiler.plan.logical import Window
-from compiler.plan.schema import Field, Schema
-from compiler.plan.types import BIGINT, STRING
+from flowql.compiler.plan.logical import Window
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.types import BIGINT, STRING
 from tests.runtime.operators.test_joins import FOREIGN, FULL, LF, L, R
 from tests.runtime.operators.world import Task, aggregate, batch, column, cuts, join, schema
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from compiler.plan.expr import Call, Column, Literal
-from compiler.plan.logical import Filter, Format, NamedExpr, Project, Scan, Sink, TimestampSpec
-from compiler.plan.schema import Field, KeyWindow, Schema
-from compiler.plan.topology import Operator
-from compiler.plan.types import BIGINT, BOOLEAN, BYTES, STRING, array, struct
-from runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, from_rows
-from runtime.errors import FatalRecord
-from runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
-from runtime.operators.base import RunContext
-from runtime.operators.decode import Decoder, union_scan
-from runtime.operators.encode import Encoder, KeyEncoder
-from runtime.operators.filter import FilterOperator
-from runtime.operators.project import ProjectOperator
-from runtime.operators.stages import plan_vector
+from flowql.compiler.plan.expr import Call, Column, Literal
+from flowql.compiler.plan.logical import Filter, Format, NamedExpr, Project, Scan, Sink, TimestampSpec
+from flowql.compiler.plan.schema import Field, KeyWindow, Schema
+from flowql.compiler.plan.topology import Operator
+from flowql.compiler.plan.types import BIGINT, BOOLEAN, BYTES, STRING, array, struct
+from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, from_rows
+from flowql.runtime.errors import FatalRecord
+from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
+from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.decode import Decoder, union_scan
+from flowql.runtime.operators.encode import Encoder, KeyEncoder
+from flowql.runtime.operators.filter import FilterOperator
+from flowql.runtime.operators.project import ProjectOperator
+from flowql.runtime.operators.stages import plan_vector
 
 KV = Schema((Field("K", BIGINT, "key"), Field("V", BIGINT)))
 K, V = Column(BIGINT, "K"), Column(BIGINT, "V")

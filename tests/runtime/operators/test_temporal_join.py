@@ -9,21 +9,21 @@ from typing import Any
 
 import pytest
 
-from compiler.physical.stores import stores_of
-from compiler.plan.changes import Consolidate, TemporalJoin, TemporalJoinKind
-from compiler.plan.codec import from_data, to_data
-from compiler.plan.explain import spec_text
-from compiler.plan.expr import Call, Column, Expr
-from compiler.plan.logical import Node
-from compiler.plan.schema import Field, Schema
-from compiler.plan.topology import Operator
-from compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING
-from compiler.plan.verify import PlanInvariantError, verify_spec
-from runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Row, from_rows
-from runtime.operators.base import RunContext
-from runtime.operators.changes.temporal_join import TemporalJoinOperator
-from runtime.state.manager import StateManager
-from runtime.state.memory import MemoryPhysical
+from flowql.compiler.physical.stores import stores_of
+from flowql.compiler.plan.changes import Consolidate, TemporalJoin, TemporalJoinKind
+from flowql.compiler.plan.codec import from_data, to_data
+from flowql.compiler.plan.explain import spec_text
+from flowql.compiler.plan.expr import Call, Column, Expr
+from flowql.compiler.plan.logical import Node
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.topology import Operator
+from flowql.compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING
+from flowql.compiler.plan.verify import PlanInvariantError, verify_spec
+from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Row, from_rows
+from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.changes.temporal_join import TemporalJoinOperator
+from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.memory import MemoryPhysical
 from tests.incremental.check import inline_max
 from tests.incremental.deployed import Deployed, sunk
 from tests.incremental.tables import Table

@@ -10,9 +10,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from compiler.functions.registry import AggregateFunction, Resolution, register_aggregate, unregister_aggregate
-from compiler.plan.schema import Field, Schema
-from compiler.plan.types import BIGINT, decimal
+from flowql.compiler.functions.registry import AggregateFunction, Resolution, register_aggregate, unregister_aggregate
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.types import BIGINT, decimal
 from tests.runtime.operators.world import Task, aggregate, batch, schema
 
 S = schema("k:BIGINT", "v")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compiler.plan.logical import Window
+from flowql.compiler.plan.logical import Window
 from tests.runtime.operators.world import Task, aggregate, batch, schema
 
 S = schema("k:STRING", "v")

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler.plan.logical import Window
-from compiler.plan.schema import Field, Schema
-from compiler.plan.types import BIGINT, DATE, DOUBLE, INT, STRING, struct
-from runtime.operators.partials import Partials
-from runtime.operators.winners import can_win
+from flowql.compiler.plan.logical import Window
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.types import BIGINT, DATE, DOUBLE, INT, STRING, struct
+from flowql.runtime.operators.partials import Partials
+from flowql.runtime.operators.winners import can_win
 from tests.runtime.operators.world import Task, aggregate, batch
 
 PAIR = struct(("N", BIGINT), ("D", DATE), ("I", INT))

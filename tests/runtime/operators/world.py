@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-import compiler.functions.aggregates  # noqa: F401 - registers COUNT, SUM, ...
-from compiler.plan.expr import Column, Expr
-from compiler.plan.logical import (
+import flowql.compiler.functions.aggregates  # noqa: F401 - registers COUNT, SUM, ...
+from flowql.compiler.plan.expr import Column, Expr
+from flowql.compiler.plan.logical import (
     Aggregate,
     AggregateCall,
     ChangeKind,
@@ -19,13 +19,13 @@ from compiler.plan.logical import (
     Spec,
     Window,
 )
-from compiler.plan.schema import WINDOW_FIELDS, Field, KeyWindow, Schema
-from compiler.plan.topology import Operator, StoreSpec
-from compiler.plan.types import BIGINT, DOUBLE, INT, STRING, SqlType
-from runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Row, from_rows
-from runtime.operators.base import RunContext, RuntimeOperator
-from runtime.operators.factory import build
-from runtime.state.store import Key, Value
+from flowql.compiler.plan.schema import WINDOW_FIELDS, Field, KeyWindow, Schema
+from flowql.compiler.plan.topology import Operator, StoreSpec
+from flowql.compiler.plan.types import BIGINT, DOUBLE, INT, STRING, SqlType
+from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Row, from_rows
+from flowql.runtime.operators.base import RunContext, RuntimeOperator
+from flowql.runtime.operators.factory import build
+from flowql.runtime.state.store import Key, Value
 
 OPS = {"+": INSERT, "<": UPDATE_BEFORE, ">": UPDATE_AFTER, "-": DELETE}
 SIGNS = {v: k for k, v in OPS.items()}

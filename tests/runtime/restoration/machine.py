@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from runtime.app.driver import Driver
-from runtime.app.instance import Instance
-from runtime.config import InstanceConfig
+from flowql.runtime.app.driver import Driver
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.config import InstanceConfig
 from tests.crash.simulated import ROUND_MS, LossyPhysical, Machine, plan
 
 

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler.plan.topology import StoreSpec
-from runtime.errors import StateError
-from runtime.state import manager as manager_module
-from runtime.state.manager import StateManager
-from runtime.state.restore import RowFile, place_records
-from runtime.state.rocks import open_rocks, write_row_file
+from flowql.compiler.plan.topology import StoreSpec
+from flowql.runtime.errors import StateError
+from flowql.runtime.state import manager as manager_module
+from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.restore import RowFile, place_records
+from flowql.runtime.state.rocks import open_rocks, write_row_file
 from tests.runtime.restoration.test_oracle import (
     TASK,
     Records,

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler.plan.topology import StoreSpec
-from runtime.state import manager as manager_module
-from runtime.state.layout import TaskRecord
-from runtime.state.manager import StateManager
-from runtime.state.physical import Physical
-from runtime.state.rocks import open_rocks
-from runtime.state.store import Key, Value
-from runtime.state.values import encode_metadata
+from flowql.compiler.plan.topology import StoreSpec
+from flowql.runtime.state import manager as manager_module
+from flowql.runtime.state.layout import TaskRecord
+from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.physical import Physical
+from flowql.runtime.state.rocks import open_rocks
+from flowql.runtime.state.store import Key, Value
+from flowql.runtime.state.values import encode_metadata
 from tests.runtime.state.support import Forgetful, manager_on, publish, table, window
 
 TASK = "q"

@@ -14,18 +14,18 @@ from typing import Any
 
 import pytest
 
-from runtime.app import restoration
-from runtime.app.restore_process import RestoreProcess
-from runtime.errors import RuntimeFailure
-from runtime.log.base import Log, TopicPartition
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.state.catalog import Catalog
-from runtime.state.changelog import changelog_topic
-from runtime.state.layout import StoreEntry
-from runtime.state.memory import MemoryPhysical
-from runtime.state.restore import RowFile
-from runtime.state.rocks import open_rocks
-from runtime.task.status import TaskStatus
+from flowql.runtime.app import restoration
+from flowql.runtime.app.restore_process import RestoreProcess
+from flowql.runtime.errors import RuntimeFailure
+from flowql.runtime.log.base import Log, TopicPartition
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.state.catalog import Catalog
+from flowql.runtime.state.changelog import changelog_topic
+from flowql.runtime.state.layout import StoreEntry
+from flowql.runtime.state.memory import MemoryPhysical
+from flowql.runtime.state.restore import RowFile
+from flowql.runtime.state.rocks import open_rocks
+from flowql.runtime.task.status import TaskStatus
 from tests.runtime.restoration.test_restoration import COUNTS, Life
 from tests.runtime.state.support import table
 
@@ -128,7 +128,7 @@ def test_without_a_program_to_start_it_goes_on_in_this_one(
 KILLED = """
 import sys
 from pathlib import Path
-from runtime.app import restoration
+from flowql.runtime.app import restoration
 from tests.runtime.restoration.test_process import life_on, process_of
 
 restoration.FILES_FROM_RECORDS, restoration.FILE_RECORDS = 1, 100

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from compiler.plan.diff import QueryChange
-from runtime.app import restoration
-from runtime.app.backoff import BACKOFF_MS_MAX
-from runtime.app.progress import query_status, state_of
-from runtime.app.query_state import STOPPED
-from runtime.clock import VirtualClock
-from runtime.errors import OffsetOutOfRange
-from runtime.log.base import TopicPartition
-from runtime.log.memory import MemoryLog
-from runtime.state.changelog import changelog_topic
-from runtime.state.memory import MemoryPhysical
-from runtime.task.status import IllegalTransition, TaskStatus
+from flowql.compiler.plan.diff import QueryChange
+from flowql.runtime.app import restoration
+from flowql.runtime.app.backoff import BACKOFF_MS_MAX
+from flowql.runtime.app.progress import query_status, state_of
+from flowql.runtime.app.query_state import STOPPED
+from flowql.runtime.clock import VirtualClock
+from flowql.runtime.errors import OffsetOutOfRange
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.state.changelog import changelog_topic
+from flowql.runtime.state.memory import MemoryPhysical
+from flowql.runtime.task.status import IllegalTransition, TaskStatus
 from tests.runtime.app.world import World
 
 KEYS = 40

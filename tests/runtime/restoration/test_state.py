@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from runtime.state.layout import TaskRecord
-from runtime.state.manager import StateManager
-from runtime.state.memory import MemoryPhysical
-from runtime.state.values import encode_metadata, encode_value
-from runtime.task.status import TaskStatus
+from flowql.runtime.state.layout import TaskRecord
+from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.memory import MemoryPhysical
+from flowql.runtime.state.values import encode_metadata, encode_value
+from flowql.runtime.task.status import TaskStatus
 from tests.runtime.restoration.test_restoration import STREAM, Life, no_redo
 from tests.runtime.state.support import commit, publish, put, table, window
 

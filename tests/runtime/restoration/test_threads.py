@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from runtime.app import restoration
-from runtime.state.rocks import open_rocks
-from runtime.task.status import TaskStatus
+from flowql.runtime.app import restoration
+from flowql.runtime.state.rocks import open_rocks
+from flowql.runtime.task.status import TaskStatus
 from tests.runtime.restoration.test_restoration import COUNTS, Life, no_redo
 
 KEYS, PARTS = 60_000, 3

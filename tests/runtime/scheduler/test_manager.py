@@ -11,12 +11,12 @@ from typing import Any, cast
 
 import pytest
 
-from runtime.clock import SystemClock, VirtualClock
-from runtime.metrics import Metrics
-from runtime.scheduler.executor import IDLE_MS, QUIET_MS_MAX, ProcessingStep
-from runtime.scheduler.manager import LATELY_NS, SLOW_NS, Slice, TaskManager
-from runtime.task.id import TaskId
-from runtime.task.task import Task
+from flowql.runtime.clock import SystemClock, VirtualClock
+from flowql.runtime.metrics import Metrics
+from flowql.runtime.scheduler.executor import IDLE_MS, QUIET_MS_MAX, ProcessingStep
+from flowql.runtime.scheduler.manager import LATELY_NS, SLOW_NS, Slice, TaskManager
+from flowql.runtime.task.id import TaskId
+from flowql.runtime.task.task import Task
 
 
 class FakeTask:

@@ -7,9 +7,9 @@ from decimal import Decimal
 
 import pytest
 
-from compiler.plan.logical import Format
-from compiler.plan.schema import Field, KeyWindow
-from compiler.plan.types import (
+from flowql.compiler.plan.logical import Format
+from flowql.compiler.plan.schema import Field, KeyWindow
+from flowql.compiler.plan.types import (
     BIGINT,
     BOOLEAN,
     BYTES,
@@ -23,12 +23,12 @@ from compiler.plan.types import (
     decimal,
     map_of,
 )
-from compiler.plan.types import (
+from flowql.compiler.plan.types import (
     struct as struct_of,
 )
-from runtime.errors import BadRecord
-from runtime.serde.codec import row_decoder, row_encoder
-from runtime.serde.windowed import join_window, split_window
+from flowql.runtime.errors import BadRecord
+from flowql.runtime.serde.codec import row_decoder, row_encoder
+from flowql.runtime.serde.windowed import join_window, split_window
 
 JSON, BARE = Format("JSON"), Format("JSON", wrap=False)
 

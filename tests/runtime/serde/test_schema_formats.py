@@ -12,9 +12,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from compiler.plan.logical import Format, SchemaRef
-from compiler.plan.schema import Field
-from compiler.plan.types import (
+from flowql.compiler.plan.logical import Format, SchemaRef
+from flowql.compiler.plan.schema import Field
+from flowql.compiler.plan.types import (
     BIGINT,
     BOOLEAN,
     BYTES,
@@ -31,10 +31,10 @@ from compiler.plan.types import (
     map_of,
     struct,
 )
-from compiler.schemas.ref import content_id, schema_for
-from runtime.errors import BadRecord, RegistryUnavailable
-from runtime.serde.codec import row_decoder, row_encoder
-from runtime.serde.registry import KNOWN, PREFIX, registry_at
+from flowql.compiler.schemas.ref import content_id, schema_for
+from flowql.runtime.errors import BadRecord, RegistryUnavailable
+from flowql.runtime.serde.codec import row_decoder, row_encoder
+from flowql.runtime.serde.registry import KNOWN, PREFIX, registry_at
 from tests.property.test_vector_equals_row import values_of
 
 INNER = struct(("X", INT), ("Y", STRING))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runtime.spark.session import close_session, open_session
-from runtime.spark.settings import SparkSettings
+from flowql.runtime.spark.session import close_session, open_session
+from flowql.runtime.spark.settings import SparkSettings
 from tests.spark_here import skip_without_spark
 
 if TYPE_CHECKING:

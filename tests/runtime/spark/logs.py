@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from runtime.log.base import PRODUCE_SCHEMA, Log, TopicPartition
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.spark.log_append import Appended, Target, split
-from runtime.spark.log_append import append as append_pieces
-from runtime.spark.shapes import DEAD, EMITTED, NOTE, SINK, from_ipc, to_ipc
+from flowql.runtime.log.base import PRODUCE_SCHEMA, Log, TopicPartition
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.spark.log_append import Appended, Target, split
+from flowql.runtime.spark.log_append import append as append_pieces
+from flowql.runtime.spark.shapes import DEAD, EMITTED, NOTE, SINK, from_ipc, to_ipc
 
 PARTITIONS = 2
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from runtime.log.base import RawBatch, TopicPartition
-from runtime.spark.shapes import from_ipc
-from runtime.spark.stage.durable import run_durable
-from runtime.spark.stage.envelope import LOG, Row, read_rows, write_rows
-from runtime.spark.stage.layout import Layout
-from runtime.spark.stage.pages import Changes
-from runtime.spark.stage.program import StageProgram, TaskOptions
-from runtime.spark.stage.worker import FreeStage, GroupedStage, begun, grouped
+from flowql.runtime.log.base import RawBatch, TopicPartition
+from flowql.runtime.spark.shapes import from_ipc
+from flowql.runtime.spark.stage.durable import run_durable
+from flowql.runtime.spark.stage.envelope import LOG, Row, read_rows, write_rows
+from flowql.runtime.spark.stage.layout import Layout
+from flowql.runtime.spark.stage.pages import Changes
+from flowql.runtime.spark.stage.program import StageProgram, TaskOptions
+from flowql.runtime.spark.stage.worker import FreeStage, GroupedStage, begun, grouped
 
 
 class DictStorage:

@@ -10,11 +10,11 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from compiler.plan.topology import Plan, QueryPlan
-from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, TopicPartition
-from runtime.log.memory import MemoryLog
-from runtime.spark.shapes import DEAD, PACKED, SINK, from_ipc, to_ipc
-from runtime.spark.stage.envelope import Row
+from flowql.compiler.plan.topology import Plan, QueryPlan
+from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, TopicPartition
+from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.spark.shapes import DEAD, PACKED, SINK, from_ipc, to_ipc
+from flowql.runtime.spark.stage.envelope import Row
 from tests.runtime.app.world import World
 
 SOURCES = """

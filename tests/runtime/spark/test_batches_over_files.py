@@ -17,10 +17,10 @@ import pytest
 pytest.importorskip("pyspark")
 
 from flowql.cli import main
+from flowql.runtime.spark import session
+from flowql.runtime.spark.errors import CheckpointOfOtherQuery, FilesUnfit, FrameUnfit, SessionInUse, SparkUnsupported
+from flowql.runtime.spark.settings import SparkSettings
 from flowql.spark import run, start
-from runtime.spark import session
-from runtime.spark.errors import CheckpointOfOtherQuery, FilesUnfit, FrameUnfit, SessionInUse, SparkUnsupported
-from runtime.spark.settings import SparkSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from compiler.plan.changes import (
+from flowql.compiler.plan.changes import (
     Consolidate,
     EquiJoin,
     GroupAggregate,
@@ -17,13 +17,13 @@ from compiler.plan.changes import (
     TopN,
     VersionJoin,
 )
-from compiler.plan.logical import ChangeSpec, Node
-from compiler.plan.topology import Plan
-from compiler.plan.watermarks import AppendOnly, EmitClosed
-from runtime.spark.choose import NodeChoice, choose, explain_lines, is_native
-from runtime.spark.errors import FilesUnfit, SparkUnsupported
-from runtime.spark.history import complete_queries, refuse_overwriting
-from runtime.spark.settings import SparkSettings, TopicFiles
+from flowql.compiler.plan.logical import ChangeSpec, Node
+from flowql.compiler.plan.topology import Plan
+from flowql.compiler.plan.watermarks import AppendOnly, EmitClosed
+from flowql.runtime.spark.choose import NodeChoice, choose, explain_lines, is_native
+from flowql.runtime.spark.errors import FilesUnfit, SparkUnsupported
+from flowql.runtime.spark.history import complete_queries, refuse_overwriting
+from flowql.runtime.spark.settings import SparkSettings, TopicFiles
 from tests.runtime.app.world import plan_of
 from tests.runtime.spark.stage_world import SHAPES, SOURCES
 
@@ -183,7 +183,7 @@ def test_having_in_a_stream_removes_rows() -> None:
 
 
 def test_a_function_of_the_user_is_unsupported() -> None:
-    from compiler.functions.registry import lookup, register, unregister
+    from flowql.compiler.functions.registry import lookup, register, unregister
 
     like = lookup("UCASE")
     assert like is not None

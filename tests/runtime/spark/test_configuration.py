@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from compiler.plan.topology import PRIORITY_WEIGHTS
-from runtime.spark.configuration import FIXED, LOG_LEVEL, Scratch, allocation, pool_of, properties
-from runtime.spark.settings import SparkSettings
+from flowql.compiler.plan.topology import PRIORITY_WEIGHTS
+from flowql.runtime.spark.configuration import FIXED, LOG_LEVEL, Scratch, allocation, pool_of, properties
+from flowql.runtime.spark.settings import SparkSettings
 
 ROCKSDB = "spark.sql.streaming.stateStore.rocksdb"
 

@@ -13,12 +13,12 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from compiler.plan.topology import Plan
-from runtime.log.base import TopicPartition
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.spark.engine.instance import Mode, SparkInstance
-from runtime.spark.errors import CheckpointLost, CheckpointOfOtherQuery
-from runtime.spark.log_append import Writer
+from flowql.compiler.plan.topology import Plan
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.spark.engine.instance import Mode, SparkInstance
+from flowql.runtime.spark.errors import CheckpointLost, CheckpointOfOtherQuery
+from flowql.runtime.spark.log_append import Writer
 from tests.crash.outcome import records_of
 from tests.crash.project import append
 from tests.runtime.spark.conftest import TEST_SETTINGS

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.errors import LogError
-from runtime.spark.engine.causes import LENGTH_MAX, cause_of
+from flowql.runtime.errors import LogError
+from flowql.runtime.spark.engine.causes import LENGTH_MAX, cause_of
 
 IN_A_WORKER = """An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
   File "clientserver.py", line 644, in _call_proxy
@@ -18,7 +18,7 @@ Identifier: CSAS_BIG [id = b5676398]
 OF_THE_LOG = """Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times
 Traceback (most recent call last):
   File "log_source.py", line 12, in read
-runtime.errors.OffsetOutOfRange: orders-0: offset 3 is below the log's start 9: records 3 to 8 are gone
+flowql.runtime.errors.OffsetOutOfRange: orders-0: offset 3 is below the log's start 9: records 3 to 8 are gone
 \tat org.apache.spark.api.python.BasePythonRunner
 """
 OF_JAVA = """An error occurred while calling o160.save.

@@ -10,23 +10,23 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from compiler.plan.topology import QueryPlan
+from flowql.compiler.plan.topology import QueryPlan
 from flowql.query.spark import SparkCommit
-from runtime.errors import OutsideRecords, StateError, TopicMissing
-from runtime.log.base import PRODUCE_SCHEMA, TopicPartition
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.spark.engine.alignment import apart
-from runtime.spark.engine.checkpoints import NONE, Progress, check_fits, lag, positions_after, progress_of
-from runtime.spark.engine.deployed import FILE, Deployed, Form, How, Record, checkpoint_of, load
-from runtime.spark.engine.deployment import check, prepare
-from runtime.spark.engine.rebuild import decide_rebuild
-from runtime.spark.engine.site import Site
-from runtime.spark.engine.state import Pinned, SparkSnapshot, pin, sequence_of
-from runtime.spark.engine.status import Rates, stopped_status
-from runtime.spark.errors import CheckpointLost, CheckpointOfOtherQuery, ResultsOfBatch
-from runtime.spark.log_append import Piece, Place, Target, append
-from runtime.spark.settings import SparkSettings
-from runtime.state.store import Snapshot
+from flowql.runtime.errors import OutsideRecords, StateError, TopicMissing
+from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.spark.engine.alignment import apart
+from flowql.runtime.spark.engine.checkpoints import NONE, Progress, check_fits, lag, positions_after, progress_of
+from flowql.runtime.spark.engine.deployed import FILE, Deployed, Form, How, Record, checkpoint_of, load
+from flowql.runtime.spark.engine.deployment import check, prepare
+from flowql.runtime.spark.engine.rebuild import decide_rebuild
+from flowql.runtime.spark.engine.site import Site
+from flowql.runtime.spark.engine.state import Pinned, SparkSnapshot, pin, sequence_of
+from flowql.runtime.spark.engine.status import Rates, stopped_status
+from flowql.runtime.spark.errors import CheckpointLost, CheckpointOfOtherQuery, ResultsOfBatch
+from flowql.runtime.spark.log_append import Piece, Place, Target, append
+from flowql.runtime.spark.settings import SparkSettings
+from flowql.runtime.state.store import Snapshot
 from tests.crash.outcome import records_of
 from tests.relations import table_of
 from tests.runtime.spark.test_engine_order import plan_of
@@ -281,7 +281,7 @@ def test_a_crash_while_results_are_replaced_leaves_no_checkpoint_that_fits(
     for query, topic in (("CSAS_A", "A"), ("CTAS_N", "N")):
         ran(site, state, query, topic)
     with monkeypatch.context() as patch:
-        patch.setattr("runtime.spark.engine.deployment.shutil.rmtree", lambda *_, **__: 1 / 0)
+        patch.setattr("flowql.runtime.spark.engine.deployment.shutil.rmtree", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             deployed(site, SQL.replace("V > 1", "V > 2"), rebuild=("CSAS_A",))
     assert load(site.state_dir) == state

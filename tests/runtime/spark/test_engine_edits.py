@@ -11,10 +11,10 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from runtime.log.base import TopicPartition
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.spark.engine.instance import Mode, SparkInstance
-from runtime.spark.errors import CheckpointOfOtherQuery
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.spark.engine.instance import Mode, SparkInstance
+from flowql.runtime.spark.errors import CheckpointOfOtherQuery
 from tests.crash.outcome import records_of
 from tests.crash.project import append
 from tests.runtime.spark.conftest import TEST_SETTINGS

@@ -12,11 +12,11 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from compiler.plan.topology import Plan
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.spark.engine.feeders import with_feeders
-from runtime.spark.engine.instance import SparkInstance
-from runtime.spark.settings import SparkSettings, TopicFiles
+from flowql.compiler.plan.topology import Plan
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.spark.engine.feeders import with_feeders
+from flowql.runtime.spark.engine.instance import SparkInstance
+from flowql.runtime.spark.settings import SparkSettings, TopicFiles
 from tests.crash.outcome import records_of
 from tests.runtime.spark.test_engine_order import plan_of
 

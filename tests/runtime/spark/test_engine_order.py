@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import compile_project
-from compiler.plan.topology import Plan
-from runtime.spark.engine.order import downstream, is_circle, levels, outside_topics, topics_read, topics_written
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_project
+from flowql.compiler.plan.topology import Plan
+from flowql.runtime.spark.engine.order import downstream, is_circle, levels, outside_topics, topics_read, topics_written
 
 SQL = """
 CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, VALUE_FORMAT='JSON');

@@ -8,9 +8,9 @@ from itertools import pairwise
 
 import pytest
 
-from compiler.plan.topology import Plan
-from runtime.spark.engine.streams import BACKOFF_MS_MAX, RunningQuery
-from runtime.spark.engine.supervisor import TRIES_MAX, Pace, Supervisor
+from flowql.compiler.plan.topology import Plan
+from flowql.runtime.spark.engine.streams import BACKOFF_MS_MAX, RunningQuery
+from flowql.runtime.spark.engine.supervisor import TRIES_MAX, Pace, Supervisor
 from tests.runtime.spark.test_engine_order import plan_of
 
 CHAIN = """

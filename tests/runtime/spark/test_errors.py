@@ -6,10 +6,10 @@ import pickle
 
 import pytest
 
-from compiler.diagnostics.codes import CODES
-from runtime.errors import RuntimeFailure
-from runtime.spark import errors as subject
-from runtime.spark.errors import SparkFailure, SparkUnsupported
+from flowql.compiler.diagnostics.codes import CODES
+from flowql.runtime.errors import RuntimeFailure
+from flowql.runtime.spark import errors as subject
+from flowql.runtime.spark.errors import SparkFailure, SparkUnsupported
 
 ALL = [e for e in vars(subject).values() if isinstance(e, type) and issubclass(e, SparkFailure)]
 

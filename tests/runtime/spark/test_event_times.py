@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from runtime.log.base import RawBatch, TopicPartition
-from runtime.operators.decode import Decoder
-from runtime.spark.native.topics import _columns
-from runtime.spark.shapes import from_ipc
-from runtime.state.frozen import UnwritableState
+from flowql.runtime.log.base import RawBatch, TopicPartition
+from flowql.runtime.operators.decode import Decoder
+from flowql.runtime.spark.native.topics import _columns
+from flowql.runtime.spark.shapes import from_ipc
+from flowql.runtime.state.frozen import UnwritableState
 from tests.runtime.app.world import function
 from tests.runtime.spark import stage_world
 from tests.runtime.spark.stage_world import SHAPES, Reference, dead_of, final, sink_of

@@ -18,24 +18,24 @@ import pytest
 pytest.importorskip("pyspark")
 
 
-from compiler.functions.spark_text import quoted
-from compiler.plan import types as t
-from compiler.plan.expr import ROWTIME
-from compiler.plan.logical import Format, TimestampSpec
-from compiler.plan.schema import Field, Schema
-from compiler.plan.topology import SourceDef
-from runtime.log.base import PRODUCE_SCHEMA, TopicPartition
-from runtime.spark.errors import FilesUnfit
-from runtime.spark.files import emitted_files, source_frame
-from runtime.spark.files_decode import csv_lines
-from runtime.spark.files_sink import final_rows, rows_of_topic, topic_frame, write_epoch_files, write_files
-from runtime.spark.frames.letters import bad_rows
-from runtime.spark.frames.source import Prepared, prepared, relation_of, relation_of_prepared
-from runtime.spark.log_append import Target
-from runtime.spark.log_sink import SinkOptions, stream_epochs, write_epoch
-from runtime.spark.log_source import ReadOptions, read_log, register
-from runtime.spark.settings import TopicFiles
-from runtime.spark.shapes import from_ipc
+from flowql.compiler.functions.spark_text import quoted
+from flowql.compiler.plan import types as t
+from flowql.compiler.plan.expr import ROWTIME
+from flowql.compiler.plan.logical import Format, TimestampSpec
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.topology import SourceDef
+from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
+from flowql.runtime.spark.errors import FilesUnfit
+from flowql.runtime.spark.files import emitted_files, source_frame
+from flowql.runtime.spark.files_decode import csv_lines
+from flowql.runtime.spark.files_sink import final_rows, rows_of_topic, topic_frame, write_epoch_files, write_files
+from flowql.runtime.spark.frames.letters import bad_rows
+from flowql.runtime.spark.frames.source import Prepared, prepared, relation_of, relation_of_prepared
+from flowql.runtime.spark.log_append import Target
+from flowql.runtime.spark.log_sink import SinkOptions, stream_epochs, write_epoch
+from flowql.runtime.spark.log_source import ReadOptions, read_log, register
+from flowql.runtime.spark.settings import TopicFiles
+from flowql.runtime.spark.shapes import from_ipc
 from tests.runtime.spark.logs import emitted, open_log, records, values
 
 if TYPE_CHECKING:

@@ -11,22 +11,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from compiler.diagnostics.diagnostic import CompileError
-from compiler.diagnostics.source import SourceText
-from compiler.driver import compile_project
-from compiler.plan.logical import Aggregate, ChangeSpec, Join, JoinShape, Node, Spec, Union, Window, walk_nodes
-from compiler.plan.topology import Plan
+from flowql.compiler.diagnostics.diagnostic import CompileError
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_project
+from flowql.compiler.plan.logical import Aggregate, ChangeSpec, Join, JoinShape, Node, Spec, Union, Window, walk_nodes
+from flowql.compiler.plan.topology import Plan
+from flowql.runtime.spark.active import active
+from flowql.runtime.spark.errors import FrameUnfit, SparkUnsupported
+from flowql.runtime.spark.frames.aggregates import WINDOWS
+from flowql.runtime.spark.frames.faults import faults
+from flowql.runtime.spark.frames.joins import JOINS
+from flowql.runtime.spark.frames.lower import lower
+from flowql.runtime.spark.frames.nodes import HANDLERS, Nodes
+from flowql.runtime.spark.frames.source import relation_of
+from flowql.runtime.spark.frames.streams import STREAM_HANDLERS, lower_streams
 from flowql.spark import faults as project_faults
 from flowql.spark import frames
-from runtime.spark.active import active
-from runtime.spark.errors import FrameUnfit, SparkUnsupported
-from runtime.spark.frames.aggregates import WINDOWS
-from runtime.spark.frames.faults import faults
-from runtime.spark.frames.joins import JOINS
-from runtime.spark.frames.lower import lower
-from runtime.spark.frames.nodes import HANDLERS, Nodes
-from runtime.spark.frames.source import relation_of
-from runtime.spark.frames.streams import STREAM_HANDLERS, lower_streams
 from tests.spark_files import data
 from tests.spark_files.check import SMALL, TABLES, differences, plan
 from tests.spark_files.queries import SOURCES

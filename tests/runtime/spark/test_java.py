@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from runtime.spark import java as subject
-from runtime.spark.errors import JavaMissing
-from runtime.spark.java import Java, find_java, java_home
+from flowql.runtime.spark import java as subject
+from flowql.runtime.spark.errors import JavaMissing
+from flowql.runtime.spark.java import Java, find_java, java_home
 
 
 def fake_java(home: Path, *, specification: str = "17", fails: bool = False) -> Path:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from runtime.errors import LogError
-from runtime.log.kafka.settings import KafkaSettings
-from runtime.spark.log_address import KafkaAddress, absolute, address_of_texts, shared_log, texts_of
-from runtime.spark.log_source import ReadOptions
+from flowql.runtime.errors import LogError
+from flowql.runtime.log.kafka.settings import KafkaSettings
+from flowql.runtime.spark.log_address import KafkaAddress, absolute, address_of_texts, shared_log, texts_of
+from flowql.runtime.spark.log_source import ReadOptions
 from tests.runtime.spark.logs import open_log
 
 SECRET = {"sasl.mechanism": "PLAIN", "sasl.password": "hunter2"}

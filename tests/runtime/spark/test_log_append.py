@@ -9,23 +9,23 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from compiler.plan.logical import Format
-from compiler.plan.schema import Field, Schema
-from compiler.plan.topology import SourceDef
-from compiler.plan.types import STRING
+from flowql.compiler.plan.logical import Format
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.topology import SourceDef
+from flowql.compiler.plan.types import STRING
 from flowql.query.committed import dead_letter_source
 from flowql.query.relations import TopicRelation, spans_of
-from runtime.errors import LogError, StateError
-from runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.operators.base import DeadLetter
-from runtime.spark import log_append
-from runtime.spark.log_append import Target, append, place_of, split
-from runtime.spark.log_errors import runtime_failure
-from runtime.spark.log_staging import clear, pieces_of, stage, staging_of, sweep
-from runtime.spark.shapes import DEAD, EXCHANGE, NOTE, SINK
-from runtime.task import dead_letters
-from runtime.task.dead_letters import LocatedDeadLetter
+from flowql.runtime.errors import LogError, StateError
+from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.operators.base import DeadLetter
+from flowql.runtime.spark import log_append
+from flowql.runtime.spark.log_append import Target, append, place_of, split
+from flowql.runtime.spark.log_errors import runtime_failure
+from flowql.runtime.spark.log_staging import clear, pieces_of, stage, staging_of, sweep
+from flowql.runtime.spark.shapes import DEAD, EXCHANGE, NOTE, SINK
+from flowql.runtime.task import dead_letters
+from flowql.runtime.task.dead_letters import LocatedDeadLetter
 from tests.relations import table_of
 from tests.runtime.spark.logs import append_emitted, emitted, open_log, records, values
 
@@ -208,7 +208,7 @@ def test_errors_of_the_log_are_found_in_texts_of_spark() -> None:
     found = runtime_failure(RuntimeError(text))
     assert (type(found).__name__, str(found)) == ("OffsetOutOfRange", "t-0: offset 3 is gone")
     assert runtime_failure(ValueError("something else")) is None
-    assert runtime_failure(ValueError("runtime.errors.annotations: x")) is None
+    assert runtime_failure(ValueError("flowql.runtime.errors.annotations: x")) is None
 
 
 def test_dead_letters_are_found_as_those_of_the_runtime(log: EmbeddedLog) -> None:

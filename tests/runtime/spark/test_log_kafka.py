@@ -8,15 +8,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from runtime.errors import OffsetOutOfRange
-from runtime.log.base import TopicPartition
-from runtime.log.kafka.connection import Connection
-from runtime.log.kafka.log import KafkaLog
-from runtime.spark import log_append
-from runtime.spark.log_append import Target, append, place_of, split
-from runtime.spark.log_offsets import LogRange, bounds, read_range
-from runtime.spark.log_replace import drop_all
-from runtime.spark.shapes import SINK
+from flowql.runtime.errors import OffsetOutOfRange
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.kafka.connection import Connection
+from flowql.runtime.log.kafka.log import KafkaLog
+from flowql.runtime.spark import log_append
+from flowql.runtime.spark.log_append import Target, append, place_of, split
+from flowql.runtime.spark.log_offsets import LogRange, bounds, read_range
+from flowql.runtime.spark.log_replace import drop_all
+from flowql.runtime.spark.shapes import SINK
 from tests.runtime.log.records import produce, read_all
 from tests.runtime.spark.logs import append_emitted, emitted, records
 

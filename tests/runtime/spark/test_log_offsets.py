@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.errors import LogError, OffsetOutOfRange, TopicMissing
-from runtime.log.base import EARLIEST, LATEST, TopicPartition
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.spark.log_address import shared_log
-from runtime.spark.log_offsets import (
+from flowql.runtime.errors import LogError, OffsetOutOfRange, TopicMissing
+from flowql.runtime.log.base import EARLIEST, LATEST, TopicPartition
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.spark.log_address import shared_log
+from flowql.runtime.spark.log_offsets import (
     LogRange,
     begins,
     check_positions,

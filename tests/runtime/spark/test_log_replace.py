@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.log.base import Log, TopicPartition
-from runtime.log.memory import MemoryLog
-from runtime.spark.log_append import Target, split
-from runtime.spark.log_append import append as append_pieces
-from runtime.spark.log_replace import drop_all
-from runtime.spark.shapes import SINK
+from flowql.runtime.log.base import Log, TopicPartition
+from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.spark.log_append import Target, split
+from flowql.runtime.spark.log_append import append as append_pieces
+from flowql.runtime.spark.log_replace import drop_all
+from flowql.runtime.spark.shapes import SINK
 from tests.runtime.log.records import read_all
 from tests.runtime.spark.logs import append_emitted, emitted, records
 

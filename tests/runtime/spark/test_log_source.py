@@ -11,15 +11,15 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from runtime.errors import LogError, OffsetOutOfRange, StateError, TopicMissing
-from runtime.log.base import TopicPartition
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.spark.log_append import Target, place_of
-from runtime.spark.log_errors import runtime_failure
-from runtime.spark.log_sink import SinkOptions, stream_epochs, write_epoch
-from runtime.spark.log_source import ReadOptions, read_log, register, stream_log
-from runtime.spark.log_staging import staging_of
-from runtime.spark.shapes import EMITTED_DDL, from_ipc
+from flowql.runtime.errors import LogError, OffsetOutOfRange, StateError, TopicMissing
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.spark.log_append import Target, place_of
+from flowql.runtime.spark.log_errors import runtime_failure
+from flowql.runtime.spark.log_sink import SinkOptions, stream_epochs, write_epoch
+from flowql.runtime.spark.log_source import ReadOptions, read_log, register, stream_log
+from flowql.runtime.spark.log_staging import staging_of
+from flowql.runtime.spark.shapes import EMITTED_DDL, from_ipc
 from tests.runtime.spark.logs import append, copy_to_out, emitted, fill, open_log, records, values
 from tests.spark_here import run_to_its_end
 

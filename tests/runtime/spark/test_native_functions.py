@@ -11,15 +11,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from compiler.functions.casts import can_cast
-from compiler.functions.evaluate import compile_row
-from compiler.functions.registry import all_functions
-from compiler.functions.spark_casts import has_spark_cast
-from compiler.functions.spark_sql import SparkSql, lower, lower_predicate
-from compiler.functions.spark_text import INSTANT_MAX
-from compiler.plan.expr import ROWTIME, Call, Column, Expr, Literal
-from compiler.plan.logical import NamedExpr
-from compiler.plan.types import (
+from flowql.compiler.functions.casts import can_cast
+from flowql.compiler.functions.evaluate import compile_row
+from flowql.compiler.functions.registry import all_functions
+from flowql.compiler.functions.spark_casts import has_spark_cast
+from flowql.compiler.functions.spark_sql import SparkSql, lower, lower_predicate
+from flowql.compiler.functions.spark_text import INSTANT_MAX
+from flowql.compiler.plan.expr import ROWTIME, Call, Column, Expr, Literal
+from flowql.compiler.plan.logical import NamedExpr
+from flowql.compiler.plan.types import (
     BIGINT,
     BOOLEAN,
     BYTES,
@@ -36,11 +36,11 @@ from compiler.plan.types import (
     map_of,
     struct,
 )
-from runtime.batch import to_arrow, to_python
-from runtime.spark.configuration import FIXED
-from runtime.spark.native.expressions import REFERENCE, compute
-from runtime.spark.native.frames import from_spark, to_spark
-from runtime.spark.native.udf import ERRORS
+from flowql.runtime.batch import to_arrow, to_python
+from flowql.runtime.spark.configuration import FIXED
+from flowql.runtime.spark.native.expressions import REFERENCE, compute
+from flowql.runtime.spark.native.frames import from_spark, to_spark
+from flowql.runtime.spark.native.udf import ERRORS
 from tests.property.function_calls import (
     DEC,
     NAMES,

@@ -1,6 +1,6 @@
 """Queries as Spark's own operators give what the runtime gives, over the same records: final tables, appended rows, times, dead letters.
 
-Aggregations of one topic by `runtime.spark.native`, all others over frames of the rows, by `runtime.spark.frames`.
+Aggregations of one topic by `flowql.runtime.spark.native`, all others over frames of the rows, by `flowql.runtime.spark.frames`.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from compiler.plan.logical import Sink
-from compiler.plan.topology import SourceDef
-from runtime.operators.stages import EXPRESSION_FAILED
-from runtime.spark.choose import is_native
-from runtime.spark.frames.lower import Lowering
-from runtime.spark.frames.relation import Relation, state_of
-from runtime.spark.frames.source import relation_of
-from runtime.spark.native.query import lower_query, native_bounded
-from runtime.spark.native.topics import decode, encode, told
-from runtime.spark.settings import SparkSettings
+from flowql.compiler.plan.logical import Sink
+from flowql.compiler.plan.topology import SourceDef
+from flowql.runtime.operators.stages import EXPRESSION_FAILED
+from flowql.runtime.spark.choose import is_native
+from flowql.runtime.spark.frames.lower import Lowering
+from flowql.runtime.spark.frames.relation import Relation, state_of
+from flowql.runtime.spark.frames.source import relation_of
+from flowql.runtime.spark.native.query import lower_query, native_bounded
+from flowql.runtime.spark.native.topics import decode, encode, told
+from flowql.runtime.spark.settings import SparkSettings
 from tests.runtime.spark.stage_world import SHAPES, Event, Reference, dead_of, final, packed_table, sink_of
 
 if TYPE_CHECKING:

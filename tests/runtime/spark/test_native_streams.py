@@ -12,16 +12,16 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from compiler.plan.topology import Plan
+from flowql.compiler.plan.topology import Plan
 from flowql.deploy.selection import select
 from flowql.query.spark import SparkCommit
-from runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
-from runtime.log.embedded.log import EmbeddedLog
-from runtime.spark.engine.instance import SparkInstance
-from runtime.spark.errors import CheckpointOfOtherQuery
-from runtime.spark.log_letters import drop_letters, letters_between, put_letters
-from runtime.spark.settings import SparkSettings
-from runtime.spark.shapes import to_ipc
+from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.spark.engine.instance import SparkInstance
+from flowql.runtime.spark.errors import CheckpointOfOtherQuery
+from flowql.runtime.spark.log_letters import drop_letters, letters_between, put_letters
+from flowql.runtime.spark.settings import SparkSettings
+from flowql.runtime.spark.shapes import to_ipc
 from tests.crash.kills import prepare
 from tests.crash.outcome import DEAD_LETTERS, differences, records_of
 from tests.crash.project import append, compiled

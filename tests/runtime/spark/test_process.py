@@ -21,8 +21,8 @@ DEADLINE_SECONDS = 180
 PROGRAM = """
 import sys, time
 from pathlib import Path
-from runtime.spark.session import open_session
-from runtime.spark.settings import SparkSettings
+from flowql.runtime.spark.session import open_session
+from flowql.runtime.spark.settings import SparkSettings
 spark = open_session(SparkSettings(master="local[1]"), "alone", Path(sys.argv[1]))
 java = spark.sparkContext._jvm.java.lang.System.getProperty("java.home")
 print(spark.range(4).count(), spark.sparkContext._gateway.proc.pid, java, flush=True)

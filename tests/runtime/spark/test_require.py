@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from runtime.spark import session as subject
-from runtime.spark.errors import SettingRefused, SparkMissing, SparkVersion
-from runtime.spark.session import open_session, require_spark
-from runtime.spark.settings import SparkSettings
+from flowql.runtime.spark import session as subject
+from flowql.runtime.spark.errors import SettingRefused, SparkMissing, SparkVersion
+from flowql.runtime.spark.session import open_session, require_spark
+from flowql.runtime.spark.settings import SparkSettings
 
 
 def hide(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
@@ -43,7 +43,7 @@ def test_a_missing_extra_has_one_command(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_outside_a_checkout_it_is_pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     hide(monkeypatch, "pyspark")
-    monkeypatch.setattr(subject, "__file__", str(tmp_path / "runtime" / "spark" / "session.py"))
+    monkeypatch.setattr(subject, "__file__", str(tmp_path / "flowql" / "runtime" / "spark" / "session.py"))
     with pytest.raises(SparkMissing) as caught:
         require_spark()
     assert caught.value.help == "pip install 'flowql[spark]'"

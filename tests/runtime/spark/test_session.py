@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from compiler.plan.topology import PRIORITY_WEIGHTS
-from runtime.spark.configuration import FIXED
-from runtime.spark.errors import SessionInUse
-from runtime.spark.session import close_session, in_pool, open_session
-from runtime.spark.settings import SparkSettings
+from flowql.compiler.plan.topology import PRIORITY_WEIGHTS
+from flowql.runtime.spark.configuration import FIXED
+from flowql.runtime.spark.errors import SessionInUse
+from flowql.runtime.spark.session import close_session, in_pool, open_session
+from flowql.runtime.spark.settings import SparkSettings
 from tests.runtime.spark.conftest import TEST_SETTINGS
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-from runtime.spark.shapes import EMITTED, PACKED_DDL
-from runtime.spark.stage.layout import layout_of
-from runtime.spark.stage.slots import hash_int
+from flowql.runtime.spark.shapes import EMITTED, PACKED_DDL
+from flowql.runtime.spark.stage.layout import layout_of
+from flowql.runtime.spark.stage.slots import hash_int
 from tests.runtime.spark.stage_world import Reference, comparable, dead_of, events, packed_table, sink_of
 from tests.spark_here import run_to_its_end
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.mark.parametrize("shape", ["stateless", "lookup", "table", "cumulating"])
 def test_bounded_emits_what_the_runtime_emits(spark: SparkSession, shape: str) -> None:
-    from runtime.spark.stage.exact import exact_bounded
+    from flowql.runtime.spark.stage.exact import exact_bounded
 
     reference = Reference(shape)
     reference.send(events(300, 1))
@@ -51,7 +51,7 @@ def test_portions_with_restarts_from_the_checkpoint(spark: SparkSession, tmp_pat
 
 
 def _assert_same_state(spark: SparkSession, reference: Reference, checkpoint: Path) -> None:
-    from runtime.spark.stage.checkpoint import CheckpointSnapshot
+    from flowql.runtime.spark.stage.checkpoint import CheckpointSnapshot
 
     layout = layout_of(reference.plan, reference.query, reference.partitions())
     got, want = CheckpointSnapshot(spark, checkpoint, layout), reference.world.instance.snapshot()
@@ -66,7 +66,7 @@ def _assert_same_state(spark: SparkSession, reference: Reference, checkpoint: Pa
 
 def _run(spark: SparkSession, reference: Reference, folder: Path) -> list[list[Any]]:
     """Start the query, let it catch up and stop; its batches."""
-    from runtime.spark.stage.exact import exact_streaming
+    from flowql.runtime.spark.stage.exact import exact_streaming
 
     batches: list[list[Any]] = []
     sources = spark.readStream.schema(PACKED_DDL).parquet(str(folder / "in"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.spark.stage.pages import NoPages, PagedRows
-from runtime.state.frozen import Writes
+from flowql.runtime.spark.stage.pages import NoPages, PagedRows
+from flowql.runtime.state.frozen import Writes
 
 keys = st.binary(min_size=1, max_size=3)
 batches = st.lists(

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.errors import StateError, TopicMissing
-from runtime.spark.shapes import NOTE
-from runtime.spark.stage.durable import Head, decode_head
-from runtime.spark.stage.envelope import DONE, Row
-from runtime.spark.stage.layout import layout_of, loads
-from runtime.spark.stage.program import TaskOptions
-from runtime.spark.stage.slots import hash_int, slots
+from flowql.runtime.errors import StateError, TopicMissing
+from flowql.runtime.spark.shapes import NOTE
+from flowql.runtime.spark.stage.durable import Head, decode_head
+from flowql.runtime.spark.stage.envelope import DONE, Row
+from flowql.runtime.spark.stage.layout import layout_of, loads
+from flowql.runtime.spark.stage.program import TaskOptions
+from flowql.runtime.spark.stage.slots import hash_int, slots
 from tests.runtime.spark.stage_local import LocalStages
 from tests.runtime.spark.stage_world import (
     SHAPES,
@@ -173,7 +173,7 @@ def test_every_group_has_a_partition_of_its_own(groups: int) -> None:
 
 
 def test_a_head_of_another_format_is_refused() -> None:
-    from runtime.spark.stage.durable import _encode
+    from flowql.runtime.spark.stage.durable import _encode
 
     with pytest.raises(StateError, match="format 99"):
         decode_head(_encode(Head(99, "q/0_0", b"v", b"m")))

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from compiler.functions.registry import lookup_aggregate
-from compiler.functions.spark_sql import lower, lower_predicate
-from compiler.plan.expr import Column
-from compiler.plan.logical import AggregateCall
-from compiler.plan.types import BIGINT, BOOLEAN, INT, arrow_type
-from runtime.batch import to_python
-from runtime.spark.native.aggregates import aggregate_columns, reason_against
-from runtime.spark.native.frames import from_spark
+from flowql.compiler.functions.registry import lookup_aggregate
+from flowql.compiler.functions.spark_sql import lower, lower_predicate
+from flowql.compiler.plan.expr import Column
+from flowql.compiler.plan.logical import AggregateCall
+from flowql.compiler.plan.types import BIGINT, BOOLEAN, INT, arrow_type
+from flowql.runtime.batch import to_python
+from flowql.runtime.spark.native.aggregates import aggregate_columns, reason_against
+from flowql.runtime.spark.native.frames import from_spark
 from tests.property.standard_expressions import answers, bound, rows, table, texts
 
 SUMMED = {INT: [None, 1, -2, 2**31 - 1, -(2**31), 7], BIGINT: [None, 1, -2, 2**63 - 1, -(2**63), 10]}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
-from compiler.plan.codec import to_data
-from compiler.plan.topology import scan_of
-from runtime.serde.registry import KNOWN
-from runtime.spark.native.topics import _decoder
-from runtime.spark.stage.layout import layout_of, loads
-from runtime.spark.stage.worker import layout_from
+from flowql.compiler.plan.codec import to_data
+from flowql.compiler.plan.topology import scan_of
+from flowql.runtime.serde.registry import KNOWN
+from flowql.runtime.spark.native.topics import _decoder
+from flowql.runtime.spark.stage.layout import layout_of, loads
+from flowql.runtime.spark.stage.worker import layout_from
 from tests.runtime.app.world import plan_of
 
 SOURCE = "CREATE STREAM S (K BIGINT KEY, {}) WITH (KAFKA_TOPIC='workers', PARTITIONS=1, KEY_FORMAT='KAFKA', VALUE_FORMAT='AVRO');\n"

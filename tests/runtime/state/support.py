@@ -2,11 +2,11 @@
 
 import threading
 
-from compiler.plan import types as T
-from compiler.plan.schema import Field, Schema
-from compiler.plan.topology import StoreSpec
-from runtime.state.manager import StateManager
-from runtime.state.memory import MemoryPhysical
+from flowql.compiler.plan import types as T
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.topology import StoreSpec
+from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.memory import MemoryPhysical
 
 VALUE = Schema((Field("V", T.BIGINT),))
 

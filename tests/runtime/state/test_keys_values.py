@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler.plan import types as T
-from runtime.state.keys import decode, decode_time, encode, encode_time, key_codec
-from runtime.state.values import decode_metadata, decode_value, decode_values, encode_metadata, encode_value
+from flowql.compiler.plan import types as T
+from flowql.runtime.state.keys import decode, decode_time, encode, encode_time, key_codec
+from flowql.runtime.state.values import decode_metadata, decode_value, decode_values, encode_metadata, encode_value
 
 I64 = st.integers(-(2**63), 2**63 - 1)
 LEAVES = {

@@ -9,15 +9,15 @@ import time
 
 import pytest
 
-from runtime.state.manager import StateManager
-from runtime.state.reader import open_readonly
-from runtime.state.rocks import open_rocks
+from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.reader import open_readonly
+from flowql.runtime.state.rocks import open_rocks
 from tests.runtime.state.support import table
 
 CHILD = """
 import os, struct, sys
-from runtime.state.manager import StateManager
-from runtime.state.rocks import open_rocks
+from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.rocks import open_rocks
 from tests.runtime.state.support import publish, table
 
 manager = StateManager(open_rocks(sys.argv[1] + "/db", write_buffer_bytes=1 << 20))

@@ -4,19 +4,19 @@ import time
 
 import pytest
 
-from compiler.plan import types as T
-from runtime.budget import StateLimits
-from runtime.errors import StateError
-from runtime.state.cleaner import INTERVAL_MS, Cleaner, checkpoint_name
-from runtime.state.frozen import UnwritableState
-from runtime.state.keys import key_codec
-from runtime.state.manager import StateManager
-from runtime.state.memory import MemoryPhysical
-from runtime.state.reader import open_readonly
-from runtime.state.rocks import open_rocks
-from runtime.state.task_state import BatchRevoked
-from runtime.state.uncommitted import FIRST_BYTES
-from runtime.state.values import encode_value
+from flowql.compiler.plan import types as T
+from flowql.runtime.budget import StateLimits
+from flowql.runtime.errors import StateError
+from flowql.runtime.state.cleaner import INTERVAL_MS, Cleaner, checkpoint_name
+from flowql.runtime.state.frozen import UnwritableState
+from flowql.runtime.state.keys import key_codec
+from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.memory import MemoryPhysical
+from flowql.runtime.state.reader import open_readonly
+from flowql.runtime.state.rocks import open_rocks
+from flowql.runtime.state.task_state import BatchRevoked
+from flowql.runtime.state.uncommitted import FIRST_BYTES
+from flowql.runtime.state.values import encode_value
 from tests.runtime.state.support import Forgetful, commit, manager_on, publish, put, raised_in_thread, table, window
 
 

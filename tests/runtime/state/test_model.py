@@ -8,17 +8,17 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from compiler.plan.schema import Field, Schema
-from compiler.plan.topology import StoreSpec
-from compiler.plan.types import STRING
-from runtime.budget import StateLimits
-from runtime.errors import StateError
-from runtime.state import physical as physical_module
-from runtime.state.layout import BEGINNING_MS
-from runtime.state.manager import StateManager
-from runtime.state.memory import MemoryPhysical
-from runtime.state.rocks import open_rocks
-from runtime.state.uncommitted import FIRST_BYTES
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.topology import StoreSpec
+from flowql.compiler.plan.types import STRING
+from flowql.runtime.budget import StateLimits
+from flowql.runtime.errors import StateError
+from flowql.runtime.state import physical as physical_module
+from flowql.runtime.state.layout import BEGINNING_MS
+from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.memory import MemoryPhysical
+from flowql.runtime.state.rocks import open_rocks
+from flowql.runtime.state.uncommitted import FIRST_BYTES
 from tests.runtime.state.support import Forgetful, publish, table, window
 
 SPECS = [table("T"), window("W")]

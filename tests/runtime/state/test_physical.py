@@ -4,10 +4,10 @@ import stat
 
 import pytest
 
-from runtime.errors import StateError
-from runtime.state.memory import MemoryPhysical
-from runtime.state.physical import Guarded
-from runtime.state.rocks import open_rocks
+from flowql.runtime.errors import StateError
+from flowql.runtime.state.memory import MemoryPhysical
+from flowql.runtime.state.physical import Guarded
+from flowql.runtime.state.rocks import open_rocks
 from tests.runtime.state.support import raised_in_thread
 
 

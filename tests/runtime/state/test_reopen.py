@@ -8,15 +8,15 @@ from contextlib import suppress
 
 import pytest
 
-from runtime.errors import LogCorrupt, StateError, StateLost
-from runtime.log.base import KeyValues, TopicPartition
-from runtime.state import rocks
-from runtime.state.changelog import Changelogs, WrittenTask
-from runtime.state.layout import TaskRecord
-from runtime.state.manager import StateManager
-from runtime.state.redo import merged
-from runtime.state.rocks import open_rocks
-from runtime.state.values import encode_metadata
+from flowql.runtime.errors import LogCorrupt, StateError, StateLost
+from flowql.runtime.log.base import KeyValues, TopicPartition
+from flowql.runtime.state import rocks
+from flowql.runtime.state.changelog import Changelogs, WrittenTask
+from flowql.runtime.state.layout import TaskRecord
+from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.redo import merged
+from flowql.runtime.state.rocks import open_rocks
+from flowql.runtime.state.values import encode_metadata
 from tests.crash.simulated import LossyPhysical
 from tests.runtime.state.support import table
 

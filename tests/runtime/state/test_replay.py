@@ -4,8 +4,8 @@ import random
 
 import msgspec
 
-from runtime.state.manager import StateManager
-from runtime.state.memory import MemoryPhysical
+from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.memory import MemoryPhysical
 
 
 class Counted(MemoryPhysical):

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from compiler.plan import types as T
-from runtime.clock import VirtualClock
-from runtime.state.manager import StateManager
-from runtime.state.memory import MemoryPhysical
-from runtime.state.rocks import open_rocks
-from runtime.state.sizes import PASS_MS_MIN, REST, ROWS, StoreSizes
+from flowql.compiler.plan import types as T
+from flowql.runtime.clock import VirtualClock
+from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.memory import MemoryPhysical
+from flowql.runtime.state.rocks import open_rocks
+from flowql.runtime.state.sizes import PASS_MS_MIN, REST, ROWS, StoreSizes
 from tests.runtime.state.support import commit, put, table
 
 

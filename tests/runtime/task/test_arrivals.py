@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from runtime.latency import CLASSES, Latencies, octaves, percentile, upper_ms
-from runtime.task.arrivals import MARKS_MAX, Arrivals
+from flowql.runtime.latency import CLASSES, Latencies, octaves, percentile, upper_ms
+from flowql.runtime.task.arrivals import MARKS_MAX, Arrivals
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from compiler.plan import types as t
-from compiler.plan.schema import Field, Schema
-from runtime.batch import INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, from_rows
-from runtime.task.front import front_of
-from runtime.task.input_buffer import ExchangeInput
+from flowql.compiler.plan import types as t
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.runtime.batch import INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, from_rows
+from flowql.runtime.task.front import front_of
+from flowql.runtime.task.input_buffer import ExchangeInput
 
 SCHEMA = Schema((Field("K", t.STRING, "key"), Field("V", t.BIGINT)))
 

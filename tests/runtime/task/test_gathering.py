@@ -5,8 +5,8 @@ from itertools import pairwise
 import pyarrow as pa
 import pytest
 
-from runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
-from runtime.task.input_buffer import GATHERED_BATCHES, GATHERED_ROWS, LogInput, Rounds
+from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
+from flowql.runtime.task.input_buffer import GATHERED_BATCHES, GATHERED_ROWS, LogInput, Rounds
 
 TP = TopicPartition("t", 0)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.task.input_buffer import ExchangeInput
+from flowql.runtime.task.input_buffer import ExchangeInput
 from tests.slt.world import Shape, World
 
 

@@ -2,8 +2,8 @@
 
 import pyarrow as pa
 
-from runtime.log.base import RawBatch, TopicPartition
-from runtime.task.input_buffer import SEEN_MIN, LogInput
+from flowql.runtime.log.base import RawBatch, TopicPartition
+from flowql.runtime.task.input_buffer import SEEN_MIN, LogInput
 from tests.runtime.log.records import batch
 
 TP = TopicPartition("t", 0)

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from runtime.task.merge import MergeInput, merge_order
+from flowql.runtime.task.merge import MergeInput, merge_order
 
 
 def by_definition(inputs: list[MergeInput], rows_max: int) -> list[list[int]]:

@@ -9,9 +9,9 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from runtime.log.base import TopicPartition
-from runtime.task.input_buffer import LogInput
-from runtime.task.task import _beyond
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.task.input_buffer import LogInput
+from flowql.runtime.task.task import _beyond
 
 
 class Rows:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from runtime.app.status import statuses
-from runtime.errors import LogFull
-from runtime.log.memory import MemoryLog
-from runtime.log.transaction import Transaction
-from runtime.state.memory import MemoryPhysical
+from flowql.runtime.app.status import statuses
+from flowql.runtime.errors import LogFull
+from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.log.transaction import Transaction
+from flowql.runtime.state.memory import MemoryPhysical
 from tests.runtime.app.engine import resume
 from tests.runtime.app.world import World
 

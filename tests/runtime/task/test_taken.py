@@ -8,14 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from compiler.plan import types as t
-from compiler.plan.schema import Field, Schema
-from runtime.batch import UNKNOWN, Batch, Origins, concat_origins, from_rows
-from runtime.log.base import RawBatch, TopicPartition
-from runtime.task.batch_ipc import decode_batch, encode_batch
-from runtime.task.front import Front
-from runtime.task.input_buffer import Staged
-from runtime.task.taken import Taken, origins_of
+from flowql.compiler.plan import types as t
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.runtime.batch import UNKNOWN, Batch, Origins, concat_origins, from_rows
+from flowql.runtime.log.base import RawBatch, TopicPartition
+from flowql.runtime.task.batch_ipc import decode_batch, encode_batch
+from flowql.runtime.task.front import Front
+from flowql.runtime.task.input_buffer import Staged
+from flowql.runtime.task.taken import Taken, origins_of
 
 SCHEMA = Schema((Field("V", t.BIGINT),))
 PLACES = [("a", 0), ("a", 1), ("b", 7)]

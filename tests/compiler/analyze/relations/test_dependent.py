@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from compiler.diagnostics.diagnostic import CompileError
-from compiler.diagnostics.source import SourceText
-from compiler.driver import Session
-from compiler.plan.changes import EquiJoin
-from compiler.plan.logical import Explode, Filter, Scan, walk_nodes
+from flowql.compiler.diagnostics.diagnostic import CompileError
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import Session
+from flowql.compiler.plan.changes import EquiJoin
+from flowql.compiler.plan.logical import Explode, Filter, Scan, walk_nodes
 from tests.slt.world import Shape
 from tests.standard_views.case import Step
 from tests.standard_views.check import run

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from compiler.diagnostics.diagnostic import CompileError
-from compiler.diagnostics.source import SourceText
-from compiler.driver import Session, compile_project
+from flowql.compiler.diagnostics.diagnostic import CompileError
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import Session, compile_project
 from tests.slt.world import Shape
 from tests.standard_views.case import Step
 from tests.standard_views.check import run

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from compiler.diagnostics.diagnostic import CompileError, UnsupportedError
-from compiler.diagnostics.source import SourceText
-from compiler.driver import Session
-from compiler.plan.changes import EquiJoin, GroupAggregate, TopN
-from compiler.plan.logical import Node, Scan, walk_nodes
+from flowql.compiler.diagnostics.diagnostic import CompileError, UnsupportedError
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import Session
+from flowql.compiler.plan.changes import EquiJoin, GroupAggregate, TopN
+from flowql.compiler.plan.logical import Node, Scan, walk_nodes
 
 TABLES = """
     CREATE TABLE t (id INT PRIMARY KEY, a INT, b TEXT, at TIMESTAMP);

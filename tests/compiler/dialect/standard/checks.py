@@ -6,13 +6,13 @@ import random
 
 import sqlglot
 
-from compiler.diagnostics.render import render
-from compiler.diagnostics.source import NOWHERE, SourceText
-from compiler.dialect.parser import parse_statements
-from compiler.dialect.standard.parser import parse_trees
-from compiler.dialect.standard.statement_tree import QueryStatement, Statement
-from compiler.dialect.standard.tree import walk
-from compiler.dialect.standard.write_statements import to_sql
+from flowql.compiler.diagnostics.render import render
+from flowql.compiler.diagnostics.source import NOWHERE, SourceText
+from flowql.compiler.dialect.parser import parse_statements
+from flowql.compiler.dialect.standard.parser import parse_trees
+from flowql.compiler.dialect.standard.statement_tree import QueryStatement, Statement
+from flowql.compiler.dialect.standard.tree import walk
+from flowql.compiler.dialect.standard.write_statements import to_sql
 from tests.compiler.dialect.standard.shapes import ours, theirs
 from tests.compiler.dialect.standard.trees import TreeMaker
 

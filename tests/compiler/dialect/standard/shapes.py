@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from sqlglot import exp
 
-from compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard import tree as t
 
 Shape = Counter[object]
 _SIGNS: dict[type[exp.Expression], str] = {

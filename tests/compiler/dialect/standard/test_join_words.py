@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from compiler.diagnostics.diagnostic import CompileError
-from compiler.diagnostics.source import SourceText
-from compiler.driver import Session
+from flowql.compiler.diagnostics.diagnostic import CompileError
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import Session
 
 
 def made(join: str) -> None:

@@ -6,12 +6,12 @@ import contextlib
 
 import pytest
 
-from compiler.diagnostics.diagnostic import CompileError
-from compiler.diagnostics.source import SourceText
-from compiler.dialect.standard import parser
-from compiler.dialect.standard.parser import parse_trees
-from compiler.dialect.standard.write_statements import to_sql
-from compiler.driver import Session
+from flowql.compiler.diagnostics.diagnostic import CompileError
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.dialect.standard import parser
+from flowql.compiler.dialect.standard.parser import parse_trees
+from flowql.compiler.dialect.standard.write_statements import to_sql
+from flowql.compiler.driver import Session
 
 SOURCE = "CREATE STREAM s (k INT KEY, v INT, t VARCHAR, b BOOLEAN) WITH (kafka_topic='s', partitions=1, value_format='JSON');"
 NESTED = {

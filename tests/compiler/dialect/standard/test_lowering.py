@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from compiler.diagnostics.diagnostic import ParseError, UnsupportedError
-from compiler.diagnostics.source import SourceText
-from compiler.dialect.parser import parse_expression, parse_query, parse_statements
-from compiler.dialect.standard.view_statement import CreateView
-from compiler.driver import Compiled, compile_project
+from flowql.compiler.diagnostics.diagnostic import ParseError, UnsupportedError
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.dialect.parser import parse_expression, parse_query, parse_statements
+from flowql.compiler.dialect.standard.view_statement import CreateView
+from flowql.compiler.driver import Compiled, compile_project
 
 SOURCE = """CREATE STREAM s (k INT KEY, v INT, t VARCHAR, b BOOLEAN) WITH (kafka_topic='s', partitions=1, value_format='JSON', key_format='JSON');
 CREATE TABLE r (k INT, g INT, PRIMARY KEY (k)) WITH (kafka_topic='r', partitions=1, value_format='JSON', key_format='JSON');"""

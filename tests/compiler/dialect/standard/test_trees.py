@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from compiler.dialect.standard.tree import Node, walk
+from flowql.compiler.dialect.standard.tree import Node, walk
 from tests.compiler.dialect.standard.checks import check_broken, check_round_trip, check_sqlglot, tree_of
 from tests.compiler.dialect.standard.trees import TreeMaker
 

@@ -9,9 +9,9 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from compiler.dialect.ast import WindowClause, WithinClause
-from compiler.dialect.standard import statement_tree as st
-from compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.ast import WindowClause, WithinClause
+from flowql.compiler.dialect.standard import statement_tree as st
+from flowql.compiler.dialect.standard import tree as t
 
 NAMES = [
     "a",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from compiler.functions.registry import all_aggregates, all_functions
 from flowql.cli.names import Names
 from flowql.cli.shell.complete import suggestions
 from flowql.cli.shell.split import blanked, split, without_comments
+from flowql.compiler.functions.registry import all_aggregates, all_functions
 from tests.flowql.query.world import plan_of
 
 PLAN = plan_of("""

@@ -5,10 +5,10 @@ import uuid
 
 import pytest
 
-from runtime.errors import LogError, LogUnavailable, OffsetOutOfRange
-from runtime.log.base import TopicPartition
-from runtime.log.kafka.connection import Connection
-from runtime.log.kafka.log import KafkaLog
+from flowql.runtime.errors import LogError, LogUnavailable, OffsetOutOfRange
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.kafka.connection import Connection
+from flowql.runtime.log.kafka.log import KafkaLog
 from tests.runtime.log.kafka.test_member import PATIENCE_S, Member, until
 from tests.runtime.log.records import produce
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError
 
-from runtime.errors import Fenced, LogUnavailable, RecordRefused
-from runtime.log.base import Position, TopicPartition
-from runtime.log.kafka import at_least_once
-from runtime.log.kafka.at_least_once import AtLeastOnceProducer
-from runtime.log.kafka.connection import Connection
-from runtime.log.kafka.producer import sequence_partition
+from flowql.runtime.errors import Fenced, LogUnavailable, RecordRefused
+from flowql.runtime.log.base import Position, TopicPartition
+from flowql.runtime.log.kafka import at_least_once
+from flowql.runtime.log.kafka.at_least_once import AtLeastOnceProducer
+from flowql.runtime.log.kafka.connection import Connection
+from flowql.runtime.log.kafka.producer import sequence_partition
 from tests.runtime.log.records import batch
 
 A0, LAST = TopicPartition("A", 0), TopicPartition("app-metadata", 0)

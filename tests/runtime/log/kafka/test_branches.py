@@ -5,12 +5,20 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from runtime.errors import Fenced, LogDenied, LogError, LogUnavailable, RecordRefused, TopicMissing, TransactionAborted
-from runtime.log.base import Position, TopicPartition
-from runtime.log.kafka import producer as producers
-from runtime.log.kafka.connection import Connection
-from runtime.log.kafka.errors import failure
-from runtime.log.kafka.producer import KafkaProducer, sequence_partition
+from flowql.runtime.errors import (
+    Fenced,
+    LogDenied,
+    LogError,
+    LogUnavailable,
+    RecordRefused,
+    TopicMissing,
+    TransactionAborted,
+)
+from flowql.runtime.log.base import Position, TopicPartition
+from flowql.runtime.log.kafka import producer as producers
+from flowql.runtime.log.kafka.connection import Connection
+from flowql.runtime.log.kafka.errors import failure
+from flowql.runtime.log.kafka.producer import KafkaProducer, sequence_partition
 from tests.runtime.log.records import batch
 
 A0 = TopicPartition("A", 0)

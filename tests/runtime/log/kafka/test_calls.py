@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from runtime.errors import LogUnavailable
-from runtime.log.kafka import calls
-from runtime.log.kafka.calls import ending
+from flowql.runtime.errors import LogUnavailable
+from flowql.runtime.log.kafka import calls
+from flowql.runtime.log.kafka.calls import ending
 
 
 def test_a_call_that_does_not_come_back_is_left_to_itself(monkeypatch):

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from runtime.log.kafka import fetching
-from runtime.log.kafka.fetching import FetchClient
-from runtime.log.kafka.member import KafkaMember
-from runtime.log.open_clients import OpenClients
+from flowql.runtime.log.kafka import fetching
+from flowql.runtime.log.kafka.fetching import FetchClient
+from flowql.runtime.log.kafka.member import KafkaMember
+from flowql.runtime.log.open_clients import OpenClients
 
 
 class Client:

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from runtime.errors import Fenced, LogError, OffsetOutOfRange
-from runtime.log.base import EARLIEST, LATEST, Position, TopicPartition
+from flowql.runtime.errors import Fenced, LogError, OffsetOutOfRange
+from flowql.runtime.log.base import EARLIEST, LATEST, Position, TopicPartition
 from tests.runtime.log import test_conformance as shared
 from tests.runtime.log.kafka.world import PATIENCE_S, TestLog
 from tests.runtime.log.records import batch, numbered, produce, read_all, values

@@ -10,14 +10,14 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import compile_project
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_project
 from flowql.deploy.engine import open_on
-from runtime.app.progress import caught_up, source_ends
-from runtime.config import InstanceConfig
-from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, TopicPartition
-from runtime.log.kafka.connection import Connection
-from runtime.log.kafka.log import KafkaLog
+from flowql.runtime.app.progress import caught_up, source_ends
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, TopicPartition
+from flowql.runtime.log.kafka.connection import Connection
+from flowql.runtime.log.kafka.log import KafkaLog
 
 pytestmark = pytest.mark.kafka
 WAIT_S = 120.0

@@ -13,18 +13,18 @@ from confluent_kafka.admin import AclBinding, AclBindingFilter, AclOperation, Ac
 from confluent_kafka.admin import ResourcePatternType as Pattern
 from confluent_kafka.admin import ResourceType as Kind
 
-from compiler.diagnostics.source import SourceText
-from compiler.driver import compile_project
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_project
 from flowql.deploy.engine import open_on
 from flowql.kafka.broker import Broker
-from runtime.app.progress import query_status
-from runtime.config import InstanceConfig
-from runtime.errors import Fenced, LogDenied
-from runtime.log.base import EARLIEST, PRODUCE_SCHEMA, TopicPartition
-from runtime.log.kafka import admin as admins
-from runtime.log.kafka import producer as producers
-from runtime.log.kafka.connection import Connection
-from runtime.log.kafka.log import KafkaLog
+from flowql.runtime.app.progress import query_status
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.errors import Fenced, LogDenied
+from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, TopicPartition
+from flowql.runtime.log.kafka import admin as admins
+from flowql.runtime.log.kafka import producer as producers
+from flowql.runtime.log.kafka.connection import Connection
+from flowql.runtime.log.kafka.log import KafkaLog
 from tests.kafka_broker import QUICK
 from tests.kafka_wire import Wire, free_ports
 

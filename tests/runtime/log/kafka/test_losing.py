@@ -7,10 +7,10 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from runtime.clock import SystemClock
-from runtime.log.base import GroupChange, TopicPartition
-from runtime.log.kafka.fetching import FetchClient
-from runtime.log.kafka.member import KafkaMember
+from flowql.runtime.clock import SystemClock
+from flowql.runtime.log.base import GroupChange, TopicPartition
+from flowql.runtime.log.kafka.fetching import FetchClient
+from flowql.runtime.log.kafka.member import KafkaMember
 
 TPS = [TopicPartition("t", p) for p in range(2)]
 

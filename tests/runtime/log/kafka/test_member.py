@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from runtime.app.hung_topic import HungReader, HungRun, release, write_hung
-from runtime.errors import StaleMember
-from runtime.log.base import GroupChange, Position, TopicPartition
-from runtime.log.kafka.connection import Connection
-from runtime.log.kafka.log import KafkaLog
-from runtime.log.kafka.member import KafkaMember
+from flowql.runtime.app.hung_topic import HungReader, HungRun, release, write_hung
+from flowql.runtime.errors import StaleMember
+from flowql.runtime.log.base import GroupChange, Position, TopicPartition
+from flowql.runtime.log.kafka.connection import Connection
+from flowql.runtime.log.kafka.log import KafkaLog
+from flowql.runtime.log.kafka.member import KafkaMember
 from tests.runtime.log.records import batch, produce
 
 PATIENCE_S = 60.0

@@ -6,12 +6,12 @@ import time
 import pytest
 
 from flowql.kafka.broker import Broker
-from runtime.errors import LogUnavailable, RecordRefused, TopicMissing
-from runtime.log.base import EARLIEST, TopicPartition
-from runtime.log.kafka import admin as admins
-from runtime.log.kafka import producer as producers
-from runtime.log.kafka.connection import Connection
-from runtime.log.kafka.log import KafkaLog
+from flowql.runtime.errors import LogUnavailable, RecordRefused, TopicMissing
+from flowql.runtime.log.base import EARLIEST, TopicPartition
+from flowql.runtime.log.kafka import admin as admins
+from flowql.runtime.log.kafka import producer as producers
+from flowql.runtime.log.kafka.connection import Connection
+from flowql.runtime.log.kafka.log import KafkaLog
 from tests.kafka_broker import QUICK
 from tests.runtime.log.kafka.world import PATIENCE_S, TestLog
 from tests.runtime.log.records import batch, values

@@ -6,8 +6,8 @@ import itertools
 import time
 import uuid
 
-from runtime.log.kafka.connection import Connection
-from runtime.log.kafka.log import KafkaLog
+from flowql.runtime.log.kafka.connection import Connection
+from flowql.runtime.log.kafka.log import KafkaLog
 
 PATIENCE_S = 60.0
 

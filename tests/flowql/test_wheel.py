@@ -1,0 +1,110 @@
+"""What is installed from the built distributions: one importable name, beside whatever modules a user has."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.tidy.tree import PACKAGES, ROOT, modules, own_files, text_of
+
+pytestmark = pytest.mark.slow
+USERS = {
+    "compiler/__init__.py": "OWN = True\n",
+    "runtime.py": "OWN = True\n",
+    "tests/__init__.py": "",
+    "own.py": "import compiler, runtime, flowql\nassert compiler.OWN and runtime.OWN\nprint(flowql.__file__)\n",
+}
+
+
+def program(*arguments: str, folder: Path, path: str = "") -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": path, "COLUMNS": "120"}
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel that was built from the source distribution, as an index serves it."""
+    folder = tmp_path_factory.mktemp("wheel")
+    tree, sdist = folder / "tree", folder / "sdist"
+    for path in [*own_files(), Path("flowql/compiler"), Path("flowql/runtime")]:
+        (tree / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / path, tree / path, follow_symlinks=False)
+    build = "import sys, setuptools.build_meta as b; print(getattr(b, sys.argv[1])(sys.argv[2]))"
+    built = program("-c", build, "build_sdist", str(sdist), folder=tree)
+    assert built.returncode == 0, built.stderr
+    shutil.unpack_archive(next(sdist.glob("*.tar.gz")), sdist)
+    built = program("-c", build, "build_wheel", str(folder), folder=next(p for p in sdist.iterdir() if p.is_dir()))
+    assert built.returncode == 0, built.stderr
+    return next(folder.glob("*.whl"))
+
+
+@pytest.fixture
+def installed(wheel: Path, tmp_path: Path) -> Path:
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+    return tmp_path / "site"
+
+
+def test_a_wheel_holds_every_module_under_one_name(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = {n for n in archive.namelist() if ".dist-info/" not in n}
+    assert {n.split("/")[0] for n in names} == {"flowql"}
+    ours = {p if p.parts[0] == "flowql" else Path("flowql") / p for p in modules(*PACKAGES)}
+    assert {Path(n) for n in names if n.endswith(".py")} == ours
+    data = {
+        p
+        for p in own_files()
+        if p.parts[0] == "flowql" and (p.name in ("py.typed", "schema.json") or "templates" in p.parts)
+    }
+    assert {Path(n) for n in names if not n.endswith(".py")} >= data
+    assert {"flowql/compiler/py.typed", "flowql/runtime/py.typed"} <= names
+
+
+def test_a_user_may_have_modules_of_the_same_names(installed: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "own"
+    for name, text in USERS.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    path = os.pathsep.join([str(installed), str(folder)])
+    assert program("own.py", folder=folder, path=path).stdout.startswith(str(installed))
+    for command in (
+        ("init", "shop"),
+        ("test",),
+        ("topic", "import", "orders", "orders.jsonl", "--key", "CUSTOMER", "--timestamp", "AT"),
+        ("run", "--until-caught-up"),
+        ("query", "SELECT * FROM SPENT_PER_HOUR"),
+    ):
+        done = program("-m", "flowql", *command, folder=folder if command[0] == "init" else folder / "shop", path=path)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+    asked = program("-m", "flowql", "bench", "nexmark", folder=folder, path=path)
+    assert "run this in a checkout" in asked.stderr
+
+
+def test_the_folders_are_no_modules_by_themselves() -> None:
+    """A second copy of a module has registries and classes of its own: what one copy registers, the other does not find."""
+    for name in ("compiler.plan", "runtime.app"):
+        refused = program("-c", f"import {name}", folder=ROOT)
+        assert f"ImportError: import flowql.{name.split('.')[0]}" in refused.stderr
+
+
+def test_no_text_imports_the_folders_by_themselves() -> None:
+    """Programs in strings and documents, too."""
+    named = re.compile(r"\b(?:from|import|-m) (?:compiler|runtime)\b(?= import|\.\w)")
+    wrong = [
+        f"{path}:{number}"
+        for path in own_files()
+        if path.suffix in (".py", ".md", ".toml", ".sh", ".yaml") and path != Path("tests/flowql/test_wheel.py")
+        for number, line in enumerate((text_of(path) or "").splitlines(), 1)
+        if named.search(line)
+    ]
+    assert not wrong
