@@ -47,7 +47,7 @@ SQL = f"""CREATE STREAM S (K BIGINT KEY, V BIGINT)
 CREATE TABLE C AS SELECT K, COUNT(*) AS N, SUM(V) AS T, MAX(V) AS M FROM S GROUP BY K EMIT CHANGES;"""
 KEPT = {"retention.bytes": str(256 * MIB), "segment.bytes": str(32 * MIB)}  # per partition: old input is not needed
 AHEAD, CHUNK = 1_000_000, 100_000  # unread records of the instance; records of one append
-SAMPLE_S, SETTLE_S, WINDOW_S = 1.0, 5.0, 30.0
+SAMPLE_S, SETTLE_S, WINDOW_S = 1.0, 5.0, 120.0
 HEAVY = (
     "SELECT * FROM C ORDER BY T DESC, K",
     "SELECT N, LIST(K) FROM C GROUP BY N",

@@ -1,13 +1,14 @@
 """One suite for every physical store."""
 
 import stat
+from pathlib import Path
 
 import pytest
 
 from flowql.runtime.errors import StateError
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.state.physical import Guarded
-from flowql.runtime.state.rocks import open_rocks
+from flowql.runtime.state.rocks import open_rocks, write_row_file
 from tests.runtime.state.support import raised_in_thread
 
 
@@ -154,3 +155,23 @@ def test_a_checkpoint_is_a_copy(tmp_path):
     assert copy.get(key(9)) == b"old"
     copy.close()
     db.close()
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="Linux counts what a process reads")
+def test_look_ups_in_a_large_file_read_blocks_and_not_its_filter(tmp_path):
+    """The filter of a file with a million keys has 1.3 MB. A cache that could not keep it read it again for each look-up."""
+    rows = 1_000_000
+    keys = [b"k%07d" % i for i in range(rows)]
+    store = open_rocks(tmp_path / "db", cache_bytes=16 << 20, write_buffer_bytes=8 << 20)
+    write_row_file(tmp_path / "rows", keys, [b"value"] * rows)
+    store.ingest(tmp_path / "rows")
+    wanted = keys[:: rows // 2_000]
+    store.multi_get(wanted)
+    before = bytes_read()
+    assert store.multi_get(wanted) == [b"value"] * len(wanted)
+    assert (bytes_read() - before) / len(wanted) < 20_000
+    store.close()
+
+
+def bytes_read() -> int:
+    return next(int(line.split()[1]) for line in Path("/proc/self/io").read_text().splitlines() if "rchar" in line)
