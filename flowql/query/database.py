@@ -18,6 +18,7 @@ import duckdb
 
 from flowql.config.questions import QuestionsSettings
 from flowql.query.growth import MACROS
+from flowql.query.pace import Share
 from flowql.query.room import QuestionMemory
 from flowql.query.spilling import SpillFolder, remove_left
 from flowql.query.standard import SETTINGS
@@ -68,7 +69,7 @@ class QuestionDatabase:
         self._root: duckdb.DuckDBPyConnection | None = None
         self._spill: SpillFolder | None = None
         self.memory = QuestionMemory(limits.memory_bytes)
-        self.heavy = threading.Semaphore(HEAVY_AT_ONCE)
+        self.heavy, self.share = threading.Semaphore(HEAVY_AT_ONCE), Share()
         self.running: set[BreaksOff] = set()  # questions; adding and removing are atomic
 
     def connection(self) -> duckdb.DuckDBPyConnection:

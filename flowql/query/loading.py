@@ -8,7 +8,8 @@ from itertools import chain
 import duckdb
 import pyarrow as pa
 
-from flowql.query.question import Pace, Question, Rows
+from flowql.query.pace import Pace
+from flowql.query.question import Question, Rows
 from flowql.query.relations import Relation, Replaced, StoreRelation, arrow_schema, zoned_schema
 from flowql.query.statement import Statement
 from flowql.runtime.errors import OffsetOutOfRange
@@ -53,9 +54,9 @@ def _load_all(question: Question, name: str, relation: Relation, statement: Stat
         question.connection.register(name, pa.Table.from_batches(first, zoned_schema(relation.schema)))
         return
     question.begin_heavy()
-    begun: list[Iterator[pa.RecordBatch]] = [chain(first, _paced(rest))]
+    begun: list[Iterator[pa.RecordBatch]] = [chain(first, _paced(question, rest))]
     del first  # it is in memory until DuckDB has it, and no longer
-    again = lambda: begun.pop() if begun else _paced(_read(question, relation, statement))  # noqa: E731
+    again = lambda: begun.pop() if begun else _paced(question, _read(question, relation, statement))  # noqa: E731
     rows = Rows(zoned_schema(relation.schema), again)
     question.connection.unregister(name)  # it was smaller when this question began for the first time
     question.connection.register(_LOADING, rows)
@@ -71,11 +72,16 @@ def _load_all(question: Question, name: str, relation: Relation, statement: Stat
     question.room.back(before)  # DuckDB counts them now
 
 
-def _paced(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    pace = Pace()
-    for batch in batches:
-        yield batch
-        pace.step()
+def _paced(question: Question, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    pace = Pace(question.share)
+    pace.begin()
+    try:
+        for batch in batches:
+            yield batch
+            pace.rest()
+            pace.begin()
+    finally:
+        pace.end()
 
 
 def _read(question: Question, relation: Relation, statement: Statement) -> Iterator[pa.RecordBatch]:

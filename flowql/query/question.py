@@ -16,7 +16,6 @@ from flowql.query.growth import grown
 from flowql.query.room import Room, too_large
 from flowql.query.statement import first_line, invalid
 
-CONTENDED, YIELDED, YIELDED_S_MAX = 1.5, 9.0, 0.2  # then a question takes a tenth of the interpreter
 _AGAIN_S = 0.2
 
 
@@ -30,7 +29,7 @@ class Question:
     def __init__(self, sql: str, database: QuestionDatabase) -> None:
         self.sql, self.limits = sql, database.limits
         self.connection = database.connection()
-        self.room = Room(database.memory, self.check)
+        self.room, self.share = Room(database.memory, self.check), database.share
         self._time_s = self.limits.settings.time_ms / 1000
         self._limit = time.monotonic() + self._time_s
         self._ended, self._over = threading.Event(), threading.Event()  # over: it ended, or is to be broken off
@@ -117,23 +116,6 @@ class Question:
 def broken_off() -> QueryError:
     title = "the question was cancelled: its client disconnected, or the instance is stopping"
     return QueryError(title, code=TOO_LONG)
-
-
-class Pace:
-    """Leaves time to others who wait for the interpreter, or for a processor: reading state holds the interpreter's lock.
-
-    Waiting is visible in the thread itself: its wall time exceeds its processor time.
-    """
-
-    def __init__(self) -> None:
-        self._cpu, self._wall = time.thread_time(), time.monotonic()
-
-    def step(self) -> None:
-        """Between two pieces of work."""
-        cpu, wall = time.thread_time() - self._cpu, time.monotonic() - self._wall
-        if wall > CONTENDED * cpu:
-            time.sleep(min(YIELDED_S_MAX, YIELDED * cpu))
-        self._cpu, self._wall = time.thread_time(), time.monotonic()
 
 
 class Rows:

@@ -25,13 +25,14 @@ from flowql.deploy.control import NewPriority
 from flowql.errors import CommandError, RuntimeFailure
 from flowql.query.answer import Answer
 from flowql.query.errors import COVERAGE, to_data
+from flowql.query.pace import Share
 from flowql.runtime.events import WARNING, say
 from flowql.runtime.log.appending import redelivery_of
 from flowql.server import parts
 from flowql.server.limits import Limit, Limited
 from flowql.server.prometheus import CONTENT_TYPE, exposition
 from flowql.server.service import Service
-from flowql.server.streaming import ARROW, encode
+from flowql.server.streaming import ARROW, encode, gathered, paced
 
 REFUSED, FAILED = 403, 400
 PARTITIONS_HEADER = "flowql-partitions"  # of an answer about many instances: `4 of 8 partitions`
@@ -125,7 +126,8 @@ def make_app(service: Service, token: str, request_stop: Callable[[], None]) -> 
             if not computing.done() and await request.is_disconnected():
                 for break_off in breaks_off:
                     break_off()
-        return (await computing).response(service.questions.limits.settings.time_ms / 1000)
+        opened = await computing
+        return opened.response(service.questions.limits.settings.time_ms / 1000, service.questions.share)
 
     async def stop(_: Request) -> Response:
         request_stop()
@@ -173,7 +175,12 @@ def make_members_app(service: Service, token: str, names: Collection[str] = ()) 
         wanted = await _read(request, parts.wanted_of)
         found = parts.encode(service.rows(wanted))
         assert isinstance(found, Generator)
-        return Rows((), found, parts.MEDIA_TYPE, service.questions.limits.settings.time_ms / 1000)
+        return Rows(
+            (),
+            paced(found, service.questions.share),
+            parts.MEDIA_TYPE,
+            service.questions.limits.settings.time_ms / 1000,
+        )
 
     return Limited(Starlette(routes=[Route("/rows", _guarded(rows, token), methods=["POST"])]), LIMITS, names)
 
@@ -199,11 +206,11 @@ class Opened:
         headers = {PARTITIONS_HEADER: coverage.decode()} if coverage is not None else {}
         return cls(list(islice(found, SHORT_PARTS)), found, headers)
 
-    def response(self, time_s: float) -> Response:
-        """time_s: for what comes after the first pieces, however slowly they are read."""
+    def response(self, time_s: float, share: Share) -> Response:
+        """time_s: for what comes after the first pieces, however slowly they are read. share: what they may take of the interpreter."""
         if len(self.first) < SHORT_PARTS:  # that was all
             return Response(b"".join(self.first), media_type=ARROW, headers=self.headers)
-        return Rows(self.first, self.rest, ARROW, time_s, self.headers)
+        return Rows(self.first, paced(gathered(self.rest), share), ARROW, time_s, self.headers)
 
 
 class Rows(StreamingResponse):

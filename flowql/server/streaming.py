@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Generator, Iterator
+from contextlib import closing
 from typing import Any
 
 import pyarrow as pa
@@ -12,8 +13,11 @@ import pyarrow as pa
 from flowql.errors import CommandError
 from flowql.query.answer import Answer
 from flowql.query.errors import query_error, to_data
+from flowql.query.pace import Pace, Share
 
 ARROW = "application/vnd.apache.arrow.stream"
+PIECE_BYTES = 256 << 10
+SENDING = 2.0  # of the time in which a piece is made, with the server's loop that sends it
 _BROKE = b"flowql.error"  # on an empty last batch: code, title and help of what came up on the way
 
 
@@ -52,6 +56,35 @@ def encode(answer: Answer) -> Generator[bytes]:
         yield out.take()
     finally:
         answer.close()
+
+
+def gathered(pieces: Generator[bytes]) -> Generator[bytes]:
+    """Small pieces together: each costs a turn of threads and of the server's loop, which is more than making it."""
+    parts = list[bytes]()
+    with closing(pieces):
+        for piece in pieces:
+            parts.append(piece)
+            if sum(map(len, parts)) >= PIECE_BYTES:
+                yield b"".join(parts)
+                parts.clear()
+        if parts:
+            yield b"".join(parts)
+
+
+def paced(pieces: Generator[bytes], share: Share) -> Generator[bytes]:
+    """Made at the pace of questions, each piece by whichever thread asks for it."""
+    pace = Pace(share, SENDING)
+    with closing(pieces):
+        while True:
+            pace.begin()
+            try:
+                piece = next(pieces, None)
+                if piece is None:
+                    return
+                pace.rest()
+            finally:
+                pace.end()
+            yield piece
 
 
 def decode(parts: Iterator[bytes]) -> Answer:
