@@ -1,5 +1,60 @@
-"""FlowQL: streaming SQL with priorities. The product: command line, projects, deployment, queries over state.
+"""FlowQL: streaming SQL with priorities.
 
-Entry points: the program `flowql` (`flowql.cli.main`); `flowql.config.load.load_project` and
-`flowql.config.compile.compile_sources` for tools. Importing the package itself imports nothing.
+    import flowql
+
+    shop = flowql.connect("shop")                      # the project in a folder; its instance, if one runs
+    shop.deploy()
+    shop.produce("ORDERS", [{"CUSTOMER": "ada", "AMOUNT": 12}])
+    shop.sql("SELECT * FROM SPENT_PER_HOUR").df()      # also .arrow(), .pl(), .rel(), or iterate it
+    for change in shop.subscribe("SPENT_PER_HOUR"): ...
+
+`Instance` runs a project inside a program of one's own; `flowql.spark` has a project's queries as Spark DataFrames; `%load_ext flowql`
+gives notebooks the magic `%%flowql`. Names are loaded when they are used: importing the package itself loads nothing.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flowql.api.changes import Subscription as Subscription
+    from flowql.api.connection import Connection as Connection
+    from flowql.api.connection import connect as connect
+    from flowql.api.following import Rebuilt as Rebuilt
+    from flowql.api.instance import Instance as Instance
+    from flowql.api.notebook import load_ipython_extension as load_ipython_extension
+    from flowql.api.result import Result as Result
+    from flowql.errors import CommandError as CommandError
+    from flowql.errors import CompileError as CompileError
+    from flowql.errors import ProjectError as ProjectError
+    from flowql.errors import RuntimeFailure as RuntimeFailure
+    from flowql.query.tail import Change as Change
+
+_HOMES = {
+    "Change": "flowql.query.tail",
+    "CommandError": "flowql.errors",
+    "CompileError": "flowql.errors",
+    "Connection": "flowql.api.connection",
+    "Instance": "flowql.api.instance",
+    "ProjectError": "flowql.errors",
+    "Rebuilt": "flowql.api.following",
+    "Result": "flowql.api.result",
+    "RuntimeFailure": "flowql.errors",
+    "Subscription": "flowql.api.changes",
+    "connect": "flowql.api.connection",
+    "load_ipython_extension": "flowql.api.notebook",
+}
+__all__ = sorted(n for n in _HOMES if n != "load_ipython_extension")
+
+
+def __getattr__(name: str) -> Any:
+    if name == "spark":
+        return import_module("flowql.spark")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'flowql' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "spark"]

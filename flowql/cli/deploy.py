@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Annotated
 
 import typer
 
+from flowql.api.deploying import asked_of, carry_out, wanted_plan
 from flowql.cli.building import await_built
 from flowql.cli.deployment import show_deployment
 from flowql.cli.deployments import history
@@ -23,24 +24,16 @@ from flowql.cli.options import (
     VarOption,
     with_log_level,
 )
-from flowql.cli.render import note
-from flowql.cli.wanted import asked_of, read, wanted_plan
+from flowql.cli.render import note, show_diagnostics
 from flowql.compiler.plan.deployed import About
 from flowql.compiler.plan.topology import Plan
 from flowql.config.load import shown_path
 from flowql.deploy.asked import Asked
-from flowql.deploy.costs import costs_of
 from flowql.deploy.history import before, entry_of
 from flowql.deploy.selection import find_query
 from flowql.deploy.settings import Settings, settings_of
-from flowql.deploy.stages import decide
-from flowql.errors import CommandError
 from flowql.server.choice import at_rest
 from flowql.server.client import Client, connect
-from flowql.server.spawn import spawn
-
-RUNNING_S = 60.0
-NOT_RUNNING = "FQ5204"
 
 
 def command(
@@ -99,36 +92,30 @@ def command(
         raise typer.BadParameter(f"{deployment}: a number is for --rollback; to deploy one query: --select QUERY")
     if rollback and (scope.select or full_refresh):
         raise typer.BadParameter("--rollback is about all queries: it takes neither --select nor --full-refresh")
-    found = read(scope)
+    found = scope.read()
     settings = with_log_level(settings_of(found), log_level)
     client = connect(settings.data_dir)
     deployed, topics = at_rest(settings).deployed() if client is None else client.deployed()
     if rollback:
         wanted, asked = _recorded(settings, deployment)
     else:
-        wanted = wanted_plan(found, running=deployed.plan, topics=topics)
-        asked = asked_of(scope, found, wanted, deployed.plan, prune=prune, rebuild=rebuild)
+        wanted = wanted_plan(found, running=deployed.plan, topics=topics, warn=show_diagnostics)
+        asked = asked_of(scope.select, found, wanted, deployed.plan, prune=prune, rebuild=rebuild)
         refresh = tuple(find_query(wanted, name).id for name in full_refresh or ())
         asked = replace(asked, refresh=refresh, about=replace(asked.about, how=_how(refresh, forward=forward)))
     asked = replace(asked, dry_run=dry_run, accept_history=accept_history, forward=forward, shadow=shadow)
-    if client is None:
-        decision = decide(deployed, wanted, asked, partitions=topics)
-        costs = costs_of(deployed, decision.plan, decision.begun, at_rest(settings))
-        if dry_run:
-            show_deployment(decision.to_data(costs, applied=False), as_json=as_json)
-            return
-        costs.check(accept_history=accept_history)  # what is refused starts no instance
-        client = spawn(settings)
-        note(
-            f"started an instance: process {client.address.pid}, log in {shown_path(settings.data_dir / 'instance.log')}"
-        )
-    done = client.deploy(wanted, asked)
-    if not dry_run:
-        _await_running(client)
+    client, done = carry_out(client, settings, deployed, topics, wanted, asked, started=_note_started(settings))
     show_deployment(done, as_json=as_json)
-    if not dry_run and not no_wait and not await_built(client):
-        raise typer.Exit(130)
-    client.close()
+    if client is None:
+        return
+    with closing(client):
+        if not dry_run and not no_wait and not await_built(client):
+            raise typer.Exit(130)
+
+
+def _note_started(settings: Settings) -> Callable[[Client], None]:
+    log = shown_path(settings.data_dir / "instance.log")
+    return lambda client: note(f"started an instance: process {client.address.pid}, log in {log}")
 
 
 def _how(refresh: Sequence[str], *, forward: bool) -> str:
@@ -141,16 +128,3 @@ def _recorded(settings: Settings, number: int | None) -> tuple[Plan, Asked]:
     entries, deployed = history(settings, plans=True)
     entry = entry_of(entries, number) if number is not None else before(entries, deployed)
     return entry.plan, Asked(prune=True, about=About(f"rollback to {entry.id}", entry.about.files))
-
-
-def _await_running(client: Client) -> None:
-    """Waits until every query runs; CommandError with the reason of one that keeps failing."""
-    limit = time.monotonic() + RUNNING_S
-    while True:
-        waiting = [q for q in client.status()["queries"] if q["state"] not in ("running", "paused")]
-        if not waiting:
-            return
-        if time.monotonic() > limit:
-            title = "; ".join(f"{q['id']} is {q['state']}: {q['last_error']}" for q in waiting)
-            raise CommandError(title, code=NOT_RUNNING, help="flowql status")
-        time.sleep(0.1)

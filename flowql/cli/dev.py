@@ -10,12 +10,12 @@ from typing import Annotated
 import typer
 from watchfiles import watch
 
+from flowql.api.deploying import asked_of, wanted_plan
 from flowql.cli.changed import Results
 from flowql.cli.deployment import show_deployment
 from flowql.cli.listening import until_asked_to_stop
 from flowql.cli.options import ProjectOption, Scope, TargetOption, VarOption
 from flowql.cli.render import note, print_text, show_diagnostics, show_failure
-from flowql.cli.wanted import asked_of, read, wanted_plan
 from flowql.config.load import find_project_file, shown_path
 from flowql.config.storage import log_at
 from flowql.deploy.settings import Settings, settings_of
@@ -140,9 +140,11 @@ class Loop:
         """Deploy the project, or report its mistakes; then the deployed queries keep running."""
         try:
             deployed, topics = self._client.deployed()
-            project = read(self._scope)
-            wanted = wanted_plan(project, running=deployed.plan, topics=topics)
-            done = self._client.deploy(wanted, asked_of(self._scope, project, wanted, deployed.plan, prune=self._prune))
+            project = self._scope.read()
+            wanted = wanted_plan(project, running=deployed.plan, topics=topics, warn=show_diagnostics)
+            done = self._client.deploy(
+                wanted, asked_of(self._scope.select, project, wanted, deployed.plan, prune=self._prune)
+            )
         except CompileError as error:
             show_diagnostics(error.diagnostics)
         except CommandError as error:

@@ -11,10 +11,11 @@ from typing import Annotated, Any
 import pyarrow as pa
 import typer
 
+from flowql.api.asking import asking
+from flowql.api.following import deployed
 from flowql.cli.building import await_built
-from flowql.cli.listening import deployed
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
-from flowql.cli.query import ResultOption, asking
+from flowql.cli.query import ResultOption
 from flowql.cli.render import note, print_json, print_rows, print_text
 from flowql.cli.results import destination, write_answer
 from flowql.compiler.plan.topology import Plan

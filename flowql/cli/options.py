@@ -99,6 +99,10 @@ class Scope:
             _variables([*(before.get("var") or ()), *(var or ())]),
         )
 
+    def read(self) -> Project:
+        """The project; its mistakes are reported when it is compiled, together with those of its SQL."""
+        return read_project(self.start, target=self.target, variables=self.variables)
+
     def load(self) -> Project:
         """The project, without mistakes in its files; SQL is not looked at."""
         return load_project(self.start, target=self.target, variables=self.variables)
@@ -107,7 +111,7 @@ class Scope:
         """The project compiled; CompileError with all mistakes of YAML and SQL. Warnings go to stderr."""
         from flowql.config.compile import compile_sources  # half a second: verbs that compile nothing do without
 
-        project = read_project(self.start, target=self.target, variables=self.variables)
+        project = self.read()
         compiled = compile_sources(project, previous=previous)
         if not compiled.ok:
             raise CompileError(*compiled.diagnostics)

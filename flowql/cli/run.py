@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from flowql.api.deploying import asked_of, wanted_plan
 from flowql.cli.building import with_building
 from flowql.cli.deployment import note_rows
 from flowql.cli.foreground import hosting
@@ -21,8 +22,7 @@ from flowql.cli.options import (
     with_log_level,
 )
 from flowql.cli.progress import progress
-from flowql.cli.render import note
-from flowql.cli.wanted import asked_of, read, wanted_plan
+from flowql.cli.render import note, show_diagnostics
 from flowql.config.load import shown_path
 from flowql.deploy.settings import settings_of
 from flowql.deploy.stages import decide
@@ -62,19 +62,19 @@ def command(
     Meanwhile it accepts queries and deployments from other processes.
     """
     scope = Scope.of(ctx, project=project, target=target, select=select, var=var)
-    found = read(scope)
+    found = scope.read()
     settings = with_log_level(settings_of(found), log_level)
     deployed, topics = at_rest(settings).deployed()
-    plan = wanted_plan(found, running=deployed.plan, topics=topics)
-    asked = asked_of(scope, found, plan, deployed.plan, rebuild=rebuild)
+    plan = wanted_plan(found, running=deployed.plan, topics=topics, warn=show_diagnostics)
+    asked = asked_of(scope.select, found, plan, deployed.plan, rebuild=rebuild)
     decide(deployed, plan, asked, partitions=topics)  # what is refused starts nothing
     began = time.monotonic()
     mode: Mode = "bounded" if bounded else "caught up" if until_caught_up else "continuous"
     with hosting(settings, mode) as host:
         service = host.service
         running = service.deployed.plan
-        plan = wanted_plan(found, running=running, topics=service.topics(), warn=False)
-        done = service.deploy(plan, asked_of(scope, found, plan, running, rebuild=rebuild))
+        plan = wanted_plan(found, running=running, topics=service.topics())
+        done = service.deploy(plan, asked_of(scope.select, found, plan, running, rebuild=rebuild))
         if done["withheld"]:
             note(f"{', '.join(done['withheld'])}: not in the project; still running. To remove:  flowql deploy --prune")
         note_rows(done)

@@ -9,10 +9,11 @@ from typing import Annotated
 
 import typer
 
-from flowql.cli.listening import deployed
+from flowql.api.asking import asking
+from flowql.api.following import deployed
 from flowql.cli.names import STORES, Names, find
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
-from flowql.cli.query import ResultOption, asking, say_apart
+from flowql.cli.query import ResultOption, say_apart
 from flowql.cli.render import note
 from flowql.cli.results import BINARY, destination, write_answer
 from flowql.compiler.diagnostics.suggest import did_you_mean

@@ -7,16 +7,8 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from flowql.cli.listening import (
-    Deployed,
-    Following,
-    JsonWriter,
-    TableWriter,
-    compile_text,
-    deployed,
-    refuse_silence,
-    until_asked_to_stop,
-)
+from flowql.api.following import Deployed, Following, compile_text, deployed, refuse_silence
+from flowql.cli.listening import JsonWriter, TableWriter, until_asked_to_stop, write_changes
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
 from flowql.deploy.settings import settings_of
 
@@ -67,4 +59,4 @@ def command(
         limits = [n for n in (limit, query.limit) if n is not None]
         with closing(Following(query, settings, there, from_, anew, min(limits, default=None), stopped)) as following:
             writer = JsonWriter() if as_json else TableWriter(following.subscription.columns, query.result)
-            following.write_to(writer)
+            write_changes(following, writer)

@@ -36,7 +36,7 @@ from flowql.topics.import_files import file_format
 from flowql.topics.import_job import FileFormat, Job, OnError
 from flowql.topics.import_times import BEGINNING_MS, from_the_beginning
 from flowql.topics.keeping import retention_changes, retention_text
-from flowql.topics.records import json_lines, parse_record, read_records, write_records
+from flowql.topics.records import json_lines, parse_record, partitions_of, read_records, topic_named, write_records
 
 app = typer.Typer(help="Topics and their records.", no_args_is_help=True, rich_markup_mode=None)
 Topic = Annotated[str, typer.Argument(help="A topic, or the stream or table over it.", metavar="TOPIC")]
@@ -96,8 +96,8 @@ def create_topic(
     wanted = _config(config or [])
     found, plan, log = _open(Scope.of(ctx, project=project, target=target, var=var))
     with closing(log):
-        name = _topic_name(topic, plan, log)
-        info = log.admin().create_topic(name, partitions or _partitions(name, found, plan, log), wanted)
+        name = topic_named(topic, plan, log)
+        info = log.admin().create_topic(name, partitions or partitions_of(name, plan, log, found.partitions), wanted)
     note(f"topic {info.name}: {info.partitions} {'partition' if info.partitions == 1 else 'partitions'}")
     if any(info.config.get(k) != v for k, v in wanted.items()):
         note("it existed before: its configuration is unchanged")
@@ -117,7 +117,7 @@ def describe_topic(
     as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
     _, plan, log = _open(scope)
     with closing(log):
-        name = _topic_name(topic, plan, log)
+        name = topic_named(topic, plan, log)
         found = describe(log, _existing(name, log), plan)
     if as_json:
         print_json(found.to_data())
@@ -151,7 +151,7 @@ def set_retention(
     """
     _, plan, log = _open(Scope.of(ctx, project=project, target=target, var=var))
     with closing(log):
-        info = _existing(_topic_name(topic, plan, log), log)
+        info = _existing(topic_named(topic, plan, log), log)
         if changes := retention_changes(info.config, age, size, compact):
             info = log.admin().alter_topic(info.name, changes)
     print_text(f"{info.name}: {retention_text(info.config)}")
@@ -170,7 +170,7 @@ def delete_topic(
     scope = Scope.of(ctx, project=project, target=target, var=var)
     found, plan, log = _open(scope)
     with closing(log):
-        name = _topic_name(topic, plan, log)
+        name = topic_named(topic, plan, log)
         info = _existing(name, log)
         settings = settings_of(found)
         refuse_if_used(name, read_plan(log, settings.application_id) or Plan(), settings.application_id)
@@ -206,7 +206,7 @@ def export_topic(
         raise typer.BadParameter(f"--from takes earliest or an offset, not {start}")
     _, plan, log = _open(scope)
     with closing(log):
-        name = _topic_name(topic, plan, log)
+        name = topic_named(topic, plan, log)
         positions, ends = _range(log, _existing(name, log), start, partition)
         records = exported(log, positions, ends, RecordReader(source_over(plan, name)))
         rows = write_answer(Answer(SCHEMA, records), form, file)
@@ -269,12 +269,12 @@ def import_topic(
             raise typer.BadParameter(f"{option} is {' or '.join(words)}, not {given}")
     found, plan, log = _open(Scope.of(ctx, project=project, target=target, var=var))
     with closing(log):
-        name = _topic_name(topic, plan, log)
+        name = topic_named(topic, plan, log)
         source = source_over(plan, name)
         refuse_own_table(source)
         job = Job(
             topic=name,
-            partitions=partitions or _partitions(name, found, plan, log),
+            partitions=partitions or partitions_of(name, plan, log, found.partitions),
             file=file,
             format=cast("FileFormat", form) if form is not None else file_format(file),
             source=source,
@@ -312,13 +312,13 @@ def produce(
 ) -> None:
     """Write records to a topic, all in one transaction; the topic is created if missing."""
     found, plan, log = _open(Scope.of(ctx, project=project, target=target, var=var))
-    name = _topic_name(topic, plan, log)
+    name = topic_named(topic, plan, log)
     source = source_over(plan, name)
     refuse_own_table(source)
     keys, values, now = KeyWriter(source), ValueWriter(source), _now_ms()
     texts = records or [line for line in sys.stdin if line.strip()]
     parsed = [parse_record(t, keys, values, now) for t in texts]
-    info = log.admin().create_topic(name, partitions or _partitions(name, found, plan, log))
+    info = log.admin().create_topic(name, partitions or partitions_of(name, plan, log, found.partitions))
     write_records(log, name, info.partitions, parsed, _transactional_id())
     log.close()
     note(f"{len(parsed):,} {'record' if len(parsed) == 1 else 'records'} in topic {name}")
@@ -345,7 +345,7 @@ def consume(
     if start not in ("earliest", "latest") and not start.isdigit():
         raise typer.BadParameter(f"--from takes earliest, latest or an offset, not {start}")
     _, plan, log = _open(scope)
-    name = _topic_name(topic, plan, log)
+    name = topic_named(topic, plan, log)
     info = _existing(name, log)
     if partition is not None and partition >= info.partitions:
         raise CommandError(f"topic {name} has partitions 0 to {info.partitions - 1}", code="FQ5011")
@@ -375,22 +375,6 @@ def _open(scope: Scope) -> tuple[Project, Plan, Log]:
             "the project has mistakes (flowql validate shows them); topics without a readable declaration are taken as text"
         )
     return project, compiled.plan, open_log(project)
-
-
-def _topic_name(given: str, plan: Plan, log: Log) -> str:
-    """The topic of that name, or that of the stream or table of that name."""
-    if given in log.admin().topics() or any(s.topic == given for s in plan.sources):
-        return given
-    return next((s.topic for s in plan.sources if s.name.upper() == given.upper()), given)
-
-
-def _partitions(topic: str, project: Project, plan: Plan, log: Log) -> int:
-    """Of the topic as it is, else as declared, else the project's default."""
-    known = log.admin().topics().get(topic)
-    source = source_over(plan, topic)
-    if known is not None:
-        return known.partitions
-    return (source.partitions if source is not None else None) or project.partitions
 
 
 def _existing(topic: str, log: Log) -> TopicInfo:

@@ -11,11 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
+from flowql.api.deploying import wanted_plan
 from flowql.cli.lost import lost_text
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, SelectOption, VarOption
 from flowql.cli.progress import progress
-from flowql.cli.render import json_value, note, print_json, print_rows, print_text
-from flowql.cli.wanted import read, wanted_plan
+from flowql.cli.render import json_value, note, print_json, print_rows, print_text, show_diagnostics
 from flowql.compiler.plan.topology import Plan
 from flowql.config.load import shown_path
 from flowql.deploy.selection import select
@@ -95,7 +95,7 @@ def _side(scope: Scope, target: str) -> Side:
 def _plans(scope: Scope, first: Side) -> tuple[Plan, Plan]:
     """The plan to run, with the names that the first target has given, and the plan deployed there."""
     deployed, topics = at_rest(first.settings).deployed()
-    wanted = wanted_plan(read(scope), running=deployed.plan, topics=topics)
+    wanted = wanted_plan(scope.read(), running=deployed.plan, topics=topics, warn=show_diagnostics)
     return select(wanted, scope.select), deployed.serving
 
 

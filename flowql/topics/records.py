@@ -9,11 +9,12 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from flowql.compiler.plan.topology import Plan
 from flowql.errors import CommandError
 from flowql.runtime.errors import BadRecord
 from flowql.runtime.log.base import PRODUCE_SCHEMA, Log, RawBatch, TopicPartition
 from flowql.runtime.log.murmur2 import partition_for
-from flowql.topics.codecs import KeyWriter, RecordReader, ValueWriter
+from flowql.topics.codecs import KeyWriter, RecordReader, ValueWriter, source_over
 
 _FIELDS = {"topic", "partition", "offset", "timestamp", "key", "value", "headers"}
 _POLL_RECORDS, _POLL_BYTES = 10_000, 16 << 20
@@ -69,6 +70,22 @@ def _whole(document: Mapping[str, Any], keys: KeyWriter, values: ValueWriter, no
         tuple((str(k), None if v is None else str(v).encode()) for k, v in pairs),
         document.get("partition"),
     )
+
+
+def topic_named(given: str, plan: Plan, log: Log) -> str:
+    """The topic of that name, or that of the stream or table of that name."""
+    if given in log.admin().topics() or any(s.topic == given for s in plan.sources):
+        return given
+    return next((s.topic for s in plan.sources if s.name.upper() == given.upper()), given)
+
+
+def partitions_of(topic: str, plan: Plan, log: Log, default: int) -> int:
+    """Of the topic as it is, else as declared, else the default."""
+    known = log.admin().topics().get(topic)
+    source = source_over(plan, topic)
+    if known is not None:
+        return known.partitions
+    return (source.partitions if source is not None else None) or default
 
 
 def write_records(log: Log, topic: str, partitions: int, records: Sequence[Record], transactional_id: str) -> None:

@@ -24,9 +24,9 @@ from typing import Any
 
 import duckdb
 
+from flowql.api.asking import asking
 from flowql.bench.nexmark_input import rows_of, write_log
 from flowql.bench.nexmark_people import SCHEMAS
-from flowql.cli.query import asking
 from flowql.config.load import load_project
 from flowql.deploy.settings import settings_of
 

@@ -10,21 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flowql.api.asking import asking
+from flowql.api.changing import execute
+from flowql.api.following import Deployed, Following, compile_text, deployed, refuse_silence
 from flowql.cli.aligned import record_lines
-from flowql.cli.exec import execute
-from flowql.cli.listening import (
-    Deployed,
-    Following,
-    JsonWriter,
-    TableWriter,
-    compile_text,
-    deployed,
-    refuse_silence,
-    until_asked_to_stop,
-)
+from flowql.cli.listening import JsonWriter, TableWriter, until_asked_to_stop, write_changes
 from flowql.cli.names import Names
 from flowql.cli.options import Output
-from flowql.cli.query import asking, say_apart
+from flowql.cli.query import say_apart
 from flowql.cli.render import note, plain, print_rows
 from flowql.cli.results import answer_lines, python_rows, write_answer
 from flowql.cli.shell import acting, show
@@ -213,7 +206,7 @@ class Session:
         ):
             as_json = self.manner.output is Output.JSON
             writer = JsonWriter() if as_json else TableWriter(following.subscription.columns, query.result)
-            following.write_to(writer)
+            write_changes(following, writer)
 
     # Questions about the catalogue.
 

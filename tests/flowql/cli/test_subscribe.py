@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from flowql.cli.listening import Boundary, Following, JsonWriter, TableWriter, compile_text, deployed
+from flowql.api.following import Following, Rebuilt, compile_text, deployed
+from flowql.cli.listening import JsonWriter, TableWriter
 from flowql.config.load import load_project
 from flowql.deploy.settings import settings_of
 from flowql.query.push import Start
@@ -66,11 +67,11 @@ WAIT_S = 60.0
 
 def followed(
     host: Host, folder: Path, text: str, start: Start, then: Callable[[], object], until: int
-) -> list[Change | Boundary]:
+) -> list[Change | Rebuilt]:
     """What is told of BIG; `then` is done when all of it was, and it ends so many rows after the boundary."""
     settings = settings_of(load_project(folder))
     there = deployed(settings)
-    told: list[Change | Boundary] = []
+    told: list[Change | Rebuilt] = []
     limit = time.monotonic() + WAIT_S
 
     def anew(found: object) -> object:
@@ -79,12 +80,12 @@ def followed(
     with closing(Following(anew(there), settings, there, start, anew)) as following:  # type: ignore[arg-type]
         done = False
         for found in following:
-            told += [found] if isinstance(found, Boundary) else found
+            told += [found] if isinstance(found, Rebuilt) else found
             assert time.monotonic() < limit, told
             if not done and following.subscription.settled() and following.subscription.ready:
                 done = True
                 then()
-            boundary = next((n for n, f in enumerate(told) if isinstance(f, Boundary)), None)
+            boundary = next((n for n, f in enumerate(told) if isinstance(f, Rebuilt)), None)
             if boundary is not None and len(told) - boundary > until:
                 return told
     raise AssertionError("it ended")
@@ -111,7 +112,7 @@ def test_what_is_computed_of_a_rebuilt_stream_begins_anew(host: Host, folder: Pa
     new = plan_of(SQL + BIG.format(over=0))
     told = followed(host, folder, text, "earliest", lambda: host.service.deploy(new), 1)
     assert [f.row["T"] if isinstance(f, Change) else f.generations for f in told][-1] == 23
-    assert {"BIG": 2} in [f.generations for f in told if isinstance(f, Boundary)]
+    assert {"BIG": 2} in [f.generations for f in told if isinstance(f, Rebuilt)]
 
 
 def expired(host: Host, topic: str) -> None:
@@ -141,7 +142,7 @@ def test_retention_is_no_rebuild_and_who_waits_for_one_can_be_stopped(
         Following(query, settings, there, "earliest", lambda _: query, stopped=lambda: time.monotonic() > end)
     ) as following:
         for found in following:
-            assert not isinstance(found, Boundary)
+            assert not isinstance(found, Rebuilt)
             assert time.monotonic() < began + 30
             rows += [change.row["V"] for change in found]
             if rows == [22] and end == float("inf") and following.subscription.idle():
@@ -155,7 +156,7 @@ def test_retention_is_no_rebuild_and_who_waits_for_one_can_be_stopped(
 def test_a_boundary_as_it_is_written(host: Host, folder: Path) -> None:
     result = host.service.plan.source("S")
     assert result is not None
-    boundary = Boundary({"BIG": 2}, result, ("K", "W"))
+    boundary = Rebuilt({"BIG": 2}, result, ("K", "W"))
     out = io.StringIO()
     JsonWriter(out).begin(boundary)
     assert json.loads(out.getvalue()) == {"op": "rebuilt", "generations": {"BIG": 2}}

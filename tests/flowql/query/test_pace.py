@@ -80,12 +80,12 @@ def test_an_answer_that_breaks_off_or_is_left_is_no_longer_at_work() -> None:
     def failing() -> Generator[bytes]:
         yield b"1"
         assert share.taking == 1
-        raise ValueError
+        raise ValueError("broken")
 
     broken = paced(failing(), share)
     assert next(broken) == b"1"
     assert share.taking == 0, "a client that does not read takes nothing"
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="broken"):
         next(broken)
     left = paced(failing(), share)
     next(left)

@@ -1,0 +1,110 @@
+"""A project, compiled against what runs, and deployed to the instance of its target."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from os.path import relpath
+from typing import Any
+
+from flowql.compiler.diagnostics.diagnostic import Diagnostic
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.plan.deployed import About, Deployed
+from flowql.compiler.plan.topology import Plan
+from flowql.config.compile import compile_sources
+from flowql.config.project import Project
+from flowql.deploy.asked import Asked
+from flowql.deploy.assertions import check_assertions
+from flowql.deploy.costs import costs_of
+from flowql.deploy.selection import chosen
+from flowql.deploy.settings import Settings
+from flowql.deploy.stages import decide
+from flowql.errors import CommandError, CompileError
+from flowql.server.choice import at_rest
+from flowql.server.client import Client
+from flowql.server.spawn import spawn
+
+RUNNING_S = 60.0
+NOT_RUNNING = "FQ5204"
+_POLL_S = 0.1
+Document = dict[str, Any]
+
+
+def wanted_plan(
+    project: Project,
+    *,
+    running: Plan,
+    topics: Mapping[str, int],
+    warn: Callable[[Sequence[Diagnostic]], None] | None = None,
+) -> Plan:
+    """The plan of the whole project. Raises CompileError with all mistakes.
+
+    warn: receives the warnings. Without it, ASSERT statements of the project are not checked either.
+    """
+    compiled = compile_sources(project, previous=running, topic_partitions=topics)
+    if not compiled.ok:
+        raise CompileError(*compiled.diagnostics)
+    if warn is not None:
+        warn([d for d in compiled.diagnostics if d.severity == "warning"])
+        check_assertions(compiled.assertions, project, compiled.plan)
+    return compiled.plan
+
+
+def asked_of(
+    select: Sequence[str], project: Project, wanted: Plan, running: Plan, *, prune: bool = False, rebuild: bool = False
+) -> Asked:
+    """The deployment of the selected queries, or of all if none is selected."""
+    ids = chosen(select, wanted, running)
+    about = About("deploy", _files(project))
+    return Asked(None if ids is None else tuple(sorted(ids)), prune=prune, rebuild=rebuild, about=about)
+
+
+def _files(project: Project) -> tuple[tuple[str, str], ...]:
+    """The files of SQL, each with a hash of its text."""
+    texts = [(s.path, s.text) for s in project.sources if isinstance(s, SourceText)]
+    names = dict.fromkeys(path for path, _ in texts)
+    whole = {n: "\n".join(text for path, text in texts if path == n) for n in names}
+    root = project.root.resolve()
+    return tuple((relpath(name, root), sha256(text.encode()).hexdigest()[:12]) for name, text in whole.items())
+
+
+def carry_out(
+    client: Client | None,
+    settings: Settings,
+    deployed: Deployed,
+    topics: Mapping[str, int],
+    wanted: Plan,
+    asked: Asked,
+    started: Callable[[Client], None] = lambda client: None,
+) -> tuple[Client | None, Document]:
+    """Deploys to the running instance, or starts one; with `asked.dry_run` it only decides. Waits until every query runs.
+
+    client: None if no instance runs. deployed, topics: what is on record there. started: told of a new instance. Returns the client
+    (still None after a dry run without an instance), and the document that `flowql deploy -o json` prints. Raises CommandError.
+    """
+    if client is None:
+        decision = decide(deployed, wanted, asked, partitions=topics)
+        costs = costs_of(deployed, decision.plan, decision.begun, at_rest(settings))
+        if asked.dry_run:
+            return None, decision.to_data(costs, applied=False)
+        costs.check(accept_history=asked.accept_history)  # what is refused starts no instance
+        client = spawn(settings)
+        started(client)
+    done = client.deploy(wanted, asked)
+    if not asked.dry_run:
+        _await_running(client)
+    return client, done
+
+
+def _await_running(client: Client) -> None:
+    """Waits until every query runs; CommandError with the reason of one that keeps failing."""
+    limit = time.monotonic() + RUNNING_S
+    while True:
+        waiting = [q for q in client.status()["queries"] if q["state"] not in ("running", "paused")]
+        if not waiting:
+            return
+        if time.monotonic() > limit:
+            title = "; ".join(f"{q['id']} is {q['state']}: {q['last_error']}" for q in waiting)
+            raise CommandError(title, code=NOT_RUNNING, help="flowql status")
+        time.sleep(_POLL_S)

@@ -1,0 +1,220 @@
+"""Rows as they come: a push query, followed until it is stopped, a limit or the end of the instance."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from flowql.compiler.catalog.names import listing
+from flowql.compiler.diagnostics.suggest import did_you_mean
+from flowql.compiler.plan.deployed import is_serving
+from flowql.compiler.plan.generations import topic_written
+from flowql.compiler.plan.topology import Plan, SourceDef
+from flowql.config.storage import log_at
+from flowql.deploy.settings import Settings
+from flowql.query.errors import NOTHING, UNKNOWN, QueryError
+from flowql.server.address import read_address
+from flowql.server.choice import at_rest
+from flowql.server.client import connect
+
+if TYPE_CHECKING:
+    from flowql.compiler.driver import DialectName, PushQuery
+    from flowql.query.push import Replaced, Start, Subscription
+    from flowql.query.tail import Change
+
+SILENT = "FQ5106"
+_SELECT = re.compile(r"\s*(select|with)\b", re.IGNORECASE)
+_WAIT_S, _WAIT_S_MAX = 0.05, 0.2  # between two looks; the longer, the longer nothing has come
+_SWAP_S = 60.0  # a swap on Kafka takes some seconds, more if an instance dies in it
+_RETENTION_S = 2.0  # no swap is recorded for so long after records are gone: retention has deleted them
+_ALIVE_S = 1.0  # how often to look whether the instance is still there
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """What was deployed to a target. live: an instance runs it."""
+
+    plan: Plan
+    topics: Mapping[str, int]
+    live: bool
+
+
+def deployed(settings: Settings) -> Deployed:
+    """Of the live instance, else of its directory; QueryError when nothing ever ran there."""
+    client = connect(settings.data_dir)
+    if client is not None:
+        try:
+            return Deployed(*client.plan(), live=True)
+        finally:
+            client.close()
+    record, topics = at_rest(settings).deployed()
+    if not record.serving.sources:
+        raise QueryError(f"nothing has been deployed to {settings.data_dir} yet", code=NOTHING, help="flowql deploy")
+    return Deployed(record.serving, topics, live=False)
+
+
+def statement_of(text: str, plan: Plan) -> str:
+    """A SELECT as it is; the name of a stream or table as one of all its columns. QueryError for a name nobody has."""
+    if _SELECT.match(text):
+        return text
+    from flowql.query.committed import dead_letter_source
+
+    known = {s.name: s for s in (*plan.sources, dead_letter_source(""))}
+    name = text.strip().strip('`"')
+    found = name if name in known else next((n for n in known if n.casefold() == name.casefold()), None)
+    if found is None:
+        hint = did_you_mean(name, known) or f"there are {listing(known)}"
+        raise QueryError(f"there is no stream or table {name}", code=UNKNOWN, help=hint)
+    return f"SELECT * FROM `{found}` EMIT CHANGES"
+
+
+def compile_text(text: str, found: Deployed, settings: Settings, dialect: DialectName) -> PushQuery:
+    """The push query a text asks for. Raises CompileError or QueryError."""
+    from flowql.query.push import compile_question  # the compiler: 0.5 s
+
+    return compile_question(statement_of(text, found.plan), found.plan, settings.application_id, found.topics, dialect)
+
+
+def listen(query: PushQuery, settings: Settings, start: Start) -> Subscription:
+    """Start a push query in this process; the instance notices nothing of it."""
+    from flowql.query.push import Subscription  # the engine
+    from flowql.runtime.log.repairs import RepairedLog
+
+    log = log_at(settings.log_dir, settings.kafka, settings.application_id)
+    return Subscription(query, RepairedLog(log, settings.application_id), start)
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """What was told until here is of results that are replaced; all rows of the generations that serve now follow.
+
+    result: what rows follow from here on, with these columns. generations: of the streams that were rebuilt, by name.
+    """
+
+    generations: Mapping[str, int]
+    result: SourceDef
+    columns: Sequence[str]
+
+    def __str__(self) -> str:
+        rebuilt = ", ".join(f"generation {n} of {name}" for name, n in self.generations.items())
+        return f"{rebuilt or 'what is read has been rebuilt'}: from here on all rows anew"
+
+
+@dataclass(slots=True)
+class Following:
+    """A subscription on its way. query: what it answers. found: what was deployed when it began. stopped: asked to end.
+
+    Iterate it for lists of changes, also empty ones, and for a boundary where what it reads has been rebuilt. `close` it.
+    """
+
+    query: PushQuery
+    settings: Settings
+    found: Deployed
+    start: Start
+    anew: Callable[[Deployed], PushQuery]  # the same question about what is deployed then
+    limit: int | None = None
+    stopped: Callable[[], bool] = field(default=lambda: False)
+    rows: int = 0
+    why: str = ""  # it ended, when nobody stopped it
+    subscription: Subscription = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.subscription = listen(self.query, self.settings, self.start)
+
+    @property
+    def live(self) -> bool:
+        """Whether an instance ran when it began."""
+        return self.found.live
+
+    def close(self) -> None:
+        self.subscription.close()
+
+    def __iter__(self) -> Iterator[list[Change] | Rebuilt]:
+        from flowql.query.push import Replaced
+
+        checked = came = time.monotonic()
+        ending = not self.live
+        while not self.stopped() and (self.limit is None or self.rows < self.limit):
+            try:
+                changes = self.subscription.poll()
+            except Replaced as replaced:
+                boundary = self._begun_again(replaced)
+                if boundary is not None:
+                    yield boundary
+                continue
+            if self.limit is not None:
+                changes = changes[: self.limit - self.rows]
+            self.rows += len(changes)
+            yield changes
+            if changes:
+                came = time.monotonic()
+                continue
+            if ending and self.subscription.idle():
+                self.why = "the instance has stopped" if self.live else "no instance is running"
+                return
+            if time.monotonic() - checked > _ALIVE_S:
+                checked, ending = time.monotonic(), read_address(self.settings.data_dir) is None
+            quiet_s = time.monotonic() - came
+            time.sleep(min(_WAIT_S_MAX, max(_WAIT_S, quiet_s / 20)))
+
+    def _begun_again(self, replaced: Replaced) -> Rebuilt | None:
+        """The push query over what serves now, from the beginning.
+
+        None if it was asked to stop, or if retention has deleted what it had read, after which it continues. Replaced if the
+        cause cannot be determined.
+        """
+        now, before = rebuilt(self.settings, self.found.plan, replaced.topic, self.stopped), self.found.plan
+        if self.stopped():
+            return None
+        if now is not None and _writers(now.plan, replaced.topic) == _writers(before, replaced.topic):
+            if (
+                not replaced.may_be_retention or self.settings.engine == "spark"
+            ):  # its jobs replace results when they serve
+                raise replaced
+            self.subscription.go_on()
+            return None
+        if now is None:
+            raise replaced
+        self.found, self.query = now, self.anew(now)
+        following = listen(self.query, self.settings, "earliest")
+        self.subscription.close()
+        self.subscription = following
+        read = {s.topic for s in self.query.reads}
+        new = {q.sink: q.generation for q in now.plan.queries if topic_written(q) in read and not is_serving(before, q)}
+        return Rebuilt(new, self.query.result, following.columns)
+
+
+def rebuilt(settings: Settings, before: Plan, topic: str, stopped: Callable[[], bool]) -> Deployed | None:
+    """What serves after the swap that has replaced the records of a topic; the writers are the same if no rebuild of the topic has
+    been seen for `_RETENTION_S`. None if it takes too long, no instance runs, or it was asked to stop.
+
+    On Kafka new records are there some seconds before they serve.
+    """
+    was = _writers(before, topic)
+    limit = (busy := time.monotonic()) + _SWAP_S
+    while (now := time.monotonic()) < limit and not stopped() and (client := connect(settings.data_dir)) is not None:
+        with closing(client):
+            record, topics = client.deployed()
+        is_built = any(topic_written(q) == topic and q.id not in record.held for q in record.building)
+        quiet = record.swap is None and not is_built
+        busy = busy if quiet else now
+        other = _writers(record.serving, topic) != was
+        if (other and record.swap is None) or (quiet and now - busy >= (_RETENTION_S if was else 0)):
+            return Deployed(record.serving, topics, live=True)
+        time.sleep(_WAIT_S)
+    return None
+
+
+def _writers(plan: Plan, topic: str) -> set[tuple[str, int]]:
+    return {(q.id, q.generation) for q in plan.queries if topic_written(q) == topic}
+
+
+def refuse_silence(found: Deployed, start: Start) -> None:
+    """Who waits for news of an instance that does not run waits for ever."""
+    if not found.live and start == "latest":
+        title = "no instance is running, so nothing new will come"
+        raise QueryError(title, code=SILENT, help="flowql deploy   # or read existing records:  --from earliest")

@@ -1,0 +1,99 @@
+"""An instance inside a program of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from flowql.api.connection import Connection
+from flowql.api.deploying import asked_of, wanted_plan
+from flowql.compiler.diagnostics.diagnostic import Diagnostic
+from flowql.config.load import read_project
+from flowql.deploy.settings import settings_of
+from flowql.deploy.stages import decide
+from flowql.errors import CommandError
+from flowql.server.choice import at_rest
+from flowql.server.host import Host
+
+_NO_VARIABLES: Mapping[str, str] = {}
+
+
+class Instance:
+    """The project of a folder, deployed and run by threads of this process: what `flowql run` does.
+
+        >>> with flowql.Instance("shop") as shop:  # doctest: +SKIP
+        ...     shop.connection.sql("SELECT COUNT(*) AS N FROM ORDERS").one()
+
+    Other processes find it as they find any instance: `flowql query`, `flowql status` and `flowql deploy` work beside it. What it has
+    committed survives the process; the next start continues there. One thread starts and stops it.
+
+    project: a folder in the project, or its `flowql.yaml`. warn: receives the compiler's warnings.
+    """
+
+    def __init__(
+        self,
+        project: str | Path = ".",
+        *,
+        target: str | None = None,
+        variables: Mapping[str, str] = _NO_VARIABLES,
+        warn: Callable[[Sequence[Diagnostic]], None] | None = None,
+    ) -> None:
+        self.connection = Connection(Path(project), target, variables)
+        self._start, self._target, self._variables = Path(project), target, variables
+        self._warn = warn or (lambda _: None)
+        self._host: Host | None = None
+
+    def __enter__(self) -> Instance:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> Instance:
+        """Recovers, deploys the project, and processes from then on. Returns itself.
+
+        Raises CompileError with all mistakes, CommandError if the deployment is refused, RuntimeFailure if another process has its directory;
+        then nothing is left running.
+        """
+        if self._host is not None:
+            return self
+        project = read_project(self._start, target=self._target, variables=self._variables)
+        settings = settings_of(project)
+        deployed, topics = at_rest(settings).deployed()
+        plan = wanted_plan(project, running=deployed.plan, topics=topics, warn=self._warn)
+        decide(deployed, plan, asked_of((), project, plan, deployed.plan), partitions=topics)
+        host = Host(settings)
+        host.start()
+        try:
+            running = host.service.deployed.plan
+            plan = wanted_plan(project, running=running, topics=host.service.topics())
+            host.service.deploy(plan, asked_of((), project, plan, running))
+        except BaseException:
+            host.close()
+            raise
+        self._host = host
+        return self
+
+    def stop(self) -> None:
+        """Commits what was processed and ends its threads. Once is enough."""
+        self.connection.close()
+        if self._host is not None:
+            self._host.close()
+            self._host = None
+
+    @property
+    def healthy(self) -> bool:
+        """Whether it runs: for the health check of a service."""
+        try:
+            self.check()
+        except CommandError:
+            return False
+        return self._host is not None
+
+    def check(self) -> None:
+        """Raises CommandError with the reason if the engine has ended by itself."""
+        if self._host is not None:
+            self._host.wait(0)

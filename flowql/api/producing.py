@@ -1,0 +1,135 @@
+"""Rows of Python or Arrow, written to the topic of a declared stream or table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from flowql.compiler.diagnostics.suggest import did_you_mean
+from flowql.compiler.plan.logical import Sink
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.topology import SourceDef
+from flowql.compiler.plan.types import arrow_type
+from flowql.errors import CommandError
+from flowql.runtime.batch import DELETE, INSERT, Batch, Ints
+from flowql.runtime.errors import BadRecord
+from flowql.runtime.operators.encode import Encoder
+from flowql.topics.codecs import KeyWriter, refuse_own_table
+
+BATCH_ROWS = 50_000
+NOT_A_ROW = "FQ5011"
+
+
+class RowWriter:
+    """Makes records of rows for one source. Columns are found whatever their case; those that are missing are NULL.
+
+    Raises CommandError for a table of one's own and for windowed keys.
+    """
+
+    def __init__(self, source: SourceDef) -> None:
+        refuse_own_table(source)
+        KeyWriter(source)  # refuses windowed keys
+        self.source = source
+        self.schema = Schema(tuple(f for f in source.schema if f.role in ("key", "value")))
+        sink = Sink(source.name, source.topic, source.kind, source.key_format, source.value_format, source.timestamp)
+        self._encoder = Encoder(sink, self.schema)
+
+    def records(self, rows: Any, timestamp: str | None = None) -> Iterable[pa.RecordBatch]:
+        """rows: dicts, or an Arrow table, a pandas or polars frame, or whatever else has Arrow's C stream. timestamp: the column with
+        the event time, by default that of the source, or now.
+
+        In a table a row without values, only its key given, deletes the row. Raises CommandError for a row that cannot be written.
+        """
+        data = _table(rows, {f.name.casefold(): arrow_type(f.type) for f in self.schema})
+        found = {name.casefold(): name for name in data.column_names}
+        self._refuse_unknown(data.column_names, timestamp)
+        times = self._times(data, found, timestamp)
+        columns = [self._column(data, found.get(f.name.casefold()), f) for f in self.schema]
+        table = pa.table(columns, names=[str(i) for i in range(len(columns))])
+        for start in range(0, data.num_rows, BATCH_ROWS):
+            part = table.slice(start, BATCH_ROWS).combine_chunks()
+            yield self._encoded(part, times[start : start + BATCH_ROWS])
+
+    def _encoded(self, part: pa.Table, times: Ints) -> pa.RecordBatch:
+        arrays = [c.chunk(0) for c in part.columns]
+        fields = [pa.field(f.name, arrow_type(f.type)) for f in self.schema]
+        arrow = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+        n = len(times)
+        op = np.where(self._has_no_value(arrow), DELETE, INSERT).astype(np.int8)
+        batch = Batch(self.schema, rowtime=times, op=op, seq=np.arange(n, dtype=np.int64), arrow=arrow)
+        try:
+            return self._encoder.encode(batch)
+        except BadRecord as error:
+            raise CommandError(f"a row of {self.source.name} cannot be written: {error}", code=NOT_A_ROW) from error
+
+    def _has_no_value(self, arrow: pa.RecordBatch) -> Any:
+        missing = np.full(arrow.num_rows, self.source.kind == "table")
+        for i, f in enumerate(self.schema):
+            if f.role == "value":
+                missing &= pc.is_null(arrow.column(i)).to_numpy(zero_copy_only=False)
+        return missing
+
+    def _refuse_unknown(self, names: Iterable[str], timestamp: str | None) -> None:
+        known = {f.name.casefold() for f in self.schema} | ({timestamp.casefold()} if timestamp else set())
+        for name in names:
+            if name.casefold() not in known:
+                title = f"{self.source.name} has no column {name}"
+                hint = did_you_mean(name, self.schema.names) or f"its columns are {', '.join(self.schema.names)}"
+                raise CommandError(title, code=NOT_A_ROW, help=hint)
+
+    def _column(self, data: pa.Table, name: str | None, field: Field) -> pa.ChunkedArray | pa.Array:
+        wanted = arrow_type(field.type)
+        if name is None:
+            return pa.nulls(data.num_rows, wanted)
+        try:
+            return data.column(name).cast(wanted)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            title = f"column {field.name} of {self.source.name} is {field.type}: {str(error).splitlines()[0]}"
+            raise CommandError(title, code=NOT_A_ROW) from error
+
+    def _times(self, data: pa.Table, found: Mapping[str, str], timestamp: str | None) -> Ints:
+        if timestamp is None:
+            return np.full(data.num_rows, time.time_ns() // 1_000_000, np.int64)
+        name = found.get(timestamp.casefold())
+        if name is None:
+            raise CommandError(f"the rows have no column {timestamp}", code=NOT_A_ROW)
+        column = data.column(name)
+        if column.null_count:
+            raise CommandError(f"the event time {timestamp} of a row is missing", code=NOT_A_ROW)
+        try:
+            if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
+                column = column.cast(pa.timestamp("ms"), safe=False)
+            return np.asarray(column.cast(pa.int64()).to_numpy(), np.int64)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            title = f"{timestamp} is no event time (a timestamp, or milliseconds since 1970): {error}"
+            raise CommandError(title, code=NOT_A_ROW) from error
+
+
+def _table(rows: Any, types: Mapping[str, pa.DataType]) -> pa.Table:
+    """types: of known columns, by their names in lower case. TypeError for what is neither rows nor a frame."""
+    if isinstance(rows, pa.Table):
+        return rows
+    if hasattr(rows, "__arrow_c_stream__"):
+        return pa.table(rows)
+    found = [rows] if isinstance(rows, Mapping) else list(rows)
+    for row in found:
+        if not isinstance(row, Mapping):
+            raise TypeError(f"a row is a dict, not {type(row).__name__}")
+    names = list(dict.fromkeys(name for row in found for name in row))
+    return pa.table([_array(n, [row.get(n) for row in found], types.get(n.casefold())) for n in names], names=names)
+
+
+def _array(name: str, values: list[Any], wanted: pa.DataType | None) -> pa.Array:
+    if wanted is not None and pa.types.is_map(wanted):
+        values = [list(v.items()) if isinstance(v, Mapping) else v for v in values]
+    try:
+        return pa.array(values, wanted)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        raise CommandError(
+            f"a value of column {name} is none of {wanted or 'one kind'}: {error}", code=NOT_A_ROW
+        ) from error

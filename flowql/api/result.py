@@ -1,0 +1,101 @@
+"""What a query answered, in the forms that people work with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from flowql.query.errors import APART, COVERAGE, MISSING, SEQUENCE
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas
+    import polars
+
+SHOWN_ROWS = 20  # in a notebook
+
+
+class Result:
+    """The rows of an answer: all of one commit, in memory.
+
+    Iterate it for rows as dicts of Python values: DECIMAL as `Decimal`, DATE and TIMESTAMP as `date` and `datetime`.
+    """
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for batch in self._table.to_batches():
+            yield from _rows(batch)
+
+    @property
+    def columns(self) -> list[str]:
+        names: list[str] = self._table.column_names
+        return names
+
+    @property
+    def commit(self) -> int | None:
+        """The number of the commit that the rows are of; None if nothing of the answer is of the state of an instance."""
+        found = self._said(SEQUENCE)
+        return int(found) if found else None
+
+    @property
+    def note(self) -> str:
+        """What is missing, if the answer is about some partitions only, or why its relations are not at one place; else empty."""
+        parts = [self._said(COVERAGE), self._said(MISSING), self._said(APART)]
+        return "; ".join(p for p in parts if p)
+
+    def one(self) -> Any:
+        """The value of an answer of one row and one column. ValueError for another shape."""
+        if (shape := (self._table.num_rows, self._table.num_columns)) != (1, 1):
+            raise ValueError(f"the answer has {shape[0]:,} rows and {shape[1]} columns, not one of each")
+        return self._table.column(0)[0].as_py()
+
+    def arrow(self) -> pa.Table:
+        return self._table
+
+    def df(self) -> pandas.DataFrame:
+        """As pandas, which must be installed."""
+        return self._table.to_pandas()
+
+    def pl(self) -> polars.DataFrame:
+        """As polars, which must be installed."""
+        import polars
+
+        found = polars.from_arrow(self._table)
+        assert isinstance(found, polars.DataFrame)
+        return found
+
+    def rel(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
+        """As a relation of a DuckDB connection, by default DuckDB's own."""
+        import duckdb
+
+        return duckdb.from_arrow(self._table) if connection is None else connection.from_arrow(self._table)
+
+    def __repr__(self) -> str:
+        return f"<flowql.Result: {len(self):,} rows of {', '.join(self.columns)}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the first rows."""
+        head = "".join(f"<th>{escape(c)}</th>" for c in self.columns)
+        rows = (
+            "".join(f"<td>{'NULL' if v is None else escape(str(v))}</td>" for v in row.values())
+            for row in _rows(self._table.slice(0, SHOWN_ROWS))
+        )
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
+        more = f"<p>{SHOWN_ROWS} of {len(self):,} rows</p>" if len(self) > SHOWN_ROWS else ""
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+
+    def _said(self, key: bytes) -> str:
+        return (self._table.schema.metadata or {}).get(key, b"").decode()
+
+
+def _rows(data: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = data.to_pylist(maps_as_pydicts="strict")
+    return found

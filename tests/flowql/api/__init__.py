@@ -1,0 +1,1 @@
+"""Python programs that use a project."""

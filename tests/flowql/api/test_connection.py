@@ -1,0 +1,232 @@
+"""`flowql.connect` and `flowql.Instance`: what a Python program does with a project."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import duckdb
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import flowql
+from flowql.api.notebook import run_cell
+
+SQL = """
+CREATE STREAM ORDERS (CUSTOMER STRING KEY, ID INT, AMOUNT DECIMAL(10, 2), DAY DATE, AT TIMESTAMP, TAGS ARRAY<STRING>,
+    SIZES MAP<STRING, INT>)
+  WITH (KAFKA_TOPIC = 'orders', PARTITIONS = 3, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON', TIMESTAMP = 'AT');
+CREATE TABLE CUSTOMERS (NAME STRING PRIMARY KEY, CITY STRING)
+  WITH (KAFKA_TOPIC = 'customers', PARTITIONS = 1, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
+CREATE STREAM LARGE AS SELECT CUSTOMER, ID, AMOUNT, DAY, AT, SIZES FROM ORDERS WHERE AMOUNT > 100;
+CREATE TABLE SPENT AS SELECT CUSTOMER, COUNT(*) AS N, SUM(AMOUNT) AS TOTAL FROM ORDERS GROUP BY CUSTOMER;
+CREATE TABLE CITIES AS SELECT CITY, COUNT(*) AS N FROM CUSTOMERS GROUP BY CITY;
+"""
+AT = datetime(2026, 1, 2, 3, 4, 5, 678_000)
+ORDERS = [
+    {"customer": "ada", "id": 1, "amount": Decimal("40.50"), "at": AT, "tags": ["a", "b"]},
+    {"customer": "bob", "id": 2, "amount": Decimal("310"), "day": date(1969, 12, 31), "at": AT, "sizes": {"x": 1}},
+    {"customer": "ada", "id": 3, "amount": 120, "at": AT},
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "flowql.yaml").write_text("name: shop\nsql: [shop.sql]\n")
+    (tmp_path / "shop.sql").write_text(SQL)
+    return tmp_path
+
+
+@pytest.fixture
+def instance(folder: Path) -> Iterator[flowql.Instance]:
+    with flowql.Instance(folder) as running:
+        yield running
+
+
+def until(connection: flowql.Connection, query: str, value: object) -> None:
+    with connection.subscribe(query.split(" FROM ")[1].split()[0], start="earliest") as changes:
+        for _ in changes:
+            if connection.sql(query).one() == value:
+                return
+
+
+def test_rows_in_and_answers_out_in_every_form(instance: flowql.Instance) -> None:
+    shop = instance.connection
+    assert shop.produce("orders", ORDERS) == 3
+    until(shop, "SELECT SUM(N)::INT FROM SPENT", 3)
+    found = shop.sql("SELECT * FROM SPENT ORDER BY CUSTOMER")
+    assert (found.columns, len(found)) == (["CUSTOMER", "N", "TOTAL"], 2)
+    expected = [
+        {"CUSTOMER": "ada", "N": 2, "TOTAL": Decimal("160.50")},
+        {"CUSTOMER": "bob", "N": 1, "TOTAL": Decimal("310.00")},
+    ]
+    assert list(found) == expected
+    assert found.arrow().to_pylist() == expected
+    assert found.df()["N"].tolist() == [2, 1]
+    assert found.rel().aggregate("sum(N)").fetchall() == [(3,)]
+    with duckdb.connect() as other:
+        assert found.rel(other).filter("N = 1").fetchall() == [("bob", 1, Decimal("310.00"))]
+    assert found.commit is not None
+    assert found.note == ""
+    assert "<td>310.00</td>" in found._repr_html_()
+    assert [b.num_rows for b in shop.batches("SELECT * FROM SPENT")] == [2]
+    with pytest.raises(ValueError, match="2 rows and 3 columns"):
+        found.one()
+
+
+def test_changes_have_python_values(instance: flowql.Instance) -> None:
+    shop = instance.connection
+    shop.produce("ORDERS", ORDERS)
+    with shop.subscribe("LARGE", start="earliest", limit=2) as changes:
+        found = {c.row["CUSTOMER"]: c for c in changes if isinstance(c, flowql.Change)}
+    bob = found["bob"]
+    assert bob.op == "insert"
+    assert bob.rowtime_ms == int(AT.replace(tzinfo=UTC).timestamp() * 1000)
+    assert bob.row == {
+        **{"CUSTOMER": "bob", "ID": 2, "AMOUNT": Decimal("310.00"), "DAY": date(1969, 12, 31), "AT": AT},
+        "SIZES": {"x": 1},
+    }
+    assert found["ada"].row["SIZES"] is None
+
+
+def test_a_subscription_ends_when_another_thread_closes_it(instance: flowql.Instance) -> None:
+    changes = instance.connection.subscribe("LARGE")
+    found: list[object] = []
+    reader = threading.Thread(target=lambda: found.extend(changes))
+    reader.start()
+    changes.close()
+    reader.join(10)
+    assert not reader.is_alive()
+    assert not found
+
+
+def test_changes_in_asynchronous_code(instance: flowql.Instance) -> None:
+    shop = instance.connection
+    shop.produce("ORDERS", ORDERS)
+
+    async def first() -> list[str]:
+        return [c.row["CUSTOMER"] async for c in shop.subscribe("LARGE", start="earliest", limit=2)]
+
+    assert sorted(asyncio.run(first())) == ["ada", "bob"]
+
+
+def test_a_row_of_a_table_without_values_deletes(instance: flowql.Instance) -> None:
+    shop = instance.connection
+    shop.produce("customers", [{"name": "ada", "city": "Rome"}, {"name": "bob", "city": "Rome"}])
+    until(shop, "SELECT MAX(N) FROM CITIES", 2)
+    shop.produce("customers", {"name": "bob"})
+    until(shop, "SELECT MAX(N) FROM CITIES", 1)
+
+
+def test_frames_are_rows(instance: flowql.Instance) -> None:
+    shop = instance.connection
+    frame = pd.DataFrame({"CUSTOMER": ["eve"] * 7, "ID": range(7), "AMOUNT": [1.25] * 7, "AT": [AT] * 7})
+    assert shop.produce("ORDERS", frame) == 7
+    assert shop.produce("ORDERS", pa.table({"id": [1], "at": [AT]})) == 1
+    until(shop, "SELECT SUM(N)::INT FROM SPENT", 7)
+    assert shop.sql("SELECT TOTAL FROM SPENT WHERE CUSTOMER = 'eve'").one() == Decimal("8.75")
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "says"),
+    [
+        ("ORDERS", [{"customr": "x"}], "ORDERS has no column customr"),
+        ("ORDERS", [{"id": "many", "at": AT}], "column id"),
+        ("ORDERS", pa.table({"amount": ["many"], "at": [AT]}), "column AMOUNT of ORDERS is DECIMAL"),
+        ("ORDERS", pa.table({"id": [2**40], "at": [AT]}), "column ID of ORDERS is INT"),
+        ("ORDER", [{"id": 1}], "there is no stream or table ORDER"),
+    ],
+)
+def test_a_row_that_cannot_be_written_is_refused_and_nothing_is(
+    folder: Path, name: str, rows: object, says: str
+) -> None:
+    with flowql.connect(folder) as shop:
+        with pytest.raises(flowql.CommandError, match=says):
+            shop.produce(name, rows)
+        assert not shop._opened().admin().topics()
+
+
+def test_deploying_starts_an_instance_that_outlives_the_program(folder: Path) -> None:
+    with flowql.connect(folder) as shop:
+        tried = shop.deploy(dry_run=True)
+        assert [c["class"] for c in tried["changes"]] == ["added"] * 3
+        assert shop.status()["queries"] == []
+        try:
+            done = shop.deploy()
+            assert done["applied"]
+            shop.produce("ORDERS", ORDERS)
+            until(shop, "SELECT SUM(N)::INT FROM SPENT", 3)
+            (folder / "shop.sql").write_text(SQL.replace("> 100", "> 300"))
+            changes = {c["query"]: c["class"] for c in shop.deploy()["changes"]}
+            assert changes["CSAS_LARGE"] == "rebuilt"
+            assert {q["state"] for q in shop.status()["queries"]} == {"running"}
+        finally:
+            assert shop.stop()
+        assert not shop.stop()
+        assert shop.sql("SELECT SUM(N)::INT FROM SPENT").one() == 3, "of the directory"
+
+
+def test_mistakes_are_errors_of_their_own_kind(folder: Path) -> None:
+    with flowql.connect(folder) as shop:
+        with pytest.raises(flowql.CommandError, match="nothing has been deployed"):
+            shop.subscribe("ORDERS")
+        (folder / "shop.sql").write_text("CREATE STREAM X AS SELECT NOPE FROM ORDERS;")
+        with pytest.raises(flowql.CompileError, match="ORDERS"):
+            shop.deploy()
+    with pytest.raises(flowql.CompileError), flowql.Instance(folder):
+        pass
+    with pytest.raises(flowql.ProjectError):
+        flowql.connect(folder / "nowhere")
+
+
+def test_an_instance_says_whether_it_is_healthy(folder: Path) -> None:
+    instance = flowql.Instance(folder)
+    assert not instance.healthy
+    with instance:
+        assert instance.healthy
+        with pytest.raises(flowql.RuntimeFailure, match="runs shop on"), flowql.Instance(folder):
+            pass
+        assert instance.healthy
+    assert not instance.healthy
+
+
+def test_statements_change_tables(tmp_path: Path) -> None:
+    (tmp_path / "flowql.yaml").write_text("name: own\nsql: [own.sql]\ndialect: standard\n")
+    (tmp_path / "own.sql").write_text("CREATE TABLE users (id INT PRIMARY KEY, name TEXT);")
+    with flowql.Instance(tmp_path) as instance:
+        own = instance.connection
+        assert own.execute("INSERT INTO users VALUES (1, 'ada'), (2, 'bob'); DELETE FROM users WHERE id = 2") == 3
+        assert own.sql("SELECT name FROM users").one() == "ada"
+        with pytest.raises(flowql.CommandError, match="which statements change"):
+            own.produce("users", {"id": 3})
+
+
+def test_a_cell_of_a_notebook(instance: flowql.Instance, folder: Path) -> None:
+    names: dict[str, object] = {}
+    shown = run_cell(names, str(folder), "SELECT 1 AS ONE")
+    assert isinstance(shown, flowql.Result)
+    assert shown.one() == 1
+    assert run_cell(names, f"{folder} >> kept", "SELECT 2 AS TWO") is None
+    assert isinstance(names["kept"], flowql.Result)
+
+
+def test_importing_the_package_loads_nothing_else() -> None:
+    program = (
+        "import sys, flowql; print([m for m in sys.modules if m.startswith('flowql.') or m in ('pyarrow', 'duckdb')])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_name_that_is_offered_is_there() -> None:
+    for name in flowql.__all__:
+        assert getattr(flowql, name).__doc__, name
+    with pytest.raises(AttributeError, match="no attribute 'connekt'"):
+        flowql.connekt  # type: ignore[attr-defined]  # noqa: B018
