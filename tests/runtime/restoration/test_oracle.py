@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowql.compiler.plan.topology import StoreSpec
-from flowql.runtime.state import manager as manager_module
+from flowql.runtime.state import restore
 from flowql.runtime.state.layout import TaskRecord
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.physical import Physical
@@ -105,7 +105,7 @@ def test_rows_come_back_however_the_changelog_is_cut(
 ) -> None:
     records, rows = history(spec, plan)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(manager_module, "RESTORE_ROWS_MAX", hold)
+        patch.setattr(restore, "RESTORE_ROWS_MAX", hold)
         manager = begun(manager_on()._physical, spec)
         feed(manager, spec, chunks(records, cuts))
         manager.end_restore(TASK)
