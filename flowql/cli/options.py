@@ -14,6 +14,7 @@ from flowql.cli.render import show_diagnostics
 from flowql.config.load import load_project, read_project
 from flowql.config.project import Project
 from flowql.errors import CompileError
+from flowql.runtime.app.without_pandas import leave_pandas_out
 
 if TYPE_CHECKING:
     from flowql.compiler.driver import Compiled
@@ -69,7 +70,8 @@ VarOption = Annotated[list[str] | None, typer.Option("--var", help="A variable's
 class Scope:
     """The shared options of one call: those after the verb beat those before it.
 
-    A verb takes `ctx: typer.Context` and the options above, and begins with `Scope.of(ctx, project=project, ...)`.
+    A verb takes `ctx: typer.Context` and the options above, and begins with `Scope.of(ctx, project=project, ...)`. several: it is about
+    several targets, whose engines may differ.
     """
 
     start: Path
@@ -77,6 +79,7 @@ class Scope:
     select: tuple[str, ...]
     output: Output
     variables: Mapping[str, str]
+    several: bool = False
 
     @classmethod
     def of(
@@ -101,11 +104,11 @@ class Scope:
 
     def read(self) -> Project:
         """The project; its mistakes are reported when it is compiled, together with those of its SQL."""
-        return read_project(self.start, target=self.target, variables=self.variables)
+        return self._prepared(read_project(self.start, target=self.target, variables=self.variables))
 
     def load(self) -> Project:
         """The project, without mistakes in its files; SQL is not looked at."""
-        return load_project(self.start, target=self.target, variables=self.variables)
+        return self._prepared(load_project(self.start, target=self.target, variables=self.variables))
 
     def compile(self, *, previous: Plan | None = None) -> tuple[Project, Compiled]:
         """The project compiled; CompileError with all mistakes of YAML and SQL. Warnings go to stderr."""
@@ -117,6 +120,12 @@ class Scope:
             raise CompileError(*compiled.diagnostics)
         show_diagnostics([d for d in compiled.diagnostics if d.severity == "warning"])
         return project, compiled
+
+    def _prepared(self, project: Project) -> Project:
+        """Only Spark needs Arrow's part for pandas."""
+        if project.target.engine == "runtime" and not self.several:
+            leave_pandas_out()
+        return project
 
     def only(self, *allowed: Output) -> Output:
         """The output format, which must be one of these: exit code 2 otherwise."""

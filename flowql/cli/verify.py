@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -52,7 +53,9 @@ def command(
     rows, streams as multisets of (key, value, time). Exit code 1 when something differs.
     """
     names = _names(targets)
-    scope = Scope.of(ctx, project=project, target=names[0], select=select, output=output, var=var)
+    scope = replace(
+        Scope.of(ctx, project=project, target=names[0], select=select, output=output, var=var), several=True
+    )
     as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
     sides = [_side(scope, name) for name in names]
     plan, deployed = _plans(scope, sides[0])
@@ -87,7 +90,7 @@ def _document(reports: Sequence[Report]) -> dict[str, Any]:
 
 
 def _side(scope: Scope, target: str) -> Side:
-    project = Scope(scope.start, target, scope.select, scope.output, scope.variables).load()
+    project = replace(scope, target=target).load()
     settings = settings_of(project)
     return Side(target, settings, "bounded" if settings.engine == "spark" else "caught up")
 

@@ -9,6 +9,7 @@ import sys
 
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError, RuntimeFailure
+from flowql.runtime.app.without_pandas import leave_pandas_out
 from flowql.runtime.events import ERROR, say
 from flowql.server.host import Host
 
@@ -16,6 +17,8 @@ from flowql.server.host import Host
 def main(arguments: list[str]) -> int:
     """The background process: the file descriptor to report to; settings come as JSON on its standard input."""
     settings, report_fd = Settings.loads(sys.stdin.read()), int(arguments[0])
+    if settings.engine == "runtime":
+        leave_pandas_out()
     host = Host(settings)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: host.request_stop())

@@ -29,7 +29,6 @@ from flowql.runtime.task.program import ExchangeRows, InputSpec, Output, SinkRec
 from flowql.runtime.task.repartition import enclose, open_envelopes, topic_of
 
 Stage = tuple[Operator, ...]
-NO_KEY = pa.array([b""], pa.binary())  # what rows are placed by that are placed by no column
 NONE_START: Mapping[str, Starting] = {}
 # A row that such an operator gives was made from the one row whose `seq` it has; a row of a join or an aggregation from several.
 _ONE_TO_ONE = (Scan, AppendOnly, ExchangeSource, Project, Filter, Rekey, Explode, Union, Materialise)
@@ -213,7 +212,8 @@ class TaskProgram:
         found = {s.id: s.operator for s in self._steps if isinstance(s.operator, Starting) and s.operator.starts}
         counts = {self._partitions[op.spec.topic] for op in self._by_id.values() if isinstance(op.spec, ExchangeSource)}
         assert len(counts) == 1 or not found, "one group is behind repartitions, which have one number of partitions"
-        home = [partitions_of(NO_KEY, n, 0)[0] for n in counts]
+        no_key = pa.array([b""], pa.binary())  # what rows are placed by that are placed by no column
+        home = [partitions_of(no_key, n, 0)[0] for n in counts]
         return found if home == [self._partition] else {}
 
     def _step(self, stage: Stage) -> _Step:

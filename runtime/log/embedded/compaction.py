@@ -32,7 +32,7 @@ HASHES = 251  # ranges of hashes; a prime, as the number of a topic's partitions
 BATCH_BYTES = 1 << 20  # kept records are stored again in batches of about this size
 
 
-_NO_KEYS, _NO_OFFSETS = pa.array([], pa.binary()), pa.array([], pa.int64())
+_NO_KEYS, _NO_OFFSETS = pa.nulls(0, pa.binary()), pa.nulls(0, pa.int64())
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from tests.tidy.tree import ROOT
 
 FIRST_ARRAY = """
 import sys
@@ -14,6 +17,21 @@ import pyarrow as pa
 {before}
 print(pa.array(np.arange(3)).to_pylist(), pa.array([None, "a"]).null_count, "pandas" in sys.modules)
 {after}
+"""
+
+
+LOADED = """
+import sys
+from importlib import import_module
+
+class Looked:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        assert name != "pandas", "Arrow looks for pandas"
+
+sys.meta_path.insert(0, Looked)
+for module in sys.argv[1:]:
+    import_module(module)
 """
 
 
@@ -43,3 +61,24 @@ def test_where_pandas_is_in_use_it_stays() -> None:
     used = "import pandas\nfrom flowql.runtime.app.without_pandas import leave_pandas_out\nleave_pandas_out()"
     out = _run(used, "print(pa.array(pandas.Series([1, 2])).to_pandas().tolist())")
     assert out.splitlines() == ["[0, 1, 2] 1 True", "[1, 2]"]
+
+
+def test_loading_the_engine_and_the_commands_makes_no_array() -> None:
+    """An array that a module makes when it is loaded looks for pandas before any process has said that it needs none."""
+    modules = ["flowql.server.daemon", "flowql.server.on_runtime", "flowql.api.connection", "flowql.api.instance"]
+    modules += [
+        f"flowql.cli.{p.stem}" for p in (ROOT / "flowql" / "cli").glob("*.py") if p.stem not in ("__init__", "bench")
+    ]
+    done = subprocess.run([sys.executable, "-c", LOADED, *modules], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_program_may_ask_for_pandas_after_it_has_run_an_instance(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    (tmp_path / "flowql.yaml").write_text("name: p\nsql: [p.sql]\n")
+    (tmp_path / "p.sql").write_text(
+        "CREATE STREAM S (A INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, VALUE_FORMAT='JSON');"
+    )
+    program = "import flowql\nwith flowql.Instance() as i: print(i.connection.sql('SELECT 1 AS A').df()['A'].tolist())"
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout == "[1]\n", done.stderr
