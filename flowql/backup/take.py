@@ -14,7 +14,7 @@ from flowql.backup.copying import Part, copy_part, make_folders, make_names_dura
 from flowql.backup.manifest import FILE, Manifest, rendered
 from flowql.backup.verify import Advance, check_backup
 from flowql.config.load import shown_path
-from flowql.deploy.engine import PROCESS_ID
+from flowql.deploy.at_rest import PROCESS_ID
 from flowql.deploy.pins import NOT_MADE, check_supported, only_backup, pin, pinned_log, pinned_state, unpin
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError

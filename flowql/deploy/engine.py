@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
-from flowql.compiler.plan.deployed import Deployed
-from flowql.config.storage import log_at
+from flowql.deploy.at_rest import process_id
 from flowql.deploy.settings import Settings
 from flowql.runtime.app.instance import Instance
-from flowql.runtime.app.plan_topic import read_deployed
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import StateError
@@ -20,8 +16,6 @@ from flowql.runtime.log.base import Log
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.state.physical import Physical
 from flowql.runtime.state.rocks import open_rocks
-
-PROCESS_ID = "process-id"
 
 
 def config_of(settings: Settings) -> InstanceConfig:
@@ -38,17 +32,6 @@ def config_of(settings: Settings) -> InstanceConfig:
         latency_target_ms=settings.latency_target_ms,
         dead_letters=settings.dead_letters,
     )
-
-
-def process_id(data_dir: Path) -> str:
-    """Which member of its group the instance of a data directory is: made once, and beside the state, which may be deleted."""
-    path = data_dir / PROCESS_ID
-    if not path.exists():
-        data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        new = path.with_suffix(".new")
-        new.write_text(uuid.uuid4().hex[:12])
-        new.replace(path)
-    return path.read_text().strip()
 
 
 def open_instance(log_dir: Path, state_dir: Path, config: InstanceConfig) -> Instance:
@@ -100,15 +83,3 @@ def _aside(state_dir: Path) -> Path:
     """Another name for a state that cannot be opened, under which it is now."""
     number = next(n for n in range(1, 1_000) if not state_dir.with_name(f"{state_dir.name}.damaged-{n}").exists())
     return state_dir.rename(state_dir.with_name(f"{state_dir.name}.damaged-{number}"))
-
-
-def deployed_at_rest(settings: Settings) -> tuple[Deployed, Mapping[str, int]]:
-    """What is on record in a directory and the partitions of its topics, without an instance."""
-    if settings.kafka is None and not settings.log_dir.is_dir():
-        return Deployed(), {}
-    log = log_at(settings.log_dir, settings.kafka, settings.application_id)
-    try:
-        partitions = {name: info.partitions for name, info in log.admin().topics().items()}
-        return read_deployed(log, settings.application_id) or Deployed(), partitions
-    finally:
-        log.close()

@@ -21,11 +21,12 @@ from flowql.query.growth import MACROS
 from flowql.query.pace import Share
 from flowql.query.room import QuestionMemory
 from flowql.query.spilling import SpillFolder, remove_left
-from flowql.query.standard import SETTINGS
 from flowql.runtime.budget import MIB, MemoryBudget
 
 HEAVY_AT_ONCE = 1  # questions about more than `registered_bytes`, until their first rows: queries need processors, too
 MEMORY_BYTES_DEFAULT = MemoryBudget(1 << 30).questions_bytes
+# With `dialect: standard`: `/` of whole numbers cuts, and NULL is the largest value.
+_STANDARD = ("SET GLOBAL integer_division = true", "SET GLOBAL default_null_order = 'nulls_last_on_asc_first_on_desc'")
 # Order matters: the last one forbids to change the others.
 _LOCKS = ("SET GLOBAL TimeZone = 'UTC'", "SET enable_external_access = false", "SET lock_configuration = true")
 
@@ -116,7 +117,7 @@ class QuestionDatabase:
             settings["max_temp_directory_size"] = f"{min(limits.settings.spill_bytes, free // 2)}B"
         root = duckdb.connect(":memory:", config=settings)
         standard = limits.settings.dialect == "standard"
-        for statement in (*MACROS, *(SETTINGS if standard else ()), *_LOCKS):
+        for statement in (*MACROS, *(_STANDARD if standard else ()), *_LOCKS):
             root.execute(statement)
         return root
 

@@ -28,7 +28,6 @@ from flowql.query.errors import (
 from flowql.query.loading import load
 from flowql.query.question import Heavy, Question, Rows
 from flowql.query.relations import Relation, StoreRelation, StoresRelation, zoned_schema
-from flowql.query.standard import in_duckdb
 from flowql.query.statement import Statement, parse
 from flowql.query.united import Coverage, restored, unite
 
@@ -63,6 +62,8 @@ def _pieces(question: Question, take: Take, begun: Begun) -> Generator[pa.Schema
     begun(question.break_off)
     try:
         if question.limits.settings.dialect == "standard":
+            from flowql.query.standard import in_duckdb  # the parser of the dialect
+
             question.sql = in_duckdb(question.sql)
         statement = parse(question.sql, question.connection)
         schema, batches = _begun(question, statement, take)

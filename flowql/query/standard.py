@@ -27,8 +27,6 @@ from flowql.query import standard_relations
 from flowql.query.errors import INVALID, QueryError
 from flowql.query.standard_relations import named_values
 
-# Of a connection: `/` of whole numbers cuts, and NULL is the largest value.
-SETTINGS = ("SET GLOBAL integer_division = true", "SET GLOBAL default_null_order = 'nulls_last_on_asc_first_on_desc'")
 _MATCHES = {"~": "s", "~*": "is", "!~": "s", "!~*": "is"}
 _NUMERIC = ("decimal", "numeric", "dec")
 # Patterns of TO_CHAR -> those of strftime.

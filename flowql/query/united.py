@@ -18,8 +18,8 @@ from flowql.query.committed import Commit, Part, Wanted
 from flowql.query.relations import STORES, Relation, StoreRelation, StoresRelation, arrow_schema
 from flowql.query.room import Room
 from flowql.query.statement import Condition, Statement
-from flowql.runtime.build.query import all_tasks
 from flowql.runtime.state.snapshot import StateSnapshot
+from flowql.runtime.task.id import TaskId
 
 NAMED_MAX = 10  # partitions that are named where they are missing
 
@@ -92,6 +92,13 @@ def unite(
     return found, _coverage(commit, [n for n in stores if n != STORES], owners, newest, why)
 
 
+def _tasks_of(query: QueryPlan, sub: int, commit: Commit) -> list[TaskId]:
+    """Of one sub-topology, on all instances."""
+    from flowql.runtime.build.query import all_tasks  # loads every operator, and most questions are not about this
+
+    return [t for t in all_tasks(under_own_name(query), commit.log.admin()) if t.subtopology == sub]
+
+
 def restored(commit: Commit, relations: Mapping[str, Relation]) -> Coverage:
     """Of an instance that is alone: partitions whose rows come back from changelogs just now are not in an answer as a whole."""
     if not commit.restoring:
@@ -99,7 +106,7 @@ def restored(commit: Commit, relations: Mapping[str, Relation]) -> Coverage:
     owners, tasks, why = _owners(commit.plan), dict[str, bool](), list[str]()
     for name in (n for n, r in relations.items() if isinstance(r, StoreRelation)):
         query, sub = owners[name]
-        of = [t for t in all_tasks(under_own_name(query), commit.log.admin()) if t.subtopology == sub]
+        of = _tasks_of(query, sub, commit)
         tasks |= {str(t): str(t) not in commit.restoring for t in of}
         if missing := [str(t.partition) for t in of if str(t) in commit.restoring]:
             why.append(f"rows of {name} are being restored (partition {', '.join(missing[:NAMED_MAX])})")
@@ -153,7 +160,7 @@ def _coverage(
     reasons = list(why)
     for name in names:
         query, sub = owners[name]
-        known = [t for t in all_tasks(under_own_name(query), commit.log.admin()) if t.subtopology == sub]
+        known = _tasks_of(query, sub, commit)
         missing = [str(t.partition) for t in known if (name, str(t)) not in found]
         if missing:
             shown = ", ".join(missing[:NAMED_MAX]) + (", ..." if len(missing) > NAMED_MAX else "")

@@ -26,6 +26,6 @@ def at_rest(settings: Settings) -> AtRest:
         from flowql.server.on_spark import SparkAtRest
 
         return SparkAtRest(settings)
-    from flowql.server.on_runtime import RuntimeAtRest
+    from flowql.server.at_rest import RuntimeAtRest
 
     return RuntimeAtRest(settings)

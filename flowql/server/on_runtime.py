@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,13 +11,13 @@ from flowql.compiler.plan.diff import QueryChange
 from flowql.compiler.plan.partitions import as_wanted
 from flowql.compiler.plan.topology import Plan
 from flowql.config.storage import check_engine, log_at
-from flowql.deploy.engine import config_of, deployed_at_rest, open_on, process_id
+from flowql.deploy.engine import config_of, open_on
 from flowql.deploy.extents import Extent, extents_of, free_bytes
 from flowql.deploy.pins import pin, unpin_left
 from flowql.deploy.settings import UNSUPPORTED_TARGET, Settings
 from flowql.deploy.shadow import NOT_YET, NOTHING_BUILT, group_of
 from flowql.errors import CommandError
-from flowql.query.committed import Commit, Take, queries_behind, stopped_commits
+from flowql.query.committed import Commit, queries_behind
 from flowql.query.database import QuestionDatabase
 from flowql.query.difference import Spans, Version, difference
 from flowql.query.relations import spans_of
@@ -28,15 +27,13 @@ from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.member_topic import Member
 from flowql.runtime.app.plan_topic import read_entries
 from flowql.runtime.app.progress import caught_up, source_ends
-from flowql.runtime.app.without_pandas import leave_pandas_out
 from flowql.runtime.build.table_statements import carry_out
-from flowql.runtime.clock import SystemClock
 from flowql.runtime.log.appending import Redelivery
 from flowql.runtime.spark.log_append import places_topic
 from flowql.runtime.state.changelog import metadata_topic
 from flowql.server.engine import Mode
 from flowql.server.members import Members
-from flowql.server.status import live_status, stopped_status
+from flowql.server.status import live_status
 
 
 def open_runtime(settings: Settings, mode: Mode) -> RuntimeEngine:
@@ -44,7 +41,6 @@ def open_runtime(settings: Settings, mode: Mode) -> RuntimeEngine:
     if mode == "bounded":
         title = "this target runs on the runtime, which has no batch mode"
         raise CommandError(title, code=UNSUPPORTED_TARGET, help="--until-caught-up gives the same results")
-    leave_pandas_out()
     app = settings.application_id
     last = metadata_topic(app) if settings.guarantee == "at_least_once" else None
     log = log_at(settings.log_dir, settings.kafka, app, at_least_once=last)
@@ -202,57 +198,3 @@ class RuntimeEngine:
         if self._members is not None and self._joined and not self.instance.commit.blocked:
             self._members.leave()
         self.instance.stop()
-
-
-class RuntimeAtRest:
-    """Implements `flowql.server.engine.AtRest`."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-
-    def deployed(self) -> tuple[Deployed, Mapping[str, int]]:
-        deployed, topics = deployed_at_rest(self._settings)
-        return deployed, as_wanted(deployed, topics)
-
-    def extents(self, topics: Collection[str]) -> Mapping[str, Extent]:
-        s = self._settings
-        if s.kafka is None and not s.log_dir.is_dir():
-            return {}
-        with closing(log_at(s.log_dir, s.kafka, s.application_id)) as log:
-            return extents_of(log, topics)
-
-    def deployments(self) -> list[Entry]:
-        s = self._settings
-        if s.kafka is None and not s.log_dir.is_dir():
-            return []
-        with closing(log_at(s.log_dir, s.kafka, s.application_id)) as log:
-            return read_entries(log, s.application_id)
-
-    def free_bytes(self) -> int | None:
-        return free_bytes(self._settings.data_dir) if self._settings.kafka is None else None
-
-    def status(self) -> dict[str, Any]:
-        return stopped_status(self._settings)
-
-    def commits(self) -> AbstractContextManager[Take]:
-        return _stopped(self._settings)
-
-
-@contextmanager
-def _stopped(settings: Settings) -> Iterator[Take]:
-    """The last commit of a directory; of one of many instances with what the others have, if any of them runs."""
-    with stopped_commits(settings.data_dir, settings.application_id, settings.kafka) as take:
-        if settings.kafka is None or not settings.kafka.shared:
-            yield take
-            return
-        own = process_id(settings.data_dir)
-        members: Members | None = None
-
-        def with_others(relations: Sequence[str]) -> Commit:
-            nonlocal members
-            commit = take(relations)
-            if members is None:  # once: it remembers who did not answer
-                members = Members(commit.log, settings.application_id, own, SystemClock())
-            return replace(commit, others=members.rows, writer=f"{settings.application_id}-{own}")
-
-        yield with_others

@@ -14,8 +14,8 @@ from flowql.runtime.app.query_state import FAILED, STOPPED, SUSPENDED
 from flowql.runtime.app.running import RunningQuery
 from flowql.runtime.commit.positions import stamped_readers
 from flowql.runtime.errors import LogDenied, LogIOError, LogUnavailable, TopicMissing
-from flowql.runtime.log.base import Log, TopicPartition
-from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.embedded.log import skipped_records
 from flowql.runtime.task.input_buffer import LogInput
 from flowql.runtime.task.lost import losses_of
 from flowql.runtime.task.status import TaskStatus
@@ -191,14 +191,6 @@ def _positions(q: RunningQuery) -> dict[TopicPartition, int]:
     for i in (i for t in q.built.tasks for i in t.logs.values()):
         positions[i.tp] = min(i.position, positions.get(i.tp, i.position))
     return positions
-
-
-def skipped_records(log: Log, positions: Mapping[TopicPartition, int]) -> int:
-    """Damaged records of an embedded log that were left out on the way to these positions."""
-    admin = log.admin()
-    if not isinstance(admin, EmbeddedLog):
-        return 0
-    return sum(min(end, at) - first for tp, at in positions.items() for first, end in admin.skipped(tp) if first < at)
 
 
 def _last_error(instance: Instance, of_query: str) -> str | None:

@@ -37,6 +37,7 @@ from flowql.runtime.log.base import (
     TopicInfo,
     TopicPartition,
 )
+from flowql.runtime.log.base import Log as AnyLog
 from flowql.runtime.log.clients import KeyValuesOf, LogConsumer, LogProducer, LogReader, check_topic_name
 from flowql.runtime.log.embedded.ledger import REDO, Ledger
 from flowql.runtime.log.embedded.pins import pin
@@ -453,3 +454,11 @@ class EmbeddedLog:
         if not 0 <= tp.partition < len(partitions):
             raise PartitionGone(f"topic {tp.topic} has {len(partitions)} partitions, none with number {tp.partition}")
         return partitions[tp.partition]
+
+
+def skipped_records(log: AnyLog, positions: Mapping[TopicPartition, int]) -> int:
+    """Damaged records of an embedded log that were left out on the way to these positions."""
+    admin = log.admin()
+    if not isinstance(admin, EmbeddedLog):
+        return 0
+    return sum(min(end, at) - first for tp, at in positions.items() for first, end in admin.skipped(tp) if first < at)

@@ -13,9 +13,9 @@ from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.kafka.connection import Connection
 from flowql.runtime.log.kafka.log import KafkaLog
 from flowql.runtime.log.kafka.settings import KafkaSettings
+from flowql.server.at_rest import stopped_status
 from flowql.server.host import Host
 from flowql.server.on_runtime import RuntimeEngine
-from flowql.server.status import stopped_status
 from tests.flowql.query.world import plan_of
 from tests.runtime.log.records import batch
 
