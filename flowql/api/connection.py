@@ -25,7 +25,7 @@ from flowql.api.result import Result
 from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.suggest import did_you_mean
-from flowql.compiler.plan.topology import SourceDef
+from flowql.compiler.plan.topology import Plan, SourceDef
 from flowql.config.compile import compile_sources
 from flowql.config.load import load_project, read_project
 from flowql.config.project import Project
@@ -68,7 +68,8 @@ class Connection:
         self._start, self._target, self._variables = start, target, dict(variables)
         self._project = load_project(start, target=target, variables=variables)
         self._settings = settings_of(self._project)
-        self._lock = threading.Lock()  # guards the two below
+        self._lock = threading.Lock()  # guards the four below
+        self._declared: Plan | None = None  # what the project's files declare, as of `connect` or the last `deploy`
         self._log: Log | None = None
         self._producer: Producer | None = None
         self._sent = 0
@@ -143,11 +144,11 @@ class Connection:
         present. In a table a row with nothing but its key deletes the row.
         Raises CommandError, and writes nothing, if a row cannot be written.
         """
-        source = self._source(name)
+        plan = self._plan()
+        source = _source(name, plan)
         records = [r for r in RowWriter(source).records(rows, timestamp) if r.num_rows]
         with self._lock:
             log = self._opened()
-            plan = compile_sources(self._project).plan
             wanted = partitions_of(source.topic, plan, log, self._project.partitions)
             partitions = log.admin().create_topic(source.topic, wanted).partitions
             if self._producer is None:
@@ -175,16 +176,21 @@ class Connection:
         """
         project = read_project(self._start, target=self._target, variables=self._variables)
         client = find_instance(self._settings.data_dir)
-        record, topics = at_rest(self._settings).deployed() if client is None else client.deployed()
-        wanted = wanted_plan(project, running=record.plan, topics=topics, warn=warn or (lambda _: None))
-        asked = asked_of(select, project, wanted, record.plan, prune=prune, rebuild=rebuild)
-        refresh = tuple(find_query(wanted, n).id for n in full_refresh)
-        about = replace(asked.about, how="deploy from Python")
-        asked = replace(asked, refresh=refresh, about=about, forward=forward, shadow=shadow)
-        asked = replace(asked, accept_history=accept_history, dry_run=dry_run)
-        client, done = carry_out(client, self._settings, record, topics, wanted, asked)
-        if client is not None:
-            client.close()
+        try:
+            record, topics = at_rest(self._settings).deployed() if client is None else client.deployed()
+            wanted = wanted_plan(project, running=record.plan, topics=topics, warn=warn or (lambda _: None))
+            asked = asked_of(select, project, wanted, record.plan, prune=prune, rebuild=rebuild)
+            refresh = tuple(find_query(wanted, n).id for n in full_refresh)
+            about = replace(asked.about, how="deploy from Python")
+            asked = replace(asked, refresh=refresh, about=about, forward=forward, shadow=shadow)
+            asked = replace(asked, accept_history=accept_history, dry_run=dry_run)
+            client, done = carry_out(client, self._settings, record, topics, wanted, asked)
+        finally:
+            if client is not None:
+                client.close()
+        if not dry_run:
+            with self._lock:
+                self._project, self._declared = project, None
         return done
 
     def status(self) -> Document:
@@ -207,13 +213,11 @@ class Connection:
     def _compiled(self, what: str, there: Deployed) -> Any:
         return compile_text(what, there, self._settings, self._project.dialect)
 
-    def _source(self, name: str) -> SourceDef:
-        sources = {s.name: s for s in compile_sources(self._project).plan.sources}
-        found = sources.get(name) or next((s for n, s in sources.items() if n.casefold() == name.casefold()), None)
-        if found is None:
-            hint = did_you_mean(name, sources) or f"there are {listing(sources)}"
-            raise CommandError(f"there is no stream or table {name}", code=UNKNOWN, help=hint)
-        return found
+    def _plan(self) -> Plan:
+        with self._lock:
+            if self._declared is None:
+                self._declared = compile_sources(self._project).plan
+            return self._declared
 
     def _opened(self) -> Log:
         if self._log is None:
@@ -232,3 +236,13 @@ class Connection:
             producer.abort()
             raise
         producer.commit()
+
+
+def _source(name: str, plan: Plan) -> SourceDef:
+    """Whatever the case of the name."""
+    sources = {s.name: s for s in plan.sources}
+    found = sources.get(name) or next((s for n, s in sources.items() if n.casefold() == name.casefold()), None)
+    if found is None:
+        hint = did_you_mean(name, sources) or f"there are {listing(sources)}"
+        raise CommandError(f"there is no stream or table {name}", code=UNKNOWN, help=hint)
+    return found

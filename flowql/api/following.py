@@ -58,7 +58,7 @@ def deployed(settings: Settings) -> Deployed:
 
 
 def statement_of(text: str, plan: Plan) -> str:
-    """A SELECT as it is; the name of a stream or table as one of all its columns. QueryError for a name nobody has."""
+    """A SELECT as it is; the name of a stream or table as one of all its columns. QueryError for an unknown name."""
     if _SELECT.match(text):
         return text
     from flowql.query.committed import dead_letter_source
@@ -119,7 +119,7 @@ class Following:
     limit: int | None = None
     stopped: Callable[[], bool] = field(default=lambda: False)
     rows: int = 0
-    why: str = ""  # it ended, when nobody stopped it
+    why: str = ""  # it ended by itself
     subscription: Subscription = field(init=False)
 
     def __post_init__(self) -> None:
@@ -214,7 +214,7 @@ def _writers(plan: Plan, topic: str) -> set[tuple[str, int]]:
 
 
 def refuse_silence(found: Deployed, start: Start) -> None:
-    """Who waits for news of an instance that does not run waits for ever."""
+    """QueryError if no instance runs and only new records are asked for: none would ever come."""
     if not found.live and start == "latest":
         title = "no instance is running, so nothing new will come"
         raise QueryError(title, code=SILENT, help="flowql deploy   # or read existing records:  --from earliest")

@@ -163,9 +163,13 @@ def test_deploying_starts_an_instance_that_outlives_the_program(folder: Path) ->
             assert done["applied"]
             shop.produce("ORDERS", ORDERS)
             until(shop, "SELECT SUM(N)::INT FROM SPENT", 3)
-            (folder / "shop.sql").write_text(SQL.replace("> 100", "> 300"))
+            later = "CREATE STREAM LATER (A INT) WITH (KAFKA_TOPIC='later', PARTITIONS=1, VALUE_FORMAT='JSON');"
+            (folder / "shop.sql").write_text(SQL.replace("> 100", "> 300") + later)
+            with pytest.raises(flowql.CommandError, match="no stream or table later"):
+                shop.produce("later", {"a": 1})
             changes = {c["query"]: c["class"] for c in shop.deploy()["changes"]}
             assert changes["CSAS_LARGE"] == "rebuilt"
+            assert shop.produce("later", {"a": 1}) == 1
             assert {q["state"] for q in shop.status()["queries"]} == {"running"}
         finally:
             assert shop.stop()
