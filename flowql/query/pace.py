@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-CONTENDED, YIELDED, YIELDED_S_MAX = 1.5, 19.0, 1.0  # then all questions together take a twentieth
+CONTENDED, YIELDED, YIELDED_S_MAX = 1.5, 9.0, 0.5  # then all questions together take a tenth
 
 
 class Share:

@@ -41,12 +41,12 @@ def test_a_question_alone_does_not_wait(times: Times) -> None:
     assert times.slept == 0
 
 
-def test_one_that_others_wait_for_takes_a_twentieth(times: Times) -> None:
+def test_one_that_others_wait_for_takes_a_tenth(times: Times) -> None:
     pace = Pace(Share())
     pace.begin()
     times.work(0.010, 0.020)
     pace.rest()
-    assert times.slept == pytest.approx(0.190)
+    assert times.slept == pytest.approx(0.090)
 
 
 def test_several_at_work_share_it(times: Times) -> None:
