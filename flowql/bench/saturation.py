@@ -5,7 +5,7 @@
 The instance is a separate process, as `flowql deploy` starts it. Another process keeps a million unread records in its input: first each key
 once, then keys drawn at random. When every key has been read, time is divided into windows: one without interactive queries (questions), one in
 which the given number of clients repeat heavy questions, and so on in turn; a window without questions starts when the last one has ended.
-Resident memory of the instance, memory used by DuckDB, and records read are sampled each second; each window is printed when it ends. Only
+Resident memory of the instance and its child processes, memory used by DuckDB, and records read are sampled each second; each window is printed when it ends. Only
 figures of one run on one machine are comparable, because the feed uses a processor as well.
 """
 
@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -190,7 +191,7 @@ def _watched(client: Client, asking: Asking, options: argparse.Namespace) -> Ite
             asked, changed = not asked, now
             (asking.on.set if asked else asking.on.clear)()
         busy = asked or asking.busy > 0
-        yield Sample(now, process.memory_info().rss, _duckdb_bytes(client), records, busy, warm)
+        yield Sample(now, _resident_bytes(process), _duckdb_bytes(client), records, busy, warm)
         time.sleep(max(0.0, SAMPLE_S - (time.monotonic() - start - now)))
 
 
@@ -210,6 +211,15 @@ def _told(samples: Iterable[Sample]) -> Iterator[Sample]:
 
 def kind(sample: Sample) -> str:
     return "filling" if not sample.warm else "with questions" if sample.asked else "no questions"
+
+
+def _resident_bytes(process: psutil.Process) -> int:
+    """Its own, and those of processes that read state for questions. (Memory that they share is counted more than once.)"""
+    size = int(process.memory_info().rss)
+    for child in process.children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            size += int(child.memory_info().rss)
+    return size
 
 
 def _duckdb_bytes(client: Client) -> int:

@@ -19,7 +19,7 @@ from flowql.query.letters import LettersRelation
 from flowql.query.relations import STORES, Relation, StoreRelation, StoresRelation, TopicRelation, spans_of
 from flowql.query.room import Room
 from flowql.query.statement import Condition
-from flowql.query.views import StoreView, store_views
+from flowql.query.views import ViewMaker, store_views
 from flowql.runtime.app.plan_topic import read_plan
 from flowql.runtime.errors import LogCorrupt, StateError
 from flowql.runtime.log.base import Log
@@ -109,10 +109,8 @@ class Commit:
     def _topic(self, source: SourceDef) -> Callable[[], Relation]:
         return lambda: TopicRelation(source.name, source, self.log, spans_of(self.log, source.topic))
 
-    def _store(
-        self, name: str, spec: StoreSpec, make: Callable[[], StoreView], present: bool
-    ) -> Callable[[], Relation]:
-        return lambda: StoreRelation(name, make(), self.snapshot, present)
+    def _store(self, name: str, spec: StoreSpec, make: ViewMaker, present: bool) -> Callable[[], Relation]:
+        return lambda: StoreRelation(name, make(), self.snapshot, present, make)
 
 
 def queries_behind(plan: Plan, relations: Iterable[str]) -> set[str]:

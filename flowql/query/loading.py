@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import chain
 
 import duckdb
 import pyarrow as pa
 
 from flowql.query.pace import Pace
-from flowql.query.question import Question, Rows
+from flowql.query.question import Heavy, Question, Reads, Rows
 from flowql.query.relations import Relation, Replaced, StoreRelation, arrow_schema, zoned_schema
 from flowql.query.statement import Statement
 from flowql.runtime.errors import OffsetOutOfRange
 
 REPLACED_TRIES = 5  # results that are replaced more often than a question takes to read them once
+CONTENDED_S_MAX = 0.1  # of processor time while queries wait: then another process reads, which needs 0.5 s to start
 _LOADING = "flowql_loading"
 
 
@@ -22,6 +24,8 @@ def load(question: Question, name: str, relation: Relation, statement: Statement
     """The relation by its name on the question's connection. What it gives is read while the answer is computed: its snapshot must
     stay open meanwhile.
     """
+    if question.again:
+        _forget(question, name)
     if statement.is_short and isinstance(relation, StoreRelation):
         rows = Rows(zoned_schema(relation.schema), lambda: _read(question, relation, statement))
         question.connection.register(name, rows)
@@ -54,15 +58,14 @@ def _load_all(question: Question, name: str, relation: Relation, statement: Stat
         question.connection.register(name, pa.Table.from_batches(first, zoned_schema(relation.schema)))
         return
     question.begin_heavy()
-    begun: list[Iterator[pa.RecordBatch]] = [chain(first, _paced(question, rest))]
+    paced = partial(_paced, question, movable=isinstance(relation, StoreRelation))
+    begun: list[Iterator[pa.RecordBatch]] = [chain(first, paced(rest))]
     del first  # it is in memory until DuckDB has it, and no longer
-    again = lambda: begun.pop() if begun else _paced(question, _read(question, relation, statement))  # noqa: E731
+    again = lambda: begun.pop() if begun else paced(_read(question, relation, statement))  # noqa: E731
     rows = Rows(zoned_schema(relation.schema), again)
-    question.connection.unregister(name)  # it was smaller when this question began for the first time
     question.connection.register(_LOADING, rows)
     try:
-        quoted = '"' + name.replace('"', '""') + '"'
-        question.connection.execute(f"CREATE TEMP TABLE {quoted} AS SELECT * FROM {_LOADING}").fetchall()
+        question.connection.execute(f"CREATE TEMP TABLE {_quoted(name)} AS SELECT * FROM {_LOADING}").fetchall()
     except (duckdb.Error, OSError):
         if rows.trouble is not None:
             raise rows.trouble from None
@@ -72,13 +75,27 @@ def _load_all(question: Question, name: str, relation: Relation, statement: Stat
     question.room.back(before)  # DuckDB counts them now
 
 
-def _paced(question: Question, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _forget(question: Question, name: str) -> None:
+    """What this question has loaded under this name before it began again."""
+    question.connection.unregister(name)
+    question.connection.execute(f"DROP TABLE IF EXISTS temp.{_quoted(name)}")
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _paced(question: Question, batches: Iterator[pa.RecordBatch], *, movable: bool) -> Iterator[pa.RecordBatch]:
+    """movable: another process could read them. Raises Heavy when it is to do so."""
     pace = Pace(question.share)
     pace.begin()
     try:
         for batch in batches:
             yield batch
             pace.rest()
+            if movable and question.reads is Reads.UNDECIDED and pace.contended_s > CONTENDED_S_MAX:
+                question.reads = Reads.COPY
+                raise Heavy
             pace.begin()
     finally:
         pace.end()

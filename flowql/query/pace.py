@@ -30,6 +30,7 @@ class Pace:
     def __init__(self, share: Share, cost: float = 1.0) -> None:
         self._share, self._cost = share, cost
         self._working = False
+        self.contended_s = 0.0  # processor time of pieces that others had to wait for
 
     def begin(self) -> None:
         """A piece of work, by this thread; `rest` or `end` follows."""
@@ -42,6 +43,7 @@ class Pace:
         """The piece is done."""
         cpu, wall = time.thread_time() - self._cpu, time.monotonic() - self._wall
         if wall > CONTENDED * cpu:
+            self.contended_s += cpu
             time.sleep(min(YIELDED_S_MAX, YIELDED * cpu * self._cost * self._share.taking))
         self.end()
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from enum import Enum, auto
 
 import duckdb
 import pyarrow as pa
@@ -20,7 +21,18 @@ _AGAIN_S = 0.2
 
 
 class Heavy(Exception):
-    """A question has to wait for others, and to begin again: meanwhile it holds no commit, as that would hold memory."""
+    """A question begins again: it has to wait for others, and meanwhile holds no commit, as that would hold memory; or it reads in another way."""
+
+
+class Reads(Enum):
+    """How a question reads much of a store. HERE: this process, a snapshot. COPY: another process, a copy of the state.
+
+    UNDECIDED: as HERE, until queries have to wait for it.
+    """
+
+    UNDECIDED = auto()
+    HERE = auto()
+    COPY = auto()
 
 
 class Question:
@@ -34,6 +46,7 @@ class Question:
         self._limit = time.monotonic() + self._time_s
         self._ended, self._over = threading.Event(), threading.Event()  # over: it ended, or is to be broken off
         self._heavy, self._is_heavy = database.heavy, False
+        self.reads, self.again = Reads.HERE, False  # again: it has begun once before
         self._broken: QueryError | None = None
         self._running = database.running
         self._running.add(self)
@@ -47,7 +60,8 @@ class Question:
             raise Heavy
 
     def wait_heavy(self) -> None:
-        """Without what it has taken."""
+        """Without what it has taken. It begins again then."""
+        self.again = True
         self.room.back()
         while not self._is_heavy:
             self.check()

@@ -27,7 +27,7 @@ class Room:
     """The part of one question, for all of its threads. check: raises when the question is not to go on waiting."""
 
     def __init__(self, memory: QuestionMemory, check: Callable[[], None] = lambda: None) -> None:
-        self._memory, self._check, self.taken = memory, check, 0
+        self._memory, self.check, self.taken = memory, check, 0
 
     def take(self, size: int) -> None:
         """Waits for others if need be. Raises QueryError if there is no room in time, or never will be."""
@@ -40,7 +40,7 @@ class Room:
                 if left <= 0:
                     raise no_room(memory.bytes_max, memory.taken - self.taken)
                 memory.changed.wait(min(left, _CHECK_S))
-                self._check()
+                self.check()
             self.taken += size
             memory.taken += size
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 
 import duckdb
 import pyarrow as pa
@@ -26,8 +25,9 @@ from flowql.query.errors import (
     place_of_word,
 )
 from flowql.query.loading import load
-from flowql.query.question import Heavy, Question, Rows
+from flowql.query.question import Heavy, Question, Reads, Rows
 from flowql.query.relations import Relation, StoreRelation, StoresRelation, zoned_schema
+from flowql.query.scanning import ScanFailed
 from flowql.query.statement import Statement, parse
 from flowql.query.united import Coverage, restored, unite
 
@@ -45,13 +45,23 @@ def evaluate(sql: str, take: Take, database: QuestionDatabase = DEFAULT) -> pa.T
     return answer(sql, take, database=database).table()
 
 
-def answer(sql: str, take: Take, begun: Begun = lambda _: None, *, database: QuestionDatabase = DEFAULT) -> Answer:
+def answer(
+    sql: str,
+    take: Take,
+    begun: Begun = lambda _: None,
+    *,
+    database: QuestionDatabase = DEFAULT,
+    copied: Take | None = None,
+) -> Answer:
     """The answer, computed as it is taken, in the thread that takes it; nothing is held that the engine waits for.
 
     Raises QueryError, most often before the first piece. take: gives a commit; its snapshot is closed here. begun: is given
     what breaks the computation off, from any thread, with a QueryError. database: where it is computed, and what it may take there.
+    copied: gives a commit whose state is a `StateCopy` if one can be made, for who reads much while queries run.
     """
-    pieces = _pieces(Question(sql, database), take, begun)
+    question = Question(sql, database)
+    question.reads = Reads.HERE if copied is None else Reads.UNDECIDED
+    pieces = _pieces(question, lambda names: _commit(question, names, take, copied), begun)
     schema = next(pieces)
     assert isinstance(schema, pa.Schema)
     return Answer(schema, pieces)
@@ -88,12 +98,20 @@ def _pieces(question: Question, take: Take, begun: Begun) -> Generator[pa.Schema
         question.end()
 
 
+def _commit(question: Question, relations: Sequence[str], take: Take, copied: Take | None) -> Commit:
+    return take(relations) if question.reads is not Reads.COPY or copied is None else copied(relations)
+
+
 def _begun(question: Question, statement: Statement, take: Take) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """As `_computed`, when it is its turn."""
     while True:
         # It waits after the block: inside it the exception would keep the frames, and with them the rows that were read.
-        with suppress(Heavy):
+        try:
             return _computed(question, statement, *_gathered(question, statement, take))
+        except Heavy:
+            pass
+        except ScanFailed:  # no memory for another process, say
+            question.reads = Reads.HERE
         question.wait_heavy()
 
 

@@ -47,19 +47,31 @@ class StoreView:
     show: Callable[[Sequence[Key], Sequence[Value]], Shown]
 
 
-def store_views(plan: Plan) -> Iterator[tuple[str, StoreSpec, Callable[[], StoreView]]]:
-    """Every store of a plan by the name that people use, and how to make its view (which may compile aggregates)."""
+@dataclass(frozen=True, slots=True)
+class ViewMaker:
+    """Makes the view of a store, which may compile aggregates. It can be sent to another process, as a view cannot.
+
+    op: the operator that keeps it, with the schemas of its inputs; number: of the store among those of the operator.
+    """
+
+    op: Operator
+    inputs: tuple[Schema, ...]
+    number: int
+    spec: StoreSpec
+
+    def __call__(self) -> StoreView:
+        return _view(self.op, self.inputs, self.number, self.spec)
+
+
+def store_views(plan: Plan) -> Iterator[tuple[str, StoreSpec, ViewMaker]]:
+    """Every store of a plan by the name that people use."""
     for query in plan.queries:
         for sub in query.subtopologies:
             by_id = {op.id: op for op in sub.operators}
             for op in sub.operators:
-                inputs = [by_id[i].schema for i in op.inputs]
+                inputs = tuple(by_id[i].schema for i in op.inputs)
                 for number, spec in enumerate(op.stores):
-                    yield plain(spec.name, query.generation), spec, _maker(op, inputs, number, spec)
-
-
-def _maker(op: Operator, inputs: Sequence[Schema], number: int, spec: StoreSpec) -> Callable[[], StoreView]:
-    return lambda: _view(op, inputs, number, spec)
+                    yield plain(spec.name, query.generation), spec, ViewMaker(op, inputs, number, spec)
 
 
 def _view(op: Operator, inputs: Sequence[Schema], number: int, spec: StoreSpec) -> StoreView:

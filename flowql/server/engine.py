@@ -118,6 +118,10 @@ class Engine(Protocol):
         """A commit for an interactive query over these relations; the caller closes its snapshot."""
         ...
 
+    def take_copied(self, relations: Sequence[str]) -> Commit:
+        """As `take`. Its state is a `StateCopy` where one can be made."""
+        ...
+
     def release_hung(self, ids: Sequence[str]) -> None:
         """Have queries tried again whose functions hung on some instance; of others nothing changes. RuntimeFailure."""
         ...

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
+import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from flowql.compiler.plan.deployed import AS_BEFORE, DEPLOY, About, Deployed, Entry, Hold
@@ -28,12 +31,20 @@ from flowql.runtime.app.member_topic import Member
 from flowql.runtime.app.plan_topic import read_entries
 from flowql.runtime.app.progress import caught_up, source_ends
 from flowql.runtime.build.table_statements import carry_out
+from flowql.runtime.errors import StateError
 from flowql.runtime.log.appending import Redelivery
 from flowql.runtime.spark.log_append import places_topic
 from flowql.runtime.state.changelog import metadata_topic
+from flowql.runtime.state.copy import copy_of
+from flowql.runtime.state.store import Snapshot
 from flowql.server.engine import Mode
 from flowql.server.members import Members
 from flowql.server.status import live_status
+
+
+def copies_in(data_dir: Path) -> Path:
+    """Where copies of the state are while questions read them: beside its files, as links need the same file system."""
+    return data_dir / "state" / "copies"
 
 
 def open_runtime(settings: Settings, mode: Mode) -> RuntimeEngine:
@@ -48,6 +59,7 @@ def open_runtime(settings: Settings, mode: Mode) -> RuntimeEngine:
         check_engine(log, app, places_topic(app), "a target with `engine: spark`")
     engine = RuntimeEngine(open_on(log, settings.state_dir, config_of(settings)))
     unpin_left(settings.data_dir)
+    shutil.rmtree(copies_in(settings.data_dir), ignore_errors=True)
     return engine
 
 
@@ -161,6 +173,23 @@ class RuntimeEngine:
         return live_status(self.instance, detail=detail)
 
     def take(self, relations: Sequence[str]) -> Commit:
+        return self._taken(relations, None)
+
+    def take_copied(self, relations: Sequence[str]) -> Commit:
+        return self._taken(relations, self._copied)
+
+    def _copied(self) -> Snapshot:
+        """The last commit as a copy; as a snapshot where the state is in memory, or the disk takes no files."""
+        data_dir = self.instance.config.data_dir
+        if data_dir is None:
+            return self.instance.snapshot()
+        try:
+            return copy_of(self.instance.state, copies_in(data_dir) / secrets.token_hex(8))
+        except StateError:
+            return self.instance.snapshot()
+
+    def _taken(self, relations: Sequence[str], take: Callable[[], Snapshot] | None) -> Commit:
+        """take: gives the last commit otherwise than as a snapshot."""
         instance = self.instance
         queries = queries_behind(instance.plan, relations)
         app, writer = instance.config.application_id, instance.config.transactional_id
@@ -168,10 +197,10 @@ class RuntimeEngine:
             frozenset(instance.state.restoring()) if self._members is None else frozenset[str]()
         )  # before the snapshot
         if len(queries) > 1:
-            taken = instance.aligned_snapshot(queries)
+            taken = instance.aligned_snapshot(queries, take=take)
             snapshot, apart = taken.snapshot, taken.reason
         else:
-            snapshot, apart = instance.snapshot(), ""
+            snapshot, apart = (take or instance.snapshot)(), ""
         others = self._members.rows if self._members is not None else None
         return Commit(
             instance.plan_at(snapshot.sequence), snapshot, instance.repaired, app, apart, writer, others, restoring

@@ -157,6 +157,10 @@ class SparkEngine:
         reason = instance.apart(queries)
         return SparkCommit(plan, snapshot, site.log, site.application_id, reason, newest=lambda: instance.sequence)
 
+    def take_copied(self, relations: Sequence[str]) -> Commit:
+        """There is no copy of what Spark keeps."""
+        return self.take(relations)
+
     def release_hung(self, ids: Sequence[str]) -> None:
         """There is one instance, which holds no query for that."""
 

@@ -152,4 +152,5 @@ class Service:
 
     def query(self, sql: str, begun: Begun = lambda _: None) -> Answer:
         """Close it, or take all of it. begun: see `flowql.query.session.answer`."""
-        return answer(sql, self._engine.take, begun, database=self.questions)
+        engine = self._engine
+        return answer(sql, engine.take, begun, database=self.questions, copied=engine.take_copied)

@@ -146,28 +146,37 @@ class Alignment:
         self._rest_until_ms: dict[frozenset[str], int] = {}
 
     def snapshot(
-        self, queries: Collection[str], timeout_s: float = TIMEOUT_S, *, stay: bool = False
+        self,
+        queries: Collection[str],
+        timeout_s: float = TIMEOUT_S,
+        *,
+        stay: bool = False,
+        take: Callable[[], Snapshot] | None = None,
     ) -> AlignedSnapshot:
         """A commit, no older than the newest, in which `queries` are at one place in what they share; or the newest and why not.
 
-        Nobody is held up for longer than `timeout_s`. stay: those queries do not go on afterwards if it succeeds.
+        Nobody is held up for longer than `timeout_s`. stay: those queries do not go on afterwards if it succeeds. take: gives the
+        last commit in another form than `StateManager.snapshot`.
         """
+        take = take or self._state.snapshot
         if not self._turn.acquire(timeout=timeout_s):
-            return AlignedSnapshot(self._state.snapshot(), "too many ask for it at once")
+            return AlignedSnapshot(take(), "too many ask for it at once")
         try:
             names, start = frozenset(queries), self._clock.timer_ms()
             if start < self._rest_until_ms.get(names, start):
-                return AlignedSnapshot(self._state.snapshot(), "a moment ago it took too long")
-            found = self._bring_together(names, timeout_s, stay=stay)
+                return AlignedSnapshot(take(), "a moment ago it took too long")
+            found = self._bring_together(names, timeout_s, take, stay=stay)
             if not isinstance(found, str):
                 return AlignedSnapshot(found)
             self._rest_until_ms = {n: t for n, t in self._rest_until_ms.items() if t > start}
             self._rest_until_ms[names] = self._clock.timer_ms() + REST * (self._clock.timer_ms() - start)
-            return AlignedSnapshot(self._state.snapshot(), found)
+            return AlignedSnapshot(take(), found)
         finally:
             self._turn.release()
 
-    def _bring_together(self, names: frozenset[str], timeout_s: float, *, stay: bool) -> Snapshot | str:
+    def _bring_together(
+        self, names: frozenset[str], timeout_s: float, take: Callable[[], Snapshot], *, stay: bool
+    ) -> Snapshot | str:
         """The snapshot, or the reason why there is none."""
         barrier, limit_ms, found = Barrier(), self._clock.timer_ms() + int(timeout_s * 1000), None
         try:
@@ -175,17 +184,19 @@ class Alignment:
                 with self._state.epoch_lock:
                     group = self._group(names)
                     at_rest = group.together and self._commit.idle
-                    if not group.shared:
-                        return self._state.snapshot()
-                    if reason := self._hopeless(group):
-                        return reason
-                    if at_rest and not number and not stay:
-                        return self._state.snapshot()  # as it is
-                    moved, together = barrier.move(group), group.together
+                    moved = False
+                    if group.shared:
+                        if reason := self._hopeless(group):
+                            return reason
+                        if at_rest and not number and not stay and take == self._state.snapshot:
+                            return take()  # as it is
+                        moved, together = barrier.move(group), group.together
+                if not group.shared:
+                    return take()
                 if moved:
                     self._manager.signal()
                 if together:
-                    found = self._cut(names, barrier, limit_ms, stay=stay)
+                    found = self._cut(names, barrier, limit_ms, take, stay=stay)
                     if found is not None:
                         return found
                 if self._clock.timer_ms() > limit_ms:
@@ -225,7 +236,9 @@ class Alignment:
                     return f"{query} is {place - i.at} records behind in {i.tp.topic}"
         return ""
 
-    def _cut(self, names: frozenset[str], barrier: Barrier, limit_ms: int, *, stay: bool) -> Snapshot | str | None:
+    def _cut(
+        self, names: frozenset[str], barrier: Barrier, limit_ms: int, take: Callable[[], Snapshot], *, stay: bool
+    ) -> Snapshot | str | None:
         """Commit what is together now; None if it no longer was at the cut."""
         taken = _Taken()
 
@@ -246,7 +259,7 @@ class Alignment:
                     q for q in sorted(names) if self._trouble(q) == REFUSED
                 ]  # it was taken out of this commit
                 if not taken.given_up and not taken.without:
-                    taken.snapshot = self._state.snapshot()
+                    taken.snapshot = take()
 
         done = self._commit.request(at_the_cut, committed)
         for _ in range(int(COMMIT_S / LOOK_S)):

@@ -456,12 +456,15 @@ class Instance:
         """All state as of the last commit, every query as far as it was."""
         return self.state.snapshot()
 
-    def aligned_snapshot(self, queries: Collection[str], timeout_s: float = TIMEOUT_S) -> AlignedSnapshot:
+    def aligned_snapshot(
+        self, queries: Collection[str], timeout_s: float = TIMEOUT_S, take: Callable[[], Snapshot] | None = None
+    ) -> AlignedSnapshot:
         """All state as of a commit, no older than the last, in which `queries` have read the same of what they share.
 
-        If they do not come together in time it is the last commit, with the reason. Any thread but those of steps.
+        If they do not come together in time it is the last commit, with the reason. Any thread but those of steps. take: see
+        `Alignment.snapshot`.
         """
-        return self._alignment.snapshot(queries, timeout_s)
+        return self._alignment.snapshot(queries, timeout_s, take=take)
 
     def _tasks_of(self, query: str) -> Sequence[Task]:
         return running.built.tasks if (running := self.queries.get(query)) is not None else ()

@@ -6,11 +6,14 @@ import itertools
 import random
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flowql.runtime.app.alignment import GAP_ROWS_MAX, AlignedSnapshot
+from flowql.runtime.state.copy import StateCopy, copy_of
+from flowql.runtime.state.rocks import open_rocks
 from tests.runtime.app.world import World, fail, function
 
 SOURCE = """
@@ -272,6 +275,36 @@ def test_two_hundred_questions_under_load_agree_and_never_go_back(second: str) -
         assert free(world)
         world.settle()
         assert [sum(r[1] for r in world.table(t)) for t in ("A", second)] == [totals_sent(world)] * 2
+
+
+def test_copies_under_load_agree_too(tmp_path: Path) -> None:
+    numbers, done, physical = itertools.count(), threading.Event(), open_rocks(tmp_path / "state")
+    with World(SOURCE.format(n=2) + BY_KEY + BY_VALUE, live=True, threads=2, physical=physical) as world:
+
+        def copy() -> StateCopy:
+            return copy_of(world.instance.state, tmp_path / "state" / "copies" / str(next(numbers)))
+
+        feed, queries = feeding(world, done), ["CTAS_A", "CTAS_C"]
+        try:
+            last = (0, 0)
+            world.until(lambda: bool(world.table("A")) and bool(world.table("C")), "begun")
+            for _ in range(20):
+                taken = world.instance.aligned_snapshot(queries, 60.0, copy)
+                assert isinstance(taken.snapshot, StateCopy)
+                with taken.snapshot:
+                    a, b = totals(taken, "A", "C")
+                assert taken.aligned, taken.reason
+                assert a == b > last
+                last = a
+        finally:
+            done.set()
+            feed.join()
+        assert free(world)
+        world.settle()
+        taken = world.instance.aligned_snapshot(queries, 60.0, copy)  # nothing is left to commit
+        assert taken.aligned, taken.reason
+        with taken.snapshot:  # type: ignore[attr-defined]
+            assert [n for n, _ in totals(taken, "A", "C")] == [totals_sent(world)] * 2
 
 
 def totals_sent(world: World) -> int:

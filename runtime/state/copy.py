@@ -1,0 +1,71 @@
+"""A commit as files of its own: hard links to those of the physical store, which cost milliseconds and next to no space.
+
+Who reads much of a commit reads a copy. It keeps nothing of the store in use, as a snapshot does, and another process can read it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from flowql.runtime.errors import StateError
+from flowql.runtime.state.catalog import read_stores
+from flowql.runtime.state.layout import MARKER, decode_number
+from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.rocks import MIB, RocksPhysical, open_rocks
+from flowql.runtime.state.snapshot import SharedSnapshot, StateSnapshot
+
+_CACHE_BYTES = 8 * MIB  # each block is read once
+
+
+def copy_of(state: StateManager, path: Path) -> StateCopy:
+    """The last commit, in a new directory of the same file system. Commits wait some milliseconds.
+
+    Raises StateError where there can be no copy; then nothing is left in `path`.
+    """
+    with state.snapshot() as snapshot:
+        owned = snapshot.owned
+    try:
+        state.flush()  # so that little is left to write while the next commit waits
+        state.checkpoint(path)
+        return StateCopy(path, owned, remove=True)
+    except StateError:
+        shutil.rmtree(path, ignore_errors=True)
+        raise
+
+
+class StateCopy(StateSnapshot):
+    """The commit in `path`. remove: the files go when it is closed."""
+
+    def __init__(self, path: Path, owned: frozenset[str] | None, *, remove: bool) -> None:
+        """owned: as of `StateSnapshot`. Raises StateError if there is no state in `path`."""
+        self.path = path
+        physical = _Copied(open_rocks(path, cache_bytes=_CACHE_BYTES, read_only=True), path if remove else None)
+        sequence = decode_number(physical.get(MARKER), 0)
+        super().__init__(SharedSnapshot(physical, read_stores(physical), sequence), owned)
+
+
+class _Copied:
+    """Implements `PhysicalSnapshot`: all of a database that nobody writes to. removed: a folder that goes with it."""
+
+    def __init__(self, db: RocksPhysical, removed: Path | None) -> None:
+        self._db, self._rows, self._removed = db, db.snapshot(), removed
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._db.get(key)
+
+    def multi_get(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        return self._db.multi_get(keys)
+
+    def scan(self, low: bytes, high: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return self._rows.scan(low, high)
+
+    def chunks(self, low: bytes, high: bytes) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        return self._rows.chunks(low, high)
+
+    def close(self) -> None:
+        self._rows.close()
+        self._db.close()
+        if self._removed is not None:
+            shutil.rmtree(self._removed, ignore_errors=True)

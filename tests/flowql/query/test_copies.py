@@ -1,0 +1,281 @@
+"""A question that would hold up queries reads a copy of the state in another process: the same rows, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pytest
+
+from flowql.query import loading, relations, scanning
+from flowql.query.committed import Commit
+from flowql.query.database import QuestionDatabase, QuestionLimits
+from flowql.query.errors import QueryError
+from flowql.query.pace import Pace
+from flowql.query.relations import StoreRelation
+from flowql.query.room import QuestionMemory, Room
+from flowql.query.session import answer
+from flowql.runtime.errors import StateError
+from flowql.runtime.state.copy import StateCopy, copy_of
+from flowql.runtime.state.rocks import open_rocks
+from flowql.runtime.state.snapshot import StateSnapshot
+from flowql.server.on_runtime import RuntimeEngine, copies_in
+from tests.runtime.app.world import World
+
+SQL = """
+CREATE STREAM S (K BIGINT KEY, V BIGINT, W STRING)
+  WITH (KAFKA_TOPIC = 's', PARTITIONS = 3, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
+CREATE STREAM R (K BIGINT KEY, X DECIMAL(9, 2))
+  WITH (KAFKA_TOPIC = 'r', PARTITIONS = 3, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
+CREATE TABLE T AS SELECT K, COUNT(*) AS N, SUM(V) AS TOTAL, COLLECT_LIST(W) AS ALL_W, AVG(V) AS MEAN FROM S GROUP BY K;
+CREATE TABLE BY_TEXT WITH (KEY_FORMAT = 'JSON') AS SELECT W, V, COUNT(*) AS N, TOPK(V, 3) AS MOST FROM S GROUP BY W, V;
+CREATE TABLE SOME AS SELECT K, COUNT(*) AS N FROM S GROUP BY K HAVING COUNT(*) > 36;
+CREATE TABLE WINDOWS AS SELECT K, COUNT(*) AS N FROM S WINDOW TUMBLING (SIZE 1 SECOND, RETENTION 20 SECONDS, GRACE PERIOD 5 SECONDS) GROUP BY K;
+CREATE TABLE SESSIONS AS SELECT K, MAX(V) AS M FROM S WINDOW SESSION (300 MILLISECONDS) GROUP BY K;
+CREATE TABLE FINAL AS SELECT K, COUNT(*) AS N FROM S WINDOW TUMBLING (SIZE 1 SECOND, RETENTION 1 DAY, GRACE PERIOD 2 SECONDS) GROUP BY K EMIT FINAL;
+CREATE STREAM JOINED AS SELECT S.K AS K, V, X FROM S LEFT JOIN R WITHIN 5 SECONDS GRACE PERIOD 1 SECOND ON S.K = R.K;
+CREATE TABLE PRICES AS SELECT K, SUM(X) AS X FROM R GROUP BY K;
+CREATE TABLE BOTH_SIDES AS SELECT T.K AS K, T.TOTAL AS TOTAL, PRICES.X AS X FROM T LEFT JOIN PRICES ON T.K = PRICES.K;
+"""
+RECORDS = 3_000
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    data_dir = tmp_path_factory.mktemp("copies")
+    physical = open_rocks(data_dir / "state")
+    with World(SQL, physical=physical, data_dir=data_dir, threads=1) as made:
+        made.send(
+            "s", [(i % 83, {"V": i % 7, "W": None if i % 11 == 0 else f"w{i % 5}\0é"}, i * 10) for i in range(RECORDS)]
+        )
+        made.send("r", [(i % 50, {"X": f"{i}.25"}, i * 40) for i in range(500)])
+        made.settle()
+        yield made
+        physical.close()
+
+
+@pytest.fixture
+def contended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queries wait for every question, and for every row of it."""
+    monkeypatch.setattr(loading, "CONTENDED_S_MAX", -1.0)
+    monkeypatch.setattr(relations, "HERE_ROWS", -1)
+    monkeypatch.setattr(QuestionLimits, "registered_bytes", 1)
+    monkeypatch.setattr(Pace, "rest", Pace.end)
+
+
+def copies_of(world: World) -> list[Path]:
+    assert world.instance.config.data_dir is not None
+    folder = copies_in(world.instance.config.data_dir)
+    return list(folder.iterdir()) if folder.exists() else []
+
+
+def readers() -> list[psutil.Process]:
+    alive = (p for p in psutil.Process().children() if p.status() != psutil.STATUS_ZOMBIE)  # other tests leave some
+    return [p for p in alive if scanning.PROGRAM in " ".join(p.cmdline())]
+
+
+def commit_of(world: World, snapshot: StateSnapshot) -> Commit:
+    return Commit(world.instance.plan, snapshot, world.log, world.instance.config.application_id)
+
+
+def ask(world: World, sql: str, database: QuestionDatabase | None = None) -> pa.Table:
+    engine = RuntimeEngine(world.instance)
+    return answer(sql, engine.take, database=database or QuestionDatabase(), copied=engine.take_copied).table()
+
+
+def test_every_store_has_the_same_rows_in_another_process(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relations, "HERE_ROWS", -1)
+    assert world.instance.config.data_dir is not None
+    rows: dict[str, int] = {}
+    with (
+        world.instance.state.snapshot() as here,
+        copy_of(world.instance.state, copies_in(world.instance.config.data_dir) / "1") as copy,
+    ):
+        assert here.sequence == copy.sequence
+        for name, make in commit_of(world, here).relations().items():
+            first = make()
+            second = commit_of(world, copy).relations()[name]()
+            if not (isinstance(first, StoreRelation) and isinstance(second, StoreRelation)):
+                continue
+            room = Room(QuestionMemory(1 << 30))
+            for columns in (None, frozenset({"k", "n"})):
+                expected, found = (list(r.batches((), columns, room)) for r in (first, second))
+                assert pa.Table.from_batches(found, first_schema(first)) == pa.Table.from_batches(
+                    expected, first_schema(first)
+                ), name
+                rows[name] = sum(b.num_rows for b in found)
+    assert rows["T"] == 83
+    assert rows["BY_TEXT"] == 35
+    assert 0 < rows["SOME"] < 83
+    assert sum(n > 0 for n in rows.values()) >= 11, rows
+    assert not readers()
+    assert not copies_of(world)
+
+
+def first_schema(relation: StoreRelation) -> pa.Schema:
+    return relations.arrow_schema(relation.schema)
+
+
+@pytest.mark.usefixtures("contended")
+@pytest.mark.parametrize(
+    ("sql", "scanned"),
+    [
+        ("SELECT * FROM T ORDER BY K", 1),
+        ("SELECT K, N FROM T WHERE K >= 5 AND K < 60 ORDER BY K", 1),
+        ("SELECT t.K, t.N, w.N FROM T t JOIN WINDOWS w ON t.K = w.K ORDER BY t.K, w.WINDOWSTART", 2),
+        ("SELECT t.K, w.N FROM WINDOWS w JOIN T t ON t.K = w.K ORDER BY t.K, w.WINDOWSTART", 2),
+        ("SELECT COUNT(*) AS N FROM T WHERE K = 1", 0),
+        ("SELECT COUNT(*) AS N FROM S", 0),
+        ("SELECT s.K, COUNT(*) AS N FROM S s JOIN T t ON s.K = t.K GROUP BY s.K ORDER BY s.K", 1),
+    ],
+)
+def test_a_question_that_queries_wait_for_has_the_same_answer(
+    world: World, sql: str, scanned: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scans = list[Any]()
+    started = scanning.subprocess.Popen
+    monkeypatch.setattr(scanning.subprocess, "Popen", lambda *a, **kw: scans.append(a) or started(*a, **kw))
+    engine = RuntimeEngine(world.instance)
+    assert ask(world, sql) == answer(sql, engine.take).table()
+    assert len(scans) == scanned, "each store is read by a process, and nothing else"
+    assert not readers()
+    assert not copies_of(world)
+
+
+def test_an_instance_at_rest_is_read_in_its_own_process(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(QuestionLimits, "registered_bytes", 1)
+    monkeypatch.setattr(scanning.subprocess, "Popen", lambda *_, **__: pytest.fail("a process was started"))
+    monkeypatch.setattr(Pace, "rest", Pace.end)
+    assert ask(world, "SELECT COUNT(*) AS N FROM T").to_pylist() == [{"N": 83}]
+
+
+@pytest.mark.usefixtures("contended")
+def test_where_no_process_can_be_started_it_reads_here(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise OSError("Cannot allocate memory")
+
+    monkeypatch.setattr(scanning.subprocess, "Popen", refused)
+    assert ask(world, "SELECT COUNT(*) AS N FROM T").to_pylist() == [{"N": 83}]
+    assert not copies_of(world)
+
+
+@pytest.mark.usefixtures("contended")
+def test_where_no_copy_can_be_made_it_reads_here(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise StateError("no space left on device")
+
+    monkeypatch.setattr(world.instance.state, "checkpoint", full)
+    assert ask(world, "SELECT COUNT(*) AS N FROM T").to_pylist() == [{"N": 83}]
+    assert not copies_of(world)
+
+
+@pytest.mark.usefixtures("contended")
+@pytest.mark.parametrize("after", [0, 1])
+def test_a_process_that_is_killed_costs_no_row(world: World, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+    """after: messages that have come before."""
+    real, seen = scanning._next, list[int]()
+
+    def killing(connection: Any, check: Any) -> Any:
+        if len(seen) == after:
+            for process in readers():
+                process.send_signal(signal.SIGKILL)
+                process.wait(10)
+        seen.append(1)
+        return real(connection, check)
+
+    monkeypatch.setattr(scanning, "_next", killing)
+    monkeypatch.setattr(StateSnapshot, "chunks", small_chunks(StateSnapshot.chunks))
+    table = ask(world, "SELECT K, N FROM T ORDER BY K")
+    assert table.column("K").to_pylist() == list(range(83))
+    assert len(seen) > after, "it was never killed"
+    assert not copies_of(world)
+
+
+def small_chunks(real: Any) -> Any:
+    """Rows of this process come one by one."""
+
+    def chunks(self: StateSnapshot, store: str, **limits: Any) -> Iterator[Any]:
+        for keys, values in real(self, store, **limits):
+            for at in range(len(keys)):
+                yield keys[at : at + 1], values[at : at + 1]
+
+    return chunks
+
+
+@pytest.mark.usefixtures("contended")
+def test_a_question_that_is_broken_off_leaves_no_process_and_no_files(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, breaks = RuntimeEngine(world.instance), list[Any]()
+    waiting = threading.Event()
+
+    def stopped(connection: Any, check: Any) -> Any:
+        for process in readers():
+            process.send_signal(signal.SIGSTOP)
+        waiting.set()
+        while True:
+            connection.poll(0.01)
+            check()
+
+    monkeypatch.setattr(scanning, "_next", stopped)
+    threading.Thread(target=lambda: waiting.wait(60) and breaks[0]()).start()
+    with pytest.raises(QueryError, match="cancelled"):
+        answer(
+            "SELECT * FROM T", engine.take, breaks.append, database=QuestionDatabase(), copied=engine.take_copied
+        ).table()
+    assert not readers()
+    assert not copies_of(world)
+
+
+def test_the_process_ends_with_its_parent(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has told it to: the other end of its connection is gone."""
+    monkeypatch.setattr(relations, "HERE_ROWS", -1)
+    assert world.instance.config.data_dir is not None
+    with copy_of(world.instance.state, copies_in(world.instance.config.data_dir) / "2") as copy:
+        relation = commit_of(world, copy).relations()["T"]()
+        monkeypatch.setattr(scanning.subprocess.Popen, "kill", lambda _: None)
+        rows = relation.batches((), None, Room(QuestionMemory(1 << 30)))
+        next(rows)
+        (process,) = readers()
+        os.kill(process.pid, signal.SIGSTOP)
+        threading.Timer(0.2, lambda: os.kill(process.pid, signal.SIGCONT)).start()
+        rows.close()  # waits for its end
+        assert not process.is_running()
+
+
+def test_a_copy_shows_the_commit_it_is_of(tmp_path: Path) -> None:
+    sql = SQL.split("CREATE TABLE BY_TEXT ", maxsplit=1)[0]
+    physical = open_rocks(tmp_path / "state")
+    with World(sql, physical=physical, data_dir=tmp_path, threads=1) as world:
+        world.send("s", [(i, {"V": i, "W": ""}, i) for i in range(100)])
+        world.settle()
+        with copy_of(world.instance.state, tmp_path / "state" / "copies" / "1") as copy:
+            world.send("s", [(i, {"V": i, "W": ""}, i) for i in range(50, 200)])
+            world.settle()
+            assert [v[0] for _, v in copy.scan("T")] == [1] * 100
+            assert len(list(world.instance.state.snapshot().scan("T"))) == 200
+        physical.close()
+
+
+def test_copies_that_a_crash_has_left_are_removed(tmp_path: Path) -> None:
+    from flowql.deploy.settings import Settings
+    from flowql.server.on_runtime import open_runtime
+
+    settings = Settings(tmp_path, "flowql", 1, 1 << 28)
+    open_runtime(settings, "continuous").stop()
+    left = copies_in(tmp_path) / "abc"
+    left.mkdir(parents=True)
+    (left / "CURRENT").write_text("x")
+    open_runtime(settings, "continuous").stop()
+    assert not left.exists()
+
+
+def test_a_directory_without_state_is_no_copy(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match="no state"):
+        StateCopy(tmp_path, None, remove=False)
