@@ -3,8 +3,9 @@
     python -m flowql.bench.saturation [--keys 10000000] [--minutes 60] [--memory MB] [--questions 20] [--threads 2] [--plot FILE]
 
 The instance is a separate process, as `flowql deploy` starts it. Another process keeps a million unread records in its input: first each key
-once, then keys drawn at random. When every key has been read, time is divided into windows: one without interactive queries (questions), one in
-which the given number of clients repeat heavy questions, and so on in turn; a window without questions starts when the last one has ended.
+once, then keys drawn at random. When every key has been read and updated once on average (the files of the state are few before, and throughput
+is up to twice as high), time is divided into windows: one without interactive queries (questions), one in which the given number of clients
+repeat heavy questions, and so on in turn. A window without questions starts when the last one has ended, and lasts as long as the one before.
 Resident memory of the instance and its child processes, memory used by DuckDB, and records read are sampled each second; each window is printed when it ends. Only
 figures of one run on one machine are comparable, because the feed uses a processor as well.
 """
@@ -49,6 +50,7 @@ CREATE TABLE C AS SELECT K, COUNT(*) AS N, SUM(V) AS T, MAX(V) AS M FROM S GROUP
 KEPT = {"retention.bytes": str(256 * MIB), "segment.bytes": str(32 * MIB)}  # per partition: old input is not needed
 AHEAD, CHUNK = 1_000_000, 100_000  # unread records of the instance; records of one append
 SAMPLE_S, SETTLE_S, WINDOW_S = 1.0, 5.0, 120.0
+SETTLED = 2  # records per key before anything is measured
 HEAVY = (
     "SELECT * FROM C ORDER BY T DESC, K",
     "SELECT N, LIST(K) FROM C GROUP BY N",
@@ -179,17 +181,20 @@ def run(options: argparse.Namespace, folder: Path) -> tuple[list[Sample], Answer
 
 def _watched(client: Client, asking: Asking, options: argparse.Namespace) -> Iterator[Sample]:
     process = psutil.Process(client.address.pid)
-    start, window = time.monotonic(), min(WINDOW_S, options.minutes * 60 / 6)
+    start, least = time.monotonic(), min(WINDOW_S, options.minutes * 60 / 6)
     warm, asked, changed = False, False, 0.0  # changed: when this window started
+    began, window = 0.0, least  # began: when questions were last begun
     while (now := time.monotonic() - start) < options.minutes * 60:
         if not process.is_running():
             raise BenchFailed("the instance is gone")
         records = next(q["records_in"] for q in client.status()["queries"] if q["id"] == QUERY)
         if not warm or (not asked and asking.busy):
-            warm, changed = records >= options.keys, now
+            warm, changed = records >= SETTLED * options.keys, now
+            window = max(least, now - began) if warm and began else least
         elif now - changed > window and options.questions > 0:
-            asked, changed = not asked, now
+            asked, changed, window = not asked, now, least
             (asking.on.set if asked else asking.on.clear)()
+            began = now if asked else began
         busy = asked or asking.busy > 0
         yield Sample(now, _resident_bytes(process), _duckdb_bytes(client), records, busy, warm)
         time.sleep(max(0.0, SAMPLE_S - (time.monotonic() - start - now)))

@@ -88,6 +88,9 @@ def _quoted(name: str) -> str:
 def _paced(question: Question, batches: Iterator[pa.RecordBatch], *, movable: bool) -> Iterator[pa.RecordBatch]:
     """movable: another process could read them. Raises Heavy when it is to do so."""
     pace = Pace(question.share)
+    if question.reads is Reads.COPY:
+        yield from _paced_taking(pace, batches)
+        return
     pace.begin()
     try:
         for batch in batches:
@@ -97,6 +100,17 @@ def _paced(question: Question, batches: Iterator[pa.RecordBatch], *, movable: bo
                 question.reads = Reads.COPY
                 raise Heavy
             pace.begin()
+    finally:
+        pace.end()
+
+
+def _paced_taking(pace: Pace, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Only what DuckDB does with them is work of this process."""
+    try:
+        for batch in batches:
+            pace.begin()
+            yield batch
+            pace.rest()
     finally:
         pace.end()
 

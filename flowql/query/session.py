@@ -204,6 +204,8 @@ def _computed(
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """The answer, whose relations are read before it is taken: the state of a commit is not kept for who reads slowly."""
     streams: list[Rows] = []
+    if not all(isinstance(r, StoreRelation) for r in relations.values()):
+        question.reads = Reads.HERE  # by the time a copy is made the topics are further
     try:
         for name, relation in relations.items():
             rows = load(question, name, relation, statement)
