@@ -21,6 +21,7 @@ from flowql.compiler.dialect.parser import DialectName as DialectName  # re-expo
 from flowql.compiler.dialect.parser import parse_query, parse_statements
 from flowql.compiler.dialect.table_statements import is_row_statement
 from flowql.compiler.functions import builtin as _builtin  # noqa: F401 - fills the function catalogue
+from flowql.compiler.functions.registry import Function, register
 from flowql.compiler.physical.world import RuleTrace, StatementResult, World
 from flowql.compiler.plan.logical import Scan, walk_nodes
 from flowql.compiler.plan.tables import TableChange
@@ -31,6 +32,7 @@ from flowql.compiler.schemas.lookup import NO_SCHEMAS, SchemaLookup
 _NO_PROPERTIES: Mapping[str, str] = {}
 _NO_OVERRIDES: Mapping[str, QueryOptions] = {}
 _NO_PARTITIONS: Mapping[str, int] = {}
+_NO_FUNCTIONS: Mapping[str, Function] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +79,22 @@ def compile_project(
     topic_partitions: Mapping[str, int] = _NO_PARTITIONS,
     variables: Mapping[str, str] = _NO_PROPERTIES,
     registry: SchemaLookup = NO_SCHEMAS,
+    functions: Mapping[str, Function] = _NO_FUNCTIONS,
 ) -> Compiled:
     """Compile all statements of a project. Reports every mistake at once instead of raising.
 
     Statements apply in the order given, except that one that needs a name defined later waits for it. properties: session
     properties at the start. overrides: options by query id or by name of its sink. previous: the plan that runs now;
     queries with an unchanged definition keep its operators and names. topic_partitions: topic -> partitions, where known.
-    registry: schemas that are known beside those of the project.
+    registry: schemas that are known beside those of the project. functions: the project's own, by the name that SQL calls them.
     """
     pending, diagnostics = _pending(sources, dialect, properties, variables)
     order, mistakes = in_order(pending)
     diagnostics += mistakes
-    world = World(_empty(dialect, registry), overrides=overrides, previous=previous, topic_partitions=topic_partitions)
+    for function in functions.values():
+        register(function, replace=True)  # by the name of its version, so that no other project has it
+    catalog = replace(_empty(dialect, registry), functions=functions)
+    world = World(catalog, overrides=overrides, previous=previous, topic_partitions=topic_partitions)
     failed: set[str] = {n for p in pending if p not in order for n in p.defines}
     for p in order:
         if p.needs & failed:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from flowql.api.instance import Instance as Instance
     from flowql.api.notebook import load_ipython_extension as load_ipython_extension
     from flowql.api.result import Result as Result
+    from flowql.compiler.functions.user import udf as udf
     from flowql.errors import CommandError as CommandError
     from flowql.errors import CompileError as CompileError
     from flowql.errors import ProjectError as ProjectError
@@ -44,6 +45,7 @@ _HOMES = {
     "Subscription": "flowql.api.changes",
     "connect": "flowql.api.connection",
     "load_ipython_extension": "flowql.api.notebook",
+    "udf": "flowql.compiler.functions.user",
 }
 __all__ = sorted(n for n in _HOMES if n != "load_ipython_extension")
 

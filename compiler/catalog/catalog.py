@@ -10,6 +10,7 @@ from flowql.compiler.catalog.names import correction, did_you_mean, listing
 from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
 from flowql.compiler.diagnostics.edits import Edit
 from flowql.compiler.diagnostics.source import NOWHERE, Span
+from flowql.compiler.functions.registry import Function
 from flowql.compiler.plan.logical import SchemaRef
 from flowql.compiler.plan.topology import SourceDef
 from flowql.compiler.plan.types import SqlType
@@ -22,7 +23,7 @@ class Catalog:
 
     readers: source name -> ids of the queries that read it. writers: source name -> ids of those that write it.
     subjects: schemas that sources of this catalogue write with, by subject; `registry` has those of others.
-    fold: how unquoted names fold.
+    functions: those of the project, by the name that SQL calls them. fold: how unquoted names fold.
     """
 
     sources: Mapping[str, SourceDef] = field(default_factory=dict)
@@ -31,6 +32,7 @@ class Catalog:
     writers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     subjects: Mapping[str, SchemaRef] = field(default_factory=dict)
     registry: SchemaLookup = NO_SCHEMAS
+    functions: Mapping[str, Function] = field(default_factory=dict)
     fold: Literal["upper", "lower"] = "upper"
 
     @property

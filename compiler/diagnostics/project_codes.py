@@ -78,6 +78,14 @@ PROJECT_CODES: dict[str, CodePage] = {
         "priorities: {LARGE_ORDER: high}",
         "priorities: {LARGE_ORDERS: high}",
     ),
+    "FQ3012": CodePage(
+        "A function of the project cannot be used",
+        "`functions` names Python modules in the folder of flowql.yaml. They are imported when the project is compiled and when its "
+        "instance starts. Functions that `@flowql.udf` marks need annotations that have a SQL type, for all parameters and for the "
+        "result, and a name that no built-in function has. The message names the file and the line.",
+        "@udf\ndef score(amount):\n    return amount * 2",
+        "@udf\ndef score(amount: float) -> float:\n    return amount * 2",
+    ),
     "FQ5000": CodePage(
         "FlowQL has a bug",
         "FlowQL met an unexpected condition. It is not a mistake of yours. With the environment variable "

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from flowql.compiler.analyze.registered import REGISTRY
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
-from flowql.compiler.diagnostics.source import NOWHERE
+from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.compiler.driver import Compiled, compile_project
+from flowql.compiler.functions.registry import Function
 from flowql.compiler.plan.topology import Plan
 from flowql.compiler.schemas.lookup import NO_SCHEMAS
+from flowql.config.load import shown_path
 from flowql.config.project import Project
 from flowql.runtime.serde.registry import registry_at
 
@@ -27,6 +30,7 @@ def compile_sources(
     registry asks it for schemas; RegistryUnavailable when it does not answer.
     """
     url = project.properties.get(REGISTRY, "")
+    functions, mistakes = _functions(project)
     compiled = compile_project(
         project.sources,
         dialect=project.dialect,
@@ -36,11 +40,34 @@ def compile_sources(
         topic_partitions=topic_partitions,
         variables=project.variables,
         registry=registry_at(url) if url else NO_SCHEMAS,
+        functions=functions,
     )
-    found = [*project.diagnostics, *project.places.placed(compiled.diagnostics)]
+    found = [*project.diagnostics, *mistakes, *project.places.placed(compiled.diagnostics)]
     if compiled.ok:
         found += _unknown_priorities(project, compiled.plan)
     return replace(compiled, diagnostics=tuple(found))
+
+
+def _functions(project: Project) -> tuple[Mapping[str, Function], list[Diagnostic]]:
+    """Those of the project's modules, or why they cannot be loaded."""
+    if not project.modules:
+        return {}, []
+    from flowql.config.functions import LoadError, load_functions  # most projects have none
+
+    try:
+        return load_functions(project.root, list(project.modules)), []
+    except LoadError as error:
+        span = project.modules[error.module]
+        if error.file is not None:
+            span = _line(error.file, error.line)
+        return {}, [Diagnostic("FQ3012", str(error), span, "", help=error.hint)]
+
+
+def _line(file: Path, number: int) -> Span:
+    lines = file.read_text("utf-8", "replace").splitlines()
+    text = lines[number - 1] if 0 < number <= len(lines) else ""
+    indent = len(text) - len(text.lstrip())
+    return Span(shown_path(file), number, indent + 1, max(1, len(text.strip())), text)
 
 
 def _unknown_priorities(project: Project, plan: Plan) -> list[Diagnostic]:

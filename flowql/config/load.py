@@ -120,6 +120,7 @@ class _Loading:
             variables=self._sql_variables,
             diagnostics=tuple(self._found),
             places=self._places,
+            modules={str(i.value): i.span for i in (items["functions"].value if "functions" in items else ())},
             override_spans={k: i.key for k, i in priorities.items()},
         )
 

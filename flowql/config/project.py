@@ -66,7 +66,7 @@ class Project:
 
     root: the folder of the file. sources: SQL files, then queries of the file, in order. overrides: by query id or name of
     its result. properties: session properties at the start. partitions: of topics that are made and say nothing.
-    variables: what `${name}` means in SQL. diagnostics: mistakes in the project's files, before any SQL is read.
+    variables: what `${name}` means in SQL. modules: Python modules with functions, and where they are named. diagnostics: mistakes in the project's files, before any SQL is read.
     """
 
     name: str
@@ -82,4 +82,5 @@ class Project:
     variables: Mapping[str, str] = field(default_factory=dict)
     diagnostics: tuple[Diagnostic, ...] = ()
     places: Places = field(default_factory=Places, compare=False, repr=False)
+    modules: Mapping[str, Span] = field(default_factory=dict)
     override_spans: Mapping[str, Span] = field(default_factory=dict, compare=False, repr=False)

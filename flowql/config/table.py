@@ -96,6 +96,10 @@ PROJECT = Record(
         ),
         "sql": Key(ListOf(Text("a file"), single=True), "SQL files, relative to this file; `*` stands for any part."),
         "queries": Key(ListOf(QUERY), "Queries in this file, as SQL text or as structure."),
+        "functions": Key(
+            ListOf(Text("a module"), single=True),
+            "Python modules with functions (`@flowql.udf`), without `.py`, in this file's folder.",
+        ),
         "priorities": Key(
             MapOf(
                 Record("priority", {"priority": _PRIORITY, "weight": _WEIGHT, "latency_target": _LATENCY}, "priority"),

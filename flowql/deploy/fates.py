@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from flowql.compiler.functions.registry import lookup
+from flowql.compiler.functions.user import plain_name
 from flowql.compiler.plan.deployed import Deployed
 from flowql.compiler.plan.diff import QueryChange
 from flowql.compiler.plan.expr import Call, walk
@@ -78,7 +79,9 @@ def unrepeatable(query: QueryPlan) -> list[str]:
     """Functions of a query that give another value each time, sorted."""
     exprs = [e for node in walk_nodes(query.logical) for spec in exprs_of(node.spec) for e in walk(spec)]
     calls = {e.name: lookup(e.name) for e in exprs if isinstance(e, Call)}
-    return sorted(name for name, function in calls.items() if function is not None and not function.deterministic)
+    return sorted(
+        plain_name(name) for name, function in calls.items() if function is not None and not function.deterministic
+    )
 
 
 def _priority(query: QueryPlan) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from flowql.config.members import MembersSettings
+from flowql.config.modules import Modules
 from flowql.config.project import Project
 from flowql.config.questions import QuestionsSettings
 from flowql.config.watching import LogLevel, MetricsSettings
@@ -20,7 +21,9 @@ UNSUPPORTED_TARGET = "FQ5203"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What an instance is started with; travels as JSON to a background process. kafka: where the log is, None for the embedded."""
+    """What an instance is started with; travels as JSON to a background process. kafka: where the log is, None for the embedded.
+    modules: of the project, with functions that its queries call.
+    """
 
     data_dir: Path
     application_id: str
@@ -36,6 +39,7 @@ class Settings:
     members: MembersSettings = field(default_factory=MembersSettings)
     questions: QuestionsSettings = field(default_factory=QuestionsSettings)
     dead_letters: LetterRetention = field(default_factory=LetterRetention)
+    modules: Modules = field(default_factory=Modules)
 
     def dumps(self) -> str:
         return json.dumps({**asdict(self), "data_dir": str(self.data_dir)})
@@ -51,6 +55,7 @@ class Settings:
         data["members"] = MembersSettings(**data["members"])
         data["questions"] = QuestionsSettings(**data["questions"])
         data["dead_letters"] = LetterRetention(**data["dead_letters"])
+        data["modules"] = Modules(data["modules"]["root"], tuple(data["modules"]["names"]))
         return cls(**{**data, "data_dir": Path(data["data_dir"]), "spark": SparkSettings(**spark, files=files)})
 
     @property
@@ -80,4 +85,5 @@ def settings_of(project: Project) -> Settings:
         target.members,
         target.questions,
         target.dead_letters,
+        Modules(str(project.root), tuple(project.modules)),
     )

@@ -13,11 +13,12 @@ from importlib import metadata
 import uvicorn
 from starlette.types import ASGIApp
 
+from flowql.deploy.functions import register_functions
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
 from flowql.query.database import QuestionDatabase, QuestionLimits
 from flowql.runtime.app.member_topic import Member
-from flowql.runtime.events import INFO, say
+from flowql.runtime.events import INFO, WARNING, say
 from flowql.server.address import own_address, remove_address, write_address
 from flowql.server.app import make_app, make_members_app, make_metrics_app
 from flowql.server.choice import open_engine
@@ -46,15 +47,18 @@ class Host:
         """Recover, resume what ran, listen. When it returns the instance can be found by its directory."""
         settings = self._settings
         settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        trouble = register_functions(settings.modules)
         self.engine = open_engine(settings, self._mode)
         self._log.enter_context(writing(settings.data_dir, settings.log_level))
+        if trouble:
+            say(WARNING, "functions.failed", trouble)
         say(INFO, "instance.started", pid=os.getpid(), engine=settings.engine, version=metadata.version("flowql"))
         try:
             self.engine.start()
             self.questions = QuestionDatabase(
                 QuestionLimits.of(settings.memory_bytes, settings.questions, settings.data_dir)
             )
-            self.service = Service(self.engine, self.questions)
+            self.service = Service(self.engine, self.questions, settings.modules.root)
             self._listen()
         except BaseException:
             self.close()

@@ -11,6 +11,7 @@ from flowql.compiler.plan.topology import Plan
 from flowql.deploy.asked import NOTHING_ELSE, Asked
 from flowql.deploy.control import NewPriority, priority_of, with_paused, with_priority
 from flowql.deploy.costs import costs_of
+from flowql.deploy.functions import check_functions
 from flowql.deploy.selection import find_query
 from flowql.deploy.shadow import abandoned, promoted
 from flowql.deploy.stages import decide
@@ -28,8 +29,9 @@ from flowql.server.engine import Engine
 class Service:
     """Blocking calls; any thread but the engine's. Deployments come one after the other."""
 
-    def __init__(self, engine: Engine, questions: QuestionDatabase = DEFAULT) -> None:
-        self._engine, self.questions = engine, questions
+    def __init__(self, engine: Engine, questions: QuestionDatabase = DEFAULT, root: str = "") -> None:
+        """root: the project's folder, where modules with functions are."""
+        self._engine, self.questions, self._root = engine, questions, root
         self._deploying = threading.Lock()
 
     def status(self, *, detail: bool = False) -> dict[str, Any]:
@@ -52,6 +54,7 @@ class Service:
     def deploy(self, wanted: Plan, asked: Asked = NOTHING_ELSE) -> dict[str, Any]:
         """The public JSON of the deployment; what runs is changed at one commit. wanted: the whole project."""
         with self._deploying:
+            check_functions(wanted, self._root)
             while True:
                 seen = self._engine.deployed
                 deployment = decide(seen, wanted, asked, partitions=self._engine.topics())

@@ -110,13 +110,17 @@ def _tree(node: Node, choices: dict[int, NodeChoice], first: str, rest: str) -> 
 def _unsupported(node: Node) -> tuple[str, str]:
     """(reason, way round), both empty for what Spark can run."""
     from flowql.compiler.functions.registry import lookup, lookup_aggregate
+    from flowql.compiler.functions.user import is_users, plain_name
 
     if reason := why_not(node.spec):
         return reason, WAY_ROUND
     for e in exprs_of(node.spec):
         for name in (x.name for x in walk(e) if isinstance(x, Call)):
-            if lookup(name) is None:
-                return f"{name} is no built-in function, and Spark's workers do not know it", "run it on the runtime"
+            if lookup(name) is None or is_users(name):
+                return (
+                    f"{plain_name(name)} is no built-in function, and Spark's workers do not know it",
+                    "run it on the runtime",
+                )
     if isinstance(node.spec, Aggregate):
         for call in node.spec.aggregates:
             if lookup_aggregate(call.function) is None:

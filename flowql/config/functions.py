@@ -1,0 +1,118 @@
+"""Functions that a project brings along: its modules, loaded from its folder."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import sys
+import threading
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+from flowql.compiler.functions import builtin as _builtin  # noqa: F401 - fills the function catalogue
+from flowql.compiler.functions.registry import Function, lookup, lookup_aggregate
+from flowql.compiler.functions.user import DefinitionError, function_of, marked
+
+VERSION_CHARS = 12
+_importing = threading.Lock()  # guards sys.path and sys.modules while modules of one project are imported
+
+
+class LoadError(Exception):
+    """A module that cannot be loaded. module: its name. hint: what to do; line: in `file`, 0 where none is known."""
+
+    def __init__(self, module: str, message: str, hint: str = "", file: Path | None = None, line: int = 0) -> None:
+        super().__init__(message)
+        self.module, self.hint, self.file, self.line = module, hint, file, line
+
+
+def load_functions(root: Path, modules: Sequence[str]) -> dict[str, Function]:
+    """The functions of modules in the folder `root`, as they are there now, by the name that SQL calls them. Raises LoadError.
+
+    The version of a function is a hash of the source of its module and of all modules of the folder that this one imports. Modules are
+    not left in `sys.modules`: another project, or a later version, may have some of the same name.
+    """
+    found: dict[str, Function] = {}
+    homes: dict[str, str] = {}
+    for name in modules:
+        with _imported(root, name) as (module, files):
+            version = _version(root, files)
+            for user in marked(module):
+                if lookup(user.name) is not None or lookup_aggregate(user.name) is not None:
+                    raise LoadError(
+                        name, f"{user.name} is a built-in function", "give it another name:  @udf(name=...)"
+                    )
+                if homes.setdefault(user.name, name) != name:
+                    raise LoadError(name, f"{user.name} is in {homes[user.name]}, too", "give one of them another name")
+                found[user.name] = function_of(user, name, version)
+    return found
+
+
+@contextmanager
+def _imported(root: Path, name: str) -> Iterator[tuple[ModuleType, list[Path]]]:
+    """The module, and the files of the folder that were read for it."""
+    with _importing:
+        before = dict(sys.modules)
+        for known in [m for m, module in before.items() if _is_in(root, module)]:
+            del sys.modules[known]
+        sys.path.insert(0, str(root))
+        importlib.invalidate_caches()
+        writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+        try:
+            module = _import(root, name)
+            files = [Path(m.__file__) for m in list(sys.modules.values()) if _is_in(root, m) and m.__file__]
+            yield module, files
+        finally:
+            sys.dont_write_bytecode = writes
+            sys.path.remove(str(root))
+            for made in [m for m, module in sys.modules.items() if _is_in(root, module)]:
+                del sys.modules[made]
+            sys.modules.update({m: module for m, module in before.items() if _is_in(root, module)})
+
+
+def _import(root: Path, name: str) -> ModuleType:
+    parts = name.split(".")
+    if not all(p.isidentifier() for p in parts):
+        raise LoadError(name, f"`{name}` is not the name of a module", "a name without .py:  functions: [scoring]")
+    place = root.joinpath(*parts)
+    if not place.with_suffix(".py").is_file() and not (place / "__init__.py").is_file():
+        raise LoadError(
+            name, f"there is no {'/'.join(parts)}.py in the project's folder", "modules are beside flowql.yaml"
+        )
+    try:
+        return importlib.import_module(name)
+    except DefinitionError as error:
+        raise LoadError(name, str(error), error.hint, *_place(root, error)) from error
+    except (Exception, SystemExit) as error:
+        text = f"{name} cannot be imported: {type(error).__name__}: {error}"
+        raise LoadError(name, text, "", *_place(root, error)) from error
+
+
+def _place(root: Path, error: BaseException) -> tuple[Path | None, int]:
+    """Where in the project's files it was raised."""
+    if isinstance(error, SyntaxError) and error.filename and Path(error.filename).is_relative_to(root):
+        return Path(error.filename), error.lineno or 0
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).is_relative_to(root)]
+    return (Path(frames[-1].filename), frames[-1].lineno or 0) if frames else (None, 0)
+
+
+def _is_in(root: Path, module: ModuleType) -> bool:
+    """Whether it is the project's own: not FlowQL, not the program that runs, not what is installed in a folder of the project."""
+    file = getattr(module, "__file__", None)
+    name = str(getattr(module, "__name__", ""))
+    if not isinstance(file, str) or name == "__main__" or name.partition(".")[0] == "flowql":
+        return False
+    if not Path(file).is_relative_to(root):
+        return False
+    parts = Path(file).relative_to(root).parts
+    return not any(p.startswith(".") or p in ("site-packages", "dist-packages") for p in parts)
+
+
+def _version(root: Path, files: Sequence[Path]) -> str:
+    digest = hashlib.sha256()
+    for file in sorted(files):
+        source = file.read_bytes()
+        digest.update(f"{file.relative_to(root).as_posix()} {len(source)}\n".encode() + source)
+    return digest.hexdigest()[:VERSION_CHARS]

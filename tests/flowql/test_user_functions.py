@@ -1,0 +1,422 @@
+"""Functions of a project: Python functions that its queries call, and what becomes of queries when these are edited."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flowql
+from flowql.compiler.functions.registry import Resolution, all_functions, unregister
+from flowql.compiler.functions.user import DefinitionError, is_users, udf
+from flowql.compiler.plan.expr import Call
+from flowql.compiler.plan.logical import NamedExpr, walk_nodes
+from flowql.compiler.plan.types import BIGINT
+from flowql.compiler.plan.visit import exprs_of
+from flowql.config.compile import compile_sources
+from flowql.config.functions import LoadError, load_functions
+from flowql.config.load import load_project
+from flowql.deploy.functions import check_functions, functions_of
+from flowql.deploy.settings import settings_of
+from flowql.errors import CommandError, CompileError
+from flowql.runtime.spark.choose import choose
+from flowql.runtime.spark.errors import SparkUnsupported
+from flowql.runtime.spark.native.udf import reference_udf
+from flowql.runtime.spark.settings import SparkSettings
+from flowql.server.host import Host
+
+YAML = "name: shop\nfunctions: [scoring]\nsql: [shop.sql]\n"
+SQL = """
+CREATE STREAM ORDERS (ID BIGINT KEY, AMOUNT DOUBLE, COUNTRY STRING, AT TIMESTAMP, TAGS ARRAY<STRING>)
+  WITH (KAFKA_TOPIC = 'orders', PARTITIONS = 2, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
+CREATE STREAM SCORED AS SELECT ID, score(AMOUNT, COUNTRY) AS SCORE FROM ORDERS;
+CREATE STREAM PLAIN AS SELECT ID, AMOUNT FROM ORDERS;
+"""
+SCORING = """
+from flowql import udf
+from rates import RATES
+
+@udf
+def score(amount: float, country: str | None) -> float:
+    if amount < 0:
+        raise ValueError(f"a negative amount: {amount}")
+    if amount == 13:
+        raise SystemExit
+    return amount * RATES.get(country, 1.0)
+"""
+ORDERS = [
+    {"id": 1, "amount": 10.0, "country": "DE"},
+    {"id": 2, "amount": 10.0, "country": None},
+    {"id": 3, "amount": None, "country": "DE"},
+    {"id": 4, "amount": -1.0, "country": "DE"},
+    {"id": 5, "amount": 13.0, "country": "DE"},
+]
+SCORES = [{"ID": 1, "SCORE": 20.0}, {"ID": 2, "SCORE": 10.0}, *({"ID": n, "SCORE": None} for n in (3, 4, 5))]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return made(tmp_path, scoring=SCORING, rates='RATES = {"DE": 2.0}\n')
+
+
+def made(folder: Path, yaml: str = YAML, sql: str = SQL, **modules: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "flowql.yaml").write_text(yaml)
+    (folder / "shop.sql").write_text(sql)
+    for name, source in modules.items():
+        (folder / f"{name}.py").write_text(source)
+    return folder
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[flowql.Connection]:
+    with flowql.Instance(folder) as instance:
+        yield instance.connection
+
+
+@contextmanager
+def resumed(folder: Path) -> Iterator[flowql.Connection]:
+    """What was deployed goes on, as in a new process, which has loaded nothing before."""
+    for name in [n for n in all_functions() if is_users(n)]:
+        unregister(name)
+    host = Host(settings_of(load_project(folder)))
+    host.start()
+    try:
+        yield flowql.connect(folder)
+    finally:
+        host.close()
+
+
+def until(found: Callable[[], Any], expected: Any) -> None:
+    limit = time.monotonic() + 60
+    while (last := found()) != expected:
+        assert time.monotonic() < limit, last
+        time.sleep(0.05)
+
+
+def scores(instance: flowql.Connection) -> list[dict[str, Any]]:
+    return instance.sql("SELECT ID, SCORE FROM SCORED ORDER BY ID").arrow().to_pylist()
+
+
+def state_of(instance: flowql.Connection, query: str) -> dict[str, Any]:
+    return next(q for q in instance.status()["queries"] if q["id"] == query)
+
+
+def test_rows_go_through_functions_and_failures_are_dead_letters(folder: Path) -> None:
+    with running(folder) as instance:
+        instance.produce("ORDERS", ORDERS)
+        until(lambda: scores(instance), SCORES)
+        letters = instance.sql("SELECT FAILURES FROM DEAD_LETTERS").arrow().to_pylist()
+        texts = " ".join(str(row) for row in letters)
+        assert "a negative amount: -1.0" in texts
+        assert "SCORE raised SystemExit" in texts
+        assert len(letters) == 2
+
+
+@pytest.mark.parametrize("edited", ["scoring.py", "rates.py"])
+def test_an_edited_function_is_a_change_of_the_queries_that_call_it(folder: Path, edited: str) -> None:
+    with running(folder) as instance:
+        instance.produce("ORDERS", ORDERS[:2])
+        until(lambda: len(scores(instance)), 2)
+        if edited == "rates.py":
+            (folder / edited).write_text('RATES = {"DE": 5.0}\n')
+            expected = [50.0, 10.0]
+        else:
+            (folder / edited).write_text(SCORING.replace("return amount", "return 1 + amount"))
+            expected = [21.0, 11.0]
+        done = instance.deploy()
+        assert "SCORED" in str(done)
+        until(lambda: [r["SCORE"] for r in scores(instance)], expected)
+        assert state_of(instance, "CSAS_PLAIN")["generation"] == 1
+        assert state_of(instance, "CSAS_SCORED")["generation"] == 2
+
+
+def test_a_query_whose_function_is_not_what_was_deployed_fails_and_others_run(folder: Path) -> None:
+    with running(folder) as instance:
+        instance.produce("ORDERS", ORDERS[:2])
+        until(lambda: len(scores(instance)), 2)
+    (folder / "rates.py").write_text("RATES = {}\n")
+    with resumed(folder) as instance:
+        instance.produce("ORDERS", [{"id": 7, "amount": 7.0, "country": "DE"}])
+        until(
+            lambda: (
+                "was deployed in a version that the module scoring does not have"
+                in str(state_of(instance, "CSAS_SCORED")["last_error"])
+            ),
+            True,
+        )
+        until(lambda: instance.sql("SELECT COUNT(*) FROM PLAIN").one(), 3)
+        assert len(scores(instance)) == 2
+        instance.deploy()
+        until(lambda: [r["SCORE"] for r in scores(instance)], [10.0, 10.0, 7.0])
+
+
+def test_an_instance_starts_without_a_module_that_cannot_be_imported(folder: Path) -> None:
+    with running(folder) as instance:
+        instance.produce("ORDERS", ORDERS[:1])
+        until(lambda: len(scores(instance)), 1)
+    (folder / "rates.py").unlink()
+    with pytest.raises(CompileError, match="No module named 'rates'"):
+        flowql.connect(folder).deploy()
+    with resumed(folder) as instance:
+        instance.produce("ORDERS", ORDERS[1:2])
+        until(lambda: instance.sql("SELECT COUNT(*) FROM PLAIN").one(), 2)
+        assert len(scores(instance)) == 1
+
+
+def test_projects_may_have_functions_of_the_same_name(tmp_path: Path) -> None:
+    one = made(tmp_path / "one", scoring=SCORING, rates='RATES = {"DE": 2.0}\n')
+    two = made(tmp_path / "two", scoring=SCORING, rates='RATES = {"DE": 3.0}\n')
+    with running(one) as first, running(two) as second:
+        for instance in (first, second):
+            instance.produce("ORDERS", ORDERS[:1])
+        until(lambda: scores(first), [{"ID": 1, "SCORE": 20.0}])
+        until(lambda: scores(second), [{"ID": 1, "SCORE": 30.0}])
+    assert "scoring" not in sys.modules
+    assert "rates" not in sys.modules
+
+
+def test_a_version_stands_for_the_source(folder: Path) -> None:
+    source = SCORING.replace("@udf", '@udf(version="7")')
+    (folder / "scoring.py").write_text(source)
+    before = functions_of(compile_sources(load_project(folder)).plan)
+    (folder / "scoring.py").write_text(source + "\n# edited\n")
+    assert functions_of(compile_sources(load_project(folder)).plan) == before == {"SCORE@scoring:7"}
+    (folder / "scoring.py").write_text(source.replace('"7"', '"8"'))
+    assert functions_of(compile_sources(load_project(folder)).plan) == {"SCORE@scoring:8"}
+
+
+@pytest.mark.parametrize("dialect", ["ksql", "standard"])
+def test_every_type_goes_in_and_comes_out(tmp_path: Path, dialect: str) -> None:
+    source = """
+from datetime import date, datetime, time
+from flowql import udf
+
+@udf
+def all_types(b: bool, n: int, f: float, s: str, d: date, t: time, ts: datetime, tags: list[str], sizes: dict[str, int]) -> str:
+    return repr((b, n, f, s, d, t, ts, tags, sizes))
+
+@udf
+def day(ts: datetime) -> date:
+    return ts.date()
+
+@udf
+def clock(ts: datetime) -> time:
+    return ts.time()
+
+@udf
+def later(ts: datetime) -> datetime:
+    return ts.replace(year=2030)
+
+@udf
+def days(ts: datetime, n: int) -> list[date]:
+    return [ts.date()] * n
+
+@udf
+def named(n: int) -> dict[str, float]:
+    return {"half": n / 2, "none": None}
+
+@udf
+def data(s: str) -> bytes:
+    return s.encode()
+
+@udf
+def yes(n: int) -> bool:
+    return n > 1
+"""
+    calls = (
+        "all_types(b, n, f, s, d, t, ts, tags, sizes) AS x, day(ts) AS a1, clock(ts) AS a2, later(ts) AS a3, days(ts, 2) AS a4,"
+        " named(n) AS a5, data(s) AS a6, yes(n) AS a7"
+    )
+    if dialect == "ksql":
+        sql = f"""CREATE STREAM I (k BIGINT KEY, b BOOLEAN, n BIGINT, f DOUBLE, s STRING, d DATE, t TIME, ts TIMESTAMP, tags ARRAY<STRING>,
+          sizes MAP<STRING, BIGINT>) WITH (KAFKA_TOPIC='i', PARTITIONS=1, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
+        CREATE STREAM O AS SELECT k, {calls} FROM I;"""
+    else:
+        sql = f"""CREATE STREAM i (k BIGINT KEY, b BOOLEAN, n BIGINT, f DOUBLE PRECISION, s TEXT, d DATE, t TIME, ts TIMESTAMP, tags TEXT[],
+          sizes MAP<STRING, BIGINT>) WITH (KAFKA_TOPIC='i', PARTITIONS=1, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
+        CREATE VIEW o AS SELECT k, {calls} FROM i;"""
+    made(tmp_path, YAML + f"dialect: {dialect}\n", sql, scoring=source)
+    at = datetime(2026, 3, 4, 5, 6, 7, 89_000)
+    row = {
+        "k": 1,
+        "b": True,
+        "n": 3,
+        "f": 0.5,
+        "s": "é",
+        "d": at.date(),
+        "t": at.time(),
+        "ts": at,
+        "tags": ["x"],
+        "sizes": {"y": 2},
+    }
+    with running(tmp_path) as instance:
+        instance.produce("i" if dialect == "standard" else "I", [row])
+        until(lambda: instance.sql("SELECT COUNT(*) FROM o").one(), 1)
+        (found,) = instance.sql("SELECT * FROM o").arrow().to_pylist()
+        found = {k.lower(): v for k, v in found.items()}
+    assert found["x"] == repr((True, 3, 0.5, "é", at.date(), at.time(), at, ["x"], {"y": 2}))
+    assert found["a1"] == date(2026, 3, 4)
+    assert found["a2"] == at.time()
+    assert found["a3"] == at.replace(year=2030)
+    assert found["a4"] == [date(2026, 3, 4)] * 2
+    assert dict(found["a5"]) == {"half": 1.5, "none": None}
+    assert found["a6"] == "é".encode()
+    assert found["a7"] is True
+
+
+@pytest.mark.parametrize(
+    ("body", "title"),
+    [
+        ("def f(a: int) -> float:\n    return 'x'", "it returned str where DOUBLE is declared"),
+        ("def f(a: int) -> int:\n    return True", "it returned bool where BIGINT is declared"),
+        ("def f(a: int) -> int:\n    return 1 << 63", "is beyond 64 bits"),
+        ("def f(a: int) -> list[int]:\n    return (1,)", "it returned tuple where ARRAY<BIGINT> is declared"),
+        ("def f(a: int) -> list[int]:\n    return ['1']", "it returned str where BIGINT is declared"),
+        ("def f(a: int) -> dict[str, int]:\n    return {1: 1}", "a dict with a key of type int"),
+        ("def f(a: int) -> date:\n    return datetime(2020, 1, 1)", "it returned datetime where DATE is declared"),
+        ("def f(a: int) -> str:\n    raise KeyboardInterrupt", "F raised KeyboardInterrupt"),
+    ],
+)
+def test_a_value_of_another_type_is_a_failure_of_the_row(tmp_path: Path, body: str, title: str) -> None:
+    (tmp_path / "m.py").write_text(f"from datetime import *\nfrom flowql import udf\n@udf\n{body}\n")
+    function = load_functions(tmp_path, ["m"])["F"]
+    with pytest.raises((TypeError, OverflowError, RuntimeError), match=title.replace("(", r"\(")):
+        function.reference(Resolution((), BIGINT))(1)
+
+
+MISTAKES = {
+    "no_type": ("@udf\ndef f(a) -> int:\n    return a", "F does not say the type of its parameter a"),
+    "no_result": ("@udf\ndef f(a: int):\n    return a", "F does not say the type of its result"),
+    "decimal": ("from decimal import Decimal\n@udf\ndef f(a: Decimal) -> int:\n    return 1", "has no SQL type"),
+    "object": ("@udf\ndef f(a: object) -> int:\n    return 1", "F has the annotation object, which has no SQL type"),
+    "star": ("@udf\ndef f(*a: int) -> int:\n    return 1", "F has parameters without a place of their own"),
+    "generator": ("@udf\ndef f(a: int) -> list[int]:\n    yield a", "F is a generator or asynchronous"),
+    "asynchronous": ("@udf\nasync def f(a: int) -> int:\n    return a", "F is a generator or asynchronous"),
+    "isolation": (
+        "@udf(isolation='process')\ndef f(a: int) -> int:\n    return a",
+        'isolation="process" is not supported',
+    ),
+    "name": ("@udf(name='my f')\ndef f(a: int) -> int:\n    return a", "'MY F' cannot be called in SQL"),
+    "version": ("@udf(version='1.2')\ndef f(a: int) -> int:\n    return a", "other characters than letters and digits"),
+    "built_in": ("@udf\ndef abs(a: int) -> int:\n    return a", "ABS is a built-in function"),
+    "aggregate": ("@udf(name='sum')\ndef f(a: int) -> int:\n    return a", "SUM is a built-in function"),
+    "raises": ("1 / 0", "m cannot be imported: ZeroDivisionError: division by zero"),
+    "exits": ("import sys\nsys.exit(3)", "m cannot be imported: SystemExit: 3"),
+    "syntax": ("def f(:", "m cannot be imported: SyntaxError"),
+    "imports": ("import not_there", "m cannot be imported: ModuleNotFoundError: No module named 'not_there'"),
+}
+
+
+@pytest.mark.parametrize("name", list(MISTAKES))
+def test_mistakes_are_named_with_their_line(tmp_path: Path, name: str) -> None:
+    source, title = MISTAKES[name]
+    made(tmp_path, "name: x\nfunctions: m\n", "", m=f"from flowql import udf\n\n\n{source}\n")
+    found = [d for d in compile_sources(load_project(tmp_path)).diagnostics if d.code == "FQ3012"]
+    assert len(found) == 1
+    assert title in found[0].title
+    if name in ("built_in", "aggregate"):
+        assert found[0].span.path.endswith("flowql.yaml")
+    else:
+        assert found[0].span.path.endswith("m.py")
+        assert found[0].span.line >= 4
+        assert found[0].span.line_text
+
+
+def test_a_module_that_is_not_there_is_named_in_the_project_file(tmp_path: Path) -> None:
+    made(tmp_path, "name: x\nfunctions: [m, sub.n]\n", "", m="")
+    (found,) = (d for d in compile_sources(load_project(tmp_path)).diagnostics if d.code == "FQ3012")
+    assert found.title == "there is no sub/n.py in the project's folder"
+    assert found.span.line == 2
+
+
+def test_a_function_that_two_modules_have_is_refused(tmp_path: Path) -> None:
+    for name in ("m", "n"):
+        (tmp_path / f"{name}.py").write_text("from flowql import udf\n@udf\ndef f(a: int) -> int:\n    return a\n")
+    with pytest.raises(LoadError, match="F is in m, too"):
+        load_functions(tmp_path, ["m", "n"])
+
+
+def test_an_unknown_function_is_corrected_to_one_of_the_project(folder: Path) -> None:
+    (folder / "shop.sql").write_text(SQL.replace("score(", "scoer("))
+    (found,) = (d for d in compile_sources(load_project(folder)).diagnostics if d.severity == "error")
+    assert found.code == "FQ2006"
+    assert "SCORE" in found.help
+
+
+def test_wrong_arguments_are_a_mistake_of_the_statement(folder: Path) -> None:
+    (folder / "shop.sql").write_text(SQL.replace("score(AMOUNT, COUNTRY)", "score(COUNTRY)"))
+    (found,) = (d for d in compile_sources(load_project(folder)).diagnostics if d.severity == "error")
+    assert found.code == "FQ2005"
+    assert "SCORE" in found.title
+    assert "@" not in found.title + found.help
+
+
+def test_what_is_installed_in_the_folder_is_left_alone(tmp_path: Path) -> None:
+    package = tmp_path / ".venv" / "lib" / "site-packages" / "installed_here"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("VALUE = 1\n")
+    (tmp_path / "m.py").write_text(
+        "import installed_here\nfrom flowql import udf\n@udf\ndef f(a: int) -> int:\n    return a\n"
+    )
+    sys.path.insert(0, str(package.parent))
+    try:
+        import installed_here  # type: ignore[import-not-found]
+
+        load_functions(tmp_path, ["m"])
+        assert sys.modules["installed_here"] is installed_here
+    finally:
+        sys.path.remove(str(package.parent))
+        del sys.modules["installed_here"]
+
+
+def test_tests_of_a_project_call_them(folder: Path) -> None:
+    (folder / "tests").mkdir()
+    case = """name: a rate doubles
+given:
+  ORDERS: [{ID: 1, AMOUNT: 4.0, COUNTRY: DE}, {ID: 2, AMOUNT: 4.0}]
+expect:
+  SCORED: [{ID: 1, SCORE: %s}, {ID: 2, SCORE: 4.0}]
+"""
+    for value, exit_code in (("8.0", 0), ("9.0", 1)):
+        (folder / "tests" / "rates.yaml").write_text(case % value)
+        done = subprocess.run([sys.executable, "-m", "flowql", "test"], cwd=folder, capture_output=True, text=True)
+        assert done.returncode == exit_code, done.stdout + done.stderr
+
+
+def test_spark_refuses_them_by_their_name(folder: Path) -> None:
+    plan = compile_sources(load_project(folder)).plan
+    query = plan.query("CSAS_SCORED")
+    assert query is not None
+    with pytest.raises(SparkUnsupported, match=r"SCORE is no built-in function[\s\S]*run it on the runtime"):
+        choose(plan, query, SparkSettings(), "bounded")
+    call = next(e for n in walk_nodes(query.logical) for e in exprs_of(n.spec) if isinstance(e, Call))
+    with pytest.raises(SparkUnsupported, match="SCORE is a function of the project"):
+        reference_udf(plan.sources[0].schema, [NamedExpr("SCORE", call)])
+
+
+def test_a_decorated_function_stays_a_function() -> None:
+    @udf(deterministic=False)
+    def twice(n: int) -> int:
+        return 2 * n
+
+    assert twice(4) == 8
+    with pytest.raises(DefinitionError):
+        udf(len)
+
+
+def test_an_instance_with_another_version_refuses_a_deployment(folder: Path, tmp_path: Path) -> None:
+    plan = compile_sources(load_project(folder)).plan
+    other = made(tmp_path / "other", scoring=SCORING, rates="RATES = {}\n")
+    for name in functions_of(plan):
+        unregister(name)
+    with pytest.raises(CommandError, match="the instance has another version of SCORE than this project"):
+        check_functions(plan, str(other))
+    check_functions(plan, str(folder))
