@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from itertools import chain
 
 import duckdb
 import pyarrow as pa
 
 from flowql.query.pace import Pace
-from flowql.query.question import Heavy, Question, Reads, Rows
+from flowql.query.question import Heavy, Place, Question, Rows
 from flowql.query.relations import Relation, Replaced, StoreRelation, arrow_schema, zoned_schema
 from flowql.query.statement import Statement
 from flowql.runtime.errors import OffsetOutOfRange
 
 REPLACED_TRIES = 5  # results that are replaced more often than a question takes to read them once
-CONTENDED_S_MAX = 0.1  # of processor time while queries wait: then another process reads, which needs 0.5 s to start
+CONTENDED_S_MAX = 0.1  # of processor time while queries wait: then another process answers, which needs 0.5 s to start
 _LOADING = "flowql_loading"
 
 
@@ -24,8 +23,6 @@ def load(question: Question, name: str, relation: Relation, statement: Statement
     """The relation by its name on the question's connection. What it gives is read while the answer is computed: its snapshot must
     stay open meanwhile.
     """
-    if question.again:
-        _forget(question, name)
     if statement.is_short and isinstance(relation, StoreRelation):
         rows = Rows(zoned_schema(relation.schema), lambda: _read(question, relation, statement))
         question.connection.register(name, rows)
@@ -58,11 +55,11 @@ def _load_all(question: Question, name: str, relation: Relation, statement: Stat
         question.connection.register(name, pa.Table.from_batches(first, zoned_schema(relation.schema)))
         return
     question.begin_heavy()
-    paced = partial(_paced, question, movable=isinstance(relation, StoreRelation))
-    begun: list[Iterator[pa.RecordBatch]] = [chain(first, paced(rest))]
+    begun: list[Iterator[pa.RecordBatch]] = [chain(first, _paced(question, rest))]
     del first  # it is in memory until DuckDB has it, and no longer
-    again = lambda: begun.pop() if begun else paced(_read(question, relation, statement))  # noqa: E731
+    again = lambda: begun.pop() if begun else _paced(question, _read(question, relation, statement))  # noqa: E731
     rows = Rows(zoned_schema(relation.schema), again)
+    question.connection.unregister(name)  # it was smaller when this question began for the first time
     question.connection.register(_LOADING, rows)
     try:
         question.connection.execute(f"CREATE TEMP TABLE {_quoted(name)} AS SELECT * FROM {_LOADING}").fetchall()
@@ -75,42 +72,22 @@ def _load_all(question: Question, name: str, relation: Relation, statement: Stat
     question.room.back(before)  # DuckDB counts them now
 
 
-def _forget(question: Question, name: str) -> None:
-    """What this question has loaded under this name before it began again."""
-    question.connection.unregister(name)
-    question.connection.execute(f"DROP TABLE IF EXISTS temp.{_quoted(name)}")
-
-
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _paced(question: Question, batches: Iterator[pa.RecordBatch], *, movable: bool) -> Iterator[pa.RecordBatch]:
-    """movable: another process could read them. Raises Heavy when it is to do so."""
+def _paced(question: Question, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Raises Heavy when another process is to answer the question."""
     pace = Pace(question.share)
-    if question.reads is Reads.COPY:
-        yield from _paced_taking(pace, batches)
-        return
     pace.begin()
     try:
         for batch in batches:
             yield batch
             pace.rest()
-            if movable and question.reads is Reads.UNDECIDED and pace.contended_s > CONTENDED_S_MAX:
-                question.reads = Reads.COPY
+            if question.place is Place.UNDECIDED and pace.contended_s > CONTENDED_S_MAX:
+                question.place = Place.ELSEWHERE
                 raise Heavy
             pace.begin()
-    finally:
-        pace.end()
-
-
-def _paced_taking(pace: Pace, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Only what DuckDB does with them is work of this process."""
-    try:
-        for batch in batches:
-            pace.begin()
-            yield batch
-            pace.rest()
     finally:
         pace.end()
 

@@ -21,32 +21,32 @@ _AGAIN_S = 0.2
 
 
 class Heavy(Exception):
-    """A question begins again: it has to wait for others, and meanwhile holds no commit, as that would hold memory; or it reads in another way."""
+    """A question begins again: it has to wait for others, and meanwhile holds no commit, as that would hold memory; or it is answered in another place."""
 
 
-class Reads(Enum):
-    """How a question reads much of a store. HERE: this process, a snapshot. COPY: another process, a copy of the state.
+class Place(Enum):
+    """Where a question is answered. HERE: in this process, from a snapshot. ELSEWHERE: by another one, from a copy of the state.
 
-    UNDECIDED: as HERE, until queries have to wait for it.
+    UNDECIDED: here, until queries have to wait for it.
     """
 
     UNDECIDED = auto()
     HERE = auto()
-    COPY = auto()
+    ELSEWHERE = auto()
 
 
 class Question:
     """From `begin` to `end`. The thread that computes the answer, but for `break_off`."""
 
     def __init__(self, sql: str, database: QuestionDatabase) -> None:
-        self.sql, self.limits = sql, database.limits
+        self.sql, self.given, self.limits = sql, sql, database.limits  # sql: as DuckDB is to have it
         self.connection = database.connection()
         self.room, self.share = Room(database.memory, self.check), database.share
         self._time_s = self.limits.settings.time_ms / 1000
         self._limit = time.monotonic() + self._time_s
         self._ended, self._over = threading.Event(), threading.Event()  # over: it ended, or is to be broken off
         self._heavy, self._is_heavy = database.heavy, False
-        self.reads, self.again = Reads.HERE, False  # again: it has begun once before
+        self.place = Place.HERE
         self._broken: QueryError | None = None
         self._running = database.running
         self._running.add(self)
@@ -60,8 +60,7 @@ class Question:
             raise Heavy
 
     def wait_heavy(self) -> None:
-        """Without what it has taken. It begins again then."""
-        self.again = True
+        """Without what it has taken."""
         self.room.back()
         while not self._is_heavy:
             self.check()

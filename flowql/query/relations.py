@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -13,20 +12,17 @@ import pyarrow as pa
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import SourceDef, StoreSpec, scan_of
 from flowql.compiler.plan.types import BIGINT, STRING, Kind, SqlType, arrow_type
-from flowql.query.lookup import Points, Range, access
+from flowql.query.lookup import Points, access
 from flowql.query.room import Room
-from flowql.query.scanning import Scan, scanned
 from flowql.query.statement import Condition
 from flowql.query.views import ROWTIME, Shown, StoreView, ViewMaker
 from flowql.runtime.batch import DELETE, Batch, to_arrow
 from flowql.runtime.log.base import Log, RawBatch, TopicPartition
 from flowql.runtime.operators.base import NO_STATE, RunContext
 from flowql.runtime.operators.decode import Decoder
-from flowql.runtime.state.copy import StateCopy
-from flowql.runtime.state.store import Key, Snapshot, Value
+from flowql.runtime.state.store import Rows, Snapshot
 from flowql.runtime.state.values import encode_value
 
-HERE_ROWS = 10_000  # of a copy: so many are read before another process would have started
 READ_RECORDS, READ_BYTES = 50_000, 16 << 20
 _KEY_BYTES = 250  # of a key and its place in a dictionary
 
@@ -76,36 +72,24 @@ class StoreRelation:
     def batches(
         self, conditions: Sequence[Condition], columns: frozenset[str] | None, room: Room
     ) -> Iterator[pa.RecordBatch]:
-        """The first piece has few rows, later ones more. Another process reads them where the commit is a copy: it may raise ScanFailed."""
-        if not self.present:
-            return
+        """The first piece has few rows, later ones more."""
+        del room
         if ambiguous(self.schema):
             conditions, columns = (), None
+        for rows in self._chunks(conditions):
+            shown = self.view.show(*rows)
+            if shown.rows:
+                yield _batch(self.schema, shown, columns)
+
+    def _chunks(self, conditions: Sequence[Condition]) -> Iterator[Rows]:
+        if not self.present:
+            return
         found = access(self.view.key, conditions)
         if isinstance(found, Points):
             rows = [(key, v) for key in found.keys if (v := self.snapshot.get(self.view.spec.name, key)) is not None]
-            yield from self._shown([k for k, _ in rows], [v for _, v in rows], columns)
-        elif isinstance(self.snapshot, StateCopy) and self.make is not None and self._has_more_than(HERE_ROWS, found):
-            scan = Scan(self.snapshot.path, self.snapshot.owned, self.make, found, columns)
-            yield from scanned(scan, arrow_schema(self.schema), room.check)
+            yield [k for k, _ in rows], [v for _, v in rows]
         else:
-            yield from self.of_range(found, columns)
-
-    def _has_more_than(self, rows: int, found: Range) -> bool:
-        chunks = self.snapshot.chunks(self.view.spec.name, low=found.low, high=found.high)
-        return any(count > rows for count in accumulate(len(keys) for keys, _ in chunks))
-
-    def of_range(self, found: Range, columns: frozenset[str] | None) -> Iterator[pa.RecordBatch]:
-        """The rows of a range of keys, read by this thread."""
-        for keys, values in self.snapshot.chunks(self.view.spec.name, low=found.low, high=found.high):
-            yield from self._shown(keys, values, columns)
-
-    def _shown(
-        self, keys: Sequence[Key], values: Sequence[Value], columns: frozenset[str] | None
-    ) -> Iterator[pa.RecordBatch]:
-        shown = self.view.show(keys, values)
-        if shown.rows:
-            yield _batch(self.schema, shown, columns)
+            yield from self.snapshot.chunks(self.view.spec.name, low=found.low, high=found.high)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.query.answer import Answer
 from flowql.query.committed import Commit, Take
 from flowql.query.database import DEFAULT, QuestionDatabase
+from flowql.query.elsewhere import ProcessFailed, answered_elsewhere, movable
 from flowql.query.errors import (
     APART,
     BUSY,
@@ -25,11 +26,11 @@ from flowql.query.errors import (
     place_of_word,
 )
 from flowql.query.loading import load
-from flowql.query.question import Heavy, Question, Reads, Rows
+from flowql.query.question import Heavy, Place, Question, Rows
 from flowql.query.relations import Relation, StoreRelation, StoresRelation, zoned_schema
-from flowql.query.scanning import ScanFailed
 from flowql.query.statement import Statement, parse
 from flowql.query.united import Coverage, restored, unite
+from flowql.runtime.state.copy import StateCopy
 
 CHUNK_ROWS = 2_048  # of an answer: what DuckDB computes at a time
 SETTLE_S = 5.0  # how long to look for a moment at which log and state are at the same commit
@@ -60,7 +61,7 @@ def answer(
     copied: gives a commit whose state is a `StateCopy` if one can be made, for who reads much while queries run.
     """
     question = Question(sql, database)
-    question.reads = Reads.HERE if copied is None else Reads.UNDECIDED
+    question.place = Place.HERE if copied is None else Place.UNDECIDED
     pieces = _pieces(question, lambda names: _commit(question, names, take, copied), begun)
     schema = next(pieces)
     assert isinstance(schema, pa.Schema)
@@ -99,7 +100,7 @@ def _pieces(question: Question, take: Take, begun: Begun) -> Generator[pa.Schema
 
 
 def _commit(question: Question, relations: Sequence[str], take: Take, copied: Take | None) -> Commit:
-    return take(relations) if question.reads is not Reads.COPY or copied is None else copied(relations)
+    return take(relations) if question.place is not Place.ELSEWHERE or copied is None else copied(relations)
 
 
 def _begun(question: Question, statement: Statement, take: Take) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
@@ -110,8 +111,8 @@ def _begun(question: Question, statement: Statement, take: Take) -> tuple[pa.Sch
             return _computed(question, statement, *_gathered(question, statement, take))
         except Heavy:
             pass
-        except ScanFailed:  # no memory for another process, say
-            question.reads = Reads.HERE
+        except ProcessFailed:  # no memory for another process, say
+            question.place = Place.HERE
         question.wait_heavy()
 
 
@@ -204,9 +205,11 @@ def _computed(
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """The answer, whose relations are read before it is taken: the state of a commit is not kept for who reads slowly."""
     streams: list[Rows] = []
-    if not all(isinstance(r, StoreRelation) for r in relations.values()):
-        question.reads = Reads.HERE  # by the time a copy is made the topics are further
+    if not movable(relations):
+        question.place = Place.HERE
     try:
+        if question.place is Place.ELSEWHERE and isinstance(commit.snapshot, StateCopy):
+            return _elsewhere(question, commit, commit.snapshot, relations, said)
         for name, relation in relations.items():
             rows = load(question, name, relation, statement)
             streams += [rows] if rows is not None else []
@@ -223,6 +226,16 @@ def _computed(
         raise
     finally:
         commit.snapshot.close()
+
+
+def _elsewhere(
+    question: Question, commit: Commit, copy: StateCopy, relations: Mapping[str, Relation], said: Mapping[bytes, bytes]
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    stores = {n: r for n, r in relations.items() if isinstance(r, StoreRelation)}
+    schema, batches = answered_elsewhere(question.given, question.limits, copy, stores, question.check)
+    apart = {APART: commit.apart.encode()} if commit.apart else {}
+    named = schema.with_metadata({**schema.metadata, **said, **apart})
+    return named, question.room.passing(b.replace_schema_metadata(named.metadata) for b in batches)
 
 
 def _result(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import signal
+import socket
 import threading
 from collections.abc import Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,13 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from flowql.query import loading, relations, scanning
+from flowql.config.questions import QuestionsSettings
+from flowql.query import elsewhere, loading
 from flowql.query.committed import Commit
 from flowql.query.database import QuestionDatabase, QuestionLimits
-from flowql.query.errors import QueryError
+from flowql.query.errors import INVALID, TOO_LARGE, QueryError
 from flowql.query.pace import Pace
 from flowql.query.relations import StoreRelation
-from flowql.query.room import QuestionMemory, Room
 from flowql.query.session import answer
 from flowql.runtime.errors import StateError
 from flowql.runtime.state.copy import StateCopy, copy_of
@@ -64,8 +65,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 def contended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Queries wait for every question, and for every row of it."""
     monkeypatch.setattr(loading, "CONTENDED_S_MAX", -1.0)
-    monkeypatch.setattr(relations, "HERE_ROWS", -1)
     monkeypatch.setattr(QuestionLimits, "registered_bytes", 1)
+    monkeypatch.setattr(StateSnapshot, "chunks", small_chunks(StateSnapshot.chunks))
     monkeypatch.setattr(Pace, "rest", Pace.end)
 
 
@@ -77,7 +78,7 @@ def copies_of(world: World) -> list[Path]:
 
 def readers() -> list[psutil.Process]:
     alive = (p for p in psutil.Process().children() if p.status() != psutil.STATUS_ZOMBIE)  # other tests leave some
-    return [p for p in alive if scanning.PROGRAM in " ".join(p.cmdline())]
+    return [p for p in alive if elsewhere.PROGRAM in " ".join(p.cmdline())]
 
 
 def commit_of(world: World, snapshot: StateSnapshot) -> Commit:
@@ -89,27 +90,17 @@ def ask(world: World, sql: str, database: QuestionDatabase | None = None) -> pa.
     return answer(sql, engine.take, database=database or QuestionDatabase(), copied=engine.take_copied).table()
 
 
-def test_every_store_has_the_same_rows_in_another_process(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relations, "HERE_ROWS", -1)
-    assert world.instance.config.data_dir is not None
+@pytest.mark.usefixtures("contended")
+def test_every_store_has_the_same_rows_in_another_process(world: World) -> None:
     rows: dict[str, int] = {}
-    with (
-        world.instance.state.snapshot() as here,
-        copy_of(world.instance.state, copies_in(world.instance.config.data_dir) / "1") as copy,
-    ):
-        assert here.sequence == copy.sequence
-        for name, make in commit_of(world, here).relations().items():
-            first = make()
-            second = commit_of(world, copy).relations()[name]()
-            if not (isinstance(first, StoreRelation) and isinstance(second, StoreRelation)):
-                continue
-            room = Room(QuestionMemory(1 << 30))
-            for columns in (None, frozenset({"k", "n"})):
-                expected, found = (list(r.batches((), columns, room)) for r in (first, second))
-                assert pa.Table.from_batches(found, first_schema(first)) == pa.Table.from_batches(
-                    expected, first_schema(first)
-                ), name
-                rows[name] = sum(b.num_rows for b in found)
+    with world.instance.state.snapshot() as snapshot:
+        commit = commit_of(world, snapshot)
+        names = [n for n, make in commit.relations().items() if isinstance(make(), StoreRelation)]
+    for name in names:
+        sql = f'SELECT * FROM "{name}"'
+        expected, found = answer(sql, RuntimeEngine(world.instance).take).table(), ask(world, sql)
+        assert found == expected, name
+        rows[name] = found.num_rows
     assert rows["T"] == 83
     assert rows["BY_TEXT"] == 35
     assert 0 < rows["SOME"] < 83
@@ -118,39 +109,36 @@ def test_every_store_has_the_same_rows_in_another_process(world: World, monkeypa
     assert not copies_of(world)
 
 
-def first_schema(relation: StoreRelation) -> pa.Schema:
-    return relations.arrow_schema(relation.schema)
-
-
 @pytest.mark.usefixtures("contended")
 @pytest.mark.parametrize(
-    ("sql", "scanned"),
+    ("sql", "processes"),
     [
         ("SELECT * FROM T ORDER BY K", 1),
         ("SELECT K, N FROM T WHERE K >= 5 AND K < 60 ORDER BY K", 1),
-        ("SELECT t.K, t.N, w.N FROM T t JOIN WINDOWS w ON t.K = w.K ORDER BY t.K, w.WINDOWSTART", 2),
-        ("SELECT t.K, w.N FROM WINDOWS w JOIN T t ON t.K = w.K ORDER BY t.K, w.WINDOWSTART", 2),
+        ("SELECT t.K, t.N, w.N FROM T t JOIN WINDOWS w ON t.K = w.K ORDER BY t.K, w.WINDOWSTART", 1),
+        ("SELECT t.K, w.N FROM WINDOWS w JOIN T t ON t.K = w.K ORDER BY t.K, w.WINDOWSTART", 1),
+        ("SELECT SUM(K) AS TOTAL, LIST(N ORDER BY K) AS ALL_N, 7 // 2 AS H FROM T", 1),
         ("SELECT COUNT(*) AS N FROM T WHERE K = 1", 0),
         ("SELECT COUNT(*) AS N FROM S", 0),
         ("SELECT s.K, COUNT(*) AS N FROM S s JOIN T t ON s.K = t.K GROUP BY s.K ORDER BY s.K", 0),
     ],
 )
 def test_a_question_that_queries_wait_for_has_the_same_answer(
-    world: World, sql: str, scanned: int, monkeypatch: pytest.MonkeyPatch
+    world: World, sql: str, processes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scans = list[Any]()
-    started = scanning.subprocess.Popen
-    monkeypatch.setattr(scanning.subprocess, "Popen", lambda *a, **kw: scans.append(a) or started(*a, **kw))
+    begun = list[Any]()
+    started = elsewhere.subprocess.Popen
+    monkeypatch.setattr(elsewhere.subprocess, "Popen", lambda *a, **kw: begun.append(a) or started(*a, **kw))
     engine = RuntimeEngine(world.instance)
     assert ask(world, sql) == answer(sql, engine.take).table()
-    assert len(scans) == scanned, "each store is read by a process, and nothing else"
+    assert len(begun) == processes
     assert not readers()
     assert not copies_of(world)
 
 
 def test_an_instance_at_rest_is_read_in_its_own_process(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(QuestionLimits, "registered_bytes", 1)
-    monkeypatch.setattr(scanning.subprocess, "Popen", lambda *_, **__: pytest.fail("a process was started"))
+    monkeypatch.setattr(elsewhere.subprocess, "Popen", lambda *_, **__: pytest.fail("a process was started"))
     monkeypatch.setattr(Pace, "rest", Pace.end)
     assert ask(world, "SELECT COUNT(*) AS N FROM T").to_pylist() == [{"N": 83}]
 
@@ -169,7 +157,7 @@ def test_where_no_process_can_be_started_it_reads_here(world: World, monkeypatch
     def refused(*_: object, **__: object) -> None:
         raise OSError("Cannot allocate memory")
 
-    monkeypatch.setattr(scanning.subprocess, "Popen", refused)
+    monkeypatch.setattr(elsewhere.subprocess, "Popen", refused)
     assert ask(world, "SELECT COUNT(*) AS N FROM T").to_pylist() == [{"N": 83}]
     assert not copies_of(world)
 
@@ -185,24 +173,44 @@ def test_where_no_copy_can_be_made_it_reads_here(world: World, monkeypatch: pyte
 
 
 @pytest.mark.usefixtures("contended")
-@pytest.mark.parametrize("after", [0, 1])
-def test_a_process_that_is_killed_costs_no_row(world: World, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
-    """after: messages that have come before."""
-    real, seen = scanning._next, list[int]()
+def test_a_process_that_is_killed_costs_no_row(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, killed = elsewhere._started, list[int]()
 
-    def killing(connection: Any, check: Any) -> Any:
-        if len(seen) == after:
-            for process in readers():
-                process.send_signal(signal.SIGKILL)
-                process.wait(10)
-        seen.append(1)
-        return real(connection, check)
+    def killing(descriptor: int) -> Any:
+        process = real(descriptor)
+        process.kill()
+        killed.append(process.pid)
+        return process
 
-    monkeypatch.setattr(scanning, "_next", killing)
-    monkeypatch.setattr(StateSnapshot, "chunks", small_chunks(StateSnapshot.chunks))
+    monkeypatch.setattr(elsewhere, "_started", killing)
     table = ask(world, "SELECT K, N FROM T ORDER BY K")
     assert table.column("K").to_pylist() == list(range(83))
-    assert len(seen) > after, "it was never killed"
+    assert len(killed) == 1
+    assert not copies_of(world)
+
+
+@pytest.mark.usefixtures("contended")
+def test_mistakes_and_limits_are_those_of_a_question(world: World) -> None:
+    with pytest.raises(QueryError, match='column "NOPE" not found') as first:
+        ask(world, "SELECT K, NOPE FROM T")
+    assert first.value.code == INVALID
+    few = QuestionDatabase(QuestionLimits(settings=QuestionsSettings(rows=10)))
+    with pytest.raises(QueryError, match="more than 10 rows"):
+        ask(world, "SELECT K FROM T", few)
+    small = QuestionDatabase(QuestionLimits(settings=QuestionsSettings(spill_bytes=100)))
+    with pytest.raises(QueryError, match="on disk that questions have here") as second:
+        ask(world, "SELECT K FROM T", small)
+    assert second.value.code == TOO_LARGE
+    assert not copies_of(world)
+
+
+@pytest.mark.usefixtures("contended")
+def test_an_answer_that_is_left_leaves_no_file(world: World) -> None:
+    engine = RuntimeEngine(world.instance)
+    found = answer("SELECT K FROM T", engine.take, database=QuestionDatabase(), copied=engine.take_copied)
+    next(found.batches)
+    found.close()
+    assert not readers()
     assert not copies_of(world)
 
 
@@ -224,15 +232,15 @@ def test_a_question_that_is_broken_off_leaves_no_process_and_no_files(
     engine, breaks = RuntimeEngine(world.instance), list[Any]()
     waiting = threading.Event()
 
-    def stopped(connection: Any, check: Any) -> Any:
-        for process in readers():
-            process.send_signal(signal.SIGSTOP)
-        waiting.set()
-        while True:
-            connection.poll(0.01)
-            check()
+    real = elsewhere._started
 
-    monkeypatch.setattr(scanning, "_next", stopped)
+    def stopped(descriptor: int) -> Any:
+        process = real(descriptor)
+        process.send_signal(signal.SIGSTOP)
+        waiting.set()
+        return process
+
+    monkeypatch.setattr(elsewhere, "_started", stopped)
     threading.Thread(target=lambda: waiting.wait(60) and breaks[0]()).start()
     with pytest.raises(QueryError, match="cancelled"):
         answer(
@@ -242,20 +250,31 @@ def test_a_question_that_is_broken_off_leaves_no_process_and_no_files(
     assert not copies_of(world)
 
 
-def test_the_process_ends_with_its_parent(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_process_ends_with_its_parent() -> None:
     """Nobody has told it to: the other end of its connection is gone."""
-    monkeypatch.setattr(relations, "HERE_ROWS", -1)
-    assert world.instance.config.data_dir is not None
-    with copy_of(world.instance.state, copies_in(world.instance.config.data_dir) / "2") as copy:
-        relation = commit_of(world, copy).relations()["T"]()
-        monkeypatch.setattr(scanning.subprocess.Popen, "kill", lambda _: None)
-        rows = relation.batches((), None, Room(QuestionMemory(1 << 30)))
-        next(rows)
-        (process,) = readers()
-        os.kill(process.pid, signal.SIGSTOP)
-        threading.Timer(0.2, lambda: os.kill(process.pid, signal.SIGCONT)).start()
-        rows.close()  # waits for its end
-        assert not process.is_running()
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = elsewhere._started(theirs.fileno())
+    ours.close()
+    process.wait(60)
+
+
+def test_a_process_at_work_ends_with_its_parent(world: World, tmp_path: Path) -> None:
+    endless = "SELECT COUNT(*) FROM range(100000000000) a, T"
+    with world.instance.state.snapshot() as snapshot:
+        relation = commit_of(world, snapshot).relations()["T"]()
+    assert isinstance(relation, StoreRelation)
+    assert relation.make is not None
+    with copy_of(world.instance.state, tmp_path / "copy") as copy:
+        ours, theirs = socket.socketpair()
+        with Connection(ours.detach()) as connection:
+            with theirs:
+                process = elsewhere._started(theirs.fileno())
+            stores = (("T", relation.make, True),)
+            connection.send(elsewhere.Asked(endless, QuestionLimits(), copy.path, None, stores, tmp_path / "answer"))
+            assert not connection.poll(2.0)
+            assert process.poll() is None
+        process.wait(60)
 
 
 def test_a_copy_shows_the_commit_it_is_of(tmp_path: Path) -> None:
