@@ -120,5 +120,7 @@ def lower_priority() -> None:
     """Of this process and its threads. Where there is one processor only, nothing of it might be left over for long."""
     several = (os.cpu_count() or 1) > 1
     os.nice(LEFT_OVER if several else TENTH)
-    if several and sys.platform == "linux":  # a thread of a query that wakes up runs at once, and not after a turn of this one
+    if (
+        several and sys.platform == "linux"
+    ):  # a thread of a query that wakes up runs at once, and not after a turn of this one
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
