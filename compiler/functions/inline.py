@@ -17,7 +17,7 @@ from flowql.compiler.functions.numeric import BIGINT_MAX, BIGINT_MIN, INT_MAX, I
 from flowql.compiler.functions.registry import Function, Resolution, lookup
 from flowql.compiler.functions.sql_arithmetic import RANGES, SQL_ARITHMETIC, out_of_range
 from flowql.compiler.functions.sql_comparison import PREFIX, SQL_SYMBOLS
-from flowql.compiler.functions.user import is_users, missing_function
+from flowql.compiler.functions.user import function_in_plan
 from flowql.compiler.plan.expr import Call, Column, Expr, Lambda, LambdaVar, Literal
 from flowql.compiler.plan.types import Kind
 
@@ -165,9 +165,7 @@ class Emitter:
         return piece if piece is not None else self._by_reference(e)
 
     def _by_reference(self, e: Call) -> Piece:
-        function = lookup(e.name)
-        if function is None and is_users(e.name):
-            function = missing_function(e.name)
+        function = function_in_plan(e.name)
         if function is None:
             raise LookupError(f"the plan calls {e.name}, which is not in this catalogue of functions")
         reference = function.reference(Resolution(tuple(a.type for a in e.args), e.type))

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Literal, TypeVar, Union, overload
 
-from flowql.compiler.functions.registry import Function, QueryFailure, Resolution
+from flowql.compiler.functions.registry import Function, QueryFailure, Resolution, lookup
 from flowql.compiler.functions.signatures import Overload, resolver
 from flowql.compiler.plan.types import (
     BIGINT,
@@ -49,6 +50,7 @@ _TYPES: dict[object, SqlType] = {
 _EPOCH, _EPOCH_DAY = datetime(1970, 1, 1), date(1970, 1, 1).toordinal()
 _MS = timedelta(milliseconds=1)
 _INT_MIN, _INT_MAX = -(1 << 63), (1 << 63) - 1
+_finders: list[Callable[[str], None]] = []  # of the instances in this process
 
 
 class DefinitionError(Exception):
@@ -196,7 +198,27 @@ def function_of(user: UserFunction, module: str, version: str) -> Function:
     )
 
 
-def missing_function(name: str) -> Function:
+@contextmanager
+def finding(find: Callable[[str], None]) -> Iterator[None]:
+    """Within, `find` is asked for functions of projects that are not registered, by their names in plans; it registers them if it can."""
+    _finders.append(find)
+    try:
+        yield
+    finally:
+        _finders.remove(find)
+
+
+def function_in_plan(name: str) -> Function | None:
+    """The function of that name. A version of a project's function that is nowhere found fails the queries that call it."""
+    found = lookup(name)
+    if found is not None or not is_users(name):
+        return found
+    for find in list(_finders):
+        find(name)
+    return lookup(name) or _missing(name)
+
+
+def _missing(name: str) -> Function:
     """In the place of a version that is not here: the queries that call it fail, and are tried again later."""
     why = (
         f"the function {plain_name(name)} was deployed in a version that the module {module_name(name)} does not have here: it was edited, "

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from flowql.compiler.functions.registry import lookup
+from collections.abc import Collection
+from pathlib import Path
+
+from flowql.compiler.functions.registry import lookup, register
 from flowql.compiler.functions.user import is_users, module_name, plain_name
 from flowql.compiler.plan.expr import Call, walk
 from flowql.compiler.plan.logical import walk_nodes
 from flowql.compiler.plan.topology import Plan
 from flowql.compiler.plan.visit import exprs_of
-from flowql.config.functions import LoadError
-from flowql.config.modules import Modules
+from flowql.config.functions import LoadError, load_functions
 from flowql.errors import CommandError
+from flowql.runtime.events import WARNING, say
 
 CODE = "FQ3012"
 
@@ -21,13 +24,12 @@ def functions_of(plan: Plan) -> set[str]:
     return {e.name for e in exprs if isinstance(e, Call) and is_users(e.name)}
 
 
-def register_functions(modules: Modules) -> str:
-    """Before queries start: why not all are here, or nothing. Queries that call one that is not here fail and say so; others run."""
+def find_function(root: str, name: str) -> None:
+    """Registers it, and all others of its module, as they are there now. root: the project's folder. name: as in plans."""
     try:
-        modules.register()
+        _register(root, {module_name(name)})
     except LoadError as error:
-        return f"{error.module}: {error}"
-    return ""
+        say(WARNING, "functions.failed", f"{error.module}: {error}")
 
 
 def check_functions(plan: Plan, root: str) -> None:
@@ -36,7 +38,7 @@ def check_functions(plan: Plan, root: str) -> None:
     if all(lookup(name) is not None for name in wanted):
         return
     try:
-        Modules(root, tuple(sorted({module_name(name) for name in wanted}))).register()
+        _register(root, {module_name(name) for name in wanted})
     except LoadError as error:
         raise CommandError(f"{error.module}: {error}", code=CODE, help=error.hint) from error
     missing = sorted(plain_name(name) for name in wanted if lookup(name) is None)
@@ -44,3 +46,8 @@ def check_functions(plan: Plan, root: str) -> None:
         title = f"the instance has another version of {', '.join(missing)} than this project"
         help_ = "deploy again if the module was just edited; on another machine, bring the same files there"
         raise CommandError(title, code=CODE, help=help_)
+
+
+def _register(root: str, modules: Collection[str]) -> None:
+    for function in load_functions(Path(root), sorted(modules)).values():
+        register(function, replace=True)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Literal
 
 from flowql.config.members import MembersSettings
-from flowql.config.modules import Modules
 from flowql.config.project import Project
 from flowql.config.questions import QuestionsSettings
 from flowql.config.watching import LogLevel, MetricsSettings
@@ -22,7 +21,7 @@ UNSUPPORTED_TARGET = "FQ5203"
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What an instance is started with; travels as JSON to a background process. kafka: where the log is, None for the embedded.
-    modules: of the project, with functions that its queries call.
+    project_dir: where modules with functions of the project are.
     """
 
     data_dir: Path
@@ -39,7 +38,7 @@ class Settings:
     members: MembersSettings = field(default_factory=MembersSettings)
     questions: QuestionsSettings = field(default_factory=QuestionsSettings)
     dead_letters: LetterRetention = field(default_factory=LetterRetention)
-    modules: Modules = field(default_factory=Modules)
+    project_dir: str = ""
 
     def dumps(self) -> str:
         return json.dumps({**asdict(self), "data_dir": str(self.data_dir)})
@@ -55,7 +54,6 @@ class Settings:
         data["members"] = MembersSettings(**data["members"])
         data["questions"] = QuestionsSettings(**data["questions"])
         data["dead_letters"] = LetterRetention(**data["dead_letters"])
-        data["modules"] = Modules(data["modules"]["root"], tuple(data["modules"]["names"]))
         return cls(**{**data, "data_dir": Path(data["data_dir"]), "spark": SparkSettings(**spark, files=files)})
 
     @property
@@ -85,5 +83,5 @@ def settings_of(project: Project) -> Settings:
         target.members,
         target.questions,
         target.dead_letters,
-        Modules(str(project.root), tuple(project.modules)),
+        str(project.root),
     )

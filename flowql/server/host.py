@@ -8,17 +8,19 @@ import socket
 import threading
 import time
 from contextlib import ExitStack
+from functools import partial
 from importlib import metadata
 
 import uvicorn
 from starlette.types import ASGIApp
 
-from flowql.deploy.functions import register_functions
+from flowql.compiler.functions.user import finding
+from flowql.deploy.functions import find_function
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
 from flowql.query.database import QuestionDatabase, QuestionLimits
 from flowql.runtime.app.member_topic import Member
-from flowql.runtime.events import INFO, WARNING, say
+from flowql.runtime.events import INFO, say
 from flowql.server.address import own_address, remove_address, write_address
 from flowql.server.app import make_app, make_members_app, make_metrics_app
 from flowql.server.choice import open_engine
@@ -47,18 +49,18 @@ class Host:
         """Recover, resume what ran, listen. When it returns the instance can be found by its directory."""
         settings = self._settings
         settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        trouble = register_functions(settings.modules)
-        self.engine = open_engine(settings, self._mode)
+        with ExitStack() as until_open:
+            until_open.enter_context(finding(partial(find_function, settings.project_dir)))
+            self.engine = open_engine(settings, self._mode)
+            self._log = until_open.pop_all()
         self._log.enter_context(writing(settings.data_dir, settings.log_level))
-        if trouble:
-            say(WARNING, "functions.failed", trouble)
         say(INFO, "instance.started", pid=os.getpid(), engine=settings.engine, version=metadata.version("flowql"))
         try:
             self.engine.start()
             self.questions = QuestionDatabase(
                 QuestionLimits.of(settings.memory_bytes, settings.questions, settings.data_dir)
             )
-            self.service = Service(self.engine, self.questions, settings.modules.root)
+            self.service = Service(self.engine, self.questions, settings.project_dir)
             self._listen()
         except BaseException:
             self.close()

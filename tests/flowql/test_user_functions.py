@@ -171,6 +171,15 @@ def test_an_instance_starts_without_a_module_that_cannot_be_imported(folder: Pat
         assert len(scores(instance)) == 1
 
 
+def test_a_new_process_loads_what_its_plan_calls(folder: Path) -> None:
+    with running(folder) as instance:
+        instance.produce("ORDERS", ORDERS[:1])
+        until(lambda: len(scores(instance)), 1)
+    with resumed(folder) as instance:
+        instance.produce("ORDERS", ORDERS[1:2])
+        until(lambda: scores(instance), SCORES[:2])
+
+
 def test_projects_may_have_functions_of_the_same_name(tmp_path: Path) -> None:
     one = made(tmp_path / "one", scoring=SCORING, rates='RATES = {"DE": 2.0}\n')
     two = made(tmp_path / "two", scoring=SCORING, rates='RATES = {"DE": 3.0}\n')
