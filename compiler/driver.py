@@ -21,7 +21,7 @@ from flowql.compiler.dialect.parser import DialectName as DialectName  # re-expo
 from flowql.compiler.dialect.parser import parse_query, parse_statements
 from flowql.compiler.dialect.table_statements import is_row_statement
 from flowql.compiler.functions import builtin as _builtin  # noqa: F401 - fills the function catalogue
-from flowql.compiler.functions.registry import Function, register
+from flowql.compiler.functions.registry import Function, register_of_project
 from flowql.compiler.physical.world import RuleTrace, StatementResult, World
 from flowql.compiler.plan.logical import Scan, walk_nodes
 from flowql.compiler.plan.tables import TableChange
@@ -92,7 +92,7 @@ def compile_project(
     order, mistakes = in_order(pending)
     diagnostics += mistakes
     for function in functions.values():
-        register(function, replace=True)  # by the name of its version, so that no other project has it
+        register_of_project(function)
     catalog = replace(_empty(dialect, registry), functions=functions)
     world = World(catalog, overrides=overrides, previous=previous, topic_partitions=topic_partitions)
     failed: set[str] = {n for p in pending if p not in order for n in p.defines}

@@ -36,7 +36,6 @@ from flowql.compiler.functions.registry import (
 )
 from flowql.compiler.functions.sql_casts import sql_cast
 from flowql.compiler.functions.sql_define import NAMES as STANDARD_NAMES
-from flowql.compiler.functions.user import is_users
 from flowql.compiler.plan.expr import Call, Column, Expr, Lambda, LambdaVar, Literal
 from flowql.compiler.plan.logical import AggregateCall, NamedExpr
 from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START
@@ -156,7 +155,7 @@ class Binder:
 
     def _unknown(self, node: Func) -> CompileError:
         known = [n for n in (*all_functions(), *(STANDARD_NAMES if self._catalog.standard else ())) if n.isupper()]
-        known = [n for n in known if not is_users(n)] + [*all_aggregates(), *self._catalog.functions]
+        known += [*all_aggregates(), *self._catalog.functions]
         hint, edit = did_you_mean(node.name, known), correction(node.span, node.name, known, first=True)
         other = OF_OTHER_SYSTEMS.get(node.name) if self._catalog.standard else None
         if other is not None:

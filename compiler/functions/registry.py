@@ -78,19 +78,30 @@ class Function:
 
 
 _FUNCTIONS: dict[str, Function] = {}
+_OF_PROJECTS: dict[str, Function] = {}  # by the names of their versions (`flowql.compiler.functions.user`)
 
 
 def register(function: Function, *, replace: bool = False) -> Function:
-    """Add a function (built-in at import, user-defined at start). Names are unique unless `replace`."""
+    """Add a function (at import). Names are unique unless `replace`."""
     if function.name in _FUNCTIONS and not replace:
         raise ValueError(f"function {function.name} is registered twice")
     _FUNCTIONS[function.name] = function
     return function
 
 
+def register_of_project(function: Function) -> None:
+    """Add a version of a function that a project brings along: `lookup` finds it, `all_functions` does not tell of it."""
+    _OF_PROJECTS[function.name] = function
+
+
 def unregister(name: str) -> None:
-    """Remove a user-defined function (tests)."""
+    """Remove a function that is not built in (tests)."""
     _FUNCTIONS.pop(name, None)
+
+
+def forget_projects() -> None:
+    """Remove all functions of projects (tests)."""
+    _OF_PROJECTS.clear()
 
 
 def lower_on_spark(names: str, lowering: Lowering, fails: Lowering | None = None) -> None:
@@ -104,7 +115,7 @@ def lower_on_spark(names: str, lowering: Lowering, fails: Lowering | None = None
 
 def lookup(name: str) -> Function | None:
     """The function of that name (operators lower case, functions upper case), or None."""
-    return _FUNCTIONS.get(name)
+    return _FUNCTIONS.get(name) or _OF_PROJECTS.get(name)
 
 
 def all_functions() -> Mapping[str, Function]:

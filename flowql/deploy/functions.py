@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from flowql.compiler.functions.registry import lookup, register
+from flowql.compiler.functions.registry import lookup, register_of_project
 from flowql.compiler.functions.user import is_users, module_name, plain_name
 from flowql.compiler.plan.expr import Call, walk
 from flowql.compiler.plan.logical import walk_nodes
@@ -50,4 +50,4 @@ def check_functions(plan: Plan, root: str) -> None:
 
 def _register(root: str, modules: Collection[str]) -> None:
     for function in load_functions(Path(root), sorted(modules)).values():
-        register(function, replace=True)
+        register_of_project(function)

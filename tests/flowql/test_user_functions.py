@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import flowql
-from flowql.compiler.functions.registry import Resolution, all_functions, unregister
-from flowql.compiler.functions.user import DefinitionError, is_users, udf
+from flowql.compiler.functions.registry import Resolution, all_functions, forget_projects
+from flowql.compiler.functions.user import DefinitionError, udf
 from flowql.compiler.plan.expr import Call
 from flowql.compiler.plan.logical import NamedExpr, walk_nodes
 from flowql.compiler.plan.types import BIGINT
@@ -84,8 +84,7 @@ def running(folder: Path) -> Iterator[flowql.Connection]:
 @contextmanager
 def resumed(folder: Path) -> Iterator[flowql.Connection]:
     """What was deployed goes on, as in a new process, which has loaded nothing before."""
-    for name in [n for n in all_functions() if is_users(n)]:
-        unregister(name)
+    forget_projects()
     host = Host(settings_of(load_project(folder)))
     host.start()
     try:
@@ -190,6 +189,12 @@ def test_projects_may_have_functions_of_the_same_name(tmp_path: Path) -> None:
         until(lambda: scores(second), [{"ID": 1, "SCORE": 30.0}])
     assert "scoring" not in sys.modules
     assert "rates" not in sys.modules
+
+
+def test_what_a_project_brings_is_no_built_in_function(folder: Path) -> None:
+    before = set(all_functions())
+    assert functions_of(compile_sources(load_project(folder)).plan)
+    assert set(all_functions()) == before
 
 
 def test_a_version_stands_for_the_source(folder: Path) -> None:
@@ -424,8 +429,7 @@ def test_a_decorated_function_stays_a_function() -> None:
 def test_an_instance_with_another_version_refuses_a_deployment(folder: Path, tmp_path: Path) -> None:
     plan = compile_sources(load_project(folder)).plan
     other = made(tmp_path / "other", scoring=SCORING, rates="RATES = {}\n")
-    for name in functions_of(plan):
-        unregister(name)
+    forget_projects()
     with pytest.raises(CommandError, match="the instance has another version of SCORE than this project"):
         check_functions(plan, str(other))
     check_functions(plan, str(folder))
