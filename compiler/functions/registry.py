@@ -90,7 +90,7 @@ def register(function: Function, *, replace: bool = False) -> Function:
 
 
 def register_of_project(function: Function) -> None:
-    """Add a version of a function that a project brings along: `lookup` finds it, `all_functions` does not tell of it."""
+    """Add a version of a user-defined function: visible to `lookup`, not listed by `all_functions`."""
     _OF_PROJECTS[function.name] = function
 
 
@@ -100,7 +100,7 @@ def unregister(name: str) -> None:
 
 
 def forget_projects() -> None:
-    """Remove all functions of projects (tests)."""
+    """Remove all user-defined functions (tests)."""
     _OF_PROJECTS.clear()
 
 

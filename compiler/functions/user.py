@@ -1,4 +1,4 @@
-"""Functions that a project brings along: Python functions with annotations, called from SQL.
+"""User-defined functions of a project: annotated Python functions, called from SQL.
 
 A function is part of a plan by its name, its module and the version of that (`SCORE@scoring:3f2a91c04b1d`), so two versions, or two projects with a
 function of the same name, may be in one process, and a query whose function was edited is another query.
@@ -89,7 +89,7 @@ def udf(
     version: str = "",
     isolation: Isolation = "inline",
 ) -> Any:
-    """Makes a Python function one of SQL, for projects that name its module in `functions` of flowql.yaml.
+    """Makes a Python function callable in SQL, for projects that name its module in `functions` of flowql.yaml.
 
     Types come from the annotations: bool, int (BIGINT), float (DOUBLE), str, bytes, date, time, datetime (TIMESTAMP, without a zone),
     list[...] (ARRAY) and dict[str, ...] (MAP). A row with a NULL argument gives NULL without a call, unless the parameter is
@@ -166,7 +166,7 @@ def _sql_type(hint: Any, name: str) -> tuple[SqlType, bool]:
 
 
 def marked(module: types.ModuleType) -> list[UserFunction]:
-    """The functions of a module that `udf` has marked, in their order. Those that it imports from others are theirs, too."""
+    """The functions that `udf` has marked, in the order of the module's names, those that it imports included."""
     found = [getattr(value, MARK) for value in vars(module).values() if hasattr(value, MARK)]
     return [user for user in found if isinstance(user, UserFunction)]
 
@@ -182,7 +182,7 @@ def module_name(name: str) -> str:
 
 
 def is_users(name: str) -> bool:
-    """Whether this is the name of a function that a project brings along."""
+    """Whether this is the name of a user-defined function in plans."""
     return _MODULE in name
 
 
@@ -219,10 +219,10 @@ def function_in_plan(name: str) -> Function | None:
 
 
 def _missing(name: str) -> Function:
-    """In the place of a version that is not here: the queries that call it fail, and are tried again later."""
+    """A stand-in for a version that cannot be loaded: its calls raise QueryFailure, so their queries fail and are retried with back-off."""
     why = (
         f"the function {plain_name(name)} was deployed in a version that the module {module_name(name)} does not have here: it was edited, "
-        "removed, or cannot be imported (flowql validate); flowql deploy makes the queries use what is there"
+        "removed, or cannot be imported (see flowql validate); flowql deploy makes the queries call the present version"
     )
 
     def reference(resolution: Resolution) -> Callable[..., Any]:

@@ -6,8 +6,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from flowql.compiler.plan.changes import EquiJoin, TemporalJoin
-from flowql.compiler.plan.expr import Call, Column, Expr, Lambda
-from flowql.compiler.plan.logical import Aggregate, Explode, Filter, Join, NamedExpr, Node, Project, Rekey, Spec
+from flowql.compiler.plan.expr import Call, Column, Expr, Lambda, walk
+from flowql.compiler.plan.logical import (
+    Aggregate,
+    Explode,
+    Filter,
+    Join,
+    NamedExpr,
+    Node,
+    Project,
+    Rekey,
+    Spec,
+    walk_nodes,
+)
 
 ExprRule = Callable[[Expr], Expr]
 NodeRule = Callable[[Node], Node]
@@ -71,3 +82,9 @@ def exprs_of(spec: Spec) -> tuple[Expr, ...]:
 
     map_spec(spec, keep)
     return tuple(found)
+
+
+def functions_called(root: Node) -> set[str]:
+    """Names of the scalar functions and operators in all expressions of a plan tree."""
+    exprs = (e for node in walk_nodes(root) for spec in exprs_of(node.spec) for e in walk(spec))
+    return {e.name for e in exprs if isinstance(e, Call)}

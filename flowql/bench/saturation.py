@@ -50,7 +50,7 @@ CREATE TABLE C AS SELECT K, COUNT(*) AS N, SUM(V) AS T, MAX(V) AS M FROM S GROUP
 KEPT = {"retention.bytes": str(256 * MIB), "segment.bytes": str(32 * MIB)}  # per partition: old input is not needed
 AHEAD, CHUNK = 1_000_000, 100_000  # unread records of the instance; records of one append
 SAMPLE_S, SETTLE_S, WINDOW_S = 1.0, 5.0, 120.0
-SETTLED = 2  # records per key before anything is measured
+WARM_UP_RECORDS = 2  # per key: measuring starts after them
 HEAVY = (
     "SELECT * FROM C ORDER BY T DESC, K",
     "SELECT N, LIST(K) FROM C GROUP BY N",
@@ -189,7 +189,7 @@ def _watched(client: Client, asking: Asking, options: argparse.Namespace) -> Ite
             raise BenchFailed("the instance is gone")
         records = next(q["records_in"] for q in client.status()["queries"] if q["id"] == QUERY)
         if not warm or (not asked and asking.busy):
-            warm, changed = records >= SETTLED * options.keys, now
+            warm, changed = records >= WARM_UP_RECORDS * options.keys, now
             window = max(least, now - began) if warm and began else least
         elif now - changed > window and options.questions > 0:
             asked, changed, window = not asked, now, least

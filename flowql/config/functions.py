@@ -1,4 +1,4 @@
-"""Functions that a project brings along: its modules, loaded from its folder."""
+"""Loads the modules with user-defined functions from a project's folder."""
 
 from __future__ import annotations
 

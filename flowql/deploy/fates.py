@@ -10,11 +10,10 @@ from flowql.compiler.functions.registry import lookup
 from flowql.compiler.functions.user import plain_name
 from flowql.compiler.plan.deployed import Deployed
 from flowql.compiler.plan.diff import QueryChange
-from flowql.compiler.plan.expr import Call, walk
 from flowql.compiler.plan.generations import runtime_name
 from flowql.compiler.plan.logical import Scan, walk_nodes
 from flowql.compiler.plan.topology import Plan, QueryPlan
-from flowql.compiler.plan.visit import exprs_of
+from flowql.compiler.plan.visit import functions_called
 
 # metadata: its priority, or how its text is written. compatible: what it reads has changed, and its state is still right.
 # forward: its new text is for what comes.
@@ -77,11 +76,8 @@ def _differs(old: QueryPlan, new: QueryPlan, deployed: Deployed) -> list[str]:
 
 def unrepeatable(query: QueryPlan) -> list[str]:
     """Functions of a query that give another value each time, sorted."""
-    exprs = [e for node in walk_nodes(query.logical) for spec in exprs_of(node.spec) for e in walk(spec)]
-    calls = {e.name: lookup(e.name) for e in exprs if isinstance(e, Call)}
-    return sorted(
-        plain_name(name) for name, function in calls.items() if function is not None and not function.deterministic
-    )
+    calls = {name: lookup(name) for name in functions_called(query.logical)}
+    return sorted(plain_name(name) for name, f in calls.items() if f is not None and not f.deterministic)
 
 
 def _priority(query: QueryPlan) -> str:

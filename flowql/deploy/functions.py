@@ -7,10 +7,8 @@ from pathlib import Path
 
 from flowql.compiler.functions.registry import lookup, register_of_project
 from flowql.compiler.functions.user import is_users, module_name, plain_name
-from flowql.compiler.plan.expr import Call, walk
-from flowql.compiler.plan.logical import walk_nodes
 from flowql.compiler.plan.topology import Plan
-from flowql.compiler.plan.visit import exprs_of
+from flowql.compiler.plan.visit import functions_called
 from flowql.config.functions import LoadError, load_functions
 from flowql.errors import CommandError
 from flowql.runtime.events import WARNING, say
@@ -20,8 +18,7 @@ CODE = "FQ3012"
 
 def functions_of(plan: Plan) -> set[str]:
     """The versions of functions of the project that a plan calls."""
-    exprs = (e for q in plan.queries for n in walk_nodes(q.logical) for spec in exprs_of(n.spec) for e in walk(spec))
-    return {e.name for e in exprs if isinstance(e, Call) and is_users(e.name)}
+    return {name for q in plan.queries for name in functions_called(q.logical) if is_users(name)}
 
 
 def find_function(root: str, name: str) -> None:

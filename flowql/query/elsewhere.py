@@ -1,9 +1,9 @@
-"""A question answered by another process, for one that would hold up the queries that run.
+"""Interactive queries answered by a child process, for those that delay the continuous queries.
 
-To read a row of the state and make it part of an Arrow batch takes 0.6 to 2 us of the interpreter lock, and DuckDB sorts and joins on a processor of
-its own; queries need both. The other process reads a copy of the state (`flowql.runtime.state.copy`) with a DuckDB of its own, at the lowest priority:
-it takes processors that nobody else needs. It writes the answer into a file, so that it ends when the answer is known, however slowly that is
-taken; and it ends with this process.
+Reading a row of the state into an Arrow batch holds the interpreter lock for 0.6 to 2 us, and DuckDB's sorts and joins occupy a processor; the
+continuous queries need both. The child process computes the answer from a copy of the state (`flowql.runtime.state.copy`) with its own DuckDB, and the
+operating system schedules it as an idle task. It writes the answer to a file and exits, so a slow client does not keep it alive. It also exits when its
+parent does.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def movable(relations: Mapping[str, object]) -> bool:
 def answered_elsewhere(
     sql: str, limits: QuestionLimits, copy: StateCopy, relations: Mapping[str, StoreRelation], check: Callable[[], None]
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """The schema and the pieces of the whole answer. check: raises when it is no longer wanted. Raises QueryError, ProcessFailed."""
+    """The schema and the pieces of the whole answer. check: raises if the query was cancelled. Raises QueryError, ProcessFailed."""
     stores = tuple((name, r.make, r.present) for name, r in relations.items() if r.make is not None)
     file = copy.path.with_suffix(".answer")
     asked = Asked(sql, limits, copy.path, copy.owned, stores, file)

@@ -62,7 +62,8 @@ def _load_all(question: Question, name: str, relation: Relation, statement: Stat
     question.connection.unregister(name)  # it was smaller when this question began for the first time
     question.connection.register(_LOADING, rows)
     try:
-        question.connection.execute(f"CREATE TEMP TABLE {_quoted(name)} AS SELECT * FROM {_LOADING}").fetchall()
+        quoted = '"' + name.replace('"', '""') + '"'
+        question.connection.execute(f"CREATE TEMP TABLE {quoted} AS SELECT * FROM {_LOADING}").fetchall()
     except (duckdb.Error, OSError):
         if rows.trouble is not None:
             raise rows.trouble from None
@@ -70,10 +71,6 @@ def _load_all(question: Question, name: str, relation: Relation, statement: Stat
     finally:
         question.connection.unregister(_LOADING)
     question.room.back(before)  # DuckDB counts them now
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _paced(question: Question, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -58,7 +58,7 @@ def answer(
 
     Raises QueryError, most often before the first piece. take: gives a commit; its snapshot is closed here. begun: is given
     what breaks the computation off, from any thread, with a QueryError. database: where it is computed, and what it may take there.
-    copied: gives a commit whose state is a `StateCopy` if one can be made, for who reads much while queries run.
+    copied: as `take`, with a `StateCopy` as snapshot where one can be made; a child process then answers expensive interactive queries.
     """
     question = Question(sql, database)
     question.place = Place.HERE if copied is None else Place.UNDECIDED

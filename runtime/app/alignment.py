@@ -155,8 +155,8 @@ class Alignment:
     ) -> AlignedSnapshot:
         """A commit, no older than the newest, in which `queries` are at one place in what they share; or the newest and why not.
 
-        Nobody is held up for longer than `timeout_s`. stay: those queries do not go on afterwards if it succeeds. take: gives the
-        last commit in another form than `StateManager.snapshot`.
+        Pauses no query for longer than `timeout_s`. stay: the queries stay paused if it succeeds. take: returns a snapshot of the last
+        commit; default: `StateManager.snapshot`.
         """
         take = take or self._state.snapshot
         if not self._turn.acquire(timeout=timeout_s):

@@ -1,6 +1,6 @@
-"""A commit as files of its own: hard links to those of the physical store, which cost milliseconds and next to no space.
+"""Copies of committed state: hard links to the files of the physical store, made in milliseconds.
 
-Who reads much of a commit reads a copy. It keeps nothing of the store in use, as a snapshot does, and another process can read it.
+For readers of many rows. Unlike a snapshot, a copy does not keep old versions of rows in the store, and other processes can open it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class StateCopy(StateSnapshot):
 
 
 class _Copied:
-    """Implements `PhysicalSnapshot`: all of a database that nobody writes to. removed: a folder that goes with it."""
+    """Implements `PhysicalSnapshot` over a read-only database. removed: a folder that `close` deletes."""
 
     def __init__(self, db: RocksPhysical, removed: Path | None) -> None:
         self._db, self._rows, self._removed = db, db.snapshot(), removed
