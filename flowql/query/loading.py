@@ -15,7 +15,7 @@ from flowql.query.statement import Statement
 from flowql.runtime.errors import OffsetOutOfRange
 
 REPLACED_TRIES = 5  # results that are replaced more often than a question takes to read them once
-CONTENDED_S_MAX = 0.1  # of processor time while queries wait: then another process answers, which needs 0.5 s to start
+CONTENDED_S_MAX = 0.05  # of processor time while queries wait: then a child process answers, which needs 0.5 s to start
 _LOADING = "flowql_loading"
 
 
@@ -24,7 +24,7 @@ def load(question: Question, name: str, relation: Relation, statement: Statement
     stay open meanwhile.
     """
     if statement.is_short and isinstance(relation, StoreRelation):
-        rows = Rows(zoned_schema(relation.schema), lambda: _read(question, relation, statement))
+        rows = Rows(zoned_schema(relation.schema), lambda: _paced(question, _read(question, relation, statement)))
         question.connection.register(name, rows)
         return rows
     before = question.room.taken
@@ -45,7 +45,7 @@ def _load_all(question: Question, name: str, relation: Relation, statement: Stat
     rest = _read(question, relation, statement)
     first: list[pa.RecordBatch] = []
     size = 0
-    for batch in rest:
+    for batch in _paced(question, rest):
         first.append(batch)
         size += batch.nbytes
         question.room.hold(batch.nbytes)
@@ -74,16 +74,19 @@ def _load_all(question: Question, name: str, relation: Relation, statement: Stat
 
 
 def _paced(question: Question, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Raises Heavy when another process is to answer the question."""
+    """Raises Heavy when a child process is to answer the question. Until that is decided it takes the time that it needs."""
     pace = Pace(question.share)
     pace.begin()
     try:
         for batch in batches:
             yield batch
-            pace.rest()
-            if question.place is Place.UNDECIDED and pace.contended_s > CONTENDED_S_MAX:
-                question.place = Place.ELSEWHERE
-                raise Heavy
+            if question.place is Place.UNDECIDED:
+                question.contended_s += pace.contended()
+                if question.contended_s > CONTENDED_S_MAX:
+                    question.place = Place.ELSEWHERE
+                    raise Heavy
+            else:
+                pace.rest()
             pace.begin()
     finally:
         pace.end()

@@ -30,22 +30,30 @@ class Pace:
     def __init__(self, share: Share, cost: float = 1.0) -> None:
         self._share, self._cost = share, cost
         self._working = False
-        self.contended_s = 0.0  # processor time of pieces that others had to wait for
 
     def begin(self) -> None:
-        """A piece of work, by this thread; `rest` or `end` follows."""
+        """A piece of work, by this thread; `contended`, `rest` or `end` follows."""
         assert not self._working
         self._working = True
         self._share.add(1)
         self._cpu, self._wall = time.thread_time(), time.monotonic()
 
+    def contended(self) -> float:
+        """The piece is done: its processor time in seconds if others had to wait for it, else 0."""
+        cpu = self._contended()
+        self.end()
+        return cpu
+
     def rest(self) -> None:
-        """The piece is done."""
-        cpu, wall = time.thread_time() - self._cpu, time.monotonic() - self._wall
-        if wall > CONTENDED * cpu:
-            self.contended_s += cpu
+        """The piece is done: leaves time to others if they had to wait for it."""
+        cpu = self._contended()
+        if cpu > 0:
             time.sleep(min(YIELDED_S_MAX, YIELDED * cpu * self._cost * self._share.taking))
         self.end()
+
+    def _contended(self) -> float:
+        cpu, wall = time.thread_time() - self._cpu, time.monotonic() - self._wall
+        return cpu if wall > CONTENDED * cpu else 0.0
 
     def end(self) -> None:
         """Also where no piece has begun."""

@@ -47,6 +47,7 @@ class Question:
         self._ended, self._over = threading.Event(), threading.Event()  # over: it ended, or is to be broken off
         self._heavy, self._is_heavy = database.heavy, False
         self.place = Place.HERE
+        self.contended_s = 0.0  # processor time of its pieces of work that queries had to wait for, while UNDECIDED
         self._broken: QueryError | None = None
         self._running = database.running
         self._running.add(self)

@@ -136,6 +136,22 @@ def test_a_question_that_queries_wait_for_has_the_same_answer(
     assert not copies_of(world)
 
 
+@pytest.mark.parametrize("sql", ["SELECT * FROM T", "SELECT * FROM T WHERE N > 1000 LIMIT 5"])
+def test_no_more_is_read_here_once_queries_wait_for_it(world: World, sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of rows that would all fit into memory."""
+    read, small = list[int](), small_chunks(StateSnapshot.chunks)
+
+    def counted(*args: Any, **limits: Any) -> Iterator[Any]:
+        for chunk in small(*args, **limits):
+            read.append(1)
+            yield chunk
+
+    monkeypatch.setattr(StateSnapshot, "chunks", counted)
+    monkeypatch.setattr(Pace, "contended", lambda self: self.end() or loading.CONTENDED_S_MAX / 4.5)
+    assert ask(world, sql).num_rows == (0 if "LIMIT" in sql else 83)
+    assert len(read) == 5
+
+
 def test_an_instance_at_rest_is_read_in_its_own_process(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(QuestionLimits, "registered_bytes", 1)
     monkeypatch.setattr(elsewhere.subprocess, "Popen", lambda *_, **__: pytest.fail("a process was started"))
