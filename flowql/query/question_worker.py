@@ -1,78 +1,35 @@
 """The process behind `answered_elsewhere`: answers one question from a copy of the state.
 
 python -m flowql.query.question_worker FILE-DESCRIPTOR
+
+Its priority is lowered before the large imports.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
-import shutil
+import signal
 import sys
 import threading
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
 from multiprocessing.connection import Connection
 
-import pyarrow as pa
-
-from flowql.compiler.plan.topology import Plan
-from flowql.query.answer import Answer
-from flowql.query.committed import Commit
-from flowql.query.database import QuestionDatabase
-from flowql.query.elsewhere import Answered, Asked, lower_priority
-from flowql.query.errors import TOO_LARGE, QueryError, to_data
-from flowql.query.relations import Relation, StoreRelation
-from flowql.query.session import answer
-from flowql.runtime.app.allocator import keep_memory
-from flowql.runtime.app.without_pandas import leave_pandas_out
-from flowql.runtime.budget import MIB
-from flowql.runtime.log.memory import MemoryLog
-from flowql.runtime.state.copy import StateCopy
+LEFT_OVER, TENTH = 19, 10  # values of nice: beside a thread that needs all of a processor 1.5 % of it, and a tenth
+_PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
-@dataclass(frozen=True, slots=True)
-class CopiedCommit(Commit):
-    """A commit of which stores alone can be read."""
-
-    asked: Asked | None = None
-
-    def relations(self) -> dict[str, Callable[[], Relation]]:
-        assert self.asked is not None
-        return {
-            name: partial(lambda n, m, p: StoreRelation(n, m(), self.snapshot, p), name, make, present)
-            for name, make, present in self.asked.stores
-        }
+def lower_priority() -> None:
+    """Of this process and its threads. Where there is one processor only, nothing of it might be left over for long."""
+    several = (os.cpu_count() or 1) > 1
+    os.nice(LEFT_OVER if several else TENTH)
+    if several and sys.platform == "linux":  # a thread that wakes up preempts it
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
-def answered(asked: Asked) -> Answered:
-    """The answer is in its file."""
-    database = QuestionDatabase(asked.limits)
-    try:
-        snapshot = StateCopy(asked.path, asked.owned, remove=False)
-        commit = CopiedCommit(Plan(), snapshot, MemoryLog(), "", asked=asked)
-        _write(asked, answer(asked.sql, lambda _: commit, database=database))
-    except QueryError as error:
-        return Answered(refused=to_data(error))
-    except Exception as error:  # the parent answers it by itself
-        return Answered(failure=f"{type(error).__name__}: {error}")
-    finally:
-        database.close()
-    return Answered()
-
-
-def _write(asked: Asked, found: Answer) -> None:
-    """QueryError if it takes more of the disk than questions may."""
-    free = shutil.disk_usage(asked.answer.parent).free
-    most = min(asked.limits.settings.spill_bytes, free // 2)
-    with pa.OSFile(str(asked.answer), "wb") as file, pa.ipc.new_stream(file, found.schema) as stream:
-        for batch in found.batches:
-            stream.write_batch(batch)
-            if file.tell() > most:
-                title = f"the answer needs more than the {most / MIB:,.0f} MB on disk that questions have here"
-                help_ = "ask for fewer rows or columns, or give the target more:  questions: {spill: 8 GB}   # in flowql.yaml"
-                raise QueryError(title, code=TOO_LARGE, help=help_)
+def killed_with_parent() -> bool:
+    """Whether the operating system sees to it, also while this process is stopped. parent: the thread that started it."""
+    return sys.platform == "linux" and ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) == 0
 
 
 def _end_with_parent(connection: Connection) -> None:
@@ -82,15 +39,25 @@ def _end_with_parent(connection: Connection) -> None:
     os._exit(1)
 
 
-def main() -> None:
-    lower_priority()
+def _answer(connection: Connection) -> None:
+    from flowql.query.elsewhere import Asked
+    from flowql.query.from_copy import answered
+    from flowql.runtime.app.allocator import keep_memory
+    from flowql.runtime.app.without_pandas import leave_pandas_out
+
     leave_pandas_out()
     keep_memory()
+    asked = connection.recv()
+    assert isinstance(asked, Asked)
+    threading.Thread(target=_end_with_parent, args=(connection,), daemon=True).start()
+    connection.send(answered(asked))
+
+
+def main() -> None:
     with suppress(EOFError, OSError), Connection(int(sys.argv[1])) as connection:
-        asked = connection.recv()
-        assert isinstance(asked, Asked)
-        threading.Thread(target=_end_with_parent, args=(connection,), daemon=True).start()
-        connection.send(answered(asked))
+        connection.send(killed_with_parent())  # fails if the parent has ended before
+        lower_priority()
+        _answer(connection)
 
 
 if __name__ == "__main__":

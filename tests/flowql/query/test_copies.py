@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
@@ -286,11 +288,61 @@ def test_a_process_at_work_ends_with_its_parent(world: World, tmp_path: Path) ->
         with Connection(ours.detach()) as connection:
             with theirs:
                 process = elsewhere._started(theirs.fileno())
+            assert connection.recv() is (sys.platform == "linux")
             stores = (("T", relation.make, True),)
             connection.send(elsewhere.Asked(endless, QuestionLimits(), copy.path, None, stores, tmp_path / "answer"))
             assert not connection.poll(2.0)
             assert process.poll() is None
         process.wait(60)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a process that is stopped may outlive its parent here")
+def test_a_process_that_is_stopped_ends_with_its_parent() -> None:
+    """No signal of a connection reaches it."""
+    ours, theirs = socket.socketpair()
+    begun = list[Any]()
+
+    def start_and_end() -> None:  # what starts it is its parent: a thread
+        begun.append(elsewhere._started(theirs.fileno()))
+        with Connection(os.dup(ours.fileno())) as connection:
+            assert connection.recv() is True
+        begun[0].send_signal(signal.SIGSTOP)
+
+    with ours, theirs:
+        thread = threading.Thread(target=start_and_end)
+        thread.start()
+        thread.join(60)
+        assert begun[0].wait(60) == -signal.SIGKILL
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the process is never stopped here")
+@pytest.mark.usefixtures("contended")
+@pytest.mark.parametrize("high", [True, False])
+def test_the_process_is_stopped_in_turn_while_queries_need_the_processors(
+    world: World, high: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Queries lost a fifth of their throughput to a process that had only what they left over."""
+    monkeypatch.setattr(elsewhere.Load, "high", lambda _: high)
+    monkeypatch.setattr(elsewhere, "RUN_S", 0.05)
+    stopped, real = list[str](), elsewhere.subprocess.Popen.send_signal
+
+    def sent(process: Any, number: int) -> None:
+        real(process, number)
+        if number == signal.SIGSTOP:
+            stopped.append(psutil.Process(process.pid).status())
+
+    monkeypatch.setattr(elsewhere.subprocess.Popen, "send_signal", sent)
+    slow = "SELECT COUNT(*) AS N FROM T a, T b, T c, range(300) WHERE a.K + b.K * c.K <> -1"
+    assert ask(world, slow).to_pylist() == [{"N": 83**3 * 300}]
+    assert bool(stopped) is high
+    assert not readers()
+
+
+def test_load_is_high_while_this_process_works_and_no_processor_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    readings = iter([(0.0, 0.0, 0.0), (1.0, 0.4, 0.5), (2.0, 1.4, 1.6), (3.0, 2.4, 1.9)])
+    monkeypatch.setattr(elsewhere.Load, "_read", staticmethod(lambda: next(readings)))
+    load = elsewhere.Load()
+    assert [load.high() for _ in range(3)] == [False, False, True]
 
 
 def test_a_copy_shows_the_commit_it_is_of(tmp_path: Path) -> None:

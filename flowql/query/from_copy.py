@@ -1,0 +1,65 @@
+"""One question answered from a copy of the state, in the process that `flowql.query.question_worker` is."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+
+from flowql.compiler.plan.topology import Plan
+from flowql.query.answer import Answer
+from flowql.query.committed import Commit
+from flowql.query.database import QuestionDatabase
+from flowql.query.elsewhere import Answered, Asked
+from flowql.query.errors import TOO_LARGE, QueryError, to_data
+from flowql.query.relations import Relation, StoreRelation
+from flowql.query.session import answer
+from flowql.runtime.budget import MIB
+from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.state.copy import StateCopy
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedCommit(Commit):
+    """A commit of which stores alone can be read."""
+
+    asked: Asked | None = None
+
+    def relations(self) -> dict[str, Callable[[], Relation]]:
+        assert self.asked is not None
+        return {
+            name: partial(lambda n, m, p: StoreRelation(n, m(), self.snapshot, p), name, make, present)
+            for name, make, present in self.asked.stores
+        }
+
+
+def answered(asked: Asked) -> Answered:
+    """The answer is in its file."""
+    database = QuestionDatabase(asked.limits)
+    try:
+        snapshot = StateCopy(asked.path, asked.owned, remove=False)
+        commit = CopiedCommit(Plan(), snapshot, MemoryLog(), "", asked=asked)
+        _write(asked, answer(asked.sql, lambda _: commit, database=database))
+    except QueryError as error:
+        return Answered(refused=to_data(error))
+    except Exception as error:  # the parent answers it by itself
+        return Answered(failure=f"{type(error).__name__}: {error}")
+    finally:
+        database.close()
+    return Answered()
+
+
+def _write(asked: Asked, found: Answer) -> None:
+    """QueryError if it takes more of the disk than questions may."""
+    free = shutil.disk_usage(asked.answer.parent).free
+    most = min(asked.limits.settings.spill_bytes, free // 2)
+    with pa.OSFile(str(asked.answer), "wb") as file, pa.ipc.new_stream(file, found.schema) as stream:
+        for batch in found.batches:
+            stream.write_batch(batch)
+            if file.tell() > most:
+                title = f"the answer needs more than the {most / MIB:,.0f} MB on disk that questions have here"
+                help_ = "ask for fewer rows or columns, or give the target more:  questions: {spill: 8 GB}   # in flowql.yaml"
+                raise QueryError(title, code=TOO_LARGE, help=help_)
