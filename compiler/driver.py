@@ -21,7 +21,7 @@ from flowql.compiler.dialect.parser import DialectName as DialectName  # re-expo
 from flowql.compiler.dialect.parser import parse_query, parse_statements
 from flowql.compiler.dialect.table_statements import is_row_statement
 from flowql.compiler.functions import builtin as _builtin  # noqa: F401 - fills the function catalogue
-from flowql.compiler.functions.registry import Function, register_of_project
+from flowql.compiler.functions.registry import AggregateFunction, Function, register_of_project
 from flowql.compiler.physical.world import RuleTrace, StatementResult, World
 from flowql.compiler.plan.logical import Scan, walk_nodes
 from flowql.compiler.plan.tables import TableChange
@@ -32,7 +32,7 @@ from flowql.compiler.schemas.lookup import NO_SCHEMAS, SchemaLookup
 _NO_PROPERTIES: Mapping[str, str] = {}
 _NO_OVERRIDES: Mapping[str, QueryOptions] = {}
 _NO_PARTITIONS: Mapping[str, int] = {}
-_NO_FUNCTIONS: Mapping[str, Function] = {}
+_NO_FUNCTIONS: Mapping[str, Function | AggregateFunction] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def compile_project(
     topic_partitions: Mapping[str, int] = _NO_PARTITIONS,
     variables: Mapping[str, str] = _NO_PROPERTIES,
     registry: SchemaLookup = NO_SCHEMAS,
-    functions: Mapping[str, Function] = _NO_FUNCTIONS,
+    functions: Mapping[str, Function | AggregateFunction] = _NO_FUNCTIONS,
 ) -> Compiled:
     """Compile all statements of a project. Reports every mistake at once instead of raising.
 

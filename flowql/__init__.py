@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from flowql.api.notebook import load_ipython_extension as load_ipython_extension
     from flowql.api.result import Result as Result
     from flowql.compiler.functions.user import udf as udf
+    from flowql.compiler.functions.user import udtf as udtf
+    from flowql.compiler.functions.user_aggregates import udaf as udaf
     from flowql.errors import CommandError as CommandError
     from flowql.errors import CompileError as CompileError
     from flowql.errors import ProjectError as ProjectError
@@ -45,7 +47,9 @@ _HOMES = {
     "Subscription": "flowql.api.changes",
     "connect": "flowql.api.connection",
     "load_ipython_extension": "flowql.api.notebook",
+    "udaf": "flowql.compiler.functions.user_aggregates",
     "udf": "flowql.compiler.functions.user",
+    "udtf": "flowql.compiler.functions.user",
 }
 __all__ = sorted(n for n in _HOMES if n != "load_ipython_extension")
 

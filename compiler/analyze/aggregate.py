@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal as OneOf
 
 from flowql.compiler.analyze.bind import AGGREGATE_PREFIX, Binder, Collected
 from flowql.compiler.analyze.mistakes import mistake
@@ -29,6 +30,7 @@ from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.source import NOWHERE
 from flowql.compiler.dialect.ast import Ast, CastTo, Func, Name, Query, WindowClause
 from flowql.compiler.functions.registry import lookup_aggregate
+from flowql.compiler.functions.user import plain_name
 from flowql.compiler.plan.event_times import EventTimes
 from flowql.compiler.plan.expr import Call, Column, Expr, Lambda, Literal
 from flowql.compiler.plan.logical import Aggregate, AggregateCall, NamedExpr, Node, Window
@@ -47,11 +49,11 @@ class _Group:
     expr: Expr
 
 
-def has_aggregates(node: Ast) -> bool:
+def has_aggregates(node: Ast, catalog: Catalog) -> bool:
     """Whether an expression calls an aggregate anywhere."""
     if isinstance(node, Func):
-        return lookup_aggregate(node.name.upper()) is not None or any(has_aggregates(a) for a in node.args)
-    return has_aggregates(node.operand) if isinstance(node, CastTo) else False
+        return catalog.aggregate(node.name) is not None or any(has_aggregates(a, catalog) for a in node.args)
+    return has_aggregates(node.operand, catalog) if isinstance(node, CastTo) else False
 
 
 def aggregate_query(query: Query, relation: Relation, catalog: Catalog, session: Mapping[str, str], sink: str) -> Node:
@@ -97,7 +99,7 @@ def aggregate_query(query: Query, relation: Relation, catalog: Catalog, session:
 
 
 def _table_functions(collected: Collected) -> str:
-    calls = [c.expr.name for c in collected.table_functions if isinstance(c.expr, Call)]
+    calls = [plain_name(c.expr.name) for c in collected.table_functions if isinstance(c.expr, Call)]
     return listing(calls)
 
 
@@ -248,7 +250,7 @@ def _check_source(query: Query, relation: Relation, collected: Collected) -> Non
             help="group the stream that the table is made from",
         )
     if relation.is_table:
-        fixed = [a.function for a in collected.aggregates if not _can_undo(a)]
+        fixed = [plain_name(a.function) for a in collected.aggregates if not _has(a, "undo")]
         if fixed:
             title = f"the aggregation function{'s' if len(fixed) > 1 else ''} {listing(dict.fromkeys(fixed))} cannot be applied to a table source, only to a stream source"
             raise mistake(
@@ -257,6 +259,18 @@ def _check_source(query: Query, relation: Relation, collected: Collected) -> Non
                 query.span,
                 "cannot be undone",
                 why="a row of a table that changes must be taken out of its group again",
+            )
+    if query.window is not None and query.window.kind == "session":
+        unmerged = [plain_name(a.function) for a in collected.aggregates if not _has(a, "merge")]
+        if unmerged:
+            title = f"the aggregation function{'s' if len(unmerged) > 1 else ''} {listing(dict.fromkeys(unmerged))} cannot be applied to session windows"
+            raise mistake(
+                "FQ2020",
+                title,
+                query.span,
+                "cannot be merged",
+                why="a row between two sessions makes one of them",
+                help="a class of @udaf needs  def merge(self, accumulator, other)",
             )
 
 
@@ -276,9 +290,9 @@ def _check_time(named: Name, relation: Relation) -> None:
     )
 
 
-def _can_undo(call: AggregateCall) -> bool:
+def _has(call: AggregateCall, part: OneOf["undo", "merge"]) -> bool:
     function = lookup_aggregate(call.function)
-    return function is not None and function.undo is not None
+    return function is not None and getattr(function, part) is not None
 
 
 def _aggregate_node(

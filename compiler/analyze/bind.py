@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from flowql.compiler.analyze.literals import bind_literal, time_literal
-from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.mistakes import mistake, unsupported
 from flowql.compiler.analyze.modifiers import plain_aggregate
 from flowql.compiler.analyze.operators import OPERATORS, STANDARD_OPERATORS, interval_numbers
 from flowql.compiler.analyze.scope import Scope, resolve
@@ -23,7 +23,7 @@ from flowql.compiler.dialect.ast import Ast, CastTo, Func, LambdaFn, Lit, Name, 
 from flowql.compiler.functions.casts import can_cast
 from flowql.compiler.functions.coercion import convert, unify
 from flowql.compiler.functions.collecting_aggregates import LIMIT_PROPERTIES
-from flowql.compiler.functions.dialects import aggregate_name, function_name
+from flowql.compiler.functions.dialects import function_name
 from flowql.compiler.functions.registry import (
     AggregateFunction,
     Function,
@@ -32,10 +32,10 @@ from flowql.compiler.functions.registry import (
     all_aggregates,
     all_functions,
     lookup,
-    lookup_aggregate,
 )
 from flowql.compiler.functions.sql_casts import sql_cast
 from flowql.compiler.functions.sql_define import NAMES as STANDARD_NAMES
+from flowql.compiler.functions.user import is_users
 from flowql.compiler.plan.expr import Call, Column, Expr, Lambda, LambdaVar, Literal
 from flowql.compiler.plan.logical import AggregateCall, NamedExpr
 from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START
@@ -137,7 +137,7 @@ class Binder:
 
     def _function(self, node: Func) -> Expr:
         if node.distinct or node.filter is not None:
-            return self.bind(plain_aggregate(node))
+            return self.bind(plain_aggregate(node, self._catalog.aggregate(node.name)))
         operator = self._operators.get(node.name)
         if operator is not None:
             return operator(self.bind, node)
@@ -145,8 +145,11 @@ class Binder:
             return self._negation(node)
         if node.name in _COMPARISONS:
             return self._comparison(node)
-        aggregate = lookup_aggregate(aggregate_name(node.name, standard=self._catalog.standard))
+        aggregate = self._catalog.aggregate(node.name)
         if aggregate is not None:
+            if self._catalog.standard and is_users(aggregate.name):
+                title = f"{node.name.upper()} is an aggregate of the project, which dialect: standard cannot call yet"
+                raise unsupported(title, node.span, "an @udaf")
             return self._aggregate(node, aggregate)
         function = self._function_of(node)
         if function is None:
@@ -164,9 +167,7 @@ class Binder:
 
     def _function_of(self, node: Func) -> Function | None:
         """The function with the dialect's meaning of a name or operator, or one of the project."""
-        if (users := self._catalog.functions.get(node.name.upper())) is not None:
-            return users
-        return lookup(function_name(node.name, standard=self._catalog.standard))
+        return self._catalog.function(node.name) or lookup(function_name(node.name, standard=self._catalog.standard))
 
     def _call(self, node: Func, function: Function) -> Expr:
         args, types = self._arguments(node, function)

@@ -7,28 +7,26 @@ from dataclasses import replace
 from flowql.compiler.analyze.mistakes import mistake, unsupported
 from flowql.compiler.catalog.names import listing
 from flowql.compiler.dialect.ast import Ast, Func, Lit, Star
-from flowql.compiler.functions.registry import lookup_aggregate
+from flowql.compiler.functions.registry import AggregateFunction
 
 # What an aggregate of different values is; of these the same one: a value that comes twice changes nothing.
 _DISTINCT = {"COUNT": "COUNT_DISTINCT", "TOPK": "TOPKDISTINCT", "COLLECT_LIST": "COLLECT_SET"} | {
     n: n for n in ("MIN", "MAX", "COLLECT_SET", "COUNT_DISTINCT", "TOPKDISTINCT")
 }
-# NULL is a value like others to them, so a row cannot be hidden from them by giving NULL.
-_TAKES_NULL = ("COLLECT_LIST", "COLLECT_SET", "ATTR")
 
 
-def plain_aggregate(node: Func) -> Func:
-    """The same aggregate without DISTINCT and FILTER.
+def plain_aggregate(node: Func, function: AggregateFunction | None) -> Func:
+    """The same aggregate without DISTINCT and FILTER. function: the aggregate; None if it is none.
 
     `COUNT(DISTINCT x)` is `COUNT_DISTINCT(x)`; `SUM(x) FILTER (WHERE c)` is `SUM(CASE WHEN c THEN x END)`, as aggregates leave
     NULLs out. Raises CompileError where there is no such form.
     """
     word = "DISTINCT" if node.distinct else "FILTER"
-    if lookup_aggregate(node.name.upper()) is None:
+    if function is None:
         title = f"{word} is for aggregates, and {node.name} is none"
         raise mistake("FQ2020", title, node.span, "not an aggregate", help=f"leave {word} out")
     plain = _distinct(node) if node.distinct else node
-    return plain if plain.filter is None else _filtered(plain, plain.filter)
+    return plain if plain.filter is None else _filtered(plain, plain.filter, takes_null=function.takes_null)
 
 
 def _distinct(node: Func) -> Func:
@@ -48,9 +46,10 @@ def _distinct(node: Func) -> Func:
     return replace(node, name=_DISTINCT[name], distinct=False)
 
 
-def _filtered(node: Func, condition: Ast) -> Func:
+def _filtered(node: Func, condition: Ast, *, takes_null: bool) -> Func:
+    """takes_null: a row cannot be hidden from it by giving NULL."""
     name = node.name.upper()
-    if name in _TAKES_NULL or any(isinstance(a, Lit) and a.value is False for a in node.args):
+    if takes_null or any(isinstance(a, Lit) and a.value is False for a in node.args):
         help_ = "filter in a query before this one, with WHERE"
         raise unsupported(f"FILTER of {name} is not built yet", node.span, "it takes NULLs, too", help=help_)
     counted = not node.args or isinstance(node.args[0], Star)

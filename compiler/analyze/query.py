@@ -107,8 +107,8 @@ def _nested(ref: TableRef, catalog: Catalog, session: Mapping[str, str], *, regr
 def _check_shape(query: Query, relation: Relation, catalog: Catalog) -> None:
     if query.group_by:
         return
-    aggregates = [i for i in query.select if not isinstance(i.expr, Star) and has_aggregates(i.expr)]
-    if aggregates or (query.having is not None and has_aggregates(query.having)):
+    aggregates = [i for i in query.select if not isinstance(i.expr, Star) and has_aggregates(i.expr, catalog)]
+    if aggregates or (query.having is not None and has_aggregates(query.having, catalog)):
         others = [text_of(i.expr) for i in query.select if i not in aggregates and not isinstance(i.expr, Lit)]
         calls = [text_of(i.expr) for i in aggregates]
         loose = f"; non-aggregate SELECT expression(s) not part of GROUP BY: {', '.join(others)}" if others else ""

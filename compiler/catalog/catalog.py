@@ -10,7 +10,8 @@ from flowql.compiler.catalog.names import correction, did_you_mean, listing
 from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
 from flowql.compiler.diagnostics.edits import Edit
 from flowql.compiler.diagnostics.source import NOWHERE, Span
-from flowql.compiler.functions.registry import Function
+from flowql.compiler.functions.dialects import aggregate_name
+from flowql.compiler.functions.registry import AggregateFunction, Function, lookup_aggregate
 from flowql.compiler.plan.logical import SchemaRef
 from flowql.compiler.plan.topology import SourceDef
 from flowql.compiler.plan.types import SqlType
@@ -32,13 +33,25 @@ class Catalog:
     writers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     subjects: Mapping[str, SchemaRef] = field(default_factory=dict)
     registry: SchemaLookup = NO_SCHEMAS
-    functions: Mapping[str, Function] = field(default_factory=dict)
+    functions: Mapping[str, Function | AggregateFunction] = field(default_factory=dict)
     fold: Literal["upper", "lower"] = "upper"
 
     @property
     def standard(self) -> bool:
         """Whether statements mean what SQL means (`dialect: standard`) rather than what ksqlDB means."""
         return self.fold == "lower"
+
+    def function(self, name: str) -> Function | None:
+        """The project's scalar or table function of that name."""
+        found = self.functions.get(name.upper())
+        return found if isinstance(found, Function) else None
+
+    def aggregate(self, name: str) -> AggregateFunction | None:
+        """The aggregate of that name: the project's, or the one with the dialect's meaning."""
+        found = self.functions.get(name.upper())
+        if isinstance(found, AggregateFunction):
+            return found
+        return lookup_aggregate(aggregate_name(name, standard=self.standard))
 
     def topics(self) -> tuple[str, ...]:
         """Topics that sources name, each once, in order of creation."""

@@ -84,6 +84,7 @@ register_aggregate(
         undo=lambda _r, _i: _without_last,
         merge=lambda _r, init: lambda a, b: tuple([*a, *b][: _limit(init)]),
         result=_as_list,
+        takes_null=True,
         summary="The values in order of arrival, NULLs included, at most 1,000.",
         example="COLLECT_LIST(x)",
     )
@@ -96,6 +97,7 @@ register_aggregate(
         add=_append_new,
         merge=_merge_new,
         result=_as_list,
+        takes_null=True,
         summary="The different values in order of arrival, NULL included, at most 1,000.",
         example="COLLECT_SET(x)",
     )
@@ -184,6 +186,7 @@ register_aggregate(
         undo=lambda _r, _i: lambda acc, v: _count_value(acc, v, -1),
         merge=lambda _r, _i: _merge_counts,
         result=lambda _r, _i: lambda acc: acc[0][0] if len(acc) == 1 else None,
+        takes_null=True,
         summary="The value all rows share, NULL when they differ.",
         example="ATTR(x)",
     )

@@ -78,7 +78,6 @@ class Function:
 
 
 _FUNCTIONS: dict[str, Function] = {}
-_OF_PROJECTS: dict[str, Function] = {}  # by the names of their versions (`flowql.compiler.functions.user`)
 
 
 def register(function: Function, *, replace: bool = False) -> Function:
@@ -89,19 +88,9 @@ def register(function: Function, *, replace: bool = False) -> Function:
     return function
 
 
-def register_of_project(function: Function) -> None:
-    """Add a version of a user-defined function: visible to `lookup`, not listed by `all_functions`."""
-    _OF_PROJECTS[function.name] = function
-
-
 def unregister(name: str) -> None:
     """Remove a function that is not built in (tests)."""
     _FUNCTIONS.pop(name, None)
-
-
-def forget_projects() -> None:
-    """Remove all user-defined functions (tests)."""
-    _OF_PROJECTS.clear()
 
 
 def lower_on_spark(names: str, lowering: Lowering, fails: Lowering | None = None) -> None:
@@ -115,7 +104,8 @@ def lower_on_spark(names: str, lowering: Lowering, fails: Lowering | None = None
 
 def lookup(name: str) -> Function | None:
     """The function of that name (operators lower case, functions upper case), or None."""
-    return _FUNCTIONS.get(name) or _OF_PROJECTS.get(name)
+    found = _FUNCTIONS.get(name) or _OF_PROJECTS.get(name)
+    return found if isinstance(found, Function) else None
 
 
 def all_functions() -> Mapping[str, Function]:
@@ -135,6 +125,7 @@ class AggregateFunction:
     undo:     the inverse of add for table aggregation, or None if the aggregate cannot be undone.
     merge:    (Resolution, init) -> function (acc, acc) -> acc, for sessions and partial aggregation; None if impossible.
     result:   (Resolution, init) -> function acc -> value.
+    takes_null: NULL is a value like others to it, and not left out.
     duckdb_partial: SQL of the arguments -> list of (SQL aggregate expression, DuckDB type) computing a partial over rows of
               one group in row order (`seq` column available for ordering); None when it has no vector form.
     from_partial: (Resolution, init) -> function (*partials) -> acc, to be combined with `merge`.
@@ -150,6 +141,7 @@ class AggregateFunction:
     duckdb_partial: Callable[[Sequence[str], Resolution], list[str]] | None = None
     from_partial: Callable[[Resolution, tuple[Any, ...]], Callable[..., Any]] | None = None
     constants: Callable[[int], int] = field(default=lambda n: 0)
+    takes_null: bool = False
     summary: str = ""
     example: str = ""
 
@@ -169,8 +161,29 @@ def unregister_aggregate(name: str) -> None:
 
 
 def lookup_aggregate(name: str) -> AggregateFunction | None:
-    return _AGGREGATES.get(name)
+    found = _AGGREGATES.get(name) or _OF_PROJECTS.get(name)
+    return found if isinstance(found, AggregateFunction) else None
 
 
 def all_aggregates() -> Mapping[str, AggregateFunction]:
     return dict(sorted(_AGGREGATES.items()))
+
+
+_OF_PROJECTS: dict[
+    str, Function | AggregateFunction
+] = {}  # by the names of their versions (`flowql.compiler.functions.user`)
+
+
+def register_of_project(function: Function | AggregateFunction) -> None:
+    """Add a version of a user-defined function: visible to the lookups, not listed by `all_functions` and `all_aggregates`."""
+    _OF_PROJECTS[function.name] = function
+
+
+def registered_of_project(name: str) -> bool:
+    """Whether that version is here."""
+    return name in _OF_PROJECTS
+
+
+def forget_projects() -> None:
+    """Remove all user-defined functions (tests)."""
+    _OF_PROJECTS.clear()

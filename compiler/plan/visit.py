@@ -85,6 +85,8 @@ def exprs_of(spec: Spec) -> tuple[Expr, ...]:
 
 
 def functions_called(root: Node) -> set[str]:
-    """Names of the scalar functions and operators in all expressions of a plan tree."""
-    exprs = (e for node in walk_nodes(root) for spec in exprs_of(node.spec) for e in walk(spec))
-    return {e.name for e in exprs if isinstance(e, Call)}
+    """Names of the functions, operators and aggregates that a plan tree calls."""
+    nodes = list(walk_nodes(root))
+    exprs = (e for node in nodes for spec in exprs_of(node.spec) for e in walk(spec))
+    aggregates = (call.function for node in nodes if isinstance(node.spec, Aggregate) for call in node.spec.aggregates)
+    return {e.name for e in exprs if isinstance(e, Call)} | set(aggregates)

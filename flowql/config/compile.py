@@ -11,7 +11,7 @@ from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.compiler.driver import Compiled, compile_project
-from flowql.compiler.functions.registry import Function
+from flowql.compiler.functions.user import Entry
 from flowql.compiler.plan.topology import Plan
 from flowql.compiler.schemas.lookup import NO_SCHEMAS
 from flowql.config.load import shown_path
@@ -48,7 +48,7 @@ def compile_sources(
     return replace(compiled, diagnostics=tuple(found))
 
 
-def _functions(project: Project) -> tuple[Mapping[str, Function], list[Diagnostic]]:
+def _functions(project: Project) -> tuple[Mapping[str, Entry], list[Diagnostic]]:
     """Those of the project's modules, or why they cannot be loaded."""
     if not project.modules:
         return {}, []

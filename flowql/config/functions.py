@@ -13,8 +13,9 @@ from pathlib import Path
 from types import ModuleType
 
 from flowql.compiler.functions import builtin as _builtin  # noqa: F401 - fills the function catalogue
-from flowql.compiler.functions.registry import Function, lookup, lookup_aggregate
-from flowql.compiler.functions.user import DefinitionError, function_of, marked
+from flowql.compiler.functions.registry import lookup, lookup_aggregate
+from flowql.compiler.functions.user import Entry, entry_of, marked
+from flowql.compiler.functions.user_types import DefinitionError
 
 VERSION_CHARS = 12
 _importing = threading.Lock()  # guards sys.path and sys.modules while modules of one project are imported
@@ -28,13 +29,13 @@ class LoadError(Exception):
         self.module, self.hint, self.file, self.line = module, hint, file, line
 
 
-def load_functions(root: Path, modules: Sequence[str]) -> dict[str, Function]:
-    """The functions of modules in the folder `root`, as they are there now, by the name that SQL calls them. Raises LoadError.
+def load_functions(root: Path, modules: Sequence[str]) -> dict[str, Entry]:
+    """The functions and aggregates of modules in the folder `root`, as they are there now, by the name that SQL calls them. Raises LoadError.
 
     The version of a function is a hash of the source of its module and of all modules of the folder that this one imports. Modules are
     not left in `sys.modules`: another project, or a later version, may have some of the same name.
     """
-    found: dict[str, Function] = {}
+    found: dict[str, Entry] = {}
     homes: dict[str, str] = {}
     for name in modules:
         with _imported(root, name) as (module, files):
@@ -46,7 +47,7 @@ def load_functions(root: Path, modules: Sequence[str]) -> dict[str, Function]:
                     )
                 if homes.setdefault(user.name, name) != name:
                     raise LoadError(name, f"{user.name} is in {homes[user.name]}, too", "give one of them another name")
-                found[user.name] = function_of(user, name, version)
+                found[user.name] = entry_of(user, name, version)
     return found
 
 

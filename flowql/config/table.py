@@ -98,7 +98,7 @@ PROJECT = Record(
         "queries": Key(ListOf(QUERY), "Queries in this file, as SQL text or as structure."),
         "functions": Key(
             ListOf(Text("a module"), single=True),
-            "Python modules with functions (`@flowql.udf`), without `.py`, in this file's folder.",
+            "Python modules with functions (`@flowql.udf`, `@flowql.udtf`, `@flowql.udaf`), without `.py`, in this file's folder.",
         ),
         "priorities": Key(
             MapOf(

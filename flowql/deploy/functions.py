@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from flowql.compiler.functions.registry import lookup, register_of_project
+from flowql.compiler.functions.registry import register_of_project, registered_of_project
 from flowql.compiler.functions.user import is_users, module_name, plain_name
 from flowql.compiler.plan.topology import Plan
 from flowql.compiler.plan.visit import functions_called
@@ -32,13 +32,13 @@ def find_function(root: str, name: str) -> None:
 def check_functions(plan: Plan, root: str) -> None:
     """Have what a plan calls ready. root: the project's folder. Raises CommandError where modules have another version of it here, or none."""
     wanted = functions_of(plan)
-    if all(lookup(name) is not None for name in wanted):
+    if all(map(registered_of_project, wanted)):
         return
     try:
         _register(root, {module_name(name) for name in wanted})
     except LoadError as error:
         raise CommandError(f"{error.module}: {error}", code=CODE, help=error.hint) from error
-    missing = sorted(plain_name(name) for name in wanted if lookup(name) is None)
+    missing = sorted(plain_name(name) for name in wanted if not registered_of_project(name))
     if missing:
         title = f"the instance has another version of {', '.join(missing)} than this project"
         help_ = "deploy again if the module was just edited; on another machine, bring the same files there"

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from flowql.compiler.functions.generated import compiled
-from flowql.compiler.functions.registry import FAILURES, AggregateFunction, Resolution, lookup_aggregate
+from flowql.compiler.functions.registry import FAILURES, AggregateFunction, Resolution
+from flowql.compiler.functions.user import aggregate_in_plan
 from flowql.compiler.plan.expr import Column, Expr, Literal
 from flowql.compiler.plan.logical import Aggregate, AggregateCall
 from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START, Schema
@@ -42,7 +43,7 @@ class BoundAggregate:
     __slots__ = ("args", "call", "function", "init", "initial", "resolution", "result")
 
     def __init__(self, call: AggregateCall) -> None:
-        function = lookup_aggregate(call.function)
+        function = aggregate_in_plan(call.function)
         if function is None:
             raise AggregateUnsupported(f"aggregate {call.function} is not registered")
         self.call, self.function, self.args, self.init = call, function, call.args, call.init

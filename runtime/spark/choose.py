@@ -123,9 +123,9 @@ def _unsupported(node: Node) -> tuple[str, str]:
                 )
     if isinstance(node.spec, Aggregate):
         for call in node.spec.aggregates:
-            if lookup_aggregate(call.function) is None:
+            if lookup_aggregate(call.function) is None or is_users(call.function):
                 return (
-                    f"{call.function} is no built-in aggregate, and Spark's workers do not know it",
+                    f"{plain_name(call.function)} is no built-in aggregate, and Spark's workers do not know it",
                     "run it on the runtime",
                 )
     return "", ""

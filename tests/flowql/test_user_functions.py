@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +12,8 @@ import pytest
 
 import flowql
 from flowql.compiler.functions.registry import Resolution, all_functions, forget_projects
-from flowql.compiler.functions.user import DefinitionError, udf
+from flowql.compiler.functions.user import udf
+from flowql.compiler.functions.user_types import DefinitionError
 from flowql.compiler.plan.expr import Call
 from flowql.compiler.plan.logical import NamedExpr, walk_nodes
 from flowql.compiler.plan.types import BIGINT
@@ -24,13 +22,12 @@ from flowql.config.compile import compile_sources
 from flowql.config.functions import LoadError, load_functions
 from flowql.config.load import load_project
 from flowql.deploy.functions import check_functions, functions_of
-from flowql.deploy.settings import settings_of
 from flowql.errors import CommandError, CompileError
 from flowql.runtime.spark.choose import choose
 from flowql.runtime.spark.errors import SparkUnsupported
 from flowql.runtime.spark.native.udf import reference_udf
 from flowql.runtime.spark.settings import SparkSettings
-from flowql.server.host import Host
+from tests.flowql.projects_with_modules import made, resumed, running, state_of, until
 
 YAML = "name: shop\nfunctions: [scoring]\nsql: [shop.sql]\n"
 SQL = """
@@ -63,49 +60,11 @@ SCORES = [{"ID": 1, "SCORE": 20.0}, {"ID": 2, "SCORE": 10.0}, *({"ID": n, "SCORE
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return made(tmp_path, scoring=SCORING, rates='RATES = {"DE": 2.0}\n')
-
-
-def made(folder: Path, yaml: str = YAML, sql: str = SQL, **modules: str) -> Path:
-    folder.mkdir(exist_ok=True)
-    (folder / "flowql.yaml").write_text(yaml)
-    (folder / "shop.sql").write_text(sql)
-    for name, source in modules.items():
-        (folder / f"{name}.py").write_text(source)
-    return folder
-
-
-@contextmanager
-def running(folder: Path) -> Iterator[flowql.Connection]:
-    with flowql.Instance(folder) as instance:
-        yield instance.connection
-
-
-@contextmanager
-def resumed(folder: Path) -> Iterator[flowql.Connection]:
-    """What was deployed goes on, as in a new process, which has loaded nothing before."""
-    forget_projects()
-    host = Host(settings_of(load_project(folder)))
-    host.start()
-    try:
-        yield flowql.connect(folder)
-    finally:
-        host.close()
-
-
-def until(found: Callable[[], Any], expected: Any) -> None:
-    limit = time.monotonic() + 60
-    while (last := found()) != expected:
-        assert time.monotonic() < limit, last
-        time.sleep(0.05)
+    return made(tmp_path, YAML, SQL, scoring=SCORING, rates='RATES = {"DE": 2.0}\n')
 
 
 def scores(instance: flowql.Connection) -> list[dict[str, Any]]:
     return instance.sql("SELECT ID, SCORE FROM SCORED ORDER BY ID").arrow().to_pylist()
-
-
-def state_of(instance: flowql.Connection, query: str) -> dict[str, Any]:
-    return next(q for q in instance.status()["queries"] if q["id"] == query)
 
 
 def test_rows_go_through_functions_and_failures_are_dead_letters(folder: Path) -> None:
@@ -180,8 +139,8 @@ def test_a_new_process_loads_what_its_plan_calls(folder: Path) -> None:
 
 
 def test_projects_may_have_functions_of_the_same_name(tmp_path: Path) -> None:
-    one = made(tmp_path / "one", scoring=SCORING, rates='RATES = {"DE": 2.0}\n')
-    two = made(tmp_path / "two", scoring=SCORING, rates='RATES = {"DE": 3.0}\n')
+    one = made(tmp_path / "one", YAML, SQL, scoring=SCORING, rates='RATES = {"DE": 2.0}\n')
+    two = made(tmp_path / "two", YAML, SQL, scoring=SCORING, rates='RATES = {"DE": 3.0}\n')
     with running(one) as first, running(two) as second:
         for instance in (first, second):
             instance.produce("ORDERS", ORDERS[:1])
@@ -312,8 +271,8 @@ MISTAKES = {
     "decimal": ("from decimal import Decimal\n@udf\ndef f(a: Decimal) -> int:\n    return 1", "has no SQL type"),
     "object": ("@udf\ndef f(a: object) -> int:\n    return 1", "F has the annotation object, which has no SQL type"),
     "star": ("@udf\ndef f(*a: int) -> int:\n    return 1", "F has parameters without a place of their own"),
-    "generator": ("@udf\ndef f(a: int) -> list[int]:\n    yield a", "F is a generator or asynchronous"),
-    "asynchronous": ("@udf\nasync def f(a: int) -> int:\n    return a", "F is a generator or asynchronous"),
+    "generator": ("@udf\ndef f(a: int) -> list[int]:\n    yield a", "F is a generator"),
+    "asynchronous": ("@udf\nasync def f(a: int) -> int:\n    return a", "F is asynchronous"),
     "isolation": (
         "@udf(isolation='process')\ndef f(a: int) -> int:\n    return a",
         'isolation="process" is not supported',
@@ -428,7 +387,7 @@ def test_a_decorated_function_stays_a_function() -> None:
 
 def test_an_instance_with_another_version_refuses_a_deployment(folder: Path, tmp_path: Path) -> None:
     plan = compile_sources(load_project(folder)).plan
-    other = made(tmp_path / "other", scoring=SCORING, rates="RATES = {}\n")
+    other = made(tmp_path / "other", YAML, SQL, scoring=SCORING, rates="RATES = {}\n")
     forget_projects()
     with pytest.raises(CommandError, match="the instance has another version of SCORE than this project"):
         check_functions(plan, str(other))

@@ -1,0 +1,243 @@
+"""User-defined aggregates of a project: Python classes, called from SQL.
+
+What a class keeps of a group, its accumulator, is part of committed state that others read and that a failed step must leave as it was. So its
+methods get a copy of what they may change in place.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, TypeVar, Union, overload
+
+from flowql.compiler.functions.registry import AggregateFunction
+from flowql.compiler.functions.signatures import Overload, resolver
+from flowql.compiler.functions.user import MARK, Isolation, called, checked_name
+from flowql.compiler.functions.user_types import DefinitionError, giver, hint_of, parameters_of, sql_type, taker
+from flowql.compiler.plan.types import SqlType
+
+C = TypeVar("C", bound=type)
+Copy = Callable[[Any], Any]
+
+_SCALARS = (bool, int, float, str, bytes, Decimal)
+_KEYS = (bool, int, float, str, bytes)
+_KEPT = "bool, int, float, str, bytes, Decimal, and list[...], dict[str, ...], tuple[...] of them can be kept"
+_METHODS = {"init": 1, "merge": 3, "result": 2}  # parameters, `self` included
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The type of an accumulator. allowed: classes of its values. copy: of one that can be changed in place."""
+
+    allowed: tuple[type, ...]
+    copy: Copy | None
+
+    def of(self, value: Any, name: str) -> Any:
+        """A value that a method returned. Raises TypeError."""
+        if isinstance(value, self.allowed):
+            return value
+        expected = " or ".join(t.__name__ for t in self.allowed)
+        raise TypeError(f"{name} made an accumulator of {type(value).__name__} where {expected} is declared")
+
+
+@dataclass(frozen=True, slots=True)
+class UserAggregate:
+    """An aggregate, as SQL calls it. made: an object of its class, which keeps nothing. nullable: which of its parameters may be NULL."""
+
+    name: str
+    made: Any
+    kept: Kept
+    params: tuple[SqlType, ...]
+    nullable: tuple[bool, ...]
+    result: SqlType
+    version: str = ""
+
+    def entry(self, name: str) -> AggregateFunction:
+        resolve = resolver(self.name, Overload(self.params, self.result))
+        return AggregateFunction(
+            name,
+            lambda types, _: resolve(types),
+            initial=lambda *_: self.made.init(),
+            add=lambda *_: self._step("add"),
+            undo=(lambda *_: self._step("undo")) if hasattr(self.made, "undo") else None,
+            merge=(lambda *_: self._merge()) if hasattr(self.made, "merge") else None,
+            result=lambda *_: self._result(),
+        )
+
+    def _step(self, part: str) -> Callable[..., Any]:
+        method, copy, of = getattr(self.made, part), self.kept.copy, self.kept.of
+        said = f"{self.name}.{part}"
+        required = [i for i, nullable in enumerate(self.nullable) if not nullable]
+        take = [taker(t) for t in self.params]
+        plain = not any(take)
+
+        def step(acc: Any, *args: Any) -> Any:
+            for i in required:
+                if args[i] is None:
+                    return acc
+            if not plain:
+                args = tuple(a if t is None or a is None else t(a) for a, t in zip(args, take, strict=True))
+            if copy is None:
+                return of(called(said, method, acc, *args), said)
+            changed = copy(acc)
+            made = called(said, method, changed, *args)
+            return of(changed if made is None else made, said)
+
+        return step
+
+    def _merge(self) -> Callable[[Any, Any], Any]:
+        method, copy, said = self.made.merge, self.kept.copy or _same, f"{self.name}.merge"
+
+        def merge(a: Any, b: Any) -> Any:
+            changed = copy(a)
+            made = called(said, method, changed, copy(b))
+            return self.kept.of(changed if made is None else made, said)
+
+        return merge
+
+    def _result(self) -> Callable[[Any], Any]:
+        give, copy = giver(self.result), self.kept.copy or _same
+        method = getattr(self.made, "result", _same)
+
+        def result(acc: Any) -> Any:
+            value = called(f"{self.name}.result", method, copy(acc))
+            return None if value is None else give(value)
+
+        return result
+
+
+@overload
+def udaf(cls: C, /) -> C: ...
+@overload
+def udaf(*, name: str | None = None, version: str = "", isolation: Isolation = "inline") -> Callable[[C], C]: ...
+def udaf(cls: Any = None, /, *, name: str | None = None, version: str = "", isolation: Isolation = "inline") -> Any:
+    """Makes a Python class an aggregate in SQL, for projects that name its module in `functions` of flowql.yaml.
+
+    `init(self)` gives the accumulator of a group without rows; its annotation says what is kept, of bool, int, float, str, bytes, Decimal,
+    None, and list, dict and tuple of them. `add(self, accumulator, ...)` takes the arguments of a row in and returns the accumulator;
+    of a list or dict it may change the one it gets and return nothing. `result(self, accumulator)` is what SQL shows; without it, the
+    accumulator. Two methods are needed only by some queries, which are refused where one is missing: `undo(self, accumulator, ...)`,
+    which takes a row out again, over tables, and `merge(self, accumulator, other)` with session windows. Objects keep nothing themselves.
+
+    Types of arguments and results, NULL, failures, name and version are as for `udf`. Raises DefinitionError.
+
+    >>> @udaf
+    ... class Spread:
+    ...     def init(self) -> list[float]:
+    ...         return []
+    ...
+    ...     def add(self, seen: list[float], value: float) -> None:
+    ...         seen[:] = [min([*seen, value]), max([*seen, value])]
+    ...
+    ...     def result(self, seen: list[float]) -> float | None:
+    ...         return seen[1] - seen[0] if seen else None
+    """
+
+    def mark(made: type) -> type:
+        if not isinstance(made, type):
+            raise DefinitionError(f"{made!r} is not a class", "class Spread: with the methods init and add")
+        setattr(made, MARK, _declared(made, checked_name(name or made.__name__, version, isolation), version))
+        return made
+
+    return mark if cls is None else mark(cls)
+
+
+def _declared(cls: Any, name: str, version: str) -> UserAggregate:
+    for part in ("init", "add"):
+        if not callable(getattr(cls, part, None)):
+            raise DefinitionError(f"{name} has no method {part}", f"def {part}(self{', ...' * (part == 'add')})")
+    for part, count in _METHODS.items():
+        if hasattr(cls, part) and len(parameters_of(getattr(cls, part), f"{name}.{part}")) != count:
+            wanted = ("self", "accumulator", "other")[:count]
+            raise DefinitionError(f"{name}.{part} has other parameters", f"def {part}({', '.join(wanted)})")
+    hint = hint_of(cls.init, "return", f"{name}.init")
+    kept = _kept(hint, f"{name}.init")
+    names = parameters_of(cls.add, f"{name}.add")
+    if len(names) < 2:
+        raise DefinitionError(f"{name}.add takes no accumulator", "def add(self, accumulator, value: float)")
+    if hasattr(cls, "undo") and len(parameters_of(cls.undo, f"{name}.undo")) != len(names):
+        raise DefinitionError(f"{name}.undo has other parameters than add", f"def undo({', '.join(names)})")
+    _check_returns(cls, kept, name)
+    found = [sql_type(hint_of(cls.add, n, f"{name}.add"), f"{name}.add") for n in names[2:]]
+    shown = hint_of(cls.result, "return", f"{name}.result") if hasattr(cls, "result") else hint
+    result, _ = sql_type(shown, f"{name}.{'result' if hasattr(cls, 'result') else 'init'}")
+    made = _made(cls, kept, name)
+    return UserAggregate(name, made, kept, tuple(t for t, _ in found), tuple(n for _, n in found), result, version)
+
+
+def _check_returns(cls: type, kept: Kept, name: str) -> None:
+    """A method that returns nothing changes its accumulator."""
+    for part in ("add", "undo", "merge"):
+        hints = typing.get_type_hints(getattr(cls, part)) if hasattr(cls, part) else {}
+        if kept.copy is None and hints.get("return", int) is type(None):
+            said = " or ".join(t.__name__ for t in kept.allowed)
+            raise DefinitionError(
+                f"{name}.{part} returns nothing, and {said} cannot be changed", "return the new value"
+            )
+
+
+def _made(cls: type, kept: Kept, name: str) -> Any:
+    """An object of the class, when its first accumulator can be kept."""
+    try:
+        made = called(name, cls)
+        kept.of(called(f"{name}.init", made.init), f"{name}.init")
+    except Exception as error:
+        raise DefinitionError(
+            f"{name}.init failed: {type(error).__name__}: {error}", "it is called once per query"
+        ) from error
+    return made
+
+
+def _kept(hint: Any, name: str) -> Kept:
+    """Of an annotation. Raises DefinitionError."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if hint is None or hint is type(None):
+        return Kept((type(None),), None)
+    if hint in _SCALARS:
+        return Kept((int, float) if hint is float else (hint,), None)
+    if origin in (Union, types.UnionType):
+        return _either([_kept(a, name) for a in args])
+    if origin is list and len(args) == 1:
+        inner = _kept(args[0], name).copy
+        return Kept((list,), _list_copy(inner))
+    if origin is dict and len(args) == 2 and args[0] in _KEYS:
+        inner = _kept(args[1], name).copy
+        return Kept((dict,), _dict_copy(inner))
+    if origin is tuple and args:
+        return Kept((tuple,), _tuple_copy([_kept(a, name).copy for a in args if a is not ...], repeats=args[-1] is ...))
+    said = getattr(hint, "__name__", None) if origin is None else None
+    raise DefinitionError(f"{name} keeps {said or hint}, which has no form in the state", _KEPT)
+
+
+def _either(choices: Sequence[Kept]) -> Kept:
+    copies = [(c.allowed, c.copy) for c in choices if c.copy is not None]
+
+    def copy(value: Any) -> Any:
+        return next((made(value) for allowed, made in copies if isinstance(value, allowed)), value)
+
+    return Kept(tuple(t for c in choices for t in c.allowed), copy if copies else None)
+
+
+def _list_copy(each: Copy | None) -> Copy:
+    return list if each is None else lambda items: [each(x) for x in items]
+
+
+def _dict_copy(each: Copy | None) -> Copy:
+    return dict if each is None else lambda items: {k: each(x) for k, x in items.items()}
+
+
+def _tuple_copy(parts: Sequence[Copy | None], *, repeats: bool) -> Copy | None:
+    if not any(parts):
+        return None
+    if repeats:
+        each = parts[0] or _same
+        return lambda items: tuple(each(x) for x in items)
+    copies = [p or _same for p in parts]
+    return lambda items: tuple(c(x) for c, x in zip(copies, items, strict=True))
+
+
+def _same(value: Any) -> Any:
+    return value

@@ -1,0 +1,170 @@
+"""Annotations of user-defined functions as SQL types, and values as such functions take and give them."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Callable
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, Union
+
+from flowql.compiler.plan.types import (
+    BIGINT,
+    BOOLEAN,
+    BYTES,
+    DATE,
+    DOUBLE,
+    STRING,
+    TIME,
+    TIMESTAMP,
+    Kind,
+    SqlType,
+    array,
+    map_of,
+)
+
+_TYPES: dict[object, SqlType] = {
+    bool: BOOLEAN,
+    int: BIGINT,
+    float: DOUBLE,
+    str: STRING,
+    bytes: BYTES,
+    date: DATE,
+    time: TIME,
+    datetime: TIMESTAMP,
+}
+_EPOCH, _EPOCH_DAY = datetime(1970, 1, 1), date(1970, 1, 1).toordinal()
+_MS = timedelta(milliseconds=1)
+_INT_MIN, _INT_MAX = -(1 << 63), (1 << 63) - 1
+
+
+class DefinitionError(Exception):
+    """A function whose types cannot be told from its annotations. hint: what to write."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+def parameters_of(function: Callable[..., Any], name: str) -> tuple[str, ...]:
+    """The names of its parameters. Raises DefinitionError for those of which SQL has none, and for generators and coroutines."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        raise DefinitionError(f"{name} is not a function that `def` makes", "def it, and call the other one inside")
+    if code.co_flags & (0x04 | 0x08) or code.co_kwonlyargcount:
+        raise DefinitionError(f"{name} has parameters without a place of their own", "def it with plain parameters")
+    if code.co_flags & (0x80 | 0x200):
+        raise DefinitionError(f"{name} is asynchronous", "def it without async")
+    names: tuple[str, ...] = code.co_varnames[: code.co_argcount]
+    return names
+
+
+def hint_of(function: Callable[..., Any], part: str, name: str) -> Any:
+    """The annotation of a parameter or of `return`. Raises DefinitionError if there is none."""
+    hints = typing.get_type_hints(function)
+    if part not in hints:
+        of = "its result" if part == "return" else f"its parameter {part}"
+        raise DefinitionError(f"{name} does not say the type of {of}", f"def {function.__name__}(amount: float) -> str")
+    return hints[part]
+
+
+def sql_type(hint: Any, name: str) -> tuple[SqlType, bool]:
+    """Of an annotation, and whether None is among its values."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (Union, types.UnionType):
+        rest = [a for a in args if a is not type(None)]
+        if len(rest) == 1:
+            return sql_type(rest[0], name)[0], True
+    elif origin is list and len(args) == 1:
+        return array(sql_type(args[0], name)[0]), False
+    elif origin is dict and len(args) == 2 and args[0] is str:
+        return map_of(STRING, sql_type(args[1], name)[0]), False
+    elif hint in _TYPES:
+        return _TYPES[hint], False
+    said = getattr(hint, "__name__", None) if origin is None else None
+    hint_ = "bool, int, float, str, bytes, date, time, datetime, list[...] and dict[str, ...] have one"
+    if hint is Decimal:
+        hint_ = "give and take float, and cast in SQL:  CAST(F(X) AS DECIMAL(9, 2))"
+    raise DefinitionError(f"{name} has the annotation {said or hint}, which has no SQL type", hint_)
+
+
+_TAKEN: dict[Kind, Callable[[Any], Any]] = {
+    Kind.DATE: lambda days: date.fromordinal(_EPOCH_DAY + days),
+    Kind.TIME: lambda ms: (_EPOCH + ms * _MS).time(),
+    Kind.TIMESTAMP: lambda ms: _EPOCH + ms * _MS,
+}
+
+
+def taker(t: SqlType) -> Callable[[Any], Any] | None:
+    """From a reference value to what a function takes; None where they are the same. Not of NULL."""
+    inner = taker(t.args[-1]) if t.kind in (Kind.ARRAY, Kind.MAP) else None
+    if inner is None:
+        return _TAKEN.get(t.kind)
+    if t.kind is Kind.ARRAY:
+        return lambda items: [None if x is None else inner(x) for x in items]
+    return lambda items: {k: None if x is None else inner(x) for k, x in items.items()}
+
+
+def _given_timestamp(value: datetime) -> int:
+    if value.tzinfo is not None:
+        value = value.astimezone(UTC).replace(tzinfo=None)
+    return (value - _EPOCH) // _MS
+
+
+def _given_int(value: int) -> int:
+    if _INT_MIN <= value <= _INT_MAX:
+        return int(value)
+    raise OverflowError(f"{value} is beyond 64 bits")
+
+
+_GIVEN: dict[Kind, tuple[tuple[type, ...], Callable[[Any], Any]]] = {
+    Kind.BOOLEAN: ((bool,), bool),
+    Kind.BIGINT: ((int,), _given_int),
+    Kind.DOUBLE: ((float, int), float),
+    Kind.STRING: ((str,), str),
+    Kind.BYTES: ((bytes, bytearray), bytes),
+    Kind.DATE: ((date,), lambda d: d.toordinal() - _EPOCH_DAY),
+    Kind.TIME: ((time,), lambda t: (datetime.combine(_EPOCH, t) - _EPOCH) // _MS),
+    Kind.TIMESTAMP: ((datetime,), _given_timestamp),
+}
+
+
+def giver(t: SqlType) -> Callable[[Any], Any]:
+    """Checks a value that a function returned, and makes it a reference value. Raises TypeError, OverflowError."""
+    if t.kind is Kind.ARRAY:
+        return _many(list, t, lambda inner: lambda items: [None if x is None else inner(x) for x in items])
+    if t.kind is Kind.MAP:
+        return _many(
+            dict, t, lambda inner: lambda items: {_text(k): None if x is None else inner(x) for k, x in items.items()}
+        )
+    allowed, make = _GIVEN[t.kind]
+
+    def give(value: Any) -> Any:
+        kind = type(value)
+        if kind not in allowed and (
+            not isinstance(value, allowed)
+            or isinstance(value, bool)
+            or (t.kind is Kind.DATE and isinstance(value, datetime))
+        ):
+            raise TypeError(f"it returned {kind.__name__} where {t} is declared")
+        return make(value)
+
+    return give
+
+
+def _many(kind: type, t: SqlType, of: Callable[[Callable[[Any], Any]], Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    make = of(giver(t.args[-1]))
+
+    def give(value: Any) -> Any:
+        if not isinstance(value, kind):
+            raise TypeError(f"it returned {type(value).__name__} where {t} is declared")
+        return make(value)
+
+    return give
+
+
+def _text(key: Any) -> str:
+    if isinstance(key, str):
+        return key
+    raise TypeError(f"it returned a dict with a key of type {type(key).__name__}")
