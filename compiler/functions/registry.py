@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pyarrow as pa
+
 from flowql.compiler.plan.types import SqlType
 
 
@@ -42,6 +44,15 @@ Lowering = Callable[[Sequence[str], Resolution], str]
 
 
 @dataclass(frozen=True, slots=True)
+class ArrowCall:
+    """A function over columns: arrays of `arrow_type(args[i])`, all of one length, to one of `arrow_type(result)` and that length."""
+
+    args: tuple[SqlType, ...]
+    result: SqlType
+    call: Callable[[Sequence[pa.Array]], pa.Array]
+
+
+@dataclass(frozen=True, slots=True)
 class Function:
     """One function.
 
@@ -56,6 +67,7 @@ class Function:
                Spark's are given in `spark_*.py`, for every session of Spark; they decline no rows.
     spark_fails: Spark SQL predicate that is TRUE for rows where the reference raises (the lowering gives NULL there).
     declines:  DuckDB SQL predicate that is true for rows the DuckDB lowering must not compute; None or "" if never.
+    arrow:     what the DuckDB lowering calls by the name of this function; None where it calls none.
     lambda_params: (types of the arguments before the lambda, index of lambda) -> types of the lambda's parameters.
     table:     a table function: the reference returns a list of elements, one output row each.
     deterministic: False for NOW, UUID, RANDOM (never folded, evaluated once per row).
@@ -69,6 +81,7 @@ class Function:
     duckdb: Lowering | None = None
     spark: Lowering | None = None
     declines: Lowering | None = None
+    arrow: ArrowCall | None = None
     spark_fails: Lowering | None = None
     lambda_params: Callable[[tuple[SqlType, ...], int], tuple[SqlType, ...]] | None = None
     table: bool = False

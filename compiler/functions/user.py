@@ -23,7 +23,8 @@ from flowql.compiler.functions.registry import (
     lookup_aggregate,
 )
 from flowql.compiler.functions.signatures import Overload, resolver
-from flowql.compiler.functions.user_types import DefinitionError, giver, hint_of, parameters_of, sql_type, taker
+from flowql.compiler.functions.user_types import DefinitionError, called, giver, hint_of, parameters_of, sql_type, taker
+from flowql.compiler.functions.user_vectorized import vectorized as over_columns
 from flowql.compiler.plan.types import BIGINT, SqlType, array
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -79,13 +80,19 @@ class UserFunction:
 def udf(function: F, /) -> F: ...
 @overload
 def udf(
-    *, name: str | None = None, deterministic: bool = True, version: str = "", isolation: Isolation = "inline"
+    *,
+    name: str | None = None,
+    vectorized: bool = False,
+    deterministic: bool = True,
+    version: str = "",
+    isolation: Isolation = "inline",
 ) -> Callable[[F], F]: ...
 def udf(
     function: Any = None,
     /,
     *,
     name: str | None = None,
+    vectorized: bool = False,
     deterministic: bool = True,
     version: str = "",
     isolation: Isolation = "inline",
@@ -96,6 +103,10 @@ def udf(
     list[...] (ARRAY) and dict[str, ...] (MAP). A row with a NULL argument gives NULL without a call, unless the parameter is
     annotated `... | None`. An exception makes the value NULL and the record a dead letter. Functions run in the engine's threads
     (`isolation="inline"`): one that does not return holds up its query and takes a thread.
+
+    vectorized: the function takes and gives Arrow arrays, of a batch of rows: pa.BooleanArray, Int64Array (BIGINT), DoubleArray, StringArray,
+    BinaryArray, Date32Array, Time32Array (ms), TimestampArray (ms). Each value of the result depends on the values of its row alone; NULLs are
+    in the arrays. Where it fails for a batch, it is called for each row alone.
 
     name: in SQL, in capitals; default: the function's. deterministic: False if the same arguments may give another result; a
     rebuild then says so. version: of letters and digits; queries are rebuilt when it changes, in place of whenever the source of the
@@ -110,6 +121,9 @@ def udf(
 
     def mark(f: Callable[..., Any]) -> Callable[..., Any]:
         sql_name = checked_name(name or f.__name__, version, isolation)
+        if vectorized:
+            setattr(f, MARK, over_columns(f, sql_name, deterministic=deterministic, version=version))
+            return f
         return _marked(f, sql_name, table=False, deterministic=deterministic, version=version)
 
     return mark if function is None else mark(function)
@@ -263,14 +277,6 @@ def _missing_aggregate(name: str) -> AggregateFunction:
     bind: Callable[..., Callable[..., Any]] = lambda *_: step  # noqa: E731
     as_in_plan: Callable[..., Resolution] = lambda types, _: Resolution(types, types[0] if types else BIGINT)  # noqa: E731
     return AggregateFunction(name, as_in_plan, lambda *_: None, bind, bind, undo=bind, merge=bind)
-
-
-def called(user: str, call: Callable[..., Any], *args: Any) -> Any:
-    """The result of a function of a user, where what ends a process is an error as others are."""
-    try:
-        return call(*args)
-    except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
-        raise RuntimeError(f"{user} raised {type(error).__name__}") from None
 
 
 def _reference(user: UserFunction, required: Sequence[int]) -> Callable[..., Any]:

@@ -15,8 +15,8 @@ from typing import Any, TypeVar, Union, overload
 
 from flowql.compiler.functions.registry import AggregateFunction
 from flowql.compiler.functions.signatures import Overload, resolver
-from flowql.compiler.functions.user import MARK, Isolation, called, checked_name
-from flowql.compiler.functions.user_types import DefinitionError, giver, hint_of, parameters_of, sql_type, taker
+from flowql.compiler.functions.user import MARK, Isolation, checked_name
+from flowql.compiler.functions.user_types import DefinitionError, called, giver, hint_of, parameters_of, sql_type, taker
 from flowql.compiler.plan.types import SqlType
 
 C = TypeVar("C", bound=type)

@@ -47,6 +47,14 @@ class DefinitionError(Exception):
         self.hint = hint
 
 
+def called(user: str, call: Callable[..., Any], *args: Any) -> Any:
+    """The result of a function of a user, where what ends a process is an error as others are."""
+    try:
+        return call(*args)
+    except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+        raise RuntimeError(f"{user} raised {type(error).__name__}") from None
+
+
 def parameters_of(function: Callable[..., Any], name: str) -> tuple[str, ...]:
     """The names of its parameters. Raises DefinitionError for those of which SQL has none, and for generators and coroutines."""
     code = getattr(function, "__code__", None)

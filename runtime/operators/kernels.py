@@ -23,21 +23,26 @@ statement over an input that was registered once costs 0.18 ms with `fetchnumpy`
 from __future__ import annotations
 
 import atexit
+import re
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from inspect import Parameter, Signature
 from typing import Any
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 
-from flowql.compiler.plan.types import Kind, SqlType, arrow_type
+from flowql.compiler.functions.registry import ArrowCall, lookup
+from flowql.compiler.plan.types import Kind, SqlType, arrow_type, duckdb_type
 
 DUCKDB_ROWS = 256  # measured: below, the fixed 0.2-0.6 ms of a statement exceed the row kernel
 INPUT = "{input}"  # stands for the batch in the text of a statement
 STATEMENTS_MAX = 256  # prepared statements per thread; the least recently used is dropped beyond
+_CALLED = re.compile(r'"([A-Z_][A-Z0-9_]*@[^"]+)"\(')  # user-defined functions in the text of a statement
 _NUMPY = {Kind.BOOLEAN: np.bool_, Kind.INT: np.int32, Kind.BIGINT: np.int64, Kind.DOUBLE: np.float64}
 
 _local = threading.local()
@@ -73,20 +78,21 @@ class _Database:
         self.connection.execute("SET enable_progress_bar = false")
         self.connection.execute("SET TimeZone = 'UTC'")
         self._prepared: OrderedDict[tuple[str, pa.Schema], tuple[str, _Feed]] = OrderedDict()
+        self._functions: dict[str, ArrowCall] = {}  # user-defined ones that statements may call
         self._count = 0
         _open.add(self)
 
     def prepare(self, sql: str, batch: pa.RecordBatch) -> tuple[str, _Feed]:
         """The name of the prepared statement for inputs like `batch`, and its feed."""
         at = (sql, batch.schema)
+        for function in _called(sql):
+            self._have(function)
         found = self._prepared.get(at)
         if found is not None:
             self._prepared.move_to_end(at)
             return found
         if len(self._prepared) >= STATEMENTS_MAX:
-            _, (oldest, _) = self._prepared.popitem(last=False)
-            self.connection.execute(f"DEALLOCATE {oldest}")
-            self.connection.unregister(f"in_{oldest}")
+            self._forget_oldest()
         self._count += 1
         name = f"q{self._count}"
         feed = _Feed(batch)
@@ -95,9 +101,49 @@ class _Database:
         self._prepared[at] = (name, feed)
         return name, feed
 
+    def _forget_oldest(self) -> None:
+        _, (oldest, _) = self._prepared.popitem(last=False)
+        self.connection.execute(f"DEALLOCATE {oldest}")
+        self.connection.unregister(f"in_{oldest}")
+
+    def _have(self, name: str) -> None:
+        """The user-defined function of that name, for statements. Another one that had it goes, with all statements."""
+        function = lookup(name)
+        if function is None or function.arrow is None or self._functions.get(name) is function.arrow:
+            return
+        if self._functions.pop(name, None) is not None:
+            while self._prepared:
+                self._forget_oldest()
+            self.connection.remove_function(name)
+        arrow = function.arrow
+        self.connection.create_function(
+            name,
+            _over_chunks(arrow),
+            [duckdb_type(t) for t in arrow.args],
+            duckdb_type(arrow.result),
+            type="arrow",
+            null_handling="special",
+            side_effects=True,  # it is called for every row
+        )
+        self._functions[name] = arrow
+
     def close(self) -> None:
         self._prepared.clear()
         self.connection.close()
+
+
+def _over_chunks(arrow: ArrowCall) -> Callable[..., pa.Array]:
+    """What DuckDB calls: it looks at how many parameters there are, and TIME is in microseconds."""
+    types = [arrow_type(t) for t in arrow.args]
+
+    def call(*columns: pa.ChunkedArray) -> pa.Array:
+        given = [_from_arrow_type(c, t) for c, t in zip(columns, types, strict=True)]
+        found = arrow.call(given)
+        return found.cast(pa.time64("us")) if arrow.result.kind is Kind.TIME else found
+
+    parameters = [Parameter(f"c{i}", Parameter.POSITIONAL_ONLY) for i in range(len(types))]
+    call.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    return call
 
 
 @atexit.register
@@ -112,6 +158,16 @@ def _database() -> _Database:
     if found is None:
         found = _local.database = _Database()
     return found
+
+
+@lru_cache(maxsize=4 * STATEMENTS_MAX)
+def _called(sql: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_CALLED.findall(sql)))
+
+
+def calls_arrow(sql: str) -> bool:
+    """Whether a statement calls user-defined functions over columns."""
+    return bool(_called(sql))
 
 
 def connection() -> duckdb.DuckDBPyConnection:
@@ -151,7 +207,11 @@ def _from_numpy(values: Any, t: SqlType) -> pa.Array:
 
 
 def _from_arrow(column: pa.ChunkedArray, t: SqlType) -> pa.Array:
+    return _from_arrow_type(column, arrow_type(t))
+
+
+def _from_arrow_type(column: pa.ChunkedArray, t: pa.DataType) -> pa.Array:
     if not column.num_chunks:
-        return pa.nulls(0, arrow_type(t))
+        return pa.nulls(0, t)
     array = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
-    return array.cast(arrow_type(t))
+    return array.cast(t)

@@ -24,10 +24,11 @@ from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.types import BOOLEAN, SqlType, arrow_type
 from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Ints, Ops, Row, concat, from_rows
 from flowql.runtime.operators.base import RunContext
-from flowql.runtime.operators.kernels import DUCKDB_ROWS, INPUT, VectorFailed, compute
+from flowql.runtime.operators.kernels import DUCKDB_ROWS, INPUT, VectorFailed, calls_arrow, compute
 
 EXPRESSION_FAILED = "FQ4030"
 VECTOR_ROWS = 32  # when columns are only passed on
+ARROW_ROWS = 16  # when functions over columns are called, which cost 20 us for a row alone
 Bools = npt.NDArray[np.bool_]
 Image = Callable[[Row, int], Row | None]  # (row, rowtime) -> the projected row, or None when it is dropped
 NODES_MAX = 2_000  # of expressions in one statement; rewriting over the source could grow without bound
@@ -127,7 +128,7 @@ class VectorPlan:
 
     passed[i]: the input column that output i is, or None when it is `computed`. sql: None when nothing is computed.
     The statement gives the computed columns in order, then (if `filters`) whether the row passes, then (if `declines`)
-    whether its row must go through the row kernel.
+    whether its row must go through the row kernel. rows_min: of batches for which it pays.
     """
 
     needs: tuple[str, ...]
@@ -136,6 +137,7 @@ class VectorPlan:
     types: tuple[SqlType, ...]
     filters: bool
     declines: bool
+    rows_min: int = DUCKDB_ROWS
 
 
 def plan_vector(stages: Sequence[Operator], source: Schema) -> VectorPlan | None:
@@ -201,7 +203,8 @@ def _statement(
     names = tuple(n for n in (*source.names, ROWTIME) if n in used)
     columns = ", ".join(f"{text} AS c{i}" for i, text in enumerate(selected))
     sql = f"SELECT {columns} FROM {INPUT}" if selected else None
-    return VectorPlan(names, tuple(passed), sql, tuple(types), filters=bool(conditions), declines=bool(refused))
+    rows_min = VECTOR_ROWS if sql is None else ARROW_ROWS if calls_arrow(sql) else DUCKDB_ROWS
+    return VectorPlan(names, tuple(passed), sql, tuple(types), bool(conditions), bool(refused), rows_min)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +268,7 @@ class StageChain:
         """The images of the rows that have one, and these rows' places. `op` is that of the row."""
         vector = run.vector
         if vector is None:
-            rows_min = VECTOR_ROWS if self.vector is not None and self.vector.sql is None else DUCKDB_ROWS
+            rows_min = DUCKDB_ROWS if self.vector is None else self.vector.rows_min
             vector = len(batch) >= rows_min and (batch.is_columns or len(batch) >= 4 * rows_min)
         if vector and self.vector is not None:
             try:

@@ -1,0 +1,109 @@
+"""The cost of user-defined functions: queries that call them beside the same query with built-in ones, in one run.
+
+    python -m flowql.bench.functions [--rows 1000000] [--rounds 3]
+
+An instance reads the rows of a topic from its start with each query in turn, best of the rounds. seconds: of the deployment until all rows
+have been read, so reading and decoding are in them. Only ratios within one run are meaningful.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+import flowql
+
+YAML = "name: functions\nfunctions: [mine]\nsql: [queries.sql]\n"
+MINE = """
+import pyarrow as pa
+import pyarrow.compute as pc
+from flowql import udaf, udf
+
+@udf
+def scalar(price: float) -> float:
+    return price * 0.908
+
+@udf(vectorized=True)
+def vectorized(price: pa.DoubleArray) -> pa.DoubleArray:
+    return pc.multiply(price, 0.908)
+
+@udaf
+class Total:
+    def init(self) -> float:
+        return 0.0
+
+    def add(self, total: float, price: float) -> float:
+        return total + price
+"""
+SOURCE = """
+CREATE STREAM BIDS (BIDDER BIGINT KEY, PRICE DOUBLE, CHANNEL STRING)
+  WITH (KAFKA_TOPIC = 'bids', PARTITIONS = 4, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
+"""
+QUERIES = {
+    "PRICE * 0.908": "CREATE STREAM BUILT_IN_PRICES AS SELECT BIDDER, PRICE * 0.908 AS PRICE, CHANNEL FROM BIDS;",
+    "vectorized(PRICE)": "CREATE STREAM VECTORIZED_PRICES AS SELECT BIDDER, vectorized(PRICE) AS PRICE, CHANNEL FROM BIDS;",
+    "scalar(PRICE)": "CREATE STREAM SCALAR_PRICES AS SELECT BIDDER, scalar(PRICE) AS PRICE, CHANNEL FROM BIDS;",
+    "SUM(PRICE)": "CREATE TABLE SUMS AS SELECT BIDDER, SUM(PRICE) AS PRICE FROM BIDS GROUP BY BIDDER;",
+    "Total(PRICE)": "CREATE TABLE TOTALS AS SELECT BIDDER, TOTAL(PRICE) AS PRICE FROM BIDS GROUP BY BIDDER;",
+}
+BUILT_IN = {"vectorized(PRICE)": "PRICE * 0.908", "scalar(PRICE)": "PRICE * 0.908", "Total(PRICE)": "SUM(PRICE)"}
+BIDDERS, LOOK_S = 10_000, 0.01
+
+
+def seconds(folder: Path, instance: flowql.Connection, query: str, rows: int) -> float:
+    """Of one query over all rows. What ran before it is removed."""
+    (folder / "queries.sql").write_text(SOURCE)
+    instance.deploy(prune=True)
+    (folder / "queries.sql").write_text(SOURCE + query)
+    start = time.perf_counter()
+    instance.deploy()
+    while sum(q["records_in"] for q in instance.status()["queries"]) < rows:
+        time.sleep(LOOK_S)
+    return time.perf_counter() - start
+
+
+def measured(rows: int, rounds: int) -> dict[str, float]:
+    """The best seconds of each query."""
+    rng = np.random.default_rng(7)
+    prices, bidders = rng.integers(1, 10_000, rows) / 4, rng.integers(0, BIDDERS, rows)
+    channels = np.array(["apple", "google", "facebook", "baidu"])[rng.integers(0, 4, rows)]
+    best: dict[str, float] = {}
+    with tempfile.TemporaryDirectory(prefix="flowql-functions-") as made:
+        folder = Path(made)
+        (folder / "flowql.yaml").write_text(YAML)
+        (folder / "mine.py").write_text(MINE)
+        (folder / "queries.sql").write_text(SOURCE)
+        with flowql.Instance(folder) as running:
+            instance = running.connection
+            instance.produce("BIDS", pa.table({"BIDDER": bidders, "PRICE": prices, "CHANNEL": channels}))
+            for _ in range(rounds):
+                for name, query in QUERIES.items():
+                    took = seconds(folder, instance, query, rows)
+                    best[name] = min(took, best.get(name, took))
+    return best
+
+
+def table(best: dict[str, float], rows: int) -> str:
+    """A line for each query: seconds, rows/s, and its time as a multiple of the built-in one's."""
+    lines = [f"{'query':20}{'seconds':>9}{'rows/s':>12}{'of built-in':>13}"]
+    for name, took in best.items():
+        ratio = f"{took / best[BUILT_IN[name]]:.2f}" if name in BUILT_IN else ""
+        lines.append(f"{name:20}{took:>9.2f}{rows / took:>12,.0f}{ratio:>13}")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    print(table(measured(options.rows, options.rounds), options.rows))
+
+
+if __name__ == "__main__":
+    main()
