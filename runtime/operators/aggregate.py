@@ -42,7 +42,44 @@ class AggregateOperator:
             return None
         if self._partials is not None and use_vector(batch, run) and not self._partials.declines(batch):
             return self._partials.unwindowed(batch, self.plan, run.state.store(self._store))
+        if not self._table and run.coalesce:
+            return self._coalesced(batch, run)
         return self._rows(batch, run)
+
+    def _coalesced(self, batch: Batch, run: RunContext) -> Batch | None:
+        """Rows of a stream, where one change per group is shown: results are made once per group."""
+        store, fold, size = run.state.store(self._store), self._fold, len(self._fold.bound)
+        rows = batch.rows()
+        keys = [fold.key.of(r) for r in rows]
+        distinct = list(dict.fromkeys(keys))
+        groups = dict(zip(distinct, store.get_many(distinct), strict=True))
+        left_out = {k for k in distinct if fold.left_out(k)}
+        folded: dict[
+            Key, tuple[Accs, int, int]
+        ] = {}  # accumulators, row time and the last row, in the order of last rows
+        times, ops, seqs = batch.rowtime.tolist(), batch.op.tolist(), batch.seq.tolist()
+        for i, key in enumerate(keys):
+            if ops[i] == DELETE or key in left_out:
+                continue
+            if (now := folded.get(key)) is not None:
+                accs, time, _ = now
+            elif (group := groups[key]) is not None:
+                accs, time = group[:size], group[-1]
+            else:
+                accs, time = fold.initial, times[i]
+            made = fold.try_step(fold.add, accs, rows[i], times[i], seqs[i], run)
+            if made is not None:
+                folded.pop(key, None)
+                folded[key] = made, max(time, times[i]), i
+        changes = Changes(self.plan.schema, retract=self._retract, coalesce=True)
+        for key, (accs, time, i) in folded.items():
+            group, before = groups[key], None
+            if group is not None:
+                before = fold.row(key, group[:size]) if self._retract else KNOWN
+            head = batch.headers[i] if batch.headers is not None else None
+            changes.add(key, before, fold.row(key, accs, run=run, seq=seqs[i]), time, seqs[i], head)
+        store.put_many(list(folded), [(*accs, time) for accs, time, _ in folded.values()])
+        return changes.batch()
 
     def _rows(self, batch: Batch, run: RunContext) -> Batch | None:
         store = run.state.store(self._store)
@@ -120,7 +157,7 @@ class _Work:
         if not unapplied_before.has_no_result:
             before = fold.row(key, begun) if self._retract else KNOWN
         self._keep(key, accs, unapplied.with_result(), time)
-        self.changes.add(key, before, fold.row(key, accs), time, seq, self.headers)
+        self.changes.add(key, before, fold.row(key, accs, run=self.run, seq=seq), time, seq, self.headers)
 
     def _retracted(
         self, undo: Step, accs: Accs, unapplied: Unapplied, old: Row, rowtime: int, seq: int
@@ -169,5 +206,6 @@ class _CountedWork(_Work):
             self.groups[key] = None
             self.written[key] = None
         if accs is not begun:
-            before, after = (fold.row(key, a) if fold.lives(a) else None for a in (begun, accs))
+            before = fold.row(key, begun) if fold.lives(begun) else None
+            after = fold.row(key, accs, run=self.run, seq=seq) if fold.lives(accs) else None
             self.changes.add(key, before, after, time, seq, self.headers)

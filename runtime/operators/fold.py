@@ -11,7 +11,7 @@ from typing import Any
 
 from flowql.compiler.functions.generated import compiled
 from flowql.compiler.functions.registry import FAILURES, AggregateFunction, Resolution
-from flowql.compiler.functions.user import aggregate_in_plan
+from flowql.compiler.functions.user import aggregate_in_plan, plain_name
 from flowql.compiler.plan.expr import Column, Expr, Literal
 from flowql.compiler.plan.logical import Aggregate, AggregateCall
 from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START, Schema
@@ -88,10 +88,28 @@ class Fold:
         made += [b.call.name for b in self.shown]
         self._arrange = None if tuple(made) == plan.schema.names else picker([made.index(n) for n in plan.schema.names])
 
-    def row(self, key: Row, accs: Accs, window: Row = ()) -> Row:
-        """An output row: key columns, window bounds, results."""
-        row = self.key.parts(key) + window + self.results(accs)
+    def row(self, key: Row, accs: Accs, window: Row = (), *, run: RunContext | None = None, seq: int = 0) -> Row:
+        """An output row: key columns, window bounds, results. A result that fails is NULL; run, seq: where its dead letter goes."""
+        try:
+            results = self.results(accs)
+        except FAILURES:
+            raise
+        except Exception:
+            results = tuple(self._result(b, a, run, seq) for b, a in zip(self.shown, accs, strict=False))
+        row = self.key.parts(key) + window + results
         return row if self._arrange is None else self._arrange(row)
+
+    @staticmethod
+    def _result(aggregate: BoundAggregate, acc: Any, run: RunContext | None, seq: int) -> Any:
+        try:
+            return aggregate.result(acc)
+        except FAILURES:
+            raise
+        except Exception as error:
+            if run is not None:
+                name = plain_name(aggregate.call.function)
+                run.fail_row(seq, AGGREGATE_FAILED, f"the result of {name} failed: {type(error).__name__}: {error}")
+            return None
 
     def left_out(self, key: Key) -> bool:
         """Whether rows of this key are in no group: those without a key, unless NULL is a group."""

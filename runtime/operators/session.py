@@ -103,7 +103,7 @@ class SessionAggregateOperator:
                 before = old
             else:
                 changes.add((key, s[:2]), old, None, s[1], seq, head)
-        changes.add((key, (start, end)), before, fold.row(key, made, (start, end)), end, seq, head)
+        changes.add((key, (start, end)), before, fold.row(key, made, (start, end), run=run, seq=seq), end, seq, head)
 
     def _closed(self, store: Store, began: int, times: Ints, seqs: Ints, run: RunContext) -> Batch | None:
         """Sessions that the rows of this run closed; sessions of all keys are looked through when one can be."""
@@ -124,7 +124,8 @@ class SessionAggregateOperator:
         closing.sort(key=lambda c: c[:3])  # stable: by key within
         out = Emitter(self.plan.schema)
         for row, end, start, key, s in closing:
-            out.add(self._fold.row(key, s[2], (start, end)), end, INSERT, int(seqs[row]))
+            made = self._fold.row(key, s[2], (start, end), run=run, seq=int(seqs[row]))
+            out.add(made, end, INSERT, int(seqs[row]))
         return out.batch()
 
     def _sweep(self, store: Store, began: int, now: int) -> None:

@@ -144,7 +144,7 @@ class WindowedAggregateOperator:
             if group is not None:
                 before = fold.row(key[:-1], accs, bounds) if self._retract else KNOWN
             head = headers[i] if headers is not None else None
-            changes.add(key, before, fold.row(key[:-1], made, bounds), time, seqs[i], head)
+            changes.add(key, before, fold.row(key[:-1], made, bounds, run=run, seq=seqs[i]), time, seqs[i], head)
         store.put_many(list(written), [groups[k] for k in written])
         if self.open is not None:
             self.open.add(written)
@@ -185,7 +185,7 @@ class WindowedAggregateOperator:
         closing.sort(key=lambda c: c[:2])  # stable: by key within
         out = Emitter(self.plan.schema)
         for row, start, key, value in closing:
-            made = self._fold.row(key[:-1], value[:-1], self.bounds(start))
+            made = self._fold.row(key[:-1], value[:-1], self.bounds(start), run=run, seq=int(seqs[row]))
             out.add(made, value[-1], INSERT, int(seqs[row]))
         return out.batch()
 

@@ -398,3 +398,51 @@ def test_a_merge_changes_neither_of_the_two(tmp_path: Path) -> None:
     one, other = [1.0], [2.0, 3.0]
     assert medians.merge(Resolution((), DOUBLE), ())(one, other) == [1.0, 2.0, 3.0]
     assert (one, other) == ([1.0], [2.0, 3.0])
+
+
+def test_a_result_that_fails_is_null_and_its_rows_are_kept(tmp_path: Path) -> None:
+    """The deviation of one value does not exist; the second row must find the first one. Windows close all the same."""
+    source = """
+import statistics
+from flowql import udaf
+
+@udaf
+class Deviation:
+    def init(self) -> list[float]:
+        return []
+
+    def add(self, seen: list[float], value: float) -> None:
+        seen.append(value)
+
+    def merge(self, seen: list[float], other: list[float]) -> None:
+        seen.extend(other)
+
+    def result(self, seen: list[float]) -> float:
+        return statistics.stdev(seen)
+"""
+    sql = (
+        STREAM
+        + """
+CREATE TABLE T AS SELECT K, DEVIATION(V) AS D, COUNT(*) AS N FROM S GROUP BY K;
+CREATE TABLE W AS SELECT K, DEVIATION(V) AS D FROM S WINDOW TUMBLING (SIZE 10 SECONDS, GRACE PERIOD 0 SECONDS) GROUP BY K EMIT FINAL;
+CREATE TABLE V AS SELECT K, DEVIATION(V) AS D FROM S WINDOW SESSION (1 SECOND, GRACE PERIOD 0 SECONDS) GROUP BY K EMIT FINAL;
+"""
+    )
+    made(tmp_path, YAML, sql.replace("PARTITIONS = 2", "PARTITIONS = 1"), stats=source)
+    with running(tmp_path) as instance:
+        sent = [{"K": 1, "V": v, "AT": at} for at, v in ((0, 1.0), (500, 3.0), (20_000, 4.0), (50_000, 5.0))]
+        sent += [{"K": 2, "V": 0.0, "AT": at} for at in range(0, 60_000, 1_000)]  # without them windows are left out
+        instance.produce("S", sorted(sent, key=lambda r: r["AT"]), timestamp="AT")
+        until(lambda: rows(instance, "SELECT K, N FROM T WHERE K = 1"), {(1,): 4})
+        assert rows(instance, "SELECT K, D FROM T WHERE K = 1") == {(1,): statistics.stdev([1.0, 3.0, 4.0, 5.0])}
+        two = statistics.stdev([1.0, 3.0])
+        until(
+            lambda: rows(instance, "SELECT K, WINDOWSTART AS A, D FROM W WHERE K = 1"), {(1, 0): two, (1, 20_000): None}
+        )
+        until(
+            lambda: rows(instance, "SELECT K, WINDOWSTART AS A, D FROM V WHERE K = 1"),
+            {(1, 0): two, (1, 20_000): None, (1, 50_000): None},
+        )
+        letters = str(instance.sql("SELECT FAILURES FROM DEAD_LETTERS").arrow().to_pylist())
+        assert "the result of DEVIATION failed: StatisticsError" in letters
+        assert all(q["state"] == "running" for q in instance.status()["queries"])
