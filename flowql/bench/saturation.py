@@ -6,8 +6,8 @@ The instance is a separate process, as `flowql deploy` starts it. Another proces
 once, then keys drawn at random. When every key has been read and updated once on average (the files of the state are few before, and throughput
 is up to twice as high), time is divided into windows: one without interactive queries (questions), one in which the given number of clients
 repeat heavy questions, and so on in turn. A window without questions starts when the last one has ended, and lasts as long as the one before.
-Resident memory of the instance and its child processes, memory used by DuckDB, and records read are sampled each second; each window is printed when it ends. Only
-figures of one run on one machine are comparable, because the feed uses a processor as well.
+Resident memory of the instance and what its child processes have for themselves, memory used by DuckDB, and records read are sampled each
+second; each window is printed when it ends. Only figures of one run on one machine are comparable, because the feed uses a processor as well.
 """
 
 from __future__ import annotations
@@ -219,11 +219,11 @@ def kind(sample: Sample) -> str:
 
 
 def _resident_bytes(process: psutil.Process) -> int:
-    """Its own, and those of processes that read state for questions. (Memory that they share is counted more than once.)"""
+    """Its own, and those that only processes have which answer questions: pages of libraries are shared."""
     size = int(process.memory_info().rss)
     for child in process.children(recursive=True):
         with suppress(psutil.NoSuchProcess):
-            size += int(child.memory_info().rss)
+            size += int(child.memory_full_info().uss)
     return size
 
 
