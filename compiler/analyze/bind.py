@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from flowql.compiler.analyze.literals import bind_literal, time_literal
-from flowql.compiler.analyze.mistakes import mistake, unsupported
+from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.modifiers import plain_aggregate
 from flowql.compiler.analyze.operators import OPERATORS, STANDARD_OPERATORS, interval_numbers
 from flowql.compiler.analyze.scope import Scope, resolve
@@ -35,7 +35,6 @@ from flowql.compiler.functions.registry import (
 )
 from flowql.compiler.functions.sql_casts import sql_cast
 from flowql.compiler.functions.sql_define import NAMES as STANDARD_NAMES
-from flowql.compiler.functions.user import is_users
 from flowql.compiler.plan.expr import Call, Column, Expr, Lambda, LambdaVar, Literal
 from flowql.compiler.plan.logical import AggregateCall, NamedExpr
 from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START
@@ -147,9 +146,6 @@ class Binder:
             return self._comparison(node)
         aggregate = self._catalog.aggregate(node.name)
         if aggregate is not None:
-            if self._catalog.standard and is_users(aggregate.name):
-                title = f"{node.name.upper()} is an aggregate of the project, which dialect: standard cannot call yet"
-                raise unsupported(title, node.span, "an @udaf")
             return self._aggregate(node, aggregate)
         function = self._function_of(node)
         if function is None:

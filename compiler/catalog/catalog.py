@@ -46,12 +46,14 @@ class Catalog:
         found = self.functions.get(name.upper())
         return found if isinstance(found, Function) else None
 
+    def own_aggregate(self, name: str) -> AggregateFunction | None:
+        """The project's aggregate of that name."""
+        found = self.functions.get(name.upper())
+        return found if isinstance(found, AggregateFunction) else None
+
     def aggregate(self, name: str) -> AggregateFunction | None:
         """The aggregate of that name: the project's, or the one with the dialect's meaning."""
-        found = self.functions.get(name.upper())
-        if isinstance(found, AggregateFunction):
-            return found
-        return lookup_aggregate(aggregate_name(name, standard=self.standard))
+        return self.own_aggregate(name) or lookup_aggregate(aggregate_name(name, standard=self.standard))
 
     def topics(self) -> tuple[str, ...]:
         """Topics that sources name, each once, in order of creation."""

@@ -28,6 +28,8 @@ from flowql.compiler.functions.exact_sums import (
     scaled,
     whole_of,
 )
+from flowql.compiler.functions.registry import Resolution
+from flowql.compiler.functions.user import aggregate_in_plan, is_users
 from flowql.compiler.plan.types import Kind, SqlType
 
 Acc = Any  # an immutable reference value (`AggregateFunction.initial`)
@@ -79,6 +81,8 @@ def aggregate(
     >>> total.result(total.add(total.part((5,), 1), total.part((3,), -1))), total.result(total.zero)
     (2, None)
     """
+    if is_users(function):
+        return _of_project(function, args, result)
     if function == "COUNT":
         return _count()
     if function in ("SUM", "AVG") and len(args) == 1 and args[0].is_numeric:
@@ -104,8 +108,12 @@ def aggregate(
     return _ORDERED.get(function)
 
 
-def names_of_ordered() -> frozenset[str]:
-    """Aggregates that need the values themselves."""
+def needs_values(function: str) -> bool:
+    """Whether an aggregate needs the values themselves."""
+    return is_users(function) or function in _names_of_ordered()
+
+
+def _names_of_ordered() -> frozenset[str]:
     return frozenset({*_ORDERED, "PERCENTILE_CONT", "PERCENTILE_DISC", "STRING_AGG"})
 
 
@@ -117,7 +125,7 @@ def names_of_best() -> frozenset[str]:
 def names() -> frozenset[str]:
     """All aggregates there are."""
     linear = {"COUNT", "SUM", "AVG", "BOOL_AND", "BOOL_OR", "EVERY", *change_bits.FUNCTIONS}
-    return names_of_ordered() | linear | _VARIANCES.keys() | change_statistics.FUNCTIONS.keys()
+    return _names_of_ordered() | linear | _VARIANCES.keys() | change_statistics.FUNCTIONS.keys()
 
 
 def _count() -> Linear:
@@ -249,6 +257,19 @@ def _booleans(*, every: bool) -> Linear:
         lambda a, b: (a[0] + b[0], a[1] + b[1]),
         result,
     )
+
+
+def _of_project(function: str, args: tuple[SqlType, ...], result: SqlType) -> Ordered | None:
+    """Over the rows of a group in the order of ORDER BY, or of their values: no row needs to be taken out again."""
+    found = aggregate_in_plan(function)
+    if found is None or found.of_rows is None:
+        return None
+    of_rows, one = found.of_rows(Resolution(args, result)), len(args) == 1
+
+    def over(values: Sequence[tuple[Any, int]]) -> Any:
+        return of_rows((v,) if one else v for v, n in values for _ in range(n))
+
+    return Ordered("all", nulls=found.takes_null, result=over)
 
 
 def _joined(separator: str) -> Callable[[Sequence[tuple[Any, int]]], Any]:

@@ -6,7 +6,7 @@ it by property tests; where a lowering differs on some inputs it must say so thr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -138,6 +138,7 @@ class AggregateFunction:
     undo:     the inverse of add for table aggregation, or None if the aggregate cannot be undone.
     merge:    (Resolution, init) -> function (acc, acc) -> acc, for sessions and partial aggregation; None if impossible.
     result:   (Resolution, init) -> function acc -> value.
+    of_rows:  Resolution -> function (arguments of the rows) -> value: all of a group at once; None where there is none.
     takes_null: NULL is a value like others to it, and not left out.
     duckdb_partial: SQL of the arguments -> list of (SQL aggregate expression, DuckDB type) computing a partial over rows of
               one group in row order (`seq` column available for ordering); None when it has no vector form.
@@ -154,6 +155,7 @@ class AggregateFunction:
     duckdb_partial: Callable[[Sequence[str], Resolution], list[str]] | None = None
     from_partial: Callable[[Resolution, tuple[Any, ...]], Callable[..., Any]] | None = None
     constants: Callable[[int], int] = field(default=lambda n: 0)
+    of_rows: Callable[[Resolution], Callable[[Iterable[tuple[Any, ...]]], Any]] | None = None
     takes_null: bool = False
     summary: str = ""
     example: str = ""

@@ -6,6 +6,7 @@ function of the same name, may be in one process, and a query whose function was
 
 from __future__ import annotations
 
+import re
 import typing
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -33,6 +34,7 @@ Isolation = Literal["inline"]
 Entry = Function | AggregateFunction
 
 _MODULE, _VERSION = "@", ":"
+_IN_TEXT = re.compile(rf"\b([A-Za-z_]\w*){_MODULE}[\w.]+{_VERSION}\w+")
 MARK = "__flowql_function__"  # the attribute of a function or class that has its `UserDefined`
 ROWS_MAX = 1_000_000  # that one call of a table function gives
 _LISTS = (list, Iterator, Iterable, Generator)
@@ -208,6 +210,11 @@ def plain_name(name: str) -> str:
     return name.partition(_MODULE)[0]
 
 
+def plain_names(text: str) -> str:
+    """A text with the names that people use."""
+    return _IN_TEXT.sub(r"\1", text)
+
+
 def module_name(name: str) -> str:
     """The module of a function, by its name in plans."""
     return name.partition(_MODULE)[2].rpartition(_VERSION)[0]
@@ -276,7 +283,7 @@ def _missing_aggregate(name: str) -> AggregateFunction:
     step = _failing(name)
     bind: Callable[..., Callable[..., Any]] = lambda *_: step  # noqa: E731
     as_in_plan: Callable[..., Resolution] = lambda types, _: Resolution(types, types[0] if types else BIGINT)  # noqa: E731
-    return AggregateFunction(name, as_in_plan, lambda *_: None, bind, bind, undo=bind, merge=bind)
+    return AggregateFunction(name, as_in_plan, lambda *_: None, bind, bind, undo=bind, merge=bind, of_rows=bind)
 
 
 def _reference(user: UserFunction, required: Sequence[int]) -> Callable[..., Any]:

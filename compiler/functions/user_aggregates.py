@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, TypeVar, Union, overload
@@ -61,14 +61,24 @@ class UserAggregate:
             name,
             lambda types, _: resolve(types),
             initial=lambda *_: self.made.init(),
-            add=lambda *_: self._step("add"),
-            undo=(lambda *_: self._step("undo")) if hasattr(self.made, "undo") else None,
+            add=lambda *_: self._step("add", self.kept.copy),
+            undo=(lambda *_: self._step("undo", self.kept.copy)) if hasattr(self.made, "undo") else None,
             merge=(lambda *_: self._merge()) if hasattr(self.made, "merge") else None,
             result=lambda *_: self._result(),
+            of_rows=lambda _: self._of_rows,
+            takes_null=any(self.nullable),
         )
 
-    def _step(self, part: str) -> Callable[..., Any]:
-        method, copy, of = getattr(self.made, part), self.kept.copy, self.kept.of
+    def _of_rows(self, rows: Iterable[tuple[Any, ...]]) -> Any:
+        """The accumulator is nobody else's, so it needs no copies."""
+        step, acc = self._step("add", _same if self.kept.copy else None), self.made.init()
+        for args in rows:
+            acc = step(acc, *args)
+        return self._result()(acc)
+
+    def _step(self, part: str, copy: Copy | None) -> Callable[..., Any]:
+        """copy: of an accumulator that may be changed in place."""
+        method, of = getattr(self.made, part), self.kept.of
         said = f"{self.name}.{part}"
         required = [i for i, nullable in enumerate(self.nullable) if not nullable]
         take = [taker(t) for t in self.params]

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from flowql.compiler.functions.change_aggregates import names_of_best, names_of_ordered
+from flowql.compiler.functions.change_aggregates import names_of_best, needs_values
 from flowql.compiler.plan.changes import (
     Consolidate,
     EquiJoin,
@@ -113,7 +113,7 @@ def keeps_all_values(call: GroupCall, *, appends: bool) -> bool:
     """Whether a group has the values of a call. Where rows only come, the value that is shown is enough for MIN, MAX and their like."""
     if appends and call.function in names_of_best():
         return False
-    return call.distinct or call.function in names_of_ordered()
+    return call.distinct or needs_values(call.function)
 
 
 def _buckets(name: str, key: Sequence[Field], value: Sequence[Field]) -> tuple[StoreSpec, StoreSpec]:

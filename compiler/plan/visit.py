@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from flowql.compiler.plan.changes import EquiJoin, TemporalJoin
+from flowql.compiler.plan.changes import EquiJoin, GroupAggregate, TemporalJoin
 from flowql.compiler.plan.expr import Call, Column, Expr, Lambda, walk
 from flowql.compiler.plan.logical import (
     Aggregate,
@@ -88,5 +88,6 @@ def functions_called(root: Node) -> set[str]:
     """Names of the functions, operators and aggregates that a plan tree calls."""
     nodes = list(walk_nodes(root))
     exprs = (e for node in nodes for spec in exprs_of(node.spec) for e in walk(spec))
-    aggregates = (call.function for node in nodes if isinstance(node.spec, Aggregate) for call in node.spec.aggregates)
-    return {e.name for e in exprs if isinstance(e, Call)} | set(aggregates)
+    aggregates = {call.function for node in nodes if isinstance(node.spec, Aggregate) for call in node.spec.aggregates}
+    aggregates |= {call.function for node in nodes if isinstance(node.spec, GroupAggregate) for call in node.spec.calls}
+    return {e.name for e in exprs if isinstance(e, Call)} | aggregates

@@ -10,6 +10,7 @@ from typing import Any
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.relations.expressions import Placeholders, RelBinder, rebuilt
 from flowql.compiler.analyze.relations.relation import Names, Order, Rel, as_columns, column_of
+from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.diagnostics.edits import Edit, behind
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.refuse import unsupported
@@ -19,6 +20,7 @@ from flowql.compiler.functions.change_aggregates import names as aggregate_names
 from flowql.compiler.functions.coercion import convert
 from flowql.compiler.functions.folding import folded
 from flowql.compiler.functions.registry import FunctionTypeError, lookup_aggregate
+from flowql.compiler.functions.user import is_users, plain_name
 from flowql.compiler.plan.changes import GroupAggregate, GroupCall
 from flowql.compiler.plan.expr import Call, Expr, Literal
 from flowql.compiler.plan.logical import Node
@@ -42,9 +44,27 @@ _MISSING = ("JSONB_AGG", "JSON_AGG", "JSONB_OBJECT_AGG", "JSON_OBJECT_AGG", "APP
 
 def function_of(call: t.Call) -> str:
     """The aggregate's name in the plan; empty for another function."""
+    if is_users(call.name[-1]):
+        return call.name[-1]
     name = call.name[-1].upper()
     name = _ALIASES.get(name, name)
     return name if name in aggregate_names() or name in _MISSING else ""
+
+
+def with_own_aggregates(query: t.Query, catalog: Catalog) -> t.Query:
+    """The query, with calls of the project's aggregates by their names in plans."""
+
+    def rule(n: t.Node) -> t.Node | None:
+        if not isinstance(n, t.Call) or len(n.name) > 1 or (own := catalog.own_aggregate(n.name[0])) is None:
+            return None
+        if n.over is not None:
+            unsupported(f"the aggregate {n.name[0].upper()} of the project as a window function", n.span)
+        args, order, filter_ = (rebuilt(part, rule) for part in (n.args, n.order_by, n.filter))
+        return replace(n, name=(own.name,), args=args, order_by=order, filter=filter_)
+
+    made = rebuilt(query, rule)
+    assert isinstance(made, t.Query)
+    return made
 
 
 def is_aggregate(node: t.Node) -> bool:
@@ -122,6 +142,11 @@ class Aggregates:
                 init, args = (str(delimiter.value),), args[:1]
             else:  # a NULL delimiter is none
                 args[1] = Call(STRING, "COALESCE", (convert(args[1], STRING), Literal(STRING, "")))
+        if is_users(function):
+            args, result = _own(function, args, node)
+            condition = self._below.true_when(node.filter) if node.filter is not None else None
+            name = self._names.fresh(plain_name(function).lower())
+            return AggregateCall(function, tuple(args), result, node.distinct, condition, tuple(orders), (), name)
         if function == "COUNT" and (
             node.star or (len(args) == 1 and isinstance(args[0], Literal) and args[0].value is not None)
         ):
@@ -229,6 +254,20 @@ def ordered_by(e: Expr, item: t.OrderItem) -> Order:
     """`e` in the direction of the item: NULLs are the largest values, as in PostgreSQL."""
     descending = item.direction == "desc"
     return Order(e, descending, descending if item.nulls is None else item.nulls == "first")
+
+
+def _own(function: str, args: Sequence[Expr], node: t.Call) -> tuple[list[Expr], SqlType]:
+    """Arguments of an aggregate of the project, as it takes them, and the type of its result."""
+    found = lookup_aggregate(function)
+    assert found is not None
+    if not args:
+        unsupported(f"the aggregate {plain_name(function)} of the project without an argument", node.span)
+    try:
+        resolved = found.resolve(tuple(a.type for a in args), ())
+    except FunctionTypeError as problem:
+        types = ", ".join(str(a.type) for a in args)
+        raise mistake("FQ2005", str(problem), node.span, f"got ({types})", help=problem.hint) from None
+    return [convert(a, t) for a, t in zip(args, resolved.args, strict=True)], resolved.result
 
 
 def _constant(e: Expr, node: t.Call, function: str) -> Any:

@@ -9,6 +9,7 @@ from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.relations.closing import followed
 from flowql.compiler.analyze.relations.definitions import whole
 from flowql.compiler.analyze.relations.expressions import Correlated, without_marks
+from flowql.compiler.analyze.relations.grouping import with_own_aggregates
 from flowql.compiler.analyze.relations.query import QueryBinder
 from flowql.compiler.analyze.relations.relation import column_of, projected, with_identity
 from flowql.compiler.analyze.relations.time_windows import is_time_window, source_of
@@ -18,6 +19,7 @@ from flowql.compiler.diagnostics.edits import Edit, behind, quoted, renamed
 from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.refuse import unsupported
+from flowql.compiler.functions.user import plain_names
 from flowql.compiler.plan.changes import Consolidate
 from flowql.compiler.plan.logical import NamedExpr, Node
 from flowql.compiler.plan.schema import Field
@@ -70,8 +72,12 @@ def bind_view(query: t.Query, columns: Sequence[str], catalog: Catalog, span: Sp
 
 
 def _plain(d: Diagnostic) -> Diagnostic:
-    title, label, why, help_ = map(without_marks, (d.title, d.label, d.why, d.help))
+    title, label, why, help_ = map(_for_people, (d.title, d.label, d.why, d.help))
     return replace(d, title=title, label=label, why=why, help=help_)
+
+
+def _for_people(text: str) -> str:
+    return plain_names(without_marks(text))
 
 
 def _another_alias(query: t.Query, at: int, name: str) -> Edit | None:
@@ -92,7 +98,7 @@ def _anchor(query: t.Query, catalog: Catalog) -> SourceDef | None:
 
 def _bound(query: t.Query, columns: Sequence[str], catalog: Catalog, span: Span) -> tuple[Node, tuple[str, ...]]:
     binder = QueryBinder(catalog, _anchor(query, catalog))
-    rel = whole(binder, query)
+    rel = whole(binder, with_own_aggregates(query, catalog))
     if len(columns) > len(rel.columns):
         raise mistake(
             "FQ2004", f"the view has {len(rel.columns)} columns, and {len(columns)} names", span, "too many names"

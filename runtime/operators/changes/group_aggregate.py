@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from flowql.compiler.functions.change_aggregates import Linear, Ordered
+from flowql.compiler.functions.registry import FAILURES
+from flowql.compiler.functions.user import plain_name
 from flowql.compiler.plan.changes import GroupAggregate
 from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import INSERT, Batch, Row
@@ -21,6 +23,7 @@ from flowql.runtime.operators.rows import Emitter
 from flowql.runtime.state.store import Key, Value
 
 _ROWS, _TIME, _ACCS = 0, 1, 2  # places in the value of a group
+_FAILED = 3  # parts of the accumulator of a call that shows all values, where its result failed
 
 
 class GroupAggregateOperator:
@@ -28,7 +31,7 @@ class GroupAggregateOperator:
 
     State: groups, key -> (rows, row time, an accumulator per call); for calls that need the values (MIN, MAX, DISTINCT, ordered
     ones) buckets under (key, call) of entry -> (value, count) or (count,). Of such a call the accumulator is the value that the
-    result shows, with its entry.
+    result shows, with its entry; of one that shows all values the result alone, or why it failed.
 
     Touches per run: one group per distinct key, one bucket head per (key, call), two entries per distinct value; and one entry
     more where the first value is removed. A call that shows all values (STRING_AGG, ARRAY_AGG) reads as many as it shows. Where rows
@@ -163,6 +166,8 @@ class GroupAggregateOperator:
         for c, acc in zip(self._calls, group[_ACCS:], strict=True):
             try:
                 results.append(_result(c, acc))
+                if isinstance(c.kind, Ordered) and acc is not None and len(acc) == _FAILED and run is not None:
+                    run.fail_row(seq, AGGREGATE_FAILED, f"the result of {plain_name(c.call.function)} failed: {acc[2]}")
             except ArithmeticError as error:
                 results.append(None)
                 if run is not None:
@@ -175,6 +180,16 @@ def _result(c: BoundCall, acc: Any) -> Any:
     if isinstance(c.kind, Linear):
         return c.kind.result(acc)
     return None if acc is None else acc[0]
+
+
+def _of_all(result: Callable[[Sequence[tuple[Any, int]]], Any], shown: Sequence[tuple[Any, int]]) -> tuple[Any, ...]:
+    """(value); (None, "", message) where the result fails."""
+    try:
+        return (result(shown),)
+    except FAILURES:
+        raise
+    except Exception as error:
+        return None, "", f"{type(error).__name__}: {error}"
 
 
 def _counted(bucket: Bucket, entry: str, net: int, value: Row) -> tuple[int, int]:
@@ -216,7 +231,7 @@ def _ordered(c: BoundCall, kind: Ordered, acc: Any, values: dict[str, list[Any]]
             if bucket.size
             else []
         )
-        return (kind.result(shown),) if shown else None
+        return _of_all(kind.result, shown) if shown else None
     best, gone = acc, False
     for entry, (args, net) in values.items():
         _, after = _counted(bucket, entry, net, args)
