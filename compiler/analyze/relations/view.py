@@ -49,9 +49,18 @@ def is_relational(query: t.Query, catalog: Catalog, *, refused: bool) -> bool:
     found = [s for n in relations_read(query) if (s := catalog.sources.get(n)) is not None]
     if any(s.relation or s.watermark is not None for s in found):
         return True
-    if not refused or not found or any(s.schema.window is not None for s in found):
+    if not found or any(s.schema.window is not None for s in found):
+        return False
+    if not refused and not _aggregates_rows(query, found, catalog):
         return False
     return all(s.kind == "table" for s in found) or not any(_is_windowed(n) for n in t.walk(query))
+
+
+def _aggregates_rows(query: t.Query, found: Sequence[SourceDef], catalog: Catalog) -> bool:
+    """Whether it calls aggregates of the project that need the rows of a group: of tables, whose rows go, and for DISTINCT."""
+    own = [n for n in t.walk(query) if isinstance(n, t.Call) and len(n.name) == 1 and catalog.own_aggregate(n.name[0])]
+    ungrouped = isinstance(query.body, t.Select) and not query.body.group_by
+    return bool(own) and (ungrouped or any(n.distinct for n in own) or all(s.kind == "table" for s in found))
 
 
 def _is_windowed(node: t.Node) -> bool:
