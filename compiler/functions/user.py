@@ -23,8 +23,17 @@ from flowql.compiler.functions.registry import (
     lookup,
     lookup_aggregate,
 )
-from flowql.compiler.functions.signatures import Overload, resolver
-from flowql.compiler.functions.user_types import DefinitionError, called, giver, hint_of, parameters_of, sql_type, taker
+from flowql.compiler.functions.signatures import Overload, Pattern, resolver
+from flowql.compiler.functions.user_types import (
+    DefinitionError,
+    called,
+    giver,
+    hint_of,
+    parameter_type,
+    parameters_of,
+    sql_type,
+    taker,
+)
 from flowql.compiler.functions.user_vectorized import vectorized as over_columns
 from flowql.compiler.plan.types import BIGINT, SqlType, array
 
@@ -59,7 +68,7 @@ class UserFunction:
 
     name: str
     call: Callable[..., Any]
-    params: tuple[SqlType, ...]
+    params: tuple[Pattern, ...]
     nullable: tuple[bool, ...]
     result: SqlType
     table: bool = False
@@ -102,7 +111,7 @@ def udf(
     """Makes a Python function callable in SQL, for projects that name its module in `functions` of flowql.yaml.
 
     Types come from the annotations: bool, int (BIGINT), float (DOUBLE), str, bytes, date, time, datetime (TIMESTAMP, without a zone),
-    list[...] (ARRAY) and dict[str, ...] (MAP). A row with a NULL argument gives NULL without a call, unless the parameter is
+    list[...] (ARRAY) and dict[str, ...] (MAP); Decimal takes every DECIMAL, and Annotated[Decimal, 12, 2] gives DECIMAL(12, 2). A row with a NULL argument gives NULL without a call, unless the parameter is
     annotated `... | None`. An exception makes the value NULL and the record a dead letter. Functions run in the engine's threads
     (`isolation="inline"`): one that does not return holds up its query and takes a thread.
 
@@ -181,7 +190,7 @@ def _marked(
     names = parameters_of(function, name)
     if not table and function.__code__.co_flags & 0x20:
         raise DefinitionError(f"{name} is a generator", "return a value or a list, or decorate it with @udtf")
-    found = [sql_type(hint_of(function, n, name), name) for n in names]
+    found = [parameter_type(hint_of(function, n, name), name, i) for i, n in enumerate(names)]
     given = hint_of(function, "return", name)
     result = _rows_type(given, name) if table else sql_type(given, name)[0]
     params, nullable = tuple(t for t, _ in found), tuple(n for _, n in found)

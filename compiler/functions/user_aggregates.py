@@ -14,9 +14,18 @@ from decimal import Decimal
 from typing import Any, TypeVar, Union, overload
 
 from flowql.compiler.functions.registry import AggregateFunction
-from flowql.compiler.functions.signatures import Overload, resolver
+from flowql.compiler.functions.signatures import Overload, Pattern, resolver
 from flowql.compiler.functions.user import MARK, Isolation, checked_name
-from flowql.compiler.functions.user_types import DefinitionError, called, giver, hint_of, parameters_of, sql_type, taker
+from flowql.compiler.functions.user_types import (
+    DefinitionError,
+    called,
+    giver,
+    hint_of,
+    parameter_type,
+    parameters_of,
+    sql_type,
+    taker,
+)
 from flowql.compiler.plan.types import SqlType
 
 C = TypeVar("C", bound=type)
@@ -50,7 +59,7 @@ class UserAggregate:
     name: str
     made: Any
     kept: Kept
-    params: tuple[SqlType, ...]
+    params: tuple[Pattern, ...]
     nullable: tuple[bool, ...]
     result: SqlType
     version: str = ""
@@ -171,7 +180,7 @@ def _declared(cls: Any, name: str, version: str) -> UserAggregate:
     if hasattr(cls, "undo") and len(parameters_of(cls.undo, f"{name}.undo")) != len(names):
         raise DefinitionError(f"{name}.undo has other parameters than add", f"def undo({', '.join(names)})")
     _check_returns(cls, kept, name)
-    found = [sql_type(hint_of(cls.add, n, f"{name}.add"), f"{name}.add") for n in names[2:]]
+    found = [parameter_type(hint_of(cls.add, n, f"{name}.add"), f"{name}.add", i) for i, n in enumerate(names[2:])]
     shown = hint_of(cls.result, "return", f"{name}.result") if hasattr(cls, "result") else hint
     result, _ = sql_type(shown, f"{name}.{'result' if hasattr(cls, 'result') else 'init'}")
     made = _made(cls, kept, name)

@@ -9,6 +9,8 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Union
 
+from flowql.compiler.functions.numeric import fit_decimal
+from flowql.compiler.functions.signatures import AnyDecimal, Pattern
 from flowql.compiler.plan.types import (
     BIGINT,
     BOOLEAN,
@@ -21,6 +23,7 @@ from flowql.compiler.plan.types import (
     Kind,
     SqlType,
     array,
+    decimal,
     map_of,
 )
 
@@ -70,21 +73,37 @@ def parameters_of(function: Callable[..., Any], name: str) -> tuple[str, ...]:
 
 def hint_of(function: Callable[..., Any], part: str, name: str) -> Any:
     """The annotation of a parameter or of `return`. Raises DefinitionError if there is none."""
-    hints = typing.get_type_hints(function)
+    hints = typing.get_type_hints(function, include_extras=True)
     if part not in hints:
         of = "its result" if part == "return" else f"its parameter {part}"
         raise DefinitionError(f"{name} does not say the type of {of}", f"def {function.__name__}(amount: float) -> str")
     return hints[part]
 
 
+def parameter_type(hint: Any, name: str, place: int) -> tuple[Pattern, bool]:
+    """What an argument may be, and whether it may be NULL. Decimal: a DECIMAL of any precision and scale."""
+    some = _without_none(hint)
+    if some is Decimal:
+        return AnyDecimal(f"D{place}"), some is not hint
+    return sql_type(hint, name)
+
+
+def _without_none(hint: Any) -> Any:
+    """X of `X | None`; all others are themselves."""
+    if typing.get_origin(hint) not in (Union, types.UnionType):
+        return hint
+    rest = [a for a in typing.get_args(hint) if a is not type(None)]
+    return rest[0] if len(rest) == 1 else hint
+
+
 def sql_type(hint: Any, name: str) -> tuple[SqlType, bool]:
     """Of an annotation, and whether None is among its values."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (Union, types.UnionType):
-        rest = [a for a in args if a is not type(None)]
-        if len(rest) == 1:
-            return sql_type(rest[0], name)[0], True
-    elif origin is list and len(args) == 1:
+    if (some := _without_none(hint)) is not hint:
+        return sql_type(some, name)[0], True
+    if origin is typing.Annotated and args[0] is Decimal:
+        return _decimal(args[1:], name), False
+    if origin is list and len(args) == 1:
         return array(sql_type(args[0], name)[0]), False
     elif origin is dict and len(args) == 2 and args[0] is str:
         return map_of(STRING, sql_type(args[1], name)[0]), False
@@ -93,8 +112,17 @@ def sql_type(hint: Any, name: str) -> tuple[SqlType, bool]:
     said = getattr(hint, "__name__", None) if origin is None else None
     hint_ = "bool, int, float, str, bytes, date, time, datetime, list[...] and dict[str, ...] have one"
     if hint is Decimal:
-        hint_ = "give and take float, and cast in SQL:  CAST(F(X) AS DECIMAL(9, 2))"
+        hint_ = "Annotated[Decimal, 12, 2]   # DECIMAL(12, 2)"
     raise DefinitionError(f"{name} has the annotation {said or hint}, which has no SQL type", hint_)
+
+
+def _decimal(digits: tuple[Any, ...], name: str) -> SqlType:
+    if len(digits) == 2 and all(type(d) is int for d in digits) and 0 <= digits[1] <= digits[0] <= 38 and digits[0] > 0:
+        return decimal(*digits)
+    raise DefinitionError(
+        f"{name} has the annotation Annotated[Decimal, {', '.join(map(repr, digits))}], which is no DECIMAL",
+        "Annotated[Decimal, 12, 2]   # DECIMAL(12, 2)",
+    )
 
 
 _TAKEN: dict[Kind, Callable[[Any], Any]] = {
@@ -104,8 +132,10 @@ _TAKEN: dict[Kind, Callable[[Any], Any]] = {
 }
 
 
-def taker(t: SqlType) -> Callable[[Any], Any] | None:
+def taker(t: Pattern) -> Callable[[Any], Any] | None:
     """From a reference value to what a function takes; None where they are the same. Not of NULL."""
+    if not isinstance(t, SqlType):
+        return None
     inner = taker(t.args[-1]) if t.kind in (Kind.ARRAY, Kind.MAP) else None
     if inner is None:
         return _TAKEN.get(t.kind)
@@ -146,7 +176,11 @@ def giver(t: SqlType) -> Callable[[Any], Any]:
         return _many(
             dict, t, lambda inner: lambda items: {_text(k): None if x is None else inner(x) for k, x in items.items()}
         )
-    allowed, make = _GIVEN[t.kind]
+    if t.kind is Kind.DECIMAL:
+        allowed: tuple[type, ...] = (Decimal, int)
+        make: Callable[[Any], Any] = lambda v: fit_decimal(Decimal(v), t.precision, t.scale)  # noqa: E731
+    else:
+        allowed, make = _GIVEN[t.kind]
 
     def give(value: Any) -> Any:
         kind = type(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -268,7 +269,14 @@ def test_a_value_of_another_type_is_a_failure_of_the_row(tmp_path: Path, body: s
 MISTAKES = {
     "no_type": ("@udf\ndef f(a) -> int:\n    return a", "F does not say the type of its parameter a"),
     "no_result": ("@udf\ndef f(a: int):\n    return a", "F does not say the type of its result"),
-    "decimal": ("from decimal import Decimal\n@udf\ndef f(a: Decimal) -> int:\n    return 1", "has no SQL type"),
+    "decimal": (
+        "from decimal import Decimal\n@udf\ndef f(a: int) -> Decimal:\n    return 1",
+        "annotation Decimal, which has no SQL type",
+    ),
+    "digits": (
+        "from decimal import Decimal\nfrom typing import Annotated\n@udf\ndef f(a: int) -> Annotated[Decimal, 2, 12]:\n    return 1",
+        "annotation Annotated[Decimal, 2, 12], which is no DECIMAL",
+    ),
     "object": ("@udf\ndef f(a: object) -> int:\n    return 1", "F has the annotation object, which has no SQL type"),
     "star": ("@udf\ndef f(*a: int) -> int:\n    return 1", "F has parameters without a place of their own"),
     "generator": ("@udf\ndef f(a: int) -> list[int]:\n    yield a", "F is a generator"),
@@ -392,3 +400,52 @@ def test_an_instance_with_another_version_refuses_a_deployment(folder: Path, tmp
     with pytest.raises(CommandError, match="the instance has another version of SCORE than this project"):
         check_functions(plan, str(other))
     check_functions(plan, str(folder))
+
+
+def test_decimals_are_exact(tmp_path: Path) -> None:
+    """A parameter takes every DECIMAL as it is; a result has the digits that its annotation says, half up."""
+    source = """
+from decimal import Decimal
+from typing import Annotated
+from flowql import udaf, udf
+
+@udf
+def with_vat(net: Decimal, rate: Decimal | None) -> Annotated[Decimal, 7, 2]:
+    return net * (1 + (rate or Decimal("0.19")))
+
+@udf
+def shown(net: Decimal) -> str:
+    return repr(net)
+
+@udaf
+class Largest:
+    def init(self) -> Decimal | None:
+        return None
+
+    def add(self, seen: Decimal | None, price: Decimal) -> Decimal:
+        return price if seen is None else max(seen, price)
+
+    def result(self, seen: Decimal | None) -> Annotated[Decimal, 12, 3] | None:
+        return seen
+"""
+    sql = """
+CREATE STREAM I (K BIGINT KEY, A DECIMAL(20, 10), N BIGINT) WITH (KAFKA_TOPIC='i', PARTITIONS=1, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
+CREATE STREAM O AS SELECT K, with_vat(A, 0.005) AS V, with_vat(N, NULL) AS W, shown(A) AS S FROM I;
+CREATE TABLE L AS SELECT K, LARGEST(A) AS A FROM I GROUP BY K;
+"""
+    made(tmp_path, YAML, sql, scoring=source)
+    with running(tmp_path) as instance:
+        rows = [
+            {"K": k, "A": Decimal(a), "N": n} for k, a, n in ((1, "1.0000000001", 3), (2, "99999", 1), (3, "-0.5", 0))
+        ]
+        instance.produce("I", rows)
+        until(lambda: instance.sql("SELECT COUNT(*) FROM O").one(), 3)
+        found = instance.sql("SELECT V, W, S FROM O ORDER BY K").arrow().to_pylist()
+        assert found[0] == {"V": Decimal("1.01"), "W": Decimal("3.57"), "S": "Decimal('1.0000000001')"}
+        assert found[1] == {"V": None, "W": Decimal("1.19"), "S": "Decimal('99999.0000000000')"}
+        assert found[2] == {"V": Decimal("-0.50"), "W": Decimal("0.00"), "S": "Decimal('-0.5000000000')"}
+        until(lambda: instance.sql("SELECT COUNT(*) FROM L").one(), 3)
+        largest = instance.sql("SELECT A FROM L ORDER BY K").arrow().to_pylist()
+        assert largest == [{"A": Decimal(a)} for a in ("1.000", "99999.000", "-0.500")]
+        (letter,) = instance.sql("SELECT FAILURES FROM DEAD_LETTERS").arrow().to_pylist()
+        assert "does not fit DECIMAL(7, 2)" in str(letter)
