@@ -111,9 +111,10 @@ def udf(
     """Makes a Python function callable in SQL, for projects that name its module in `functions` of flowql.yaml.
 
     Types come from the annotations: bool, int (BIGINT), float (DOUBLE), str, bytes, date, time, datetime (TIMESTAMP, without a zone),
-    list[...] (ARRAY) and dict[str, ...] (MAP); Decimal takes every DECIMAL, and Annotated[Decimal, 12, 2] gives DECIMAL(12, 2). A row with a NULL argument gives NULL without a call, unless the parameter is
-    annotated `... | None`. An exception makes the value NULL and the record a dead letter. Functions run in the engine's threads
-    (`isolation="inline"`): one that does not return holds up its query and takes a thread.
+    list[...] (ARRAY) and dict[str, ...] (MAP); Decimal takes every DECIMAL, and Annotated[Decimal, 12, 2] gives DECIMAL(12, 2). A row with
+    a NULL argument gives NULL without a call, unless the parameter is annotated `... | None`. An exception makes the value NULL and the
+    record a dead letter. Functions run in the engine's threads (`isolation="inline"`): one that does not return holds up its query and
+    takes a thread.
 
     vectorized: the function takes and gives Arrow arrays, of a batch of rows: pa.BooleanArray, Int64Array (BIGINT), DoubleArray, StringArray,
     BinaryArray, Date32Array, Time32Array (ms), TimestampArray (ms). Each value of the result depends on the values of its row alone; NULLs are

@@ -36,6 +36,7 @@ class Result:
 
     @property
     def columns(self) -> list[str]:
+        """Their names, in order."""
         names: list[str] = self._table.column_names
         return names
 
@@ -58,6 +59,7 @@ class Result:
         return self._table.column(0)[0].as_py()
 
     def arrow(self) -> pa.Table:
+        """As it came, without a copy."""
         return self._table
 
     def df(self) -> pandas.DataFrame:

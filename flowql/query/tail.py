@@ -20,7 +20,10 @@ Op = Literal["insert", "put", "delete"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A row that came: `insert` into a stream, `put` into a table, `delete` from one (then only its key is there)."""
+    """A row that came: `insert` into a stream, `put` into a table, `delete` from one (then only its key is there).
+
+    op: insert, put or delete. rowtime_ms: its event time, ms since 1970. row: the values by column.
+    """
 
     op: Op
     rowtime_ms: int

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import doctest
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import flowql
 from tests.docs.tour import ROOT, Shell
 
 
@@ -22,3 +24,12 @@ def test_what_the_guide_shows_is_what_python_says(shell: Shell, monkeypatch: pyt
     assert len(examples.examples) > 12
     assert not said, "".join(said)
     assert not list(Path(shell.folder / "shop" / ".flowql").rglob("instance.json")), "the guide stops what it starts"
+
+
+@pytest.mark.parametrize("name", flowql.__all__)
+def test_examples_of_the_reference_are_what_python_says(name: str) -> None:
+    scope = {"flowql": flowql, "Iterator": Iterator, **{n: getattr(flowql, n) for n in flowql.__all__}}
+    said: list[str] = []
+    for test in doctest.DocTestFinder(recurse=False).find(getattr(flowql, name), name, globs=scope):
+        doctest.DocTestRunner().run(test, out=said.append)
+    assert not said, "".join(said)
