@@ -20,8 +20,8 @@ PARTS = {
 }
 HEAD = """# Python
 
-Everything that `import flowql` offers; generated from the code. The guide [Python](../guide/python.md) shows how it is used. `flowql.spark` is
-described in [Spark](../guide/spark.md).
+Everything that `import flowql` offers; generated from the code. The guide `docs/guide/python.md` shows how it is used. `flowql.spark` is
+described in `docs/guide/spark.md`.
 """
 
 

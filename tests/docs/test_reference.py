@@ -14,7 +14,14 @@ PAGES = sorted(p for p in DOCS.rglob("*.md"))
 
 def test_pages_from_the_code_are_up_to_date() -> None:
     pages = runpy.run_path(str(DOCS / "reference" / "generate.py"))["pages"]()
-    assert {file.name for file in pages} == {"commands.md", "errors.md", "functions.md", "project.md", "types.md"}
+    assert {file.name for file in pages} == {
+        "commands.md",
+        "errors.md",
+        "functions.md",
+        "project.md",
+        "python.md",
+        "types.md",
+    }
     old = [file.name for file, text in pages.items() if not file.exists() or file.read_text(encoding="utf-8") != text]
     assert not old, "type  .venv/bin/python docs/reference/generate.py"
 
