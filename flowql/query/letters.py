@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -14,11 +15,13 @@ import pyarrow.compute as pc
 
 from flowql.compiler.plan import types as t
 from flowql.compiler.plan.schema import Field, Schema
+from flowql.query.errors import TOO_LARGE, QueryError
 from flowql.query.relations import TopicRelation, arrow_schema
-from flowql.query.room import Room
+from flowql.query.room import Room, too_large
 from flowql.query.statement import Condition
 from flowql.runtime.task.dead_letters import SCHEMA as WRITTEN
 
+PARTS_MAX = 64  # before the last division by four
 _OF_RECORD = ("TOPIC", "PARTITION", "OFFSET")
 _OF_FAILURE = ("QUERY", "GENERATION", "CODE", "MESSAGE")
 _FOLDING = frozenset(name.casefold() for name in (*_OF_RECORD, *_OF_FAILURE))
@@ -39,7 +42,7 @@ SCHEMA = Schema(
 
 @dataclass(frozen=True, slots=True)
 class LettersRelation:
-    """Letters by record, in the order of their first; one that names no record stands alone.
+    """Letters by record, in the order of their first unless there is no room for all of them; one that names no record stands alone.
 
     QUERIES: by name. CODE, MESSAGE: of the first of them. KEY, VALUE, ROWTIME: as the last that met it read them, as a repair may
     have changed them in between. FAILURES: a struct per query, generation and reason.
@@ -55,12 +58,48 @@ class LettersRelation:
     def batches(
         self, conditions: Sequence[Condition], columns: frozenset[str] | None, room: Room
     ) -> Iterator[pa.RecordBatch]:
-        """All letters are in memory while they are folded; their records, which may be large, only if they are asked for."""
+        """Letters are in memory while they are folded; their records, which may be large, only if they are asked for. Where there is no
+        room for all of them, those of a part of the records are folded at a time, and the topic is read again for each part.
+        """
         del conditions
         needed = None if columns is None else columns | _FOLDING
-        letters = room.keep(self.letters.batches((), needed, room))
-        if letters:
-            yield from folded(pa.Table.from_batches(letters)).to_batches()
+        parts, before = 1, room.taken
+        while (letters := self._letters(0, parts, needed, room)) is None:
+            parts *= 4
+        for part in range(parts):
+            if part > 0:
+                letters = None
+                room.back(before)
+                letters = self._letters(part, parts, needed, room)
+            if letters is None:
+                raise too_large(room.bytes_max)
+            if letters:
+                yield from folded(pa.Table.from_batches(letters)).to_batches()
+
+    def _letters(self, part: int, parts: int, needed: frozenset[str] | None, room: Room) -> list[pa.RecordBatch] | None:
+        """Those of one part of the records; None if they are too many. QueryError if they are too many in whatever part."""
+        before, kept = room.taken, []
+        try:
+            for batch in self.letters.batches((), needed, room):
+                mine = batch if parts == 1 else batch.filter(pa.array(_part_of(batch, parts) == part))
+                room.take(mine.nbytes)
+                kept.append(mine)
+        except QueryError as error:
+            room.back(before)
+            if error.code != TOO_LARGE or parts > PARTS_MAX:
+                raise
+            return None
+        return kept
+
+
+def _part_of(letters: pa.RecordBatch, parts: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The part that each letter's record is in. One that names no record stands alone, wherever it is."""
+    offsets = letters.column("OFFSET")
+    found: np.ndarray[tuple[int], np.dtype[np.int64]] = offsets.fill_null(0).to_numpy() % parts
+    alone = np.flatnonzero(pc.is_null(offsets).to_numpy(zero_copy_only=False))
+    for row, text in zip(alone.tolist(), letters.column("MESSAGE").take(pa.array(alone)).to_pylist(), strict=True):
+        found[row] = crc32((text or "").encode()) % parts
+    return found
 
 
 def folded(letters: pa.Table) -> pa.Table:

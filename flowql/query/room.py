@@ -29,6 +29,11 @@ class Room:
     def __init__(self, memory: QuestionMemory, check: Callable[[], None] = lambda: None) -> None:
         self._memory, self.check, self.taken = memory, check, 0
 
+    @property
+    def bytes_max(self) -> int:
+        """Of all questions together."""
+        return self._memory.bytes_max
+
     def take(self, size: int) -> None:
         """Waits for others if need be. Raises QueryError if there is no room in time, or never will be."""
         memory, limit = self._memory, time.monotonic() + WAIT_S

@@ -12,9 +12,11 @@ import pytest
 
 from flowql.dlq.letters import LISTED, QUESTION
 from flowql.query.database import QuestionDatabase
+from flowql.query.errors import TOO_LARGE, QueryError
 from flowql.query.letters import SCHEMA, folded
 from flowql.query.question import Question
 from flowql.query.relations import arrow_schema
+from flowql.query.room import QuestionMemory, Room
 from flowql.query.statement import parse
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.task.dead_letters import SCHEMA as WRITTEN
@@ -72,6 +74,29 @@ def test_letters_without_a_record_stay_single_and_records_without_a_value_are_no
     letter = orjson.dumps({"QUERY": "Q", "CODE": "FQ4020", "MESSAGE": "m", "GENERATION": 1})
     produce(world.log, "test", (tp, [(1, None, letter), (2, None, None), (3, None, letter)]))
     assert world.ask("SELECT QUERIES, TOPIC FROM DEAD_LETTERS") == [{"QUERIES": ["Q"], "TOPIC": None}] * 2
+
+
+def test_more_letters_than_there_is_room_for_are_read_in_parts(world: World) -> None:
+    """Nobody could list or replay the letters of a month in a target of 512 MB."""
+    world.feed("s", [("a", {"V": "x", "W": n % 3 or "y", "LONG": "x" * 100}, n) for n in range(2_000)])
+    letter = {"QUERY": "Q", "CODE": "FQ4020", "GENERATION": 1}
+    alone = [(n, None, orjson.dumps({**letter, "MESSAGE": f"line {n}"})) for n in range(500)]
+    produce(world.log, "test", (TopicPartition(topic_name("flowql"), 0), alone))
+    relation = world.commit().relations()["DEAD_LETTERS"]()
+    whole = QuestionMemory(1 << 30)
+    wanted = read(relation, Room(whole))
+    assert len(wanted) == 2_500
+    for share in (3, 11, 40):
+        memory = QuestionMemory(whole.taken // share)
+        assert sorted(read(relation, Room(memory)), key=str) == sorted(wanted, key=str)
+        assert memory.taken <= memory.bytes_max
+    with pytest.raises(QueryError) as error:
+        read(relation, Room(QuestionMemory(1_000)))
+    assert error.value.code == TOO_LARGE
+
+
+def read(relation: Any, room: Room) -> list[Any]:
+    return [row for batch in relation.batches((), None, room) for row in batch.to_pylist()]
 
 
 def expected(letters: list[dict[str, Any]]) -> list[dict[str, Any]]:
