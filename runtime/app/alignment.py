@@ -191,6 +191,8 @@ class Alignment:
                         if at_rest and not number and not stay and take == self._state.snapshot:
                             return take()  # as it is
                         moved, together = barrier.move(group), group.together
+                        if stay and together:
+                            together = not self._in_a_slice(group)
                 if not group.shared:
                     return take()
                 if moved:
@@ -235,6 +237,10 @@ class Alignment:
                 if place - i.at > GAP_ROWS_MAX:
                     return f"{query} is {place - i.at} records behind in {i.tp.topic}"
         return ""
+
+    def _in_a_slice(self, group: TaskSet) -> bool:
+        """A run may be under way that began before its barrier, and will end behind it: after the cut, if nobody waits for it."""
+        return not group.tasks.keys().isdisjoint(self._manager.at_work())
 
     def _cut(
         self, names: frozenset[str], barrier: Barrier, limit_ms: int, take: Callable[[], Snapshot], *, stay: bool

@@ -348,3 +348,36 @@ def test_a_stopped_instance_is_at_one_place() -> None:
     close()
     assert a == c
     assert a[0] > 0
+
+
+def test_a_run_under_way_when_an_instance_is_stopped_is_waited_for() -> None:
+    """It began before its query was stopped at a place, and ends behind it."""
+
+    def nap(value: Any) -> Any:
+        asleep.set()
+        woken.wait(60)
+        return value
+
+    def wake() -> None:
+        time.sleep(0.3)
+        woken.set()
+        time.sleep(0.3)
+        world.instance.manager.resume("CTAS_C")
+
+    asleep, woken = threading.Event(), threading.Event()
+    slow = BY_KEY.replace("SUM(V)", "SUM(NAP(V))")
+    with function("NAP", nap):
+        world = World(SOURCE.format(n=1) + slow + BY_VALUE, live=True, threads=2)
+        world.instance.manager.hold("CTAS_C")
+        world.send("s", rows(0, 20))
+        assert asleep.wait(60)
+        waking = threading.Thread(target=wake)
+        waking.start()
+        close, world.instance.close = world.instance.close, lambda: None  # type: ignore[method-assign]
+        assert not world.instance.stop()
+        waking.join()
+        taken = AlignedSnapshot(world.instance.snapshot())
+        a, c = totals(taken, "A", "C")
+        taken.snapshot.close()
+        close()
+    assert a == c == (20, 40)
