@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -43,13 +43,35 @@ Reference = Callable[..., Any]
 Lowering = Callable[[Sequence[str], Resolution], str]
 
 
+FAILED = (
+    "!failed"  # behind the name of a function over columns, in DuckDB: for which rows of the statement it has failed
+)
+
+
+class ColumnFailures(Protocol):
+    """What the rows of a statement were for which a function over columns has failed."""
+
+    def begin(self) -> None:
+        """A statement: none so far."""
+
+    def of(self, columns: Sequence[pa.Array], types: Sequence[SqlType]) -> pa.Array:
+        """For which rows it has failed (BOOLEAN)."""
+
+    def all_declined(self) -> bool:
+        """Whether `of` has said so of all."""
+
+
 @dataclass(frozen=True, slots=True)
 class ArrowCall:
-    """A function over columns: arrays of `arrow_type(args[i])`, all of one length, to one of `arrow_type(result)` and that length."""
+    """A function over columns: arrays of `arrow_type(args[i])`, all of one length, to one of `arrow_type(result)` and that length.
+
+    failures: of a call that gives NULL for rows that it fails for; None where it raises.
+    """
 
     args: tuple[SqlType, ...]
     result: SqlType
     call: Callable[[Sequence[pa.Array]], pa.Array]
+    failures: ColumnFailures | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,12 +39,13 @@ from flowql.compiler.plan.types import BIGINT, SqlType, array
 
 F = TypeVar("F", bound=Callable[..., Any])
 E = TypeVar("E", Function, AggregateFunction)
-Isolation = Literal["inline"]
+Isolation = Literal["process", "inline"]
 Entry = Function | AggregateFunction
 
 _MODULE, _VERSION = "@", ":"
 _IN_TEXT = re.compile(rf"\b([A-Za-z_]\w*){_MODULE}[\w.]+{_VERSION}\w+")
 MARK = "__flowql_function__"  # the attribute of a function or class that has its `UserDefined`
+TIMEOUT_S = 60.0
 ROWS_MAX = 1_000_000  # that one call of a table function gives
 _LISTS = (list, Iterator, Iterable, Generator)
 _finders: list[Callable[[str], None]] = []  # of the instances in this process
@@ -52,12 +53,17 @@ _finders: list[Callable[[str], None]] = []  # of the instances in this process
 
 @runtime_checkable
 class UserDefined(Protocol):
-    """What a decorator has made of a function or class. version: given by its author; else its module has one."""
+    """What a decorator has made of a function or class.
+
+    version: given by its author; else its module has one. timeout_s: of a call in a process of its own; None for one in the engine's threads.
+    """
 
     @property
     def name(self) -> str: ...
     @property
     def version(self) -> str: ...
+    @property
+    def timeout_s(self) -> float | None: ...
     def entry(self, name: str) -> Entry:
         """Of the catalogue. name: in plans."""
 
@@ -74,6 +80,7 @@ class UserFunction:
     table: bool = False
     deterministic: bool = True
     version: str = ""
+    timeout_s: float | None = None
 
     def entry(self, name: str) -> Function:
         required = tuple(i for i, nullable in enumerate(self.nullable) if not nullable)
@@ -96,7 +103,8 @@ def udf(
     vectorized: bool = False,
     deterministic: bool = True,
     version: str = "",
-    isolation: Isolation = "inline",
+    isolation: Isolation = "process",
+    timeout: float = TIMEOUT_S,
 ) -> Callable[[F], F]: ...
 def udf(
     function: Any = None,
@@ -106,15 +114,19 @@ def udf(
     vectorized: bool = False,
     deterministic: bool = True,
     version: str = "",
-    isolation: Isolation = "inline",
+    isolation: Isolation = "process",
+    timeout: float = TIMEOUT_S,
 ) -> Any:
     """Makes a Python function callable in SQL, for projects that name its module in `functions` of flowql.yaml.
 
     Types come from the annotations: bool, int (BIGINT), float (DOUBLE), str, bytes, date, time, datetime (TIMESTAMP, without a zone),
     list[...] (ARRAY) and dict[str, ...] (MAP); Decimal takes every DECIMAL, and Annotated[Decimal, 12, 2] gives DECIMAL(12, 2). A row with
     a NULL argument gives NULL without a call, unless the parameter is annotated `... | None`. An exception makes the value NULL and the
-    record a dead letter. Functions run in the engine's threads (`isolation="inline"`): one that does not return holds up its query and
-    takes a thread.
+    record a dead letter.
+
+    Functions run in processes of their own: what blocks for longer than `timeout` seconds, needs more memory than there is for it, crashes or ends
+    its process fails as an exception does, and the next call has another process. isolation="inline": in the engine's threads, which saves
+    a message to another process per call or batch; one that does not return takes a thread, one that crashes ends the instance.
 
     vectorized: the function takes and gives Arrow arrays, of a batch of rows: pa.BooleanArray, Int64Array (BIGINT), DoubleArray, StringArray,
     BinaryArray, Date32Array, Time32Array (ms), TimestampArray (ms). Each value of the result depends on the values of its row alone; NULLs are
@@ -132,11 +144,12 @@ def udf(
     """
 
     def mark(f: Callable[..., Any]) -> Callable[..., Any]:
-        sql_name = checked_name(name or f.__name__, version, isolation)
+        sql_name, timeout_s = checked_name(name or f.__name__, version), checked_timeout(isolation, timeout)
         if vectorized:
-            setattr(f, MARK, over_columns(f, sql_name, deterministic=deterministic, version=version))
+            made = over_columns(f, sql_name, deterministic=deterministic, version=version, timeout_s=timeout_s)
+            setattr(f, MARK, made)
             return f
-        return _marked(f, sql_name, table=False, deterministic=deterministic, version=version)
+        return _marked(f, sql_name, table=False, deterministic=deterministic, version=version, timeout_s=timeout_s)
 
     return mark if function is None else mark(function)
 
@@ -145,7 +158,12 @@ def udf(
 def udtf(function: F, /) -> F: ...
 @overload
 def udtf(
-    *, name: str | None = None, deterministic: bool = True, version: str = "", isolation: Isolation = "inline"
+    *,
+    name: str | None = None,
+    deterministic: bool = True,
+    version: str = "",
+    isolation: Isolation = "process",
+    timeout: float = TIMEOUT_S,
 ) -> Callable[[F], F]: ...
 def udtf(
     function: Any = None,
@@ -154,7 +172,8 @@ def udtf(
     name: str | None = None,
     deterministic: bool = True,
     version: str = "",
-    isolation: Isolation = "inline",
+    isolation: Isolation = "process",
+    timeout: float = TIMEOUT_S,
 ) -> Any:
     """Makes a Python function that gives several rows a table function in SQL. It is annotated `list[...]`, or `Iterator[...]` where it yields.
 
@@ -168,16 +187,23 @@ def udtf(
     """
 
     def mark(f: Callable[..., Any]) -> Callable[..., Any]:
-        sql_name = checked_name(name or f.__name__, version, isolation)
-        return _marked(f, sql_name, table=True, deterministic=deterministic, version=version)
+        sql_name, timeout_s = checked_name(name or f.__name__, version), checked_timeout(isolation, timeout)
+        return _marked(f, sql_name, table=True, deterministic=deterministic, version=version, timeout_s=timeout_s)
 
     return mark if function is None else mark(function)
 
 
-def checked_name(name: str, version: str, isolation: str) -> str:
-    """The name in SQL. Raises DefinitionError, also for what else a decorator was given."""
-    if isolation != "inline":
-        raise DefinitionError(f'isolation="{isolation}" is not supported', 'isolation="inline"')
+def checked_timeout(isolation: str, timeout: float) -> float | None:
+    """Of calls in a process of their own; None for those in the engine's threads. Raises DefinitionError."""
+    if isolation not in typing.get_args(Isolation):
+        raise DefinitionError(f'isolation="{isolation}" is not known', 'isolation="process" or isolation="inline"')
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
+        raise DefinitionError(f"timeout={timeout!r} is no number of seconds", "timeout=5.0")
+    return float(timeout) if isolation == "process" else None
+
+
+def checked_name(name: str, version: str) -> str:
+    """The name in SQL. Raises DefinitionError, also for the version."""
     if version and not version.isalnum():
         raise DefinitionError(f"version {version!r} has other characters than letters and digits", 'version="2"')
     if not name.isidentifier() or not name.isascii():
@@ -186,7 +212,13 @@ def checked_name(name: str, version: str, isolation: str) -> str:
 
 
 def _marked(
-    function: Callable[..., Any], name: str, *, table: bool, deterministic: bool, version: str
+    function: Callable[..., Any],
+    name: str,
+    *,
+    table: bool,
+    deterministic: bool,
+    version: str,
+    timeout_s: float | None,
 ) -> Callable[..., Any]:
     names = parameters_of(function, name)
     if not table and function.__code__.co_flags & 0x20:
@@ -195,7 +227,8 @@ def _marked(
     given = hint_of(function, "return", name)
     result = _rows_type(given, name) if table else sql_type(given, name)[0]
     params, nullable = tuple(t for t, _ in found), tuple(n for _, n in found)
-    setattr(function, MARK, UserFunction(name, function, params, nullable, result, table, deterministic, version))
+    made = UserFunction(name, function, params, nullable, result, table, deterministic, version, timeout_s)
+    setattr(function, MARK, made)
     return function
 
 

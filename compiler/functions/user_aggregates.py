@@ -11,11 +11,11 @@ import typing
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, TypeVar, Union, overload
+from typing import Any, Literal, TypeVar, Union, overload
 
 from flowql.compiler.functions.registry import AggregateFunction
 from flowql.compiler.functions.signatures import Overload, Pattern, resolver
-from flowql.compiler.functions.user import MARK, Isolation, checked_name
+from flowql.compiler.functions.user import MARK, checked_name
 from flowql.compiler.functions.user_types import (
     DefinitionError,
     called,
@@ -63,6 +63,10 @@ class UserAggregate:
     nullable: tuple[bool, ...]
     result: SqlType
     version: str = ""
+
+    @property
+    def timeout_s(self) -> None:
+        """It runs in the engine's threads."""
 
     def entry(self, name: str) -> AggregateFunction:
         resolve = resolver(self.name, Overload(self.params, self.result))
@@ -131,8 +135,17 @@ class UserAggregate:
 @overload
 def udaf(cls: C, /) -> C: ...
 @overload
-def udaf(*, name: str | None = None, version: str = "", isolation: Isolation = "inline") -> Callable[[C], C]: ...
-def udaf(cls: Any = None, /, *, name: str | None = None, version: str = "", isolation: Isolation = "inline") -> Any:
+def udaf(
+    *, name: str | None = None, version: str = "", isolation: Literal["inline"] = "inline"
+) -> Callable[[C], C]: ...
+def udaf(
+    cls: Any = None,
+    /,
+    *,
+    name: str | None = None,
+    version: str = "",
+    isolation: Literal["inline"] = "inline",
+) -> Any:
     """Makes a Python class an aggregate in SQL, for projects that name its module in `functions` of flowql.yaml.
 
     `init(self)` gives the accumulator of a group without rows; its annotation says what is kept, of bool, int, float, str, bytes, Decimal,
@@ -141,7 +154,8 @@ def udaf(cls: Any = None, /, *, name: str | None = None, version: str = "", isol
     accumulator. Two methods are needed only by some queries, which are refused where one is missing: `undo(self, accumulator, ...)`,
     which takes a row out again, over tables, and `merge(self, accumulator, other)` with session windows. Objects keep nothing themselves.
 
-    Types of arguments and results, NULL, failures, name and version are as for `udf`. Raises DefinitionError.
+    Types of arguments and results, NULL, failures, name and version are as for `udf`. Aggregates run in the engine's threads. Raises
+    DefinitionError.
 
     >>> @udaf
     ... class Spread:
@@ -158,7 +172,9 @@ def udaf(cls: Any = None, /, *, name: str | None = None, version: str = "", isol
     def mark(made: type) -> type:
         if not isinstance(made, type):
             raise DefinitionError(f"{made!r} is not a class", "class Spread: with the methods init and add")
-        setattr(made, MARK, _declared(made, checked_name(name or made.__name__, version, isolation), version))
+        if isolation != "inline":
+            raise DefinitionError(f'isolation="{isolation}" is not supported for aggregates', 'isolation="inline"')
+        setattr(made, MARK, _declared(made, checked_name(name or made.__name__, version), version))
         return made
 
     return mark if cls is None else mark(cls)

@@ -35,6 +35,7 @@ _TYPES: dict[object, SqlType] = {
     pa.Time32Array: TIME,
     pa.TimestampArray: TIMESTAMP,
 }
+COLUMN_KINDS = frozenset(t.kind for t in _TYPES.values())
 _NUMBERS = {Kind.DATE: pa.int32(), Kind.TIME: pa.int32(), Kind.TIMESTAMP: pa.int64()}  # that reference values are
 _ALIKE: dict[Kind, tuple[Callable[[pa.DataType], bool], ...]] = {
     Kind.BIGINT: (pa.types.is_integer,),
@@ -57,6 +58,7 @@ class UserVectorFunction:
     result: SqlType
     deterministic: bool = True
     version: str = ""
+    timeout_s: float | None = None
 
     def entry(self, name: str) -> Function:
         return Function(
@@ -98,7 +100,9 @@ def _column(value: Any, t: SqlType) -> pa.Array:
     return pa.array([value], arrow_type(t)) if number is None else pa.array([value], number).cast(arrow_type(t))
 
 
-def vectorized(function: Callable[..., Any], name: str, *, deterministic: bool, version: str) -> UserVectorFunction:
+def vectorized(
+    function: Callable[..., Any], name: str, *, deterministic: bool, version: str, timeout_s: float | None
+) -> UserVectorFunction:
     """Raises DefinitionError."""
     names = parameters_of(function, name)
     if not names:
@@ -107,7 +111,7 @@ def vectorized(function: Callable[..., Any], name: str, *, deterministic: bool, 
         )
     params = tuple(_type(hint_of(function, n, name), name) for n in names)
     result = _type(hint_of(function, "return", name), name)
-    return UserVectorFunction(name, function, params, result, deterministic, version)
+    return UserVectorFunction(name, function, params, result, deterministic, version, timeout_s)
 
 
 def _type(hint: Any, name: str) -> SqlType:

@@ -13,9 +13,12 @@ from pathlib import Path
 from types import ModuleType
 
 from flowql.compiler.functions import builtin as _builtin  # noqa: F401 - fills the function catalogue
-from flowql.compiler.functions.registry import lookup, lookup_aggregate
-from flowql.compiler.functions.user import Entry, entry_of, marked
+from flowql.compiler.functions.registry import Function, lookup, lookup_aggregate
+from flowql.compiler.functions.user import Entry, UserDefined, UserFunction, entry_of, marked
 from flowql.compiler.functions.user_types import DefinitionError
+from flowql.compiler.functions.user_vectorized import UserVectorFunction
+from flowql.runtime.functions.isolated import isolated
+from flowql.runtime.functions.workers import Code, Source
 
 VERSION_CHARS = 12
 _importing = threading.Lock()  # guards sys.path and sys.modules while modules of one project are imported
@@ -38,8 +41,8 @@ def load_functions(root: Path, modules: Sequence[str]) -> dict[str, Entry]:
     found: dict[str, Entry] = {}
     homes: dict[str, str] = {}
     for name in modules:
-        with _imported(root, name) as (module, files):
-            version = _version(root, files)
+        with _imported(root, name) as (module, sources):
+            version, code = _version(root, sources), Code(name, tuple(sources))
             for user in marked(module):
                 if lookup(user.name) is not None or lookup_aggregate(user.name) is not None:
                     raise LoadError(
@@ -47,13 +50,14 @@ def load_functions(root: Path, modules: Sequence[str]) -> dict[str, Entry]:
                     )
                 if homes.setdefault(user.name, name) != name:
                     raise LoadError(name, f"{user.name} is in {homes[user.name]}, too", "give one of them another name")
-                found[user.name] = entry_of(user, name, version)
+                entry = entry_of(user, name, version)
+                found[user.name] = entry if user.timeout_s is None else _isolated(entry, user, code)
     return found
 
 
 @contextmanager
-def _imported(root: Path, name: str) -> Iterator[tuple[ModuleType, list[Path]]]:
-    """The module, and the files of the folder that were read for it."""
+def _imported(root: Path, name: str) -> Iterator[tuple[ModuleType, list[Source]]]:
+    """The module, and it and those of the folder that it imports as sources."""
     with _importing:
         before = dict(sys.modules)
         for known in [m for m, module in before.items() if _is_in(root, module)]:
@@ -63,8 +67,7 @@ def _imported(root: Path, name: str) -> Iterator[tuple[ModuleType, list[Path]]]:
         writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
         try:
             module = _import(root, name)
-            files = [Path(m.__file__) for m in list(sys.modules.values()) if _is_in(root, m) and m.__file__]
-            yield module, files
+            yield module, [_source(n, m) for n, m in list(sys.modules.items()) if _is_in(root, m)]
         finally:
             sys.dont_write_bytecode = writes
             sys.path.remove(str(root))
@@ -111,9 +114,20 @@ def _is_in(root: Path, module: ModuleType) -> bool:
     return not any(p.startswith(".") or p in ("site-packages", "dist-packages") for p in parts)
 
 
-def _version(root: Path, files: Sequence[Path]) -> str:
+def _source(name: str, module: ModuleType) -> Source:
+    file = Path(str(module.__file__))
+    return Source(name, str(file), file.read_bytes(), hasattr(module, "__path__"))
+
+
+def _version(root: Path, sources: Sequence[Source]) -> str:
     digest = hashlib.sha256()
-    for file in sorted(files):
-        source = file.read_bytes()
-        digest.update(f"{file.relative_to(root).as_posix()} {len(source)}\n".encode() + source)
+    for source in sorted(sources, key=lambda s: Path(s.path)):
+        name = Path(source.path).relative_to(root).as_posix()
+        digest.update(f"{name} {len(source.text)}\n".encode() + source.text)
     return digest.hexdigest()[:VERSION_CHARS]
+
+
+def _isolated(entry: Entry, user: UserDefined, code: Code) -> Entry:
+    assert isinstance(entry, Function)
+    assert isinstance(user, UserFunction | UserVectorFunction)
+    return isolated(entry, user, code)

@@ -36,8 +36,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from flowql.compiler.functions.registry import ArrowCall, lookup
-from flowql.compiler.plan.types import Kind, SqlType, arrow_type, duckdb_type
+from flowql.compiler.functions.registry import FAILED, ArrowCall, ColumnFailures, lookup
+from flowql.compiler.plan.types import BOOLEAN, Kind, SqlType, arrow_type, duckdb_type
 
 DUCKDB_ROWS = 256  # measured: below, the fixed 0.2-0.6 ms of a statement exceed the row kernel
 INPUT = "{input}"  # stands for the batch in the text of a statement
@@ -108,7 +108,7 @@ class _Database:
 
     def _have(self, name: str) -> None:
         """The user-defined function of that name, for statements. Another one that had it goes, with all statements."""
-        function = lookup(name)
+        function = lookup(name.removesuffix(FAILED))
         if function is None or function.arrow is None or self._functions.get(name) is function.arrow:
             return
         if self._functions.pop(name, None) is not None:
@@ -118,9 +118,9 @@ class _Database:
         arrow = function.arrow
         self.connection.create_function(
             name,
-            _over_chunks(arrow),
+            _failures(arrow) if name.endswith(FAILED) else _over_chunks(arrow, arrow.call, arrow.result),
             [duckdb_type(t) for t in arrow.args],
-            duckdb_type(arrow.result),
+            duckdb_type(BOOLEAN if name.endswith(FAILED) else arrow.result),
             type="arrow",
             null_handling="special",
             side_effects=True,  # it is called for every row
@@ -132,14 +132,21 @@ class _Database:
         self.connection.close()
 
 
-def _over_chunks(arrow: ArrowCall) -> Callable[..., pa.Array]:
+def _failures(arrow: ArrowCall) -> Callable[..., pa.Array]:
+    failures = arrow.failures
+    assert failures is not None
+    return _over_chunks(arrow, lambda columns: failures.of(columns, arrow.args), BOOLEAN)
+
+
+def _over_chunks(
+    arrow: ArrowCall, over: Callable[[list[pa.Array]], pa.Array], result: SqlType
+) -> Callable[..., pa.Array]:
     """What DuckDB calls: it looks at how many parameters there are, and TIME is in microseconds."""
     types = [arrow_type(t) for t in arrow.args]
 
     def call(*columns: pa.ChunkedArray) -> pa.Array:
-        given = [_from_arrow_type(c, t) for c, t in zip(columns, types, strict=True)]
-        found = arrow.call(given)
-        return found.cast(pa.time64("us")) if arrow.result.kind is Kind.TIME else found
+        found = over([_from_arrow_type(c, t) for c, t in zip(columns, types, strict=True)])
+        return found.cast(pa.time64("us")) if result.kind is Kind.TIME else found
 
     parameters = [Parameter(f"c{i}", Parameter.POSITIONAL_ONLY) for i in range(len(types))]
     call.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
@@ -165,6 +172,11 @@ def _called(sql: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_CALLED.findall(sql)))
 
 
+def _failures_of(name: str) -> ColumnFailures | None:
+    function = None if name.endswith(FAILED) else lookup(name)
+    return None if function is None or function.arrow is None else function.arrow.failures
+
+
 def calls_arrow(sql: str) -> bool:
     """Whether a statement calls user-defined functions over columns."""
     return bool(_called(sql))
@@ -181,6 +193,9 @@ def compute(sql: str, batch: pa.RecordBatch, types: Sequence[SqlType]) -> list[p
     types: what the columns become. Raises VectorFailed.
     """
     database = _database()
+    failures = [f for name in _called(sql) if (f := _failures_of(name)) is not None]
+    for f in failures:
+        f.begin()
     try:
         name, feed = database.prepare(sql, batch)
         feed.batch = batch
@@ -197,6 +212,8 @@ def compute(sql: str, batch: pa.RecordBatch, types: Sequence[SqlType]) -> list[p
         raise VectorFailed(str(e)) from e
     if any(len(c) != batch.num_rows for c in columns):
         raise VectorFailed(f"{len(columns[0])} rows came back for {batch.num_rows}")
+    if not all(f.all_declined() for f in failures):
+        raise VectorFailed("a function has failed for rows that were not declined")
     return columns
 
 

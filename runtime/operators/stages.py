@@ -7,7 +7,7 @@ before-images a row that a filter drops becomes the removal of its key; of pairs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from flowql.compiler.functions.duckdb_sql import lower
 from flowql.compiler.functions.evaluate import compile_predicate, compile_row
-from flowql.compiler.plan.expr import ROWTIME, Call, Column, Expr, Lambda, columns_of, walk
+from flowql.compiler.functions.user import is_users
+from flowql.compiler.plan.expr import ROWTIME, Call, Column, Expr, Lambda, columns_of, conjuncts, walk
 from flowql.compiler.plan.logical import ChangeKind, Filter, Project
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import Operator
@@ -144,6 +145,8 @@ def plan_vector(stages: Sequence[Operator], source: Schema) -> VectorPlan | None
     """None when an expression has no DuckDB text. Expressions of later stages are rewritten over the source's columns."""
     meaning: dict[str, Expr] = {f.name: Column(f.type, f.name) for f in source}
     conditions: list[str] = []  # of the filters so far
+    guards: dict[str, tuple[str, ...]] = {}  # of columns that call functions of users: the filters before
+    read_from = INPUT
     refused: list[str] = []  # rows the statement must not compute
     used: set[str] = set()
     size = 0
@@ -161,10 +164,54 @@ def plan_vector(stages: Sequence[Operator], source: Schema) -> VectorPlan | None
         refused += [" AND ".join([*conditions, f"({d})"]) for d in here]
         used |= columns_of(*(e for e in over_source if not isinstance(e, Column) or not project))
         if project:
+            found = {f.name: _guard(e, guards, conditions) for f, e in zip(stage.schema, exprs, strict=True)}
+            guards = {name: guard for name, guard in found.items() if guard is not None}
             meaning = {f.name: e for f, e in zip(stage.schema, over_source, strict=True)}
-        else:
+        elif _guard(exprs[0], guards, conditions) is None:
             conditions += [f"coalesce({d.sql}, FALSE)" for d in lowered if d is not None]
-    return _statement(stages[-1].schema, meaning, conditions, refused, source, used)
+        else:
+            passes, read_from = _calling_filter(exprs[0], meaning, guards, conditions, read_from)
+            conditions += passes
+    return _statement(stages[-1].schema, meaning, guards, conditions, refused, source, used, read_from)
+
+
+def _calling_filter(
+    predicate: Expr,
+    meaning: dict[str, Expr],
+    guards: Mapping[str, tuple[str, ...]],
+    conditions: Sequence[str],
+    read_from: str,
+) -> tuple[list[str], str]:
+    """The conditions of a filter that calls functions of users, and what to read: each is called once per row, left to right, until one is FALSE."""
+    passes: list[str] = []
+    not_false: list[str] = []
+    for i, part in enumerate(conjuncts(predicate)):
+        lowered = lower(substitute(part, meaning))
+        assert lowered is not None
+        text, guard = lowered.sql, _guard(part, guards, [*conditions, *not_false])
+        if guard is not None:
+            name = f'"!passes{len(conditions)}_{i}"'
+            read_from = f"(SELECT *, {_where(guard, text, 'FALSE')} AS {name} FROM {read_from})"
+            text = name
+        passes.append(f"coalesce({text}, FALSE)")
+        not_false.append(f"({text}) IS DISTINCT FROM FALSE")
+    return passes, read_from
+
+
+def _guard(e: Expr, guards: Mapping[str, tuple[str, ...]], conditions: Sequence[str]) -> tuple[str, ...] | None:
+    """The filters that rows have passed for which the functions of users in an expression are called; None: it calls none.
+
+    The first calls decide, as these have their dead letters also for rows that later filters drop.
+    """
+    earlier = [guards[c] for c in columns_of(e) if c in guards]
+    if earlier:
+        return min(earlier, key=len)
+    calls = any(isinstance(part, Call) and is_users(part.name) for part in walk(e))
+    return tuple(conditions) if calls else None
+
+
+def _where(guard: Sequence[str] | None, text: str, otherwise: str) -> str:
+    return f"CASE WHEN {' AND '.join(guard)} THEN {text} ELSE {otherwise} END" if guard else text
 
 
 def _predicate(stage: Operator) -> Expr:
@@ -175,10 +222,12 @@ def _predicate(stage: Operator) -> Expr:
 def _statement(
     outputs: Schema,
     meaning: dict[str, Expr],
+    guards: Mapping[str, tuple[str, ...]],
     conditions: Sequence[str],
     refused: Sequence[str],
     source: Schema,
     used: set[str],
+    read_from: str,
 ) -> VectorPlan | None:
     places = {n: i for i, n in enumerate(source.names)}
     passed: list[int | None] = []
@@ -191,7 +240,7 @@ def _statement(
         if place is None:
             found = lower(e)
             assert found is not None
-            selected.append(found.sql)
+            selected.append(_where(guards.get(f.name), found.sql, "NULL"))
             types.append(f.type)
             used |= columns_of(e)
     if conditions:
@@ -202,7 +251,7 @@ def _statement(
         types.append(BOOLEAN)
     names = tuple(n for n in (*source.names, ROWTIME) if n in used)
     columns = ", ".join(f"{text} AS c{i}" for i, text in enumerate(selected))
-    sql = f"SELECT {columns} FROM {INPUT}" if selected else None
+    sql = f"SELECT {columns} FROM {read_from}" if selected else None
     rows_min = VECTOR_ROWS if sql is None else ARROW_ROWS if calls_arrow(sql) else DUCKDB_ROWS
     return VectorPlan(names, tuple(passed), sql, tuple(types), bool(conditions), bool(refused), rows_min)
 

@@ -24,6 +24,7 @@ from flowql.config.functions import LoadError, load_functions
 from flowql.config.load import load_project
 from flowql.deploy.functions import check_functions, functions_of
 from flowql.errors import CommandError, CompileError
+from flowql.runtime.functions.workers import FunctionFailed
 from flowql.runtime.spark.choose import choose
 from flowql.runtime.spark.errors import SparkUnsupported
 from flowql.runtime.spark.native.udf import reference_udf
@@ -262,7 +263,7 @@ def yes(n: int) -> bool:
 def test_a_value_of_another_type_is_a_failure_of_the_row(tmp_path: Path, body: str, title: str) -> None:
     (tmp_path / "m.py").write_text(f"from datetime import *\nfrom flowql import udf\n@udf\n{body}\n")
     function = load_functions(tmp_path, ["m"])["F"]
-    with pytest.raises((TypeError, OverflowError, RuntimeError), match=title.replace("(", r"\(")):
+    with pytest.raises(FunctionFailed, match=title.replace("(", r"\(")):
         function.reference(Resolution((), BIGINT))(1)
 
 
@@ -282,9 +283,10 @@ MISTAKES = {
     "generator": ("@udf\ndef f(a: int) -> list[int]:\n    yield a", "F is a generator"),
     "asynchronous": ("@udf\nasync def f(a: int) -> int:\n    return a", "F is asynchronous"),
     "isolation": (
-        "@udf(isolation='process')\ndef f(a: int) -> int:\n    return a",
-        'isolation="process" is not supported',
+        "@udf(isolation='thread')\ndef f(a: int) -> int:\n    return a",
+        'isolation="thread" is not known',
     ),
+    "timeout": ("@udf(timeout=0)\ndef f(a: int) -> int:\n    return a", "timeout=0 is no number of seconds"),
     "name": ("@udf(name='my f')\ndef f(a: int) -> int:\n    return a", "'MY F' cannot be called in SQL"),
     "version": ("@udf(version='1.2')\ndef f(a: int) -> int:\n    return a", "other characters than letters and digits"),
     "built_in": ("@udf\ndef abs(a: int) -> int:\n    return a", "ABS is a built-in function"),

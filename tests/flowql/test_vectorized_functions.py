@@ -14,6 +14,7 @@ from flowql.compiler.plan.types import DOUBLE
 from flowql.config.compile import compile_sources
 from flowql.config.functions import load_functions
 from flowql.config.load import load_project
+from flowql.runtime.functions.workers import FunctionFailed
 from flowql.runtime.operators.kernels import INPUT, compute
 from tests.flowql.projects_with_modules import made, running, until
 
@@ -153,7 +154,7 @@ def test_what_is_no_column_is_a_failure(tmp_path: Path, body: str, error: str) -
     )
     function = load_functions(tmp_path, ["m"])["F"]
     assert isinstance(function, Function)
-    with pytest.raises((TypeError, RuntimeError), match=error):
+    with pytest.raises(FunctionFailed, match=error):
         function.reference(Resolution((), DOUBLE))(1.0)
 
 

@@ -32,6 +32,14 @@ DRIVERS = {
         "multiprocessing",
     },  # starts the one below, and talks to it
     "runtime/app/restore_worker.py": {"multiprocessing"},
+    "runtime/functions/workers.py": {
+        "socket",
+        "subprocess",
+        "time",
+        "threading",
+    },  # starts the one below, and talks to it
+    "runtime/functions/worker.py": {"select", "socket"},
+    "runtime/functions/isolated.py": {"threading"},  # threading.local: what a statement of a thread has failed for
     "runtime/log/files.py": {"threading"},  # a pool that waits for the disk: several files are made durable at once
     "runtime/spark/engine/thread.py": {"threading"},
     "runtime/spark/java.py": {"subprocess"},  # asks a Java for its version

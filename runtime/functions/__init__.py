@@ -1,0 +1,1 @@
+"""User-defined functions in processes of their own."""

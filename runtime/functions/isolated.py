@@ -1,0 +1,104 @@
+"""Functions of the catalogue whose calls go to processes of their own.
+
+A scalar function that takes and gives values which have columns is called over columns, by DuckDB, with one message for each of its chunks. Rows that
+it fails for are NULL there, and the statement declines them, so that they go through the row kernel, which says why: `Failures`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from flowql.compiler.functions.registry import FAILED, ArrowCall, Function
+from flowql.compiler.functions.user import UserFunction
+from flowql.compiler.functions.user_vectorized import COLUMN_KINDS, UserVectorFunction
+from flowql.compiler.plan.types import SqlType
+from flowql.runtime.batch import to_python
+from flowql.runtime.functions.workers import Code, Request, Workers, from_ipc, to_ipc, workers_of
+
+
+class Failures:
+    """Arguments that a function failed for in the statement that this thread executes."""
+
+    def __init__(self) -> None:
+        self._local = threading.local()
+
+    def begin(self) -> None:
+        """A statement: none so far."""
+        self._local.found, self._local.declined = set(), set()
+
+    def add(self, arguments: Sequence[tuple[Any, ...]]) -> None:
+        self._local.found.update(map(repr, arguments))  # NaN equals itself, and 0.0 not -0.0
+
+    def of(self, columns: Sequence[pa.Array], types: Sequence[SqlType]) -> pa.Array:
+        """For which rows it has failed. Asked after they were computed."""
+        if not self._local.found:
+            return pa.array(np.zeros(len(columns[0]), bool))
+        rows = [repr(args) for args in _rows(columns, types)]
+        self._local.declined.update(self._local.found.intersection(rows))
+        return pa.array([row in self._local.found for row in rows])
+
+    def all_declined(self) -> bool:
+        """Whether `of` has said so of all. Where it has not, NULLs stand for failures that nobody knows of."""
+        return self._local.found == self._local.declined
+
+
+class _Remote:
+    """A function of the user whose calls go to processes."""
+
+    def __init__(self, user: UserFunction | UserVectorFunction, workers: Workers) -> None:
+        assert user.timeout_s is not None
+        self._name, self._timeout_s, self._workers = user.name, user.timeout_s, workers
+
+    def value(self, *args: Any) -> Any:
+        return self._workers.ask(Request(self._name, args), self._timeout_s)
+
+    def checked(self, nullable: Sequence[bool]) -> Callable[..., Any]:
+        """`value`, but NULL without a call where an argument is that may not be."""
+        required = [i for i, may_be in enumerate(nullable) if not may_be]
+        return lambda *args: None if any(args[i] is None for i in required) else self.value(*args)
+
+    def columns(self, columns: Sequence[pa.Array]) -> pa.Array:
+        """The column of a vectorised function."""
+        return self._column(columns)[0]
+
+    def rows(self, columns: Sequence[pa.Array], types: Sequence[SqlType], failures: Failures) -> pa.Array:
+        """The values of a function that takes one row at a time."""
+        column, failed = self._column(columns)
+        if failed:
+            failures.add(list(_rows([c.take(pa.array(failed)) for c in columns], types)))
+        return column
+
+    def _column(self, columns: Sequence[pa.Array]) -> tuple[pa.Array, list[int]]:
+        data, failed = self._workers.ask(Request(self._name, to_ipc(columns)), self._timeout_s)
+        return from_ipc(data)[0], failed
+
+
+def _rows(columns: Sequence[pa.Array], types: Sequence[SqlType]) -> Iterable[tuple[Any, ...]]:
+    return zip(*(to_python(c, t) for c, t in zip(columns, types, strict=True)), strict=True)
+
+
+def isolated(function: Function, user: UserFunction | UserVectorFunction, code: Code) -> Function:
+    """`function`, whose name is that in plans, with the calls of `user` in processes that run `code`."""
+    remote = _Remote(user, workers_of(code))
+    if isinstance(user, UserVectorFunction):
+        assert function.arrow is not None
+        return replace(function, reference=lambda _: remote.value, arrow=replace(function.arrow, call=remote.columns))
+    made = replace(function, reference=lambda _: remote.checked(user.nullable))
+    types = [t for t in user.params if isinstance(t, SqlType) and t.kind in COLUMN_KINDS]
+    if user.table or not types or len(types) < len(user.params) or user.result.kind not in COLUMN_KINDS:
+        return made
+    failures = Failures()
+    call = partial(remote.rows, types=types, failures=failures)
+    return replace(
+        made,
+        duckdb=lambda args, _: f'"{function.name}"({", ".join(args)})',
+        declines=lambda args, _: f'"{function.name}{FAILED}"({", ".join(args)})',
+        arrow=ArrowCall(tuple(types), user.result, call, failures),
+    )

@@ -1,0 +1,177 @@
+"""The process behind `workers.Worker`: runs the functions of one module for its parent, one call after the other.
+
+python -P -m flowql.runtime.functions.worker SOCKET LIFELINE PAGE   (file descriptors)
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import linecache
+import mmap
+import os
+import pickle
+import resource
+import select
+import socket
+import struct
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib.util import decode_source
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pyarrow as pa
+
+from flowql.compiler.functions.registry import FAILURES, Function, Resolution
+from flowql.compiler.functions.user import UserDefined, UserFunction, marked
+from flowql.compiler.functions.user_vectorized import UserVectorFunction
+from flowql.compiler.plan.types import BIGINT, SqlType
+from flowql.runtime.batch import to_arrow, to_python
+from flowql.runtime.functions.workers import LENGTH, Code, Failed, Request, Source, from_ipc, to_ipc
+
+
+def end_with_parent(lifeline: int) -> None:
+    """SIGIO ends this process when the other end of the pipe closes, also while a function holds the interpreter lock."""
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+    if select.select([lifeline], [], [], 0)[0]:  # it has ended before
+        os._exit(1)
+
+
+class _Texts(importlib.abc.SourceLoader):
+    """Loads modules of a project as they were, whatever their files say now."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self.sources = {s.name: s for s in sources}
+        self._texts = {s.path: s.text for s in sources}
+
+    def get_data(self, path: str | bytes) -> bytes:
+        with suppress(KeyError):
+            return self._texts[str(path)]
+        raise OSError(f"{path!r} was not loaded")
+
+    def get_filename(self, name: str) -> str:
+        return self.sources[name].path
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def __init__(self, loader: _Texts) -> None:
+        self._loader = loader
+        parts = [name.split(".") for name in loader.sources]
+        self._folders = {".".join(p[:n]) for p in parts for n in range(1, len(p))}
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        found = self._loader.sources.get(name)
+        if found is None:
+            return importlib.machinery.ModuleSpec(name, None, is_package=True) if name in self._folders else None
+        inside = [str(Path(found.path).parent)] if found.is_package else None
+        return importlib.util.spec_from_file_location(
+            name, found.path, loader=self._loader, submodule_search_locations=inside
+        )
+
+
+def _imported(code: Code) -> ModuleType:
+    sys.dont_write_bytecode = True
+    sys.meta_path.insert(0, _Finder(_Texts(code.sources)))
+    for source in code.sources:  # for the lines in tracebacks; None: they are not compared with the file
+        linecache.cache[source.path] = len(source.text), None, decode_source(source.text).splitlines(True), source.path
+    return importlib.import_module(code.module)
+
+
+def _limit_memory(more_bytes: int) -> None:
+    """Beyond what the process has now, an allocation is refused: MemoryError."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * mmap.PAGESIZE + more_bytes
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+class Server:
+    """Serves requests. begun: how many calls it has begun, for its parent to see."""
+
+    def __init__(self, code: Code, begun: memoryview) -> None:
+        """Imports the module."""
+        self._begun = begun
+        self._users = {user.name: user for user in marked(_imported(code))}
+        self._references: dict[str, Callable[..., Any]] = {}
+
+    def reply(self, request: Request) -> Any:
+        """The result, or how it failed."""
+        user = self._users[request.function]
+        try:
+            if isinstance(request.given, tuple):
+                self._begun[0] += 1
+                return self._reference(user)(*request.given)
+            columns = from_ipc(request.given)
+            if isinstance(user, UserVectorFunction):
+                self._begun[0] += 1
+                return to_ipc([user.of_columns(columns)]), []
+            return self._of_rows(user, columns)
+        except Exception as error:
+            return Failed(type(error).__name__, str(error), fails_query=isinstance(error, FAILURES))
+
+    def _reference(self, user: UserDefined) -> Callable[..., Any]:
+        found = self._references.get(user.name)
+        if found is None:
+            entry = user.entry(user.name)
+            assert isinstance(entry, Function)
+            found = self._references[user.name] = entry.reference(Resolution((), BIGINT))  # which it does not look at
+        return found
+
+    def _of_rows(self, user: UserDefined, columns: Sequence[pa.Array]) -> tuple[bytes, list[int]]:
+        """The values, and which rows have none as the function raised."""
+        assert isinstance(user, UserFunction)
+        call, begun = self._reference(user), self._begun
+        values: list[Any] = []
+        failed: list[int] = []
+        types = [t for t in user.params if isinstance(t, SqlType)]
+        for args in zip(*(to_python(c, t) for c, t in zip(columns, types, strict=True)), strict=True):
+            begun[0] += 1
+            try:
+                values.append(call(*args))
+            except (*FAILURES, MemoryError):
+                raise
+            except Exception:
+                failed.append(len(values))
+                values.append(None)
+        return to_ipc([to_arrow(values, user.result)]), failed
+
+
+def _serve(connection: socket.socket, begun: memoryview) -> None:
+    with connection, connection.makefile("rb", 1 << 20) as requests:
+
+        def receive() -> Any:
+            (size,) = LENGTH.unpack(requests.read(LENGTH.size))
+            return pickle.loads(requests.read(size))
+
+        def send(reply: Any) -> None:
+            data = pickle.dumps(reply, 5)
+            connection.sendall(LENGTH.pack(len(data)) + data)
+
+        code = receive()
+        _limit_memory(code.memory_bytes)
+        try:
+            server = Server(code, begun)
+        except (Exception, SystemExit) as error:
+            send(Failed(type(error).__name__, str(error), fails_query=True))
+            return
+        send(None)
+        while select.select([connection], [], [], code.idle_s)[0]:
+            send(server.reply(receive()))
+
+
+def main() -> None:
+    connection, lifeline, page = map(int, sys.argv[1:])
+    end_with_parent(lifeline)
+    os.dup2(2, 1)  # what functions print goes where logs do
+    with suppress(OSError, struct.error):  # the parent has closed its end
+        _serve(socket.socket(fileno=connection), memoryview(mmap.mmap(page, mmap.PAGESIZE)).cast("Q"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,290 @@
+"""Processes that run user-defined functions, as their parent sees them.
+
+A function may block, leak memory, crash or end its process: here that costs the call that did it, and no other query. A process runs the
+functions of one module, for one call at a time, from the source that was loaded when the query was deployed, whatever the files say now. There are
+as many as calls at once, at most one per thread; one that nobody has called for `IDLE_S` ends itself.
+
+A request and a reply are a length and a pickle. The process counts the calls it begins in a shared page, so that a batch of slow calls and one call
+that does not return are told apart. It is killed by the operating system when the parent ends: the other end of its lifeline closes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import mmap
+import os
+import pickle
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from flowql.compiler.functions.registry import QueryFailure
+from flowql.runtime.events import WARNING, is_a_step, say
+
+PROGRAM = "flowql.runtime.functions.worker"
+MEMORY_BYTES = 1 << 30  # of a process, beyond what it has before the module is imported
+START_S = 60.0
+LOOK_S = 0.5  # between two looks at whether a call goes on
+EXIT_S = 1.0
+IDLE_S = 60.0
+LOST_MAX = 10  # processes in succession that did not live to see the end of a call: then it is not the values
+LENGTH = struct.Struct("!Q")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A module of a project as it was loaded. path: of its file, which need not be there any more."""
+
+    name: str
+    path: str
+    text: bytes
+    is_package: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A module with functions, and those of its project that it imports. memory_bytes, idle_s: of a process that runs it."""
+
+    module: str
+    sources: tuple[Source, ...]
+    memory_bytes: int = MEMORY_BYTES
+    idle_s: float = IDLE_S
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Of one call. given: a tuple of reference values, or a batch of columns as Arrow IPC."""
+
+    function: str  # its name in SQL
+    given: tuple[Any, ...] | bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The reply in place of a result. kind: of the exception. fails_query: it is no matter of values."""
+
+    kind: str
+    text: str
+    fails_query: bool = False
+
+
+def to_ipc(columns: Sequence[pa.Array]) -> bytes:
+    """Columns of one length."""
+    batch = pa.RecordBatch.from_arrays(list(columns), [str(i) for i in range(len(columns))])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def from_ipc(data: bytes) -> list[pa.Array]:
+    batch: pa.RecordBatch = pa.ipc.open_stream(data).read_next_batch()
+    return list(batch.columns)
+
+
+class FunctionFailed(Exception):
+    """What a function raised, or how its process ended."""
+
+
+class _Ended(Exception):
+    """A process ended, or was ended, before it replied. begun: it had begun a call."""
+
+    def __init__(self, why: str, *, begun: bool) -> None:
+        super().__init__(why)
+        self.begun = begun
+
+
+class Worker:
+    """One process. Used by one thread at a time.
+
+    fresh: it has not replied to a request.
+    """
+
+    def __init__(self, code: Code) -> None:
+        """Raises OSError, and QueryFailure where it cannot import the module."""
+        self._socket, theirs = socket.socketpair()
+        lifeline, self._lifeline = os.pipe()
+        with theirs, tempfile.TemporaryFile() as page:
+            page.truncate(mmap.PAGESIZE)
+            self._begun = memoryview(mmap.mmap(page.fileno(), mmap.PAGESIZE)).cast("Q")
+            passed = [theirs.fileno(), lifeline, page.fileno()]
+            command = [sys.executable, "-P", "-m", PROGRAM, *map(str, passed)]
+            try:
+                self._process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, pass_fds=passed, start_new_session=True
+                )
+            finally:
+                os.close(lifeline)
+        self.fresh = True
+        said = self._asked(code, START_S)
+        if isinstance(said, Failed):
+            self.end()
+            raise QueryFailure(f"{code.module} cannot be imported in a process of its own: {said.kind}: {said.text}")
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def ask(self, request: Request, timeout_s: float) -> Any:
+        """The reply. timeout_s: of each call that it begins. Raises _Ended."""
+        reply = self._asked(request, timeout_s)
+        self.fresh = False
+        return reply
+
+    def end(self) -> None:
+        """Kills it. What it computes is nobody's."""
+        self._process.kill()
+        self._process.wait()
+        if self._socket.fileno() >= 0:
+            self._socket.close()
+            os.close(self._lifeline)
+
+    def _asked(self, message: Code | Request, timeout_s: float) -> Any:
+        data, before = pickle.dumps(message, 5), self._begun[0]
+        try:
+            self._socket.settimeout(None)
+            self._socket.sendall(LENGTH.pack(len(data)) + data)
+            self._socket.settimeout(LOOK_S)
+            patience = _Patience(self._begun, timeout_s)
+            (size,) = LENGTH.unpack(self._receive(LENGTH.size, patience))
+            return pickle.loads(self._receive(size, patience))
+        except OSError as error:
+            why = str(error) if isinstance(error, TimeoutError) else self._exit()
+            self.end()
+            raise _Ended(why, begun=self._begun[0] != before) from error
+
+    def _receive(self, size: int, patience: _Patience) -> bytearray:
+        data = bytearray(size)
+        view, place = memoryview(data), 0
+        while place < size:
+            try:
+                n = self._socket.recv_into(view[place:])
+            except TimeoutError:
+                patience.look()
+                continue
+            if not n:
+                raise ConnectionError
+            place += n
+        return data
+
+    def _exit(self) -> str:
+        """How it ended. Its end of the socket is closed before it is gone."""
+        try:
+            status = self._process.wait(EXIT_S)
+        except subprocess.TimeoutExpired:
+            return "its process closed what it had open"
+        return f"its process was killed by signal {-status}" if status < 0 else f"it ended its process ({status})"
+
+
+class _Patience:
+    """Raises TimeoutError when a call takes too long."""
+
+    def __init__(self, begun: memoryview, timeout_s: float) -> None:
+        self._begun, self._timeout_s = begun, timeout_s
+        self._last, self._since = begun[0], time.monotonic()
+
+    def look(self) -> None:
+        if self._begun[0] != self._last:
+            self._last, self._since = self._begun[0], time.monotonic()
+        elif time.monotonic() - self._since > self._timeout_s:
+            raise TimeoutError(f"it did not return within {self._timeout_s:g} s")
+
+
+class Workers:
+    """The processes of one module. Any thread."""
+
+    def __init__(self, code: Code) -> None:
+        self._code = code
+        self._lock = threading.Lock()
+        self._idle: list[Worker] = []
+        self._lost, self._lost_ever = 0, 0  # in succession, and since the start
+
+    def ask(self, request: Request, timeout_s: float) -> Any:
+        """The result. timeout_s: of each call. Raises FunctionFailed, QueryFailure."""
+        while True:
+            worker = self._take()
+            fresh = worker.fresh
+            try:
+                reply = worker.ask(request, timeout_s)
+            except _Ended as ended:
+                if ended.begun or fresh:
+                    raise self._failure(request, ended) from ended
+                continue  # it ended while it was idle
+            if isinstance(reply, Failed) and reply.kind == "MemoryError":
+                worker.end()
+                if not fresh:
+                    continue  # earlier calls may have left it no memory
+            else:
+                self._put(worker)
+            self._lost = 0
+            if not isinstance(reply, Failed):
+                return reply
+            if reply.fails_query:
+                raise QueryFailure(f"{request.function}: {reply.kind}: {reply.text}")
+            raise FunctionFailed(reply.text or reply.kind)
+
+    def _failure(self, request: Request, ended: _Ended) -> Exception:
+        said = f"{request.function}: {ended}"
+        with self._lock:
+            self._lost, self._lost_ever = self._lost + 1, self._lost_ever + 1
+            ever = self._lost_ever
+        if is_a_step(ever - 1, ever):
+            say(WARNING, "function.ended", said, module=self._code.module, times=ever)
+        if self._lost < LOST_MAX:
+            return FunctionFailed(said)
+        self._lost = 0  # the retry of the query begins anew
+        return QueryFailure(
+            f"{said}; as did the {LOST_MAX - 1} calls before, so it is not for the values of one record"
+        )
+
+    def _take(self) -> Worker:
+        while True:
+            with self._lock:
+                found = self._idle.pop() if self._idle else None
+            if found is None:
+                break
+            if found.alive:
+                return found
+            found.end()
+        try:
+            return Worker(self._code)
+        except (OSError, _Ended) as error:
+            raise QueryFailure(f"no process can be started for {self._code.module}: {error}") from error
+
+    def _put(self, worker: Worker) -> None:
+        with self._lock:
+            self._idle.append(worker)
+
+    def end_idle(self) -> None:
+        with self._lock:
+            gone, self._idle = self._idle, []
+        for worker in gone:
+            worker.end()
+
+
+_known: dict[Code, Workers] = {}
+_known_lock = threading.Lock()
+
+
+def workers_of(code: Code) -> Workers:
+    """Of this process. No process is started by it."""
+    with _known_lock:
+        return _known.setdefault(code, Workers(code))
+
+
+@atexit.register
+def end_idle_workers() -> None:
+    """All that nobody calls now, of all modules."""
+    with _known_lock:
+        known = list(_known.values())
+    for workers in known:
+        workers.end_idle()

@@ -1,0 +1,333 @@
+"""Functions in processes of their own: what blocks, grows, crashes or exits costs its own call, and no other query."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from flowql.compiler.functions.registry import Function, QueryFailure, Resolution
+from flowql.compiler.plan.types import BIGINT
+from flowql.config import functions
+from flowql.config.functions import load_functions
+from flowql.runtime.functions import workers
+from flowql.runtime.functions.workers import Code, FunctionFailed, Request, end_idle_workers
+from tests.flowql.projects_with_modules import made, running, state_of, until
+
+M = """
+import os, time
+from flowql import udf
+
+KEPT = []
+
+@udf
+def good(a: int) -> int:
+    print("printed", a)
+    return a + 1
+
+@udf(timeout=0.5)
+def bad(a: int) -> int:
+    if a == 1:
+        os._exit(3)
+    if a == 2:
+        os.kill(os.getpid(), 11)
+    if a == 3:
+        while True:
+            pass
+    if a == 4:
+        time.sleep(60)
+    if a == 5:
+        return len(bytearray(10 << 30))
+    if a == 6:
+        raise SystemExit
+    if a == 7:
+        os.close(int(__import__("sys").argv[1]))
+        time.sleep(60)
+    return a
+
+@udf
+def grow(a: int) -> int:
+    KEPT.append(bytearray(a))
+    return len(KEPT)
+
+@udf
+def pid(a: int) -> int:
+    return os.getpid()
+
+@udf
+def undefined(a: int) -> int:
+    return a + not_defined
+
+@udf
+def crash(a: int) -> int:
+    os._exit(1)
+
+@udf(timeout=1.5)
+def slow(a: int) -> int:
+    time.sleep(0.02)
+    return a
+
+@udf(isolation="inline")
+def inline(a: int) -> int:
+    return os.getpid()
+"""
+BAD = {
+    1: "it ended its process (3)",
+    2: "its process was killed by signal 11",
+    3: "it did not return within 0.5 s",
+    4: "it did not return within 0.5 s",
+    5: "MemoryError",
+    6: "BAD raised SystemExit",
+    7: "its process closed what it had open",
+}
+
+
+@pytest.fixture(autouse=True)
+def no_worker_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(workers, "LOOK_S", 0.1)
+    yield
+    end_idle_workers()
+    assert not of_this_process()
+
+
+def of_this_process() -> list[int]:
+    """Processes of functions."""
+    children = psutil.Process().children(recursive=True)
+    alive = [c for c in children if c.is_running() and c.status() != psutil.STATUS_ZOMBIE]
+    return [c.pid for c in alive if workers.PROGRAM in c.cmdline()]
+
+
+def loaded(folder: Path, name: str, source: str = M) -> Any:
+    (folder / "m.py").write_text(source)
+    function = load_functions(folder, ["m"])[name]
+    assert isinstance(function, Function)
+    return function.reference(Resolution((), BIGINT))
+
+
+@pytest.mark.parametrize("value", list(BAD))
+def test_what_harms_the_process_fails_its_call_alone(tmp_path: Path, value: int) -> None:
+    bad = loaded(tmp_path, "BAD")
+    assert bad(8) == 8
+    with pytest.raises(FunctionFailed) as caught:
+        bad(value)
+    assert BAD[value] in str(caught.value)
+    assert bad(9) == 9
+
+
+def test_what_earlier_calls_left_does_not_fail_a_call(tmp_path: Path) -> None:
+    grow = loaded(tmp_path, "GROW")
+    found = [grow(400 << 20) for _ in range(5)]
+    assert found[:3] == [1, 2, 1], "the third does not fit beside two, and has a new process"
+    with pytest.raises(FunctionFailed, match="MemoryError"):
+        grow(2 << 30)
+
+
+def test_a_process_that_is_gone_while_nobody_calls_it_is_replaced(tmp_path: Path) -> None:
+    pid = loaded(tmp_path, "PID")
+    first = pid(1)
+    assert first != os.getpid()
+    assert pid(1) == first, "one process serves many calls"
+    os.kill(first, signal.SIGKILL)
+    assert pid(1) not in (first, os.getpid())
+    assert loaded(tmp_path, "INLINE")(1) == os.getpid()
+
+
+def test_calls_at_once_have_a_process_each(tmp_path: Path) -> None:
+    pid, slow = loaded(tmp_path, "PID"), loaded(tmp_path, "SLOW")
+    first = pid(1)
+    thread = threading.Thread(target=lambda: [slow(1) for _ in range(100)])
+    thread.start()
+    until(lambda: pid(1) != first, True)
+    thread.join()
+    assert len(of_this_process()) == 2
+
+
+def test_a_process_that_nobody_calls_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(functions, "Code", partial(Code, idle_s=0.3))
+    pid = loaded(tmp_path, "PID")
+    first = pid(1)
+    until(of_this_process, [])
+    assert pid(1) != first
+
+
+def test_a_name_that_is_not_defined_fails_the_query(tmp_path: Path) -> None:
+    with pytest.raises(QueryFailure, match="UNDEFINED: NameError: name 'not_defined' is not defined"):
+        loaded(tmp_path, "UNDEFINED")(1)
+
+
+def test_code_that_crashes_for_all_values_fails_the_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "LOST_MAX", 3)
+    crash, good = loaded(tmp_path, "CRASH"), loaded(tmp_path, "GOOD")
+    for _ in range(2):
+        with pytest.raises(FunctionFailed):
+            crash(1)
+    good(1)  # it is not all values
+    for _ in range(2):
+        with pytest.raises(FunctionFailed):
+            crash(1)
+    with pytest.raises(QueryFailure, match="as did the 2 calls before"):
+        crash(1)
+
+
+def test_a_batch_of_slow_calls_is_not_one_that_hangs(tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    (tmp_path / "m.py").write_text(M)
+    function = load_functions(tmp_path, ["m"])["SLOW"]
+    assert isinstance(function, Function)
+    assert function.arrow is not None
+    assert function.arrow.failures is not None
+    function.arrow.failures.begin()
+    start = time.monotonic()
+    assert function.arrow.call([pa.array(range(100))]).to_pylist() == list(range(100))
+    assert time.monotonic() - start > 1.5
+
+
+def test_the_code_is_what_was_loaded(tmp_path: Path) -> None:
+    """A process that starts later runs what was deployed, with the modules and packages that it imported, and shows its lines in tracebacks."""
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "rates.py").write_text("RATE = 2\n")
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack" / "__init__.py").write_text("from .more import MORE\n")
+    (tmp_path / "pack" / "more.py").write_text("MORE = 100\n")
+    text = "import traceback\nfrom flowql import udf\nfrom lib.rates import RATE\nfrom pack import MORE\n"
+    text += "@udf\ndef f(a: int) -> int:\n    import lib.rates\n    return a * RATE + MORE\n"
+    text += "@udf\ndef g(a: int) -> str:\n    return traceback.format_stack()[-1]\n"
+    f = loaded(tmp_path, "F", text)
+    g = load_functions(tmp_path, ["m"])["G"]
+    (tmp_path / "lib" / "rates.py").write_text("RATE = 3\n")
+    (tmp_path / "pack" / "more.py").unlink()
+    (tmp_path / "m.py").write_text("this is no Python")
+    assert f(4) == 108
+    assert isinstance(g, Function)
+    assert "return traceback.format_stack()" in g.reference(Resolution((), BIGINT))(1)
+
+
+def test_no_process_outlives_its_parent(tmp_path: Path) -> None:
+    """Also while a function holds the interpreter lock."""
+    (tmp_path / "m.py").write_text(
+        "import os, re\nfrom flowql import udf\n"
+        "@udf\ndef f(a: int) -> int:\n    open('pid', 'w').write(str(os.getpid()))\n    re.match(r'(a+)+$', 'a' * 64 + 'b')\n    return a\n"
+    )
+    program = "from pathlib import Path\nfrom flowql.config.functions import load_functions\n"
+    program += "load_functions(Path('.').resolve(), ['m'])['F'].reference(None)(1)"
+    parent = subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path)
+    try:
+        until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() != "", True)
+        worker = psutil.Process(int((tmp_path / "pid").read_text()))
+        assert worker.is_running()
+    finally:
+        parent.kill()
+        parent.wait()
+    psutil.wait_procs([worker], timeout=10)
+    assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
+
+
+YAML = "name: shop\nfunctions: [m]\nsql: [shop.sql]\n"
+SQL = """
+CREATE STREAM I (K BIGINT KEY, A BIGINT)
+  WITH (KAFKA_TOPIC = 'i', PARTITIONS = 1, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
+CREATE STREAM O AS SELECT K, bad(A) AS B, good(A) AS G FROM I WHERE A <> 99 AND good(A) > 0;
+CREATE STREAM NOT_ALL AS SELECT K, undefined(A) AS U FROM I;
+CREATE TABLE N AS SELECT K, COUNT(*) AS N FROM I GROUP BY K;
+"""
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["batch", "row-by-row"])
+def test_one_bad_value_of_each_kind_is_one_dead_letter(tmp_path: Path, at_once: bool) -> None:
+    made(tmp_path, YAML, SQL, m=M)
+    values = [8, 1, 9, 2, 3, 99, 5, 6, *range(10, 60)]
+    with running(tmp_path) as instance:
+        records = [{"K": i, "A": a} for i, a in enumerate(values)]
+        for part in [records] if at_once else [[r] for r in records[:12]]:
+            instance.produce("I", part)
+        expected = [{"K": r["K"], "B": None if r["A"] < 8 else r["A"], "G": r["A"] + 1} for r in records]
+        expected = [r for r in (expected if at_once else expected[:12]) if r["G"] != 100]
+        until(lambda: instance.sql("SELECT K, B, G FROM O ORDER BY K").arrow().to_pylist(), expected)
+        letters = instance.sql("SELECT FAILURES FROM DEAD_LETTERS").arrow().to_pylist()
+        assert sorted(next(n for n, why in BAD.items() if n != 4 and why in str(r)) for r in letters) == [1, 2, 3, 5, 6]
+        assert instance.sql("SELECT COUNT(*) FROM N").one() == (len(values) if at_once else 12)
+        assert "NameError" in str(state_of(instance, "CSAS_NOT_ALL")["last_error"])
+
+
+FAILING = """
+from flowql import udf
+
+@udf
+def half(a: int) -> float:
+    if a % 100 == 7:
+        raise ValueError(f"{a} has no half")
+    return a / 2
+
+@udf
+def weight(b: float) -> float:
+    if b != b or str(b) == "-0.0":
+        raise ValueError(f"{b} weighs nothing")
+    return b
+"""
+HALVES = """
+CREATE STREAM I (K BIGINT KEY, A BIGINT, B DOUBLE)
+  WITH (KAFKA_TOPIC = 'i', PARTITIONS = 1, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
+CREATE STREAM O AS SELECT K, half(A) + half(A + 1) AS H, weight(B * 0) AS W FROM I WHERE A <> 307 AND half(A + 2) >= 0 AND K < 900;
+"""
+
+
+def test_only_rows_that_fail_are_called_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a batch of columns. Rows that a filter drops are not called at all, those of a failing condition are dropped with a dead letter."""
+    alone: list[Request] = []
+
+    def counted(self: workers.Workers, request: Request, timeout_s: float) -> Any:
+        if isinstance(request.given, tuple):
+            alone.append(request)
+        return ask(self, request, timeout_s)
+
+    ask = workers.Workers.ask
+    monkeypatch.setattr(workers.Workers, "ask", counted)
+    made(tmp_path, YAML, HALVES, m=FAILING)
+    with running(tmp_path) as instance:
+        instance.produce("I", [{"K": i, "A": i, "B": -1.0 if i == 50 else 1.0} for i in range(1000)])
+        until(lambda: instance.sql("SELECT COUNT(*) FROM O").one(), 890)
+        found = {r["K"]: (r["H"], r["W"]) for r in instance.sql("SELECT K, H, W FROM O").arrow().to_pylist()}
+        kept = [i for i in range(900) if i != 307 and i % 100 != 5]
+        assert sorted(found) == kept
+        for i in kept:
+            assert found[i] == (None if i % 100 in (6, 7) else i + 0.5, None if i == 50 else 0.0)
+        letters = [str(r) for r in instance.sql("SELECT FAILURES FROM DEAD_LETTERS").arrow().to_pylist()]
+        assert len(letters) == 10 + 9 + 8 + 1, "also of the condition for K >= 900, which stands before that"
+        assert sum("-0.0 weighs nothing" in r for r in letters) == 1
+        assert len(alone) < 10 * 4 + 9 * 4 + 8 * 4 + 4
+
+
+SEEN = """
+from flowql import udf
+
+SEEN = []
+
+@udf
+def seen(a: int) -> int:
+    SEEN.append(a)
+    return len(SEEN)
+"""
+FILTERED = """
+CREATE STREAM I (K BIGINT KEY, A BIGINT)
+  WITH (KAFKA_TOPIC = 'i', PARTITIONS = 1, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
+CREATE STREAM O AS SELECT K, seen(A) AS N FROM I WHERE A < 500 AND (seen(A) > 0 OR A = 1) AND A < 400;
+"""
+
+
+def test_a_function_is_called_once_for_each_row_that_the_conditions_before_it_leave(tmp_path: Path) -> None:
+    made(tmp_path, YAML, FILTERED, m=SEEN)
+    with running(tmp_path) as instance:
+        instance.produce("I", [{"K": i, "A": i} for i in range(1000)])
+        until(lambda: instance.sql("SELECT COUNT(*) FROM O").one(), 400)
+        assert instance.sql("SELECT MAX(N) FROM O").one() == 500 + 400
