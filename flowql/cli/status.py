@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import typer
 
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
-from flowql.cli.render import note, print_json, print_rows
+from flowql.cli.render import note, print_json, print_rows, write_lines
+from flowql.cli.watching.functions import function_lines
 from flowql.compiler.plan.topology import PRIORITY_WEIGHTS
 from flowql.deploy.settings import settings_of
 from flowql.runtime.config import LetterRetention
@@ -68,6 +70,8 @@ def command(
     columns = COLUMNS | (SKIPPED if any(q.get("skipped_records") for q in found["queries"]) else {})
     columns |= ON_SPARK if found["instance"]["engine"] == "spark" else {}
     print_rows(list(columns.values()), [["" if row.get(c) is None else row[c] for c in columns] for row in rows])
+    if lines := function_lines(found):
+        write_lines(sys.stdout, ["", *lines])
     if any(q["dead_letters"] for q in found["queries"]) and (kept := found["instance"].get("dead_letters_kept")):
         note(f"dead letters are {letters_kept(LetterRetention(**kept))}")
     for q in found["queries"]:

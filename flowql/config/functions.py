@@ -17,7 +17,7 @@ from flowql.compiler.functions.registry import Function, lookup, lookup_aggregat
 from flowql.compiler.functions.user import Entry, UserDefined, UserFunction, entry_of, marked
 from flowql.compiler.functions.user_types import DefinitionError
 from flowql.compiler.functions.user_vectorized import UserVectorFunction
-from flowql.runtime.functions.isolated import isolated
+from flowql.runtime.functions.calls import inline, isolated
 from flowql.runtime.functions.workers import Code, Source
 
 VERSION_CHARS = 12
@@ -51,7 +51,7 @@ def load_functions(root: Path, modules: Sequence[str]) -> dict[str, Entry]:
                 if homes.setdefault(user.name, name) != name:
                     raise LoadError(name, f"{user.name} is in {homes[user.name]}, too", "give one of them another name")
                 entry = entry_of(user, name, version)
-                found[user.name] = entry if user.timeout_s is None else _isolated(entry, user, code)
+                found[user.name] = _with_calls(entry, user, code)
     return found
 
 
@@ -127,7 +127,10 @@ def _version(root: Path, sources: Sequence[Source]) -> str:
     return digest.hexdigest()[:VERSION_CHARS]
 
 
-def _isolated(entry: Entry, user: UserDefined, code: Code) -> Entry:
-    assert isinstance(entry, Function)
+def _with_calls(entry: Entry, user: UserDefined, code: Code) -> Entry:
+    if not isinstance(entry, Function):
+        return entry
+    if user.timeout_s is None:
+        return inline(entry)
     assert isinstance(user, UserFunction | UserVectorFunction)
     return isolated(entry, user, code)

@@ -66,6 +66,14 @@ def _topic(name: str, key: str, help_: str) -> Metric:
     return Metric(f"flowql_topic_{name}", "counter", ("topic",), help_, samples)
 
 
+def _function(name: str, key: str, help_: str) -> Metric:
+    def samples(status: Status) -> Iterator[tuple[tuple[str, ...], Any]]:
+        for f in status["instance"].get("functions", ()):
+            yield (f["function"], f["module"]), f[key]
+
+    return Metric(f"flowql_function_{name}", "counter", ("function", "module"), help_, samples)
+
+
 def _info(status: Status) -> Iterator[tuple[tuple[str, ...], Any]]:
     yield (status["instance"]["engine"], status["instance"]["log"]), 1
 
@@ -127,6 +135,10 @@ METRICS = (
     _query("late_records_total", "counter", "late_records", "Records after the end of their window's grace."),
     _query("skipped_records_total", "counter", "skipped_records", "Damaged records of the log that it left out."),
     _query("errors_total", "counter", "errors", "Failures that held the query up."),
+    _function("calls_total", "calls", "Calls of a user-defined function, one per row."),
+    _function("failures_total", "failures", "Calls that failed."),
+    _function("seconds_total", "seconds", "Time of its calls, with the messages to its processes."),
+    _function("lost_processes_total", "lost_processes", "Processes that ended, or were ended, in a call of it."),
     _partition("position", "position", "Offset of the next record it processes."),
     _partition("lag_records", "lag", "Records of the partition that it has not processed."),
 )

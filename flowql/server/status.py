@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from flowql.deploy.functions import functions_of
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.status import instance_figures, statuses
+from flowql.runtime.functions.figures import function_figures
 from flowql.server.at_rest import instance_entry
 from flowql.server.process import process_figures
 
@@ -19,6 +21,7 @@ def live_status(instance: Instance, *, detail: bool = False) -> dict[str, Any]:
             os.getpid(), instance.config.threads, instance.clients, instance.config.dead_letters, kafka=kafka
         )
         | process_figures()
-        | instance_figures(instance, detail=detail),
+        | instance_figures(instance, detail=detail)
+        | {"functions": function_figures(functions_of(instance.plan))},
         "queries": statuses(instance, detail=detail),
     }

@@ -92,7 +92,11 @@ def from_ipc(data: bytes) -> list[pa.Array]:
 
 
 class FunctionFailed(Exception):
-    """What a function raised, or how its process ended."""
+    """What a function raised."""
+
+
+class ProcessLost(FunctionFailed):
+    """How the process of a function ended in a call."""
 
 
 class _Ended(Exception):
@@ -240,7 +244,7 @@ class Workers:
         if is_a_step(ever - 1, ever):
             say(WARNING, "function.ended", said, module=self._code.module, times=ever)
         if self._lost < LOST_MAX:
-            return FunctionFailed(said)
+            return ProcessLost(said)
         self._lost = 0  # the retry of the query begins anew
         return QueryFailure(
             f"{said}; as did the {LOST_MAX - 1} calls before, so it is not for the values of one record"

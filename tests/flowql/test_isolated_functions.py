@@ -14,14 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pyarrow as pa
 import pytest
 
+from flowql.cli.watching.functions import function_lines
 from flowql.compiler.functions.registry import Function, QueryFailure, Resolution
 from flowql.compiler.plan.types import BIGINT
 from flowql.config import functions
 from flowql.config.functions import load_functions
-from flowql.runtime.functions import workers
+from flowql.runtime.functions import figures, workers
+from flowql.runtime.functions.figures import FunctionFigures, function_figures
 from flowql.runtime.functions.workers import Code, FunctionFailed, Request, end_idle_workers
+from flowql.server.prometheus import exposition
 from tests.flowql.projects_with_modules import made, running, state_of, until
 
 M = """
@@ -95,6 +99,7 @@ BAD = {
 @pytest.fixture(autouse=True)
 def no_worker_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(workers, "LOOK_S", 0.1)
+    monkeypatch.setattr(figures, "_all", {})
     yield
     end_idle_workers()
     assert not of_this_process()
@@ -180,8 +185,6 @@ def test_code_that_crashes_for_all_values_fails_the_query(tmp_path: Path, monkey
 
 
 def test_a_batch_of_slow_calls_is_not_one_that_hangs(tmp_path: Path) -> None:
-    import pyarrow as pa
-
     (tmp_path / "m.py").write_text(M)
     function = load_functions(tmp_path, ["m"])["SLOW"]
     assert isinstance(function, Function)
@@ -258,6 +261,50 @@ def test_one_bad_value_of_each_kind_is_one_dead_letter(tmp_path: Path, at_once: 
         assert sorted(next(n for n, why in BAD.items() if n != 4 and why in str(r)) for r in letters) == [1, 2, 3, 5, 6]
         assert instance.sql("SELECT COUNT(*) FROM N").one() == (len(values) if at_once else 12)
         assert "NameError" in str(state_of(instance, "CSAS_NOT_ALL")["last_error"])
+        found = {f["function"]: f for f in instance.status()["instance"]["functions"]}
+        assert (found["BAD"]["calls"], found["BAD"]["failures"]) == (len(expected), 5)
+        assert found["BAD"]["lost_processes"] >= 3
+        assert found["BAD"]["seconds"] > 0.5
+        assert (found["GOOD"]["failures"], found["GOOD"]["lost_processes"]) == (0, 0)
+        shown = " ".join(function_lines(instance.status()))
+        assert "BAD" in shown
+        metrics = exposition(instance.status()).decode()
+        assert f'flowql_function_calls_total{{function="BAD",module="m"}} {len(expected)}.0' in metrics
+
+
+@pytest.mark.parametrize("vectorized", [False, True])
+def test_calls_in_the_threads_of_the_engine_are_counted(tmp_path: Path, vectorized: bool) -> None:
+    source = "from flowql import udf\nimport pyarrow as pa\nimport time\n"
+    if vectorized:
+        source += "@udf(isolation='inline', vectorized=True)\ndef f(a: pa.Int64Array) -> pa.Int64Array:\n    time.sleep(0.01)\n    return a\n"
+    else:
+        source += "@udf(isolation='inline')\ndef f(a: int) -> int:\n    time.sleep(0.001)\n    return 1 // a\n"
+    (tmp_path / "m.py").write_text(source)
+    function = load_functions(tmp_path, ["m"])["F"]
+    assert isinstance(function, Function)
+    if vectorized:
+        assert function.arrow is not None
+        function.arrow.call([pa.array(range(100))])
+    else:
+        call = function.reference(Resolution((), BIGINT))
+        assert sum(call(n) for n in range(1, 101)) == 1
+        with pytest.raises(ZeroDivisionError):
+            call(0)
+    (found,) = function_figures([function.name])
+    assert (found["calls"], found["failures"]) == ((100, 0) if vectorized else (101, 1))
+    assert 0.005 < found["seconds"] < 5
+
+
+def test_calls_of_several_threads_add_up() -> None:
+    counts = FunctionFigures()
+    threads = [
+        threading.Thread(target=lambda: [counts.here().add(1, 0.5, failures=1) for _ in range(1000)]) for _ in range(4)
+    ]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert (counts.total().calls, counts.total().seconds, counts.total().failures) == (4000, 2000.0, 4000)
 
 
 FAILING = """

@@ -39,7 +39,9 @@ DRIVERS = {
         "threading",
     },  # starts the one below, and talks to it
     "runtime/functions/worker.py": {"select", "socket"},
-    "runtime/functions/isolated.py": {"threading"},  # threading.local: what a statement of a thread has failed for
+    # threading.local: what a statement of a thread has failed for; time: what calls cost
+    "runtime/functions/calls.py": {"threading", "time"},
+    "runtime/functions/figures.py": {"threading"},  # threading.local: each thread counts its own calls
     "runtime/log/files.py": {"threading"},  # a pool that waits for the disk: several files are made durable at once
     "runtime/spark/engine/thread.py": {"threading"},
     "runtime/spark/java.py": {"subprocess"},  # asks a Java for its version

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from flowql.cli.watching.amounts import count, duration, percent, size
 from flowql.cli.watching.columns import BY_KEY, Column, Query, fitting, least, matching, ordered, wanted
+from flowql.cli.watching.functions import function_lines
 
 STYLES = {
     "error": "bold red",
@@ -65,14 +66,18 @@ def picture(
         lines.append(_cut(f"commits do not get through: {status['instance']['blocked']}", width, STYLES["blocked"]))
     queries = view.select(status)
     wrong = [q for q in queries if q["last_error"] and q["state"] != "running"]
-    room = len(queries) if height is None else max(1, height - len(lines) - 2 - min(2, len(wrong)))
+    functions = function_lines(status)
+    below = min(2, len(wrong)) + (len(functions) + 1 if functions else 0)
+    room = len(queries) if height is None else max(1, height - len(lines) - 2 - below)
     view.first = max(0, min(view.first, len(queries) - room))
     shown = queries[view.first : view.first + room]
     lines += [Text(""), *rows(shown, view, width)]
     if not queries:
         lines.append(Text(f"no query has {view.filter!r}" if view.filter else "nothing is deployed", FAINT))
     lines += [_cut(f"{q['id']}: {q['last_error']}", width, STYLES["failed"]) for q in wrong[:2]]
-    return Group(*lines)
+    if functions:
+        lines += [Text(""), *(_cut(line, width, HEADING if not n else "") for n, line in enumerate(functions))]
+    return Group(*(lines if height is None else lines[:height]))
 
 
 def rows(queries: Sequence[Query], view: View, width: int) -> list[Text]:

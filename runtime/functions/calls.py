@@ -1,4 +1,4 @@
-"""Functions of the catalogue whose calls go to processes of their own.
+"""Calls of user-defined functions, counted: in processes of their own, or in the thread that calls.
 
 A scalar function that takes and gives values which have columns is called over columns, by DuckDB, with one message for each of its chunks. Rows that
 it fails for are NULL there, and the statement declines them, so that they go through the row kernel, which says why: `Failures`.
@@ -7,6 +7,7 @@ it fails for are NULL there, and the statement declines them, so that they go th
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,12 +16,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from flowql.compiler.functions.registry import FAILED, ArrowCall, Function
+from flowql.compiler.functions.registry import FAILED, ArrowCall, Function, Resolution
 from flowql.compiler.functions.user import UserFunction
 from flowql.compiler.functions.user_vectorized import COLUMN_KINDS, UserVectorFunction
 from flowql.compiler.plan.types import SqlType
 from flowql.runtime.batch import to_python
-from flowql.runtime.functions.workers import Code, Request, Workers, from_ipc, to_ipc, workers_of
+from flowql.runtime.functions.figures import FunctionFigures, figures_of
+from flowql.runtime.functions.workers import Code, ProcessLost, Request, Workers, from_ipc, to_ipc, workers_of
+
+SAMPLED = 64  # of the calls for one row in the engine's threads, one of so many is timed
 
 
 class Failures:
@@ -52,12 +56,19 @@ class Failures:
 class _Remote:
     """A function of the user whose calls go to processes."""
 
-    def __init__(self, user: UserFunction | UserVectorFunction, workers: Workers) -> None:
+    def __init__(self, user: UserFunction | UserVectorFunction, workers: Workers, figures: FunctionFigures) -> None:
         assert user.timeout_s is not None
-        self._name, self._timeout_s, self._workers = user.name, user.timeout_s, workers
+        self._name, self._timeout_s, self._workers, self._figures = user.name, user.timeout_s, workers, figures
 
     def value(self, *args: Any) -> Any:
-        return self._workers.ask(Request(self._name, args), self._timeout_s)
+        start = time.perf_counter()
+        try:
+            found = self._workers.ask(Request(self._name, args), self._timeout_s)
+        except Exception as error:
+            self._figures.here().add(1, time.perf_counter() - start, failures=1, lost=isinstance(error, ProcessLost))
+            raise
+        self._figures.here().add(1, time.perf_counter() - start)
+        return found
 
     def checked(self, nullable: Sequence[bool]) -> Callable[..., Any]:
         """`value`, but NULL without a call where an argument is that may not be."""
@@ -76,7 +87,14 @@ class _Remote:
         return column
 
     def _column(self, columns: Sequence[pa.Array]) -> tuple[pa.Array, list[int]]:
-        data, failed = self._workers.ask(Request(self._name, to_ipc(columns)), self._timeout_s)
+        """Rows that fail are called once more alone, and counted there."""
+        start = time.perf_counter()
+        try:
+            data, failed = self._workers.ask(Request(self._name, to_ipc(columns)), self._timeout_s)
+        except Exception as error:
+            self._figures.here().add(0, time.perf_counter() - start, lost=isinstance(error, ProcessLost))
+            raise
+        self._figures.here().add(len(columns[0]) - len(failed), time.perf_counter() - start)
         return from_ipc(data)[0], failed
 
 
@@ -86,7 +104,7 @@ def _rows(columns: Sequence[pa.Array], types: Sequence[SqlType]) -> Iterable[tup
 
 def isolated(function: Function, user: UserFunction | UserVectorFunction, code: Code) -> Function:
     """`function`, whose name is that in plans, with the calls of `user` in processes that run `code`."""
-    remote = _Remote(user, workers_of(code))
+    remote = _Remote(user, workers_of(code), figures_of(function.name))
     if isinstance(user, UserVectorFunction):
         assert function.arrow is not None
         return replace(function, reference=lambda _: remote.value, arrow=replace(function.arrow, call=remote.columns))
@@ -102,3 +120,39 @@ def isolated(function: Function, user: UserFunction | UserVectorFunction, code: 
         declines=lambda args, _: f'"{function.name}{FAILED}"({", ".join(args)})',
         arrow=ArrowCall(tuple(types), user.result, call, failures),
     )
+
+
+def inline(function: Function) -> Function:
+    """`function`, whose name is that in plans, with its calls counted."""
+    figures = figures_of(function.name)
+
+    def bind(resolution: Resolution) -> Callable[..., Any]:
+        call = function.reference(resolution)
+
+        def reference(*args: Any) -> Any:
+            counts = figures.here()
+            counts.calls += 1
+            try:
+                if counts.calls % SAMPLED != 1:
+                    return call(*args)
+                start = time.perf_counter()
+                value = call(*args)
+                counts.seconds += SAMPLED * (time.perf_counter() - start)
+                return value
+            except Exception:
+                counts.failures += 1
+                raise
+
+        return reference
+
+    arrow = function.arrow
+    if arrow is None:
+        return replace(function, reference=bind)
+
+    def over_columns(columns: Sequence[pa.Array]) -> pa.Array:
+        start = time.perf_counter()
+        found = arrow.call(columns)
+        figures.here().add(len(found), time.perf_counter() - start)
+        return found
+
+    return replace(function, reference=bind, arrow=replace(arrow, call=over_columns))
