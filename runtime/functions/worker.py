@@ -85,10 +85,11 @@ def _imported(code: Code) -> ModuleType:
 
 
 def _limit_memory(more_bytes: int) -> None:
-    """Beyond what the process has now, an allocation is refused: MemoryError."""
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    limit = pages * mmap.PAGESIZE + more_bytes
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    """Beyond what the process has now, an allocation is refused: MemoryError. Counted is what can be written to, not what is only reserved."""
+    if sys.platform == "linux":
+        pages = int(Path("/proc/self/statm").read_text().split()[5])
+        limit = pages * mmap.PAGESIZE + more_bytes
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
 class Server:
@@ -113,7 +114,8 @@ class Server:
                 return to_ipc([user.of_columns(columns)]), []
             return self._of_rows(user, columns)
         except Exception as error:
-            return Failed(type(error).__name__, str(error), fails_query=isinstance(error, FAILURES))
+            kind = "MemoryError" if isinstance(error, MemoryError) else type(error).__name__  # Arrow has one of its own
+            return Failed(kind, str(error), fails_query=isinstance(error, FAILURES))
 
     def _reference(self, user: UserDefined) -> Callable[..., Any]:
         found = self._references.get(user.name)

@@ -124,7 +124,11 @@ class Worker:
             command = [sys.executable, "-P", "-m", PROGRAM, *map(str, passed)]
             try:
                 self._process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, pass_fds=passed, start_new_session=True
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    env={"ARROW_DEFAULT_MEMORY_POOL": "system", **os.environ},  # others take large pieces at once
+                    pass_fds=passed,
+                    start_new_session=True,
                 )
             finally:
                 os.close(lifeline)

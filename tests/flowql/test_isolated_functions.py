@@ -137,6 +137,38 @@ def test_what_earlier_calls_left_does_not_fail_a_call(tmp_path: Path) -> None:
         grow(2 << 30)
 
 
+ARROW = """
+import pyarrow as pa
+import pyarrow.compute as pc
+from flowql import udf
+
+@udf(vectorized=True)
+def repeated(a: pa.Int64Array) -> pa.Int64Array:
+    n = pc.max(a).as_py()
+    found = pa.concat_arrays([pa.array(range(1_000_000))] * n) if n else a
+    return pc.add(a, len(found) - len(found))
+
+@udf(vectorized=True)
+def threaded(a: pa.Int64Array) -> pa.Int64Array:
+    table = pa.table({"a": list(range(1000))})
+    return pc.add(a, table.group_by("a").aggregate([("a", "count")]).num_rows)
+"""
+
+
+def test_arrow_has_its_memory_and_no_more(tmp_path: Path) -> None:
+    """Its allocators, and those of threads, reserve more addresses than they use."""
+    (tmp_path / "m.py").write_text(ARROW)
+    found = load_functions(tmp_path, ["m"])
+    repeated, threaded = (f.arrow for f in (found["REPEATED"], found["THREADED"]) if isinstance(f, Function))
+    assert repeated is not None
+    assert threaded is not None
+    assert threaded.call([pa.array([1, 2])]).to_pylist() == [1001, 1002]
+    assert repeated.call([pa.array([0, 50])]).to_pylist() == [0, 50], "400 MB"
+    with pytest.raises(FunctionFailed, match="alloc"):
+        repeated.call([pa.array([0, 150])])
+    assert repeated.call([pa.array([0, 50])]).to_pylist() == [0, 50]
+
+
 def test_a_process_that_is_gone_while_nobody_calls_it_is_replaced(tmp_path: Path) -> None:
     pid = loaded(tmp_path, "PID")
     first = pid(1)
