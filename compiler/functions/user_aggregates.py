@@ -11,11 +11,11 @@ import typing
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Literal, TypeVar, Union, overload
+from typing import Any, TypeVar, Union, overload
 
 from flowql.compiler.functions.registry import AggregateFunction
 from flowql.compiler.functions.signatures import Overload, Pattern, resolver
-from flowql.compiler.functions.user import MARK, checked_name
+from flowql.compiler.functions.user import MARK, TIMEOUT_S, Isolation, checked_name, checked_timeout
 from flowql.compiler.functions.user_types import (
     DefinitionError,
     called,
@@ -63,10 +63,7 @@ class UserAggregate:
     nullable: tuple[bool, ...]
     result: SqlType
     version: str = ""
-
-    @property
-    def timeout_s(self) -> None:
-        """It runs in the engine's threads."""
+    timeout_s: float | None = None
 
     def entry(self, name: str) -> AggregateFunction:
         resolve = resolver(self.name, Overload(self.params, self.result))
@@ -136,7 +133,7 @@ class UserAggregate:
 def udaf(cls: C, /) -> C: ...
 @overload
 def udaf(
-    *, name: str | None = None, version: str = "", isolation: Literal["inline"] = "inline"
+    *, name: str | None = None, version: str = "", isolation: Isolation = "inline", timeout: float = TIMEOUT_S
 ) -> Callable[[C], C]: ...
 def udaf(
     cls: Any = None,
@@ -144,7 +141,8 @@ def udaf(
     *,
     name: str | None = None,
     version: str = "",
-    isolation: Literal["inline"] = "inline",
+    isolation: Isolation = "inline",
+    timeout: float = TIMEOUT_S,
 ) -> Any:
     """Makes a Python class an aggregate in SQL, for projects that name its module in `functions` of flowql.yaml.
 
@@ -154,8 +152,8 @@ def udaf(
     accumulator. Two methods are needed only by some queries, which are refused where one is missing: `undo(self, accumulator, ...)`,
     which takes a row out again, over tables, and `merge(self, accumulator, other)` with session windows. Objects keep nothing themselves.
 
-    Types of arguments and results, NULL, failures, name and version are as for `udf`. Aggregates run in the engine's threads. Raises
-    DefinitionError.
+    Types of arguments and results, NULL, failures, name and version are as for `udf`. Aggregates run in the engine's threads;
+    isolation="process" costs a message to another process for each row and each result. Raises DefinitionError.
 
     >>> @udaf
     ... class Spread:
@@ -172,15 +170,14 @@ def udaf(
     def mark(made: type) -> type:
         if not isinstance(made, type):
             raise DefinitionError(f"{made!r} is not a class", "class Spread: with the methods init and add")
-        if isolation != "inline":
-            raise DefinitionError(f'isolation="{isolation}" is not supported for aggregates', 'isolation="inline"')
-        setattr(made, MARK, _declared(made, checked_name(name or made.__name__, version), version))
+        timeout_s = checked_timeout(isolation, timeout)
+        setattr(made, MARK, _declared(made, checked_name(name or made.__name__, version), version, timeout_s))
         return made
 
     return mark if cls is None else mark(cls)
 
 
-def _declared(cls: Any, name: str, version: str) -> UserAggregate:
+def _declared(cls: Any, name: str, version: str, timeout_s: float | None) -> UserAggregate:
     for part in ("init", "add"):
         if not callable(getattr(cls, part, None)):
             raise DefinitionError(f"{name} has no method {part}", f"def {part}(self{', ...' * (part == 'add')})")
@@ -200,7 +197,8 @@ def _declared(cls: Any, name: str, version: str) -> UserAggregate:
     shown = hint_of(cls.result, "return", f"{name}.result") if hasattr(cls, "result") else hint
     result, _ = sql_type(shown, f"{name}.{'result' if hasattr(cls, 'result') else 'init'}")
     made = _made(cls, kept, name)
-    return UserAggregate(name, made, kept, tuple(t for t, _ in found), tuple(n for _, n in found), result, version)
+    params, nullable = tuple(t for t, _ in found), tuple(n for _, n in found)
+    return UserAggregate(name, made, kept, params, nullable, result, version, timeout_s)
 
 
 def _check_returns(cls: type, kept: Kept, name: str) -> None:

@@ -13,11 +13,12 @@ from pathlib import Path
 from types import ModuleType
 
 from flowql.compiler.functions import builtin as _builtin  # noqa: F401 - fills the function catalogue
-from flowql.compiler.functions.registry import Function, lookup, lookup_aggregate
+from flowql.compiler.functions.registry import AggregateFunction, Function, lookup, lookup_aggregate
 from flowql.compiler.functions.user import Entry, UserDefined, UserFunction, entry_of, marked
+from flowql.compiler.functions.user_aggregates import UserAggregate
 from flowql.compiler.functions.user_types import DefinitionError
 from flowql.compiler.functions.user_vectorized import UserVectorFunction
-from flowql.runtime.functions.calls import inline, isolated
+from flowql.runtime.functions.calls import inline, isolated, isolated_aggregate
 from flowql.runtime.functions.workers import Code, Source
 
 VERSION_CHARS = 12
@@ -128,8 +129,10 @@ def _version(root: Path, sources: Sequence[Source]) -> str:
 
 
 def _with_calls(entry: Entry, user: UserDefined, code: Code) -> Entry:
-    if not isinstance(entry, Function):
-        return entry
+    if isinstance(user, UserAggregate):
+        assert isinstance(entry, AggregateFunction)
+        return entry if user.timeout_s is None else isolated_aggregate(entry, user, code)
+    assert isinstance(entry, Function)
     if user.timeout_s is None:
         return inline(entry)
     assert isinstance(user, UserFunction | UserVectorFunction)

@@ -11,18 +11,28 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from flowql.compiler.functions.registry import FAILED, ArrowCall, Function, Resolution
-from flowql.compiler.functions.user import UserFunction
+from flowql.compiler.functions.registry import FAILED, AggregateFunction, ArrowCall, Function, Resolution
+from flowql.compiler.functions.user import UserDefined, UserFunction
+from flowql.compiler.functions.user_aggregates import UserAggregate
 from flowql.compiler.functions.user_vectorized import COLUMN_KINDS, UserVectorFunction
 from flowql.compiler.plan.types import SqlType
 from flowql.runtime.batch import to_python
 from flowql.runtime.functions.figures import FunctionFigures, figures_of
-from flowql.runtime.functions.workers import Code, ProcessLost, Request, Workers, from_ipc, to_ipc, workers_of
+from flowql.runtime.functions.workers import (
+    AggregatePart,
+    Code,
+    ProcessLost,
+    Request,
+    Workers,
+    from_ipc,
+    to_ipc,
+    workers_of,
+)
 
 SAMPLED = 64  # of the calls for one row in the engine's threads, one of so many is timed
 
@@ -56,14 +66,14 @@ class Failures:
 class _Remote:
     """A function of the user whose calls go to processes."""
 
-    def __init__(self, user: UserFunction | UserVectorFunction, workers: Workers, figures: FunctionFigures) -> None:
+    def __init__(self, user: UserDefined, workers: Workers, figures: FunctionFigures) -> None:
         assert user.timeout_s is not None
         self._name, self._timeout_s, self._workers, self._figures = user.name, user.timeout_s, workers, figures
 
-    def value(self, *args: Any) -> Any:
+    def value(self, *args: Any, part: AggregatePart | None = None) -> Any:
         start = time.perf_counter()
         try:
-            found = self._workers.ask(Request(self._name, args), self._timeout_s)
+            found = self._workers.ask(Request(self._name, args, part), self._timeout_s)
         except Exception as error:
             self._figures.here().add(1, time.perf_counter() - start, failures=1, lost=isinstance(error, ProcessLost))
             raise
@@ -74,6 +84,15 @@ class _Remote:
         """`value`, but NULL without a call where an argument is that may not be."""
         required = [i for i, may_be in enumerate(nullable) if not may_be]
         return lambda *args: None if any(args[i] is None for i in required) else self.value(*args)
+
+    def step(self, part: Literal["add", "undo"], nullable: Sequence[bool]) -> Callable[..., Any]:
+        """Of an aggregate: (accumulator, arguments) -> accumulator; the same one where an argument is NULL that may not be."""
+        required, call = [i for i, may_be in enumerate(nullable) if not may_be], partial(self.value, part=part)
+        return lambda acc, *args: acc if any(args[i] is None for i in required) else call(acc, *args)
+
+    def of_rows(self, rows: Iterable[tuple[Any, ...]]) -> Any:
+        """The value of an aggregate over all rows of a group."""
+        return self.value(list(rows), part="of_rows")
 
     def columns(self, columns: Sequence[pa.Array]) -> pa.Array:
         """The column of a vectorised function."""
@@ -119,6 +138,19 @@ def isolated(function: Function, user: UserFunction | UserVectorFunction, code: 
         duckdb=lambda args, _: f'"{function.name}"({", ".join(args)})',
         declines=lambda args, _: f'"{function.name}{FAILED}"({", ".join(args)})',
         arrow=ArrowCall(tuple(types), user.result, call, failures),
+    )
+
+
+def isolated_aggregate(function: AggregateFunction, user: UserAggregate, code: Code) -> AggregateFunction:
+    """As `isolated`: a message for each row that is added or taken out, and for each result."""
+    remote = _Remote(user, workers_of(code), figures_of(function.name))
+    return replace(
+        function,
+        add=lambda *_: remote.step("add", user.nullable),
+        undo=None if function.undo is None else lambda *_: remote.step("undo", user.nullable),
+        merge=None if function.merge is None else lambda *_: partial(remote.value, part="merge"),
+        result=lambda *_: partial(remote.value, part="result"),
+        of_rows=lambda _: remote.of_rows,
     )
 
 

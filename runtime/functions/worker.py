@@ -33,7 +33,7 @@ from flowql.compiler.functions.user import UserDefined, UserFunction, marked
 from flowql.compiler.functions.user_vectorized import UserVectorFunction
 from flowql.compiler.plan.types import BIGINT, SqlType
 from flowql.runtime.batch import to_arrow, to_python
-from flowql.runtime.functions.workers import LENGTH, Code, Failed, Request, Source, from_ipc, to_ipc
+from flowql.runtime.functions.workers import LENGTH, AggregatePart, Code, Failed, Request, Source, from_ipc, to_ipc
 
 
 def end_with_parent(lifeline: int) -> None:
@@ -99,7 +99,7 @@ class Server:
         """Imports the module."""
         self._begun = begun
         self._users = {user.name: user for user in marked(_imported(code))}
-        self._references: dict[str, Callable[..., Any]] = {}
+        self._bound: dict[tuple[str, str | None], Callable[..., Any]] = {}
 
     def reply(self, request: Request) -> Any:
         """The result, or how it failed."""
@@ -107,7 +107,7 @@ class Server:
         try:
             if isinstance(request.given, tuple):
                 self._begun[0] += 1
-                return self._reference(user)(*request.given)
+                return self._call(user, request.part)(*request.given)
             columns = from_ipc(request.given)
             if isinstance(user, UserVectorFunction):
                 self._begun[0] += 1
@@ -117,18 +117,17 @@ class Server:
             kind = "MemoryError" if isinstance(error, MemoryError) else type(error).__name__  # Arrow has one of its own
             return Failed(kind, str(error), fails_query=isinstance(error, FAILURES))
 
-    def _reference(self, user: UserDefined) -> Callable[..., Any]:
-        found = self._references.get(user.name)
+    def _call(self, user: UserDefined, part: AggregatePart | None = None) -> Callable[..., Any]:
+        """A function, or a part of an aggregate, over reference values."""
+        found = self._bound.get((user.name, part))
         if found is None:
-            entry = user.entry(user.name)
-            assert isinstance(entry, Function)
-            found = self._references[user.name] = entry.reference(Resolution((), BIGINT))  # which it does not look at
+            found = self._bound[user.name, part] = _bound(user, part)
         return found
 
     def _of_rows(self, user: UserDefined, columns: Sequence[pa.Array]) -> tuple[bytes, list[int]]:
         """The values, and which rows have none as the function raised."""
         assert isinstance(user, UserFunction)
-        call, begun = self._reference(user), self._begun
+        call, begun = self._call(user), self._begun
         values: list[Any] = []
         failed: list[int] = []
         types = [t for t in user.params if isinstance(t, SqlType)]
@@ -142,6 +141,18 @@ class Server:
                 failed.append(len(values))
                 values.append(None)
         return to_ipc([to_arrow(values, user.result)]), failed
+
+
+def _bound(user: UserDefined, part: AggregatePart | None) -> Callable[..., Any]:
+    entry, any_ = user.entry(user.name), Resolution((), BIGINT)  # at which user-defined functions do not look
+    if isinstance(entry, Function):
+        return entry.reference(any_)
+    assert part is not None
+    if part == "of_rows":
+        assert entry.of_rows is not None
+        return entry.of_rows(any_)
+    bind: Callable[..., Callable[..., Any]] = getattr(entry, part)
+    return bind(any_, ())
 
 
 def _serve(connection: socket.socket, begun: memoryview) -> None:

@@ -23,13 +23,14 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
 from flowql.compiler.functions.registry import QueryFailure
 from flowql.runtime.events import WARNING, is_a_step, say
 
+AggregatePart = Literal["add", "undo", "merge", "result", "of_rows"]
 PROGRAM = "flowql.runtime.functions.worker"
 MEMORY_BYTES = 1 << 30  # of a process, beyond what it has before the module is imported
 START_S = 60.0
@@ -62,10 +63,11 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Of one call. given: a tuple of reference values, or a batch of columns as Arrow IPC."""
+    """Of one call. given: a tuple of reference values, or a batch of columns as Arrow IPC. part: of an aggregate."""
 
     function: str  # its name in SQL
     given: tuple[Any, ...] | bytes
+    part: AggregatePart | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ def from_ipc(data: bytes) -> list[pa.Array]:
 
 
 class FunctionFailed(Exception):
-    """What a function raised."""
+    """What a function raised; of a class with the name of that exception."""
 
 
 class ProcessLost(FunctionFailed):
@@ -238,7 +240,7 @@ class Workers:
                 return reply
             if reply.fails_query:
                 raise QueryFailure(f"{request.function}: {reply.kind}: {reply.text}")
-            raise FunctionFailed(reply.text or reply.kind)
+            raise type(reply.kind, (FunctionFailed,), {})(reply.text)
 
     def _failure(self, request: Request, ended: _Ended) -> Exception:
         said = f"{request.function}: {ended}"

@@ -410,3 +410,51 @@ def test_a_function_is_called_once_for_each_row_that_the_conditions_before_it_le
         instance.produce("I", [{"K": i, "A": i} for i in range(1000)])
         until(lambda: instance.sql("SELECT COUNT(*) FROM O").one(), 400)
         assert instance.sql("SELECT MAX(N) FROM O").one() == 500 + 400
+
+
+TOTAL = """
+import os
+from flowql import udaf
+
+@udaf(isolation="process")
+class Total:
+    def init(self) -> int:
+        return 0
+
+    def add(self, total: int, a: int) -> int:
+        if a == 13:
+            os._exit(7)
+        if a == 14:
+            raise ValueError("14 is not added")
+        return total + a
+
+    def undo(self, total: int, a: int) -> int:
+        return total - a
+
+    def result(self, total: int) -> int:
+        if total == 21:
+            os._exit(8)
+        return total
+"""
+TOTALS = """
+CREATE STREAM I (K BIGINT KEY, G BIGINT, A BIGINT)
+  WITH (KAFKA_TOPIC = 'i', PARTITIONS = 1, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
+CREATE TABLE LAST AS SELECT K, LATEST_BY_OFFSET(G) AS G, LATEST_BY_OFFSET(A) AS A FROM I GROUP BY K;
+CREATE TABLE OF_STREAM AS SELECT G, TOTAL(A) AS T, COUNT(*) AS N FROM I GROUP BY G;
+CREATE TABLE OF_TABLE AS SELECT G, TOTAL(A) AS T FROM LAST GROUP BY G;
+"""
+
+
+def test_an_aggregate_that_crashes_leaves_its_group_as_it_was(tmp_path: Path) -> None:
+    made(tmp_path, YAML, TOTALS, m=TOTAL)
+    sent = [(1, 1, 1), (2, 1, 13), (3, 1, 2), (4, 2, 14), (5, 2, 20), (6, 2, 1), (7, 1, 4), (1, 2, 5)]
+    with running(tmp_path) as instance:
+        for k, g, a in sent:
+            instance.produce("I", [{"K": k, "G": g, "A": a}])
+        of_stream, of_table = ({"G": [1, 2], "T": totals} for totals in ([7, 26], [6, 26]))
+        until(lambda: instance.sql("SELECT G, T FROM OF_STREAM ORDER BY G").arrow().to_pydict(), of_stream)
+        until(lambda: instance.sql("SELECT G, T FROM OF_TABLE ORDER BY G").arrow().to_pydict(), of_table)
+        letters = " ".join(map(str, instance.sql("SELECT FAILURES FROM DEAD_LETTERS").arrow().to_pylist()))
+        assert "aggregate failed: ProcessLost: TOTAL: it ended its process (7)" in letters
+        assert "aggregate failed: ValueError: 14 is not added" in letters
+        assert "the result of TOTAL failed: ProcessLost: TOTAL: it ended its process (8)" in letters

@@ -119,6 +119,11 @@ def median(values: list[float]) -> float | None:
     return statistics.median_high(values) if values else None
 
 
+def isolated_as(isolation: str) -> str:
+    """The module with its aggregates there."""
+    return STATS.replace("@udaf\n", "@udaf()\n").replace("@udaf(", f"@udaf(isolation={isolation!r}, ")
+
+
 def rows(instance: flowql.Connection, sql: str) -> dict[Any, Any]:
     """The last column by the others; times in ms."""
     found = [[in_ms(v) for v in r.values()] for r in instance.sql(sql).arrow().to_pylist()]
@@ -129,12 +134,13 @@ def in_ms(value: Any) -> Any:
     return round(value.replace(tzinfo=UTC).timestamp() * 1000) if isinstance(value, datetime) else value
 
 
-def test_medians_of_streams_windows_sessions_and_tables_are_exact(tmp_path: Path) -> None:
+@pytest.mark.parametrize("isolation", ["inline", "process"])
+def test_medians_of_streams_windows_sessions_and_tables_are_exact(tmp_path: Path, isolation: str) -> None:
     """Methods that change what they are given, and then fail, leave the state as it was."""
     seed = 20261123
     sent = records(seed)
     print("seed", seed)
-    made(tmp_path, YAML, TABLES, stats=STATS)
+    made(tmp_path, YAML, TABLES, stats=isolated_as(isolation))
     with running(tmp_path) as instance:
         instance.produce("S", sent[:150], timestamp="AT")
         until(lambda: instance.sql("SELECT SUM(N) FROM MEDIANS").one(), sum(r["V"] != 13.0 for r in sent[:150]))
