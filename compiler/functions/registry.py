@@ -147,6 +147,12 @@ def all_functions() -> Mapping[str, Function]:
     return dict(sorted(_FUNCTIONS.items()))
 
 
+# (accumulator, arguments of its rows) of groups -> of each group the accumulator, and where rows failed with what text.
+AddMany = Callable[[Sequence[tuple[Any, Sequence[tuple[Any, ...]]]]], Sequence[tuple[Any, Sequence[tuple[int, str]]]]]
+# accumulators -> of each the value, and the text of its failure or nothing.
+ResultMany = Callable[[Sequence[Any]], Sequence[tuple[Any, str]]]
+
+
 @dataclass(frozen=True, slots=True)
 class AggregateFunction:
     """One aggregate.
@@ -161,6 +167,7 @@ class AggregateFunction:
     merge:    (Resolution, init) -> function (acc, acc) -> acc, for sessions and partial aggregation; None if impossible.
     result:   (Resolution, init) -> function acc -> value.
     of_rows:  Resolution -> function (arguments of the rows) -> value: all of a group at once; None where there is none.
+    add_many, result_many: `add` and `result` for many groups in one call, where a call has a price; None where it has none.
     takes_null: NULL is a value like others to it, and not left out.
     duckdb_partial: SQL of the arguments -> list of (SQL aggregate expression, DuckDB type) computing a partial over rows of
               one group in row order (`seq` column available for ordering); None when it has no vector form.
@@ -178,6 +185,8 @@ class AggregateFunction:
     from_partial: Callable[[Resolution, tuple[Any, ...]], Callable[..., Any]] | None = None
     constants: Callable[[int], int] = field(default=lambda n: 0)
     of_rows: Callable[[Resolution], Callable[[Iterable[tuple[Any, ...]]], Any]] | None = None
+    add_many: AddMany | None = None
+    result_many: ResultMany | None = None
     takes_null: bool = False
     summary: str = ""
     example: str = ""

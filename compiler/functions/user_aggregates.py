@@ -153,7 +153,8 @@ def udaf(
     which takes a row out again, over tables, and `merge(self, accumulator, other)` with session windows. Objects keep nothing themselves.
 
     Types of arguments and results, NULL, failures, name and version are as for `udf`. Aggregates run in the engine's threads;
-    isolation="process" costs a message to another process for each row and each result. Raises DefinitionError.
+    isolation="process" costs two messages to another process per batch of a stream, and over tables and in session windows one for
+    each row and each result. Raises DefinitionError.
 
     >>> @udaf
     ... class Spread:

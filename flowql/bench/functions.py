@@ -47,13 +47,17 @@ def vectorized(price: pa.DoubleArray) -> pa.DoubleArray:
 def vectorized_inline(price: pa.DoubleArray) -> pa.DoubleArray:
     return pc.multiply(price, 0.908)
 
-@udaf
+@udaf(isolation="process")
 class Total:
     def init(self) -> float:
         return 0.0
 
     def add(self, total: float, price: float) -> float:
         return total + price
+
+@udaf(isolation="inline")
+class TotalInline(Total):
+    pass
 """
 SOURCE = """
 CREATE STREAM BIDS (BIDDER BIGINT KEY, PRICE DOUBLE, CHANNEL STRING)
@@ -68,7 +72,7 @@ STREAMS = (
     "scalar_inline(PRICE)",
     "failing(PRICE)",
 )
-TABLES = (SUMMED, "TOTAL(PRICE)")
+TABLES = (SUMMED, "total(PRICE)", "totalinline(PRICE)")
 QUERIES = {
     **{
         e: f"CREATE STREAM PRICES_{i} AS SELECT BIDDER, {e} AS PRICE, CHANNEL FROM BIDS;" for i, e in enumerate(STREAMS)

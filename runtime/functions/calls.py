@@ -90,6 +90,29 @@ class _Remote:
         required, call = [i for i, may_be in enumerate(nullable) if not may_be], partial(self.value, part=part)
         return lambda acc, *args: acc if any(args[i] is None for i in required) else call(acc, *args)
 
+    def add_many(
+        self, groups: Sequence[tuple[Any, Sequence[tuple[Any, ...]]]]
+    ) -> Sequence[tuple[Any, Sequence[tuple[int, str]]]]:
+        calls = sum(len(rows) for _, rows in groups)
+        made: Sequence[tuple[Any, Sequence[tuple[int, str]]]] = self._many("add_many", groups, calls)
+        self._figures.here().failures += sum(len(failed) for _, failed in made)
+        return made
+
+    def result_many(self, accumulators: Sequence[Any]) -> Sequence[tuple[Any, str]]:
+        made: Sequence[tuple[Any, str]] = self._many("result_many", accumulators, len(accumulators))
+        self._figures.here().failures += sum(1 for _, failed in made if failed)
+        return made
+
+    def _many(self, part: AggregatePart, groups: Sequence[Any], calls: int) -> Any:
+        start = time.perf_counter()
+        try:
+            made = self._workers.ask(Request(self._name, (groups,), part), self._timeout_s)
+        except Exception as error:
+            self._figures.here().add(0, time.perf_counter() - start, lost=isinstance(error, ProcessLost))
+            raise
+        self._figures.here().add(calls, time.perf_counter() - start)
+        return made
+
     def of_rows(self, rows: Iterable[tuple[Any, ...]]) -> Any:
         """The value of an aggregate over all rows of a group."""
         return self.value(list(rows), part="of_rows")
@@ -142,7 +165,7 @@ def isolated(function: Function, user: UserFunction | UserVectorFunction, code: 
 
 
 def isolated_aggregate(function: AggregateFunction, user: UserAggregate, code: Code) -> AggregateFunction:
-    """As `isolated`: a message for each row that is added or taken out, and for each result."""
+    """As `isolated`. Rows of a stream, and results, go in one message per batch; others in one each."""
     remote = _Remote(user, workers_of(code), figures_of(function.name))
     return replace(
         function,
@@ -151,6 +174,8 @@ def isolated_aggregate(function: AggregateFunction, user: UserAggregate, code: C
         merge=None if function.merge is None else lambda *_: partial(remote.value, part="merge"),
         result=lambda *_: partial(remote.value, part="result"),
         of_rows=lambda _: remote.of_rows,
+        add_many=remote.add_many,
+        result_many=remote.result_many,
     )
 
 

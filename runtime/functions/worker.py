@@ -24,7 +24,7 @@ from contextlib import suppress
 from importlib.util import decode_source
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -107,6 +107,8 @@ class Server:
         try:
             if isinstance(request.given, tuple):
                 self._begun[0] += 1
+                if request.part in ("add_many", "result_many"):
+                    return self._of_groups(user, request.part, *request.given)
                 return self._call(user, request.part)(*request.given)
             columns = from_ipc(request.given)
             if isinstance(user, UserVectorFunction):
@@ -123,6 +125,35 @@ class Server:
         if found is None:
             found = self._bound[user.name, part] = _bound(user, part)
         return found
+
+    def _of_groups(
+        self, user: UserDefined, part: Literal["add_many", "result_many"], groups: Sequence[Any]
+    ) -> list[Any]:
+        """What `add_many` and `result_many` of an aggregate give."""
+        if part == "result_many":
+            result = self._call(user, "result")
+            return [self._attempt(result, acc) for acc in groups]
+        add, made = self._call(user, "add"), []
+        for acc, rows in groups:
+            failed = []
+            for n, args in enumerate(rows):
+                after, failure = self._attempt(add, acc, *args)
+                if failure:
+                    failed.append((n, failure))
+                else:
+                    acc = after
+            made.append((acc, failed))
+        return made
+
+    def _attempt(self, call: Callable[..., Any], *args: Any) -> tuple[Any, str]:
+        """The value, and why there is none."""
+        self._begun[0] += 1
+        try:
+            return call(*args), ""
+        except (*FAILURES, MemoryError):
+            raise
+        except Exception as error:
+            return None, f"{type(error).__name__}: {error}"
 
     def _of_rows(self, user: UserDefined, columns: Sequence[pa.Array]) -> tuple[bytes, list[int]]:
         """The values, and which rows have none as the function raised."""

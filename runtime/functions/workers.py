@@ -30,7 +30,7 @@ import pyarrow as pa
 from flowql.compiler.functions.registry import QueryFailure
 from flowql.runtime.events import WARNING, is_a_step, say
 
-AggregatePart = Literal["add", "undo", "merge", "result", "of_rows"]
+AggregatePart = Literal["add", "undo", "merge", "result", "of_rows", "add_many", "result_many"]
 PROGRAM = "flowql.runtime.functions.worker"
 MEMORY_BYTES = 1 << 30  # of a process, beyond what it has before the module is imported
 START_S = 60.0

@@ -9,12 +9,11 @@ from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import DELETE, UPDATE_AFTER, UPDATE_BEFORE, Batch, Row
 from flowql.runtime.operators.base import RunContext
 from flowql.runtime.operators.fold import Accs, Fold, Step
+from flowql.runtime.operators.fold_groups import Rows, add_changes, fold_groups
 from flowql.runtime.operators.partials import Partials, use_vector
-from flowql.runtime.operators.rows import Changes
+from flowql.runtime.operators.rows import KNOWN, Changes
 from flowql.runtime.operators.unapplied import ALL_APPLIED, NO_RESULT, NOT_ADDED, NOT_RETRACTED, Unapplied
 from flowql.runtime.state.store import Key, Value
-
-KNOWN: Row = ()  # stands for a before-image nobody will read
 
 
 class AggregateOperator:
@@ -48,37 +47,16 @@ class AggregateOperator:
 
     def _coalesced(self, batch: Batch, run: RunContext) -> Batch | None:
         """Rows of a stream, where one change per group is shown: results are made once per group."""
-        store, fold, size = run.state.store(self._store), self._fold, len(self._fold.bound)
-        rows = batch.rows()
+        store, fold = run.state.store(self._store), self._fold
+        rows, ops, seqs = batch.rows(), batch.op.tolist(), batch.seq.tolist()
         keys = [fold.key.of(r) for r in rows]
-        distinct = list(dict.fromkeys(keys))
+        work = [(i, key) for i, key in enumerate(keys) if ops[i] != DELETE and not fold.left_out(key)]
+        distinct = list(dict.fromkeys(key for _, key in work))
         groups = dict(zip(distinct, store.get_many(distinct), strict=True))
-        left_out = {k for k in distinct if fold.left_out(k)}
-        folded: dict[
-            Key, tuple[Accs, int, int]
-        ] = {}  # accumulators, row time and the last row, in the order of last rows
-        times, ops, seqs = batch.rowtime.tolist(), batch.op.tolist(), batch.seq.tolist()
-        for i, key in enumerate(keys):
-            if ops[i] == DELETE or key in left_out:
-                continue
-            if (now := folded.get(key)) is not None:
-                accs, time, _ = now
-            elif (group := groups[key]) is not None:
-                accs, time = group[:size], group[-1]
-            else:
-                accs, time = fold.initial, times[i]
-            made = fold.try_step(fold.add, accs, rows[i], times[i], seqs[i], run)
-            if made is not None:
-                folded.pop(key, None)
-                folded[key] = made, max(time, times[i]), i
+        folded = fold_groups(fold, Rows(rows, batch.rowtime.tolist(), seqs, work), groups, run)
         changes = Changes(self.plan.schema, retract=self._retract, coalesce=True)
-        for key, (accs, time, i) in folded.items():
-            group, before = groups[key], None
-            if group is not None:
-                before = fold.row(key, group[:size]) if self._retract else KNOWN
-            head = batch.headers[i] if batch.headers is not None else None
-            changes.add(key, before, fold.row(key, accs, run=run, seq=seqs[i]), time, seqs[i], head)
-        store.put_many(list(folded), [(*accs, time) for accs, time, _ in folded.values()])
+        add_changes(changes, fold, groups, folded, batch, run)
+        store.put_many(list(folded), [(*f.accs, f.time) for f in folded.values()])
         return changes.batch()
 
     def _rows(self, batch: Batch, run: RunContext) -> Batch | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from flowql.compiler.functions.generated import compiled
-from flowql.compiler.functions.registry import FAILURES, AggregateFunction, Resolution
+from flowql.compiler.functions.registry import FAILURES, AddMany, AggregateFunction, Resolution, ResultMany
 from flowql.compiler.functions.user import aggregate_in_plan, plain_name
 from flowql.compiler.plan.expr import Column, Expr, Literal
 from flowql.compiler.plan.logical import Aggregate, AggregateCall
@@ -60,10 +60,28 @@ class BoundAggregate:
         return bound
 
 
+class Many:
+    """The aggregates of a Fold whose calls have a price, apart from the others.
+
+    at: their places among the accumulators; args: of a row, to each; add, result: of all groups at once. rest: the places of the others, which `add_rest` adds to.
+    """
+
+    __slots__ = ("add", "add_rest", "args", "at", "rest", "result")
+
+    def __init__(self, bound: Sequence[BoundAggregate], source: Schema) -> None:
+        self.at = [i for i, b in enumerate(bound) if b.function.add_many is not None]
+        self.rest = [i for i, b in enumerate(bound) if b.function.add_many is None]
+        self.args = [_arguments(bound[i], source) for i in self.at]
+        self.add: list[AddMany] = [f for i in self.at if (f := bound[i].function.add_many) is not None]
+        self.result: list[ResultMany] = [g for i in self.at if (g := bound[i].function.result_many) is not None]
+        others = [bound[i] for i in self.rest]
+        self.add_rest = _step([b.function.add(b.resolution, b.init) for b in others], others, source)
+
+
 class Fold:
     """All aggregates of one operator: add, undo and merge on tuples of accumulators, and rows of results.
 
-    undo, merge: None unless asked for. bound: the aggregates of the plan, and last the number of rows where they are counted. shown: those
+    undo, merge: None unless asked for. many: None where no call has a price. bound: the aggregates of the plan, and last the number of rows where they are counted. shown: those
     of the plan.
     """
 
@@ -75,6 +93,7 @@ class Fold:
         self.key = RowKey(source)
         self.initial: Accs = tuple(b.initial for b in self.bound)
         self.add = _step([b.function.add(b.resolution, b.init) for b in self.bound], self.bound, source)
+        self.many = Many(self.bound, source) if any(b.function.add_many for b in self.bound) else None
         self.undo: Step | None = None
         if undo:
             self.undo = _step([b.bind("undo", "over a table") for b in self.bound], self.bound, source)
@@ -95,21 +114,29 @@ class Fold:
         except FAILURES:
             raise
         except Exception:
-            results = tuple(self._result(b, a, run, seq) for b, a in zip(self.shown, accs, strict=False))
+            results = tuple(self.result(b, a, run, seq) for b, a in zip(self.shown, accs, strict=False))
+        return self.arranged(key, results, window)
+
+    def arranged(self, key: Row, results: Row, window: Row = ()) -> Row:
+        """An output row of its parts."""
         row = self.key.parts(key) + window + results
         return row if self._arrange is None else self._arrange(row)
 
-    @staticmethod
-    def _result(aggregate: BoundAggregate, acc: Any, run: RunContext | None, seq: int) -> Any:
+    def result(self, aggregate: BoundAggregate, acc: Any, run: RunContext | None, seq: int) -> Any:
+        """Of one aggregate, as of `row`."""
         try:
             return aggregate.result(acc)
         except FAILURES:
             raise
         except Exception as error:
-            if run is not None:
-                name = plain_name(aggregate.call.function)
-                run.fail_row(seq, AGGREGATE_FAILED, f"the result of {name} failed: {type(error).__name__}: {error}")
-            return None
+            return self.failed_result(aggregate, f"{type(error).__name__}: {error}", run, seq)
+
+    @staticmethod
+    def failed_result(aggregate: BoundAggregate, failure: str, run: RunContext | None, seq: int) -> None:
+        """NULL, with its dead letter where there is a run."""
+        if run is not None:
+            name = plain_name(aggregate.call.function)
+            run.fail_row(seq, AGGREGATE_FAILED, f"the result of {name} failed: {failure}")
 
     def left_out(self, key: Key) -> bool:
         """Whether rows of this key are in no group: those without a key, unless NULL is a group."""
@@ -131,14 +158,25 @@ class Fold:
 
         again: one that has failed before, and has its dead letter.
         """
+        made, failure = self.attempt(step, accs, row, rowtime, seq, run)
+        if failure and not again:
+            self.failed(failure, seq, run)
+        return made
+
+    @staticmethod
+    def attempt(step: Step, accs: Accs, row: Row, rowtime: int, seq: int, run: RunContext) -> tuple[Accs | None, str]:
+        """One step, or why the function failed for these values."""
         try:
-            return step(accs, row, rowtime, seq, run)
+            return step(accs, row, rowtime, seq, run), ""
         except (*FAILURES, RuntimeFailure):
             raise
         except Exception as error:
-            if not again:
-                run.fail_row(seq, AGGREGATE_FAILED, f"aggregate failed: {type(error).__name__}: {error}")
-            return None
+            return None, f"{type(error).__name__}: {error}"
+
+    @staticmethod
+    def failed(failure: str, seq: int, run: RunContext) -> None:
+        """The dead letter of a step."""
+        run.fail_row(seq, AGGREGATE_FAILED, f"aggregate failed: {failure}")
 
 
 def mergeable(function: AggregateFunction) -> bool:
@@ -155,6 +193,12 @@ def _step(functions: Sequence[Callable[..., Any]], bound: Sequence[BoundAggregat
         args = [f"a[{i}]", *(_argument(e, source, f"x{i}_{j}", scope) for j, e in enumerate(b.args))]
         parts.append(f"f{i}({', '.join(args)}),")
     return _lambda("a, r, t, s, c", parts, scope)
+
+
+def _arguments(b: BoundAggregate, source: Schema) -> Callable[[Row, int, int, RunContext], Row]:
+    scope: dict[str, Any] = {}
+    parts = [f"{_argument(e, source, f'x{j}', scope)}," for j, e in enumerate(b.args)]
+    return _lambda("r, t, s, c", parts, scope)
 
 
 def _argument(e: Expr, source: Schema, name: str, scope: dict[str, Any]) -> str:

@@ -12,6 +12,8 @@ from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.types import arrow_type
 from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Row, from_rows
 
+KNOWN: Row = ()  # stands for a before-image nobody will read
+
 
 def interleave(inputs: Sequence[Batch | None], first: int = 0) -> Iterator[tuple[int, int]]:
     """(input, row) over all inputs in the order of the run; at equal `seq` input `first` goes before the others."""

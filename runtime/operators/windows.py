@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from flowql.compiler.plan.logical import Aggregate, Window
 from flowql.compiler.plan.topology import Operator
-from flowql.runtime.batch import DELETE, INSERT, Batch, Ints
-from flowql.runtime.operators.aggregate import KNOWN
+from flowql.runtime.batch import DELETE, INSERT, Batch, Ints, Row
 from flowql.runtime.operators.base import NO_TIME, RunContext
 from flowql.runtime.operators.fold import Accs, Fold
+from flowql.runtime.operators.fold_groups import Rows, add_changes, fold_groups, result_rows
 from flowql.runtime.operators.open_windows import OpenWindows
 from flowql.runtime.operators.partials import Partials, use_vector
-from flowql.runtime.operators.rows import Changes, Emitter
+from flowql.runtime.operators.rows import KNOWN, Changes, Emitter
 from flowql.runtime.state.store import Key, Store, Value
 
 DAY_MS = 86_400_000
@@ -127,6 +127,11 @@ class WindowedAggregateOperator:
         distinct = list(dict.fromkeys(k for _, k, _ in work))
         groups: dict[Key, Value | None] = dict(zip(distinct, store.get_many(distinct), strict=True))
         changes = Changes(self.plan.schema, retract=self._retract, coalesce=run.coalesce)
+        if run.coalesce or self.open is not None:
+            self._fold_groups(
+                batch, Rows(rows, rowtimes, seqs, [(i, k) for i, k, _ in work]), groups, changes, run, store
+            )
+            return changes
         written: dict[Key, None] = {}
         for i, key, start in work:
             group = groups[key]
@@ -137,8 +142,6 @@ class WindowedAggregateOperator:
             time = rowtimes[i] if group is None else max(rowtimes[i], group[-1])
             groups[key] = (*made, time)
             written[key] = None
-            if self.open is not None:
-                continue
             bounds = self.bounds(start)
             before = None
             if group is not None:
@@ -146,9 +149,27 @@ class WindowedAggregateOperator:
             head = headers[i] if headers is not None else None
             changes.add(key, before, fold.row(key[:-1], made, bounds, run=run, seq=seqs[i]), time, seqs[i], head)
         store.put_many(list(written), [groups[k] for k in written])
-        if self.open is not None:
-            self.open.add(written)
         return changes
+
+    def _fold_groups(
+        self,
+        batch: Batch,
+        given: Rows,
+        groups: Mapping[Key, Value | None],
+        changes: Changes,
+        run: RunContext,
+        store: Store,
+    ) -> None:
+        """Where no more than one change per window is shown, or none before it closes."""
+        folded = fold_groups(self._fold, given, groups, run)
+        store.put_many(list(folded), [(*f.accs, f.time) for f in folded.values()])
+        if self.open is not None:
+            self.open.add(folded)
+        else:
+            add_changes(changes, self._fold, groups, folded, batch, run, self._shown)
+
+    def _shown(self, key: Key) -> tuple[Row, Row]:
+        return key[:-1], self.bounds(int(key[-1]))  # type: ignore[call-overload]
 
     def _closed_before(self, began: int) -> int:
         """The last start of a window that was closed when stream time was at `began`; below all if none was."""
@@ -184,9 +205,11 @@ class WindowedAggregateOperator:
         run.drop_late(self.plan.id, lost)
         closing.sort(key=lambda c: c[:2])  # stable: by key within
         out = Emitter(self.plan.schema)
-        for row, start, key, value in closing:
-            made = self._fold.row(key[:-1], value[:-1], self.bounds(start), run=run, seq=int(seqs[row]))
-            out.add(made, value[-1], INSERT, int(seqs[row]))
+        wanted = [(key[:-1], self.bounds(start), value[:-1], int(seqs[row])) for row, start, key, value in closing]
+        for (_, _, _, value), (*_, seq), made in zip(
+            closing, wanted, result_rows(self._fold, wanted, run), strict=True
+        ):
+            out.add(made, value[-1], INSERT, seq)
         return out.batch()
 
     def _expire(self, store: Store, began: int, now: int) -> None:

@@ -125,7 +125,7 @@ def test_what_harms_the_process_fails_its_call_alone(tmp_path: Path, value: int)
     assert bad(8) == 8
     with pytest.raises(FunctionFailed) as caught:
         bad(value)
-    assert BAD[value] in str(caught.value)
+    assert BAD[value] in f"{type(caught.value).__name__}: {caught.value}"
     assert bad(9) == 9
 
 
@@ -133,8 +133,9 @@ def test_what_earlier_calls_left_does_not_fail_a_call(tmp_path: Path) -> None:
     grow = loaded(tmp_path, "GROW")
     found = [grow(400 << 20) for _ in range(5)]
     assert found[:3] == [1, 2, 1], "the third does not fit beside two, and has a new process"
-    with pytest.raises(FunctionFailed, match="MemoryError"):
+    with pytest.raises(FunctionFailed) as caught:
         grow(2 << 30)
+    assert type(caught.value).__name__ == "MemoryError"
 
 
 ARROW = """
