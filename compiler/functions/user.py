@@ -26,6 +26,7 @@ from flowql.compiler.functions.registry import (
 from flowql.compiler.functions.signatures import Overload, Pattern, resolver
 from flowql.compiler.functions.user_types import (
     DefinitionError,
+    Limits,
     called,
     giver,
     hint_of,
@@ -45,7 +46,7 @@ Entry = Function | AggregateFunction
 _MODULE, _VERSION = "@", ":"
 _IN_TEXT = re.compile(rf"\b([A-Za-z_]\w*){_MODULE}[\w.]+{_VERSION}\w+")
 MARK = "__flowql_function__"  # the attribute of a function or class that has its `UserDefined`
-TIMEOUT_S = 60.0
+TIMEOUT_S, MEMORY_MB = 60.0, 1024
 ROWS_MAX = 1_000_000  # that one call of a table function gives
 _LISTS = (list, Iterator, Iterable, Generator)
 _finders: list[Callable[[str], None]] = []  # of the instances in this process
@@ -55,7 +56,7 @@ _finders: list[Callable[[str], None]] = []  # of the instances in this process
 class UserDefined(Protocol):
     """What a decorator has made of a function or class.
 
-    version: given by its author; else its module has one. timeout_s: of a call in a process of its own; None for one in the engine's threads.
+    version: given by its author; else its module has one. limits: of a process of its own; None for one in the engine's threads.
     """
 
     @property
@@ -63,7 +64,7 @@ class UserDefined(Protocol):
     @property
     def version(self) -> str: ...
     @property
-    def timeout_s(self) -> float | None: ...
+    def limits(self) -> Limits | None: ...
     def entry(self, name: str) -> Entry:
         """Of the catalogue. name: in plans."""
 
@@ -80,7 +81,7 @@ class UserFunction:
     table: bool = False
     deterministic: bool = True
     version: str = ""
-    timeout_s: float | None = None
+    limits: Limits | None = None
 
     def entry(self, name: str) -> Function:
         required = tuple(i for i, nullable in enumerate(self.nullable) if not nullable)
@@ -105,6 +106,7 @@ def udf(
     version: str = "",
     isolation: Isolation = "process",
     timeout: float = TIMEOUT_S,
+    memory_mb: int = MEMORY_MB,
 ) -> Callable[[F], F]: ...
 def udf(
     function: Any = None,
@@ -116,6 +118,7 @@ def udf(
     version: str = "",
     isolation: Isolation = "process",
     timeout: float = TIMEOUT_S,
+    memory_mb: int = MEMORY_MB,
 ) -> Any:
     """Makes a Python function callable in SQL, for projects that name its module in `functions` of flowql.yaml.
 
@@ -124,8 +127,9 @@ def udf(
     a NULL argument gives NULL without a call, unless the parameter is annotated `... | None`. An exception makes the value NULL and the
     record a dead letter.
 
-    Functions run in processes of their own: what blocks for longer than `timeout` seconds, needs more memory than there is for it, crashes or ends
-    its process fails as an exception does, and the next call has another process. isolation="inline": in the engine's threads, which saves
+    Functions run in processes of their own, one per module and thread that calls: what blocks for longer than `timeout` seconds, needs more
+    memory than `memory_mb` (the most that a function of the module asks for), crashes or ends its process fails as an exception does,
+    and the next call has another process. isolation="inline": in the engine's threads, which saves
     a message to another process per call or batch; one that does not return takes a thread, one that crashes ends the instance.
 
     vectorized: the function takes and gives Arrow arrays, of a batch of rows: pa.BooleanArray, Int64Array (BIGINT), DoubleArray, StringArray,
@@ -144,12 +148,12 @@ def udf(
     """
 
     def mark(f: Callable[..., Any]) -> Callable[..., Any]:
-        sql_name, timeout_s = checked_name(name or f.__name__, version), checked_timeout(isolation, timeout)
+        sql_name, limits = checked_name(name or f.__name__, version), checked_limits(isolation, timeout, memory_mb)
         if vectorized:
-            made = over_columns(f, sql_name, deterministic=deterministic, version=version, timeout_s=timeout_s)
+            made = over_columns(f, sql_name, deterministic=deterministic, version=version, limits=limits)
             setattr(f, MARK, made)
             return f
-        return _marked(f, sql_name, table=False, deterministic=deterministic, version=version, timeout_s=timeout_s)
+        return _marked(f, sql_name, table=False, deterministic=deterministic, version=version, limits=limits)
 
     return mark if function is None else mark(function)
 
@@ -164,6 +168,7 @@ def udtf(
     version: str = "",
     isolation: Isolation = "process",
     timeout: float = TIMEOUT_S,
+    memory_mb: int = MEMORY_MB,
 ) -> Callable[[F], F]: ...
 def udtf(
     function: Any = None,
@@ -174,6 +179,7 @@ def udtf(
     version: str = "",
     isolation: Isolation = "process",
     timeout: float = TIMEOUT_S,
+    memory_mb: int = MEMORY_MB,
 ) -> Any:
     """Makes a Python function that gives several rows a table function in SQL. It is annotated `list[...]`, or `Iterator[...]` where it yields.
 
@@ -187,19 +193,21 @@ def udtf(
     """
 
     def mark(f: Callable[..., Any]) -> Callable[..., Any]:
-        sql_name, timeout_s = checked_name(name or f.__name__, version), checked_timeout(isolation, timeout)
-        return _marked(f, sql_name, table=True, deterministic=deterministic, version=version, timeout_s=timeout_s)
+        sql_name, limits = checked_name(name or f.__name__, version), checked_limits(isolation, timeout, memory_mb)
+        return _marked(f, sql_name, table=True, deterministic=deterministic, version=version, limits=limits)
 
     return mark if function is None else mark(function)
 
 
-def checked_timeout(isolation: str, timeout: float) -> float | None:
-    """Of calls in a process of their own; None for those in the engine's threads. Raises DefinitionError."""
+def checked_limits(isolation: str, timeout: float, memory_mb: int) -> Limits | None:
+    """Of calls in a process of its own; None for those in the engine's threads. Raises DefinitionError."""
     if isolation not in typing.get_args(Isolation):
         raise DefinitionError(f'isolation="{isolation}" is not known', 'isolation="process" or isolation="inline"')
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
         raise DefinitionError(f"timeout={timeout!r} is no number of seconds", "timeout=5.0")
-    return float(timeout) if isolation == "process" else None
+    if isinstance(memory_mb, bool) or not isinstance(memory_mb, int) or memory_mb <= 0:
+        raise DefinitionError(f"memory_mb={memory_mb!r} is no number of megabytes", "memory_mb=4096")
+    return Limits(float(timeout), memory_mb << 20) if isolation == "process" else None
 
 
 def checked_name(name: str, version: str) -> str:
@@ -218,7 +226,7 @@ def _marked(
     table: bool,
     deterministic: bool,
     version: str,
-    timeout_s: float | None,
+    limits: Limits | None,
 ) -> Callable[..., Any]:
     names = parameters_of(function, name)
     if not table and function.__code__.co_flags & 0x20:
@@ -227,7 +235,7 @@ def _marked(
     given = hint_of(function, "return", name)
     result = _rows_type(given, name) if table else sql_type(given, name)[0]
     params, nullable = tuple(t for t, _ in found), tuple(n for _, n in found)
-    made = UserFunction(name, function, params, nullable, result, table, deterministic, version, timeout_s)
+    made = UserFunction(name, function, params, nullable, result, table, deterministic, version, limits)
     setattr(function, MARK, made)
     return function
 

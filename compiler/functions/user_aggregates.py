@@ -15,9 +15,10 @@ from typing import Any, TypeVar, Union, overload
 
 from flowql.compiler.functions.registry import AggregateFunction
 from flowql.compiler.functions.signatures import Overload, Pattern, resolver
-from flowql.compiler.functions.user import MARK, TIMEOUT_S, Isolation, checked_name, checked_timeout
+from flowql.compiler.functions.user import MARK, MEMORY_MB, TIMEOUT_S, Isolation, checked_limits, checked_name
 from flowql.compiler.functions.user_types import (
     DefinitionError,
+    Limits,
     called,
     giver,
     hint_of,
@@ -63,7 +64,7 @@ class UserAggregate:
     nullable: tuple[bool, ...]
     result: SqlType
     version: str = ""
-    timeout_s: float | None = None
+    limits: Limits | None = None
 
     def entry(self, name: str) -> AggregateFunction:
         resolve = resolver(self.name, Overload(self.params, self.result))
@@ -133,7 +134,12 @@ class UserAggregate:
 def udaf(cls: C, /) -> C: ...
 @overload
 def udaf(
-    *, name: str | None = None, version: str = "", isolation: Isolation = "inline", timeout: float = TIMEOUT_S
+    *,
+    name: str | None = None,
+    version: str = "",
+    isolation: Isolation = "inline",
+    timeout: float = TIMEOUT_S,
+    memory_mb: int = MEMORY_MB,
 ) -> Callable[[C], C]: ...
 def udaf(
     cls: Any = None,
@@ -143,6 +149,7 @@ def udaf(
     version: str = "",
     isolation: Isolation = "inline",
     timeout: float = TIMEOUT_S,
+    memory_mb: int = MEMORY_MB,
 ) -> Any:
     """Makes a Python class an aggregate in SQL, for projects that name its module in `functions` of flowql.yaml.
 
@@ -171,14 +178,14 @@ def udaf(
     def mark(made: type) -> type:
         if not isinstance(made, type):
             raise DefinitionError(f"{made!r} is not a class", "class Spread: with the methods init and add")
-        timeout_s = checked_timeout(isolation, timeout)
-        setattr(made, MARK, _declared(made, checked_name(name or made.__name__, version), version, timeout_s))
+        limits = checked_limits(isolation, timeout, memory_mb)
+        setattr(made, MARK, _declared(made, checked_name(name or made.__name__, version), version, limits))
         return made
 
     return mark if cls is None else mark(cls)
 
 
-def _declared(cls: Any, name: str, version: str, timeout_s: float | None) -> UserAggregate:
+def _declared(cls: Any, name: str, version: str, limits: Limits | None) -> UserAggregate:
     for part in ("init", "add"):
         if not callable(getattr(cls, part, None)):
             raise DefinitionError(f"{name} has no method {part}", f"def {part}(self{', ...' * (part == 'add')})")
@@ -199,7 +206,7 @@ def _declared(cls: Any, name: str, version: str, timeout_s: float | None) -> Use
     result, _ = sql_type(shown, f"{name}.{'result' if hasattr(cls, 'result') else 'init'}")
     made = _made(cls, kept, name)
     params, nullable = tuple(t for t, _ in found), tuple(n for _, n in found)
-    return UserAggregate(name, made, kept, params, nullable, result, version, timeout_s)
+    return UserAggregate(name, made, kept, params, nullable, result, version, limits)
 
 
 def _check_returns(cls: type, kept: Kept, name: str) -> None:

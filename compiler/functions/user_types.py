@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Union
@@ -48,6 +49,14 @@ class DefinitionError(Exception):
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
         self.hint = hint
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of a function in a process of its own. timeout_s: of a call. memory_bytes: of the process, beyond what it has without the module."""
+
+    timeout_s: float
+    memory_bytes: int
 
 
 def called(user: str, call: Callable[..., Any], *args: Any) -> Any:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from flowql.compiler.functions.registry import ArrowCall, Function
 from flowql.compiler.functions.signatures import Overload, resolver
-from flowql.compiler.functions.user_types import DefinitionError, called, hint_of, parameters_of
+from flowql.compiler.functions.user_types import DefinitionError, Limits, called, hint_of, parameters_of
 from flowql.compiler.plan.types import (
     BIGINT,
     BOOLEAN,
@@ -58,7 +58,7 @@ class UserVectorFunction:
     result: SqlType
     deterministic: bool = True
     version: str = ""
-    timeout_s: float | None = None
+    limits: Limits | None = None
 
     def entry(self, name: str) -> Function:
         return Function(
@@ -101,7 +101,7 @@ def _column(value: Any, t: SqlType) -> pa.Array:
 
 
 def vectorized(
-    function: Callable[..., Any], name: str, *, deterministic: bool, version: str, timeout_s: float | None
+    function: Callable[..., Any], name: str, *, deterministic: bool, version: str, limits: Limits | None
 ) -> UserVectorFunction:
     """Raises DefinitionError."""
     names = parameters_of(function, name)
@@ -111,7 +111,7 @@ def vectorized(
         )
     params = tuple(_type(hint_of(function, n, name), name) for n in names)
     result = _type(hint_of(function, "return", name), name)
-    return UserVectorFunction(name, function, params, result, deterministic, version, timeout_s)
+    return UserVectorFunction(name, function, params, result, deterministic, version, limits)
 
 
 def _type(hint: Any, name: str) -> SqlType:

@@ -43,8 +43,9 @@ def load_functions(root: Path, modules: Sequence[str]) -> dict[str, Entry]:
     homes: dict[str, str] = {}
     for name in modules:
         with _imported(root, name) as (module, sources):
-            version, code = _version(root, sources), Code(name, tuple(sources))
-            for user in marked(module):
+            users = marked(module)
+            version, code = _version(root, sources), _code(name, sources, users)
+            for user in users:
                 if lookup(user.name) is not None or lookup_aggregate(user.name) is not None:
                     raise LoadError(
                         name, f"{user.name} is a built-in function", "give it another name:  @udf(name=...)"
@@ -128,12 +129,17 @@ def _version(root: Path, sources: Sequence[Source]) -> str:
     return digest.hexdigest()[:VERSION_CHARS]
 
 
+def _code(name: str, sources: Sequence[Source], users: Sequence[UserDefined]) -> Code:
+    """What processes run. They have the most memory that a function of the module asks for."""
+    return Code(name, tuple(sources), max((u.limits.memory_bytes for u in users if u.limits is not None), default=0))
+
+
 def _with_calls(entry: Entry, user: UserDefined, code: Code) -> Entry:
     if isinstance(user, UserAggregate):
         assert isinstance(entry, AggregateFunction)
-        return entry if user.timeout_s is None else isolated_aggregate(entry, user, code)
+        return entry if user.limits is None else isolated_aggregate(entry, user, code)
     assert isinstance(entry, Function)
-    if user.timeout_s is None:
+    if user.limits is None:
         return inline(entry)
     assert isinstance(user, UserFunction | UserVectorFunction)
     return isolated(entry, user, code)

@@ -32,7 +32,6 @@ from flowql.runtime.events import WARNING, is_a_step, say
 
 AggregatePart = Literal["add", "undo", "merge", "result", "of_rows", "add_many", "result_many"]
 PROGRAM = "flowql.runtime.functions.worker"
-MEMORY_BYTES = 1 << 30  # of a process, beyond what it has before the module is imported
 START_S = 60.0
 LOOK_S = 0.5  # between two looks at whether a call goes on
 EXIT_S = 1.0
@@ -57,7 +56,7 @@ class Code:
 
     module: str
     sources: tuple[Source, ...]
-    memory_bytes: int = MEMORY_BYTES
+    memory_bytes: int
     idle_s: float = IDLE_S
 
 

@@ -156,6 +156,15 @@ def threaded(a: pa.Int64Array) -> pa.Int64Array:
 """
 
 
+def test_a_module_has_the_most_memory_that_a_function_of_it_asks_for(tmp_path: Path) -> None:
+    source = "from flowql import udf\n@udf(memory_mb=300)\ndef f(a: int) -> int:\n    return len(bytearray(a << 20))\n"
+    assert loaded(tmp_path, "F", source)(250) == 250 << 20
+    with pytest.raises(FunctionFailed):
+        loaded(tmp_path, "F", source)(350)
+    more = source + "@udf(memory_mb=600)\ndef g(a: int) -> int:\n    return a\n"
+    assert loaded(tmp_path, "F", more)(350) == 350 << 20
+
+
 def test_arrow_has_its_memory_and_no_more(tmp_path: Path) -> None:
     """Its allocators, and those of threads, reserve more addresses than they use."""
     (tmp_path / "m.py").write_text(ARROW)

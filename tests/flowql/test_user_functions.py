@@ -286,6 +286,10 @@ MISTAKES = {
         "@udf(isolation='thread')\ndef f(a: int) -> int:\n    return a",
         'isolation="thread" is not known',
     ),
+    "memory": (
+        "@udf(memory_mb='1 GB')\ndef f(a: int) -> int:\n    return a",
+        "memory_mb='1 GB' is no number of megabytes",
+    ),
     "timeout": ("@udf(timeout=0)\ndef f(a: int) -> int:\n    return a", "timeout=0 is no number of seconds"),
     "name": ("@udf(name='my f')\ndef f(a: int) -> int:\n    return a", "'MY F' cannot be called in SQL"),
     "version": ("@udf(version='1.2')\ndef f(a: int) -> int:\n    return a", "other characters than letters and digits"),
