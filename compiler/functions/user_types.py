@@ -84,8 +84,8 @@ def hint_of(function: Callable[..., Any], part: str, name: str) -> Any:
     """The annotation of a parameter or of `return`. Raises DefinitionError if there is none."""
     hints = typing.get_type_hints(function, include_extras=True)
     if part not in hints:
-        of = "its result" if part == "return" else f"its parameter {part}"
-        raise DefinitionError(f"{name} does not say the type of {of}", f"def {function.__name__}(amount: float) -> str")
+        of, example = ("its result", "-> float:") if part == "return" else (f"its parameter {part}", f"{part}: float")
+        raise DefinitionError(f"{name} does not say the type of {of}", example)
     return hints[part]
 
 
