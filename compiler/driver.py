@@ -292,13 +292,16 @@ def compile_push(
     *,
     dialect: DialectName = "ksql",
     topic_partitions: Mapping[str, int] = _NO_PARTITIONS,
+    functions: Mapping[str, Function | AggregateFunction] = _NO_FUNCTIONS,
 ) -> PushQuery:
     """`SELECT ... EMIT CHANGES` over streams and tables that exist. Raises CompileError with all mistakes.
 
     As for any query, except that LIMIT is allowed and that the key need not be selected.
     """
     query = parse_query(source, dialect)
-    catalog = Catalog({s.name: s for s in sources})
+    for function in functions.values():
+        register_of_project(function)
+    catalog = Catalog({s.name: s for s in sources}, functions=functions)
     try:
         plan = _pushed(replace(query, limit=None), catalog, topic_partitions)
     except CompileError as error:

@@ -47,6 +47,7 @@ _MODULE, _VERSION = "@", ":"
 _IN_TEXT = re.compile(rf"\b([A-Za-z_]\w*){_MODULE}[\w.]+{_VERSION}\w+")
 MARK = "__flowql_function__"  # the attribute of a function or class that has its `UserDefined`
 TIMEOUT_S, MEMORY_MB = 60.0, 1024
+DEFAULT_LIMITS = Limits(TIMEOUT_S, MEMORY_MB << 20)
 ROWS_MAX = 1_000_000  # that one call of a table function gives
 _LISTS = (list, Iterator, Iterable, Generator)
 _finders: list[Callable[[str], None]] = []  # of the instances in this process

@@ -177,7 +177,9 @@ def udaf(
 
     def mark(made: type) -> type:
         if not isinstance(made, type):
-            raise DefinitionError(f"{getattr(made, '__name__', made)} is not a class", "class Spread: with the methods init and add")
+            raise DefinitionError(
+                f"{getattr(made, '__name__', made)} is not a class", "class Spread: with the methods init and add"
+            )
         limits = checked_limits(isolation, timeout, memory_mb)
         setattr(made, MARK, _declared(made, checked_name(name or made.__name__, version), version, limits))
         return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
@@ -32,6 +33,7 @@ def _live(settings: Settings, sql: str, stack: ExitStack) -> Answer | None:
 
 
 def _at_rest(settings: Settings, sql: str, stack: ExitStack) -> Answer:
+    from flowql.deploy.functions import functions_to_ask
     from flowql.query.database import QuestionDatabase, QuestionLimits
     from flowql.query.session import answer  # the engine's reading side and DuckDB: 0.4 s to import
     from flowql.server.choice import at_rest
@@ -39,4 +41,6 @@ def _at_rest(settings: Settings, sql: str, stack: ExitStack) -> Answer:
     take = stack.enter_context(at_rest(settings).commits())
     limits = QuestionLimits.of(settings.memory_bytes, settings.questions, settings.data_dir)
     database = stack.enter_context(closing(QuestionDatabase(limits)))
-    return stack.enter_context(closing(answer(sql, take, database=database)))
+    return stack.enter_context(
+        closing(answer(sql, take, database=database, functions=partial(functions_to_ask, settings.project_dir)))
+    )

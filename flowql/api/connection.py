@@ -211,7 +211,7 @@ class Connection:
         return True
 
     def _compiled(self, what: str, there: Deployed) -> Any:
-        return compile_text(what, there, self._settings, self._project.dialect)
+        return compile_text(what, there, self._settings, self._project)
 
     def _plan(self) -> Plan:
         with self._lock:

@@ -14,15 +14,17 @@ from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.compiler.plan.deployed import is_serving
 from flowql.compiler.plan.generations import topic_written
 from flowql.compiler.plan.topology import Plan, SourceDef
+from flowql.config.project import Project
 from flowql.config.storage import log_at
 from flowql.deploy.settings import Settings
+from flowql.errors import CompileError
 from flowql.query.errors import NOTHING, UNKNOWN, QueryError
 from flowql.server.address import read_address
 from flowql.server.choice import at_rest
 from flowql.server.client import connect
 
 if TYPE_CHECKING:
-    from flowql.compiler.driver import DialectName, PushQuery
+    from flowql.compiler.driver import PushQuery
     from flowql.query.push import Replaced, Start, Subscription
     from flowql.query.tail import Change
 
@@ -72,11 +74,19 @@ def statement_of(text: str, plan: Plan) -> str:
     return f"SELECT * FROM `{found}` EMIT CHANGES"
 
 
-def compile_text(text: str, found: Deployed, settings: Settings, dialect: DialectName) -> PushQuery:
-    """The push query a text asks for. Raises CompileError or QueryError."""
+def compile_text(text: str, found: Deployed, settings: Settings, project: Project) -> PushQuery:
+    """The push query a text asks for, with the functions of the project as they are now. Raises CompileError or QueryError."""
+    from flowql.config.compile import functions_of
     from flowql.query.push import compile_question  # the compiler: 0.5 s
 
-    return compile_question(statement_of(text, found.plan), found.plan, settings.application_id, found.topics, dialect)
+    statement = statement_of(text, found.plan)
+    functions, mistakes = functions_of(project)
+    try:
+        return compile_question(
+            statement, found.plan, settings.application_id, found.topics, project.dialect, functions
+        )
+    except CompileError as error:
+        raise CompileError(*mistakes, *error.diagnostics) from None
 
 
 def listen(query: PushQuery, settings: Settings, start: Start) -> Subscription:

@@ -52,7 +52,7 @@ def command(
         there = deployed(settings)
 
         def anew(there: Deployed) -> PushQuery:
-            return compile_text(what, there, settings, found.dialect)
+            return compile_text(what, there, settings, found)
 
         query = anew(there)
         refuse_silence(there, from_)

@@ -30,7 +30,7 @@ def compile_sources(
     registry asks it for schemas; RegistryUnavailable when it does not answer.
     """
     url = project.properties.get(REGISTRY, "")
-    functions, mistakes = _functions(project)
+    functions, mistakes = functions_of(project)
     compiled = compile_project(
         project.sources,
         dialect=project.dialect,
@@ -48,7 +48,7 @@ def compile_sources(
     return replace(compiled, diagnostics=tuple(found))
 
 
-def _functions(project: Project) -> tuple[Mapping[str, Entry], list[Diagnostic]]:
+def functions_of(project: Project) -> tuple[Mapping[str, Entry], list[Diagnostic]]:
     """Those of the project's modules, or why they cannot be loaded."""
     if not project.modules:
         return {}, []

@@ -14,10 +14,12 @@ from types import ModuleType
 
 from flowql.compiler.functions import builtin as _builtin  # noqa: F401 - fills the function catalogue
 from flowql.compiler.functions.registry import AggregateFunction, Function, lookup, lookup_aggregate
-from flowql.compiler.functions.user import Entry, UserDefined, UserFunction, entry_of, marked
+from flowql.compiler.functions.user import DEFAULT_LIMITS, Entry, UserDefined, UserFunction, entry_of, marked
 from flowql.compiler.functions.user_aggregates import UserAggregate
 from flowql.compiler.functions.user_types import DefinitionError
-from flowql.compiler.functions.user_vectorized import UserVectorFunction
+from flowql.compiler.functions.user_vectorized import COLUMN_KINDS, UserVectorFunction
+from flowql.compiler.plan.types import SqlType
+from flowql.runtime.functions.asked import AskedFunction
 from flowql.runtime.functions.calls import inline, isolated, isolated_aggregate
 from flowql.runtime.functions.workers import Code, Source
 
@@ -55,6 +57,32 @@ def load_functions(root: Path, modules: Sequence[str]) -> dict[str, Entry]:
                 entry = entry_of(user, name, version)
                 found[user.name] = _with_calls(entry, user, code)
     return found
+
+
+def functions_to_ask(root: Path, modules: Sequence[str]) -> dict[str, AskedFunction]:
+    """The scalar functions of modules that interactive queries can call, by their names in SQL: all types have columns. Raises LoadError."""
+    found: dict[str, AskedFunction] = {}
+    for name in modules:
+        with _imported(root, name) as (module, sources):
+            users = marked(module)
+            version, code = _version(root, sources), _code(name, sources, users)
+            for user in users:
+                key = entry_of(user, name, version).name
+                if (asked := _to_ask(user, key, code)) is not None:
+                    found[user.name] = asked
+    return found
+
+
+def _to_ask(user: UserDefined, key: str, code: Code) -> AskedFunction | None:
+    limits = user.limits or DEFAULT_LIMITS
+    if isinstance(user, UserVectorFunction):
+        return AskedFunction(user.name, key, user.params, user.result, code, limits)
+    if not isinstance(user, UserFunction) or user.table:
+        return None
+    args = tuple(t for t in user.params if isinstance(t, SqlType) and t.kind in COLUMN_KINDS)
+    if not args or len(args) < len(user.params) or user.result.kind not in COLUMN_KINDS:
+        return None
+    return AskedFunction(user.name, key, args, user.result, code, limits)
 
 
 @contextmanager
@@ -131,7 +159,7 @@ def _version(root: Path, sources: Sequence[Source]) -> str:
 
 def _code(name: str, sources: Sequence[Source], users: Sequence[UserDefined]) -> Code:
     """What processes run. They have the most memory that a function of the module asks for."""
-    return Code(name, tuple(sources), max((u.limits.memory_bytes for u in users if u.limits is not None), default=0))
+    return Code(name, tuple(sources), max([(u.limits or DEFAULT_LIMITS).memory_bytes for u in users], default=0))
 
 
 def _with_calls(entry: Entry, user: UserDefined, code: Code) -> Entry:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from flowql.compiler.functions.registry import register_of_project, registered_of_project
 from flowql.compiler.functions.user import is_users, module_name, plain_name
 from flowql.compiler.plan.topology import Plan
 from flowql.compiler.plan.visit import functions_called
+from flowql.config import functions as modules_of
 from flowql.config.functions import LoadError, load_functions
-from flowql.errors import CommandError
+from flowql.config.load import load_project
+from flowql.errors import CommandError, ProjectError
 from flowql.runtime.events import WARNING, say
+from flowql.runtime.functions.asked import AskedFunction
 
 CODE = "FQ3012"
 
@@ -43,6 +46,18 @@ def check_functions(plan: Plan, root: str) -> None:
         title = f"the instance has another version of {', '.join(missing)} than this project"
         help_ = "deploy again if the module was just edited; on another machine, bring the same files there"
         raise CommandError(title, code=CODE, help=help_)
+
+
+def functions_to_ask(root: str) -> Mapping[str, AskedFunction]:
+    """Those that interactive queries can call, as they are in the project's folder now, by their names in SQL. Raises CommandError."""
+    try:
+        modules = list(load_project(Path(root)).modules)
+    except ProjectError:  # a project without files, or one that is being edited
+        return {}
+    try:
+        return modules_of.functions_to_ask(Path(root), modules)
+    except LoadError as error:
+        raise CommandError(f"{error.module}: {error}", code=CODE, help=error.hint) from error
 
 
 def _register(root: str, modules: Collection[str]) -> None:

@@ -9,19 +9,22 @@ from __future__ import annotations
 import atexit
 import shutil
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 import duckdb
 
+from flowql.compiler.plan.types import duckdb_type
 from flowql.config.questions import QuestionsSettings
 from flowql.query.growth import MACROS
 from flowql.query.pace import Share
 from flowql.query.room import QuestionMemory
 from flowql.query.spilling import SpillFolder, remove_left
 from flowql.runtime.budget import MIB, MemoryBudget
+from flowql.runtime.functions.asked import AskedFunction
+from flowql.runtime.operators.kernels import over_chunks
 
 HEAVY_AT_ONCE = 1  # questions about more than `registered_bytes`, until their first rows: queries need processors, too
 MEMORY_BYTES_DEFAULT = MemoryBudget(1 << 30).questions_bytes
@@ -72,6 +75,8 @@ class QuestionDatabase:
         self.memory = QuestionMemory(limits.memory_bytes)
         self.heavy, self.share = threading.Semaphore(HEAVY_AT_ONCE), Share()
         self.running: set[BreaksOff] = set()  # questions; adding and removing are atomic
+        self._functions: frozenset[str] = frozenset()  # DuckDB's own, folded
+        self._offered: set[str] = set()  # user-defined ones, by their names in plans
 
     def connection(self) -> duckdb.DuckDBPyConnection:
         """Close it when the question is answered."""
@@ -80,6 +85,33 @@ class QuestionDatabase:
                 self._root = self._opened()
                 atexit.register(self.close)  # or what was spilled would stay
             return self._root.cursor()
+
+    def unknown(self, functions: frozenset[str]) -> frozenset[str]:
+        """Those that DuckDB does not have. functions: folded names."""
+        if functions and not self._functions:
+            with closing(self.connection()) as connection:
+                found = connection.execute("SELECT DISTINCT function_name FROM duckdb_functions()").fetchall()
+            self._functions = frozenset(str(name).casefold() for (name,) in found)
+        return functions - self._functions
+
+    def offer(self, function: AskedFunction, connection: duckdb.DuckDBPyConnection) -> None:
+        """Have the question of this connection find a user-defined function by its name, which in other questions may be another version."""
+        with self._lock:
+            if function.key not in self._offered and self._root is not None:
+                self._offered.add(function.key)
+                self._root.create_function(  # what a connection has created is freed when that is closed, and called all the same
+                    function.key,
+                    over_chunks(function.args, function.result, function.call),
+                    [duckdb_type(t) for t in function.args],
+                    duckdb_type(function.result),
+                    type="arrow",
+                    null_handling="special",
+                    side_effects=True,
+                )
+        parameters = ", ".join(f"a{i}" for i in range(len(function.args)))
+        connection.execute(
+            f'CREATE OR REPLACE TEMP MACRO "{function.name}"({parameters}) AS "{function.key}"({parameters})'
+        )
 
     def break_off(self) -> None:
         """All questions end now, with an error."""
@@ -95,6 +127,7 @@ class QuestionDatabase:
                     self._root.close()
                 self._root = None
                 atexit.unregister(self.close)
+                self._offered.clear()
                 if self._spill is not None:
                     self._spill.remove()
                 self._spill = None

@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,10 @@ import pyarrow as pa
 
 from flowql.query.database import QuestionLimits
 from flowql.query.errors import query_error
+from flowql.query.question import Question
 from flowql.query.relations import StoreRelation
 from flowql.query.views import ViewMaker
+from flowql.runtime.functions.asked import AskedFunction
 from flowql.runtime.state.copy import StateCopy
 
 PROGRAM = "flowql.query.question_worker"
@@ -50,6 +52,7 @@ class Asked:
     owned: frozenset[str] | None
     stores: tuple[tuple[str, ViewMaker, bool], ...]
     answer: Path
+    functions: Mapping[str, AskedFunction] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +73,16 @@ def movable(relations: Mapping[str, object]) -> bool:
 
 
 def answered_elsewhere(
-    sql: str, limits: QuestionLimits, copy: StateCopy, relations: Mapping[str, StoreRelation], check: Callable[[], None]
+    question: Question, copy: StateCopy, relations: Mapping[str, StoreRelation]
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """The schema and the pieces of the whole answer. check: raises if the query was cancelled. Raises QueryError, ProcessFailed."""
+    """The schema and the pieces of the whole answer. Raises QueryError, ProcessFailed."""
     stores = tuple((name, r.make, r.present) for name, r in relations.items() if r.make is not None)
     file = copy.path.with_suffix(".answer")
-    asked = Asked(sql, limits, copy.path, copy.owned, stores, file)
+    asked = Asked(
+        question.given, question.limits, copy.path, copy.owned, stores, file, {f.name: f for f in question.functions}
+    )
     try:
-        done = _asked(asked, check)
+        done = _asked(asked, question.check)
         if done.refused is not None:
             raise query_error(done.refused)
         if done.failure:

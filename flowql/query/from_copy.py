@@ -42,7 +42,7 @@ def answered(asked: Asked) -> Answered:
     try:
         snapshot = StateCopy(asked.path, asked.owned, remove=False)
         commit = CopiedCommit(Plan(), snapshot, MemoryLog(), "", asked=asked)
-        _write(asked, answer(asked.sql, lambda _: commit, database=database))
+        _write(asked, answer(asked.sql, lambda _: commit, database=database, functions=lambda: asked.functions))
     except QueryError as error:
         return Answered(refused=to_data(error))
     except Exception as error:  # the parent answers it by itself

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Literal
 
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import DialectName, PushQuery, compile_push
+from flowql.compiler.functions.user import Entry
 from flowql.compiler.plan.topology import Plan, SourceDef
 from flowql.query.committed import dead_letter_source
 from flowql.query.tail import Change, Tail
@@ -42,11 +44,17 @@ class Replaced(RuntimeFailure):
 
 
 def compile_question(
-    text: str, plan: Plan, application_id: str, topic_partitions: Mapping[str, int], dialect: DialectName = "ksql"
+    text: str,
+    plan: Plan,
+    application_id: str,
+    topic_partitions: Mapping[str, int],
+    dialect: DialectName = "ksql",
+    functions: Mapping[str, Entry] = MappingProxyType({}),
 ) -> PushQuery:
-    """A push query over the streams and tables of a deployed plan. Raises CompileError, its places in `text`."""
+    """A push query over the streams and tables of a deployed plan. Raises CompileError, its places in `text`. functions: of the project."""
     sources = (*plan.sources, dead_letter_source(application_id))
-    return compile_push(SourceText("", text), sources, dialect=dialect, topic_partitions=topic_partitions)
+    text_ = SourceText("", text)
+    return compile_push(text_, sources, dialect=dialect, topic_partitions=topic_partitions, functions=functions)
 
 
 class Subscription:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from enum import Enum, auto
 
@@ -12,12 +13,15 @@ import duckdb
 import pyarrow as pa
 
 from flowql.query.database import QuestionDatabase
-from flowql.query.errors import REFUSED, TOO_LONG, QueryError
+from flowql.query.errors import INVALID, REFUSED, TOO_LONG, QueryError
 from flowql.query.growth import grown
 from flowql.query.room import Room, too_large
 from flowql.query.statement import first_line, invalid
+from flowql.runtime.functions.asked import AskedFunction
 
 _AGAIN_S = 0.2
+_FAILED = re.compile(r"Python exception occurred while executing the UDF: (?:ProcessLost: |QueryFailure: )?(.*)")
+Offered = Callable[[], Mapping[str, AskedFunction]]
 
 
 class Heavy(Exception):
@@ -38,7 +42,10 @@ class Place(Enum):
 class Question:
     """From `begin` to `end`. The thread that computes the answer, but for `break_off`."""
 
-    def __init__(self, sql: str, database: QuestionDatabase) -> None:
+    def __init__(self, sql: str, database: QuestionDatabase, functions: Offered = dict) -> None:
+        """functions: gives the user-defined functions that it may call, by their names in SQL."""
+        self._database, self._offered = database, functions
+        self.functions: list[AskedFunction] = []  # those it calls
         self.sql, self.given, self.limits = sql, sql, database.limits  # sql: as DuckDB is to have it
         self.connection = database.connection()
         self.room, self.share = Room(database.memory, self.check), database.share
@@ -53,6 +60,13 @@ class Question:
         self._running.add(self)
         self._watch = threading.Thread(target=self._watched, name="question", daemon=True)
         self._watch.start()
+
+    def find_functions(self, names: frozenset[str]) -> None:
+        """Have the user-defined ones among the functions that it calls ready. names: folded. Raises CommandError."""
+        if unknown := self._database.unknown(names):
+            self.functions = [f for name, f in self._offered().items() if name.casefold() in unknown]
+            for function in self.functions:
+                self._database.offer(function, self.connection)
 
     def begin_heavy(self) -> None:
         """It needs more than a moment: until `end_heavy` few others do so at the same time. Raises Heavy if it has to wait for that."""
@@ -100,6 +114,8 @@ class Question:
         if isinstance(error, duckdb.PermissionException):
             title = f"files, the network and extensions are out of reach of a question ({first_line(error)})"
             return QueryError(title, code=REFUSED, help="import data with:  flowql topic import")
+        if failed := _FAILED.search(first_line(error)):
+            return QueryError(f"a function failed: {failed[1]}", code=INVALID)
         return grown(str(error), self.sql) or invalid(self.sql, error)
 
     def counted(self, rows: int) -> None:

@@ -26,7 +26,7 @@ from flowql.query.errors import (
     place_of_word,
 )
 from flowql.query.loading import load
-from flowql.query.question import Heavy, Place, Question, Rows
+from flowql.query.question import Heavy, Offered, Place, Question, Rows
 from flowql.query.relations import Relation, StoreRelation, StoresRelation, zoned_schema
 from flowql.query.statement import Statement, parse
 from flowql.query.united import Coverage, restored, unite
@@ -53,14 +53,16 @@ def answer(
     *,
     database: QuestionDatabase = DEFAULT,
     copied: Take | None = None,
+    functions: Offered = dict,
 ) -> Answer:
     """The answer, computed as it is taken, in the thread that takes it; nothing is held that the engine waits for.
 
     Raises QueryError, most often before the first piece. take: gives a commit; its snapshot is closed here. begun: is given
     what breaks the computation off, from any thread, with a QueryError. database: where it is computed, and what it may take there.
     copied: as `take`, with a `StateCopy` as snapshot where one can be made; a child process then answers expensive interactive queries.
+    functions: gives the user-defined functions that it may call; asked if it calls one that DuckDB does not have.
     """
-    question = Question(sql, database)
+    question = Question(sql, database, functions)
     question.place = Place.HERE if copied is None else Place.UNDECIDED
     pieces = _pieces(question, lambda names: _commit(question, names, take, copied), begun)
     schema = next(pieces)
@@ -77,6 +79,7 @@ def _pieces(question: Question, take: Take, begun: Begun) -> Generator[pa.Schema
 
             question.sql = in_duckdb(question.sql)
         statement = parse(question.sql, question.connection)
+        question.find_functions(statement.functions)
         schema, batches = _begun(question, statement, take)
         first = next(batches, None)
         question.end_heavy()
@@ -232,7 +235,7 @@ def _elsewhere(
     question: Question, commit: Commit, copy: StateCopy, relations: Mapping[str, Relation], said: Mapping[bytes, bytes]
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     stores = {n: r for n, r in relations.items() if isinstance(r, StoreRelation)}
-    schema, batches = answered_elsewhere(question.given, question.limits, copy, stores, question.check)
+    schema, batches = answered_elsewhere(question, copy, stores)
     apart = {APART: commit.apart.encode()} if commit.apart else {}
     named = schema.with_metadata({**schema.metadata, **said, **apart})
     return named, question.room.passing(b.replace_schema_metadata(named.metadata) for b in batches)

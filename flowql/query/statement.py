@@ -72,7 +72,7 @@ class Statement:
 
     tables: names as written; ctes: folded names that WITH gives (a table of that name may be meant elsewhere). conditions: by folded name, of relations that are read in one place only. columns: folded
     names of all columns it can touch; None for all. is_short: its answer has few rows, so it may need few of what it reads. enough: so many rows
-    of what it reads do, whichever they are; None if it may need all.
+    of what it reads do, whichever they are; None if it may need all. functions: folded names of those it calls.
     """
 
     sql: str
@@ -82,6 +82,7 @@ class Statement:
     columns: frozenset[str] | None = None
     is_short: bool = False
     enough: int | None = None
+    functions: frozenset[str] = frozenset()
 
 
 def parse(sql: str, connection: duckdb.DuckDBPyConnection) -> Statement:
@@ -169,6 +170,7 @@ def _select(sql: str, connection: duckdb.DuckDBPyConnection) -> Statement:
         _columns(nodes, mentions),
         _is_short(tree["statements"][0]["node"]),
         _enough(tree["statements"][0]["node"]),
+        frozenset(str(n["function_name"]).casefold() for n in nodes if n.get("function_name")),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from flowql.compiler.plan.deployed import About, Deployed, Entry, Hold
@@ -11,7 +12,7 @@ from flowql.compiler.plan.topology import Plan
 from flowql.deploy.asked import NOTHING_ELSE, Asked
 from flowql.deploy.control import NewPriority, priority_of, with_paused, with_priority
 from flowql.deploy.costs import costs_of
-from flowql.deploy.functions import check_functions
+from flowql.deploy.functions import check_functions, functions_to_ask
 from flowql.deploy.selection import find_query
 from flowql.deploy.shadow import abandoned, promoted
 from flowql.deploy.stages import decide
@@ -156,4 +157,5 @@ class Service:
     def query(self, sql: str, begun: Begun = lambda _: None) -> Answer:
         """Close it, or take all of it. begun: see `flowql.query.session.answer`."""
         engine = self._engine
-        return answer(sql, engine.take, begun, database=self.questions, copied=engine.take_copied)
+        offered = partial(functions_to_ask, self._root)
+        return answer(sql, engine.take, begun, database=self.questions, copied=engine.take_copied, functions=offered)

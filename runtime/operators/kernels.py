@@ -118,7 +118,7 @@ class _Database:
         arrow = function.arrow
         self.connection.create_function(
             name,
-            _failures(arrow) if name.endswith(FAILED) else _over_chunks(arrow, arrow.call, arrow.result),
+            _failures(arrow) if name.endswith(FAILED) else over_chunks(arrow.args, arrow.result, arrow.call),
             [duckdb_type(t) for t in arrow.args],
             duckdb_type(BOOLEAN if name.endswith(FAILED) else arrow.result),
             type="arrow",
@@ -135,14 +135,14 @@ class _Database:
 def _failures(arrow: ArrowCall) -> Callable[..., pa.Array]:
     failures = arrow.failures
     assert failures is not None
-    return _over_chunks(arrow, lambda columns: failures.of(columns, arrow.args), BOOLEAN)
+    return over_chunks(arrow.args, BOOLEAN, lambda columns: failures.of(columns, arrow.args))
 
 
-def _over_chunks(
-    arrow: ArrowCall, over: Callable[[list[pa.Array]], pa.Array], result: SqlType
+def over_chunks(
+    args: Sequence[SqlType], result: SqlType, over: Callable[[list[pa.Array]], pa.Array]
 ) -> Callable[..., pa.Array]:
     """What DuckDB calls: it looks at how many parameters there are, and TIME is in microseconds."""
-    types = [arrow_type(t) for t in arrow.args]
+    types = [arrow_type(t) for t in args]
 
     def call(*columns: pa.ChunkedArray) -> pa.Array:
         found = over([_from_arrow_type(c, t) for c, t in zip(columns, types, strict=True)])

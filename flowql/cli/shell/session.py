@@ -194,7 +194,7 @@ class Session:
         self.refresh()
 
         def anew(there: Deployed) -> PushQuery:
-            return compile_text(text, there, self.settings, self.project.dialect)
+            return compile_text(text, there, self.settings, self.project)
 
         query = anew(self.there)
         refuse_silence(self.there, self.manner.start)
@@ -240,7 +240,7 @@ class Session:
         self._rows(show.types(compile_sources(self.project).catalog.types))
 
     def _explain_push(self, match: re.Match[str]) -> None:
-        query = compile_text(match["query"], self.there, self.settings, self.project.dialect)
+        query = compile_text(match["query"], self.there, self.settings, self.project)
         self._text(show.explain_push(query.plan.queries[0]))
 
     # What does something.

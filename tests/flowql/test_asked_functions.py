@@ -1,0 +1,170 @@
+"""Interactive queries call the project's scalar functions: in the instance, in the process that answers large questions, and at rest."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import flowql
+from flowql.deploy.functions import functions_to_ask
+from flowql.errors import CommandError, CompileError
+from flowql.query import elsewhere, loading
+from flowql.query.database import QuestionDatabase, QuestionLimits
+from flowql.query.errors import QueryError
+from flowql.query.pace import Pace
+from flowql.query.session import answer
+from flowql.runtime.functions.workers import end_idle_workers
+from flowql.runtime.state.rocks import open_rocks
+from flowql.runtime.state.snapshot import StateSnapshot
+from flowql.server.on_runtime import RuntimeEngine
+from tests.flowql.projects_with_modules import made, running, until
+from tests.flowql.query.test_copies import small_chunks
+from tests.runtime.app.world import World
+
+YAML = "name: shop\nfunctions: [prices]\nsql: [shop.sql]\n"
+PRICES = """
+from datetime import date, datetime, time
+from decimal import Decimal
+import os
+import pyarrow as pa
+import pyarrow.compute as pc
+from flowql import udf, udaf
+
+@udf
+def net(amount: float, vat: float | None) -> float:
+    if amount == 13.0:
+        raise ValueError("13 is no amount")
+    return amount / (1 + (vat or 0.25))
+
+@udf(isolation="inline")
+def where_it_runs(a: int) -> int:
+    return os.getpid()
+
+@udf(vectorized=True)
+def twice(a: pa.Int64Array) -> pa.Int64Array:
+    return pc.multiply(a, 2)
+
+@udf
+def day_after(d: date) -> date:
+    return date.fromordinal(d.toordinal() + 1)
+
+@udf
+def hour(t: time) -> int:
+    return t.hour
+
+@udf
+def exact(d: Decimal) -> int:
+    return int(d)
+"""
+SQL = """
+CREATE STREAM S (K BIGINT KEY, V DOUBLE) WITH (KAFKA_TOPIC = 's', PARTITIONS = 1, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
+CREATE TABLE T AS SELECT K, SUM(V) AS V FROM S GROUP BY K;
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    yield made(tmp_path, YAML, SQL, prices=PRICES)
+    end_idle_workers()
+
+
+def failure(connection: flowql.Connection, sql: str) -> str:
+    with pytest.raises(CommandError) as caught:
+        connection.sql(sql).arrow()
+    return str(caught.value)
+
+
+def test_functions_are_called_in_questions_and_nothing_needs_to_be_deployed_for_it(folder: Path) -> None:
+    with running(folder) as shop:
+        shop.produce("S", [{"K": k, "V": float(v)} for k, v in ((1, 10), (2, 20), (3, 13))])
+        until(lambda: shop.sql("SELECT COUNT(*) FROM T").one(), 3)
+        found = shop.sql("SELECT K, net(V, NULL) AS N, NET(V, 1.0) AS H FROM T WHERE K < 3 ORDER BY net(V, 0.5) DESC")
+        assert found.arrow().to_pylist() == [{"K": 2, "N": 16.0, "H": 10.0}, {"K": 1, "N": 8.0, "H": 5.0}]
+        assert shop.sql("SELECT SUM(twice(K)) AS S FROM T").one() == 12
+        assert shop.sql("SELECT where_it_runs(K) FROM T WHERE K = 1").one() != os.getpid()
+        dates = "SELECT day_after(DATE '2026-02-28') AS D, hour(TIME '07:30:00') AS H, net(NULL, 1.0) AS N"
+        (row,) = shop.sql(dates).arrow().to_pylist()
+        assert (str(row["D"]), row["H"], row["N"]) == ("2026-03-01", 7, None)
+        assert failure(shop, "SELECT net(V, NULL) FROM T").startswith("a function failed: ValueError: 13 is no amount")
+        assert "does not exist" in failure(shop, "SELECT exact(1.5)"), "DECIMAL has no column of one type"
+        assert "does not exist" in failure(shop, "SELECT nett(V) FROM T")
+        assert "does not support the supplied arguments" in failure(shop, "SELECT net(V) FROM T")
+        (folder / "prices.py").write_text(PRICES.replace("0.25", "1.0"))
+        assert shop.sql("SELECT net(V, NULL) FROM T WHERE K = 1").one() == 5.0
+        (folder / "prices.py").write_text("1 / 0")
+        assert "prices: prices cannot be imported: ZeroDivisionError" in failure(shop, "SELECT net(V, NULL) FROM T")
+        (folder / "prices.py").write_text(PRICES)
+    assert flowql.connect(folder).sql("SELECT net(V, NULL) FROM T WHERE K = 1").one() == 8.0, "at rest"
+
+
+def test_push_queries_call_them(folder: Path) -> None:
+    """All of them: also aggregates, table functions, and those with types that have no column."""
+    more = PRICES + "\n@udaf\nclass Most:\n    def init(self) -> float | None:\n        return None\n\n"
+    more += "    def add(self, m: float | None, v: float) -> float:\n        return v if m is None else max(m, v)\n"
+    (folder / "prices.py").write_text(more)
+    with running(folder) as shop:
+        shop.produce("S", [{"K": k, "V": float(v)} for k, v in ((1, 10), (2, 13), (3, 20))])
+        until(lambda: shop.sql("SELECT COUNT(*) FROM T").one(), 3)
+        asked = "SELECT K, net(V, 1.0) AS N, exact(CAST(V AS DECIMAL(9, 2))) AS E FROM S EMIT CHANGES LIMIT 3"
+        with shop.subscribe(asked, start="earliest") as changes:
+            assert [c.row for c in changes] == [
+                {"K": 1, "N": 5.0, "E": 10},
+                {"K": 2, "N": None, "E": 13},
+                {"K": 3, "N": 10.0, "E": 20},
+            ]
+        asked = "SELECT K % 2 AS ODD, most(V) AS M FROM S GROUP BY K % 2 EMIT CHANGES"
+        with shop.subscribe(asked, start="earliest") as changes:
+            last = {}
+            for change in changes:
+                last[change.row["ODD"]] = change.row["M"]
+                if last == {1: 20.0, 0: 13.0}:
+                    break
+        (folder / "prices.py").write_text("1 / 0")
+        with pytest.raises(CompileError, match="ZeroDivisionError"):
+            shop.subscribe("SELECT net(V, 1.0) AS N FROM S EMIT CHANGES")
+        with shop.subscribe("SELECT K FROM S EMIT CHANGES LIMIT 1", start="earliest") as changes:
+            assert [c.row for c in changes] == [{"K": 1}]
+
+
+def test_many_questions_at_once_call_them(folder: Path) -> None:
+    """A function that one connection created is not freed with it."""
+    database = QuestionDatabase()
+    functions = functions_to_ask(str(folder))
+    for n in range(20):
+        connections = [database.connection() for _ in range(3)]
+        for connection in connections:
+            database.offer(functions["NET"], connection)
+        connections[0].close()
+        for connection in connections[1:]:
+            found = connection.sql(f"SELECT net(r, {n + 1.0}) AS n FROM range(5000) t(r) WHERE r <> 13").fetchall()
+            assert found == [(r / (n + 2.0),) for r in range(5000) if r != 13]
+            connection.close()
+    database.close()
+
+
+def test_the_process_that_answers_large_questions_calls_them(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(loading, "CONTENDED_S_MAX", -1.0)
+    monkeypatch.setattr(QuestionLimits, "registered_bytes", 1)
+    monkeypatch.setattr(Pace, "rest", Pace.end)
+    monkeypatch.setattr(StateSnapshot, "chunks", small_chunks(StateSnapshot.chunks))
+    asked: list[str] = []
+    begin = elsewhere._started
+    monkeypatch.setattr(elsewhere, "_started", lambda descriptor: (asked.append("process"), begin(descriptor))[1])
+    physical = open_rocks(tmp_path / "state")
+    with World(SQL, physical=physical, data_dir=tmp_path, threads=1) as world:
+        world.send("s", [(k, {"V": k * 10.0}, k) for k in range(100)])
+        world.settle()
+        engine = RuntimeEngine(world.instance)
+        ask = partial(answer, database=QuestionDatabase(), functions=partial(functions_to_ask, str(folder)))
+        found = ask("SELECT SUM(net(V, 1.0)) AS N FROM T", engine.take, copied=engine.take_copied).table()
+        assert found.to_pylist() == [{"N": sum(k * 5.0 for k in range(100))}]
+        with pytest.raises(QueryError, match="a function failed: ValueError: 13 is no amount"):
+            ask("SELECT SUM(net(V + 3, 1.0)) AS N FROM T", engine.take, copied=engine.take_copied)
+        physical.close()
+    assert len(asked) == 2
