@@ -27,6 +27,10 @@ class QueryFailure(Exception):
     """Raised by a user function to fail the whole query (restart with backoff), not just the value."""
 
 
+class RunTooLong(QueryFailure):
+    """Raised in a run of several records when a call has taken long to fail: other records are to be processed one by one."""
+
+
 # What no value causes, but code that is broken for all of them: it fails the query as well.
 FAILURES = (QueryFailure, AssertionError, NameError, ImportError, NotImplementedError)
 

@@ -16,13 +16,20 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from flowql.compiler.functions.registry import FAILED, AggregateFunction, ArrowCall, Function, Resolution
+from flowql.compiler.functions.registry import (
+    FAILED,
+    AggregateFunction,
+    ArrowCall,
+    Function,
+    Resolution,
+)
 from flowql.compiler.functions.user import UserDefined, UserFunction
 from flowql.compiler.functions.user_aggregates import UserAggregate
 from flowql.compiler.functions.user_vectorized import COLUMN_KINDS, UserVectorFunction
 from flowql.compiler.plan.types import SqlType
 from flowql.runtime.batch import to_python
 from flowql.runtime.functions.figures import FunctionFigures, figures_of
+from flowql.runtime.functions.runs import is_of_several, run_too_long
 from flowql.runtime.functions.workers import (
     AggregatePart,
     Code,
@@ -75,7 +82,11 @@ class _Remote:
         try:
             found = self._workers.ask(Request(self._name, args, part), self._timeout_s)
         except Exception as error:
-            self._figures.here().add(1, time.perf_counter() - start, failures=1, lost=isinstance(error, ProcessLost))
+            lost = isinstance(error, ProcessLost)
+            if lost and is_of_several():
+                self._figures.here().add(0, time.perf_counter() - start, lost=1)
+                raise run_too_long(str(error)) from error
+            self._figures.here().add(1, time.perf_counter() - start, failures=1, lost=lost)
             raise
         self._figures.here().add(1, time.perf_counter() - start)
         return found
@@ -108,7 +119,10 @@ class _Remote:
         try:
             made = self._workers.ask(Request(self._name, (groups,), part), self._timeout_s)
         except Exception as error:
-            self._figures.here().add(0, time.perf_counter() - start, lost=isinstance(error, ProcessLost))
+            lost = isinstance(error, ProcessLost)
+            self._figures.here().add(0, time.perf_counter() - start, lost=lost)
+            if lost and is_of_several():
+                raise run_too_long(str(error)) from error
             raise
         self._figures.here().add(calls, time.perf_counter() - start)
         return made
@@ -134,7 +148,10 @@ class _Remote:
         try:
             data, failed = self._workers.ask(Request(self._name, to_ipc(columns)), self._timeout_s)
         except Exception as error:
-            self._figures.here().add(0, time.perf_counter() - start, lost=isinstance(error, ProcessLost))
+            lost = isinstance(error, ProcessLost)
+            self._figures.here().add(0, time.perf_counter() - start, lost=lost)
+            if lost and is_of_several():
+                raise run_too_long(str(error)) from error
             raise
         self._figures.here().add(len(columns[0]) - len(failed), time.perf_counter() - start)
         return from_ipc(data)[0], failed

@@ -97,7 +97,7 @@ class FunctionFailed(Exception):
 
 
 class ProcessLost(FunctionFailed):
-    """How the process of a function ended in a call."""
+    """How the process of a function ended in a call, or that it had to be ended after it."""
 
 
 class _Ended(Exception):
@@ -239,7 +239,8 @@ class Workers:
                 return reply
             if reply.fails_query:
                 raise QueryFailure(f"{request.function}: {reply.kind}: {reply.text}")
-            raise type(reply.kind, (FunctionFailed,), {})(reply.text)
+            base = ProcessLost if reply.kind == "MemoryError" else FunctionFailed
+            raise type(reply.kind, (base,), {})(reply.text)
 
     def _failure(self, request: Request, ended: _Ended) -> Exception:
         said = f"{request.function}: {ended}"

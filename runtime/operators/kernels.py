@@ -38,6 +38,7 @@ import pyarrow as pa
 
 from flowql.compiler.functions.registry import FAILED, ArrowCall, ColumnFailures, lookup
 from flowql.compiler.plan.types import BOOLEAN, Kind, SqlType, arrow_type, duckdb_type
+from flowql.runtime.functions.runs import raise_if_over
 
 DUCKDB_ROWS = 256  # measured: below, the fixed 0.2-0.6 ms of a statement exceed the row kernel
 INPUT = "{input}"  # stands for the batch in the text of a statement
@@ -209,6 +210,7 @@ def compute(sql: str, batch: pa.RecordBatch, types: Sequence[SqlType]) -> list[p
         finally:
             feed.batch = batch.slice(0, 0)  # the buffers must not outlive the call
     except (duckdb.Error, pa.ArrowException) as e:
+        raise_if_over()
         raise VectorFailed(str(e)) from e
     if any(len(c) != batch.num_rows for c in columns):
         raise VectorFailed(f"{len(columns[0])} rows came back for {batch.num_rows}")

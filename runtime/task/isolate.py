@@ -35,13 +35,17 @@ VALUE_ERRORS = (
 )
 
 
+PATIENCE = 16
+
+
 class RowLimit:
     """How many rows a run may take: after a failure half, after a success twice as many, until there is no limit any more."""
 
-    __slots__ = ("_rows",)
+    __slots__ = ("_patience", "_rows")
 
     def __init__(self) -> None:
         self._rows: int | None = None
+        self._patience = 0  # successes until more rows are tried
 
     def of(self, rows_max: int) -> int:
         return rows_max if self._rows is None else min(rows_max, self._rows)
@@ -54,8 +58,14 @@ class RowLimit:
         self._rows = max(1, rows // 2)
         return True
 
+    def one_by_one(self) -> None:
+        """A run took long to fail, and so may its other rows."""
+        self._rows, self._patience = 1, PATIENCE
+
     def succeeded(self, rows_max: int) -> None:
-        if self._rows is not None:
+        if self._patience:
+            self._patience -= 1
+        elif self._rows is not None:
             self._rows = self._rows * 2 if self._rows * 2 < rows_max else None
 
 

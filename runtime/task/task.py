@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
+from flowql.compiler.functions.registry import RunTooLong
 from flowql.runtime.batch import UPDATE_BEFORE, Batch, Ints
 from flowql.runtime.clock import Clock
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import RuntimeFailure
+from flowql.runtime.functions.runs import run_of
 from flowql.runtime.log.base import RawBatch, even_share
 from flowql.runtime.operators.base import RunContext
 from flowql.runtime.state.store import TaskState
@@ -204,17 +206,27 @@ class Task:
         attempt = self._run_raw if fused else self._run_staged
         self._tried = 0  # known when its rows are
         try:
-            done = attempt(self._limit.of(rows_max), None)
+            with run_of(lambda: self._tried):
+                done = attempt(self._limit.of(rows_max), None)
+        except RunTooLong as error:
+            self.state.discard()
+            self._check_revoked(error)
+            self._limit.one_by_one()
+            return self._run(rows_max)
         except VALUE_ERRORS as error:
             self.state.discard()
-            if self.state.revoked:  # it may have failed for what was dropped under it
-                raise BatchRevoked(f"task {self.id} was sent back to the last commit while it ran") from error
+            self._check_revoked(error)
             return self._run(rows_max) if self._limit.failed(self._tried) else self._leave_out(attempt, error)
         except BaseException:
             self.state.discard()
             raise
         self._limit.succeeded(rows_max)
         return done
+
+    def _check_revoked(self, error: Exception) -> None:
+        """It may have failed for what was dropped under it."""
+        if self.state.revoked:
+            raise BatchRevoked(f"task {self.id} was sent back to the last commit while it ran") from error
 
     def _leave_out(self, attempt: Attempt, error: Exception) -> int | None:
         """The next record becomes a dead letter, and all that is published of it."""

@@ -304,14 +304,17 @@ def test_one_bad_value_of_each_kind_is_one_dead_letter(tmp_path: Path, at_once: 
         assert instance.sql("SELECT COUNT(*) FROM N").one() == (len(values) if at_once else 12)
         assert "NameError" in str(state_of(instance, "CSAS_NOT_ALL")["last_error"])
         found = {f["function"]: f for f in instance.status()["instance"]["functions"]}
-        assert (found["BAD"]["calls"], found["BAD"]["failures"]) == (len(expected), 5)
+        assert found["BAD"]["failures"] == 5
+        assert 0 <= found["BAD"]["calls"] - len(expected) <= 3, (
+            "of a run that ended with a process some are called again"
+        )
         assert found["BAD"]["lost_processes"] >= 3
         assert found["BAD"]["seconds"] > 0.5
         assert (found["GOOD"]["failures"], found["GOOD"]["lost_processes"]) == (0, 0)
         shown = " ".join(function_lines(instance.status()))
         assert "BAD" in shown
         metrics = exposition(instance.status()).decode()
-        assert f'flowql_function_calls_total{{function="BAD",module="m"}} {len(expected)}.0' in metrics
+        assert f'flowql_function_calls_total{{function="BAD",module="m"}} {found["BAD"]["calls"]}.0' in metrics
 
 
 @pytest.mark.parametrize("vectorized", [False, True])
@@ -468,3 +471,37 @@ def test_an_aggregate_that_crashes_leaves_its_group_as_it_was(tmp_path: Path) ->
         assert "aggregate failed: ProcessLost: TOTAL: it ended its process (7)" in letters
         assert "aggregate failed: ValueError: 14 is not added" in letters
         assert "the result of TOTAL failed: ProcessLost: TOTAL: it ended its process (8)" in letters
+
+
+HANGING = """
+from flowql import udf
+import time
+
+@udf(timeout=0.3)
+def hanging(a: int) -> int:
+    return time.sleep(60) if a % 3 == 0 else a
+"""
+HANGS = """
+CREATE STREAM I (K BIGINT KEY, A BIGINT)
+  WITH (KAFKA_TOPIC = 'i', PARTITIONS = 1, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
+CREATE STREAM PLAIN AS SELECT K, A FROM I;
+"""
+HANGS_QUERY = "CREATE STREAM O AS SELECT K, hanging(A) AS H FROM I;\n"
+
+
+def test_a_query_whose_function_hangs_for_many_records_can_be_removed(tmp_path: Path) -> None:
+    """A run of thousands of records, each of which takes its timeout, is not waited for: its records are processed one by one."""
+    made(tmp_path, YAML, HANGS + HANGS_QUERY, m=HANGING)
+    with running(tmp_path) as instance:
+        instance.produce("I", [{"K": i, "A": i} for i in range(6000)])
+        until(lambda: instance.sql("SELECT COUNT(*) FROM PLAIN").one(), 6000)
+        until(lambda: instance.sql("SELECT COUNT(*) > 5 FROM O").one(), True)
+        found = instance.sql("SELECT K, H FROM O ORDER BY K").arrow().to_pylist()
+        assert found == [{"K": k, "H": None if k % 3 == 0 else k} for k in range(len(found))]
+        letters = instance.sql("SELECT FAILURES FROM DEAD_LETTERS").arrow().to_pylist()
+        assert "did not return within 0.3 s" in str(letters[0])
+        (tmp_path / "shop.sql").write_text(HANGS)
+        start = time.monotonic()
+        instance.deploy(prune=True)
+        assert [q["id"] for q in instance.status()["queries"]] == ["CSAS_PLAIN"]
+        assert time.monotonic() - start < 30, "2,000 timeouts take 600 s"

@@ -42,6 +42,7 @@ DRIVERS = {
     # threading.local: what a statement of a thread has failed for; time: what calls cost
     "runtime/functions/calls.py": {"threading", "time"},
     "runtime/functions/figures.py": {"threading"},  # threading.local: each thread counts its own calls
+    "runtime/functions/runs.py": {"threading"},  # threading.local: of the run of this thread
     "runtime/log/files.py": {"threading"},  # a pool that waits for the disk: several files are made durable at once
     "runtime/spark/engine/thread.py": {"threading"},
     "runtime/spark/java.py": {"subprocess"},  # asks a Java for its version
