@@ -40,8 +40,15 @@ def end_with_parent(lifeline: int) -> None:
     """SIGIO ends this process when the other end of the pipe closes, also while a function holds the interpreter lock."""
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
-    if select.select([lifeline], [], [], 0)[0]:  # it has ended before
+    if _readable(lifeline, 0.0):  # it has ended before
         os._exit(1)
+
+
+def _readable(descriptor: int, within_s: float) -> bool:
+    """Whether there is something, if only the end. Descriptors have the numbers of the parent, which may have thousands: `select` takes 1,024."""
+    waiting = select.poll()
+    waiting.register(descriptor, select.POLLIN)
+    return bool(waiting.poll(within_s * 1000))
 
 
 class _Texts(importlib.abc.SourceLoader):
@@ -205,7 +212,7 @@ def _serve(connection: socket.socket, begun: memoryview) -> None:
             send(Failed(type(error).__name__, str(error), fails_query=True))
             return
         send(None)
-        while select.select([connection], [], [], code.idle_s)[0]:
+        while _readable(connection.fileno(), code.idle_s):
             send(server.reply(receive()))
 
 

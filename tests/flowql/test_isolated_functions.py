@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -154,6 +155,20 @@ def threaded(a: pa.Int64Array) -> pa.Int64Array:
     table = pa.table({"a": list(range(1000))})
     return pc.add(a, table.group_by("a").aggregate([("a", "count")]).num_rows)
 """
+
+
+def test_a_parent_with_thousands_of_open_files_has_processes(tmp_path: Path) -> None:
+    """Their descriptors have numbers that `select` does not take."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        assert loaded(tmp_path, "GOOD")(1) == 2
+    finally:
+        for file in files:
+            os.close(file)
+        end_idle_workers()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_module_has_the_most_memory_that_a_function_of_it_asks_for(tmp_path: Path) -> None:
