@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import subprocess
 import sys
 import time
 from contextlib import suppress
+from multiprocessing.connection import wait  # select(2) takes no descriptor above 1,023
 from pathlib import Path
 
 from flowql.deploy.settings import Settings
@@ -60,8 +60,7 @@ def _await_ready(fd: int) -> dict[str, str]:
     limit = time.monotonic() + READY_S
     said = b""
     while time.monotonic() < limit:
-        readable, _, _ = select.select([fd], [], [], 1.0)
-        if not readable:
+        if not wait([fd], 1.0):
             continue
         part = os.read(fd, 65536)
         said += part

@@ -15,13 +15,15 @@ import mmap
 import os
 import pickle
 import resource
-import select
 import socket
 import struct
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib.util import decode_source
+from multiprocessing.connection import (
+    wait,  # select(2) takes no descriptor above 1,023, and these have the numbers of the parent
+)
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
@@ -40,15 +42,8 @@ def end_with_parent(lifeline: int) -> None:
     """SIGIO ends this process when the other end of the pipe closes, also while a function holds the interpreter lock."""
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
-    if _readable(lifeline, 0.0):  # it has ended before
+    if wait([lifeline], 0):  # it has ended before
         os._exit(1)
-
-
-def _readable(descriptor: int, within_s: float) -> bool:
-    """Whether there is something, if only the end. Descriptors have the numbers of the parent, which may have thousands: `select` takes 1,024."""
-    waiting = select.poll()
-    waiting.register(descriptor, select.POLLIN)
-    return bool(waiting.poll(within_s * 1000))
 
 
 class _Texts(importlib.abc.SourceLoader):
@@ -212,7 +207,7 @@ def _serve(connection: socket.socket, begun: memoryview) -> None:
             send(Failed(type(error).__name__, str(error), fails_query=True))
             return
         send(None)
-        while _readable(connection.fileno(), code.idle_s):
+        while wait([connection], code.idle_s):
             send(server.reply(receive()))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -28,6 +27,7 @@ from flowql.runtime.functions.figures import FunctionFigures, function_figures
 from flowql.runtime.functions.workers import Code, FunctionFailed, Request, end_idle_workers
 from flowql.server.prometheus import exposition
 from tests.flowql.projects_with_modules import made, running, state_of, until
+from tests.open_files import many_open_files
 
 M = """
 import os, time
@@ -159,16 +159,9 @@ def threaded(a: pa.Int64Array) -> pa.Int64Array:
 
 def test_a_parent_with_thousands_of_open_files_has_processes(tmp_path: Path) -> None:
     """Their descriptors have numbers that `select` does not take."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
-    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
-    try:
+    with many_open_files():
         assert loaded(tmp_path, "GOOD")(1) == 2
-    finally:
-        for file in files:
-            os.close(file)
         end_idle_workers()
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_module_has_the_most_memory_that_a_function_of_it_asks_for(tmp_path: Path) -> None:

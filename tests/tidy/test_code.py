@@ -38,7 +38,7 @@ DRIVERS = {
         "time",
         "threading",
     },  # starts the one below, and talks to it
-    "runtime/functions/worker.py": {"select", "socket"},
+    "runtime/functions/worker.py": {"multiprocessing", "socket"},
     # threading.local: what a statement of a thread has failed for; time: what calls cost
     "runtime/functions/calls.py": {"threading", "time"},
     "runtime/functions/figures.py": {"threading"},  # threading.local: each thread counts its own calls

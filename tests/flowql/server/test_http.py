@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from flowql.server.http import Http, Unreachable
+from tests.open_files import many_open_files
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -56,6 +57,18 @@ def test_a_connection_is_used_again(http: Http) -> None:
     assert ask(http, "/whole") == first
     assert ask(http, "/pieces") == b"onetwo"
     assert ask(http, "/whole") == first
+
+
+def test_also_in_a_process_with_thousands_of_open_files() -> None:
+    with many_open_files():
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        made = Http(server.server_address[1], {}, connect_s=2.0, answer_s=5.0)
+        first = ask(made, "/whole")
+        assert ask(made, "/whole") == first
+        made.close()
+        server.shutdown()
+        server.server_close()
 
 
 def test_one_that_was_idle_is_not(http: Http, monkeypatch: pytest.MonkeyPatch) -> None:
