@@ -53,10 +53,11 @@ class AggregateOperator:
         work = [(i, key) for i, key in enumerate(keys) if ops[i] != DELETE and not fold.left_out(key)]
         distinct = list(dict.fromkeys(key for _, key in work))
         groups = dict(zip(distinct, store.get_many(distinct), strict=True))
-        folded = fold_groups(fold, Rows(rows, batch.rowtime.tolist(), seqs, work), groups, run)
+        given = Rows(rows, batch.rowtime.tolist(), seqs, work)
+        folded = fold_groups(fold, given, groups, run)
         changes = Changes(self.plan.schema, retract=self._retract, coalesce=True)
-        add_changes(changes, fold, groups, folded, batch, run)
-        store.put_many(list(folded), [(*f.accs, f.time) for f in folded.values()])
+        add_changes(changes, fold, groups, folded, given, batch.headers, run)
+        store.put_many(list(folded), [(*accs, time) for accs, time, _ in folded.values()])
         return changes.batch()
 
     def _rows(self, batch: Batch, run: RunContext) -> Batch | None:

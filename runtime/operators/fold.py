@@ -28,6 +28,7 @@ from flowql.runtime.state.store import Key, Value
 Accs = tuple[Any, ...]
 Step = Callable[[Accs, Row, int, int, RunContext], Accs]
 AGGREGATE_FAILED = "FQ4026"
+NOT_FOR_VALUES = (*FAILURES, RuntimeFailure)  # what a step raises that is no matter of values
 _ROWS = AggregateCall("__rows", "COUNT", (), BIGINT)
 
 
@@ -158,20 +159,14 @@ class Fold:
 
         again: one that has failed before, and has its dead letter.
         """
-        made, failure = self.attempt(step, accs, row, rowtime, seq, run)
-        if failure and not again:
-            self.failed(failure, seq, run)
-        return made
-
-    @staticmethod
-    def attempt(step: Step, accs: Accs, row: Row, rowtime: int, seq: int, run: RunContext) -> tuple[Accs | None, str]:
-        """One step, or why the function failed for these values."""
         try:
-            return step(accs, row, rowtime, seq, run), ""
-        except (*FAILURES, RuntimeFailure):
+            return step(accs, row, rowtime, seq, run)
+        except NOT_FOR_VALUES:
             raise
         except Exception as error:
-            return None, f"{type(error).__name__}: {error}"
+            if not again:
+                self.failed(f"{type(error).__name__}: {error}", seq, run)
+            return None
 
     @staticmethod
     def failed(failure: str, seq: int, run: RunContext) -> None:

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flowql.runtime.batch import Batch, Row
+from flowql.runtime.batch import Row
 from flowql.runtime.functions.workers import FunctionFailed
 from flowql.runtime.operators.base import RunContext
-from flowql.runtime.operators.fold import Accs, Fold, Many
+from flowql.runtime.operators.fold import NOT_FOR_VALUES, Accs, Fold, Many
 from flowql.runtime.operators.rows import KNOWN, Changes
 from flowql.runtime.state.store import Key, Value
 
@@ -28,13 +28,9 @@ class Rows:
     work: Sequence[tuple[int, Key]]
 
 
-@dataclass(slots=True)
-class Folded:
-    """A group after its rows. last: the place of the last row that is in it."""
-
-    accs: Accs
-    time: int
-    last: int
+Folded = tuple[
+    Accs, int, int
+]  # a group after its rows: accumulators, time, and the place of the last row that is in it
 
 
 def fold_groups(fold: Fold, given: Rows, groups: Mapping[Key, Value | None], run: RunContext) -> dict[Key, Folded]:
@@ -50,19 +46,25 @@ def fold_groups(fold: Fold, given: Rows, groups: Mapping[Key, Value | None], run
 
 def _row_by_row(fold: Fold, given: Rows, groups: Mapping[Key, Value | None], run: RunContext) -> dict[Key, Folded]:
     folded: dict[Key, Folded] = {}
-    size = len(fold.bound)
+    size, add, rows, times, seqs = len(fold.bound), fold.add, given.rows, given.times, given.seqs
     for i, key in given.work:
-        now = folded.get(key)
+        now, at = folded.get(key), times[i]
         if now is not None:
-            accs, time = now.accs, now.time
+            accs, time, _ = now
         elif (group := groups[key]) is not None:
             accs, time = group[:size], group[-1]
         else:
-            accs, time = fold.initial, given.times[i]
-        made = fold.try_step(fold.add, accs, given.rows[i], given.times[i], given.seqs[i], run)
-        if made is not None:
-            folded.pop(key, None)
-            folded[key] = Folded(made, max(time, given.times[i]), i)
+            accs, time = fold.initial, at
+        try:
+            made = add(accs, rows[i], at, seqs[i], run)
+        except NOT_FOR_VALUES:
+            raise
+        except Exception as error:
+            fold.failed(f"{type(error).__name__}: {error}", seqs[i], run)
+            continue
+        if now is not None:
+            del folded[key]  # to the end: groups are in the order of their last rows
+        folded[key] = made, time if time > at else at, i
     return folded
 
 
@@ -97,10 +99,10 @@ def _in_one_call(
                     accs[at] = acc
                 group = groups[key]
                 first = given.times[places[0]] if group is None else group[-1]
-                folded[key] = Folded(tuple(accs), max(first, *(given.times[i] for i in places)), places[-1])
+                folded[key] = tuple(accs), max(first, *(given.times[i] for i in places)), places[-1]
     for i, failure in letters:
         fold.failed(failure, given.seqs[i], run)
-    return dict(sorted(folded.items(), key=lambda item: order[item[0], item[1].last]))
+    return dict(sorted(folded.items(), key=lambda item: order[item[0], item[1][2]]))
 
 
 def _started(
@@ -117,12 +119,13 @@ def _started(
     rest: Accs = tuple(accs[at] for at in many.rest)
     taken = []
     for i in places:
-        made, failure = fold.attempt(many.add_rest, rest, given.rows[i], given.times[i], given.seqs[i], run)
-        if made is None:
-            letters.append((i, failure))
-        else:
-            rest = made
+        try:
+            rest = many.add_rest(rest, given.rows[i], given.times[i], given.seqs[i], run)
             taken.append(i)
+        except NOT_FOR_VALUES:
+            raise
+        except Exception as error:
+            letters.append((i, f"{type(error).__name__}: {error}"))
     for at, acc in zip(many.rest, rest, strict=True):
         accs[at] = acc
     return accs, taken
@@ -157,21 +160,30 @@ def add_changes(
     fold: Fold,
     groups: Mapping[Key, Value | None],
     folded: Mapping[Key, Folded],
-    batch: Batch,
+    given: Rows,
+    headers: Sequence[Any] | None,
     run: RunContext,
     shown: Shown = _shown,
 ) -> None:
-    """One change of each group. groups: as they were before. batch: with the rows that were folded."""
-    seqs, headers, size = batch.seq, batch.headers, len(fold.bound)
-    wanted = [(*shown(key), f.accs, int(seqs[f.last])) for key, f in folded.items()]
-    after = result_rows(fold, wanted, run)
+    """One change of each group. groups: as they were before. given, headers: of the rows that were folded."""
+    seqs, size = given.seqs, len(fold.bound)
+    if fold.many is None:
+        for key, (accs, time, last) in folded.items():
+            (part, window), group, row_before = shown(key), groups[key], None
+            if group is not None:
+                row_before = fold.row(part, group[:size], window) if changes.retract else KNOWN
+            head = headers[last] if headers is not None else None
+            row = fold.row(part, accs, window, run=run, seq=seqs[last])
+            changes.add(key, row_before, row, time, seqs[last], head)
+        return
+    after = result_rows(fold, [(*shown(key), accs, seqs[last]) for key, (accs, _, last) in folded.items()], run)
     before: dict[Key, Row] = {key: KNOWN for key in folded if groups[key] is not None}
     if changes.retract:
         wanted = [(*shown(key), value[:size], 0) for key in before if (value := groups[key]) is not None]
         before = dict(zip(before, result_rows(fold, wanted, None), strict=True))
-    for (key, f), row in zip(folded.items(), after, strict=True):
-        head = headers[f.last] if headers is not None else None
-        changes.add(key, before.get(key), row, f.time, int(seqs[f.last]), head)
+    for (key, (_, time, last)), row in zip(folded.items(), after, strict=True):
+        head = headers[last] if headers is not None else None
+        changes.add(key, before.get(key), row, time, seqs[last], head)
 
 
 Wanted = tuple[Row, Row, Accs, int]  # key, window, accumulators, and where dead letters of results go

@@ -162,11 +162,11 @@ class WindowedAggregateOperator:
     ) -> None:
         """Where no more than one change per window is shown, or none before it closes."""
         folded = fold_groups(self._fold, given, groups, run)
-        store.put_many(list(folded), [(*f.accs, f.time) for f in folded.values()])
+        store.put_many(list(folded), [(*accs, time) for accs, time, _ in folded.values()])
         if self.open is not None:
             self.open.add(folded)
         else:
-            add_changes(changes, self._fold, groups, folded, batch, run, self._shown)
+            add_changes(changes, self._fold, groups, folded, given, batch.headers, run, self._shown)
 
     def _shown(self, key: Key) -> tuple[Row, Row]:
         return key[:-1], self.bounds(int(key[-1]))  # type: ignore[call-overload]
