@@ -109,6 +109,24 @@ PANELS = (
         "cps",
         "Each once for all queries, whatever their number.",
     ),
+    Panel(
+        "Functions: time of calls",
+        {"rate(flowql_function_seconds_total[$__rate_interval])": "{{function}} of {{module}}"},
+        "short",
+        "1 is one thread that does nothing but wait for it.",
+    ),
+    Panel(
+        "Functions: calls", {"rate(flowql_function_calls_total[$__rate_interval])": "{{function}} of {{module}}"}, "cps"
+    ),
+    Panel(
+        "Functions: failures",
+        {
+            "rate(flowql_function_failures_total[$__rate_interval])": "{{function}} of {{module}}",
+            "rate(flowql_function_lost_processes_total[$__rate_interval])": "{{function}} of {{module}}, processes lost",
+        },
+        "cps",
+        "Every failure is a dead letter.",
+    ),
 )
 
 

@@ -69,13 +69,14 @@ def followed(
     host: Host, folder: Path, text: str, start: Start, then: Callable[[], object], until: int
 ) -> list[Change | Rebuilt]:
     """What is told of BIG; `then` is done when all of it was, and it ends so many rows after the boundary."""
-    settings = settings_of(load_project(folder))
+    project = load_project(folder)
+    settings = settings_of(project)
     there = deployed(settings)
     told: list[Change | Rebuilt] = []
     limit = time.monotonic() + WAIT_S
 
     def anew(found: object) -> object:
-        return compile_text(text, found, settings, "ksql")  # type: ignore[arg-type]
+        return compile_text(text, found, settings, project)  # type: ignore[arg-type]
 
     with closing(Following(anew(there), settings, there, start, anew)) as following:  # type: ignore[arg-type]
         done = False
@@ -136,7 +137,7 @@ def test_retention_is_no_rebuild_and_who_waits_for_one_can_be_stopped(
     host.service.deploy(plan_of(SQL + BIG.format(over=5)))
     settings = settings_of(load_project(folder))
     there, end, rows = deployed(settings), float("inf"), []
-    query = compile_text(text, there, settings, "ksql")
+    query = compile_text(text, there, settings, load_project(folder))
     began = time.monotonic()
     with closing(
         Following(query, settings, there, "earliest", lambda _: query, stopped=lambda: time.monotonic() > end)
