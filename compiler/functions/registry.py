@@ -47,22 +47,21 @@ Reference = Callable[..., Any]
 Lowering = Callable[[Sequence[str], Resolution], str]
 
 
-FAILED = (
-    "!failed"  # behind the name of a function over columns, in DuckDB: for which rows of the statement it has failed
-)
+# Suffix of a DuckDB function that tells for which rows of the statement the function over columns has failed.
+FAILED = "!failed"
 
 
 class ColumnFailures(Protocol):
-    """What the rows of a statement were for which a function over columns has failed."""
+    """The rows of a statement for which a function over columns has failed."""
 
     def begin(self) -> None:
-        """A statement: none so far."""
+        """Forgets the failures of the statement before."""
 
     def of(self, columns: Sequence[pa.Array], types: Sequence[SqlType]) -> pa.Array:
-        """For which rows it has failed (BOOLEAN)."""
+        """Which rows failed (BOOLEAN)."""
 
     def all_declined(self) -> bool:
-        """Whether `of` has said so of all."""
+        """Whether `of` has reported every failure."""
 
 
 @dataclass(frozen=True, slots=True)

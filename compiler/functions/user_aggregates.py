@@ -81,7 +81,7 @@ class UserAggregate:
         )
 
     def _of_rows(self, rows: Iterable[tuple[Any, ...]]) -> Any:
-        """The accumulator is nobody else's, so it needs no copies."""
+        """The accumulator is local to this call, so it is not copied."""
         step, acc = self._step("add", _same if self.kept.copy else None), self.made.init()
         for args in rows:
             acc = step(acc, *args)

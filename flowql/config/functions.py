@@ -41,36 +41,28 @@ def load_functions(root: Path, modules: Sequence[str]) -> dict[str, Entry]:
     The version of a function is a hash of the source of its module and of all modules of the folder that this one imports. Modules are
     not left in `sys.modules`: another project, or a later version, may have some of the same name.
     """
-    found: dict[str, Entry] = {}
+    return {user.name: _with_calls(entry, user, code) for user, entry, code in _declared(root, modules)}
+
+
+def load_query_functions(root: Path, modules: Sequence[str]) -> dict[str, AskedFunction]:
+    """The scalar functions that interactive queries can call, by their names in SQL: all their types have columns. Raises LoadError."""
+    found = {user.name: _to_ask(user, entry.name, code) for user, entry, code in _declared(root, modules)}
+    return {name: function for name, function in found.items() if function is not None}
+
+
+def _declared(root: Path, modules: Sequence[str]) -> Iterator[tuple[UserDefined, Entry, Code]]:
+    """What modules declare, with its entry of the catalogue and the code that processes run. Raises LoadError."""
     homes: dict[str, str] = {}
     for name in modules:
         with _imported(root, name) as (module, sources):
             users = marked(module)
             version, code = _version(root, sources), _code(name, sources, users)
-            for user in users:
-                if lookup(user.name) is not None or lookup_aggregate(user.name) is not None:
-                    raise LoadError(
-                        name, f"{user.name} is a built-in function", "give it another name:  @udf(name=...)"
-                    )
-                if homes.setdefault(user.name, name) != name:
-                    raise LoadError(name, f"{user.name} is in {homes[user.name]}, too", "give one of them another name")
-                entry = entry_of(user, name, version)
-                found[user.name] = _with_calls(entry, user, code)
-    return found
-
-
-def functions_to_ask(root: Path, modules: Sequence[str]) -> dict[str, AskedFunction]:
-    """The scalar functions of modules that interactive queries can call, by their names in SQL: all types have columns. Raises LoadError."""
-    found: dict[str, AskedFunction] = {}
-    for name in modules:
-        with _imported(root, name) as (module, sources):
-            users = marked(module)
-            version, code = _version(root, sources), _code(name, sources, users)
-            for user in users:
-                key = entry_of(user, name, version).name
-                if (asked := _to_ask(user, key, code)) is not None:
-                    found[user.name] = asked
-    return found
+        for user in users:
+            if lookup(user.name) is not None or lookup_aggregate(user.name) is not None:
+                raise LoadError(name, f"{user.name} is a built-in function", "give it another name:  @udf(name=...)")
+            if homes.setdefault(user.name, name) != name:
+                raise LoadError(name, f"{user.name} is in {homes[user.name]}, too", "give one of them another name")
+            yield user, entry_of(user, name, version), code
 
 
 def _to_ask(user: UserDefined, key: str, code: Code) -> AskedFunction | None:

@@ -9,8 +9,7 @@ from flowql.compiler.functions.registry import register_of_project, registered_o
 from flowql.compiler.functions.user import is_users, module_name, plain_name
 from flowql.compiler.plan.topology import Plan
 from flowql.compiler.plan.visit import functions_called
-from flowql.config import functions as modules_of
-from flowql.config.functions import LoadError, load_functions
+from flowql.config.functions import LoadError, load_functions, load_query_functions
 from flowql.config.load import load_project
 from flowql.errors import CommandError, ProjectError
 from flowql.runtime.events import WARNING, say
@@ -49,13 +48,13 @@ def check_functions(plan: Plan, root: str) -> None:
 
 
 def functions_to_ask(root: str) -> Mapping[str, AskedFunction]:
-    """Those that interactive queries can call, as they are in the project's folder now, by their names in SQL. Raises CommandError."""
+    """Functions that interactive queries can call, from the present files of the project, by their names in SQL. Raises CommandError."""
     try:
         modules = list(load_project(Path(root)).modules)
     except ProjectError:  # a project without files, or one that is being edited
         return {}
     try:
-        return modules_of.functions_to_ask(Path(root), modules)
+        return load_query_functions(Path(root), modules)
     except LoadError as error:
         raise CommandError(f"{error.module}: {error}", code=CODE, help=error.hint) from error
 

@@ -95,11 +95,11 @@ class QuestionDatabase:
         return functions - self._functions
 
     def offer(self, function: AskedFunction, connection: duckdb.DuckDBPyConnection) -> None:
-        """Have the question of this connection find a user-defined function by its name, which in other questions may be another version."""
+        """Makes a user-defined function callable by its name on this connection. Other connections may have another version of that name."""
         with self._lock:
             if function.key not in self._offered and self._root is not None:
-                self._offered.add(function.key)
-                self._root.create_function(  # what a connection has created is freed when that is closed, and called all the same
+                # On the root: closing a connection frees the Python functions that it created, and DuckDB goes on calling them.
+                self._root.create_function(
                     function.key,
                     over_chunks(function.args, function.result, function.call),
                     [duckdb_type(t) for t in function.args],
@@ -108,6 +108,7 @@ class QuestionDatabase:
                     null_handling="special",
                     side_effects=True,
                 )
+                self._offered.add(function.key)
         parameters = ", ".join(f"a{i}" for i in range(len(function.args)))
         connection.execute(
             f'CREATE OR REPLACE TEMP MACRO "{function.name}"({parameters}) AS "{function.key}"({parameters})'

@@ -62,7 +62,7 @@ class Question:
         self._watch.start()
 
     def find_functions(self, names: frozenset[str]) -> None:
-        """Have the user-defined ones among the functions that it calls ready. names: folded. Raises CommandError."""
+        """Makes the user-defined functions among `names` (folded) callable. Raises CommandError."""
         if unknown := self._database.unknown(names):
             self.functions = [f for name, f in self._offered().items() if name.casefold() in unknown]
             for function in self.functions:

@@ -239,7 +239,7 @@ class Alignment:
         return ""
 
     def _in_a_slice(self, group: TaskSet) -> bool:
-        """A run may be under way that began before its barrier, and will end behind it: after the cut, if nobody waits for it."""
+        """Whether a processing thread holds a task of the group. Its run may have begun before the barrier was set, and then ends beyond it."""
         return not group.tasks.keys().isdisjoint(self._manager.at_work())
 
     def _cut(

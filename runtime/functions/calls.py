@@ -45,20 +45,20 @@ SAMPLED = 64  # of the calls for one row in the engine's threads, one of so many
 
 
 class Failures:
-    """Arguments that a function failed for in the statement that this thread executes."""
+    """Arguments for which a function failed, in the statement that this thread executes."""
 
     def __init__(self) -> None:
         self._local = threading.local()
 
     def begin(self) -> None:
-        """A statement: none so far."""
+        """Forgets the failures of the statement before."""
         self._local.found, self._local.declined = set(), set()
 
     def add(self, arguments: Sequence[tuple[Any, ...]]) -> None:
         self._local.found.update(map(repr, arguments))  # NaN equals itself, and 0.0 not -0.0
 
     def of(self, columns: Sequence[pa.Array], types: Sequence[SqlType]) -> pa.Array:
-        """For which rows it has failed. Asked after they were computed."""
+        """Which rows failed (BOOLEAN). Call it after the rows were computed."""
         if not self._local.found:
             return pa.array(np.zeros(len(columns[0]), bool))
         rows = [repr(args) for args in _rows(columns, types)]
@@ -66,7 +66,7 @@ class Failures:
         return pa.array([row in self._local.found for row in rows])
 
     def all_declined(self) -> bool:
-        """Whether `of` has said so of all. Where it has not, NULLs stand for failures that nobody knows of."""
+        """Whether `of` has reported every failure. If not, the statement contains NULLs of failed calls without a dead letter."""
         return self._local.found == self._local.declined
 
 

@@ -37,7 +37,7 @@ class FunctionFigures:
         self._of_threads: list[Counts] = []
 
     def here(self) -> Counts:
-        """Those of this thread, which nobody else changes."""
+        """The counts of the calling thread. Other threads only read them."""
         try:
             return self._local.counts
         except AttributeError:

@@ -1,7 +1,7 @@
 """How many records the run of this thread has: among several, a call that took long to fail ends the run.
 
-A run is not interrupted. With some thousand records of which every third takes a timeout to fail, it would take hours, and whoever wants to stop or
-remove its query would wait for that. So the run ends with the first of them, and its records are processed one by one.
+A run is not interrupted. Thousands of records of which every third fails after a timeout would take hours, and stopping or removing the query
+would wait for them. So the first such failure ends the run, and its records are processed one at a time.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def is_of_several() -> bool:
 
 
 def run_too_long(why: str) -> RunTooLong:
-    """What ends it. DuckDB passes no exceptions on from functions that it calls: see `raise_if_over`."""
+    """The exception that ends the run of this thread. DuckDB converts exceptions of its functions to text, so `raise_if_over` raises it again."""
     _local.over = RunTooLong(why)
     return _local.over
 
 
 def raise_if_over() -> None:
-    """Raises what has ended the run of this thread."""
+    """Raises the RunTooLong that a function raised inside DuckDB."""
     over: RunTooLong | None = getattr(_local, "over", None)
     if over is not None:
         _local.over = None

@@ -2,7 +2,7 @@
 
 A function may block, leak memory, crash or end its process: here that costs the call that did it, and no other query. A process runs the
 functions of one module, for one call at a time, from the source that was loaded when the query was deployed, whatever the files say now. There are
-as many as calls at once, at most one per thread; one that nobody has called for `IDLE_S` ends itself.
+as many as calls at once, at most one per thread; a process ends itself after `IDLE_S` without a request.
 
 A request and a reply are a length and a pickle. The process counts the calls it begins in a shared page, so that a batch of slow calls and one call
 that does not return are told apart. It is killed by the operating system when the parent ends: the other end of its lifeline closes.
@@ -150,7 +150,7 @@ class Worker:
         return reply
 
     def end(self) -> None:
-        """Kills it. What it computes is nobody's."""
+        """Kills the process. A reply that it was computing is lost."""
         self._process.kill()
         self._process.wait()
         if self._socket.fileno() >= 0:
@@ -209,7 +209,7 @@ class _Patience:
 
 
 class Workers:
-    """The processes of one module. Any thread."""
+    """The processes of one module. Thread-safe."""
 
     def __init__(self, code: Code) -> None:
         self._code = code
@@ -293,7 +293,7 @@ def workers_of(code: Code) -> Workers:
 
 @atexit.register
 def end_idle_workers() -> None:
-    """All that nobody calls now, of all modules."""
+    """Ends the idle processes of all modules."""
     with _known_lock:
         known = list(_known.values())
     for workers in known:

@@ -62,7 +62,7 @@ class BoundAggregate:
 
 
 class Many:
-    """The aggregates of a Fold whose calls have a price, apart from the others.
+    """The aggregates of a Fold that are called for many groups at once (`AggregateFunction.add_many`), apart from the others.
 
     at: their places among the accumulators; args: of a row, to each; add, result: of all groups at once. rest: the places of the others, which `add_rest` adds to.
     """
@@ -82,8 +82,8 @@ class Many:
 class Fold:
     """All aggregates of one operator: add, undo and merge on tuples of accumulators, and rows of results.
 
-    undo, merge: None unless asked for. many: None where no call has a price. bound: the aggregates of the plan, and last the number of rows where they are counted. shown: those
-    of the plan.
+    undo, merge: None unless asked for. many: the aggregates that are called for many groups at once; None if there are none. bound: the
+    aggregates of the plan, and last the number of rows where they are counted. shown: those of the plan.
     """
 
     def __init__(self, plan: Operator, source: Schema, *, undo: bool = False, merge: bool = False) -> None:

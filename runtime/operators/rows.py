@@ -12,7 +12,7 @@ from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.types import arrow_type
 from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Row, from_rows
 
-KNOWN: Row = ()  # stands for a before-image nobody will read
+KNOWN: Row = ()  # placeholder for a before-image that is not read
 
 
 def interleave(inputs: Sequence[Batch | None], first: int = 0) -> Iterator[tuple[int, int]]:
