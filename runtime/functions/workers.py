@@ -131,6 +131,10 @@ class Worker:
                     pass_fds=passed,
                     start_new_session=True,
                 )
+            except BaseException:
+                self._socket.close()
+                os.close(self._lifeline)
+                raise
             finally:
                 os.close(lifeline)
         self.fresh = True
@@ -170,6 +174,9 @@ class Worker:
             why = str(error) if isinstance(error, TimeoutError) else self._exit()
             self.end()
             raise _Ended(why, begun=self._begun[0] != before) from error
+        except BaseException:  # what was sent is not answered, or the answer not read to its end
+            self.end()
+            raise
 
     def _receive(self, size: int, patience: _Patience) -> bytearray:
         data = bytearray(size)
@@ -226,24 +233,23 @@ class Workers:
                 reply = worker.ask(request, timeout_s)
             except _Ended as ended:
                 if ended.begun or fresh:
-                    raise self._failure(request, ended) from ended
+                    raise self._failure(request, str(ended)) from ended
                 continue  # it ended while it was idle
             if isinstance(reply, Failed) and reply.kind == "MemoryError":
                 worker.end()
                 if not fresh:
                     continue  # earlier calls may have left it no memory
-            else:
-                self._put(worker)
+                raise self._failure(request, f"it needed more memory than it may have (MemoryError: {reply.text})")
+            self._put(worker)
             self._lost = 0
             if not isinstance(reply, Failed):
                 return reply
             if reply.fails_query:
                 raise QueryFailure(f"{request.function}: {reply.kind}: {reply.text}")
-            base = ProcessLost if reply.kind == "MemoryError" else FunctionFailed
-            raise type(reply.kind, (base,), {})(reply.text)
+            raise type(reply.kind, (FunctionFailed,), {})(reply.text)
 
-    def _failure(self, request: Request, ended: _Ended) -> Exception:
-        said = f"{request.function}: {ended}"
+    def _failure(self, request: Request, why: str) -> Exception:
+        said = f"{request.function}: {why}"
         with self._lock:
             self._lost, self._lost_ever = self._lost + 1, self._lost_ever + 1
             ever = self._lost_ever
