@@ -81,7 +81,7 @@ class Job:
             raise BenchFailed(message)
 
 
-def on_runtime(job: Job, _report: Report) -> Figure:
+def on_runtime(job: Job, report: Report) -> Figure:
     """In this process, from the first batch fetched to the last durable commit."""
     leave_pandas_out()
     config = InstanceConfig(job.application_id, threads=job.threads, changelogs=bool(job.kafka))
@@ -106,6 +106,7 @@ def on_runtime(job: Job, _report: Report) -> Figure:
             ticks += 1
         time.sleep(TICK_S)
     figure = watch.stop(job.query, "runtime", job.records, job.log_kind)
+    report("comparing with the oracle")
     job.check(instance.log)
     instance.stop()
     return figure

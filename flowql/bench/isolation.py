@@ -219,7 +219,7 @@ def _measured(
     unanswered = _due(feed_times, since_ns, until_ns, created)
     at = np.concatenate([created, unanswered])
     done = np.concatenate([collected, np.full(len(unanswered), time.time_ns())])  # they have waited until now at least
-    engine_ms = (done - _appended(feed_times, at)) / 1e6
+    engine_ms = (done - appended(feed_times, at)) / 1e6
     return Outcome(policy, beside, (done - at) / 1e6, engine_ms, shares, len(unanswered))
 
 
@@ -231,7 +231,7 @@ def _due(file: Path, since_ns: int, until_ns: int, answered: Ints) -> Ints:
     return np.setdiff1d(np.arange(begin, until_ns, distance, dtype=np.int64), answered)
 
 
-def _appended(file: Path, created: Ints) -> Ints:
+def appended(file: Path, created: Ints) -> Ints:
     """When the records created then were durable in the log, from the lines `last created, durable` of the feed."""
     lines = np.array([line.split() for line in file.read_text().splitlines()], np.int64)
     index = np.minimum(np.searchsorted(lines[:, 0], created), len(lines) - 1)
