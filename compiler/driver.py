@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -10,6 +10,7 @@ from flowql.compiler.analyze.assertions import Assertion
 from flowql.compiler.analyze.dependencies import Pending, in_order
 from flowql.compiler.analyze.hints import hints_about
 from flowql.compiler.analyze.mistakes import mistake, unsupported
+from flowql.compiler.analyze.processors import bind_topology
 from flowql.compiler.analyze.properties import NO_OPTIONS, QueryOptions
 from flowql.compiler.analyze.push import HIDDEN, INCOMPLETE, PUSH, complete
 from flowql.compiler.analyze.statements import BoundChange, BoundRow, BoundRows, analyze
@@ -21,18 +22,19 @@ from flowql.compiler.dialect.parser import DialectName as DialectName  # re-expo
 from flowql.compiler.dialect.parser import parse_query, parse_statements
 from flowql.compiler.dialect.table_statements import is_row_statement
 from flowql.compiler.functions import builtin as _builtin  # noqa: F401 - fills the function catalogue
-from flowql.compiler.functions.registry import AggregateFunction, Function, register_of_project
+from flowql.compiler.functions.registry import AggregateFunction, Function, Registered, register_of_project
 from flowql.compiler.physical.world import RuleTrace, StatementResult, World
 from flowql.compiler.plan.logical import Scan, walk_nodes
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import InsertValues, Plan, SourceDef
 from flowql.compiler.plan.verify import verify_plan
+from flowql.compiler.processors.topology import TopologyEntry
 from flowql.compiler.schemas.lookup import NO_SCHEMAS, SchemaLookup
 
 _NO_PROPERTIES: Mapping[str, str] = {}
 _NO_OVERRIDES: Mapping[str, QueryOptions] = {}
 _NO_PARTITIONS: Mapping[str, int] = {}
-_NO_FUNCTIONS: Mapping[str, Function | AggregateFunction] = {}
+_NO_FUNCTIONS: Mapping[str, Registered] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,21 +81,22 @@ def compile_project(
     topic_partitions: Mapping[str, int] = _NO_PARTITIONS,
     variables: Mapping[str, str] = _NO_PROPERTIES,
     registry: SchemaLookup = NO_SCHEMAS,
-    functions: Mapping[str, Function | AggregateFunction] = _NO_FUNCTIONS,
+    functions: Mapping[str, Registered] = _NO_FUNCTIONS,
 ) -> Compiled:
     """Compile all statements of a project. Reports every mistake at once instead of raising.
 
     Statements apply in the order given, except that one that needs a name defined later waits for it. properties: session
     properties at the start. overrides: options by query id or by name of its sink. previous: the plan that runs now;
     queries with an unchanged definition keep its operators and names. topic_partitions: topic -> partitions, where known.
-    registry: schemas that are known beside those of the project. functions: the project's own, by the name that SQL calls them.
+    registry: schemas that are known beside those of the project. functions: what modules of the project declare, by name: functions that SQL
+    calls, and topologies of processors.
     """
     pending, diagnostics = _pending(sources, dialect, properties, variables)
     order, mistakes = in_order(pending)
     diagnostics += mistakes
-    for function in functions.values():
-        register_of_project(function)
-    catalog = replace(_empty(dialect, registry), functions=functions)
+    for entry in functions.values():
+        register_of_project(entry)
+    catalog = replace(_empty(dialect, registry), functions=functions_among(functions))
     world = World(catalog, overrides=overrides, previous=previous, topic_partitions=topic_partitions)
     failed: set[str] = {n for p in pending if p not in order for n in p.defines}
     for p in order:
@@ -111,10 +114,34 @@ def compile_project(
         except CompileError as error:
             diagnostics += error.diagnostics
             failed |= p.defines
+    diagnostics += _apply_topologies(functions, world, failed, properties)
     final = {**properties, **(pending[-1].properties if pending else {})}
     plan = world.plan(final)
     verify_plan(plan)
     return Compiled(plan, world.catalog, tuple(diagnostics), world.trace, tuple(world.assertions))
+
+
+def functions_among(declared: Mapping[str, Registered]) -> dict[str, Function | AggregateFunction]:
+    """What SQL can call of what modules of a project declare."""
+    return {n: e for n, e in declared.items() if isinstance(e, Function | AggregateFunction)}
+
+
+def _apply_topologies(
+    declared: Mapping[str, Registered], world: World, failed: Set[str], properties: Mapping[str, str]
+) -> list[Diagnostic]:
+    """Topologies of processors, after the statements that declare what they read and write. failed: names whose mistakes are reported."""
+    found: list[Diagnostic] = []
+    for entry in declared.values():
+        if not isinstance(entry, TopologyEntry):
+            continue
+        named = {spelling for s in entry.topology.steps for r in s.relations for spelling in (r, r.upper(), r.lower())}
+        if named & failed:
+            continue
+        try:
+            world.apply(bind_topology(entry, world.catalog, properties), NO_OPTIONS)
+        except CompileError as error:
+            found += error.diagnostics
+    return found
 
 
 def _once_refused(bound: BoundChange) -> CompileError:
@@ -292,16 +319,16 @@ def compile_push(
     *,
     dialect: DialectName = "ksql",
     topic_partitions: Mapping[str, int] = _NO_PARTITIONS,
-    functions: Mapping[str, Function | AggregateFunction] = _NO_FUNCTIONS,
+    functions: Mapping[str, Registered] = _NO_FUNCTIONS,
 ) -> PushQuery:
     """`SELECT ... EMIT CHANGES` over streams and tables that exist. Raises CompileError with all mistakes.
 
     As for any query, except that LIMIT is allowed and that the key need not be selected.
     """
     query = parse_query(source, dialect)
-    for function in functions.values():
-        register_of_project(function)
-    catalog = Catalog({s.name: s for s in sources}, functions=functions)
+    for entry in functions.values():
+        register_of_project(entry)
+    catalog = Catalog({s.name: s for s in sources}, functions=functions_among(functions))
     try:
         plan = _pushed(replace(query, limit=None), catalog, topic_partitions)
     except CompileError as error:

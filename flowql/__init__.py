@@ -28,6 +28,13 @@ if TYPE_CHECKING:
     from flowql.compiler.functions.user import udf as udf
     from flowql.compiler.functions.user import udtf as udtf
     from flowql.compiler.functions.user_aggregates import udaf as udaf
+    from flowql.compiler.processors.processor import BatchProcessor as BatchProcessor
+    from flowql.compiler.processors.processor import Processor as Processor
+    from flowql.compiler.processors.processor import ProcessorContext as ProcessorContext
+    from flowql.compiler.processors.stores import KeyValueStore as KeyValueStore
+    from flowql.compiler.processors.stores import SessionStore as SessionStore
+    from flowql.compiler.processors.stores import WindowStore as WindowStore
+    from flowql.compiler.processors.topology import Topology as Topology
     from flowql.errors import CommandError as CommandError
     from flowql.errors import CompileError as CompileError
     from flowql.errors import ProjectError as ProjectError
@@ -35,16 +42,23 @@ if TYPE_CHECKING:
     from flowql.query.tail import Change as Change
 
 _HOMES = {
+    "BatchProcessor": "flowql.compiler.processors.processor",
     "Change": "flowql.query.tail",
     "CommandError": "flowql.errors",
     "CompileError": "flowql.errors",
     "Connection": "flowql.api.connection",
     "Instance": "flowql.api.instance",
+    "KeyValueStore": "flowql.compiler.processors.stores",
+    "Processor": "flowql.compiler.processors.processor",
+    "ProcessorContext": "flowql.compiler.processors.processor",
     "ProjectError": "flowql.errors",
     "Rebuilt": "flowql.api.following",
     "Result": "flowql.api.result",
     "RuntimeFailure": "flowql.errors",
+    "SessionStore": "flowql.compiler.processors.stores",
     "Subscription": "flowql.api.changes",
+    "Topology": "flowql.compiler.processors.topology",
+    "WindowStore": "flowql.compiler.processors.stores",
     "connect": "flowql.api.connection",
     "load_ipython_extension": "flowql.api.notebook",
     "udaf": "flowql.compiler.functions.user_aggregates",

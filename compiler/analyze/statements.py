@@ -78,7 +78,10 @@ class BoundSource:
 
 @dataclass(frozen=True, slots=True)
 class BoundQuery:
-    """A persistent query. node: its logical plan, a Sink at the root. creates: the sink is new, not inserted into."""
+    """A persistent query. node: its logical plan, a Sink at the root. creates: the sink is new, not inserted into.
+
+    adopts: the sink was declared, and is what this query alone writes from now on.
+    """
 
     node: Node
     sink: SourceDef
@@ -89,6 +92,7 @@ class BoundQuery:
     if_not_exists: bool = False
     sql: str = ""
     span: Span = NOWHERE
+    adopts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +285,7 @@ def _create_as(statement: CreateAs, catalog: Catalog, session: Mapping[str, str]
         statement=text,
         null_group=null_group,
     )
-    node = _with_sink(bound.node, sink, properties)
+    node = with_sink(bound.node, sink, properties.partitions)
     # The sink keeps its TIMESTAMP column for what it writes; readers take the record's own time.
     visible = replace(sink, timestamp=None)
     return BoundQuery(
@@ -319,7 +323,7 @@ def _create_relation(
         relation=True,
         columns=columns,
     )
-    node = _with_sink(node, sink, properties)
+    node = with_sink(node, sink, properties.partitions)
     return BoundQuery(
         node,
         sink,
@@ -366,7 +370,8 @@ def _sink_schema(schema: Schema) -> Schema:
     return Schema(tuple(f for f in schema if f.role in ("key", "value")), schema.window)
 
 
-def _with_sink(node: Node, sink: SourceDef, properties: Properties) -> Node:
+def with_sink(node: Node, sink: SourceDef, partitions: int | None = None) -> Node:
+    """The plan of a query that writes the rows of `node`. partitions: of a topic that is created."""
     parts = len(node.schema.key) > 1 and node.change == "append" and any(_keeps_null(n) for n in walk_nodes(node))
     spec = Sink(
         sink.name,
@@ -375,7 +380,7 @@ def _with_sink(node: Node, sink: SourceDef, properties: Properties) -> Node:
         sink.key_format,
         sink.value_format,
         sink.timestamp,
-        properties.partitions,
+        partitions,
         null_key_parts=parts,
         times=replace(sink.times, ahead_ms=None),  # readers look at the clock
         null_group=sink.null_group,
@@ -457,7 +462,7 @@ def _insert_query(statement: InsertInto, catalog: Catalog, session: Mapping[str,
         title = f"INSERT INTO {target.name}: the SELECT gives a TABLE, not a STREAM"
         raise mistake("FQ2040", title, statement.query.span, "the result is a table")
     node = _fitted(bound.node, target, at)
-    node = _with_sink(node, target, properties)
+    node = with_sink(node, target, properties.partitions)
     text = statement_text(target.name, "", statement.query, insert=True)
     return BoundQuery(node, target, bound.reads, properties.options, False, sql=text, span=at)
 

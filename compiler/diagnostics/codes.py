@@ -281,6 +281,13 @@ CODES: dict[str, CodePage] = {
         "Rows of one key would be in different tasks. Copy one of the sources with another PARTITIONS first.",
     ),
     "FQ2070": CodePage("Definitions form a cycle", "Each needs the next; none could be started first."),
+    "FQ2071": CodePage(
+        "A topology of processors does not fit the project's SQL",
+        "Sources and sinks of a topology name streams and tables that the project's SQL declares. A sink writes one over a topic: a stream, to which others "
+        "may write as well, or a table of its own. It cannot write tables that statements change, windowed ones, or those with header columns.",
+        'Topology("TOTALS").add_source("orders", "ODERS")',
+        'Topology("TOTALS").add_source("orders", "ORDERS")',
+    ),
     "FQ2090": CodePage(
         "Valid, but not supported yet",
         "The construct is part of the language and FlowQL does not support it yet. This is not a mistake of yours.",

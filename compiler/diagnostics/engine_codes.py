@@ -112,6 +112,12 @@ ENGINE_CODES: dict[str, CodePage] = {
         "For example a number is too large for the type of a key. The record goes to DEAD_LETTERS, none of its results is published, "
         "and the query continues.",
     ),
+    "FQ4032": CodePage(
+        "A processor failed on a record",
+        "Its `process` raised an exception for this record, or passed on what the columns of the sink cannot hold. The record goes to DEAD_LETTERS with "
+        "the exception and the lines that raised it, nothing that was done for it takes effect, and the query continues. NameError, ImportError, "
+        "AssertionError and flowql's QueryFailure fail the query instead, as does any exception in `init` or a punctuation.",
+    ),
     "FQ4041": CodePage(
         "Kafka does not answer",
         "No broker of `bootstrap` could be reached in time. A running instance retries automatically and loses nothing; a command "

@@ -82,7 +82,7 @@ PROJECT_CODES: dict[str, CodePage] = {
         "A function of the project cannot be used",
         "`functions` names Python modules in the folder of flowql.yaml. They are imported when the project is compiled, and by "
         "an instance that runs queries which call their functions. Functions that `@flowql.udf` and `@flowql.udtf` mark, and methods of classes that `@flowql.udaf` marks, need annotations that have a SQL type, for all parameters and for the "
-        "result, and a name that no built-in function has. The message names the file and the line.",
+        "result, and a name that no built-in function has. Topologies of processors have sources, sinks and parents that exist. The message names the file and the line.",
         "@udf\ndef score(amount):\n    return amount * 2",
         "@udf\ndef score(amount: float) -> float:\n    return amount * 2",
     ),

@@ -218,14 +218,26 @@ def all_aggregates() -> Mapping[str, AggregateFunction]:
     return dict(sorted(_AGGREGATES.items()))
 
 
-_OF_PROJECTS: dict[
-    str, Function | AggregateFunction
-] = {}  # by the names of their versions (`flowql.compiler.functions.user`)
+class Registered(Protocol):
+    """What a module of a project declares: a function, an aggregate, a topology."""
+
+    @property
+    def name(self) -> str:
+        """In plans, with the version."""
+        ...
 
 
-def register_of_project(function: Function | AggregateFunction) -> None:
-    """Add a version of a user-defined function: visible to the lookups, not listed by `all_functions` and `all_aggregates`."""
-    _OF_PROJECTS[function.name] = function
+_OF_PROJECTS: dict[str, Registered] = {}  # by the names of their versions (`flowql.compiler.functions.user`)
+
+
+def register_of_project(entry: Registered) -> None:
+    """Add a version of what a project declares: visible to the lookups, not listed by `all_functions` and `all_aggregates`."""
+    _OF_PROJECTS[entry.name] = entry
+
+
+def registered(name: str) -> Registered | None:
+    """That version, if it is here."""
+    return _OF_PROJECTS.get(name)
 
 
 def registered_of_project(name: str) -> bool:
@@ -234,5 +246,5 @@ def registered_of_project(name: str) -> bool:
 
 
 def forget_projects() -> None:
-    """Remove all user-defined functions (tests)."""
+    """Remove all that projects have declared (tests)."""
     _OF_PROJECTS.clear()

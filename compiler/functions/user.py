@@ -19,6 +19,7 @@ from flowql.compiler.functions.registry import (
     AggregateFunction,
     Function,
     QueryFailure,
+    Registered,
     Resolution,
     lookup,
     lookup_aggregate,
@@ -39,9 +40,9 @@ from flowql.compiler.functions.user_vectorized import vectorized as over_columns
 from flowql.compiler.plan.types import BIGINT, SqlType, array
 
 F = TypeVar("F", bound=Callable[..., Any])
-E = TypeVar("E", Function, AggregateFunction)
+E = TypeVar("E")
 Isolation = Literal["process", "inline"]
-Entry = Function | AggregateFunction
+Entry = Registered
 
 _MODULE, _VERSION = "@", ":"
 _IN_TEXT = re.compile(rf"\b([A-Za-z_]\w*){_MODULE}[\w.]+{_VERSION}\w+")
@@ -294,15 +295,16 @@ def finding(find: Callable[[str], None]) -> Iterator[None]:
 
 def function_in_plan(name: str) -> Function | None:
     """The function of that name. A version of a project's function that is nowhere found fails the queries that call it."""
-    return _found(name, lookup, _missing)
+    return found_in_plan(name, lookup, _missing)
 
 
 def aggregate_in_plan(name: str) -> AggregateFunction | None:
     """As `function_in_plan`, for an aggregate."""
-    return _found(name, lookup_aggregate, _missing_aggregate)
+    return found_in_plan(name, lookup_aggregate, _missing_aggregate)
 
 
-def _found(name: str, known: Callable[[str], E | None], missing: Callable[[str], E]) -> E | None:
+def found_in_plan(name: str, known: Callable[[str], E | None], missing: Callable[[str], E | None]) -> E | None:
+    """What `known` has of that name, after the finders were asked; else what `missing` gives, for a name of a project."""
     found = known(name)
     if found is not None or not is_users(name):
         return found

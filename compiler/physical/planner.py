@@ -47,6 +47,7 @@ from flowql.compiler.plan.logical import (
     Sink,
     Union,
 )
+from flowql.compiler.plan.processors import Process
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import ExchangeSink, ExchangeSource, Operator, SubTopology
 from flowql.compiler.plan.types import INT
@@ -165,6 +166,8 @@ class _Planner:
                 return self._equi_join(node, node.spec, inputs[0], inputs[1])
             case SetOperation():
                 return self._set_operation(node, inputs)
+            case Process():
+                return self._process(node, inputs)
             case Union() if len(inputs) > 1:
                 return self._union(node, inputs)
         return self._add(inputs[0].fragment, node, inputs, spread_through(node, inputs[0].spread))
@@ -241,6 +244,16 @@ class _Planner:
         for other in others:
             merged.append(self._together(first, other)[1])
         return self._add(first.fragment, node, merged, Spread(keys, MEMCOMPARABLE))
+
+    def _process(self, node: Node, inputs: Sequence[_Lowered]) -> _Lowered:
+        """The partitions of equal numbers come together, whatever lies there; where results lie, only the processors know."""
+        for other in inputs[1:]:
+            check_copartitioned(inputs[0].spread, other.spread, self._partitions)
+        merged = list(inputs[:1])
+        for other in inputs[1:]:
+            merged.append(self._together(inputs[0], other)[1])
+        spread = replace(inputs[0].spread, columns=None, moved=True)
+        return self._add(inputs[0].fragment, node, merged, spread)
 
     def _placed(self, below: _Lowered, columns: tuple[str, ...], reader: str) -> _Lowered:
         """Rows on the partition of these columns, as our own topics place them."""

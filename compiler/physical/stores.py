@@ -13,6 +13,7 @@
 - SetOperation: how often each row is on each side. Consolidate: the rows of each identity, unless rows only come.
 - EmitClosed: rows that are not closed yet, by the time when they are.
 - Where a watermark closes groups, partitions or rows of a join, these operators also keep the open ones by the time when they are closed.
+- Process: the stores of the topology.
 - Sink of a table: its rows under the table's own name, for people to ask; a windowed table keeps all its windows.
 """
 
@@ -35,6 +36,7 @@ from flowql.compiler.plan.changes import (
     VersionJoin,
 )
 from flowql.compiler.plan.logical import Aggregate, Join, Materialise, Sink, Spec, Window
+from flowql.compiler.plan.processors import Process, ProcessorStore
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import StoreSpec
 from flowql.compiler.plan.types import BIGINT, INT, STRING
@@ -55,6 +57,8 @@ def stores_of(spec: Spec, name: str, inputs: Sequence[Schema], schema: Schema) -
         return (_store(name, kind, schema, window_retention_ms(spec.window)),)
     if isinstance(spec, Join):
         return _join_stores(spec, name, inputs)
+    if isinstance(spec, Process):
+        return tuple(_of_processors(s, name) for s in spec.stores)
     if isinstance(spec, Sink) and spec.kind == "table":
         return (_store(spec.name, "table", schema),)
     return _stores_of_changes(spec, name, inputs, schema)
@@ -97,6 +101,12 @@ def _stores_of_changes(spec: Spec, name: str, inputs: Sequence[Schema], schema: 
     if isinstance(spec, Consolidate) and not spec.appends:
         return (_table(name, schema.key, schema.value),)
     return ()
+
+
+def _of_processors(store: ProcessorStore, name: str) -> StoreSpec:
+    """The last part of the keys of windows and sessions is the time by which they are dropped."""
+    kind: Literal["table", "window"] = "table" if store.kind == "key-value" else "window"
+    return StoreSpec(f"{name}-{store.name}", kind, store.key, store.value, store.retention_ms)
 
 
 def _open(name: str, what: Sequence[Field]) -> tuple[StoreSpec, StoreSpec]:

@@ -163,6 +163,9 @@ class World:
         if bound.creates:
             sink = replace(bound.sink, query=query_id)
             catalog = add_source(catalog, sink, or_replace=bound.or_replace, span=bound.span)
+        elif bound.adopts:
+            adopted = replace(bound.sink, query=query_id)
+            catalog = replace(catalog, sources={**catalog.sources, adopted.name: adopted})
         query = self._compile(bound, query_id, merged, catalog)
         self._read[query_id] = frozenset(n.spec.source for n in walk_nodes(query.logical) if isinstance(n.spec, Scan))
         self.catalog = record_query(catalog, query_id, bound.reads, bound.sink.name)

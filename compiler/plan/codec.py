@@ -19,11 +19,22 @@ from typing import Any
 import msgspec
 import orjson
 
-from flowql.compiler.plan import changes, deployed, expr, logical, schema, tables, topology, types, watermarks
+from flowql.compiler.plan import (
+    changes,
+    deployed,
+    expr,
+    logical,
+    processors,
+    schema,
+    tables,
+    topology,
+    types,
+    watermarks,
+)
 
 _CLASSES: dict[str, type] = {
     c.__name__: c
-    for module in (types, schema, expr, watermarks, changes, logical, tables, topology, deployed)
+    for module in (types, schema, expr, watermarks, changes, processors, logical, tables, topology, deployed)
     for c in vars(module).values()
     if isinstance(c, type) and dataclasses.is_dataclass(c)
 }

@@ -38,6 +38,7 @@ from flowql.compiler.plan.logical import (
     Union,
     Window,
 )
+from flowql.compiler.plan.processors import Process
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import ExchangeSink, ExchangeSource, Operator, Plan, QueryPlan, StoreSpec
 from flowql.compiler.plan.watermarks import AppendOnly, Closing, EmitClosed
@@ -108,6 +109,8 @@ def spec_text(spec: Spec | ExchangeSink | ExchangeSource) -> str:
             return "Materialise"
         case Union():
             return "Union"
+        case Process():
+            return _process(spec)
         case Sink():
             return f"Sink {spec.kind} {spec.name} (topic {spec.topic}, {_format(spec.key_format)}/{_format(spec.value_format)})"
         case ExchangeSink():
@@ -117,6 +120,13 @@ def spec_text(spec: Spec | ExchangeSink | ExchangeSource) -> str:
         case ExchangeSource():
             return f"Repartition from {spec.topic}"
     return change_text(spec)
+
+
+def _process(spec: Process) -> str:
+    """`Process TOTALS: orders -> total [totals] -> results`."""
+    stores = {s.name: f" [{', '.join(s.stores)}]" if s.stores else "" for s in spec.steps}
+    ways = [f"{' and '.join(s.parents)} -> {s.name}{stores[s.name]}" for s in spec.steps if s.kind != "source"]
+    return f"Process {spec.topology.partition('@')[0]}: {', '.join(ways)}"
 
 
 def change_text(spec: ChangeSpec) -> str:

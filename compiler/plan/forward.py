@@ -35,6 +35,7 @@ from flowql.compiler.plan.logical import (
     Sink,
     walk_nodes,
 )
+from flowql.compiler.plan.processors import Process
 from flowql.compiler.plan.schema import Field
 from flowql.compiler.plan.topology import QueryPlan, StoreSpec
 from flowql.compiler.plan.visit import substitute
@@ -221,7 +222,7 @@ class _Trace:
             case Join():
                 return {name: self.rows(node).steps}
         below = {n: steps for i in node.inputs for n, steps in self.states(i).items()}
-        return {**below, name: self.rows(node).steps} if isinstance(node.spec, ChangeSpec) else below
+        return {**below, name: self.rows(node).steps} if isinstance(node.spec, ChangeSpec | Process) else below
 
     def shown(self, node: Node) -> tuple[_Step, ...]:
         rows = self.rows(node)
@@ -259,6 +260,8 @@ class _Trace:
         steps += [_columns("its columns", i, rows) for i, rows in zip(node.inputs, inputs, strict=True)]
         if isinstance(node.spec, ChangeSpec):
             steps.append(_Step(f"the operator {name}", node.spec, change_text(node.spec)))
+        if isinstance(node.spec, Process):  # what its code makes of its stores is for the one to judge that edits it
+            steps.append(_Step("the state stores of the topology", node.spec.stores))
         return _Rows(tuple(steps), _own(node, name))
 
     def _aggregated(self, node: Node, spec: Aggregate, name: str, below: _Rows) -> _Rows:

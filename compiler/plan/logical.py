@@ -27,6 +27,7 @@ from flowql.compiler.plan.changes import (
 )
 from flowql.compiler.plan.event_times import USUAL_TIMES, EventTimes
 from flowql.compiler.plan.expr import Expr
+from flowql.compiler.plan.processors import Process
 from flowql.compiler.plan.schema import NO_COLUMNS, Schema
 from flowql.compiler.plan.types import SqlType
 from flowql.compiler.plan.watermarks import AppendOnly, EmitClosed
@@ -275,7 +276,7 @@ ChangeSpec = (
     | AppendOnly
     | EmitClosed
 )
-Spec = Scan | Project | Filter | Explode | Rekey | Aggregate | Join | Materialise | Union | Sink | ChangeSpec
+Spec = Scan | Project | Filter | Explode | Rekey | Aggregate | Join | Materialise | Union | Process | Sink | ChangeSpec
 
 
 @dataclass(frozen=True, slots=True)

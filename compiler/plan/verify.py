@@ -18,6 +18,7 @@ from flowql.compiler.plan.changes import (
 )
 from flowql.compiler.plan.expr import ROWTIME, Lambda, LambdaVar, columns_of
 from flowql.compiler.plan.logical import Aggregate, Filter, Join, Project, Rekey, Scan, Sink, Spec, Union, walk_nodes
+from flowql.compiler.plan.processors import Process
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import ExchangeSink, ExchangeSource, Operator, Plan, QueryPlan
 from flowql.compiler.plan.types import BIGINT, INT, Kind, SqlType
@@ -96,7 +97,7 @@ def _inputs(spec: Spec) -> tuple[int, int]:
             return 2, 2
         case SetOperation():
             return (1, 1) if spec.kind == "distinct" else (2, 2)
-        case Union():
+        case Union() | Process():
             return 1, UNION_MAX
     return 1, 1
 

@@ -19,6 +19,7 @@ from flowql.compiler.plan.logical import (
     Spec,
     walk_nodes,
 )
+from flowql.compiler.plan.processors import Process
 
 ExprRule = Callable[[Expr], Expr]
 NodeRule = Callable[[Node], Node]
@@ -85,9 +86,10 @@ def exprs_of(spec: Spec) -> tuple[Expr, ...]:
 
 
 def functions_called(root: Node) -> set[str]:
-    """Names of the functions, operators and aggregates that a plan tree calls."""
+    """Names of the functions, operators, aggregates and topologies of processors that a plan tree calls."""
     nodes = list(walk_nodes(root))
     exprs = (e for node in nodes for spec in exprs_of(node.spec) for e in walk(spec))
     aggregates = {call.function for node in nodes if isinstance(node.spec, Aggregate) for call in node.spec.aggregates}
     aggregates |= {call.function for node in nodes if isinstance(node.spec, GroupAggregate) for call in node.spec.calls}
-    return {e.name for e in exprs if isinstance(e, Call)} | aggregates
+    topologies = {node.spec.topology for node in nodes if isinstance(node.spec, Process)}
+    return {e.name for e in exprs if isinstance(e, Call)} | aggregates | topologies

@@ -16,6 +16,15 @@ PARTS = {
     "Projects": ("connect", "Connection", "Instance"),
     "Answers and changes": ("Result", "Subscription", "Change", "Rebuilt"),
     "Functions in SQL": ("udf", "udtf", "udaf"),
+    "Processors": (
+        "Topology",
+        "Processor",
+        "BatchProcessor",
+        "ProcessorContext",
+        "KeyValueStore",
+        "WindowStore",
+        "SessionStore",
+    ),
     "Errors": ("ProjectError", "CompileError", "CommandError", "RuntimeFailure"),
 }
 HEAD = """# Python

@@ -19,6 +19,7 @@ from flowql.compiler.functions.user_aggregates import UserAggregate
 from flowql.compiler.functions.user_types import DefinitionError
 from flowql.compiler.functions.user_vectorized import COLUMN_KINDS, UserVectorFunction
 from flowql.compiler.plan.types import SqlType
+from flowql.compiler.processors.topology import UserTopology
 from flowql.runtime.functions.asked import AskedFunction
 from flowql.runtime.functions.calls import inline, isolated, isolated_aggregate
 from flowql.runtime.functions.workers import Code, Source
@@ -36,7 +37,7 @@ class LoadError(Exception):
 
 
 def load_functions(root: Path, modules: Sequence[str]) -> dict[str, Entry]:
-    """The functions and aggregates of modules in the folder `root`, as they are there now, by the name that SQL calls them. Raises LoadError.
+    """The functions, aggregates and topologies of modules in the folder `root`, as they are there now, by the name that SQL calls them. Raises LoadError.
 
     The version of a function is a hash of the source of its module and of all modules of the folder that this one imports. Modules are
     not left in `sys.modules`: another project, or a later version, may have some of the same name.
@@ -52,7 +53,7 @@ def load_query_functions(root: Path, modules: Sequence[str]) -> dict[str, AskedF
 
 def _declared(root: Path, modules: Sequence[str]) -> Iterator[tuple[UserDefined, Entry, Code]]:
     """What modules declare, with its entry of the catalogue and the code that processes run. Raises LoadError."""
-    homes: dict[str, str] = {}
+    homes: dict[str, tuple[str, UserDefined]] = {}
     for name in modules:
         with _imported(root, name) as (module, sources):
             users = marked(module)
@@ -60,9 +61,16 @@ def _declared(root: Path, modules: Sequence[str]) -> Iterator[tuple[UserDefined,
         for user in users:
             if lookup(user.name) is not None or lookup_aggregate(user.name) is not None:
                 raise LoadError(name, f"{user.name} is a built-in function", "give it another name:  @udf(name=...)")
-            if homes.setdefault(user.name, name) != name:
-                raise LoadError(name, f"{user.name} is in {homes[user.name]}, too", "give one of them another name")
-            yield user, entry_of(user, name, version), code
+            home, same = homes.setdefault(user.name, (name, user))
+            if home != name:
+                raise LoadError(name, f"{user.name} is in {home}, too", "give one of them another name")
+            if same is not user:
+                raise LoadError(name, f"{user.name} is there twice", "give one of them another name")
+            try:
+                entry = entry_of(user, name, version)
+            except DefinitionError as error:
+                raise LoadError(name, str(error), error.hint) from error
+            yield user, entry, code
 
 
 def _to_ask(user: UserDefined, key: str, code: Code) -> AskedFunction | None:
@@ -158,6 +166,8 @@ def _with_calls(entry: Entry, user: UserDefined, code: Code) -> Entry:
     if isinstance(user, UserAggregate):
         assert isinstance(entry, AggregateFunction)
         return entry if user.limits is None else isolated_aggregate(entry, user, code)
+    if isinstance(user, UserTopology):
+        return entry
     assert isinstance(entry, Function)
     if user.limits is None:
         return inline(entry)

@@ -12,6 +12,7 @@ from functools import partial
 
 from flowql.compiler.plan.expr import Expr, columns_of
 from flowql.compiler.plan.logical import Aggregate, Explode, Join, Node, Project, Rekey, Scan
+from flowql.compiler.plan.processors import Process
 from flowql.compiler.plan.topology import Plan
 
 Place = tuple[str, str]  # relation, column
@@ -83,6 +84,9 @@ def _made(node: Node, below: list[Origins]) -> Origins:
         case Join(key_name=key):
             sides = [i.schema.fields[0].name for i in node.inputs if i.schema.fields]
             return {key: _all(_named(below, side) for side in sides)}
+        case Process():  # what code makes of a row is not known
+            every = _all(places for b in below for places in b.values())
+            return dict.fromkeys(node.schema.names, every)
     return {}
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from flowql.compiler.plan.logical import Aggregate, Explode, Filter, Join, Node, Rekey, Scan, Window, walk_nodes
+from flowql.compiler.plan.processors import Process
 from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
 
 
@@ -95,6 +96,8 @@ def _words(node: Node) -> str:
             return f"{kind} join" if shape != "foreign-key" else f"{kind} foreign-key join"
         case Explode():
             return "explode"
+        case Process(topology=topology):
+            return f"processors of {topology.partition('@')[0]}"
         case Aggregate(window=None):
             return "aggregate"
         case Aggregate(window=window) if window is not None:

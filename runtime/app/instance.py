@@ -325,6 +325,8 @@ class Instance:
             self._bury(task.id.query, result.dead_letters)
         m.late_records += sum(result.late.values())
         self.commit.dirty = True
+        if result.wants_commit:
+            self.commit.hurry()
 
     def broke(self, task: Task, error: BaseException) -> None:
         """A run could be published in part only: its query goes on from the last commit, alone. The epoch lock is held.

@@ -16,7 +16,7 @@ from flowql.runtime.build.watermarks import Watermarks
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.log.base import RawBatch
 from flowql.runtime.operators import factory
-from flowql.runtime.operators.base import Following, RunContext, RuntimeOperator, Starting
+from flowql.runtime.operators.base import Following, RunContext, RuntimeOperator, Starting, Timed
 from flowql.runtime.operators.changes.placement import PlacementKeys
 from flowql.runtime.operators.encode import Encoder, KeyEncoder
 from flowql.runtime.operators.fused import FusedPipeline
@@ -66,6 +66,7 @@ class TaskProgram:
         self.inputs = tuple(_input_spec(op) for op in operators if isinstance(op.spec, (Scan, ExchangeSource)))
         self._steps = [self._step(s) for s in _stages(operators)]
         self._starting = self._starts()
+        self._timed: dict[str, Timed] = {s.id: s.operator for s in self._steps if isinstance(s.operator, Timed)}
         self._watermarks = Watermarks(operators, partition, partitions)
         self._marked = {op.id for op in operators if isinstance(op.spec, ExchangeSource) and op.spec.marks}
         self._following = {
@@ -106,6 +107,16 @@ class TaskProgram:
         """What is there before the first row: results of no rows."""
         return self._execute({}, run, self._starting)
 
+    @property
+    def due_ms(self) -> int | None:
+        return (
+            min((t.due_ms for t in self._timed.values() if t.due_ms is not None), default=None) if self._timed else None
+        )
+
+    def tick(self, run: RunContext) -> list[Output]:
+        """What is there because a time has come."""
+        return self._execute({}, run)
+
     def execute(self, batches: Mapping[str, Batch], run: RunContext) -> list[Output]:
         return self._execute(batches, run)
 
@@ -117,7 +128,8 @@ class TaskProgram:
         for step in self._steps:
             inputs = [given.get(i) for i in step.inputs]
             first = starting[step.id].start(run) if step.id in starting else None
-            if self._moved(step.id, run) or any(b is not None and len(b) for b in inputs):
+            is_due = step.id in self._timed and not batches
+            if is_due or self._moved(step.id, run) or any(b is not None and len(b) for b in inputs):
                 run.coalesce = self.coalesce and step.id in self._may_coalesce
                 given[step.id] = step.operator.process(inputs, run)
             if first is not None:

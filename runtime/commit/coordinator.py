@@ -33,6 +33,7 @@ from flowql.runtime.clock import Clock
 from flowql.runtime.commit.mending import Mending
 from flowql.runtime.commit.positions import Reading, stamp
 from flowql.runtime.commit.replacement import Replacement, Reshape, replace_records, reshape_topic
+from flowql.runtime.config import COMMIT_INTERVAL_MS_MIN
 from flowql.runtime.errors import (
     EndMoved,
     Fenced,
@@ -135,7 +136,7 @@ class CommitStep:
         self._pending: Epoch | None = None
         self._busy = False  # from before a cut until its commit is applied
         self._requests: deque[CommitRequest] = deque()
-        self._next_ms = 0
+        self._next_ms = self._cut_ms = 0  # when the next cut is due, and when the last one was
         self._redo_bytes = 0
         self._unknown = False  # whether the last transaction was committed
         self._losses: list[int] = []  # when this member was fenced
@@ -175,6 +176,11 @@ class CommitStep:
         self._requests.append(CommitRequest(prepare, after, done, withdrawable))
         self.wake()
         return done
+
+    def hurry(self) -> None:
+        """What is published is committed as soon as it may be: as often as the shortest interval allows. The epoch lock is held."""
+        self._next_ms = min(self._next_ms, self._cut_ms + COMMIT_INTERVAL_MS_MIN)
+        self.wake()
 
     def withdraw(self, done: Future[Any]) -> bool:
         """Whether this request is taken back: nothing of it has happened, nor will. False once its cut has begun. Any thread."""
@@ -232,7 +238,7 @@ class CommitStep:
             due = self._requests or self.broken or (self.dirty and now_ms >= self._next_ms)
             if not due:
                 return max(1, min(self._next_ms - now_ms, self._interval_ms())) if self.dirty else self._interval_ms()
-            self._next_ms = now_ms + self._interval_ms()
+            self._cut_ms, self._next_ms = now_ms, now_ms + self._interval_ms()
             self._busy = True  # before the cut clears `dirty`: whoever asks for `idle` must not look between the two
             self._pending = self._cut()
             for query, error in self._pending.failed.items():

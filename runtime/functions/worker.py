@@ -30,7 +30,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from flowql.compiler.functions.registry import FAILURES, Function, Resolution
+from flowql.compiler.functions.registry import FAILURES, AggregateFunction, Function, Resolution
 from flowql.compiler.functions.user import UserDefined, UserFunction, marked
 from flowql.compiler.functions.user_vectorized import UserVectorFunction
 from flowql.compiler.plan.types import BIGINT, SqlType
@@ -180,6 +180,7 @@ def _bound(user: UserDefined, part: AggregatePart | None) -> Callable[..., Any]:
     entry, any_ = user.entry(user.name), Resolution((), BIGINT)  # at which user-defined functions do not look
     if isinstance(entry, Function):
         return entry.reference(any_)
+    assert isinstance(entry, AggregateFunction)
     assert part is not None
     if part == "of_rows":
         assert entry.of_rows is not None

@@ -55,6 +55,8 @@ class RunContext:
     origins: gives, by `seq`, the source records that rows of the run were read from.
     watermarks: what is known of watermarks (`flowql.runtime.build.watermarks`). watermark: that of the operator that is called.
     last_seq, last_ms: of the last row of the run, and the latest time of its rows.
+    timers: operator id -> what it keeps of its timers, as of the run before; JSON-like values.
+    partition: the task's. wall_ms: when the run began. wants_commit: an operator asks for a commit soon.
     vector: None = choose by batch size and cost; True/False = forced (differential tests).
     """
 
@@ -71,6 +73,10 @@ class RunContext:
     watermark: int | None = None
     last_seq: int = 0
     last_ms: int = 0
+    timers: dict[str, Any] = field(default_factory=dict)
+    partition: int = 0
+    wall_ms: int = 0
+    wants_commit: bool = False
 
     def advance(self, operator: str, rowtime: Ints) -> Ints:
         """Stream time as of each row (running maximum, the row included); remembers the last."""
@@ -105,6 +111,9 @@ class RunContext:
 
 class _NoState:
     """Implements `TaskState` for work that has none, such as decoding outside of a task."""
+
+    def __init__(self) -> None:
+        self.closing: list[Callable[[], None]] = []
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -156,6 +165,13 @@ class Starting(RuntimeOperator, Protocol):
     def start(self, run: RunContext) -> Batch | None:
         """These rows; None when its state says that they were given."""
         ...
+
+
+@runtime_checkable
+class Timed(RuntimeOperator, Protocol):
+    """An operator that is also called when a time has come and no rows have."""
+
+    due_ms: int | None  # by the wall clock; None: it waits for none
 
 
 OperatorFactory = Callable[[OperatorPlan, Sequence[OperatorPlan]], RuntimeOperator]

@@ -15,6 +15,7 @@ from flowql.compiler.plan.changes import (
     VersionJoin,
 )
 from flowql.compiler.plan.logical import Aggregate, Explode, Join, Materialise, Rekey, Union
+from flowql.compiler.plan.processors import Process
 from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.watermarks import AppendOnly, EmitClosed
 from flowql.runtime.errors import PlanUnsupported
@@ -36,6 +37,7 @@ from flowql.runtime.operators.join_stream_table import StreamTableJoinOperator
 from flowql.runtime.operators.join_streams import StreamStreamJoinOperator
 from flowql.runtime.operators.join_tables import TableTableJoinOperator
 from flowql.runtime.operators.materialise import MaterialiseOperator
+from flowql.runtime.operators.processors.operator import ProcessOperator
 from flowql.runtime.operators.rekey import RekeyOperator
 from flowql.runtime.operators.session import SessionAggregateOperator
 from flowql.runtime.operators.union import UnionOperator
@@ -58,6 +60,7 @@ _PLAIN: dict[type, Factory] = {
     GroupAggregate: GroupAggregateOperator,
     Materialise: MaterialiseOperator,
     Over: OverOperator,
+    Process: ProcessOperator,
     Rekey: RekeyOperator,
     SetOperation: SetOperationOperator,
     TemporalJoin: TemporalJoinOperator,

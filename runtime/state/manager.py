@@ -45,10 +45,6 @@ from flowql.runtime.state.values import encode_metadata
 FILES_ON_TOP, FILES_ON_TOP_MAX = "rocksdb.num-files-at-level0", 12
 
 
-def _never(_spec: StoreSpec) -> bool:
-    return False
-
-
 class StateManager:
     """All state of one instance on one physical store.
 
@@ -61,7 +57,7 @@ class StateManager:
         physical: Physical,
         limits: StateLimits = StateLimits(),  # noqa: B008  (it is frozen)
         *,
-        changelog: Callable[[StoreSpec], bool] = _never,
+        changelog: Callable[[StoreSpec], bool] = lambda _spec: False,
         shared: bool = False,
     ) -> None:
         self.epoch_lock = NamedLock("epoch lock", guards="active layers, the catalog and the open tasks")
@@ -110,10 +106,11 @@ class StateManager:
         with self.epoch_lock.join():
             if self._tasks[task_id].is_dirty:
                 raise StateError(f"task {task_id} has uncommitted writes; commit or abort first")
-            del self._tasks[task_id]
+            task = self._tasks.pop(task_id)
             if owned:
                 self._kept.add(task_id)
             self._note_owned()
+        task.close()
 
     def disown(self, tasks: Iterable[str]) -> None:
         """Others may have these closed tasks from now on: what is here of them is shown no more."""
@@ -522,6 +519,8 @@ class StateManager:
 
     def close(self) -> None:
         """Close the physical store. Open snapshots stay readable and keep its files in use until they are closed."""
+        for task in self._tasks.values():
+            task.close()
         with self._snapshot_lock:
             self._current.release()
         self._physical.close()

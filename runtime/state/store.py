@@ -11,7 +11,7 @@ by the committing thread; snapshots by anyone.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, Protocol
 
 from flowql.compiler.plan.topology import StoreSpec
@@ -64,7 +64,9 @@ class Store(Protocol):
 
 
 class TaskState(Protocol):
-    """All stores of one task, and its metadata."""
+    """All stores of one task, and its metadata. closing: called when the task ends, by whoever closes it."""
+
+    closing: list[Callable[[], None]]
 
     def store(self, name: str) -> Store: ...
 

@@ -49,6 +49,7 @@ class ManagedTask:
         on_published: Callable[[ManagedTask, int], None],
     ) -> None:
         self.id, self.partition = task_id, partition
+        self.closing: list[Callable[[], None]] = []
         self.stores = {s.spec.name: s for s in stores}
         self._epoch_lock, self._generation, self._on_published = epoch_lock, generation, on_published
         self._seen = generation.number
@@ -88,6 +89,11 @@ class ManagedTask:
         with self._epoch_lock.join():
             self.discard()
             self._seen = self._generation.number
+
+    def close(self) -> None:
+        """Tells all who asked to know. No lock is held."""
+        while self.closing:
+            self.closing.pop()()
 
     def freeze(self) -> bytes:
         """Active metadata becomes frozen. The epoch lock is held."""

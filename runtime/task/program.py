@@ -65,6 +65,15 @@ class Program(Protocol):
         """The first run of a task, before any input: what is there of no rows."""
         ...
 
+    @property
+    def due_ms(self) -> int | None:
+        """By the wall clock, when `tick` is to be called although no rows have come. Any thread may ask."""
+        ...
+
+    def tick(self, run: RunContext) -> list[Output]:
+        """One run without rows, as a time has come."""
+        ...
+
     def decode(self, operator: str, state: TaskState, raw: RawBatch, fetched: Sequence[RawBatch]) -> Staged:
         """Decode a batch for one source operator; the fetched ones that it was gathered from may be shared with other tasks."""
         ...

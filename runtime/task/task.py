@@ -39,6 +39,7 @@ from flowql.runtime.task.taken import Taken, by_operator, locate, origins_of
 # A run takes longer than its processor time for other work on the machine; far longer, for what it waits for.
 WAIT_FACTOR = 10
 WATERMARKS = "watermarks"  # in the metadata of a task: `RunContext.watermarks`
+TIMERS = "timers"  # `RunContext.timers`
 STARTED = "started"  # in the metadata of a task whose program has given its results of no rows
 
 
@@ -60,6 +61,7 @@ class RunResult:
     dead_letters: list[LocatedDeadLetter]
     source_rows: int  # records of log topics; rows that came through a repartition are not counted again
     late: dict[str, int] = field(default_factory=dict)
+    wants_commit: bool = False  # soon
 
 
 class Publisher(Protocol):
@@ -131,6 +133,8 @@ class Task:
     @property
     def runnable(self) -> bool:
         """Some input has rows, every input without rows is idle, none has to wait, and the exchanges it feeds have room."""
+        if self.is_due and not any(i.stopped for i in self.logs.values()):
+            return self._has_room
         has_rows, ms = bool(self.deliveries) or self.must_start, self.horizon.ms
         known: dict[TaskId, bool] = {}
         for i in self.inputs.values():
@@ -140,7 +144,19 @@ class Task:
                 return False
         if not has_rows or any(i.stopped for i in self.logs.values()):
             return False
+        return self._has_room
+
+    @property
+    def _has_room(self) -> bool:
         return not any(x.full for x in self.downstream) or any(x.starving for x in self.downstream)
+
+    @property
+    def is_due(self) -> bool:
+        """A time has come that its program waits for. Not while its query is to stop somewhere."""
+        due_ms = self.program.due_ms
+        if due_ms is None or self.horizon.ms is not None or self.status is TaskStatus.RESTORING:
+            return False
+        return self._clock.wall_ms() >= due_ms
 
     @property
     def inputs(self) -> dict[str, LogInput | ExchangeInput]:
@@ -187,6 +203,9 @@ class Task:
             cpu, wall = self._clock.cpu_ns(), self._clock.cost_ns()
             if self.must_start:
                 rows += self._start()
+                continue
+            if self.is_due:
+                rows += self._tick()
                 continue
             if self.deliveries:
                 rows += self._deliver(self.deliveries.popleft())
@@ -250,6 +269,24 @@ class Task:
             raise
         return 1
 
+    def _tick(self) -> int:
+        """A run without rows."""
+        metadata = self.state.metadata
+        try:
+            run = self._context(metadata)
+            outputs = self.program.tick(run)
+            if not outputs and not run.wants_commit and run.timers == metadata.get(TIMERS, {}):
+                self.state.discard()
+                return 1
+            with self._publication():
+                times = {"stream_times": run.stream_times} if run.stream_times else {}
+                self.state.publish({**metadata, **self.progress, **times, **_timers(run)})
+                self._publisher.publish(self, RunResult(outputs, [], 0, {}, run.wants_commit))
+        except BaseException:
+            self.state.discard()
+            raise
+        return 1
+
     def _deliver(self, delivery: Delivery) -> int:
         """One run of rows that are no input. Where any of them fails, none is delivered."""
         self.is_delivering = True  # first: from then on whoever asked cannot take it back
@@ -266,9 +303,11 @@ class Task:
                 raise RuntimeFailure(f"{self.id.query}: {run.dead_letters[0].message}")
             with self._publication():
                 times = {"stream_times": run.stream_times} if run.stream_times else {}
-                self.state.publish({**metadata, **self.progress, **times, **_watermarks(run), **self._lost(run, ())})
+                self.state.publish(
+                    {**metadata, **self.progress, **times, **_watermarks(run), **_timers(run), **self._lost(run, ())}
+                )
                 delivery.mark()
-                self._publisher.publish(self, RunResult(outputs, [], 0, run.late))
+                self._publisher.publish(self, RunResult(outputs, [], 0, run.late, run.wants_commit))
         except Exception as error:
             self.state.discard()
             delivery.done.set_exception(error)
@@ -284,6 +323,9 @@ class Task:
             state=self.state,
             stream_times=dict(metadata.get("stream_times", {})),
             watermarks=dict(metadata.get(WATERMARKS, {})),
+            timers=dict(metadata.get(TIMERS, {})),
+            partition=self.id.partition,
+            wall_ms=self._clock.wall_ms(),
             coalesce=False,
             vector=self._config.vector,
         )
@@ -332,10 +374,10 @@ class Task:
                 dead += self._consume(name, end)
             dead = each_once(dead)
             lost = self._lost(run, dead)
-            times = {"stream_times": run.stream_times, **_watermarks(run)}
+            times = {"stream_times": run.stream_times, **_watermarks(run), **_timers(run)}
             self.state.publish({**metadata, **self.progress, **times, **lost})
             source_rows = sum(len(t.seq) for t in taken if t.input in self.logs and self.logs[t.input].lane is None)
-            self._publisher.publish(self, RunResult(outputs, dead, source_rows, run.late))
+            self._publisher.publish(self, RunResult(outputs, dead, source_rows, run.late, run.wants_commit))
         return max(1, self._tried)
 
     def _execute(self, batches: Mapping[str, Batch], run: RunContext) -> tuple[list[Output], RunContext]:
@@ -442,6 +484,10 @@ class Task:
 
 def _watermarks(run: RunContext) -> dict[str, Any]:
     return {WATERMARKS: run.watermarks} if run.watermarks else {}
+
+
+def _timers(run: RunContext) -> dict[str, Any]:
+    return {TIMERS: run.timers} if run.timers else {}
 
 
 def _side(front: Front, is_table: bool, ms: int | None, *, open_: bool) -> MergeInput:

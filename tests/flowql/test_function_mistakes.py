@@ -10,11 +10,12 @@ import pytest
 from flowql.compiler.diagnostics.render import render
 from flowql.config.compile import compile_sources
 from flowql.config.load import load_project
-from tests.flowql import test_user_aggregates, test_user_functions
+from tests.flowql import test_processors, test_user_aggregates, test_user_functions
 from tests.flowql.projects_with_modules import made
 
 SOURCES = {
     "function": (test_user_functions.MISTAKES, "from flowql import udf\n\n\n{}\n"),
+    "topology": (test_processors.MISTAKES, test_processors.T + "{}\n"),
     "aggregate": (test_user_aggregates.MISTAKES, "from flowql import udaf\n\n\n@udaf\n{}\n"),
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -99,6 +99,7 @@ class DictState:
     def __init__(self, specs: Sequence[StoreSpec]) -> None:
         self.stores = {s.name: DictStore(s) for s in specs}
         self.metadata: dict[str, Any] = {}
+        self.closing: list[Callable[[], None]] = []
 
     def store(self, name: str) -> DictStore:
         return self.stores[name]

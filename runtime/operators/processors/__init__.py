@@ -1,0 +1,1 @@
+"""Runs topologies of processors (KIP-28) as operators of tasks."""

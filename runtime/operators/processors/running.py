@@ -1,0 +1,429 @@
+"""The objects of a topology in a task, and what they are given of it."""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pyarrow as pa
+
+from flowql.compiler.functions.registry import FAILURES, QueryFailure
+from flowql.compiler.functions.user_types import DefinitionError, called
+from flowql.compiler.plan.processors import Process, ProcessorStep
+from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.topology import Operator
+from flowql.compiler.processors.processor import BatchProcessor, ClockKind, Headers, Processor
+from flowql.compiler.processors.stores import milliseconds
+from flowql.compiler.processors.topology import Topology, topology_in_plan
+from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Row, concat
+from flowql.runtime.errors import BadRecord
+from flowql.runtime.operators.base import NO_TIME, RunContext
+from flowql.runtime.operators.processors.schedules import Schedule, Schedules
+from flowql.runtime.operators.processors.stores import store_of
+from flowql.runtime.operators.processors.values import RecordOfRow, RowOfRecord, checked_time
+from flowql.runtime.operators.rows import Emitter, interleave
+
+FRAMES_MAX = 5  # of the user's code in messages
+_OPS = {INSERT: "insert", UPDATE_AFTER: "update", DELETE: "delete"}
+
+
+class ProcessingFailed(BadRecord):
+    """A processor raised for a record; it goes to the dead letters."""
+
+    code = "FQ4032"
+
+
+@dataclass(frozen=True, slots=True)
+class Current:
+    """The record that is processed; of a punctuation its time alone. previous: of a table's row, its value before."""
+
+    source: str | None = None
+    timestamp: int = 0
+    headers: Headers = ()
+    previous: dict[str, Any] | None = None
+    is_record: bool = False
+
+
+class Context:
+    """Implements `flowql.compiler.processors.processor.ProcessorContext` for one processor of a task."""
+
+    def __init__(self, running: RunningTopology, step: ProcessorStep) -> None:
+        self._running, self._step = running, step
+        self._children = running.children[step.name]
+
+    def forward(
+        self,
+        key: Any,
+        value: Any,
+        *,
+        to: str | None = None,
+        timestamp: int | None = None,
+        headers: Headers | None = None,
+    ) -> None:
+        if to is not None and to not in self._children:
+            raise ValueError(f"{to} is no child of {self.name}: {', '.join(self._children) or 'it has none'}")
+        with self._as(timestamp, headers):
+            for child in self._children if to is None else (to,):
+                self._running.deliver(child, key, value)
+
+    def send(
+        self, sink: str, key: Any, value: Any, *, timestamp: int | None = None, headers: Headers | None = None
+    ) -> None:
+        if sink not in self._running.sinks:
+            raise ValueError(f"{sink} is no sink of the topology: {', '.join(sorted(self._running.sinks))}")
+        with self._as(timestamp, headers):
+            self._running.deliver(sink, key, value)
+
+    def forward_batch(self, batch: pa.RecordBatch, *, to: str | None = None) -> None:
+        if to is not None and to not in self._children:
+            raise ValueError(f"{to} is no child of {self.name}: {', '.join(self._children) or 'it has none'}")
+        for child in self._children if to is None else (to,):
+            if child not in self._running.sinks:
+                raise ValueError(f"{child} is no sink: only sinks take batches")
+            self._running.emit_batch(batch)
+
+    def schedule(
+        self, every: timedelta | int, callback: Callable[[int], None] | None = None, *, clock: ClockKind = "stream"
+    ) -> Schedule:
+        try:
+            every_ms = milliseconds(every, f"schedule of {self.name}")
+        except DefinitionError as error:
+            raise ValueError(str(error)) from None
+        if clock not in get_args(ClockKind):
+            raise ValueError(f"clock={clock!r}: it is 'stream' or 'wall'")
+        made = Schedule(self.name, self._method(callback), clock, every_ms, NO_TIME, not self._running.is_initialised)
+        if clock == "wall" or self._running.stream_time != NO_TIME:
+            made.advance(self.wall_time if clock == "wall" else self._running.stream_time)
+        return self._running.schedules.add(made)
+
+    def _method(self, callback: Callable[[int], None] | None) -> str:
+        """A schedule outlives the object, so it is of a method by name."""
+        processor = self._running.processors[self.name]
+        if callback is None:
+            return "punctuate"
+        name = getattr(callback, "__name__", "")
+        if getattr(callback, "__self__", None) is not processor or not hasattr(processor, name):
+            raise ValueError(f"{callback!r} is no method of processor {self.name}; schedule one, which calls it")
+        return name
+
+    def store(self, name: str) -> Any:
+        if name not in self._step.stores:
+            given = ", ".join(self._step.stores) or "it has none"
+            raise ValueError(f"processor {self.name} was not given the store {name}: {given}")
+        return self._running.stores[name]
+
+    def commit(self) -> None:
+        self._running.run_context.wants_commit = True
+
+    @contextmanager
+    def _as(self, timestamp: int | None, headers: Headers | None) -> Iterator[None]:
+        """Children see the record that they are given."""
+        before = self._running.current
+        if timestamp is not None or headers is not None:
+            ms = before.timestamp if timestamp is None else checked_time(timestamp)
+            self._running.current = replace(
+                before, timestamp=ms, headers=before.headers if headers is None else tuple(headers)
+            )
+        try:
+            yield
+        finally:
+            self._running.current = before
+
+    @property
+    def name(self) -> str:
+        return self._step.name
+
+    @property
+    def partition(self) -> int:
+        return self._running.run_context.partition
+
+    @property
+    def topic(self) -> str | None:
+        origin = self._running.origin() if self._running.current.is_record else None
+        return None if origin is None else origin[0]
+
+    @property
+    def offset(self) -> int | None:
+        origin = self._running.origin() if self._running.current.is_record else None
+        return None if origin is None else origin[2]
+
+    @property
+    def source(self) -> str | None:
+        return self._running.current.source
+
+    @property
+    def timestamp(self) -> int:
+        return self._running.current.timestamp
+
+    @property
+    def headers(self) -> Headers:
+        return self._running.current.headers
+
+    @property
+    def previous(self) -> dict[str, Any] | None:
+        return self._running.current.previous
+
+    @property
+    def stream_time(self) -> int | None:
+        ms = self._running.stream_time
+        return None if ms == NO_TIME else ms
+
+    @property
+    def wall_time(self) -> int:
+        return self._running.run_context.wall_ms
+
+
+class RunningTopology:
+    """The objects of a task's topology."""
+
+    def __init__(
+        self,
+        plan: Operator,
+        schemas: Sequence[Schema],
+        stores: Mapping[str, str],
+        schedules: Sequence[Sequence[Any]],
+        stream_time: int,
+    ) -> None:
+        assert isinstance(plan.spec, Process)
+        spec = plan.spec
+        topology = topology_in_plan(spec.topology)
+        self._plan, self._state_names = plan, stores
+        self.stream_time = stream_time
+        self.schedules = Schedules(schedules)
+        self.current = Current()
+        self.is_initialised = False
+        self.stores = {s.name: store_of(s, topology.store(s.name).value) for s in spec.stores}
+        self._retention = {s.name: s.retention_ms for s in spec.stores if s.retention_ms is not None}
+        self._is_table = plan.change != "append"
+        target = next(s.relations[0] for s in spec.steps if s.kind == "sink")
+        self._rows = RowOfRecord(plan.schema, target)
+        self._readers = [RecordOfRow(schema) for schema in schemas]
+        self._schemas = schemas
+        self.processors = {s.name: self._made(topology, s) for s in spec.steps if s.kind == "processor"}
+        self.children = {p: tuple(s.name for s in spec.steps if p in s.parents) for p in (s.name for s in spec.steps)}
+        self.sinks = frozenset(n for s in spec.steps if s.kind == "sink" for n in (s.name, *s.relations))
+        self.contexts = {s.name: Context(self, s) for s in spec.steps if s.kind == "processor"}
+        self._by_input = [self._first_steps(spec, r) for r in spec.reads]
+        self._batches = [[n for n in steps if self._is_batch(n)] for steps in self._by_input]
+        self._plain = [[n for n in steps if not self._is_batch(n)] for steps in self._by_input]
+        self._reads = spec.reads
+        self.run_context: RunContext
+        self._out: Emitter
+        self._parts: list[Batch]
+        self.seq = 0
+
+    @staticmethod
+    def _first_steps(spec: Process, relation: str) -> list[str]:
+        """What gets the records of a relation, in the order of the topology, once for each of its sources."""
+        sources = [s.name for s in spec.steps if s.kind == "source" and relation in s.relations]
+        return [s.name for source in sources for s in spec.steps if source in s.parents]
+
+    def _made(self, topology: Topology, step: ProcessorStep) -> Processor:
+        made = topology.make(step.name)
+        sources = {s.name for s in topology.steps if s.kind == "source"}
+        if isinstance(made, BatchProcessor) and not sources.issuperset(step.parents):
+            raise QueryFailure(f"processor {step.name} processes batches, and gets records of another processor")
+        return made
+
+    def _is_batch(self, step: str) -> bool:
+        return isinstance(self.processors.get(step), BatchProcessor)
+
+    # -- life
+
+    def begin(self, run: RunContext) -> None:
+        """Before anything is called in a run."""
+        self.run_context, self.seq = run, run.last_seq
+        self._out, self._parts = Emitter(self._plan.schema), []
+        for name, store in self.stores.items():
+            store.bind(run.state.store(self._state_names[name]))
+        self.current = Current(timestamp=self.stream_time if self.stream_time != NO_TIME else run.wall_ms)
+
+    def initialise(self) -> None:
+        """Calls `init` of all, parents first. Raises QueryFailure."""
+        for name, processor in self.processors.items():
+            with _failing(f"init of processor {name}"):
+                called(name, processor.init, self.contexts[name])
+            processor.context = self.contexts[name]  # also where `init` is overridden
+        self.is_initialised = True
+        self.schedules.initialised()
+
+    def close(self) -> None:
+        """Calls `close` of all. What they raise is of no consequence any more."""
+        for processor in self.processors.values():
+            with contextlib.suppress(Exception):
+                called("close", processor.close)
+
+    def run(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+        """One run: the rows of all inputs in their order, then what is due by the wall clock."""
+        if self.run_context is not run:
+            self.begin(run)
+        self._by_row(inputs)
+        for i, batch in enumerate(inputs):
+            if batch is not None and len(batch) and self._batches[i]:
+                self._at_once(i, batch)
+        self.schedules.follow_wall(run.wall_ms)
+        for s in self.schedules.due("wall", run.wall_ms):
+            self.current = Current(timestamp=run.wall_ms)
+            self._punctuate(s, run.wall_ms)
+        if self.stream_time != NO_TIME:
+            run.stream_times[self._plan.id] = self.stream_time
+            for name, ms in self._retention.items():
+                run.state.store(self._state_names[name]).expire(self.stream_time - ms)
+        return self._batch()
+
+    def has_changed(self, saved: Sequence[Sequence[Any]]) -> bool:
+        """Whether this run has written to a store, or there are other schedules than `saved`."""
+        return any(s.has_written for s in self.stores.values()) or not self.schedules.are(saved)
+
+    # -- records
+
+    def _by_row(self, inputs: Sequence[Batch | None]) -> None:
+        columns = [None if b is None else (b.rows(), b.rowtime.tolist(), b.op.tolist(), b.seq.tolist()) for b in inputs]
+        before: Row | None = None
+        for i, n in interleave(inputs):
+            batch, of = inputs[i], columns[i]
+            assert batch is not None
+            assert of is not None
+            row, ms, op, self.seq = of[0][n], of[1][n], of[2][n], of[3][n]
+            if op == UPDATE_BEFORE:
+                before = row
+                continue
+            has_advanced = ms > self.stream_time
+            self.stream_time = max(ms, self.stream_time)
+            if self._plain[i]:
+                self._record(i, row, before, ms, op, batch.headers[n] if batch.headers is not None else None)
+            before = None
+            if has_advanced:
+                self._punctuate_stream()
+
+    def _record(self, i: int, row: Row, before: Row | None, ms: int, op: int, headers: Any) -> None:
+        reader = self._readers[i]
+        old = row if op == DELETE and self._has_old(i) else before
+        self.current = Current(
+            self._reads[i],
+            ms,
+            () if headers is None else tuple(headers),
+            None if old is None else reader.value(old),
+            True,
+        )
+        key, value = reader.key(row), None if op == DELETE else reader.value(row)
+        for step in self._plain[i]:
+            self.deliver(step, key, value)
+
+    def _has_old(self, i: int) -> bool:
+        """Whether a deleted row has its values."""
+        return self._plan.inputs[i].startswith("materialise")
+
+    def deliver(self, step: str, key: Any, value: Any) -> None:
+        """Gives a record to a processor or sink. Raises ProcessingFailed."""
+        if step in self.sinks:
+            self.emit(key, value)
+            return
+        try:
+            called(step, self.processors[step].process, key, value)
+        except (ProcessingFailed, QueryFailure):
+            raise
+        except FAILURES as error:
+            raise QueryFailure(f"processor {step}: {said(error)}") from error
+        except Exception as error:
+            raise ProcessingFailed(f"processor {step}: {said(error)}") from error
+
+    def emit(self, key: Any, value: Any) -> None:
+        """A record for the sink. Raises TypeError, ValueError."""
+        parts = self._rows.key(key)
+        if self._is_table and (not parts or any(p is None for p in parts)):
+            raise ValueError("a row of a table needs a key")
+        op = DELETE if value is None else UPDATE_AFTER if self._is_table else INSERT
+        headers = list(self.current.headers) or None
+        self._out.add((*parts, *self._rows.value(value)), self.current.timestamp, op, self.seq, headers)
+
+    def emit_batch(self, batch: pa.RecordBatch) -> None:
+        """Records for the sink. Raises TypeError, ValueError."""
+        times = np.full(len(batch), self.current.timestamp, np.int64)
+        if "ROWTIME" in batch.schema.names:
+            times = np.asarray(batch.column("ROWTIME").cast(pa.int64()))
+        rows = [_row(self._rows, self._plan.schema, r) for r in batch.to_pylist()]
+        for row, ms in zip(rows, times.tolist(), strict=True):
+            self._out.add(row, ms, UPDATE_AFTER if self._is_table else INSERT, self.seq)
+
+    def _at_once(self, i: int, batch: Batch) -> None:
+        kept = batch.take(np.flatnonzero(batch.op != UPDATE_BEFORE)) if (batch.op == UPDATE_BEFORE).any() else batch
+        columns = kept.arrow()
+        arrays = [*columns.columns, pa.array(kept.rowtime), pa.array([_OPS[o] for o in kept.op.tolist()])]
+        given = pa.RecordBatch.from_arrays(arrays, [*columns.schema.names, "ROWTIME", "ROWOP"])
+        self.seq = int(kept.seq[-1])
+        self.current = Current(self._reads[i], int(kept.rowtime[-1]))
+        for step in self._batches[i]:
+            processor = self.processors[step]
+            assert isinstance(processor, BatchProcessor)
+            try:
+                called(step, processor.process_batch, given)
+            except (ProcessingFailed, QueryFailure):
+                raise
+            except FAILURES as error:
+                raise QueryFailure(f"processor {step}: {said(error)}") from error
+            except Exception as error:
+                raise ProcessingFailed(f"processor {step}: {said(error)}") from error
+
+    def origin(self) -> tuple[str, int, int] | None:
+        """Topic, partition and offset of the record that is processed."""
+        if self.run_context.origins is None:
+            return None
+        return self.run_context.origins(np.array([self.seq])).of(0)
+
+    def _batch(self) -> Batch | None:
+        made = self._out.batch()
+        parts = [*self._parts, *([made] if made is not None else [])]
+        return concat(self._plan.schema, parts) if parts else None
+
+    # -- punctuations
+
+    def _punctuate_stream(self) -> None:
+        next_ms = self.schedules.next_ms("stream")
+        if next_ms is None or next_ms > self.stream_time:
+            return
+        for s in self.schedules.due("stream", self.stream_time):
+            self.current = Current(timestamp=self.stream_time)
+            self._punctuate(s, self.stream_time)
+
+    def _punctuate(self, s: Schedule, now_ms: int) -> None:
+        s.advance(now_ms)
+        processor = self.processors.get(s.processor)
+        method = getattr(processor, s.method, None)
+        if method is None:  # it was edited away
+            s.cancel()
+            return
+        with _failing(f"{s.method} of processor {s.processor}"):
+            called(s.processor, method, now_ms)
+
+
+@contextlib.contextmanager
+def _failing(what: str) -> Iterator[None]:
+    """Raises QueryFailure for whatever is raised: no record is to blame."""
+    try:
+        yield
+    except QueryFailure:
+        raise
+    except Exception as error:
+        raise QueryFailure(f"{what}: {said(error)}") from error
+
+
+def said(error: BaseException) -> str:
+    """An exception with the places in the user's code: `ZeroDivisionError: division by zero (totals.py:12 process, totals.py:30 share)`."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "flowql" not in Path(f.filename).parts]
+    places = ", ".join(f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in frames[-FRAMES_MAX:])
+    return f"{type(error).__name__}: {error}{f' ({places})' if places else ''}"
+
+
+def _row(rows: RowOfRecord, schema: Schema, columns: Mapping[str, Any]) -> Row:
+    names = [f.name for f in schema.key]
+    key = tuple(columns.get(n) for n in names)
+    value = {n: v for n, v in columns.items() if n not in names and n not in ("ROWTIME", "ROWOP")}
+    return (*rows.key(key[0] if len(key) == 1 else key), *rows.value(value))

@@ -1,0 +1,177 @@
+"""Topologies of processors in projects: what is deployed, edited, asked, and refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import flowql
+from flowql.config.compile import compile_sources
+from flowql.config.load import load_project
+from flowql.errors import CompileError
+from flowql.runtime.spark.choose import choose
+from flowql.runtime.spark.errors import SparkUnsupported
+from flowql.runtime.spark.settings import SparkSettings
+from tests.flowql.projects_with_modules import made, resumed, running, state_of, until
+
+YAML = "name: shop\nfunctions: [totals]\nsql: [shop.sql]\n"
+SQL = """
+CREATE STREAM ORDERS (ID BIGINT KEY, AMOUNT BIGINT)
+  WITH (KAFKA_TOPIC = 'orders', PARTITIONS = 2, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
+CREATE TABLE TOTALS (ID BIGINT PRIMARY KEY, TOTAL BIGINT)
+  WITH (KAFKA_TOPIC = 'totals', PARTITIONS = 2, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
+CREATE TABLE LARGE AS SELECT ID, TOTAL FROM TOTALS WHERE TOTAL > 10;
+"""
+TOTALS = """
+from flowql import KeyValueStore, Processor, Topology
+
+class Total(Processor):
+    def init(self, context):
+        self.context, self.sums = context, context.store("sums")
+
+    def process(self, key, value):
+        total = self.sums.get(key, 0) + value["AMOUNT"]
+        self.sums.put(key, total)
+        self.context.forward(key, {"TOTAL": total})
+
+totals = (
+    Topology("TOTALLING")
+    .add_source("orders", "orders")
+    .add_processor("total", Total, "orders")
+    .add_state_store(KeyValueStore("sums", key=int, value=int), "total")
+    .add_sink("results", "TOTALS", "total")
+)
+"""
+ORDERS = [{"id": 1, "amount": 6}, {"id": 2, "amount": 3}, {"id": 1, "amount": 7}]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return made(tmp_path, YAML, SQL, totals=TOTALS)
+
+
+def rows(instance: flowql.Connection, table: str) -> list[tuple[int, int]]:
+    return [(r["ID"], r["TOTAL"]) for r in instance.sql(f"SELECT * FROM {table} ORDER BY ID")]
+
+
+def test_sql_reads_what_processors_write_and_questions_are_answered(folder: Path) -> None:
+    with running(folder) as instance:
+        instance.produce("ORDERS", ORDERS)
+        until(lambda: rows(instance, "TOTALS"), [(1, 13), (2, 3)])
+        until(lambda: rows(instance, "LARGE"), [(1, 13)])
+        assert state_of(instance, "TOTALLING")["state"] == "running"
+    with resumed(folder) as instance:
+        instance.produce("ORDERS", ORDERS)
+        until(lambda: rows(instance, "LARGE"), [(1, 26)])
+
+
+def test_an_edit_rebuilds_the_table_and_what_is_made_of_it(folder: Path) -> None:
+    with running(folder) as instance:
+        instance.produce("ORDERS", ORDERS)
+        until(lambda: rows(instance, "LARGE"), [(1, 13)])
+        (folder / "totals.py").write_text(TOTALS.replace('value["AMOUNT"]', '2 * value["AMOUNT"]'))
+        done = instance.deploy()
+        assert {c["query"]: c["class"] for c in done["changes"]} == {
+            "TOTALLING": "rebuilt",
+            "CTAS_LARGE": "rebuilt",
+        }
+        until(lambda: rows(instance, "TOTALS"), [(1, 26), (2, 6)])
+        until(lambda: rows(instance, "LARGE"), [(1, 26)])
+
+
+def test_a_version_that_is_gone_fails_the_topology_alone(folder: Path) -> None:
+    with running(folder) as instance:
+        instance.produce("ORDERS", ORDERS)
+        until(lambda: rows(instance, "LARGE"), [(1, 13)])
+    (folder / "totals.py").write_text(TOTALS + "\n# edited\n")
+    with resumed(folder) as instance:
+        instance.produce("ORDERS", ORDERS[:1])
+        until(lambda: state_of(instance, "TOTALLING")["state"], "failed")
+        assert "was deployed in a version that the module totals does not have here" in str(
+            state_of(instance, "TOTALLING")
+        )
+        assert rows(instance, "TOTALS") == [(1, 13), (2, 3)]
+
+
+def test_spark_refuses_processors_by_name(folder: Path) -> None:
+    plan = compile_sources(load_project(folder)).plan
+    query = next(q for q in plan.queries if q.id == "TOTALLING")
+    with pytest.raises(SparkUnsupported, match="Process of query TOTALLING"):
+        choose(plan, query, SparkSettings(), "bounded")
+
+
+T = "from flowql import *\n\nclass P(Processor):\n    def process(self, key, value): ...\n\n"
+FULL = 'add_source("s", "ORDERS").add_processor("p", P, "s").add_sink("t", "TOTALS", "p")'
+MISTAKES = {
+    "name": ('Topology("my topology")', "'my topology' is no name of a topology"),
+    "priority": ('Topology("A", priority="urgent")', "there is no priority 'urgent'"),
+    "on_change": ('Topology("A", on_change="ask")', "on_change='ask' is not known"),
+    "nothing_read": ('Topology("A").add_source("s")', "source s of A reads nothing"),
+    "object": ('Topology("A").add_source("s", "X").add_processor("p", P(), "s")', "processor p of A is an object of P"),
+    "no_parents": ('Topology("A").add_source("s", "X").add_processor("p", P)', "p of A gets no records"),
+    "parent": ('Topology("A").add_source("s", "X").add_processor("p", P, "q")', "has the parent q, which is not there"),
+    "sink_as_parent": (
+        'Topology("A").add_source("s", "X").add_sink("t", "Y", "s").add_processor("p", P, "t")',
+        "has the parent t, which is not there",
+    ),
+    "twice": ('Topology("A").add_source("s", "X").add_source("s", "Y")', "A has two nodes s"),
+    "store_of": (
+        'Topology("A").add_state_store(KeyValueStore("k", key=int, value=int), "p")',
+        "to p, which is no processor",
+    ),
+    "store_type": (
+        'KeyValueStore("k", key=int, value=object)',
+        "store k has the annotation object, which has no SQL type",
+    ),
+    "store_name": ('KeyValueStore("my store", key=int, value=int)', "'my store' is no name of a store"),
+    "retention": ('WindowStore("k", key=int, value=int, retention=0)', "store k: 0 is no duration"),
+    "no_sink": ('t = Topology("A").add_source("s", "X").add_processor("p", P, "s")', "A has no sink"),
+    "idle": (f't = Topology("A").add_source("u", "X").{FULL}', "no processor or sink gets the records of u"),
+    "same_name": (f't = Topology("A").{FULL}\nu = Topology("A").{FULL}', "A is there twice"),
+    "built_in": (f't = Topology("SUM").{FULL}', "SUM is a built-in function"),
+}
+
+
+@pytest.mark.parametrize("name", list(MISTAKES))
+def test_mistakes_in_topologies_are_named(tmp_path: Path, name: str) -> None:
+    source, title = MISTAKES[name]
+    made(tmp_path, "name: x\nfunctions: m\n", "", m=T + source + "\n")
+    (found,) = (d for d in compile_sources(load_project(tmp_path)).diagnostics if d.code == "FQ3012")
+    assert title in found.title
+    assert found.help or "built-in" in title
+
+
+MISFITS = {
+    "source": (
+        ('"orders", "orders")', '"orders", "oders")'),
+        "source orders reads oders, which does not exist",
+        "did you mean ORDERS?",
+    ),
+    "sink": (
+        ('"TOTALS", "total"', '"TOTAL", "total"'),
+        "sink results writes TOTAL, which does not exist",
+        "did you mean TOTALS?",
+    ),
+    "written": (
+        ('"TOTALS", "total"', '"LARGE", "total"'),
+        "LARGE, a table that CTAS_LARGE writes",
+        "a table of its own",
+    ),
+    "two": (
+        ('.add_sink("results"', '.add_sink("o", "ORDERS", "total").add_sink("results"'),
+        "writes ORDERS and TOTALS",
+        "filter",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(MISFITS))
+def test_what_does_not_fit_the_sql_is_refused_when_it_is_compiled(tmp_path: Path, name: str) -> None:
+    edit, title, help_ = MISFITS[name]
+    folder = made(tmp_path, YAML, SQL, totals=TOTALS.replace(*edit))
+    with pytest.raises(CompileError) as caught:
+        flowql.connect(folder).deploy()
+    (found,) = (d for d in caught.value.diagnostics if d.severity == "error")
+    assert title in found.title
+    assert help_ in found.help
