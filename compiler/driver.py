@@ -10,7 +10,7 @@ from flowql.compiler.analyze.assertions import Assertion
 from flowql.compiler.analyze.dependencies import Pending, in_order
 from flowql.compiler.analyze.hints import hints_about
 from flowql.compiler.analyze.mistakes import mistake, unsupported
-from flowql.compiler.analyze.processors import bind_topology
+from flowql.compiler.analyze.processors import bind_routes, bind_topology
 from flowql.compiler.analyze.properties import NO_OPTIONS, QueryOptions
 from flowql.compiler.analyze.push import HIDDEN, INCOMPLETE, PUSH, complete
 from flowql.compiler.analyze.statements import BoundChange, BoundRow, BoundRows, analyze
@@ -138,7 +138,10 @@ def _apply_topologies(
         if named & failed:
             continue
         try:
-            world.apply(bind_topology(entry, world.catalog, properties), NO_OPTIONS)
+            bound = bind_topology(entry, world.catalog, properties)
+            world.apply(bound, NO_OPTIONS)
+            for route in bind_routes(bound, entry.topology, world.catalog):
+                world.apply(route, NO_OPTIONS)
         except CompileError as error:
             found += error.diagnostics
     return found

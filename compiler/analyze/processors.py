@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from flowql.compiler.analyze.mistakes import mistake, unsupported
 from flowql.compiler.analyze.properties import QueryOptions
 from flowql.compiler.analyze.relation import retracting, scan
-from flowql.compiler.analyze.statements import BoundQuery, with_sink
+from flowql.compiler.analyze.statements import BoundQuery, analyze, with_sink
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.catalog.names import did_you_mean
-from flowql.compiler.plan.logical import Node
-from flowql.compiler.plan.processors import Process, ProcessorStep
-from flowql.compiler.plan.schema import Schema
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.dialect.parser import parse_statements
+from flowql.compiler.plan.logical import Format, Node
+from flowql.compiler.plan.processors import Process, ProcessorStep, Route
+from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import SourceDef
+from flowql.compiler.plan.types import STRING, struct
 from flowql.compiler.processors.topology import Topology, TopologyEntry
 
 CODE = "FQ2071"
@@ -25,14 +28,52 @@ def bind_topology(entry: TopologyEntry, catalog: Catalog, session: Mapping[str, 
     topology = entry.topology
     steps = tuple(_resolved(s, topology, catalog) for s in topology.steps)
     reads = tuple(dict.fromkeys(r for s in steps if s.kind == "source" for r in s.relations))
-    target = _target(topology, steps, catalog)
+    targets = _targets(topology, steps, catalog)
     inputs = tuple(_read(catalog.sources[name], session) for name in reads)
-    result = Schema(tuple(f for f in target.schema if f.role in ("key", "value")))
-    spec = Process(entry.name, steps, reads, topology.stores)
-    node = Node(spec, inputs, result, "append" if target.kind == "stream" else "upsert")
-    options = QueryOptions(topology.priority, None, topology.latency_target_ms, topology.name, topology.on_change)
+    options = _options(topology, topology.name)
+    routes = tuple(Route(t.name, f"TO_{t.name}", _written(t)) for t in targets) if len(targets) > 1 else ()
+    spec = Process(entry.name, steps, reads, topology.stores, routes)
+    if routes:
+        target = _records(topology, routes)
+        node = Node(spec, inputs, target.schema)
+        return BoundQuery(with_sink(node, target), target, reads, options, True, sql=str(topology))
+    (target,) = targets
+    node = Node(spec, inputs, _written(target), "append" if target.kind == "stream" else "upsert")
     written = with_sink(node, target, target.partitions)
     return BoundQuery(written, target, reads, options, False, sql=str(topology), adopts=target.kind == "table")
+
+
+def bind_routes(bound: BoundQuery, topology: Topology, catalog: Catalog) -> list[BoundQuery]:
+    """Queries that move the records of a topology that writes several streams into each of them. catalog: with what it writes."""
+    process = bound.node.inputs[0].spec
+    assert isinstance(process, Process)
+    return [_route(r, topology, bound.sink.name, catalog) for r in process.routes]
+
+
+def _route(route: Route, topology: Topology, records: str, catalog: Catalog) -> BoundQuery:
+    columns = ", ".join(f"`{route.column}`->`{f.name}` AS `{f.name}`" for f in route.schema)
+    keys = ", ".join(f"`{route.column}`->`{f.name}`" for f in route.schema.key)
+    text = f"INSERT INTO `{route.relation}` SELECT {columns} FROM `{records}` WHERE `SINK` = '{route.relation}'"
+    text += f" PARTITION BY {keys};" if keys else ";"
+    (statement,), _ = parse_statements(SourceText(f"topology {topology.name}", text), "ksql", {})
+    bound = analyze(statement, catalog)
+    assert isinstance(bound, BoundQuery)
+    return replace(bound, options=_options(topology, f"{topology.name}_TO_{route.relation}"))
+
+
+def _options(topology: Topology, query_id: str) -> QueryOptions:
+    return QueryOptions(topology.priority, None, topology.latency_target_ms, query_id, topology.on_change)
+
+
+def _written(target: SourceDef) -> Schema:
+    return Schema(tuple(f for f in target.schema if f.role in ("key", "value")))
+
+
+def _records(topology: Topology, routes: Sequence[Route]) -> SourceDef:
+    """A stream of records on their way to several streams."""
+    columns = [Field(r.column, struct(*((f.name, f.type) for f in r.schema))) for r in routes]
+    name, json = f"{topology.name}_RECORDS", Format("JSON")
+    return SourceDef(name, "stream", name, Schema((Field("SINK", STRING), *columns)), Format("KAFKA", wrap=False), json)
 
 
 def _resolved(step: ProcessorStep, topology: Topology, catalog: Catalog) -> ProcessorStep:
@@ -57,14 +98,20 @@ def _read(source: SourceDef, session: Mapping[str, str]) -> Node:
     return retracting(replace(node, schema=columns))
 
 
-def _target(topology: Topology, steps: tuple[ProcessorStep, ...], catalog: Catalog) -> SourceDef:
-    sinks = [s for s in steps if s.kind == "sink"]
-    names = list(dict.fromkeys(s.relations[0] for s in sinks))
-    target = catalog.sources[names[0]]
-    if len(names) > 1:
-        title = f"topology {topology.name} writes {' and '.join(names)}"
-        raise unsupported(title, help="write one stream with a column that tells them apart, and filter it in SQL")
-    where = f"topology {topology.name}: sink {sinks[0].name} writes {target.name}"
+def _targets(topology: Topology, steps: Sequence[ProcessorStep], catalog: Catalog) -> list[SourceDef]:
+    """What the sinks write, each once. Raises CompileError for what they cannot write."""
+    sinks = {s.relations[0]: s.name for s in steps if s.kind == "sink"}
+    targets = [catalog.sources[name] for name in sinks]
+    for target in targets:
+        _check(target, f"topology {topology.name}: sink {sinks[target.name]} writes {target.name}")
+    tables = [t.name for t in targets if t.kind == "table"]
+    if tables and len(targets) > 1:
+        title = f"topology {topology.name} writes the table {tables[0]} and {next(n for n in sinks if n != tables[0])}"
+        raise unsupported(title, help=f"write {tables[0]} by a topology of its own")
+    return targets
+
+
+def _check(target: SourceDef, where: str) -> None:
     if target.is_own_table or target.relation:
         raise mistake(
             CODE,
@@ -81,4 +128,3 @@ def _target(topology: Topology, steps: tuple[ProcessorStep, ...], catalog: Catal
         raise mistake(CODE, f"{where}, whose key has a window", help="write the bounds of windows as columns")
     if headers := [f.name for f in target.schema if f.role == "header"]:
         raise mistake(CODE, f"{where}, which has header columns: {', '.join(headers)}", help="forward headers instead")
-    return target

@@ -41,14 +41,25 @@ class ProcessorStore:
 
 
 @dataclass(frozen=True, slots=True)
+class Route:
+    """A stream among several that a topology writes: its records are in the STRUCT `column` of the result, with all columns of `schema`."""
+
+    relation: str
+    column: str
+    schema: Schema
+
+
+@dataclass(frozen=True, slots=True)
 class Process:
     """Rows of all inputs go through the processors of a topology, one after the other in the order of the task.
 
     topology: its name in plans, with the version of its module (`TOTALS@totals:3f2a91c04b1d`). reads: the relation that each input is.
-    Tables come with the row before (change kind `retract`). The node's schema is that of what the sink writes.
+    Tables come with the row before (change kind `retract`). The node's schema is that of what the sinks write. routes: where these are
+    several streams: a row has the stream's name in the first column, and its record in a column of its own.
     """
 
     topology: str
     steps: tuple[ProcessorStep, ...]
     reads: tuple[str, ...]
     stores: tuple[ProcessorStore, ...] = ()
+    routes: tuple[Route, ...] = ()

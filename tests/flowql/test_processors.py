@@ -160,8 +160,8 @@ MISFITS = {
     ),
     "two": (
         ('.add_sink("results"', '.add_sink("o", "ORDERS", "total").add_sink("results"'),
-        "writes ORDERS and TOTALS",
-        "filter",
+        "writes the table TOTALS and ORDERS",
+        "by a topology of its own",
     ),
 }
 

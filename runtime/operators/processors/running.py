@@ -87,7 +87,7 @@ class Context:
         for child in self._children if to is None else (to,):
             if child not in self._running.sinks:
                 raise ValueError(f"{child} is no sink: only sinks take batches")
-            self._running.emit_batch(batch)
+            self._running.emit_batch(child, batch)
 
     def schedule(
         self, every: timedelta | int, callback: Callable[[int], None] | None = None, *, clock: ClockKind = "stream"
@@ -202,8 +202,11 @@ class RunningTopology:
         self.stores = {s.name: store_of(s, topology.store(s.name).value) for s in spec.stores}
         self._retention = {s.name: s.retention_ms for s in spec.stores if s.retention_ms is not None}
         self._is_table = plan.change != "append"
-        target = next(s.relations[0] for s in spec.steps if s.kind == "sink")
-        self._rows = RowOfRecord(plan.schema, target)
+        sinks = [s for s in spec.steps if s.kind == "sink"]
+        self._sink_of = {n: s.relations[0] for s in sinks for n in (s.name, s.relations[0])}
+        schemas_of = {r.relation: r.schema for r in spec.routes} or {s.relations[0]: plan.schema for s in sinks}
+        self._rows = {name: RowOfRecord(schema, name) for name, schema in schemas_of.items()}
+        self._routed = [r.relation for r in spec.routes]
         self._readers = [RecordOfRow(schema) for schema in schemas]
         self._schemas = schemas
         self.processors = {s.name: self._made(topology, s) for s in spec.steps if s.kind == "processor"}
@@ -324,7 +327,7 @@ class RunningTopology:
     def deliver(self, step: str, key: Any, value: Any) -> None:
         """Gives a record to a processor or sink. Raises ProcessingFailed."""
         if step in self.sinks:
-            self.emit(key, value)
+            self.emit(step, key, value)
             return
         try:
             called(step, self.processors[step].process, key, value)
@@ -335,21 +338,34 @@ class RunningTopology:
         except Exception as error:
             raise ProcessingFailed(f"processor {step}: {said(error)}") from error
 
-    def emit(self, key: Any, value: Any) -> None:
-        """A record for the sink. Raises TypeError, ValueError."""
-        parts = self._rows.key(key)
+    def emit(self, sink: str, key: Any, value: Any) -> None:
+        """A record for a sink. Raises TypeError, ValueError."""
+        relation = self._sink_of[sink]
+        rows = self._rows[relation]
+        parts = rows.key(key)
         if self._is_table and (not parts or any(p is None for p in parts)):
             raise ValueError("a row of a table needs a key")
         op = DELETE if value is None else UPDATE_AFTER if self._is_table else INSERT
         headers = list(self.current.headers) or None
-        self._out.add((*parts, *self._rows.value(value)), self.current.timestamp, op, self.seq, headers)
+        if value is None and self._routed:
+            raise ValueError("records without a value are for topologies that write one stream or table")
+        row = self._on_its_way(relation, (*parts, *rows.value(value)))
+        self._out.add(row, self.current.timestamp, op, self.seq, headers)
 
-    def emit_batch(self, batch: pa.RecordBatch) -> None:
-        """Records for the sink. Raises TypeError, ValueError."""
+    def _on_its_way(self, relation: str, row: Row) -> Row:
+        """A record in the column of its stream, where there are several."""
+        if not self._routed:
+            return row
+        record = dict(zip(self._rows[relation].schema.names, row, strict=True))
+        return (relation, *(record if r == relation else None for r in self._routed))
+
+    def emit_batch(self, sink: str, batch: pa.RecordBatch) -> None:
+        """Records for a sink. Raises TypeError, ValueError."""
+        relation = self._sink_of[sink]
         times = np.full(len(batch), self.current.timestamp, np.int64)
         if "ROWTIME" in batch.schema.names:
             times = np.asarray(batch.column("ROWTIME").cast(pa.int64()))
-        rows = [_row(self._rows, self._plan.schema, r) for r in batch.to_pylist()]
+        rows = [self._on_its_way(relation, _row(self._rows[relation], r)) for r in batch.to_pylist()]
         for row, ms in zip(rows, times.tolist(), strict=True):
             self._out.add(row, ms, UPDATE_AFTER if self._is_table else INSERT, self.seq)
 
@@ -422,8 +438,8 @@ def said(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}{f' ({places})' if places else ''}"
 
 
-def _row(rows: RowOfRecord, schema: Schema, columns: Mapping[str, Any]) -> Row:
-    names = [f.name for f in schema.key]
+def _row(rows: RowOfRecord, columns: Mapping[str, Any]) -> Row:
+    names = [f.name for f in rows.schema.key]
     key = tuple(columns.get(n) for n in names)
     value = {n: v for n, v in columns.items() if n not in names and n not in ("ROWTIME", "ROWOP")}
     return (*rows.key(key[0] if len(key) == 1 else key), *rows.value(value))

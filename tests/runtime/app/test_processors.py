@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import date, timedelta
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
@@ -520,3 +521,38 @@ def test_query_failures_of_a_users_own_fail_the_query() -> None:
     world.send("in", [(1, {"N": 1}, 10)])
     world.rest()
     assert "the service is down" in world.instance.query_states.of("MINE").reason
+
+
+class Branches(Processor):
+    """The second program of KIP-28: values above ten to one topic, all others to another."""
+
+    def process(self, key: Any, value: Any) -> None:
+        if value["N"] > 10:
+            self.context.forward(key, {"N": value["N"]}, to="large", headers=(("h", b"1"),))
+        elif value["N"] == 0:
+            self.context.send("REST", None, None)
+        else:
+            self.context.send(
+                "REST", "k", {"D": Decimal(value["N"]) / 4, "B": b"\0", "A": [date(2026, 1, 1)]}, timestamp=77
+            )
+
+
+def test_a_topology_writes_several_streams() -> None:
+    rest = """CREATE STREAM REST (S STRING KEY, D DECIMAL(6, 2), B BYTES, A ARRAY<DATE>)
+      WITH (KAFKA_TOPIC='rest', PARTITIONS=1, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');"""
+    made = (
+        Topology("BRANCHING", priority="high")
+        .add_source("s", "IN_")
+        .add_processor("p", Branches, "s")
+        .add_sink("large", "OUT", "p")
+        .add_sink("rest", "REST", "p")
+    )
+    world = Topologies(made, sql=SQL + rest)
+    world.rows((1, 11, 10), (2, 5, 20), (3, 12, 30), (4, 0, 40))
+    assert world.out() == [(1, 11, 10), (3, 12, 30)]
+    (record,) = world.records("rest")
+    assert record[2:] == (b"k", {"D": 1.25, "B": "AA==", "A": [20454]}, 77)
+    (letter,) = world.dead_letters("BRANCHING")
+    assert "records without a value are for topologies that write one stream or table" in letter["MESSAGE"]
+    assert [q.priority for q in world.instance.plan.queries] == ["high"] * 3
+    assert [q.id for q in world.instance.plan.queries] == ["BRANCHING", "BRANCHING_TO_OUT", "BRANCHING_TO_REST"]
