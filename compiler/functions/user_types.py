@@ -141,10 +141,19 @@ _TAKEN: dict[Kind, Callable[[Any], Any]] = {
 }
 
 
+def _taken_struct(t: SqlType) -> Callable[[Any], Any] | None:
+    takes = [(n, take) for n, f in t.fields if (take := taker(f)) is not None]
+    if not takes:
+        return None
+    return lambda value: {**value, **{n: take(value[n]) for n, take in takes if value[n] is not None}}
+
+
 def taker(t: Pattern) -> Callable[[Any], Any] | None:
     """From a reference value to what a function takes; None where they are the same. Not of NULL."""
     if not isinstance(t, SqlType):
         return None
+    if t.kind is Kind.STRUCT:
+        return _taken_struct(t)
     inner = taker(t.args[-1]) if t.kind in (Kind.ARRAY, Kind.MAP) else None
     if inner is None:
         return _TAKEN.get(t.kind)
@@ -159,6 +168,12 @@ def _given_timestamp(value: datetime) -> int:
     return (value - _EPOCH) // _MS
 
 
+def _given_int32(value: int) -> int:
+    if -(1 << 31) <= value < 1 << 31:
+        return int(value)
+    raise OverflowError(f"{value} is beyond 32 bits")
+
+
 def _given_int(value: int) -> int:
     if _INT_MIN <= value <= _INT_MAX:
         return int(value)
@@ -167,6 +182,7 @@ def _given_int(value: int) -> int:
 
 _GIVEN: dict[Kind, tuple[tuple[type, ...], Callable[[Any], Any]]] = {
     Kind.BOOLEAN: ((bool,), bool),
+    Kind.INT: ((int,), _given_int32),
     Kind.BIGINT: ((int,), _given_int),
     Kind.DOUBLE: ((float, int), float),
     Kind.STRING: ((str,), str),
@@ -185,6 +201,8 @@ def giver(t: SqlType) -> Callable[[Any], Any]:
         return _many(
             dict, t, lambda inner: lambda items: {_text(k): None if x is None else inner(x) for k, x in items.items()}
         )
+    if t.kind is Kind.STRUCT:
+        return _struct(t)
     if t.kind is Kind.DECIMAL:
         allowed: tuple[type, ...] = (Decimal, int)
         make: Callable[[Any], Any] = lambda v: fit_decimal(Decimal(v), t.precision, t.scale)  # noqa: E731
@@ -200,6 +218,21 @@ def giver(t: SqlType) -> Callable[[Any], Any]:
         ):
             raise TypeError(f"it returned {kind.__name__} where {t} is declared")
         return make(value)
+
+    return give
+
+
+def _struct(t: SqlType) -> Callable[[Any], Any]:
+    """Of a dict by field name; fields that it does not have are NULL."""
+    fields = [(n, giver(f)) for n, f in t.fields]
+    names = frozenset(n for n, _ in fields)
+
+    def give(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise TypeError(f"it returned {type(value).__name__} where {t} is declared")
+        if unknown := value.keys() - names:
+            raise ValueError(f"{t} has no field {sorted(map(str, unknown))[0]}")
+        return {n: None if (v := value.get(n)) is None else g(v) for n, g in fields}
 
     return give
 

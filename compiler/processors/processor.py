@@ -68,6 +68,9 @@ class SessionState(Protocol):
     def find(self, key: Any, earliest_end: int, latest_start: int) -> Iterator[tuple[int, int, Any]]:
         """As `fetch`, of the sessions with end >= earliest_end and start <= latest_start: those that a record may belong to."""
 
+    def all(self) -> Iterator[tuple[Any, int, int, Any]]:
+        """Key, start, end and value of every session."""
+
 
 class Cancellable(Protocol):
     """A schedule of punctuations."""

@@ -59,7 +59,8 @@ def _declared(root: Path, modules: Sequence[str]) -> Iterator[tuple[UserDefined,
             users = marked(module)
             version, code = _version(root, sources), _code(name, sources, users)
         for user in users:
-            if lookup(user.name) is not None or lookup_aggregate(user.name) is not None:
+            is_called = not isinstance(user, UserTopology)
+            if is_called and (lookup(user.name) is not None or lookup_aggregate(user.name) is not None):
                 raise LoadError(name, f"{user.name} is a built-in function", "give it another name:  @udf(name=...)")
             home, same = homes.setdefault(user.name, (name, user))
             if home != name:

@@ -12,6 +12,7 @@ from flowql.compiler.plan.logical import Scan
 from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
+from flowql.runtime.app.query_state import FAILED
 from flowql.runtime.build.table_statements import carry_out
 from flowql.runtime.build.table_writer import POLICY
 from flowql.runtime.clock import VirtualClock
@@ -33,6 +34,7 @@ class Outcome:
     """What a run came to. records: by result, every record in order (by partition); final: by table; state: by store.
 
     views: those over tables that change, of which the rows at the end count: their records depend on how input is cut into runs.
+    failed: queries that have stopped for an error.
     """
 
     timing: str
@@ -41,6 +43,7 @@ class Outcome:
     state: Mapping[str, tuple[Row, ...]]
     hints: tuple[str, ...] = field(default=(), compare=False)
     views: frozenset[str] = frozenset()
+    failed: tuple[str, ...] = ()
 
 
 def needed(plan: Plan, names: Iterable[str]) -> Plan:
@@ -97,13 +100,14 @@ def run(case: Case, plan: Plan, timing: Timing, stores: Iterable[str]) -> Outcom
                     producer.send(arriving.tp, arriving.record)
             producer.commit()
             driver.run_until_idle()
-        driver.run_until_caught_up()
+        driver.run_until_caught_up(unless=lambda: _failed(instance))  # they would fail again, for time stands still
         written = {q.sink for q in plan.queries}  # also what others write, too
         results = [s for s in plan.sources if s.name in written]
         records = {s.name: tuple(_records(log, s)) for s in results}
         final = {s.name: _final(records[s.name], s) for s in results if s.kind == "table"}
         views = frozenset(s.name for s in results if s.relation)
-        return Outcome(timing.name, records, final, _stores(instance, stores), tuple(_hints(instance, log)), views)
+        state, hints = _stores(instance, stores), tuple(_hints(instance, log))
+        return Outcome(timing.name, records, final, state, hints, views, tuple(_failed(instance)))
     finally:
         instance.close()
 
@@ -153,6 +157,10 @@ def _stores(instance: Instance, names: Iterable[str]) -> dict[str, tuple[Row, ..
                 rows = [(*k, *v) for k, v in snapshot.scan(spec.name)]
                 out[name] = tuple(Row({c: shown(v) for c, v in zip(columns, r, strict=False)}) for r in rows)
         return out
+
+
+def _failed(instance: Instance) -> list[str]:
+    return [q for q in sorted(instance.queries) if instance.query_states.of(q).state is FAILED]
 
 
 def _hints(instance: Instance, log: MemoryLog) -> Iterable[str]:

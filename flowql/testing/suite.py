@@ -102,6 +102,7 @@ def _judged(suite: Suite, case: Case, splits: int, seed: int) -> Verdict:
     for timing in timings(case, sources, splits, seed):
         outcome = run(case, plan, timing, [s.name for s in case.state])
         wrong = findings(case.expect, case.state, outcome)
+        wrong = wrong or [Finding(f"{query} failed before the last row") for query in outcome.failed]
         if wrong:
             return Verdict(case, tuple(wrong), tuple(_hints(timing, outcome, first)))
         first = first or outcome

@@ -159,6 +159,10 @@ class _Sessions(_Rows):
             if start <= latest_start:
                 yield start, _time(found), self._from_value(tuple(value))
 
+    def all(self) -> Iterator[tuple[Any, int, int, Any]]:
+        for key, (start, *value) in self._store.scan():
+            yield self._from_key(key), start, _time(key), self._from_value(tuple(value))
+
 
 def _time(key: Key) -> int:
     last = key[-1]

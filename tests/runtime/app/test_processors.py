@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import date, timedelta
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
+import orjson
 import pyarrow as pa
 import pytest
 
@@ -23,6 +24,7 @@ from flowql.compiler.processors.stores import KeyValueStore, SessionStore, State
 from flowql.compiler.processors.topology import Topology
 from flowql.runtime.app.query_state import FAILED
 from flowql.runtime.clock import VirtualClock
+from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
 from flowql.runtime.state.memory import MemoryPhysical
 from tests.runtime.app.world import World
 
@@ -556,3 +558,40 @@ def test_a_topology_writes_several_streams() -> None:
     assert "records without a value are for topologies that write one stream or table" in letter["MESSAGE"]
     assert [q.priority for q in world.instance.plan.queries] == ["high"] * 3
     assert [q.id for q in world.instance.plan.queries] == ["BRANCHING", "BRANCHING_TO_OUT", "BRANCHING_TO_REST"]
+
+
+def test_every_type_goes_in_and_comes_out() -> None:
+    types = {
+        "B": "BOOLEAN", "I": "INT", "L": "BIGINT", "F": "DOUBLE", "D": "DECIMAL(6, 2)", "S": "STRING", "Y": "BYTES", "DA": "DATE", "TI": "TIME",
+        "TS": "TIMESTAMP", "AR": "ARRAY<DATE>", "MA": "MAP<STRING, TIME>", "ST": "STRUCT<A INT, B STRUCT<C DATE>>",
+    }  # fmt: skip
+    columns = ", ".join(f"{name} {t}" for name, t in types.items())
+    sql = "".join(
+        f"CREATE STREAM {name} (K INT KEY, {columns}) WITH (KAFKA_TOPIC='{name}', PARTITIONS=1, KEY_FORMAT='JSON', VALUE_FORMAT='JSON');"
+        for name in ("ALL_IN", "ALL_OUT")
+    )
+    seen: Calls = []
+
+    class Pass(Processor):
+        def process(self, key: Any, value: Any) -> None:
+            seen.append((key, value))
+            self.context.forward(key, value)
+
+    world = Topologies(topology(Pass, source="ALL_IN", sink="ALL_OUT"), sql=sql)
+    row = {"B": True, "I": 1, "L": 2, "F": 0.5, "D": 1.25, "S": "é", "Y": "AA==", "DA": 20454, "TI": 1000, "TS": 5}
+    row |= {"AR": [1, None], "MA": {"x": 2000}, "ST": {"A": 7, "B": {"C": 3}}}
+    world.producer.begin()
+    records = [{"timestamp": 5, "key": b"3", "value": orjson.dumps(v), "headers": None} for v in (row, {})]
+    world.producer.send(TopicPartition("ALL_IN", 0), pa.RecordBatch.from_pylist(records, PRODUCE_SCHEMA))
+    world.producer.commit()
+    world.settle()
+    assert [(k, v) for _, _, k, v, _ in world.records("ALL_OUT")] == [(b"3", row), (b"3", dict.fromkeys(row))]
+    key, value = seen[0]
+    assert (key, value["DA"], value["TI"], value["TS"]) == (
+        3,
+        date(2026, 1, 1),
+        time(0, 0, 1),
+        datetime(1970, 1, 1, microsecond=5000),
+    )
+    assert value["ST"] == {"A": 7, "B": {"C": date(1970, 1, 4)}}
+    assert (value["AR"], value["MA"], value["D"]) == ([date(1970, 1, 2), None], {"x": time(0, 0, 2)}, Decimal("1.25"))

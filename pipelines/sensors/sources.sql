@@ -1,0 +1,11 @@
+-- Readings come every few seconds from each sensor. Stream time is that of a partition: with several, a sensor that is alone in one would be missed.
+CREATE STREAM READINGS (SENSOR STRING KEY, CELSIUS DOUBLE, AT BIGINT)
+  WITH (KAFKA_TOPIC = 'readings', PARTITIONS = 1, VALUE_FORMAT = 'JSON', TIMESTAMP = 'AT');
+
+-- What the topology ALARMS writes: STATUS is 'silent' or 'back'.
+CREATE STREAM STATUS_CHANGES (SENSOR STRING KEY, STATUS STRING, LAST_SEEN BIGINT)
+  WITH (KAFKA_TOPIC = 'status-changes', PARTITIONS = 1, VALUE_FORMAT = 'JSON');
+
+CREATE TABLE SILENT AS
+  SELECT SENSOR, LATEST_BY_OFFSET(STATUS) AS STATUS, LATEST_BY_OFFSET(LAST_SEEN) AS LAST_SEEN, COUNT(*) AS CHANGES
+  FROM STATUS_CHANGES GROUP BY SENSOR HAVING LATEST_BY_OFFSET(STATUS) = 'silent';

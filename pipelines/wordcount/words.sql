@@ -1,0 +1,6 @@
+CREATE STREAM LINES (TEXT STRING) WITH (KAFKA_TOPIC = 'lines', PARTITIONS = 2, VALUE_FORMAT = 'JSON');
+
+-- What the topology SPLIT writes: a record per word, by word, so that each word is counted in one place.
+CREATE STREAM WORDS (WORD STRING KEY, LENGTH INT) WITH (KAFKA_TOPIC = 'words', PARTITIONS = 2, VALUE_FORMAT = 'JSON');
+
+CREATE TABLE COUNTS AS SELECT WORD, COUNT(*) AS N FROM WORDS GROUP BY WORD;
