@@ -275,6 +275,8 @@ class Task:
         try:
             run = self._context(metadata)
             outputs = self.program.tick(run)
+            if self.check is not None:
+                self.check(self, outputs)
             if not outputs and not run.wants_commit and run.timers == metadata.get(TIMERS, {}):
                 self.state.discard()
                 return 1
