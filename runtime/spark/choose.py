@@ -29,7 +29,6 @@ from flowql.compiler.plan.logical import (
     Union,
     walk_nodes,
 )
-from flowql.compiler.plan.processors import Process
 from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.compiler.plan.visit import exprs_of
 from flowql.runtime.build.query import upsert_topics
@@ -115,8 +114,6 @@ def _unsupported(node: Node) -> tuple[str, str]:
 
     if reason := why_not(node.spec):
         return reason, WAY_ROUND
-    if isinstance(node.spec, Process):
-        return "processors of a project, whose code Spark's workers do not have, run in the runtime's tasks", WAY_ROUND
     for e in exprs_of(node.spec):
         for name in (x.name for x in walk(e) if isinstance(x, Call)):
             if lookup(name) is None or is_users(name):

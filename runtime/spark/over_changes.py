@@ -1,4 +1,4 @@
-"""Operators over changes on Spark: none yet. Spark's streams retract nothing, and its batches would have to be asked for the end alone."""
+"""Operators that Spark does not run: those over changes, and processors of a project. Spark's streams retract nothing, and its batches would have to be asked for the end alone."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from flowql.compiler.plan.changes import (
     VersionJoin,
 )
 from flowql.compiler.plan.logical import Spec
+from flowql.compiler.plan.processors import Process
 from flowql.compiler.plan.watermarks import AppendOnly, EmitClosed
 
 WAY_ROUND = "run it on the runtime"
-# One per class of the union `flowql.compiler.plan.logical.ChangeSpec`; a test looks.
+# One per class of the union `flowql.compiler.plan.logical.ChangeSpec`, and processors; a test looks.
 _REASONS: dict[type, str] = {
     GroupAggregate: "aggregates that follow updates and deletions are kept by the runtime's operator",
     EquiJoin: "a join that follows updates and deletions of both sides is kept by the runtime's operator",
@@ -28,9 +29,10 @@ _REASONS: dict[type, str] = {
     Consolidate: "updates and deletions of single rows are put together by the runtime's operator",
     AppendOnly: "rows that are late by the watermark of their partition are left out by the runtime's operator",
     EmitClosed: "rows that wait for a watermark are kept by the runtime's operator",
+    Process: "processors of a project, whose code Spark's workers do not have, run in the runtime's tasks",
 }
 
 
 def why_not(spec: Spec) -> str:
-    """Why an operator does not run on Spark; empty for those that are not over changes."""
+    """Why an operator does not run on Spark; empty for those that may."""
     return _REASONS.get(type(spec), "")

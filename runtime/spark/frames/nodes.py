@@ -26,6 +26,7 @@ from flowql.compiler.plan.logical import (
     Union,
     walk_nodes,
 )
+from flowql.compiler.plan.processors import Process
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import QueryPlan
 from flowql.compiler.plan.types import Kind, spark_type
@@ -234,7 +235,7 @@ def _sink(_nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
     return replace(relation, frame=kept.selectExpr(*names(node.schema), f"{in_ms} AS {quoted(ROWTIME)}"), timed=True)
 
 
-def _over_changes(_: Nodes, node: Node, _inputs: list[Relation]) -> Relation:
+def _refused(_: Nodes, node: Node, _inputs: list[Relation]) -> Relation:
     raise Refused(why_not(node.spec), WAY_ROUND)
 
 
@@ -251,5 +252,5 @@ HANDLERS: dict[type[Any], Handler] = {
     Materialise: _materialise,
     Union: _union,
     Sink: _sink,
-    **dict.fromkeys(get_args(ChangeSpec), _over_changes),
+    **dict.fromkeys((*get_args(ChangeSpec), Process), _refused),
 }
