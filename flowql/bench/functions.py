@@ -1,4 +1,4 @@
-"""The cost of user-defined functions: queries that call them beside the same query with built-in ones, in one run.
+"""The cost of user-defined functions and processors: queries that call them beside the same query with built-in ones, in one run.
 
     python -m flowql.bench.functions [--rows 1000000] [--rounds 3]
 
@@ -19,7 +19,7 @@ import pyarrow as pa
 
 import flowql
 
-YAML = "name: functions\nfunctions: [mine]\nsql: [queries.sql]\n"
+YAML = "name: functions\nfunctions: [mine, processors]\nsql: [queries.sql]\n"
 MINE = """
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -63,6 +63,30 @@ SOURCE = """
 CREATE STREAM BIDS (BIDDER BIGINT KEY, PRICE DOUBLE, CHANNEL STRING)
   WITH (KAFKA_TOPIC = 'bids', PARTITIONS = 4, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
 """
+PROCESSORS = """
+from flowql import KeyValueStore, Processor, Topology
+
+class Multiply(Processor):
+    def process(self, key, value):
+        self.context.forward(key, {{"PRICE": value["PRICE"] * 0.908, "CHANNEL": value["CHANNEL"]}})
+
+class Sum(Processor):
+    def init(self, context):
+        self.context, self.sums = context, context.store("sums")
+
+    def process(self, key, value):
+        total = self.sums.get(key, 0.0) + value["PRICE"]
+        self.sums.put(key, total)
+        self.context.forward(key, {{"PRICE": total}})
+
+multiply = Topology("MULTIPLY").add_source("s", "BIDS").add_processor("p", Multiply, "s").add_sink("t", "MULTIPLIED", "p")
+sums = (
+    Topology("SUMS").add_source("s", "BIDS").add_processor("p", Sum, "s")
+    .add_state_store(KeyValueStore("sums", key=int, value=float), "p").add_sink("t", "SUMMED", "p")
+)
+del {other}
+"""
+FORMAT = "PARTITIONS = 4, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON'"
 MULTIPLIED, SUMMED = "PRICE * 0.908", "SUM(PRICE)"
 STREAMS = (
     MULTIPLIED,
@@ -82,14 +106,31 @@ QUERIES = {
         for i, e in enumerate(TABLES)
     },
 }
-BUILT_IN = {**dict.fromkeys(STREAMS[1:], MULTIPLIED), **dict.fromkeys(TABLES[1:], SUMMED)}
+TOPOLOGIES = {
+    "a processor": (
+        PROCESSORS.format(other="sums"),
+        f"CREATE STREAM MULTIPLIED (BIDDER BIGINT KEY, PRICE DOUBLE, CHANNEL STRING) WITH (KAFKA_TOPIC = 'multiplied', {FORMAT});",
+    ),
+    "a processor with state": (
+        PROCESSORS.format(other="multiply"),
+        f"CREATE TABLE SUMMED (BIDDER BIGINT PRIMARY KEY, PRICE DOUBLE) WITH (KAFKA_TOPIC = 'summed', {FORMAT});",
+    ),
+}
+BUILT_IN = {
+    "a processor": MULTIPLIED,
+    "a processor with state": SUMMED,
+    **dict.fromkeys(STREAMS[1:], MULTIPLIED),
+    **dict.fromkeys(TABLES[1:], SUMMED),
+}
 BIDDERS, LOOK_S = 10_000, 0.01
 
 
-def seconds(folder: Path, instance: flowql.Connection, query: str, rows: int) -> float:
-    """Of one query over all rows. What ran before it is removed."""
+def seconds(folder: Path, instance: flowql.Connection, query: str, rows: int, module: str = "") -> float:
+    """Of one query over all rows. What ran before it is removed. module: with a topology."""
+    (folder / "processors.py").write_text("")
     (folder / "queries.sql").write_text(SOURCE)
     instance.deploy(prune=True)
+    (folder / "processors.py").write_text(module)
     (folder / "queries.sql").write_text(SOURCE + query)
     start = time.perf_counter()
     instance.deploy()
@@ -108,13 +149,14 @@ def measured(rows: int, rounds: int) -> dict[str, float]:
         folder = Path(made)
         (folder / "flowql.yaml").write_text(YAML)
         (folder / "mine.py").write_text(MINE)
+        (folder / "processors.py").write_text("")
         (folder / "queries.sql").write_text(SOURCE)
         with flowql.Instance(folder) as running:
             instance = running.connection
             instance.produce("BIDS", pa.table({"BIDDER": bidders, "PRICE": prices, "CHANNEL": channels}))
             for _ in range(rounds):
-                for name, query in QUERIES.items():
-                    took = seconds(folder, instance, query, rows)
+                for name, (module, query) in {**{n: ("", q) for n, q in QUERIES.items()}, **TOPOLOGIES}.items():
+                    took = seconds(folder, instance, query, rows, module)
                     best[name] = min(took, best.get(name, took))
     return best
 

@@ -40,7 +40,7 @@ class ProcessingFailed(BadRecord):
     code = "FQ4032"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Current:
     """The record that is processed; of a punctuation its time alone. previous: of a table's row, its value before."""
 
@@ -69,8 +69,12 @@ class Context:
     ) -> None:
         if to is not None and to not in self._children:
             raise ValueError(f"{to} is no child of {self.name}: {', '.join(self._children) or 'it has none'}")
+        children = self._children if to is None else (to,)
+        if timestamp is None and headers is None and len(children) == 1:
+            self._running.deliver(children[0], key, value)
+            return
         with self._as(timestamp, headers):
-            for child in self._children if to is None else (to,):
+            for child in children:
                 self._running.deliver(child, key, value)
 
     def send(
